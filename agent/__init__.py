@@ -1,0 +1,1 @@
+"""On the device: measure, keep, publish."""

@@ -1,0 +1,72 @@
+"""What travels beside records: receipt, birth, state; and results as one record or a batch."""
+
+from typing import Literal
+
+import msgspec
+from edgemeter.agent.errors import ConfigError
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """A collector's word that it holds, committed, these ranges of sequence numbers (both ends included) of one session."""
+
+    session: int
+    held: tuple[tuple[int, int], ...]
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a device is there; `session` tells the Will of a dead session from the state of a live one."""
+
+    state: Literal["online", "offline", "lost"]
+    session: int
+
+
+class Birth(msgspec.Struct, frozen=True, kw_only=True):
+    """Who a device is and what it can run."""
+
+    device: str
+    fleet: str
+    session: int
+    agent: str
+    board: str | None
+    os: str | None
+    arch: str
+    runtimes: dict[str, str]
+    sensors: tuple[str, ...] = ()
+
+
+def encode(message: Receipt | State | Birth) -> bytes:
+    """Return the message as JSON."""
+    return msgspec.json.encode(message)
+
+
+def decode_receipt(payload: bytes) -> Receipt:
+    """Return the receipt in `payload`.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    try:
+        return msgspec.json.decode(payload, type=Receipt)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        message = f"not a receipt: {error}"
+        raise ConfigError(message) from error
+
+
+def join(encoded: list[bytes]) -> bytes:
+    """Return one payload of several encoded records: a JSON array, or the record itself when there is one."""
+    return encoded[0] if len(encoded) == 1 else b"[" + b",".join(encoded) + b"]"
+
+
+def split(payload: bytes) -> list[bytes]:
+    """Return the encoded records of a payload, each as its own JSON text; what each holds is not checked here.
+
+    Raises:
+        ConfigError: the payload is not JSON.
+    """
+    if payload.lstrip()[:1] != b"[":
+        return [payload]
+    try:
+        return [bytes(raw) for raw in msgspec.json.decode(payload, type=list[msgspec.Raw])]
+    except (msgspec.MsgspecError, RecursionError) as error:
+        message = f"not a batch of records: {error}"
+        raise ConfigError(message) from error

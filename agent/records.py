@@ -1,0 +1,320 @@
+"""The record: what is published of one run, and the contract between agent and collector.
+
+Every field with a dimension ends in its unit (`_ms`, `_w`, `_mj`, `_mb`, `_c`, `_hz`, `_ns`); W x ms = mJ. Absent is null.
+Unknown fields are tolerated when a record is read, so that an older collector keeps what a newer agent adds; a record with
+a higher `schema` number is refused, because its meaning may have changed.
+"""
+
+import math
+from typing import Annotated, Any, Literal
+
+import msgspec
+from edgemeter.agent.errors import ConfigError
+
+SCHEMA = 1
+
+Provenance = Literal["measured", "estimated", "published"]
+Role = Literal["device", "reference"]
+Scope = Literal["soc-rails", "module", "board-input", "wall-ac", "gpu-board", "cpu-package"]
+VerdictState = Literal["valid", "suspect", "invalid"]
+
+Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Ratio = Annotated[float, msgspec.Meta(ge=0, le=1)]
+# A name becomes an MQTT topic level and an InfluxDB tag: neither may hold a separator, a wildcard or a control character.
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._:@-]*\Z")]
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True):
+    """A group of fields of the record."""
+
+
+class Model(_Part, frozen=True, kw_only=True):
+    """What was run. `name` is shared by all formats and precisions of one model."""
+
+    name: Name
+    sha256: Sha256
+    file: str
+    format: str
+    size_bytes: Count
+    task: str
+    family: str
+
+
+class Runtime(_Part, frozen=True, kw_only=True):
+    """What ran it: our name, the package and version that did the work, and the backend inside it."""
+
+    name: str
+    package: str
+    version: str
+    backend: str
+    threads: Annotated[int, msgspec.Meta(ge=1)]
+    options: dict[str, str] = {}
+
+
+class Tensor(_Part, frozen=True, kw_only=True):
+    """One input or output. `scale` and `zero_point` are those of the model; null where it is not quantised."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    scale: float | None = None
+    zero_point: int | None = None
+
+
+class Dataset(_Part, frozen=True, kw_only=True):
+    """The images and their ground truth; `sha256` covers both."""
+
+    name: str
+    sha256: Sha256
+    images: Count
+    annotated: bool
+
+
+class Latency(_Part, frozen=True, kw_only=True):
+    """Inference latency over the timed queries.
+
+    A percentile is null when too few queries support it; `refused` then names the number of queries it needs. `_low`/`_high`
+    are distribution-free 95 % bounds from order statistics.
+    """
+
+    count: Count
+    mean_ms: float
+    min_ms: float
+    max_ms: float
+    sd_ms: float
+    p50_ms: float | None = None
+    p50_low_ms: float | None = None
+    p50_high_ms: float | None = None
+    p90_ms: float | None = None
+    p90_low_ms: float | None = None
+    p90_high_ms: float | None = None
+    p95_ms: float | None = None
+    p95_low_ms: float | None = None
+    p95_high_ms: float | None = None
+    p99_ms: float | None = None
+    p99_low_ms: float | None = None
+    p99_high_ms: float | None = None
+    refused: dict[str, int] = {}
+
+
+class Stage(_Part, frozen=True, kw_only=True):
+    """Time of one step around the inference (pre-processing or post-processing) over the accuracy pass."""
+
+    count: Count
+    mean_ms: float
+    p50_ms: float
+    p90_ms: float
+
+
+class ColdStart(_Part, frozen=True, kw_only=True):
+    """Time from nothing to the first answer, in the run's own fresh process."""
+
+    process_ms: float | None
+    import_ms: float
+    load_ms: float
+    first_ms: float
+
+
+class WarmUp(_Part, frozen=True, kw_only=True):
+    """Queries run before timing; `steady` is false when the running median never settled."""
+
+    queries: Count
+    duration_ms: float
+    steady: bool
+
+
+class Memory(_Part, frozen=True, kw_only=True):
+    """Resident memory of the run's process; the peak is the kernel's own high-water mark."""
+
+    peak_mb: float
+    before_load_mb: float
+    loaded_mb: float
+
+
+class UncertaintyTerm(_Part, frozen=True, kw_only=True):
+    """One line of the uncertainty budget: a standard uncertainty (k = 1) of the gross energy per inference."""
+
+    term: str
+    u_mj: float | None
+
+
+class Energy(_Part, frozen=True, kw_only=True):
+    """Energy per inference from one sensor.
+
+    `gross_mj` is all that the sensor saw; `net_mj` has the idle power taken off. `*_u_mj` are expanded uncertainties (k = 2),
+    null when a term of the budget is not known: an unknown uncertainty is not zero.
+    """
+
+    sensor: str
+    scope: Scope
+    excludes: tuple[str, ...]
+    gross_mj: float
+    gross_u_mj: float | None
+    net_mj: float | None
+    net_u_mj: float | None
+    net_state: Literal["resolved", "not_resolvable", "no_idle"]
+    mean_power_w: float
+    idle_before_w: float | None
+    idle_after_w: float | None
+    inferences: Count
+    window_ms: float
+    samples: Count
+    period_ms: float
+    resolution_w: float | None
+    longest_gap_ms: float
+    budget: tuple[UncertaintyTerm, ...] = ()
+
+
+class Accuracy(_Part, frozen=True, kw_only=True):
+    """Accuracy of the outputs of this run's model, over `images` images."""
+
+    metric: str
+    value: float
+    images: Count
+    dataset_sha256: Sha256
+    detail: dict[str, float | None] = {}
+
+
+class Environment(_Part, frozen=True, kw_only=True):
+    """What stood around the run; null where the machine does not tell."""
+
+    board: str | None
+    soc: str | None
+    arch: str
+    cpu: str | None
+    cores: int
+    os: str | None
+    kernel: str
+    firmware: str | None
+    governor: str | None
+    power_mode: str | None
+    memory_mb: float
+    swap_used_mb: float
+    python: str
+    agent: str
+    boot_id: str | None
+    libraries: dict[str, str] = {}
+    attached: tuple[str, ...] = ()
+
+
+class Condition(_Part, frozen=True, kw_only=True):
+    """One look at the machine before, during or after the timed part."""
+
+    when: Literal["before", "during", "after"]
+    temperatures_c: dict[str, float] = {}
+    clock_hz: float | None = None
+    clock_max_hz: float | None = None
+    throttled_now: bool | None = None
+    throttled_since_boot: bool | None = None
+    under_voltage_now: bool | None = None
+    under_voltage_since_boot: bool | None = None
+    other_load_ratio: float | None = None
+    steal_ratio: float | None = None
+    swap_used_mb: float | None = None
+
+
+class Verdict(_Part, frozen=True, kw_only=True):
+    """Whether to believe the run. Each reason is `rule: evidence`."""
+
+    state: VerdictState
+    reasons: tuple[str, ...] = ()
+
+
+class Series(_Part, frozen=True, kw_only=True):
+    """Raw samples: little-endian numbers of `dtype`, zlib-compressed, base64."""
+
+    name: str
+    unit: str
+    dtype: Literal["<u4", "<i8", "<f8"]
+    count: Count
+    data: str
+
+
+class RunRecord(_Part, frozen=True, kw_only=True):
+    """One measurement of one case in one process."""
+
+    schema: int = SCHEMA
+    id: str
+    device: Name
+    fleet: Name
+    role: Role
+    # Given by the outbox: (device, session, seq) names the record for ever; null when it never went through one.
+    session: int | None = None
+    seq: int | None = None
+    started_at_ns: int
+    clock_synchronised: bool | None
+    monotonic_ns: int
+
+    suite: str | None
+    case: str
+    repeat: Count
+    scenario: str
+    mode: str
+    seed: int
+    model: Model
+    runtime: Runtime
+    precision: str
+    batch: Annotated[int, msgspec.Meta(ge=1)]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    dataset: Dataset
+
+    latency: Latency
+    throughput_per_s: float
+    preprocess: Stage | None
+    postprocess: Stage | None
+    cold_start: ColdStart
+    warm_up: WarmUp
+    memory: Memory
+    energy: Energy | None
+    energy_reason: str | None
+    accuracy: Accuracy | None
+    accuracy_reason: str | None
+    environment: Environment
+    conditions: tuple[Condition, ...]
+    verdict: Verdict
+    provenance: dict[str, Provenance]
+    samples: tuple[Series, ...] = ()
+
+
+class _SchemaOnly(msgspec.Struct):
+    schema: int
+
+
+_decoder = msgspec.json.Decoder(RunRecord)
+_schema_decoder = msgspec.json.Decoder(_SchemaOnly)
+_encoder = msgspec.json.Encoder()
+
+
+def encode(record: RunRecord) -> bytes:
+    """Return the record as JSON, as it travels and as it is kept."""
+    return _encoder.encode(record)
+
+
+def decode(payload: bytes) -> RunRecord:
+    """Return the record that `payload` (JSON) holds.
+
+    Raises:
+        ConfigError: it is no record, or one of a newer schema than this version knows.
+    """
+    try:
+        schema = _schema_decoder.decode(payload).schema
+        if schema > SCHEMA:
+            message = f"the record has schema {schema}, this edgemeter reads up to {SCHEMA}: update edgemeter here"
+            raise ConfigError(message)
+        return _decoder.decode(payload)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        message = f"not a run record: {error}"
+        raise ConfigError(message) from error
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a record (draft 2020-12)."""
+    schema = msgspec.json.schema(RunRecord)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Edgemeter run record", **schema}
+
+
+def finite(value: float | None) -> float | None:
+    """Return `value`, or None where it is not a finite number: NaN and infinity never enter a record."""
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,134 @@
+"""Runtimes: what runs a model. The protocol, and the table of names.
+
+A runtime is one file here, one line in `RUNTIMES`, one fixture under `tests/fixtures/runtimes/` and one row in the README.
+Others register theirs through the entry point group `edgemeter.runtimes`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from edgemeter.agent.errors import ConfigError
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+RUNTIMES: Mapping[str, str] = {
+    "litert": "edgemeter.agent.runtimes.litert:LiteRt",
+    "onnx": "edgemeter.agent.runtimes.onnx_runtime:OnnxRuntime",
+    "pytorch": "edgemeter.agent.runtimes.pytorch:PyTorch",
+    "replay": "edgemeter.agent.runtimes.replay:Replay",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a runtime is to run: threads, its own backend choice (provider, delegate), and its own further settings."""
+
+    threads: int = 1
+    backend: str | None = None
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """One input or output as the model declares it.
+
+    A dimension that the model leaves open is None. `scale` and `zero_point` are the tensor's affine quantisation
+    (real = scale x (q - zero_point)), None where it has none.
+    """
+
+    name: str
+    shape: tuple[int | None, ...]
+    dtype: str
+    scale: float | None = None
+    zero_point: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a runtime found when it loaded a model.
+
+    `metadata` holds what the file itself says (ONNX metadata_props, TorchScript's extra files, TFLite metadata and labels),
+    as text by name. `import_ns` and `load_ns` are monotonic durations: importing the library, and reading and compiling the model.
+    """
+
+    package: str
+    version: str
+    backend: str
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    metadata: Mapping[str, str]
+    import_ns: int
+    load_ns: int
+
+
+class Runtime(Protocol):
+    """Runs one model in this process; used from one thread; constructed without arguments and without importing its library.
+
+    The four calls come in the order load, (bind, call, outputs)*, close; close may come twice, and after a failed load.
+    """
+
+    def load(self, model: Path, options: Options) -> Loaded:
+        """Import the library, load the model, allocate its tensors.
+
+        Raises:
+            UnavailableError: the library is not installed (names the extra), or the backend is not on this machine.
+            ConfigError: the file is not a model of this runtime, is broken, or needs what this machine lacks.
+        """
+        ...
+
+    def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
+        """Copy `inputs` (dtype and shape as the model declares) to where the runtime reads them; return the bare call.
+
+        The call is what gets timed: it does nothing but run the model and returns when the results are there (accelerator
+        synchronised). It may be called again and again.
+
+        Raises:
+            ConfigError: an input has the wrong shape or dtype.
+        """
+        ...
+
+    def outputs(self) -> list[Array]:
+        """Return copies of the last call's outputs, in the model's order, dtype as the model gives them."""
+        ...
+
+    def close(self) -> None:
+        """Give everything back."""
+        ...
+
+
+def names() -> list[str]:
+    """Return the names of all known runtimes, ours first."""
+    return [*RUNTIMES, *(e.name for e in entry_points(group="edgemeter.runtimes") if e.name not in RUNTIMES)]
+
+
+def create(name: str) -> Runtime:
+    """Return a runtime that has loaded nothing yet.
+
+    Raises:
+        ConfigError: no runtime has that name.
+    """
+    if name in RUNTIMES:
+        module, _, attribute = RUNTIMES[name].partition(":")
+        runtime: Runtime = getattr(import_module(module), attribute)()
+        return runtime
+    for entry in entry_points(group="edgemeter.runtimes"):
+        if entry.name == name:
+            other: Runtime = entry.load()()
+            return other
+    message = f"no runtime is called {name!r}: choose one of {', '.join(names())}"
+    raise ConfigError(message)
+
+
+def dequantise(array: Array, info: TensorInfo) -> NDArray[np.float32]:
+    """Return the real values of an output: float32, same shape; integers without a scale are only converted."""
+    if info.scale is None:
+        return array.astype(np.float32, copy=False)
+    zero = np.float32(info.zero_point or 0)
+    real: NDArray[np.float32] = (array.astype(np.float32) - zero) * np.float32(info.scale)
+    return real

@@ -1,0 +1,1 @@
+"""One file per task; the table is in `edgemeter.agent.task`."""

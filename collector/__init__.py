@@ -1,0 +1,1 @@
+"""On a server: receive, keep, compare, show."""
