@@ -9,6 +9,7 @@ import math
 from typing import Annotated, Any, Literal
 
 import msgspec
+
 from edgemeter.agent.errors import ConfigError
 
 SCHEMA = 1
@@ -75,7 +76,7 @@ class Latency(_Part, frozen=True, kw_only=True):
     """Inference latency over the timed queries.
 
     A percentile is null when too few queries support it; `refused` then names the number of queries it needs. `_low`/`_high`
-    are distribution-free 95 % bounds from order statistics.
+    are distribution-free 95 % bounds from order statistics. `early_stopping_ms` is MLPerf's estimate per percentile.
     """
 
     count: Count
@@ -95,6 +96,7 @@ class Latency(_Part, frozen=True, kw_only=True):
     p99_ms: float | None = None
     p99_low_ms: float | None = None
     p99_high_ms: float | None = None
+    early_stopping_ms: dict[str, float] = {}
     refused: dict[str, int] = {}
 
 
@@ -125,11 +127,15 @@ class WarmUp(_Part, frozen=True, kw_only=True):
 
 
 class Memory(_Part, frozen=True, kw_only=True):
-    """Resident memory of the run's process; the peak is the kernel's own high-water mark."""
+    """Resident memory of the run's process; the peak is the kernel's own high-water mark at the end of the timed part.
+
+    `prepared_inputs_mb` of it are inputs that the benchmark itself keeps ready.
+    """
 
     peak_mb: float
     before_load_mb: float
     loaded_mb: float
+    prepared_inputs_mb: float = 0.0
 
 
 class UncertaintyTerm(_Part, frozen=True, kw_only=True):
