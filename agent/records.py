@@ -182,6 +182,17 @@ class Accuracy(_Part, frozen=True, kw_only=True):
     detail: dict[str, float | None] = {}
 
 
+class OutputCheck(_Part, frozen=True, kw_only=True):
+    """Outputs kept during the timed part against the outputs for the same inputs afterwards (the intent of MLPerf's TEST01).
+
+    `worst_ratio` is the largest difference of a value, relative to the largest value of its tensor.
+    """
+
+    compared: Count
+    identical: Count
+    worst_ratio: float | None
+
+
 class Environment(_Part, frozen=True, kw_only=True):
     """What stood around the run; null where the machine does not tell."""
 
@@ -277,6 +288,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     energy_reason: str | None
     accuracy: Accuracy | None
     accuracy_reason: str | None
+    output_check: OutputCheck
     environment: Environment
     conditions: tuple[Condition, ...]
     verdict: Verdict

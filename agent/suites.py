@@ -1,7 +1,7 @@
 """Suites: a TOML file of cases, expanded from defaults and lists into single cases.
 
 A key that holds a list stands for each of its values; several lists give every combination. `{precision}` in `model` is replaced, so that
-models x runtimes x precisions x threads is one `[[case]]`. `sample.toml` beside this file shows every key.
+models x runtimes x precisions x threads is one `[[case]]`. `sample_suite.toml` beside this file shows every key.
 """
 
 import itertools

@@ -1,0 +1,171 @@
+"""The command `edgemeter`. A command parses, calls one function, prints; what is not needed for `--help` is imported late."""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+from edgemeter.agent.errors import EdgemeterError
+
+# Groups and commands of the other packages, by name: imported when they are called, not for --help.
+ELSEWHERE = {
+    "collector": ("edgemeter.collector.cli:collector", "Receive, keep and pass on the results of a fleet."),
+    "compare": ("edgemeter.collector.compare_cli:compare", "Compare devices with a reference, like with like."),
+    "demo": ("edgemeter.collector.demo_cli:demo", "Measure the shipped models here, deliver, compare and report: the whole way."),
+    "models": ("edgemeter.models.cli:models", "List, show and rebuild the models that ship."),
+}
+
+
+class _Group(click.Group):
+    """A group whose commands from other packages are imported by name when called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *ELSEWHERE})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in ELSEWHERE:
+            return super().get_command(ctx, cmd_name)
+        module, _, attribute = ELSEWHERE[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = []
+        for name in self.list_commands(ctx):
+            known = super().get_command(ctx, name)
+            rows.append((name, ELSEWHERE[name][1] if known is None else known.get_short_help_str(80)))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="edgemeter", prog_name="edgemeter")
+def cli() -> None:
+    """Tell what a model costs on a device: how fast, how accurate, how many joules, and how that compares.
+
+    Example: edgemeter run --model model.tflite --images photos/ --annotations coco.json
+    """
+
+
+@cli.command(short_help="Measure a suite of cases, or one model of your own.")
+@click.argument("suite", required=False, type=click.Path(path_type=Path))
+@click.option("--model", type=click.Path(path_type=Path), help="A model file (.tflite, .onnx, .pt, .pt2) instead of a suite.")
+@click.option("--images", type=click.Path(path_type=Path), help="Folder of photographs. Without it the model is timed on noise.")
+@click.option("--annotations", type=click.Path(path_type=Path), help='Ground truth: COCO JSON, or {"file": class index}.')
+@click.option("--runtime", help="litert, onnx, pytorch, replay. Default: by the file's suffix.")
+@click.option("--backend", help="The runtime's own: xnnpack, builtin; cpu, cuda, ...")
+@click.option("--threads", type=click.IntRange(1, 1024), help="Threads of the runtime. Default: 1.")
+@click.option("--mode", type=click.Choice(["rapid", "quick", "normal", "full"]), help="How long to measure. Default: quick (10 s).")
+@click.option("--repeats", type=click.IntRange(1), help="Independent processes per case. Default: by mode, 3 or 5.")
+@click.option("--accuracy", type=click.Choice(["every", "first", "never"]), help="In which repeats. Default: every.")
+@click.option("--precision", help="What to call the precision. Default: as the card or the tensors show.")
+@click.option("--name", help="What to call the model. Default: its card's name, or the file's.")
+@click.option("--sha256", help="Refuse the model unless it has this hash.")
+@click.option("--role", type=click.Choice(["device", "reference"]), help="reference: what others are compared with. Default: device.")
+@click.option("--device", envvar="EDGEMETER_DEVICE", help="What this device is called. Default: its host name.")
+@click.option("--fleet", envvar="EDGEMETER_FLEET", help="The fleet it belongs to. Default: default.")
+@click.option("--power", envvar="EDGEMETER_POWER", help="Power sensors NAME[,NAME], or none. Default: the widest that is here.")
+@click.option("--broker", envvar="EDGEMETER_BROKER", help="Deliver by MQTT: HOST[:PORT], mqtt://..., mqtts://...")
+@click.option(
+    "--if-no-broker",
+    type=click.Choice(["fail", "keep"]),
+    default="fail",
+    show_default=True,
+    help="When no broker answers at the start: fail at once, or measure and keep the results in the outbox.",
+)
+@click.option("--delivery-timeout", type=click.FloatRange(0), default=60.0, show_default=True, help="Seconds to wait for receipts.")
+@click.option("--config", type=click.Path(path_type=Path), envvar="EDGEMETER_CONFIG", help="The agent's TOML configuration.")
+@click.option("--output", type=click.Path(path_type=Path), help='Also write {"runs": [...]} to this file.')
+@click.option("--json", "as_json", is_flag=True, help='Print {"runs": [record, ...]}.')
+def run(suite: Path | None, model: Path | None, **options: Any) -> None:
+    """Measure a suite of cases, or one model of your own.
+
+    Example: edgemeter run --model model.tflite --images photos/ --annotations coco.json --threads 4
+    """
+    if (suite is None) == (model is None):
+        message = "give either a SUITE file or --model FILE"
+        raise click.UsageError(message)
+    from edgemeter.agent import run_command, table
+
+    cases = run_command.suite_of(suite, model, options)
+    records = run_command.run(cases, options, click.echo if not options["as_json"] else None)
+    if options["as_json"]:
+        sys.stdout.buffer.write(run_command.document(records) + b"\n")
+    else:
+        table.print_runs(records)
+
+
+@cli.command(short_help="Send what the outbox still holds.")
+@click.option("--broker", envvar="EDGEMETER_BROKER", help="HOST[:PORT], mqtt://..., mqtts://... Default: the configuration's.")
+@click.option("--device", envvar="EDGEMETER_DEVICE", help="What this device is called. Default: its host name.")
+@click.option("--fleet", envvar="EDGEMETER_FLEET", help="The fleet it belongs to. Default: default.")
+@click.option("--delivery-timeout", type=click.FloatRange(0), default=60.0, show_default=True, help="Seconds to wait for receipts.")
+@click.option("--config", type=click.Path(path_type=Path), envvar="EDGEMETER_CONFIG", help="The agent's TOML configuration.")
+def publish(**options: Any) -> None:
+    """Send what the outbox still holds, and wait for the collector's receipts.
+
+    Example: edgemeter publish --broker broker.example
+    """
+    from edgemeter.agent import run_command
+
+    click.echo(f"delivered {run_command.publish(options)} records; the outbox is empty", err=True)
+
+
+@cli.command(short_help="Say what is here, what is wrong, and what to do about it.")
+@click.option("--broker", envvar="EDGEMETER_BROKER", help="Also look whether this broker answers.")
+@click.option("--config", type=click.Path(path_type=Path), envvar="EDGEMETER_CONFIG", help="The agent's TOML configuration.")
+@click.option("--json", "as_json", is_flag=True, help='Print {"findings": [...]}.')
+def doctor(broker: str | None, config: Path | None, *, as_json: bool) -> None:
+    """Say what is here (board, runtimes, sensors, clock, broker), what is wrong, and what to do about it.
+
+    Example: edgemeter doctor --broker 192.0.2.7
+    """
+    from edgemeter.agent import doctor as examination
+    from edgemeter.agent.config import home, read
+
+    findings = examination.examine(broker=broker or read(config).broker, home=home())
+    if as_json:
+        click.echo(examination.as_json(findings))
+    else:
+        from rich.console import Console
+
+        Console().print(examination.render(findings))
+
+
+@cli.command(short_help="Print the JSON Schema of a record.")
+def schema() -> None:
+    """Print the JSON Schema of a run record.
+
+    Example: edgemeter schema > record.schema.json
+    """
+    import msgspec
+
+    from edgemeter.agent.records import json_schema
+
+    click.echo(msgspec.json.format(msgspec.json.encode(json_schema()), indent=2).decode())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit: 0 done, 1 failed, 2 wrong usage; an expected error is one line on standard error."""
+    try:
+        status = cli.main(args=None if arguments is None else list(arguments), prog_name="edgemeter", standalone_mode=False)
+    except click.UsageError as error:
+        error.show()
+        sys.exit(2)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(1)
+    except EdgemeterError as error:
+        click.echo(f"edgemeter: {' '.join(str(error).split())}", err=True)
+        sys.exit(error.exit_status)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("edgemeter: interrupted", err=True)
+        sys.exit(1)
+    except BrokenPipeError:
+        # The reader of our output has gone (`| head`): nothing is left to say, not even at exit.
+        sys.stdout = open("/dev/null", "w")  # noqa: PTH123, SIM115 - lives until the process ends
+        sys.exit(1)
+    sys.exit(status if isinstance(status, int) else 0)

@@ -1,0 +1,55 @@
+"""The agent's configuration: a TOML file below options and environment, above the defaults."""
+
+import os
+import re
+import socket
+from pathlib import Path
+
+import msgspec
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.records import Name
+
+PLACES = ("~/.config/edgemeter/config.toml", "/etc/edgemeter/config.toml")
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the file may say; `sample_config.toml` beside this file shows every key."""
+
+    device: Name | None = None
+    fleet: Name = "default"
+    broker: str | None = None
+    broker_password_file: str | None = None
+    power: tuple[str, ...] = ()
+    sensors: dict[str, dict[str, str]] = {}
+
+
+def read(path: Path | None = None) -> Config:
+    """Return the configuration in `path`, or in the first of the usual places that exists, or the defaults.
+
+    Raises:
+        ConfigError: it cannot be read, or has a wrong or unknown key (named with its path).
+    """
+    places = [path] if path else [place for text in PLACES if (place := Path(text).expanduser()).exists()]
+    if not places:
+        return Config()
+    try:
+        return msgspec.toml.decode(places[0].read_bytes(), type=Config)
+    except OSError as error:
+        message = f"cannot read the configuration {str(places[0])!r}: {error.strerror}"
+        raise ConfigError(message) from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        message = f"configuration {str(places[0])!r}: {error}: correct the key or value"
+        raise ConfigError(message) from error
+
+
+def home() -> Path:
+    """Return the folder that holds outbox and ledger: $EDGEMETER_HOME, else below $XDG_DATA_HOME or ~/.local/share."""
+    if own := os.environ.get("EDGEMETER_HOME"):
+        return Path(own).expanduser()
+    return Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser() / "edgemeter"
+
+
+def this_device() -> str:
+    """Return this machine's host name as a device name: characters that a name may not hold become dashes."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", socket.gethostname()).strip("-._") or "device"

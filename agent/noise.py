@@ -1,0 +1,43 @@
+"""Inputs for a run without photographs: seeded noise of the model's own shape and dtype; times the model, says nothing of its accuracy."""
+
+import hashlib
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.agent import records
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.runtimes import Array, Loaded, TensorInfo
+
+COUNT = 8
+
+
+def dataset(seed: int) -> records.Dataset:
+    """Return how such inputs are named in a record: no images, nothing annotated."""
+    return records.Dataset(name="noise", sha256=hashlib.sha256(f"noise {seed}".encode()).hexdigest(), images=0, annotated=False)
+
+
+def inputs(loaded: Loaded, seed: int) -> list[list[Array]]:
+    """Return a few sets of inputs for the model; floats lie in 0..1, integers cover their whole range.
+
+    Raises:
+        ConfigError: the model does not say its input shapes.
+    """
+    if not loaded.inputs or any(size is None for info in loaded.inputs for size in info.shape[1:]):
+        message = (
+            "the model leaves its input shape open, so no input can be made up: give --images DIR, or a card FILE.toml beside the model"
+        )
+        raise ConfigError(message)
+    draw = np.random.default_rng(seed)
+    return [[_tensor(info, draw) for info in loaded.inputs] for _ in range(COUNT)]
+
+
+def _tensor(info: TensorInfo, draw: np.random.Generator) -> NDArray[np.generic]:
+    shape = tuple(1 if size is None else size for size in info.shape)
+    dtype = np.dtype(info.dtype)
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        return draw.integers(limits.min, limits.max, shape, dtype=dtype, endpoint=True)
+    if dtype.kind == "b":
+        return draw.random(shape) < 0.5
+    return draw.random(shape, dtype=np.float32).astype(dtype)
