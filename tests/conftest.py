@@ -1,0 +1,64 @@
+"""What all tests share: where real data lies, and the promise that CI skips nothing that must run."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+MUST_RUN = frozenset(filter(None, os.environ.get("EDGEMETER_MUST_RUN", "").split(",")))
+_skipped: list[str] = []
+
+
+def _folder(variable: str, default: str) -> Path:
+    folder = Path(os.environ.get(variable) or ROOT.parent / "shared" / default)
+    if not folder.is_dir():
+        pytest.skip(f"{folder} is not there (set {variable})")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def realdata() -> Path:
+    """Return the folder of real models and photographs, or skip."""
+    return _folder("EDGEMETER_REALDATA", "realdata")
+
+
+@pytest.fixture(scope="session")
+def captures() -> Path:
+    """Return the folder of what real boards printed, or skip."""
+    return _folder("EDGEMETER_CAPTURES", "captures")
+
+
+@pytest.fixture(scope="session")
+def influxd() -> Path:
+    """Return the program of InfluxDB 2, or skip."""
+    found = os.environ.get("EDGEMETER_INFLUXD") or shutil.which("influxd")
+    program = Path(found) if found else ROOT.parent / "shared" / "bin" / "influxd"
+    if not program.is_file():
+        pytest.skip(f"{program} is not there (set EDGEMETER_INFLUXD)")
+    return program
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
+    """Remember a skipped test that carries a marker of EDGEMETER_MUST_RUN."""
+    report = yield
+    marked = MUST_RUN.intersection(marker.name for marker in item.iter_markers())
+    if report.skipped and marked and not hasattr(report, "wasxfail"):
+        _skipped.append(f"{item.nodeid} ({', '.join(sorted(marked))})")
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name what was skipped and must not be."""
+    if _skipped:
+        terminalreporter.section("skipped, but EDGEMETER_MUST_RUN says they must run", red=True)
+        for name in _skipped:
+            terminalreporter.line(name)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Fail a run that skipped what it must not."""
+    if _skipped and exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
