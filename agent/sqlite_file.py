@@ -1,0 +1,163 @@
+"""SQLite files of our own: opened so that a commit is on the disk, told from anybody else's, and with errors that say what to do."""
+
+import contextlib
+import sqlite3
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from edgemeter.agent.errors import ConfigError, TransientError, UnavailableError
+
+Access = Literal["write", "read"]
+BUSY_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One kind of file: `application_id` and `version` stand in its header (SQLite's PRAGMAs application_id and user_version).
+
+    `schema` is its statements, each ended by a semicolon and a line end; `elsewhere` is the remedy when a file is not of this kind.
+    """
+
+    what: str
+    application_id: int
+    version: int
+    schema: str
+    elsewhere: str
+
+
+def connect(path: Path, form: Format, access: Access = "write") -> sqlite3.Connection:
+    """Return a connection to the file at `path`: WAL, every commit synced (FULL), usable from any one thread at a time.
+
+    With access `write` an absent file is made; with `read` nothing can be written.
+
+    Raises:
+        ConfigError: it is absent (access `read`), not a file of this kind, or of a newer version.
+        UnavailableError: it may not be opened, or the disk is full.
+    """
+    if path.is_dir():
+        message = f"{str(path)!r} is a folder, not an edgemeter {form.what}: {form.elsewhere}"
+        raise ConfigError(message)
+    if access == "read" and not path.exists():
+        message = f"there is no {form.what} at {str(path)!r}: {form.elsewhere}"
+        raise ConfigError(message)
+    with mapped(path, form):
+        _make_folder(path, form)
+        connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+        try:
+            _prepare(connection, path, form, access)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+@contextlib.contextmanager
+def mapped(path: Path, form: Format) -> Iterator[None]:
+    """Turn SQLite's errors about the file at `path` into ours.
+
+    Raises:
+        ConfigError: the file is not of this kind, or damaged.
+        UnavailableError: it may not be opened or written, or the disk is full.
+        TransientError: another process holds it longer than the busy timeout.
+    """
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise _operational(error, path, form) from error
+    except sqlite3.DatabaseError as error:
+        message = f"{str(path)!r} is not an edgemeter {form.what} ({error}): {form.elsewhere}"
+        raise ConfigError(message) from error
+
+
+@contextlib.contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Hold the write lock for the block; commit at its end, roll back when it raises."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        # A full disk may have ended the transaction already.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _operational(error: sqlite3.OperationalError, path: Path, form: Format) -> ConfigError | UnavailableError | TransientError:
+    text = str(error)
+    if "full" in text:
+        return UnavailableError(
+            f"the {form.what} {str(path)!r} cannot grow, the disk is full: free some space; nothing kept so far is lost"
+        )
+    if "locked" in text or "busy" in text:
+        return TransientError(
+            f"the {form.what} {str(path)!r} is held by another process for over {BUSY_TIMEOUT_S:.0f} s: end it or try again"
+        )
+    if "no such table" in text or "no such column" in text:
+        return ConfigError(f"{str(path)!r} is not an edgemeter {form.what} ({text}): {form.elsewhere}")
+    return UnavailableError(f"cannot use the {form.what} {str(path)!r} ({text}): check that its folder may be written, or {form.elsewhere}")
+
+
+def _make_folder(path: Path, form: Format) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"cannot make the folder of the {form.what} {str(path)!r}: {error.strerror}; {form.elsewhere}"
+        raise UnavailableError(message) from error
+
+
+def _prepare(connection: sqlite3.Connection, path: Path, form: Format, access: Access) -> None:
+    if access == "read":
+        connection.execute("PRAGMA query_only = ON")
+        _refuse_foreign(connection, path, form)
+        return
+    if _is_blank(connection):
+        _create(connection, form)
+    _refuse_foreign(connection, path, form)
+    connection.execute("PRAGMA synchronous = FULL")
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+
+
+def _is_blank(connection: sqlite3.Connection) -> bool:
+    if _pragma(connection, "application_id") or _pragma(connection, "user_version"):
+        return False
+    return not connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
+
+
+def _create(connection: sqlite3.Connection, form: Format) -> None:
+    _switch_to_wal(connection)
+    connection.execute("PRAGMA synchronous = FULL")
+    with transaction(connection):
+        if not _is_blank(connection):
+            return
+        for statement in form.schema.split(";\n"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {form.application_id}")
+        connection.execute(f"PRAGMA user_version = {form.version}")
+
+
+def _switch_to_wal(connection: sqlite3.Connection) -> None:
+    # SQLite does not wait for its busy timeout here, so two processes that make the file together would fail at once.
+    deadline = time.monotonic() + BUSY_TIMEOUT_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(sqlite3.OperationalError):
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        time.sleep(0.02)
+    connection.execute("PRAGMA journal_mode = WAL")
+
+
+def _refuse_foreign(connection: sqlite3.Connection, path: Path, form: Format) -> None:
+    if _pragma(connection, "application_id") != form.application_id:
+        message = f"{str(path)!r} is a SQLite file, but not an edgemeter {form.what}: {form.elsewhere}"
+        raise ConfigError(message)
+    version = _pragma(connection, "user_version")
+    if version > form.version:
+        message = f"the {form.what} {str(path)!r} has version {version}, this edgemeter knows up to {form.version}: update edgemeter here"
+        raise ConfigError(message)

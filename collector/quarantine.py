@@ -1,0 +1,80 @@
+"""The quarantine: what came in and could not be taken, with the reason; bounded, so that a flood of garbage fills no disk."""
+
+import hashlib
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+PAYLOAD_LIMIT_BYTES = 1 << 20
+ROWS_LIMIT = 10_000
+TOTAL_LIMIT_BYTES = 64 << 20
+
+SCHEMA = """CREATE TABLE quarantine (
+    row INTEGER PRIMARY KEY AUTOINCREMENT,
+    digest BLOB NOT NULL UNIQUE,
+    topic TEXT NOT NULL,
+    payload BLOB NOT NULL,
+    size_bytes INTEGER NOT NULL,
+    kept_bytes INTEGER NOT NULL,
+    reason TEXT NOT NULL,
+    received_ns INTEGER NOT NULL,
+    last_ns INTEGER NOT NULL,
+    times INTEGER NOT NULL
+);
+CREATE INDEX quarantine_kept ON quarantine (kept_bytes);
+"""
+
+# The same message again (a device repeats what nobody receipts) is counted, not kept twice.
+_ADD = """INSERT INTO quarantine (digest, topic, payload, size_bytes, kept_bytes, reason, received_ns, last_ns, times)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1)
+ON CONFLICT (digest) DO UPDATE SET times = times + 1, last_ns = excluded.last_ns"""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A message, or a record of one, that was not taken, and why."""
+
+    topic: str
+    payload: bytes
+    reason: str
+    received_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """One entry: `payload` is cut at 1 MiB, `size_bytes` is what it had; `times` is how often the same came."""
+
+    row: int
+    topic: str
+    payload: bytes
+    size_bytes: int
+    reason: str
+    received_ns: int
+    last_ns: int
+    times: int
+
+
+def add(connection: sqlite3.Connection, rejections: Sequence[Rejection]) -> None:
+    """Put `rejections` in, within the caller's transaction; the oldest entries beyond the limits go."""
+    if not rejections:
+        return
+    for rejection in rejections:
+        kept = rejection.payload[:PAYLOAD_LIMIT_BYTES]
+        digest = hashlib.sha256(b"\0".join((rejection.topic.encode(), rejection.reason.encode(), rejection.payload))).digest()
+        stamps = (rejection.received_ns, rejection.received_ns)
+        connection.execute(_ADD, (digest, rejection.topic, kept, len(rejection.payload), len(kept), rejection.reason, *stamps))
+    _drop_oldest(connection)
+
+
+def read(connection: sqlite3.Connection) -> list[Quarantined]:
+    """Return every entry, oldest first."""
+    query = "SELECT row, topic, payload, size_bytes, reason, received_ns, last_ns, times FROM quarantine ORDER BY row"
+    return [Quarantined(*row) for row in connection.execute(query)]
+
+
+def _drop_oldest(connection: sqlite3.Connection) -> None:
+    rows, kept_bytes = connection.execute("SELECT count(*), coalesce(sum(kept_bytes), 0) FROM quarantine").fetchone()
+    while rows > ROWS_LIMIT or kept_bytes > TOTAL_LIMIT_BYTES:
+        row, size = connection.execute("SELECT row, kept_bytes FROM quarantine ORDER BY row LIMIT 1").fetchone()
+        connection.execute("DELETE FROM quarantine WHERE row = ?", (row,))
+        rows, kept_bytes = rows - 1, kept_bytes - size
