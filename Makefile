@@ -1,0 +1,59 @@
+# make demo    everything set up, the shipped models measured, delivered, compared, reported
+# make test    everything set up, all tests that this machine can run
+# make check   format, lint, types, the test set, docs and packaging: green before every commit
+# make bench   benchmarks against peers, written to .bench/results.json
+# make pins    requirements/*.txt anew from pyproject.toml (needs uv)
+
+PYTHON ?= python3
+BIN := .venv/bin
+FAST := -m "not slow and not packaging and not convert"
+
+.PHONY: demo test check bench pins types clean
+.DELETE_ON_ERROR:
+
+demo: .venv/.demo
+	$(BIN)/edgemeter demo
+
+test: .venv/.dev
+	$(BIN)/python -m pytest
+
+check: .venv/.dev types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy -p edgemeter
+	$(BIN)/python -m pytest $(FAST)
+	$(BIN)/python -m pytest -m packaging
+
+bench: .venv/.dev
+	$(BIN)/python -m tests.benchmarks
+
+# A type checker does not follow the editable install, so it reads the packages through links.
+types: .types/edgemeter
+.types/edgemeter:
+	mkdir -p $@
+	for package in agent collector models provisioning; do ln -s ../../$$package $@/$$package; done
+
+.venv/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "edgemeter needs Python 3.10 or newer: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv .venv
+
+.venv/.demo: requirements/demo.txt pyproject.toml | .venv/bin/python
+	@echo "setting up .venv (about a minute, once) ..."
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/demo.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+.venv/.dev: requirements/dev.txt pyproject.toml | .venv/bin/python
+	@echo "setting up .venv (about a minute, once) ..."
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@ .venv/.demo
+
+pins:
+	uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
+	  --no-header pyproject.toml requirements/build.in --extra dev -o requirements/dev.txt
+	uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
+	  --no-header pyproject.toml requirements/build.in --extra demo -c requirements/dev.txt -o requirements/demo.txt
+
+clean:
+	rm -rf .venv .types .bench build dist *.egg-info
