@@ -169,3 +169,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stdout = open("/dev/null", "w")  # noqa: PTH123, SIM115 - lives until the process ends
         sys.exit(1)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+if __name__ == "__main__":
+    main()

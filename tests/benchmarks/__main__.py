@@ -1,0 +1,37 @@
+"""`make bench`: every benchmark, written to .bench/results.json and printed as a table."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.benchmarks import engine
+from tests.benchmarks.comparison import Comparison, as_rows
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / ".bench" / "results.json"
+
+
+def main() -> int:
+    """Run all benchmarks; 0 when every goal was met."""
+    models = Path(os.environ.get("EDGEMETER_REALDATA") or ROOT.parent / "shared" / "realdata") / "models"
+    done: list[Comparison] = []
+    if models.is_dir():
+        done.extend(engine.comparisons(models))
+    else:
+        print(f"engine: left out, {models} is not there (set EDGEMETER_REALDATA)", file=sys.stderr)
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps(as_rows(done), indent=2) + "\n")
+    table = Table("benchmark", "ours", "peer", "", "ratio", "goal")
+    for one in done:
+        row = (f"{one.ours:.4g} {one.unit}", one.peer, f"{one.peer_value:.4g} {one.unit}", f"{one.ratio:.4f}")
+        table.add_row(one.name, *row, f"{one.goal}: {'met' if one.met else 'missed'}")
+    Console().print(table)
+    return 0 if all(one.met for one in done) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
