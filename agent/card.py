@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
+
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.records import Name, Sha256
 

@@ -9,10 +9,11 @@ from importlib import import_module
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
+
 from edgemeter.agent import card
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.runtimes import Loaded
-from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 

@@ -1,23 +1,29 @@
 """What travels beside records: receipt, birth, state; and results as one record or a batch."""
 
-from typing import Literal
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
+
 from edgemeter.agent.errors import ConfigError
+
+_Message = TypeVar("_Message")
+
+# What every language reads exactly from JSON, and what fits a column of any store.
+Number = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """A collector's word that it holds, committed, these ranges of sequence numbers (both ends included) of one session."""
 
-    session: int
-    held: tuple[tuple[int, int], ...]
+    session: Number
+    held: tuple[tuple[Number, Number], ...]
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a device is there; `session` tells the Will of a dead session from the state of a live one."""
 
     state: Literal["online", "offline", "lost"]
-    session: int
+    session: Number
 
 
 class Birth(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,7 +31,7 @@ class Birth(msgspec.Struct, frozen=True, kw_only=True):
 
     device: str
     fleet: str
-    session: int
+    session: Number
     agent: str
     board: str | None
     os: str | None
@@ -34,7 +40,14 @@ class Birth(msgspec.Struct, frozen=True, kw_only=True):
     sensors: tuple[str, ...] = ()
 
 
-def encode(message: Receipt | State | Birth) -> bytes:
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """What a device is doing now, for people to read; not kept anywhere."""
+
+    session: Number
+    doing: str
+
+
+def encode(message: Receipt | State | Birth | Progress) -> bytes:
     """Return the message as JSON."""
     return msgspec.json.encode(message)
 
@@ -45,11 +58,25 @@ def decode_receipt(payload: bytes) -> Receipt:
     Raises:
         ConfigError: it is none.
     """
-    try:
-        return msgspec.json.decode(payload, type=Receipt)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        message = f"not a receipt: {error}"
-        raise ConfigError(message) from error
+    return _decode(payload, Receipt, "a receipt")
+
+
+def decode_state(payload: bytes) -> State:
+    """Return the state in `payload`.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    return _decode(payload, State, "a device's state")
+
+
+def decode_birth(payload: bytes) -> Birth:
+    """Return the birth in `payload`.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    return _decode(payload, Birth, "a device's birth")
 
 
 def join(encoded: list[bytes]) -> bytes:
@@ -67,6 +94,14 @@ def split(payload: bytes) -> list[bytes]:
         return [payload]
     try:
         return [bytes(raw) for raw in msgspec.json.decode(payload, type=list[msgspec.Raw])]
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         message = f"not a batch of records: {error}"
+        raise ConfigError(message) from error
+
+
+def _decode(payload: bytes, kind: type[_Message], what: str) -> _Message:
+    try:
+        return msgspec.json.decode(payload, type=kind)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        message = f"not {what}: {error}"
         raise ConfigError(message) from error

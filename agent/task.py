@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, Protocol
 
+from numpy.typing import NDArray
+
 from edgemeter.agent import card
 from edgemeter.agent.dataset import Dataset
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.records import Accuracy
 from edgemeter.agent.runtimes import Loaded
-from numpy.typing import NDArray
 
 TASKS: Mapping[str, str] = {
     "classification": "edgemeter.agent.tasks.classification:Classification",
