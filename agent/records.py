@@ -206,17 +206,22 @@ class Environment(_Part, frozen=True, kw_only=True):
     firmware: str | None
     governor: str | None
     power_mode: str | None
-    memory_mb: float
-    swap_used_mb: float
+    memory_mb: float | None
+    swap_used_mb: float | None
     python: str
     agent: str
     boot_id: str | None
     libraries: dict[str, str] = {}
     attached: tuple[str, ...] = ()
+    # The container or hypervisor that it ran in, innermost first: `docker`, `kvm`, `docker in kvm`; null: nothing shows one.
+    virtualisation: str | None = None
 
 
 class Condition(_Part, frozen=True, kw_only=True):
-    """One look at the machine before, during or after the timed part."""
+    """One look at the machine before or after the timed part; `during` sums up several.
+
+    It holds the highest temperatures, the median clock, every flag that was ever up, and the load over the whole time.
+    """
 
     when: Literal["before", "during", "after"]
     temperatures_c: dict[str, float] = {}

@@ -24,6 +24,7 @@ class Description:
     """What a sensor is: which part of the machine it sees, how often and how finely.
 
     `gain_u_ratio` is the relative standard uncertainty of its gain (k = 1); None means nobody knows it, which is not zero.
+    `resolution_w` is the step of a power reading, `resolution_mj` that of an energy counter.
     """
 
     id: str
@@ -33,6 +34,7 @@ class Description:
     period_ms: float
     resolution_w: float | None
     gain_u_ratio: float | None
+    resolution_mj: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class PowerSensor(Protocol):
 
         Raises:
             UnavailableError: it is not on this machine, or may not be read; says what to do.
+            ConfigError: a setting is wrong.
         """
         ...
 

@@ -1,0 +1,172 @@
+"""RAPL: energy counters inside Intel and AMD processors, read through Linux powercap.
+
+Where: /sys/class/powercap/intel-rapl:N/{name,energy_uj,max_energy_range_uj}; AMD uses the same names. `package-N` zones add up.
+`core` and `uncore` lie inside a package and are left out, `dram` does not and is added. `psys`, where it counts at least as much
+as the packages, sees the whole platform and is taken alone. `intel-rapl-mmio` is the package a second time and is left out.
+The counters wrap at max_energy_range_uj, about every 20 minutes at 200 W. Nobody states their gain error, so it is unknown.
+
+Only root may read them since Linux 5.10 (CVE-2020-8694). `sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj` opens them
+until the next boot; for good, a file /etc/udev/rules.d/70-rapl.rules with the line
+    SUBSYSTEM=="powercap", ACTION=="add", RUN+="/bin/chmod a+r /sys%p/energy_uj"
+
+Configuration: `sysfs`, default /sys.
+Tested with: trees of this form; not yet on a machine that has the counters.
+"""
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgemeter.agent.errors import TransientError, UnavailableError
+from edgemeter.agent.power import Description, Reading
+
+# The counters move every millisecond; this is how often we read.
+PERIOD_MS = 100.0
+# Source: Intel SDM vol. 4, MSR_RAPL_POWER_UNIT: a step is at most 2**-14 J on processors with powercap; AMD's is 2**-16 J.
+STEP_MJ = 1000 / 2**14
+# More than any socket draws: a counter that seems to is one that was reset, not one that wrapped.
+HIGHEST_W = 5000.0
+# psys is there but dead on many machines: it counts when it moves at least this much as the packages do.
+PSYS_RATIO = 0.9
+PSYS_CHECK_S = 0.05
+ZONE = re.compile(r"^intel-rapl:\d+(:\d+)?$")
+REMEDY = "`sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj` opens the counters until the next boot"
+
+
+@dataclass(slots=True)
+class _Zone:
+    """One counter, unwrapped; energies in microjoules as the kernel gives them."""
+
+    folder: Path
+    name: str
+    range_uj: int | None
+    last_uj: int | None = None
+    last_ns: int = 0
+    sum_uj: int = 0
+
+
+class Rapl:
+    """Adds up the processor's packages and memory, or reads the platform's counter."""
+
+    def __init__(
+        self, sysfs: str = "/sys", clock: Callable[[], int] = time.monotonic_ns, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._folder = Path(sysfs) / "class/powercap"
+        self._clock = clock
+        self._sleep = sleep
+        self._zones: list[_Zone] = []
+
+    def describe(self) -> Description:
+        """Return which counters there are.
+
+        Raises:
+            UnavailableError: there are none, or only root may read them.
+        """
+        self._zones = self._zones or self._choose()
+        names = [zone.name for zone in self._zones]
+        platform = names == ["psys"]
+        excludes = ("power-supply loss",) if platform else ("mainboard", "disks", "GPU", "fans", "power-supply loss")
+        return Description(
+            id=f"rapl:{'+'.join(names)}",
+            scope="board-input" if platform else "cpu-package",
+            excludes=excludes if platform or "dram" in names else ("memory", *excludes),
+            kind="energy",
+            period_ms=PERIOD_MS,
+            resolution_w=None,
+            gain_u_ratio=None,
+            resolution_mj=STEP_MJ,
+        )
+
+    def read(self) -> Reading:
+        """Return the energy since the first reading.
+
+        Raises:
+            UnavailableError: the counters are not there, may not be read, or were reset.
+            TransientError: a counter gave no number.
+        """
+        self._zones = self._zones or self._choose()
+        begin = self._clock()
+        energy_uj = sum(self._count(zone) for zone in self._zones)
+        return Reading(taken_ns=(begin + self._clock()) // 2, energy_mj=energy_uj / 1000)
+
+    def close(self) -> None:
+        """Forget the counters."""
+        self._zones = []
+
+    def _choose(self) -> list[_Zone]:
+        zones = self._find()
+        packages = [zone for zone in zones if zone.name.startswith("package")]
+        memory = [zone for zone in zones if zone.name == "dram"]
+        platform = [zone for zone in zones if zone.name == "psys"][:1]
+        chosen = packages + memory
+        if not chosen and not platform:
+            message = (
+                f"no RAPL counter in {str(self._folder)!r}: a virtual machine and most ARM boards have none; "
+                "on an Intel or AMD machine try `sudo modprobe intel_rapl_msr`"
+            )
+            raise UnavailableError(message)
+        try:
+            for zone in [*chosen, *platform]:
+                self._count(zone)
+        except TransientError as error:
+            raise UnavailableError(str(error)) from error
+        return platform if platform and self._is_alive(platform[0], packages) else chosen
+
+    def _find(self) -> list[_Zone]:
+        folders = [*self._folder.glob("intel-rapl:*"), *self._folder.glob("intel-rapl:*/intel-rapl:*")]
+        # The class folder lists sub-zones beside their zone, which holds them too.
+        by_name = {folder.name: folder for folder in folders if ZONE.match(folder.name)}
+        return [zone for _, folder in sorted(by_name.items()) if (zone := _zone(folder))]
+
+    def _is_alive(self, platform: _Zone, packages: list[_Zone]) -> bool:
+        if not packages:
+            return True
+        before = platform.sum_uj, sum(zone.sum_uj for zone in packages)
+        self._sleep(PSYS_CHECK_S)
+        moved = self._count(platform) - before[0]
+        return moved > 0 and moved >= PSYS_RATIO * (sum(self._count(zone) for zone in packages) - before[1])
+
+    def _count(self, zone: _Zone) -> int:
+        """Return the energy of one zone since its first reading, microjoules."""
+        now_uj, now_ns = _energy_uj(zone.folder), self._clock()
+        if zone.last_uj is not None:
+            moved = now_uj - zone.last_uj
+            if moved < 0:
+                moved += zone.range_uj or 0
+                if moved < 0 or moved / 1e6 > HIGHEST_W * (now_ns - zone.last_ns) / 1e9:
+                    message = f"RAPL counter {str(zone.folder)!r} was reset (from {zone.last_uj} to {now_uj} uJ): measure again"
+                    raise UnavailableError(message)
+            zone.sum_uj += moved
+        zone.last_uj, zone.last_ns = now_uj, now_ns
+        return zone.sum_uj
+
+
+def _zone(folder: Path) -> _Zone | None:
+    try:
+        name = (folder / "name").read_text(errors="replace").strip()
+    except OSError:
+        return None
+    try:
+        range_uj = int((folder / "max_energy_range_uj").read_text(errors="replace"))
+    except (OSError, ValueError):
+        range_uj = None
+    return _Zone(folder, name, range_uj)
+
+
+def _energy_uj(folder: Path) -> int:
+    path = folder / "energy_uj"
+    try:
+        text = path.read_text(errors="replace")
+    except PermissionError as error:
+        message = f"may not read {str(path)!r}: {REMEDY}"
+        raise UnavailableError(message) from error
+    except OSError as error:
+        message = f"cannot read {str(path)!r}: {error.strerror}: check the kernel log for intel_rapl"
+        raise UnavailableError(message) from error
+    try:
+        return int(text)
+    except ValueError as error:
+        message = f"{str(path)!r} holds {text[:40]!r}, not a number of microjoules"
+        raise TransientError(message) from error

@@ -1,0 +1,137 @@
+"""Replays a recorded power trace: for demonstrations and tests. Its figures are those of the recording, not of this machine.
+
+Configuration: `path`, the recording; `scope`, where the recording does not say it. The recording is JSON
+
+    {"id": "ina226-pi4", "scope": "board-input", "excludes": ["power-supply loss"], "period_ms": 100,
+     "resolution_w": 0.025, "gain_u_ratio": 0.02, "t_s": [0.0, 0.1, 0.2], "power_w": [3.1, 3.2, 3.0]}
+
+(id, excludes, period_ms, resolution_w and gain_u_ratio may be left out: unknown then), or CSV with the header `t_s,power_w`.
+It starts with the first reading and begins again at its end; between its points the power is interpolated.
+
+    [sensors.replay]
+    path = "trace.json"
+
+Tested with: recordings of this form.
+"""
+
+import csv
+import io
+import math
+import statistics
+import time
+from bisect import bisect_right
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.power import Description, Reading
+from edgemeter.agent.records import Scope
+
+NS_PER_S = 1e9
+
+
+class Recording(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The file: power in W at seconds since any start, increasing."""
+
+    t_s: tuple[float, ...]
+    power_w: tuple[float, ...]
+    id: str | None = None
+    scope: Scope | None = None
+    excludes: tuple[str, ...] = ()
+    period_ms: float | None = None
+    resolution_w: float | None = None
+    gain_u_ratio: float | None = None
+
+
+class Replay:
+    """Plays one recording in a loop."""
+
+    def __init__(self, path: str, scope: str | None = None, clock: Callable[[], int] = time.monotonic_ns) -> None:
+        self._path = Path(path)
+        self._scope = scope
+        self._clock = clock
+        self._recording: Recording | None = None
+        self._started_ns: int | None = None
+
+    def describe(self) -> Description:
+        """Return what the recorded sensor was.
+
+        Raises:
+            ConfigError: the file is no recording, or nobody says its scope.
+        """
+        recording = self._read()
+        scope = self._known_scope(recording)
+        spacing_ms = statistics.median(later - earlier for earlier, later in pairwise(recording.t_s)) * 1000
+        return Description(
+            id=f"replay:{recording.id or self._path.name}",
+            scope=scope,
+            excludes=recording.excludes,
+            kind="power",
+            period_ms=recording.period_ms or spacing_ms,
+            resolution_w=recording.resolution_w,
+            gain_u_ratio=recording.gain_u_ratio,
+        )
+
+    def read(self) -> Reading:
+        """Return the recorded power of this moment.
+
+        Raises:
+            ConfigError: the file is no recording.
+        """
+        recording = self._read()
+        now = self._clock()
+        self._started_ns = now if self._started_ns is None else self._started_ns
+        length_s = recording.t_s[-1] - recording.t_s[0]
+        return Reading(taken_ns=now, power_w=_at(recording, recording.t_s[0] + (now - self._started_ns) / NS_PER_S % length_s))
+
+    def close(self) -> None:
+        """Forget the recording."""
+        self._recording = None
+
+    def _read(self) -> Recording:
+        if self._recording is None:
+            self._recording = _load(self._path)
+        return self._recording
+
+    def _known_scope(self, recording: Recording) -> Scope:
+        scope = self._scope or recording.scope
+        for known in get_args(Scope):
+            if scope == known:
+                return known  # type: ignore[no-any-return]
+        message = f"recording {str(self._path)!r} has scope {scope!r}: set scope to one of {', '.join(get_args(Scope))}"
+        raise ConfigError(message)
+
+
+def _load(path: Path) -> Recording:
+    try:
+        content = path.read_bytes()
+        recording = msgspec.json.decode(content, type=Recording) if content.lstrip()[:1] == b"{" else _csv(content.decode())
+    except OSError as error:
+        message = f"cannot read the power recording {str(path)!r}: {error.strerror}: correct the path"
+        raise ConfigError(message) from error
+    except (msgspec.MsgspecError, ValueError, KeyError, TypeError, csv.Error) as error:
+        message = (
+            f"{str(path)!r} is not a power recording ({error}): it needs JSON with t_s and power_w, or CSV with the header t_s,power_w"
+        )
+        raise ConfigError(message) from error
+    whole = len(recording.t_s) == len(recording.power_w) >= 2
+    if not whole or not all(map(math.isfinite, recording.power_w)) or any(not b - a > 0 for a, b in pairwise(recording.t_s)):
+        message = f"power recording {str(path)!r} needs two or more points, finite, with increasing t_s: correct the file"
+        raise ConfigError(message)
+    return recording
+
+
+def _csv(text: str) -> Recording:
+    rows = list(csv.DictReader(io.StringIO(text)))
+    return Recording(t_s=tuple(float(row["t_s"]) for row in rows), power_w=tuple(float(row["power_w"]) for row in rows))
+
+
+def _at(recording: Recording, moment_s: float) -> float:
+    place = min(max(bisect_right(recording.t_s, moment_s), 1), len(recording.t_s) - 1)
+    t0, t1 = recording.t_s[place - 1], recording.t_s[place]
+    p0, p1 = recording.power_w[place - 1], recording.power_w[place]
+    return p0 + (p1 - p0) * (moment_s - t0) / (t1 - t0)
