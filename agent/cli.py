@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from edgemeter.agent.errors import EdgemeterError
+from edgemeter.agent.errors import EdgemeterError, TransientError
 
 # Groups and commands of the other packages, by name: imported when they are called, not for --help.
 ELSEWHERE = {
@@ -88,14 +88,24 @@ def run(suite: Path | None, model: Path | None, **options: Any) -> None:
     if (suite is None) == (model is None):
         message = "give either a SUITE file or --model FILE"
         raise click.UsageError(message)
-    from edgemeter.agent import run_command, table
+    from edgemeter.agent import delivery, run_command, table
 
     cases = run_command.suite_of(suite, model, options)
-    records = run_command.run(cases, options, click.echo if not options["as_json"] else None)
+    for note in cases.left_out:
+        click.echo(f"left out: {note}", err=True)
+    outcome = run_command.run(cases, options)
+    if options["output"]:
+        options["output"].write_bytes(run_command.document(outcome) + b"\n")
     if options["as_json"]:
-        sys.stdout.buffer.write(run_command.document(records) + b"\n")
+        click.echo(run_command.document(outcome))
     else:
-        table.print_runs(records)
+        table.print_runs(outcome.records)
+    for error in outcome.errors:
+        click.echo(f"edgemeter: {error}", err=True)
+    if outcome.undelivered:
+        raise TransientError(delivery.undelivered(outcome.undelivered, outcome.broker or ""))
+    if outcome.errors:
+        sys.exit(1)
 
 
 @cli.command(short_help="Send what the outbox still holds.")

@@ -103,8 +103,8 @@ class Suite:
     left_out: tuple[str, ...] = ()
 
 
-def read(path: Path) -> Suite:
-    """Return the suite in a TOML file; paths in it are relative to the file.
+def read(path: Path, instead: Settings = Settings()) -> Suite:  # noqa: B008 - frozen
+    """Return the suite in a TOML file; paths in it are relative to the file; what `instead` says holds for every case.
 
     Raises:
         ConfigError: it cannot be read, or a key is unknown or has a wrong value (named with its path).
@@ -117,10 +117,10 @@ def read(path: Path) -> Suite:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         message = f"suite {str(path)!r}: {error}: correct the key or value"
         raise ConfigError(message) from error
-    return expand(written, path.resolve().parent)
+    return expand(written, path.resolve().parent, instead)
 
 
-def expand(written: SuiteFile, folder: Path) -> Suite:
+def expand(written: SuiteFile, folder: Path, instead: Settings = Settings()) -> Suite:  # noqa: B008 - frozen
     """Return the single cases of a suite.
 
     Raises:
@@ -129,7 +129,7 @@ def expand(written: SuiteFile, folder: Path) -> Suite:
     cases: dict[bytes, Case] = {}
     left_out: list[str] = []
     for place, case in enumerate(written.case):
-        merged = msgspec.structs.replace(written.defaults, **_said(case))
+        merged = msgspec.structs.replace(written.defaults, **(_said(case) | _said(instead)))
         where = f"case[{place}]"
         if not merged.model:
             message = f'suite {written.name!r}: {where} names no model: add model = "FILE"'

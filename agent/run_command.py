@@ -1,0 +1,130 @@
+"""What `edgemeter run` and `edgemeter publish` do: options to cases, cases to records, records to the outbox and the broker."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from edgemeter.agent import config, delivery, power, progress, records, session, suites
+from edgemeter.agent.errors import ConfigError, EdgemeterError, TransientError
+from edgemeter.agent.power import detect
+
+# Options of `run` that are settings of a case: given with a suite they hold for all its cases.
+CASE_OPTIONS = ("images", "annotations", "runtime", "backend", "threads", "mode", "repeats", "accuracy", "precision", "name", "sha256", "role")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a session: the records, the runs that failed, and how many records no receipt has named in time."""
+
+    records: list[records.RunRecord]
+    errors: list[EdgemeterError]
+    undelivered: int
+    broker: str | None
+
+
+def suite_of(suite: Path | None, model: Path | None, options: Mapping[str, Any]) -> suites.Suite:
+    """Return the suite in a file, with what the options say instead of what it says; or the suite of one model.
+
+    Raises:
+        ConfigError: the file or the model is wrong.
+    """
+    said = {key: options[key] for key in CASE_OPTIONS if options[key] is not None}
+    # Paths of a suite are relative to its file, those of options to the working directory.
+    said |= {key: str(Path(said[key]).absolute()) for key in ("images", "annotations") if key in said}
+    if suite is not None:
+        return suites.read(suite, _settings(said))
+    written = suites.SuiteFile(name="one model", case=[_settings({"model": str(model), **said})])
+    return suites.expand(written, Path.cwd())
+
+
+def _settings(said: Mapping[str, Any]) -> suites.Settings:
+    try:
+        return msgspec.convert(said, suites.Settings)
+    except msgspec.ValidationError as error:
+        message = f"wrong option: {error}"
+        raise ConfigError(message) from error
+
+
+def run(suite: suites.Suite, options: Mapping[str, Any]) -> Outcome:
+    """Measure the suite, deliver the records where a broker was named, and return what came of it.
+
+    Raises:
+        EdgemeterError: nothing could be measured, or no broker answered at the start.
+    """
+    settings = config.read(options["config"])
+    who = session.Identity(options["device"] or settings.device or config.this_device(), options["fleet"] or settings.fleet)
+    session.check(suite)
+    with ExitStack() as stack:
+        way = delivery.open_way(who, settings, options["broker"], options["if_no_broker"])
+        if way:
+            stack.callback(way.close)
+        sensors, why_no_power = stack.enter_context(_sensors(options["power"], settings))
+        tell = stack.enter_context(progress.Bars()) if progress.on_terminal() else _silence
+        outcomes = list(session.measure(suite, who, sensors, why_no_power, tell, way.keep if way else _unkept))
+        measured = [outcome for outcome in outcomes if isinstance(outcome, records.RunRecord)]
+        errors = [outcome for outcome in outcomes if isinstance(outcome, EdgemeterError)]
+        if errors and not measured:
+            raise errors[0]
+        left = way.drain(options["delivery_timeout"]) if way else 0
+        return Outcome(measured, errors, left, str(way.address) if way else None)
+
+
+def publish(options: Mapping[str, Any]) -> int:
+    """Send what the outbox holds and return how many records it was.
+
+    Raises:
+        EdgemeterError: no broker is named or answers, or receipts for some records did not come in time.
+    """
+    settings = config.read(options["config"])
+    who = session.Identity(options["device"] or settings.device or config.this_device(), options["fleet"] or settings.fleet)
+    way = delivery.open_way(who, settings, options["broker"], "fail")
+    if way is None:
+        message = "no broker is named: give --broker HOST, or set `broker` in the configuration"
+        raise ConfigError(message)
+    try:
+        held = way.waiting()
+        left = way.drain(options["delivery_timeout"])
+    finally:
+        way.close()
+    if left:
+        raise TransientError(delivery.undelivered(left, str(way.address)))
+    return held
+
+
+def document(outcome: Outcome) -> bytes:
+    """Return `{"runs": [record, ...]}` as JSON."""
+    return msgspec.json.encode({"runs": outcome.records})
+
+
+def _silence(_: object) -> None:
+    pass
+
+
+def _unkept(record: records.RunRecord) -> records.RunRecord:
+    return record
+
+
+@contextmanager
+def _sensors(said: str | None, settings: config.Config) -> Iterator[tuple[dict[str, power.PowerSensor], str]]:
+    """Open the sensors that were named, else the one that sees the most of this machine; also say why there is none."""
+    if said == "none":
+        yield {}, "power was not to be measured (--power none)"
+        return
+    names = said.split(",") if said else list(settings.power)
+    why = ""
+    if not names:
+        found, why = detect.choose(detect.detect(settings.sensors))
+        names = [found] if found else []
+    sensors = {name: power.create(name, **settings.sensors.get(name, {})) for name in names}
+    try:
+        for sensor in sensors.values():
+            # A sensor that was asked for by name and is not here ends the command before anything is measured.
+            sensor.describe()
+        yield sensors, why
+    finally:
+        for sensor in sensors.values():
+            sensor.close()
