@@ -14,7 +14,7 @@ def test_the_sample_reads_and_so_does_it_with_every_default_switched_on(tmp_path
     """The sample is a valid configuration, commented or not."""
     assert config.read(SAMPLE) == config.Config()
     path = tmp_path / "config.toml"
-    path.write_text("\n".join(line[2:] if line.startswith("# ") else line for line in SAMPLE.read_text().splitlines()))
+    path.write_text("\n".join(line.removeprefix("# ") for line in SAMPLE.read_text().splitlines()))
     read = config.read(path)
     assert (read.device, read.fleet, read.power, read.sensors) == ("pi5-desk", "default", ("rapl",), {"replay": {"path": "trace.csv"}})
 
