@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from edgemeter.agent.errors import ConfigError
 from numpy.typing import NDArray
+
+from edgemeter.agent.errors import ConfigError
 
 Array = NDArray[Any]
 

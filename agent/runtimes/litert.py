@@ -1,0 +1,137 @@
+"""LiteRT: TensorFlow Lite models (.tflite) on the CPU, by ai-edge-litert or, where there is none, tflite-runtime.
+
+Library: `pip install 'edgemeter[litert]'`; `edgemeter[tflite]` for Python up to 3.11 with numpy 1.
+Backends: `xnnpack` (the library's own default) or `builtin` (the kernels without a delegate). Without a choice the backend is named for
+what happened: tflite-runtime 2.14 gives XNNPACK no quantised model, ai-edge-litert 2.3 does.
+What is timed is `Interpreter.invoke` itself; inputs and outputs are copied outside it.
+Tested with ai-edge-litert 2.3.0 and tflite-runtime 2.14.0.
+"""
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgemeter.agent.errors import ConfigError, MeasurementError, UnavailableError
+from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, library, settings, tensors, tflite_file
+from edgemeter.agent.runtimes.library import Candidate, Library
+
+_CANDIDATES = (
+    Candidate("ai_edge_litert.interpreter", ("ai-edge-litert", "ai-edge-litert-nightly")),
+    Candidate("tflite_runtime.interpreter", ("tflite-runtime", "tflite-runtime-nightly")),
+)
+_BACKENDS = ("xnnpack", "builtin")
+_EDGE_TPU = "edgetpu-custom-op"
+# Names that a converter made up; a signature's name says more.
+_OPAQUE = re.compile(r"(StatefulPartitionedCall|PartitionedCall|Identity)(_\d+)?(:\d+)?|serving_default_\w+:\d+")
+
+
+class LiteRt:
+    """Runs a .tflite model on the CPU."""
+
+    def __init__(self) -> None:
+        self._interpreter: Any = None
+        self._inputs: tuple[TensorInfo, ...] = ()
+
+    def load(self, model: Path, options: Options) -> Loaded:
+        """Import the library, load the model, allocate its tensors; see `Runtime.load`."""
+        settings.check("litert", options, backends=_BACKENDS)
+        file = tflite_file.read(model)
+        if _EDGE_TPU in file.custom_operators:
+            message = f"{str(model)!r} is compiled for the Edge TPU (custom op {_EDGE_TPU}); run the CPU version of the model here"
+            raise ConfigError(message)
+        found = library.load(_CANDIDATES, "litert")
+        started_ns = time.monotonic_ns()
+        interpreter = _interpreter(model, options, found)
+        load_ns = time.monotonic_ns() - started_ns
+        backend = _backend(interpreter, options, model, found)
+        self._interpreter = interpreter
+        self._inputs = tuple(_info(details, file.inputs) for details in interpreter.get_input_details())
+        outputs = tuple(_info(details, file.outputs) for details in interpreter.get_output_details())
+        return Loaded(
+            found.package, found.version, backend, self._inputs, outputs, file.metadata, import_ns=found.import_ns, load_ns=load_ns
+        )
+
+    def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
+        """Copy the inputs into the interpreter; return its `invoke`."""
+        tensors.check(inputs, self._inputs)
+        details = self._interpreter.get_input_details()
+        resized = [(entry, array) for entry, array in zip(details, inputs, strict=True) if tuple(entry["shape"]) != array.shape]
+        try:
+            for entry, array in resized:
+                self._interpreter.resize_tensor_input(entry["index"], array.shape)
+            if resized:
+                self._interpreter.allocate_tensors()
+            for entry, array in zip(details, inputs, strict=True):
+                self._interpreter.set_tensor(entry["index"], array)
+        except (ValueError, RuntimeError) as error:
+            message = f"LiteRT does not take the input: {library.one_line(error)}"
+            raise ConfigError(message) from error
+        call: Callable[[], object] = self._interpreter.invoke
+        return call
+
+    def outputs(self) -> list[Array]:
+        """Return copies of the outputs, in the order of `get_output_details`."""
+        try:
+            return [self._interpreter.get_tensor(details["index"]) for details in self._interpreter.get_output_details()]
+        except ValueError as error:
+            message = f"LiteRT has no output to give: {library.one_line(error)}; call what bind returned first"
+            raise MeasurementError(message) from error
+
+    def close(self) -> None:
+        """Let the interpreter go; its memory goes with it."""
+        self._interpreter = None
+        self._inputs = ()
+
+
+def _interpreter(model: Path, options: Options, found: Library) -> Any:
+    """Return an interpreter with its tensors allocated."""
+    resolver = found.module.OpResolverType
+    kind = resolver.BUILTIN_WITHOUT_DEFAULT_DELEGATES if options.backend == "builtin" else resolver.AUTO
+    try:
+        interpreter = found.module.Interpreter(model_path=str(model), num_threads=options.threads, experimental_op_resolver_type=kind)
+        interpreter.allocate_tensors()
+    except (ValueError, RuntimeError) as error:
+        message = (
+            f"{found.package} {found.version} cannot run {str(model)!r}: {library.one_line(error)}; "
+            "convert the model again, with builtin operators only"
+        )
+        raise ConfigError(message) from error
+    return interpreter
+
+
+def _backend(interpreter: Any, options: Options, model: Path, found: Library) -> str:
+    """Return which backend runs the model: XNNPACK only where it took at least one operator."""
+    # The library has no public way to tell what a delegate took.
+    operators = interpreter._get_ops_details()  # noqa: SLF001
+    backend = "xnnpack" if any(operator["op_name"] == "DELEGATE" for operator in operators) else "builtin"
+    if options.backend == "xnnpack" != backend:
+        message = (
+            f"XNNPACK takes no operator of {str(model)!r} in {found.package} {found.version}: "
+            "leave the backend out, or choose builtin, to measure the kernels that do run it"
+        )
+        raise UnavailableError(message)
+    return backend
+
+
+def _info(details: Mapping[str, Any], names: Mapping[int, str]) -> TensorInfo:
+    """Return one tensor as the model declares it; the signature names it where the tensor's own name is a converter's."""
+    name = str(details["name"])
+    if _OPAQUE.fullmatch(name):
+        name = names.get(int(details["index"]), name)
+    declared = details["shape_signature"]
+    sizes = declared if len(declared) else details["shape"]
+    dtype = np.dtype(details["dtype"])
+    scales, zero_points = details["quantization_parameters"]["scales"], details["quantization_parameters"]["zero_points"]
+    # A float tensor may carry the range that it was quantised from; its values are real already.
+    is_quantised = dtype.kind in "iu" and len(scales) == 1 and float(scales[0]) != 0
+    return TensorInfo(
+        name=name,
+        shape=tuple(None if size < 0 else int(size) for size in sizes),
+        dtype=dtype.name,
+        scale=float(scales[0]) if is_quantised else None,
+        zero_point=int(zero_points[0]) if is_quantised else None,
+    )

@@ -1,0 +1,75 @@
+"""Looks at a model file before a library does, so that what is wrong with it can be said in one line."""
+
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+from edgemeter.agent.errors import ConfigError
+
+_HEAD_BYTES = 64
+# What a file says of itself is labels and settings; more than this is none of it, and a zip can claim any size.
+_TEXT_BYTES = 1 << 20
+_TEXTS = 32
+
+
+def head(model: Path) -> bytes:
+    """Return the first bytes of the model file.
+
+    Raises:
+        ConfigError: there is no such file, it is a directory or empty, it cannot be read, or it only points to where the model is.
+    """
+    try:
+        with model.open("rb") as file:
+            start = file.read(_HEAD_BYTES)
+    except IsADirectoryError as error:
+        message = f"{str(model)!r} is a directory: give the model file itself"
+        raise ConfigError(message) from error
+    except (OSError, ValueError) as error:
+        message = f"cannot read the model {str(model)!r}: {getattr(error, 'strerror', None) or error}"
+        raise ConfigError(message) from error
+    if not start:
+        message = f"the model {str(model)!r} is empty: fetch it again"
+        raise ConfigError(message)
+    if start.startswith(b"version https://git-lfs"):
+        message = f"{str(model)!r} is a Git LFS pointer, not the model: run git lfs pull where it came from"
+        raise ConfigError(message)
+    return start
+
+
+def texts(archive: Path | IO[bytes], below: str = "") -> Mapping[str, str]:
+    """Return the UTF-8 members of a zip (also one appended to another file) by name, those under a folder `below` only.
+
+    What is no zip, no text, or larger than a label file can be is left out: this is what a file says of itself, not what it needs.
+    """
+    found: dict[str, str] = {}
+    try:
+        with zipfile.ZipFile(archive) as members:
+            for info in members.infolist():
+                name = _name_below(info.filename, below)
+                if name is not None and info.file_size <= _TEXT_BYTES and len(found) < _TEXTS:
+                    found.update(_text(members, info, name))
+    except (OSError, zipfile.BadZipFile, ValueError):
+        return found
+    return found
+
+
+def _name_below(filename: str, below: str) -> str | None:
+    """Return the member's name as it is to be called; None for a folder and for what lies elsewhere."""
+    if filename.endswith("/"):
+        return None
+    if not below:
+        return filename
+    _, found, name = f"/{filename}".partition(f"/{below}/")
+    return name if found and name else None
+
+
+def _text(members: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> Mapping[str, str]:
+    """Return the member's text under its name, nothing when it is not text."""
+    try:
+        with members.open(info) as member:
+            content = member.read(_TEXT_BYTES + 1)
+        return {name: content.decode("utf-8")} if len(content) <= _TEXT_BYTES else {}
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, UnicodeDecodeError):
+        return {}

@@ -1,0 +1,203 @@
+"""PyTorch: TorchScript archives (.pt, .pth, .torchscript) and exported programs (.pt2), on the CPU or a CUDA device.
+
+Library: `pip install 'edgemeter[torch]'`; on a Jetson, NVIDIA's own build of torch.
+Backend: `cpu` (the default), `cuda` or `cuda:N`. Never a pickle: `torch_archive` looks at the file first.
+TorchScript does not declare shapes: inputs are known only when the archive has a config.txt with `shape` (Ultralytics writes one), else
+`Loaded.inputs` is empty and any array is taken; `Loaded.outputs` is always empty for TorchScript.
+What is timed is the module's call in inference mode, which is entered once, outside (inside it costs 1.5 us a call), and on CUDA
+the synchronisation after it. The thread stays in inference mode until `close`. Inputs are on the device before, outputs come back after.
+Tested with torch 2.13.0 on the CPU; CUDA is untested.
+"""
+
+import contextlib
+import io
+import json
+import pickle
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import numpy as np
+
+from edgemeter.agent.errors import ConfigError, MeasurementError, UnavailableError
+from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, library, settings, tensors, torch_archive
+from edgemeter.agent.runtimes.library import Candidate
+from edgemeter.agent.runtimes.torch_archive import TorchArchive
+
+_CANDIDATES = (Candidate("torch", ("torch",)),)
+# What PyTorch raises on a file that it cannot load; it has no error of its own for it.
+_FAILURES = (
+    RuntimeError, ValueError, TypeError, AttributeError, KeyError, IndexError, AssertionError, EOFError, OSError, pickle.UnpicklingError,
+)  # fmt: skip
+
+
+class PyTorch:
+    """Runs a TorchScript archive or an exported program."""
+
+    def __init__(self) -> None:
+        self._torch: Any = None
+        self._module: Any = None
+        self._device = ""
+        self._inputs: tuple[TensorInfo, ...] = ()
+        self._last: Any = None
+        self._mode = contextlib.ExitStack()
+
+    def load(self, model: Path, options: Options) -> Loaded:
+        """Import PyTorch, load the model to the device; see `Runtime.load`."""
+        settings.check("pytorch", options)
+        archive = torch_archive.read(model)
+        found = library.load(_CANDIDATES, "torch")
+        self._torch = found.module
+        self._device = _device(found.module, options.backend or "cpu")
+        _set_threads(found.module, options.threads)
+        _check_pickles(found.module, model, archive)
+        started_ns = time.monotonic_ns()
+        try:
+            with warnings.catch_warnings():
+                # TorchScript is deprecated, which is for the author of the model to act on.
+                warnings.filterwarnings("ignore", message=r".*torch\.jit\.|.*TorchScript", category=DeprecationWarning)
+                load = _load_script if archive.kind == "torchscript" else _load_program
+                self._module, self._inputs, outputs = load(found.module, model, archive, self._device)
+        except _FAILURES as error:
+            message = (
+                f"{found.package} {found.version} cannot load {str(model)!r}: {library.one_line(error)}; export it again for this version"
+            )
+            raise ConfigError(message) from error
+        load_ns = time.monotonic_ns() - started_ns
+        return Loaded(
+            found.package, found.version, self._device, self._inputs, outputs, archive.texts, import_ns=found.import_ns, load_ns=load_ns
+        )
+
+    def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
+        """Copy the inputs to the device; return the module's call on them."""
+        if self._inputs:
+            tensors.check(inputs, self._inputs)
+        self._enter_inference_mode()
+        try:
+            arguments = [self._torch.from_numpy(array.copy(order="C")).to(self._device) for array in inputs]
+        except TypeError as error:
+            message = f"PyTorch does not take the input: {library.one_line(error)}"
+            raise ConfigError(message) from error
+        module = self._module
+
+        def call() -> None:
+            self._last = module(*arguments)
+
+        if self._device == "cpu":
+            return call
+        synchronise = self._torch.cuda.synchronize
+
+        def call_and_wait() -> None:
+            self._last = module(*arguments)
+            synchronise()
+
+        return call_and_wait
+
+    def outputs(self) -> list[Array]:
+        """Return copies of the last call's tensors, nested ones in order; bfloat16, which numpy lacks, as float32."""
+        if self._last is None:
+            message = "PyTorch has no output to give: call what bind returned first"
+            raise MeasurementError(message)
+        return list(_flat(self._last, self._torch))
+
+    def close(self) -> None:
+        """Let the module go and leave inference mode."""
+        self._mode.close()
+        self._module = self._last = None
+        self._inputs = ()
+
+    def _enter_inference_mode(self) -> None:
+        if not self._torch.is_inference_mode_enabled():
+            self._mode.enter_context(self._torch.inference_mode())
+
+
+def _device(torch: Any, backend: str) -> str:
+    """Return the device that the backend names."""
+    kind, _, index = backend.partition(":")
+    if backend != "cpu" and (kind != "cuda" or not (index or "0").isdigit()):
+        message = f"runtime 'pytorch' has no backend {backend!r}: choose cpu, cuda or cuda:N"
+        raise ConfigError(message)
+    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
+        message = f"torch {torch.__version__} sees {torch.cuda.device_count()} CUDA devices, {backend!r} is none of them: choose cpu"
+        raise UnavailableError(message)
+    return backend
+
+
+def _set_threads(torch: Any, threads: int) -> None:
+    torch.set_num_threads(threads)
+    # Can be set once in a process, before the first parallel work.
+    with contextlib.suppress(RuntimeError):
+        torch.set_num_interop_threads(1)
+
+
+def _check_pickles(torch: Any, model: Path, archive: TorchArchive) -> None:
+    """Refuse a program whose pickled tensors hold anything else: torch.export.load would go on without that restriction."""
+    with ZipFile(model) as members:
+        for member in archive.pickles:
+            content = members.read(member)
+            try:
+                if content:
+                    torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
+            except _FAILURES as error:
+                message = f"{str(model)!r} holds a pickle of more than tensors ({member}) and is not opened: export it with tensors only"
+                raise ConfigError(message) from error
+
+
+def _load_script(torch: Any, model: Path, archive: TorchArchive, device: str) -> tuple[Any, tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
+    module = torch.jit.load(str(model), map_location=device)
+    return module.eval(), _declared(archive.texts, module), ()
+
+
+def _declared(texts: Mapping[str, str], module: Any) -> tuple[TensorInfo, ...]:
+    """Return the input that the archive's config.txt declares by its `shape`; nothing when there is none."""
+    try:
+        shape = tuple(int(size) for size in json.loads(texts.get("config.txt", "{}"))["shape"])
+    except (ValueError, KeyError, TypeError):
+        return ()
+    name = module.forward.schema.arguments[1].name
+    dtypes = [str(weight.dtype) for weight in module.parameters() if weight.is_floating_point()]
+    return (TensorInfo(name, shape, _dtype(dtypes[0] if dtypes else "torch.float32")),)
+
+
+def _load_program(
+    torch: Any, model: Path, archive: TorchArchive, device: str
+) -> tuple[Any, tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
+    del archive
+    program = torch.export.load(str(model))
+    nodes = {node.name: node for node in program.graph.nodes}
+    inputs = tuple(_info(name, nodes[name]) for name in program.graph_signature.user_inputs)
+    outputs = tuple(_info(str(name), nodes.get(name)) for name in program.graph_signature.user_outputs)
+    if device != "cpu":
+        program = torch.export.passes.move_to_device_pass(program, device)
+    # Guards are Python text from the file, compiled when they are checked; the shapes are checked by `bind`.
+    return program.module(check_guards=False), inputs, outputs
+
+
+def _info(name: str, node: Any) -> TensorInfo:
+    """Return one tensor of an exported program; a size that is a symbol is open."""
+    value: Any = None if node is None else node.meta.get("val")
+    if not hasattr(value, "dtype") or not hasattr(value, "shape"):
+        message = f"{name!r} is not a tensor: export a model that takes and gives tensors only"
+        raise ValueError(message)
+    return TensorInfo(name, tuple(size if isinstance(size, int) else None for size in value.shape), _dtype(str(value.dtype)))
+
+
+def _dtype(name: str) -> str:
+    return name.removeprefix("torch.")
+
+
+def _flat(value: Any, torch: Any) -> Iterator[Array]:
+    """Yield the arrays of nested tuples, lists and dictionaries, in order; what is no tensor becomes an array of its own."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, tuple | list):
+        for item in value:
+            yield from _flat(item, torch)
+    elif isinstance(value, torch.Tensor):
+        plain = value.dequantize() if value.is_quantized else value
+        yield np.array((plain.float() if plain.dtype is torch.bfloat16 else plain).cpu().numpy())
+    elif value is not None:
+        yield np.asarray(value)

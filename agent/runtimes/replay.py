@@ -1,0 +1,200 @@
+r"""Replay: plays recorded latencies back, for demonstrations, load tests and the tests of the engine. It runs no model.
+
+The model is a JSON file, by custom named `NAME.replay.json` (sample: tests/fixtures/runtimes/sample.replay.json):
+
+    {"format": "edgemeter-replay", "schema": 1,
+     "latencies_ms": [8.1, 8.4, 8.2],                      one per call, from the first again after the last
+     "seed": 7,                                            optional: each round in another order, the same for the same seed
+     "load_ms": 120.0, "first_ms": 14.0,                   optional: time to load (default 0), latency of the first call
+     "inputs": [{"name": "images", "shape": [1, 64, 64, 3], "dtype": "uint8", "scale": 0.0078125, "zero_point": 128}],
+     "outputs": [{"name": "scores", "shape": [1, 3], "dtype": "float32", "values": [0.1, 0.7, 0.2]}],
+     "metadata": {"labels.txt": "cat\ndog\nowl"}}          optional
+
+A null size in an input's shape is open. `values` are all elements in C order; without them an output is zeros.
+A call lasts its latency by the monotonic clock: it sleeps until 0.5 ms before the end and spins from there. Setting `wait = "sleep"`
+never spins: cheap for hundreds of simulated devices, later than recorded by the system's timer. Needs no library.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import version
+from itertools import chain
+from math import prod
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+import numpy as np
+
+from edgemeter.agent.errors import ConfigError, MeasurementError
+from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, library, model_file, settings, tensors
+
+_SPIN_NS = 500_000
+_NS_PER_MS = 1_000_000
+
+Milliseconds = Annotated[float, msgspec.Meta(ge=0, le=3_600_000)]
+Size = Annotated[int, msgspec.Meta(ge=0)]
+DType = Literal["float16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "bool"]
+
+
+class ReplayInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One input as the recorded model declared it."""
+
+    name: str
+    shape: tuple[Size | None, ...]
+    dtype: DType
+    scale: float | None = None
+    zero_point: int | None = None
+
+
+class ReplayOutput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One output and, where they were recorded, its values in C order."""
+
+    name: str
+    shape: tuple[Size, ...]
+    dtype: DType
+    scale: float | None = None
+    zero_point: int | None = None
+    values: tuple[float, ...] | None = None
+
+
+class ReplayModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The recorded latencies and what stands around them."""
+
+    format: Literal["edgemeter-replay"]
+    schema: Annotated[int, msgspec.Meta(ge=1, le=1)]
+    latencies_ms: Annotated[tuple[Milliseconds, ...], msgspec.Meta(min_length=1)]
+    seed: int | None = None
+    load_ms: Milliseconds = 0.0
+    first_ms: Milliseconds | None = None
+    inputs: tuple[ReplayInput, ...]
+    outputs: tuple[ReplayOutput, ...] = ()
+    metadata: dict[str, str] = {}
+
+
+class Replay:
+    """Lasts as long as a recorded model did, and gives what it gave."""
+
+    def __init__(self) -> None:
+        self._latencies_ns: Iterator[int] = iter(())
+        self._inputs: tuple[TensorInfo, ...] = ()
+        self._outputs: tuple[Array, ...] = ()
+        self._spin_ns = _SPIN_NS
+        self._has_run = False
+
+    def load(self, model: Path, options: Options) -> Loaded:
+        """Read the recording and wait for the load time that it gives; see `Runtime.load`."""
+        settings.check("replay", options, backends=("replay",), extra=("wait",))
+        started_ns = time.monotonic_ns()
+        self._spin_ns = _spin_ns(options.extra.get("wait", "spin"))
+        recorded = read(model)
+        self._latencies_ns = _latencies_ns(recorded)
+        self._inputs = tuple(_info(entry) for entry in recorded.inputs)
+        self._outputs = tuple(_values(entry, model) for entry in recorded.outputs)
+        outputs = tuple(_info(entry) for entry in recorded.outputs)
+        _wait_until(started_ns + round(recorded.load_ms * _NS_PER_MS), self._spin_ns)
+        load_ns = time.monotonic_ns() - started_ns
+        return Loaded("edgemeter", version("edgemeter"), "replay", self._inputs, outputs, recorded.metadata, import_ns=0, load_ns=load_ns)
+
+    def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
+        """Check the inputs; return a call that lasts the next recorded latency."""
+        tensors.check(inputs, self._inputs)
+        latencies_ns, spin_ns = self._latencies_ns, self._spin_ns
+        self._has_run = False
+
+        def call() -> None:
+            started_ns = time.monotonic_ns()
+            self._has_run = True
+            _wait_until(started_ns + next(latencies_ns), spin_ns)
+
+        return call
+
+    def outputs(self) -> list[Array]:
+        """Return copies of the recorded outputs."""
+        if not self._has_run:
+            message = "the replay has no output to give: call what bind returned first"
+            raise MeasurementError(message)
+        return [array.copy() for array in self._outputs]
+
+    def close(self) -> None:
+        """Forget the recording."""
+        self._latencies_ns = iter(())
+        self._inputs = self._outputs = ()
+        self._has_run = False
+
+
+def read(model: Path) -> ReplayModel:
+    """Return the recording in `model`.
+
+    Raises:
+        ConfigError: it cannot be read, or is no recording (the wrong key is named).
+    """
+    model_file.head(model)
+    try:
+        return msgspec.json.decode(model.read_bytes(), type=ReplayModel)
+    except OSError as error:
+        message = f"cannot read the replay {str(model)!r}: {error.strerror}"
+        raise ConfigError(message) from error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        message = f"{str(model)!r} is not a replay model: {library.one_line(error)}; see `edgemeter.agent.runtimes.replay` for its keys"
+        raise ConfigError(message) from error
+
+
+def _latencies_ns(recorded: ReplayModel) -> Iterator[int]:
+    """Return the latency of every call to come, without end."""
+    steady_ns = [round(latency_ms * _NS_PER_MS) for latency_ms in recorded.latencies_ms]
+    first_ns = [] if recorded.first_ms is None else [round(recorded.first_ms * _NS_PER_MS)]
+    return chain(first_ns, _rounds(steady_ns, recorded.seed))
+
+
+def _rounds(latencies_ns: Sequence[int], seed: int | None) -> Iterator[int]:
+    shuffle = None if seed is None else random.Random(seed)  # noqa: S311  an order that can be had again, no secret
+    while True:
+        yield from latencies_ns if shuffle is None else shuffle.sample(latencies_ns, len(latencies_ns))
+
+
+def _spin_ns(wait: str) -> int:
+    if wait not in {"spin", "sleep"}:
+        message = f"runtime 'replay' cannot wait by {wait!r}: choose spin or sleep"
+        raise ConfigError(message)
+    return _SPIN_NS if wait == "spin" else 0
+
+
+def _wait_until(deadline_ns: int, spin_ns: int) -> None:
+    """Return when the monotonic clock has reached the deadline: late by the timer's slack when it may not spin."""
+    rest_ns = deadline_ns - time.monotonic_ns()
+    if rest_ns > spin_ns:
+        time.sleep((rest_ns - spin_ns) / 1e9)
+    while time.monotonic_ns() < deadline_ns:
+        pass
+
+
+def _info(entry: ReplayInput | ReplayOutput) -> TensorInfo:
+    return TensorInfo(entry.name, entry.shape, entry.dtype, entry.scale, entry.zero_point)
+
+
+def _values(entry: ReplayOutput, model: Path) -> Array:
+    """Return the output's array.
+
+    Raises:
+        ConfigError: it has another number of values than its shape, or one that its dtype cannot hold.
+    """
+    if entry.values is None:
+        return np.zeros(entry.shape, entry.dtype)
+    if len(entry.values) != prod(entry.shape):
+        message = (
+            f"{str(model)!r}: output {entry.name!r} has {len(entry.values)} values, its shape {list(entry.shape)} takes {prod(entry.shape)}"
+        )
+        raise ConfigError(message)
+    values = np.array(entry.values, dtype=np.float64)
+    array = values.astype(entry.dtype) if np.dtype(entry.dtype).kind == "f" else _whole(values, entry, model)
+    return array.reshape(entry.shape)
+
+
+def _whole(values: Array, entry: ReplayOutput, model: Path) -> Array:
+    low, high = (0, 1) if entry.dtype == "bool" else (np.iinfo(entry.dtype).min, np.iinfo(entry.dtype).max)
+    if np.any((values < low) | (values > high) | (values != np.floor(values))):
+        message = f"{str(model)!r}: output {entry.name!r} has a value that {entry.dtype} cannot hold: give whole numbers {low} to {high}"
+        raise ConfigError(message)
+    return values.astype(entry.dtype)

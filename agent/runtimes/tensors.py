@@ -1,0 +1,35 @@
+"""Checks arrays against what a model declares, before they are copied into it."""
+
+from collections.abc import Sequence
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.runtimes import Array, TensorInfo
+
+
+def check(inputs: Sequence[Array], declared: Sequence[TensorInfo]) -> None:
+    """Return when `inputs` are what the model takes, in its order.
+
+    Raises:
+        ConfigError: their number, or the dtype or shape of one, is another than the model declares.
+    """
+    if len(inputs) != len(declared):
+        names = ", ".join(repr(info.name) for info in declared)
+        message = f"the model takes {len(declared)} inputs ({names}), got {len(inputs)}: give one array for each"
+        raise ConfigError(message)
+    for array, info in zip(inputs, declared, strict=True):
+        if array.dtype.name != info.dtype or not fits(array.shape, info.shape):
+            message = (
+                f"input {info.name!r} takes {describe(info.dtype, info.shape)}, "
+                f"got {describe(array.dtype.name, array.shape)}: prepare the data as the model declares"
+            )
+            raise ConfigError(message)
+
+
+def fits(shape: Sequence[int], declared: Sequence[int | None]) -> bool:
+    """Return whether `shape` has the declared rank and every dimension that is not left open."""
+    return len(shape) == len(declared) and all(want is None or have == want for have, want in zip(shape, declared, strict=True))
+
+
+def describe(dtype: str, shape: Sequence[int | None]) -> str:
+    """Return a tensor in words: `float32 [1, 3, ?, ?]`."""
+    return f"{dtype} [{', '.join('?' if size is None else str(size) for size in shape)}]"

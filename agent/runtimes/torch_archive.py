@@ -1,0 +1,167 @@
+r"""Looks into a PyTorch file before PyTorch does, and refuses what would run code of its own while it is loaded.
+
+A plain `torch.save` file is a pickle. A TorchScript archive is a program in a small language; it is refused when it reads or writes files.
+An exported program (.pt2) is data, but `torch.export.load` unpickles parts of it with `weights_only=False`, evaluates its size
+expressions with sympy and resolves operator names with `getattr` from `torch` on, where `torch.os.system` lies. So only members, names,
+operators and expressions of the known forms pass. Source: torch/export/pt2_archive/_package.py, torch/_export/serde/serialize.py (2.13).
+"""
+
+import json
+import re
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.runtimes import model_file
+
+_EXPORT = "export the model with torch.export.save (.pt2), or with torch.jit.trace(...).save"
+_FILE_ACCESS = re.compile(rb"\btorch\.(?:save|load|from_file)\b")
+_SCRIPT = re.compile(r"code/.*\.py")
+_PROGRAM = re.compile(r"models/\w+\.json|serialized_exported_program\.json")
+_PICKLES = re.compile(r"data/sample_inputs/\w+\.pt|serialized_(?:state_dict|constants|example_inputs)\.pt")
+_CONFIGS = re.compile(r"data/(?:weights|constants)/\w+_config\.json")
+_PLAIN = re.compile(
+    r"data/weights/weight_\d+|data/constants/tensor_\d+|extra/.+|extra_files/.+|"
+    r"archive_format|archive_version|byteorder|version|\.data/\w+|\.format_version|\.storage_alignment"
+)
+
+_OPERATORS = "add|sub|mul|truediv|floordiv|mod|pow|neg|pos|eq|ne|lt|le|gt|ge|and_|or_|not_|xor|lshift|rshift|getitem"
+_LIBRARIES = "aten|prims|higher_order|quantized|quantized_decomposed|torchao|torchvision|mkldnn|onednn|_c10d_functional"
+_OPERATOR = re.compile(rf"torch\.ops\.(?:{_LIBRARIES})\.\w+(?:\.\w+)?|_operator\.(?:{_OPERATORS})|torch\._?sym_\w+|math\.[a-z]\w*")
+# Like Integer(2), Symbol('s77', positive=True), s0 + 3*s1: capitalised functions, symbols and numbers; no attribute, no other call.
+_EXPRESSION = re.compile(
+    r"(?:[A-Z][A-Za-z0-9]*\(|'(?:[a-z]+\d+|[-+.e\d]+)'|\b(?:positive|integer|nonnegative|real|finite|evaluate|precision)=|True|False|"
+    r"\b[a-z]{1,6}\d+\b|\boo\b|\b\d+(?:\.\d+)?(?:e[-+]?\d+)?\b|(?<![\w)'])\(|[-+*/%<>=!), ])*"
+)
+_WORD = re.compile(r"[\w.:+\-]*")
+_CONTAINERS = ("builtins.tuple", "builtins.list", "builtins.dict", "collections.OrderedDict")
+_CONTEXT = re.compile(r'null|\[(?:"\w*"(?:, )?)*\]')
+_BROKEN = (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, ValueError, KeyError, TypeError, IndexError)
+# Not evaluated by what we call: guards (the module is made without them), and what only explains where a node came from.
+_INERT = ("guards_code", "metadata", "as_string", "as_strings")
+
+
+@dataclass(frozen=True, slots=True)
+class TorchArchive:
+    """What kind of archive it is, its text files by name, and the members that hold pickled tensors."""
+
+    kind: Literal["torchscript", "exported"]
+    texts: Mapping[str, str]
+    pickles: tuple[str, ...]
+
+
+def read(model: Path) -> TorchArchive:
+    """Return what the archive is.
+
+    Raises:
+        ConfigError: it is a pickle, holds what is not run here, or is no PyTorch file.
+    """
+    start = model_file.head(model)
+    if start[:1] == b"\x80":
+        raise ConfigError(_pickle(model))
+    try:
+        with zipfile.ZipFile(model) as archive:
+            members = _members(model, archive)
+            if any(_PROGRAM.fullmatch(name) for name in members):
+                return _exported(model, archive, members)
+            if "constants.pkl" in members and any(_SCRIPT.fullmatch(name) for name in members):
+                return _torchscript(model, archive, members)
+    except _BROKEN as error:
+        message = f"{str(model)!r} is not a PyTorch model, or a truncated one ({error}): {_EXPORT}"
+        raise ConfigError(message) from error
+    if "data.pkl" in members:
+        raise ConfigError(_pickle(model))
+    message = f"{str(model)!r} is a zip, but neither TorchScript nor an exported program: {_EXPORT}"
+    raise ConfigError(message)
+
+
+def _pickle(model: Path) -> str:
+    return f"{str(model)!r} is a pickle, which can run any code when it is loaded, and is not opened: {_EXPORT}"
+
+
+def _members(model: Path, archive: zipfile.ZipFile) -> dict[str, str]:
+    """Return full member names by their name below the archive's own folder."""
+    names = [info.filename for info in archive.infolist()]
+    members = {name.partition("/")[2] or name: name for name in names}
+    if "version" in names:
+        members = {name: name for name in names}
+    if len(members) != len(names):
+        message = f"{str(model)!r} holds two members of one name and is not opened: {_EXPORT}"
+        raise ConfigError(message)
+    return members
+
+
+def _torchscript(model: Path, archive: zipfile.ZipFile, members: Mapping[str, str]) -> TorchArchive:
+    for name, member in members.items():
+        access = _FILE_ACCESS.search(archive.read(member)) if _SCRIPT.fullmatch(name) else None
+        if access is not None:
+            message = f"{str(model)!r} calls {access[0].decode()} and is not run: a model reads no files; {_EXPORT}"
+            raise ConfigError(message)
+    return TorchArchive("torchscript", model_file.texts(model, below="extra"), ())
+
+
+def _exported(model: Path, archive: zipfile.ZipFile, members: Mapping[str, str]) -> TorchArchive:
+    for name, member in members.items():
+        if _PROGRAM.fullmatch(name):
+            _check_program(model, json.loads(archive.read(member)))
+        elif _CONFIGS.fullmatch(name):
+            _check_payload(model, json.loads(archive.read(member)))
+        elif not (_PICKLES.fullmatch(name) or _PLAIN.fullmatch(name)):
+            message = f"{str(model)!r} holds {name!r}, which is no part of a plain exported program, and is not opened: {_EXPORT}"
+            raise ConfigError(message)
+    texts = {**model_file.texts(model, below="extra"), **model_file.texts(model, below="extra_files")}
+    return TorchArchive("exported", texts, tuple(member for name, member in members.items() if _PICKLES.fullmatch(name)))
+
+
+def _check_payload(model: Path, document: Any) -> None:
+    """Refuse weights and constants that would be unpickled; the others are plain bytes with a shape."""
+    for name, entry in document["config"].items():
+        if entry["use_pickle"] or not re.fullmatch(r"(?:weight|tensor)_\d+", entry["path_name"]):
+            message = f"{str(model)!r} holds {name!r} as a pickle and is not opened: {_EXPORT} with plain tensors only"
+            raise ConfigError(message)
+
+
+def _check_program(model: Path, document: Any) -> None:
+    """Refuse a program in which any text has another form than those that torch.export writes."""
+    for key, text in _strings(document, ""):
+        if not _is_plain(key, text):
+            message = f"{str(model)!r} has {text[:80]!r} as {key}, which is not run here: {_EXPORT}"
+            raise ConfigError(message)
+
+
+def _strings(value: Any, key: str) -> Iterator[tuple[str, str]]:
+    """Yield every text of a JSON document with the key that it stands under."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings(item, key)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield "key", name
+            if name not in _INERT:
+                yield from _strings(item, name)
+
+
+def _is_plain(key: str, text: str) -> bool:
+    if key in {"target", "as_operator"}:
+        return _OPERATOR.fullmatch(text) is not None
+    if key in {"expr_str", "key"} and _EXPRESSION.fullmatch(text) is not None:
+        return True
+    if key in {"in_spec", "out_spec"}:
+        return all(_is_plain_container(entry) for entry in _containers(json.loads(text)[1]))
+    return key != "expr_str" and _WORD.fullmatch(text) is not None
+
+
+def _containers(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield spec
+    for child in spec["children_spec"]:
+        yield from _containers(child)
+
+
+def _is_plain_container(spec: Mapping[str, Any]) -> bool:
+    return spec["type"] is None or (spec["type"] in _CONTAINERS and _CONTEXT.fullmatch(spec["context"]) is not None)
