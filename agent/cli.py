@@ -88,7 +88,7 @@ def run(suite: Path | None, model: Path | None, **options: Any) -> None:
     if (suite is None) == (model is None):
         message = "give either a SUITE file or --model FILE"
         raise click.UsageError(message)
-    from edgemeter.agent import delivery, run_command, table
+    from edgemeter.agent import run_command, table
 
     cases = run_command.suite_of(suite, model, options)
     for note in cases.left_out:
@@ -103,7 +103,7 @@ def run(suite: Path | None, model: Path | None, **options: Any) -> None:
     for error in outcome.errors:
         click.echo(f"edgemeter: {error}", err=True)
     if outcome.undelivered:
-        raise TransientError(delivery.undelivered(outcome.undelivered, outcome.broker or ""))
+        raise TransientError(outcome.undelivered)
     if outcome.errors:
         sys.exit(1)
 

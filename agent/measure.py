@@ -12,6 +12,7 @@ from edgemeter.agent import card, job, memory, noise, recognise, records, runtim
 from edgemeter.agent.dataset import Dataset, open_folder
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.runtimes import Array, Loaded, TensorInfo
+from edgemeter.agent.suites import Case
 
 Emit = Callable[[job.Event], None]
 
@@ -132,7 +133,7 @@ def _measure(work: job.Job, started_ns: int, emit: Emit, runtime: runtimes.Runti
     )
 
 
-def _load(case: job.Case, runtime: runtimes.Runtime) -> Model:
+def _load(case: Case, runtime: runtimes.Runtime) -> Model:
     options = runtimes.Options(threads=case.threads, backend=case.backend, extra=case.options)
     loaded = runtime.load(Path(case.model), options)
     if case.images is None:
@@ -238,7 +239,7 @@ def _model(work: job.Job, known: card.Card | None) -> records.Model:
     )
 
 
-def _runtime(case: job.Case, loaded: Loaded) -> records.Runtime:
+def _runtime(case: Case, loaded: Loaded) -> records.Runtime:
     return records.Runtime(
         name=case.runtime,
         package=loaded.package,

@@ -13,17 +13,29 @@ from edgemeter.agent.errors import ConfigError, EdgemeterError, TransientError
 from edgemeter.agent.power import detect
 
 # Options of `run` that are settings of a case: given with a suite they hold for all its cases.
-CASE_OPTIONS = ("images", "annotations", "runtime", "backend", "threads", "mode", "repeats", "accuracy", "precision", "name", "sha256", "role")
+CASE_OPTIONS = (
+    "images",
+    "annotations",
+    "runtime",
+    "backend",
+    "threads",
+    "mode",
+    "repeats",
+    "accuracy",
+    "precision",
+    "name",
+    "sha256",
+    "role",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a session: the records, the runs that failed, and how many records no receipt has named in time."""
+    """What came of a session: the records, the runs that failed, and why receipts are missing, where they are."""
 
     records: list[records.RunRecord]
     errors: list[EdgemeterError]
-    undelivered: int
-    broker: str | None
+    undelivered: str | None
 
 
 def suite_of(suite: Path | None, model: Path | None, options: Mapping[str, Any]) -> suites.Suite:
@@ -70,7 +82,7 @@ def run(suite: suites.Suite, options: Mapping[str, Any]) -> Outcome:
         if errors and not measured:
             raise errors[0]
         left = way.drain(options["delivery_timeout"]) if way else 0
-        return Outcome(measured, errors, left, str(way.address) if way else None)
+        return Outcome(measured, errors, _undelivered(left, way.why_left()) if way and left else None)
 
 
 def publish(options: Mapping[str, Any]) -> int:
@@ -88,16 +100,20 @@ def publish(options: Mapping[str, Any]) -> int:
     try:
         held = way.waiting()
         left = way.drain(options["delivery_timeout"])
+        if left:
+            raise TransientError(_undelivered(left, way.why_left()))
     finally:
         way.close()
-    if left:
-        raise TransientError(delivery.undelivered(left, str(way.address)))
     return held
 
 
 def document(outcome: Outcome) -> bytes:
     """Return `{"runs": [record, ...]}` as JSON."""
     return msgspec.json.encode({"runs": outcome.records})
+
+
+def _undelivered(left: int, why: str) -> str:
+    return f"{left} records are not delivered: {why}; `edgemeter publish` sends them later"
 
 
 def _silence(_: object) -> None:
