@@ -53,7 +53,7 @@ PARTS = {
 def model(machine: Machine) -> str | None:
     """Return the board as its device tree names it, or as its maker does in the DMI table."""
     for tree in DEVICE_TREE:
-        if named := machine.text(f"{tree}/model"):
+        if named := machine.line(f"{tree}/model"):
             return named
     for vendor, product in (("sys_vendor", "product_name"), ("board_vendor", "board_name")):
         told = [text for file in (vendor, product) if (text := _dmi(machine, file))]
@@ -66,7 +66,7 @@ def soc(machine: Machine) -> str | None:
     """Return the system on chip: the last, most general entry of the device tree's `compatible`."""
     for tree in DEVICE_TREE:
         if compatible := machine.text(f"{tree}/compatible"):
-            return compatible.split("\0")[-1]
+            return " ".join(compatible.split("\0")[-1].split())
     return None
 
 
@@ -104,7 +104,7 @@ def power_mode(machine: Machine) -> str | None:
         told = machine.output(["nvpmodel", "-q"]) or ""
         mode = re.search(r"NV Power Mode:\s*(\S+)\s*^(\d+)\s*$", told, re.MULTILINE)
         return f"{mode[2]} {mode[1]}" if mode else None
-    return machine.text("sys/firmware/acpi/platform_profile")
+    return machine.line("sys/firmware/acpi/platform_profile")
 
 
 def is_raspberry_pi(machine: Machine) -> bool:
@@ -122,8 +122,8 @@ def _core(implementer: int, part: int) -> str:
 
 
 def _dmi(machine: Machine, file: str) -> str | None:
-    text = machine.text(f"sys/class/dmi/id/{file}")
-    return None if text is None or PLACEHOLDERS.match(text) else " ".join(text.split())
+    text = machine.line(f"sys/class/dmi/id/{file}")
+    return None if text is None or PLACEHOLDERS.match(text) else text
 
 
 def _videocore(told: str | None) -> str | None:

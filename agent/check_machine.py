@@ -46,7 +46,7 @@ def _identity(machine: Machine) -> Iterator[Finding]:
 
 
 def _system(machine: Machine) -> Finding:
-    named = f"{fingerprint.operating_system(machine) or 'unknown system'}, kernel {machine.text('proc/sys/kernel/osrelease') or 'unknown'}"
+    named = f"{fingerprint.operating_system(machine) or 'unknown system'}, kernel {machine.line('proc/sys/kernel/osrelease') or 'unknown'}"
     if fingerprint.is_32_bit() or machine.arch.startswith(("armv6", "armv7")):
         return _finding(
             "system", "warn", f"{named}, 32-bit: the runtimes publish no wheels for it", "install the 64-bit system on the card"

@@ -47,4 +47,4 @@ def synchronised(machine: Machine = THIS_MACHINE, kernel_error: Callable[[], int
 
 def boot_id(machine: Machine = THIS_MACHINE) -> str | None:
     """Return the kernel's name for this boot: the monotonic clock counts within it."""
-    return machine.text("proc/sys/kernel/random/boot_id")
+    return machine.line("proc/sys/kernel/random/boot_id")

@@ -7,8 +7,8 @@ CPUS = "sys/devices/system/cpu"
 
 def governor(machine: Machine) -> str | None:
     """Return the governor; several, where the clusters of a processor differ, are joined by `+`."""
-    told = [machine.text(path) for path in machine.find(f"{CPUS}/cpufreq/policy*/scaling_governor")]
-    told = told or [machine.text(path) for path in machine.find(f"{CPUS}/cpu[0-9]*/cpufreq/scaling_governor")]
+    told = [machine.line(path) for path in machine.find(f"{CPUS}/cpufreq/policy*/scaling_governor")]
+    told = told or [machine.line(path) for path in machine.find(f"{CPUS}/cpu[0-9]*/cpufreq/scaling_governor")]
     return "+".join(sorted({text for text in told if text})) or None
 
 

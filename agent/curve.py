@@ -16,6 +16,9 @@ from edgemeter.agent.power import Description, Reading
 NS_PER_MS = 1e6
 # Readings on each side of an edge whose means tell how far the power stepped there.
 BESIDE_EDGE = 3
+# Blocks of readings whose means are compared: enough of them to estimate a scatter, and enough readings in each.
+MOST_BLOCKS = 30
+FEWEST_IN_BLOCK = 4
 # A counter that moved at this share of the reads moves faster than it is read.
 MOVES_AT_EVERY_READ = 0.9
 
@@ -84,25 +87,25 @@ class PowerCurve:
         return abs(statistics.fmean(after) - statistics.fmean(before))
 
     def sampling_u_w(self, window: Window) -> float:
-        """Return it from the differences of neighbours: each reading stands for the stretch around it.
+        """Return it from how the means of neighbouring blocks of readings differ.
 
-        Slow changes are followed by the lines between the readings and do not count; what jumps from one to the next does.
-        Equal readings in a row are one reading that the sensor repeated.
+        Slow changes are followed by the lines between the readings and hardly count; readings that a sensor repeats or averages
+        fall into one block, and do not count as many.
         """
-        blocks = self._blocks(window)
-        if len(blocks) < 2:
-            return 0.0
-        variance = statistics.fmean((b - a) ** 2 for (a, _), (b, _) in itertools.pairwise(blocks)) / 2
-        total_ns = sum(width for _, width in blocks)
-        return math.sqrt(variance * sum((width / total_ns) ** 2 for _, width in blocks))
+        powers = self._inside(window)
+        blocks = min(MOST_BLOCKS, len(powers) // FEWEST_IN_BLOCK)
+        if blocks < 2:
+            return statistics.stdev(powers) if len(powers) > 1 else 0.0
+        bounds = [round(place * len(powers) / blocks) for place in range(blocks + 1)]
+        means = [statistics.fmean(powers[begin:end]) for begin, end in itertools.pairwise(bounds)]
+        variance = statistics.fmean((later - earlier) ** 2 for earlier, later in itertools.pairwise(means)) / 2
+        return math.sqrt(variance / blocks)
 
     def quantisation_u_w(self, window: Window) -> float | None:
-        """Return LSB / sqrt(12 n), with n = 1 where the readings do not dither over a step, so that averaging gains nothing."""
+        """Return LSB / sqrt(12 n), with n the number of different values read: more readings of one value know it no better."""
         if self._resolution_w is None:
             return None
-        powers = [power for power, _ in self._blocks(window)]
-        dithers = len(powers) > 1 and statistics.stdev(powers) >= self._resolution_w
-        return self._resolution_w / math.sqrt(12 * (len(powers) if dithers else 1))
+        return self._resolution_w / math.sqrt(12 * max(1, len(set(self._inside(window)))))
 
     def _at(self, moment_ns: int) -> float:
         place = bisect_left(self._times, moment_ns)
@@ -113,19 +116,8 @@ class PowerCurve:
         share = (moment_ns - self._times[place - 1]) / (self._times[place] - self._times[place - 1])
         return self._powers[place - 1] + share * (self._powers[place] - self._powers[place - 1])
 
-    def _blocks(self, window: Window) -> list[tuple[float, float]]:
-        """Return runs of equal readings in the window: the power, and the ns that it stands for."""
-        first, last = bisect_left(self._times, window.start_ns), bisect_right(self._times, window.end_ns)
-        blocks: list[tuple[float, float]] = []
-        for place in range(first, last):
-            begin = self._times[max(first, place - 1)]
-            end = self._times[min(last - 1, place + 1)]
-            width = (end - begin) / 2
-            if blocks and blocks[-1][0] == self._powers[place]:
-                blocks[-1] = (blocks[-1][0], blocks[-1][1] + width)
-            else:
-                blocks.append((self._powers[place], width))
-        return [block for block in blocks if block[1] > 0]
+    def _inside(self, window: Window) -> list[float]:
+        return self._powers[bisect_left(self._times, window.start_ns) : bisect_right(self._times, window.end_ns)]
 
 
 class CounterCurve:

@@ -20,6 +20,7 @@ GAP_PERIODS = 3
 LARGEST_GAP_RATIO = 0.05
 LARGEST_STEP_RATIO = 0.02
 FEWEST_IDLE_PERIODS = 10
+IDLE_MARGIN_PERIODS = 2
 RESOLVABLE = 3.0
 
 Outcome = tuple[Energy | None, str | None]
@@ -56,7 +57,7 @@ def assess(trace: Trace, timed: Window, idle_before: Window | None, idle_after: 
     refusal = _refusal(case)
     if refusal:
         return None, f"{trace.name}: {refusal}"
-    around = [window if window and _is_covered(case, window) else None for window in (idle_before, idle_after)]
+    around = [_usable(case, window) for window in (idle_before, idle_after)]
     return _energy(case, budget.idle(curve, around[0], around[1])), None
 
 
@@ -90,12 +91,17 @@ def _counter_refusal(case: _Case, curve: CounterCurve) -> str | None:
     return None
 
 
-def _is_covered(case: _Case, window: Window) -> bool:
-    """Return whether an idle stretch is long enough and has readings all along."""
-    length_ns = window.end_ns - window.start_ns
-    if length_ns < FEWEST_IDLE_PERIODS * case.description.period_ms * NS_PER_MS:
-        return False
-    return _gaps(case, window)[1] <= LARGEST_GAP_RATIO * length_ns
+def _usable(case: _Case, window: Window | None) -> Window | None:
+    """Return the part of an idle stretch that says what idle power is; None where it is too short, or readings are missing."""
+    if window is None:
+        return None
+    period_ns = round(case.description.period_ms * NS_PER_MS)
+    # Beside its edges a line leads up to the power of the load, and a slow sensor still shows the load that has ended.
+    quiet = Window(window.start_ns + IDLE_MARGIN_PERIODS * period_ns, window.end_ns - IDLE_MARGIN_PERIODS * period_ns)
+    length_ns = quiet.end_ns - quiet.start_ns
+    if length_ns < FEWEST_IDLE_PERIODS * period_ns or _gaps(case, quiet)[1] > LARGEST_GAP_RATIO * length_ns:
+        return None
+    return quiet
 
 
 def _energy(case: _Case, idling: budget.Idle | None) -> Energy:

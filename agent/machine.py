@@ -58,6 +58,11 @@ class Machine:
             os.close(descriptor)
         return b"".join(parts).decode(errors="replace").strip("\0 \t\r\n") or None
 
+    def line(self, path: str | Path) -> str | None:
+        """Return what the file holds as one line of printable characters: a name or a word."""
+        text = self.text(path) or ""
+        return " ".join("".join(char if char.isprintable() else " " for char in text).split()) or None
+
     def number(self, path: str | Path, base: int = 10) -> int | None:
         """Return the whole number that the file holds, None where it holds none."""
         return whole_number(self.text(path), base)

@@ -16,7 +16,7 @@ def read(machine: Machine) -> dict[str, float]:
     """Return every temperature that can be read now; sensors that are off or fake are left out."""
     found: dict[str, float] = {}
     for zone in machine.find("sys/class/thermal/thermal_zone*"):
-        _put(found, machine.text(zone / "type") or zone.name, _celsius(machine, zone / "temp"))
+        _put(found, machine.line(zone / "type") or zone.name, _celsius(machine, zone / "temp"))
     for sensor in machine.find("sys/class/hwmon/hwmon*"):
         name = machine.text(sensor / "name")
         if name in CPU_SENSORS:

@@ -40,7 +40,7 @@ def detect(machine: Machine) -> str | None:
 
 def container(machine: Machine) -> str | None:
     """Return the kind of container that this process runs in."""
-    if named := machine.text("run/systemd/container"):
+    if named := machine.line("run/systemd/container"):
         return named
     if (machine.root / "run/.containerenv").exists():
         return "podman"
