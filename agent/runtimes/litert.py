@@ -45,14 +45,20 @@ class LiteRt:
             raise ConfigError(message)
         found = library.load(_CANDIDATES, "litert")
         started_ns = time.monotonic_ns()
-        interpreter = _interpreter(model, options, found)
+        interpreter, inputs, outputs = _open(model, options, found)
         load_ns = time.monotonic_ns() - started_ns
         backend = _backend(interpreter, options, model, found)
         self._interpreter = interpreter
-        self._inputs = tuple(_info(details, file.inputs) for details in interpreter.get_input_details())
-        outputs = tuple(_info(details, file.outputs) for details in interpreter.get_output_details())
+        self._inputs = tuple(_info(details, file.inputs) for details in inputs)
         return Loaded(
-            found.package, found.version, backend, self._inputs, outputs, file.metadata, import_ns=found.import_ns, load_ns=load_ns
+            package=found.package,
+            version=found.version,
+            backend=backend,
+            inputs=self._inputs,
+            outputs=tuple(_info(details, file.outputs) for details in outputs),
+            metadata=file.metadata,
+            import_ns=found.import_ns,
+            load_ns=load_ns,
         )
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
@@ -87,20 +93,20 @@ class LiteRt:
         self._inputs = ()
 
 
-def _interpreter(model: Path, options: Options, found: Library) -> Any:
-    """Return an interpreter with its tensors allocated."""
+def _open(model: Path, options: Options, found: Library) -> tuple[Any, list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return an interpreter with its tensors allocated, and the details of its inputs and outputs."""
     resolver = found.module.OpResolverType
     kind = resolver.BUILTIN_WITHOUT_DEFAULT_DELEGATES if options.backend == "builtin" else resolver.AUTO
     try:
         interpreter = found.module.Interpreter(model_path=str(model), num_threads=options.threads, experimental_op_resolver_type=kind)
         interpreter.allocate_tensors()
+        return interpreter, interpreter.get_input_details(), interpreter.get_output_details()
     except (ValueError, RuntimeError) as error:
         message = (
             f"{found.package} {found.version} cannot run {str(model)!r}: {library.one_line(error)}; "
             "convert the model again, with builtin operators only"
         )
         raise ConfigError(message) from error
-    return interpreter
 
 
 def _backend(interpreter: Any, options: Options, model: Path, found: Library) -> str:

@@ -14,11 +14,12 @@ Tested with onnxruntime 1.31.1 on the CPU.
 import re
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from edgemeter.agent.errors import ConfigError, MeasurementError, UnavailableError
-from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, library, model_file, settings, tensors
+from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, library, model_file, onnx_file, settings, tensors
 from edgemeter.agent.runtimes.library import Candidate, Library
 
 _CANDIDATES = (Candidate("onnxruntime", ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-qnn")),)
@@ -34,6 +35,7 @@ _SHORT = {
 _CONFIGURATION = ("session.", "ep.")
 # ONNX element types that numpy calls otherwise.
 _DTYPES = {"float": "float32", "double": "float64", "string": "object"}
+_INTEGERS = ("int8", "uint8", "int16", "uint16")
 _TENSOR = re.compile(r"tensor\((\w+)\)")
 # What stands before the words of an error: its number, the file, then the place in the C++ source with the function's signature.
 _NOISE = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from .*? failed:|\S+\.(?:cc|h):\d+ .*?\) (?=[A-Z])")
@@ -60,12 +62,17 @@ class OnnxRuntime:
         session = _session(model, _session_options(options.threads, configuration, found), providers, found)
         load_ns = time.monotonic_ns() - started_ns
         self._session = session
-        self._inputs = tuple(_info(entry, model) for entry in session.get_inputs())
-        self._outputs = tuple(_info(entry, model) for entry in session.get_outputs())
-        metadata = dict(session.get_modelmeta().custom_metadata_map)
-        backend = ",".join(_short(provider) for provider in providers)
+        self._inputs = _quantised(tuple(_info(entry, model) for entry in session.get_inputs()), model)
+        self._outputs = _quantised(tuple(_info(entry, model) for entry in session.get_outputs()), model)
         return Loaded(
-            found.package, found.version, backend, self._inputs, self._outputs, metadata, import_ns=found.import_ns, load_ns=load_ns
+            package=found.package,
+            version=found.version,
+            backend=",".join(_short(provider) for provider in providers),
+            inputs=self._inputs,
+            outputs=self._outputs,
+            metadata=dict(session.get_modelmeta().custom_metadata_map),
+            import_ns=found.import_ns,
+            load_ns=load_ns,
         )
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
@@ -167,3 +174,16 @@ def _info(entry: Any, model: Path) -> TensorInfo:
         raise ConfigError(message)
     shape = tuple(size if isinstance(size, int) else None for size in entry.shape)
     return TensorInfo(entry.name, shape, _DTYPES.get(match[1], match[1]))
+
+
+def _quantised(declared: tuple[TensorInfo, ...], model: Path) -> tuple[TensorInfo, ...]:
+    """Return the tensors with the scale and zero point of those that are quantised."""
+    if not any(info.dtype in _INTEGERS for info in declared):
+        return declared
+    found = onnx_file.quantisations(model)
+    return tuple(
+        replace(info, scale=found[info.name].scale, zero_point=found[info.name].zero_point)
+        if info.dtype in _INTEGERS and info.name in found
+        else info
+        for info in declared
+    )

@@ -68,7 +68,14 @@ class PyTorch:
             raise ConfigError(message) from error
         load_ns = time.monotonic_ns() - started_ns
         return Loaded(
-            found.package, found.version, self._device, self._inputs, outputs, archive.texts, import_ns=found.import_ns, load_ns=load_ns
+            package=found.package,
+            version=found.version,
+            backend=self._device,
+            inputs=self._inputs,
+            outputs=outputs,
+            metadata=archive.texts,
+            import_ns=found.import_ns,
+            load_ns=load_ns,
         )
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:

@@ -1,6 +1,6 @@
 r"""Replay: plays recorded latencies back, for demonstrations, load tests and the tests of the engine. It runs no model.
 
-The model is a JSON file, by custom named `NAME.replay.json` (sample: tests/fixtures/runtimes/sample.replay.json):
+The model is a JSON file, by custom named `NAME.replay.json` (sample: tests/fixtures/runtimes/replay.replay.json):
 
     {"format": "edgemeter-replay", "schema": 1,
      "latencies_ms": [8.1, 8.4, 8.2],                      one per call, from the first again after the last
@@ -92,10 +92,17 @@ class Replay:
         self._latencies_ns = _latencies_ns(recorded)
         self._inputs = tuple(_info(entry) for entry in recorded.inputs)
         self._outputs = tuple(_values(entry, model) for entry in recorded.outputs)
-        outputs = tuple(_info(entry) for entry in recorded.outputs)
         _wait_until(started_ns + round(recorded.load_ms * _NS_PER_MS), self._spin_ns)
-        load_ns = time.monotonic_ns() - started_ns
-        return Loaded("edgemeter", version("edgemeter"), "replay", self._inputs, outputs, recorded.metadata, import_ns=0, load_ns=load_ns)
+        return Loaded(
+            package="edgemeter",
+            version=version("edgemeter"),
+            backend="replay",
+            inputs=self._inputs,
+            outputs=tuple(_info(entry) for entry in recorded.outputs),
+            metadata=recorded.metadata,
+            import_ns=0,
+            load_ns=time.monotonic_ns() - started_ns,
+        )
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Check the inputs; return a call that lasts the next recorded latency."""

@@ -1,0 +1,138 @@
+"""Reads from an .onnx file what ONNX Runtime does not tell: scale and zero point of integer inputs and outputs.
+
+An input that goes into DequantizeLinear and an output that comes from QuantizeLinear carry the scale and zero point of that node, when
+these are single constants inside the file. Source: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto (field numbers) and
+https://protobuf.dev/programming-guides/encoding (wire format).
+"""
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+
+_GRAPH = 7
+_NODE, _INITIALIZER = 1, 5
+_NODE_INPUT, _NODE_OUTPUT, _OPERATOR = 1, 2, 4
+_DIMENSION, _TYPE, _FLOATS, _INTEGERS, _NAME, _RAW = 1, 2, 4, 5, 8, 9
+# TensorProto.DataType -> struct format of one element in raw data.
+_FORMATS = {1: "<f", 2: "<B", 3: "<b", 4: "<H", 5: "<h", 6: "<i", 7: "<q"}
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+@dataclass(frozen=True, slots=True)
+class Quantisation:
+    """Scale and zero point: real = scale x (q - zero_point)."""
+
+    scale: float
+    zero_point: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """A message, string or packed array inside the file."""
+
+    start: int
+    end: int
+
+
+def quantisations(model: Path) -> Mapping[str, Quantisation]:
+    """Return the quantisation of the tensors that DequantizeLinear reads and QuantizeLinear writes, by name; none where it is not plain.
+
+    The file has been loaded before, so that what cannot be followed here is only not found.
+    """
+    try:
+        with model.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+            graphs = [value for field, value in _fields(data, _Span(0, len(data))) if field == _GRAPH and isinstance(value, _Span)]
+            return _of_graph(data, graphs[-1]) if graphs else {}
+    except (OSError, ValueError, IndexError, struct.error):
+        return {}
+
+
+def _of_graph(data: mmap, graph: _Span) -> Mapping[str, Quantisation]:
+    constants: dict[str, float] = {}
+    ends: dict[str, list[str]] = {}
+    for field, value in _fields(data, graph):
+        if field == _INITIALIZER and isinstance(value, _Span):
+            constants.update(_constant(data, value))
+        elif field == _NODE and isinstance(value, _Span):
+            ends.update(_quantised_end(data, value))
+    found: dict[str, Quantisation] = {}
+    for tensor, (scale, *zero_point) in ends.items():
+        if scale in constants and all(name in constants for name in zero_point):
+            found[tensor] = Quantisation(constants[scale], int(constants[zero_point[0]]) if zero_point else 0)
+    return found
+
+
+def _quantised_end(data: mmap, node: _Span) -> Mapping[str, list[str]]:
+    """Return the integer tensor of a quantising node with the names of its scale and zero point."""
+    inputs, outputs, operator = [], [], ""
+    for field, value in _fields(data, node):
+        if isinstance(value, _Span) and field in {_NODE_INPUT, _NODE_OUTPUT, _OPERATOR}:
+            text = data[value.start : value.end].decode()
+            inputs += [text] if field == _NODE_INPUT else []
+            outputs += [text] if field == _NODE_OUTPUT else []
+            operator = text if field == _OPERATOR else operator
+    parameters = [name for name in inputs[1:3] if name]
+    if operator == "DequantizeLinear" and parameters:
+        return {inputs[0]: parameters}
+    return {outputs[0]: parameters} if operator == "QuantizeLinear" and parameters and outputs else {}
+
+
+def _constant(data: mmap, tensor: _Span) -> Mapping[str, float]:
+    """Return the value of an initializer of one element, by name."""
+    fields = list(_fields(data, tensor))
+    if any(field == _DIMENSION and value not in {0, 1} for field, value in fields):
+        return {}
+    by_field = dict(fields)
+    name, kind = by_field.get(_NAME), by_field.get(_TYPE)
+    if not isinstance(name, _Span) or not isinstance(kind, int) or kind not in _FORMATS:
+        return {}
+    value = _single(data, by_field, _FORMATS[kind])
+    return {} if value is None else {data[name.start : name.end].decode(): value}
+
+
+def _single(data: mmap, fields: Mapping[int, "int | _Span"], form: str) -> float | None:
+    raw, floats, integers = fields.get(_RAW), fields.get(_FLOATS), fields.get(_INTEGERS)
+    if isinstance(raw, _Span) and raw.end - raw.start == struct.calcsize(form):
+        return float(struct.unpack_from(form, data, raw.start)[0])
+    if isinstance(floats, _Span) and floats.end - floats.start == 4:
+        return float(struct.unpack_from("<f", data, floats.start)[0])
+    if isinstance(integers, _Span):
+        integers = _varint(data, integers.start)[0]
+    # A negative number takes all 64 bits of its varint.
+    return None if integers is None else float(integers - (1 << 64) if integers >> 63 else integers)
+
+
+def _fields(data: mmap, message: _Span) -> Iterator[tuple[int, "int | _Span"]]:
+    """Yield number and value of each field of a message; bytes, strings and messages as where they lie."""
+    at = message.start
+    while at < message.end:
+        key, at = _varint(data, at)
+        kind, value = key & 7, 0
+        if kind == _VARINT:
+            value, at = _varint(data, at)
+            yield key >> 3, value
+        elif kind == _BYTES:
+            size, at = _varint(data, at)
+            yield key >> 3, _Span(at, at + size)
+            at += size
+        elif kind in {_FIXED32, _FIXED64}:
+            yield key >> 3, _Span(at, at + (4 if kind == _FIXED32 else 8))
+            at += 4 if kind == _FIXED32 else 8
+        else:
+            message_text = f"wire type {kind} at byte {at}"
+            raise ValueError(message_text)
+
+
+def _varint(data: mmap, at: int) -> tuple[int, int]:
+    """Return a variable-length number and where it ends."""
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+    message = f"a number without end at byte {at}"
+    raise ValueError(message)
