@@ -6,6 +6,8 @@ import msgspec
 
 from edgemeter.agent.errors import ConfigError
 
+LONGEST_BATCH = 10_000
+
 _Message = TypeVar("_Message")
 
 # What every language reads exactly from JSON, and what fits a column of any store.
@@ -88,15 +90,24 @@ def split(payload: bytes) -> list[bytes]:
     """Return the encoded records of a payload, each as its own JSON text; what each holds is not checked here.
 
     Raises:
-        ConfigError: the payload is not JSON.
+        ConfigError: the payload is a list, but not one of up to 10,000 objects that look like records.
     """
     if payload.lstrip()[:1] != b"[":
         return [payload]
     try:
+        # Millions of empty elements would take a hundred times their text as texts of their own.
+        if len(msgspec.json.decode(payload, type=list[_Outline])) > LONGEST_BATCH:
+            message = f"not a batch of records: more than {LONGEST_BATCH}"
+            raise ConfigError(message)
         return [bytes(raw) for raw in msgspec.json.decode(payload, type=list[msgspec.Raw])]
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         message = f"not a batch of records: {error}"
         raise ConfigError(message) from error
+
+
+class _Outline(msgspec.Struct, frozen=True, gc=False):
+    schema: int
+    id: str
 
 
 def _decode(payload: bytes, kind: type[_Message], what: str) -> _Message:

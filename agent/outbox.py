@@ -141,9 +141,15 @@ class Outbox:
         """Drop the records that `receipt` names; return how many there were."""
         statement = "DELETE FROM records WHERE session = ? AND seq BETWEEN ? AND ?"
         dropped = 0
-        with self._lock, sqlite_file.mapped(self.path, FORMAT), sqlite_file.transaction(self._connection):
-            for first, last in receipt.held:
-                dropped += self._connection.execute(statement, (receipt.session, first, last)).rowcount
+        with self._lock, sqlite_file.mapped(self.path, FORMAT):
+            # What a power cut brings back is only sent again, so this one need not wait for the disk.
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+            try:
+                with sqlite_file.transaction(self._connection):
+                    for first, last in receipt.held:
+                        dropped += self._connection.execute(statement, (receipt.session, first, last)).rowcount
+            finally:
+                self._connection.execute("PRAGMA synchronous = FULL")
         return dropped
 
     def count(self, device: str | None = None) -> int:
@@ -151,6 +157,11 @@ class Outbox:
         query = "SELECT count(*) FROM records WHERE ? IS NULL OR device = ?"
         with self._lock, sqlite_file.mapped(self.path, FORMAT):
             return int(self._connection.execute(query, (device, device)).fetchone()[0])
+
+    def is_empty(self, device: str) -> bool:
+        """Return whether receipts have named every record of `device`."""
+        with self._lock, sqlite_file.mapped(self.path, FORMAT):
+            return self._connection.execute("SELECT 1 FROM records WHERE device = ? LIMIT 1", (device,)).fetchone() is None
 
     def close(self) -> None:
         """Give the file back; may be called twice."""

@@ -92,15 +92,15 @@ class Publisher:
         """
         deadline = time.monotonic() + timeout_s
         self.wake()
-        while (left := self._outbox.count(self._birth.device)) and self._refusal is None:
+        while not self._outbox.is_empty(self._birth.device):
+            if self._refusal is not None:
+                raise UnavailableError(self.why_left())
             remaining = deadline - time.monotonic()
             if remaining <= 0:
-                return left
+                break
             with self._forgot:
                 self._forgot.wait(min(remaining, 0.2))
-        if left and self._refusal is not None:
-            raise UnavailableError(self.why_left())
-        return left
+        return self._outbox.count(self._birth.device)
 
     def why_left(self) -> str:
         """Return why records are still in the outbox, as one line for people."""

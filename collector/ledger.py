@@ -18,6 +18,8 @@ from edgemeter.collector.quarantine import Rejection
 
 COLLISION = "another record already holds this number: cloned card or copied outbox?"
 
+Key = tuple[str, str, int, int]
+
 _COLUMNS = ("device", "fleet", "role", "model", "runtime", "precision", "task", "dataset_sha256", "scenario", "verdict")
 _SCHEMA = """CREATE TABLE runs (
     row INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -71,12 +73,12 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What became of a batch. `held` are the keys (device, session, seq) that the ledger now holds, new or not."""
+    """What became of a batch. `held` are the keys (fleet, device, session, seq) that the ledger now holds, new or not."""
 
     inserted: int = 0
     duplicates: int = 0
     collisions: int = 0
-    held: tuple[tuple[str, int, int], ...] = ()
+    held: tuple[Key, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +135,11 @@ class Ledger:
         """Give the file back; may be called twice."""
         self._connection.close()
 
-    def commit(self, batch: Sequence[Arrival], rejections: Sequence[Rejection] = ()) -> Committed:
+    def commit(self, batch: Sequence[Arrival], rejections: Sequence[Rejection] = (), changes: Sequence[presence.Change] = ()) -> Committed:
         """Keep a batch in one transaction, on the disk when this returns; return what became of it.
 
-        A record whose number another record holds goes to the quarantine, as do the `rejections`.
+        A record whose number another record holds goes to the quarantine, as do the `rejections`; `changes` is what devices said
+        of themselves.
 
         Raises:
             UnavailableError: the disk is full; nothing of the batch is kept.
@@ -144,7 +147,7 @@ class Ledger:
         """
         inserted = 0
         duplicates = 0
-        held: list[tuple[str, int, int]] = []
+        held: list[Key] = []
         collisions: list[Rejection] = []
         with sqlite_file.mapped(self.path, FORMAT), sqlite_file.transaction(self._connection):
             for arrival in batch:
@@ -157,6 +160,7 @@ class Ledger:
                     continue
                 held.append(_key(arrival.record))
             quarantine.add(self._connection, [*rejections, *collisions])
+            presence.note(self._connection, changes)
         return Committed(inserted, duplicates, len(collisions), tuple(held))
 
     def records(
@@ -216,11 +220,6 @@ class Ledger:
         with sqlite_file.mapped(self.path, FORMAT):
             return quarantine.read(self._connection)
 
-    def note_presence(self, changes: Iterable[presence.Change]) -> None:
-        """Keep what devices said of themselves (birth and state)."""
-        with sqlite_file.mapped(self.path, FORMAT), sqlite_file.transaction(self._connection):
-            presence.note(self._connection, changes)
-
     def devices(self) -> list[presence.Device]:
         """Return every device that said something of itself, by fleet and name."""
         with sqlite_file.mapped(self.path, FORMAT):
@@ -265,8 +264,8 @@ def coalesce(numbers: Iterable[int]) -> list[tuple[int, int]]:
     return ranges
 
 
-def _key(record: RunRecord) -> tuple[str, int, int]:
+def _key(record: RunRecord) -> Key:
     if record.session is None or record.seq is None:
         message = f"record {record.id!r} has no number: only numbered records enter the ledger"
         raise msgspec.ValidationError(message)
-    return record.device, record.session, record.seq
+    return record.fleet, record.device, record.session, record.seq

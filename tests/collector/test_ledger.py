@@ -28,7 +28,7 @@ def ledger(tmp_path):
 def test_a_committed_record_is_read_back_equal_with_and_without_its_samples(ledger):
     """What went in comes out; the samples only when asked for."""
     record = make_record(session=5, seq=1)
-    assert ledger.commit([arrival(record)]) == Committed(inserted=1, held=(("pi-1", 5, 1),))
+    assert ledger.commit([arrival(record)]) == Committed(inserted=1, held=(("lab", "pi-1", 5, 1),))
     (bare,) = ledger.records()
     (full,) = ledger.records(with_samples=True)
     assert full.record == record
@@ -41,7 +41,7 @@ def test_a_repeated_record_is_held_but_not_kept_twice(ledger):
     record = make_record(session=5, seq=1)
     ledger.commit([arrival(record)])
     again = ledger.commit([arrival(record), arrival(record)])
-    assert again == Committed(duplicates=2, held=(("pi-1", 5, 1), ("pi-1", 5, 1)))
+    assert again == Committed(duplicates=2, held=(("lab", "pi-1", 5, 1), ("lab", "pi-1", 5, 1)))
     assert ledger.count() == 1
 
 
@@ -135,10 +135,10 @@ def test_a_will_of_a_session_that_is_over_does_not_hide_the_living_one(ledger):
     """`lost` counts for the session it names."""
     birth = Birth(device="pi-1", fleet="lab", session=2, agent="0.1.0", board=None, os=None, arch="aarch64", runtimes={})
     said = [birth, State(state="online", session=1), State(state="online", session=2), State(state="lost", session=1)]
-    ledger.note_presence(Change("lab", "pi-1", message, number) for number, message in enumerate(said))
+    ledger.commit([], [], [Change("lab", "pi-1", message, number) for number, message in enumerate(said)])
     (device,) = ledger.devices()
     assert (device.state, device.session, device.birth) == ("online", 2, birth)
-    ledger.note_presence([Change("lab", "pi-1", State(state="lost", session=2), 9)])
+    ledger.commit([], [], [Change("lab", "pi-1", State(state="lost", session=2), 9)])
     assert ledger.devices()[0].state == "lost"
 
 
