@@ -67,7 +67,7 @@ def _refusal(case: _Case) -> str | None:
     if window_s * (1 + TOLERANCE_RATIO) < needed_s:
         return (
             f"{case.inferences} inferences in {window_s:.3g} s are too few for an energy from a reading every "
-            f"{case.description.period_ms:.3g} ms: time at least {needed_s:.3g} s of them (a longer mode)"
+            f"{case.description.period_ms:.3g} ms: time at least {_short(needed_s)} s of them (a longer mode)"
         )
     if isinstance(case.curve, CounterCurve) and (refusal := _counter_refusal(case, case.curve)):
         return refusal
@@ -87,7 +87,8 @@ def _counter_refusal(case: _Case, curve: CounterCurve) -> str | None:
     if curve.step_mj is not None and curve.step_mj > LARGEST_STEP_RATIO * energy_mj:
         share = curve.step_mj / energy_mj
         needed_s = _seconds(case.timed) * share / LARGEST_STEP_RATIO
-        return f"one step of the energy counter is {curve.step_mj:.3g} mJ, {share:.1%} of all it saw: time at least {needed_s:.0f} s"
+        step = f"{_short(curve.step_mj / 1000)} J, {share:.1%} of all it saw"
+        return f"one step of the energy counter is {step}: time at least {_short(needed_s)} s"
     return None
 
 
@@ -139,6 +140,10 @@ def _gaps(case: _Case, window: Window) -> tuple[float, float]:
 
 def _seconds(window: Window) -> float:
     return (window.end_ns - window.start_ns) / 1e9
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _failures(trace: Trace) -> str:

@@ -69,7 +69,10 @@ class Machine:
 
     def find(self, pattern: str) -> list[Path]:
         """Return the paths below the root that match a glob pattern, relative to the root, numbers in counting order."""
-        found = [path.relative_to(self.root) for path in self.root.glob(pattern)]
+        try:
+            found = [path.relative_to(self.root) for path in self.root.glob(pattern)]
+        except OSError:
+            return []
         return sorted(found, key=lambda path: [(part.isdigit(), part.zfill(20)) for part in re.split(r"(\d+)", str(path))])
 
 

@@ -115,7 +115,11 @@ class Rapl:
         return platform if platform and self._is_alive(platform[0], packages) else chosen
 
     def _find(self) -> list[_Zone]:
-        folders = [*self._folder.glob("intel-rapl:*"), *self._folder.glob("intel-rapl:*/intel-rapl:*")]
+        try:
+            folders = [*self._folder.glob("intel-rapl:*"), *self._folder.glob("intel-rapl:*/intel-rapl:*")]
+        except OSError as error:
+            message = f"cannot look for RAPL counters in {str(self._folder)!r}: {error.strerror}: run where /sys is open"
+            raise UnavailableError(message) from error
         # The class folder lists sub-zones beside their zone, which holds them too.
         by_name = {folder.name: folder for folder in folders if ZONE.match(folder.name)}
         return [zone for _, folder in sorted(by_name.items()) if (zone := _zone(folder))]

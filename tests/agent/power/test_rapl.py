@@ -1,0 +1,176 @@
+"""Facts about `edgemeter.agent.power.rapl`."""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from edgemeter.agent.errors import TransientError, UnavailableError
+from edgemeter.agent.power.rapl import Rapl
+from tests.fixtures.machine_trees import intel_pc, rapl_zone, write
+from tests.fixtures.ordinary_user import closed_mode, ordinary_user
+
+RANGE_UJ = 262_143_328_850
+
+
+class _Machine:
+    """A tree whose counters the test moves, and a clock that the test moves."""
+
+    def __init__(self, root):
+        self.root = root
+        self.now_ns = 0
+
+    def set(self, **energies_uj):
+        for name, energy in energies_uj.items():
+            write(self.root, {f"sys/class/powercap/intel-rapl:{name.lstrip('_').replace('_', ':')}/energy_uj": f"{energy}\n"})
+
+    def clock(self):
+        return self.now_ns
+
+    def sensor(self, during_check=lambda: None):
+        return Rapl(str(self.root / "sys"), clock=self.clock, sleep=lambda _: during_check())
+
+
+@pytest.fixture
+def pc(tmp_path):
+    """Return a PC with package, core and dram, and the package again by mmio."""
+    return _Machine(intel_pc(tmp_path))
+
+
+def test_packages_and_memory_add_up_and_cores_do_not(pc):
+    """Core lies inside the package; the mmio zone is the package a second time."""
+    sensor = pc.sensor()
+    assert sensor.read().energy_mj == 0
+    pc.now_ns = 100_000_000
+    pc.set(_0=1_500_000, _0_0=1_300_000, _0_1=230_000)
+    assert sensor.read().energy_mj == pytest.approx(530)
+    found = sensor.describe()
+    assert (found.id, found.scope, found.kind) == ("rapl:package-0+dram", "cpu-package", "energy")
+    assert "memory" not in found.excludes
+    assert (found.gain_u_ratio, found.resolution_w) == (None, None)
+
+
+def test_two_sockets_are_both_counted(pc):
+    """Without dram zones the memory is named as left out."""
+    shutil.rmtree(pc.root / "sys/class/powercap/intel-rapl:0:1")
+    write(pc.root, rapl_zone("intel-rapl:1", "package-1", 5_000_000))
+    sensor = pc.sensor()
+    sensor.read()
+    pc.now_ns = 100_000_000
+    pc.set(_0=1_100_000, _1=5_200_000)
+    assert sensor.read().energy_mj == pytest.approx(300)
+    assert sensor.describe().excludes[0] == "memory"
+    assert sensor.describe().id == "rapl:package-0+package-1"
+
+
+def test_sub_zones_inside_their_zone_are_counted_once(pc):
+    """Where the class folder's entries are the zones themselves, dram shows twice: beside its package and in it."""
+    base = pc.root / "sys/class/powercap"
+    shutil.copytree(base / "intel-rapl:0:1", base / "intel-rapl:0/intel-rapl:0:1")
+    assert pc.sensor().describe().id == "rapl:package-0+dram"
+
+
+def test_a_counter_that_wraps_goes_on(pc):
+    """Each zone wraps by its own range."""
+    pc.set(_0=RANGE_UJ - 100_000, _0_1=0)
+    sensor = pc.sensor()
+    sensor.read()
+    pc.now_ns = 100_000_000
+    pc.set(_0=150_000, _0_1=10_000)
+    assert sensor.read().energy_mj == pytest.approx(260)
+    pc.now_ns = 200_000_000
+    pc.set(_0=250_000, _0_1=20_000)
+    assert sensor.read().energy_mj == pytest.approx(370)
+
+
+def test_a_counter_that_was_reset_is_not_taken_for_a_wrap(pc):
+    """From 100 kJ to nearly nothing within 0.1 s would be 1.6 MW."""
+    pc.set(_0=100_000_000_000)
+    sensor = pc.sensor()
+    sensor.read()
+    pc.now_ns = 100_000_000
+    pc.set(_0=5)
+    with pytest.raises(UnavailableError, match="was reset"):
+        sensor.read()
+
+
+def test_the_platform_counter_is_preferred_while_it_counts(pc):
+    """Psys sees more than the packages: it is taken alone."""
+    write(pc.root, rapl_zone("intel-rapl:2", "psys", 7_000_000))
+    sensor = pc.sensor(lambda: pc.set(_0=1_100_000, _2=7_300_000))
+    found = sensor.describe()
+    assert (found.id, found.scope) == ("rapl:psys", "board-input")
+    start = sensor.read().energy_mj
+    pc.now_ns = 100_000_000
+    pc.set(_0=9_000_000, _2=8_300_000)
+    assert sensor.read().energy_mj - start == pytest.approx(1000)
+
+
+def test_a_dead_platform_counter_gives_way_to_the_packages(pc):
+    """Psys stands still, or counts less than the packages inside it, on many machines."""
+    write(pc.root, rapl_zone("intel-rapl:2", "psys", 7_000_000))
+    assert pc.sensor(lambda: pc.set(_0=1_100_000)).describe().id == "rapl:package-0+dram"
+    pc.set(_0=1_000_000)
+    assert pc.sensor(lambda: pc.set(_0=2_000_000, _2=7_000_100)).describe().id == "rapl:package-0+dram"
+
+
+def test_a_machine_without_counters_says_so(tmp_path):
+    """A virtual machine; and one whose only zone is of another kind."""
+    with pytest.raises(UnavailableError, match="virtual machine"):
+        Rapl(str(tmp_path)).describe()
+    write(tmp_path, rapl_zone("intel-rapl-mmio:0", "package-0", 1))
+    with pytest.raises(UnavailableError, match="no RAPL counter"):
+        Rapl(str(tmp_path / "sys")).describe()
+
+
+def test_counters_that_only_root_may_read_come_with_the_remedy():
+    """As an ordinary user: the command that opens them; and a /sys that is closed altogether is no traceback."""
+    # pytest's own folders are closed to other users.
+    with tempfile.TemporaryDirectory() as folder:
+        machine = _Machine(intel_pc(Path(folder)))
+        Path(folder).chmod(0o755)
+        energy = machine.root / "sys/class/powercap/intel-rapl:0/energy_uj"
+        energy.chmod(closed_mode())
+        with ordinary_user(), pytest.raises(UnavailableError, match="sudo chmod a\\+r"):
+            machine.sensor().describe()
+        (machine.root / "sys").chmod(closed_mode())
+        try:
+            with ordinary_user(), pytest.raises(UnavailableError, match="Permission denied"):
+                machine.sensor().describe()
+        finally:
+            (machine.root / "sys").chmod(0o700)
+
+
+def test_a_counter_that_garbles_fails_once_and_one_that_goes_is_gone(pc):
+    """No number: the next read may have one. No file: the sensor is gone."""
+    sensor = pc.sensor()
+    sensor.read()
+    pc.set(_0="garbage")
+    with pytest.raises(TransientError, match="'garbage"):
+        sensor.read()
+    pc.set(_0="1000100")
+    assert sensor.read().energy_mj == pytest.approx(0.1)
+    (pc.root / "sys/class/powercap/intel-rapl:0/energy_uj").unlink()
+    with pytest.raises(UnavailableError, match="No such file"):
+        sensor.read()
+
+
+def test_a_counter_without_a_range_cannot_wrap(pc):
+    """Then a step back is a reset."""
+    (pc.root / "sys/class/powercap/intel-rapl:0/max_energy_range_uj").write_text("?")
+    sensor = pc.sensor()
+    sensor.read()
+    pc.now_ns = 100_000_000
+    pc.set(_0=5)
+    with pytest.raises(UnavailableError, match="was reset"):
+        sensor.read()
+
+
+@pytest.mark.captures
+def test_the_captured_shape_is_understood(tmp_path, captures):
+    """The sub-zone inside its zone, as a tree laid out like /sys/devices has it; energy added, since the capture has none."""
+    shutil.copytree(captures / "server/powercap_shape", tmp_path / "class/powercap")
+    zone = tmp_path / "class/powercap/intel-rapl:0"
+    (zone / "energy_uj").write_text("123\n")
+    assert Rapl(str(tmp_path)).describe().id == "rapl:package-0"

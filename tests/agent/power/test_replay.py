@@ -1,0 +1,101 @@
+"""Facts about `edgemeter.agent.power.replay`."""
+
+import json
+
+import pytest
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.power.replay import Replay
+
+
+class _Clock:
+    def __init__(self):
+        self.now_s = 100.0
+
+    def __call__(self):
+        return int(self.now_s * 1e9)
+
+
+def _write(tmp_path, **document):
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(document))
+    return str(path)
+
+
+def test_a_recording_is_played_from_its_start_and_again(tmp_path):
+    """Interpolated between its points, in a loop, on the clock that it is given."""
+    clock = _Clock()
+    sensor = Replay(_write(tmp_path, scope="module", t_s=[50, 51, 53], power_w=[2.0, 4.0, 8.0]), clock=clock)
+    played = []
+    for _ in range(8):
+        played.append(sensor.read().power_w)
+        clock.now_s += 0.5
+    assert played == [2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 2.0, 3.0]
+    assert sensor.read().taken_ns == int(clock.now_s * 1e9)
+
+
+def test_the_energy_of_a_replay_is_that_of_its_recording(tmp_path):
+    """Ten loops, finely read, hold ten times the trapezoid of the file."""
+    clock = _Clock()
+    sensor = Replay(_write(tmp_path, scope="module", t_s=[0, 1, 2], power_w=[2.0, 6.0, 2.0]), clock=clock)
+    total_j = 0.0
+    for _ in range(20_000):
+        total_j += sensor.read().power_w * 0.001
+        clock.now_s += 0.001
+    assert total_j == pytest.approx(10 * 8.0, rel=1e-3)
+
+
+def test_a_recording_says_what_the_sensor_was(tmp_path):
+    """Its identity is kept, marked as a replay; what it does not say is unknown, and its spacing is its period."""
+    path = _write(tmp_path, id="ina226", scope="board-input", excludes=["x"], resolution_w=0.1, t_s=[0, 0.5, 1], power_w=[1, 1, 1])
+    found = Replay(path).describe()
+    assert (found.id, found.scope, found.excludes, found.period_ms) == ("replay:ina226", "board-input", ("x",), 500.0)
+    assert (found.resolution_w, found.gain_u_ratio, found.kind) == (0.1, None, "power")
+
+
+def test_a_csv_needs_its_scope_from_the_configuration(tmp_path):
+    """Columns by name, others ignored; a figure without a scope must not be."""
+    path = tmp_path / "trace.csv"
+    path.write_text("t_s,volt_v,power_w\n0,5,3.5\n0.1,5,3.6\n")
+    assert Replay(str(path), scope="wall-ac").describe().scope == "wall-ac"
+    with pytest.raises(ConfigError, match="scope None: set scope to one of"):
+        Replay(str(path)).describe()
+    with pytest.raises(ConfigError, match="'everything'"):
+        Replay(str(path), scope="everything").describe()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{}",
+        "{not json",
+        "t_s,power_w\n",
+        "t_s,power_w\n0,1\n",
+        "t_s,power_w\n0,1\n0,2\n",
+        "t_s,power_w\n1,1\n0,2\n",
+        "t_s,power_w\n0,1\n1,nan\n",
+        "t_s,power_w\n0,1\nnan,2\n",
+        "t_s,power_w\n0,1\n1\n",
+        "seconds,watts\n0,1\n1,2\n",
+        '{"scope": "module", "t_s": [0, 1], "power_w": [1]}',
+        '{"scope": "module", "t_s": [0, 1], "power_w": [1, 2], "powr": 1}',
+        '{"scope": "all", "t_s": [0, 1], "power_w": [1, 2]}',
+    ],
+)
+def test_what_is_no_recording_is_refused_by_name(tmp_path, content):
+    """Empty, cut off, one point, times that stand still or go back, no numbers, wrong columns or keys."""
+    path = tmp_path / "trace"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match="trace"):
+        Replay(str(path), scope="module").describe()
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path):
+    """And a path that is not there says so."""
+    path = tmp_path / "trace"
+    path.write_bytes(b"\xff\xfe\x00\x01")
+    with pytest.raises(ConfigError, match="not a power recording"):
+        Replay(str(path), scope="module").describe()
+    with pytest.raises(ConfigError, match="No such file"):
+        Replay(str(tmp_path / "absent"), scope="module").read()

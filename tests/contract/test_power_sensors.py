@@ -1,0 +1,170 @@
+"""The contract of `edgemeter.agent.power.PowerSensor`, over every name in the table."""
+
+import json
+import math
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from edgemeter.agent import power
+from edgemeter.agent.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.records import Scope
+from tests.fixtures.machine_trees import write
+from tests.fixtures.ordinary_user import closed_mode, ordinary_user
+
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "power"
+
+# For each sensor: the settings that make it read a recording laid out at a folder, and those of a machine without it.
+PRESENT = {
+    "rapl": lambda folder: {"sysfs": str(folder / "sys")},
+    "replay": lambda folder: {"path": str(folder / "trace.json")},
+}
+ABSENT = {
+    "rapl": lambda folder: {"sysfs": str(folder)},
+    "replay": lambda folder: {"path": str(folder / "absent.json")},
+}
+every_sensor = pytest.mark.parametrize("name", sorted(power.SENSORS))
+
+
+@pytest.fixture
+def recording(name, tmp_path):
+    """Return a copy of the sensor's fixture that a test may spoil; a recorded tree is kept as one file, paths and contents."""
+    copy = Path(shutil.copytree(FIXTURES / name, tmp_path / name))
+    tree = copy / "tree.json"
+    if tree.exists():
+        write(copy, json.loads(tree.read_text()))
+        tree.unlink()
+    return copy
+
+
+def _files(folder):
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_every_sensor_has_a_fixture_and_a_case_here():
+    """A sensor that nobody can try is none."""
+    assert set(power.SENSORS) == set(PRESENT) == set(ABSENT) == {path.name for path in FIXTURES.iterdir() if path.is_dir()}
+
+
+@every_sensor
+def test_a_present_sensor_says_what_it_is_and_reads(name, recording):
+    """Scope, kind, period; a reading of that kind, finite, stamped by the monotonic clock in order."""
+    sensor = power.create(name, **PRESENT[name](recording))
+    found = sensor.describe()
+    assert found.scope in get_args(Scope)
+    assert found.period_ms > 0
+    assert found.id
+    first, second = sensor.read(), sensor.read()
+    values = [reading.power_w if found.kind == "power" else reading.energy_mj for reading in (first, second)]
+    assert all(value is not None and math.isfinite(value) for value in values)
+    assert [first.energy_mj, first.power_w].count(None) == 1
+    assert second.taken_ns >= first.taken_ns > 0
+    sensor.close()
+
+
+@every_sensor
+def test_constructing_a_sensor_touches_nothing(name, tmp_path):
+    """An absent sensor can be constructed and closed."""
+    power.create(name, **ABSENT[name](tmp_path)).close()
+
+
+@every_sensor
+def test_an_absent_sensor_says_so_in_one_line(name, tmp_path):
+    """By describe and by read, each with what was tried."""
+    for method in ("describe", "read"):
+        sensor = power.create(name, **ABSENT[name](tmp_path))
+        with pytest.raises((UnavailableError, ConfigError)) as caught:
+            getattr(sensor, method)()
+        assert str(tmp_path) in str(caught.value)
+        assert "\n" not in str(caught.value)
+        sensor.close()
+
+
+@every_sensor
+@pytest.mark.parametrize("spoil", ["empty", "garbled", "cut", "folder"])
+def test_a_spoiled_source_ends_in_one_of_our_errors(name, recording, spoil):
+    """Every file empty, garbage, cut in half, or a folder: an error of ours, and never a made-up number."""
+    for path in _files(recording):
+        content = path.read_bytes()
+        path.unlink()
+        if spoil == "folder":
+            path.mkdir()
+        else:
+            path.write_bytes({"empty": b"", "garbled": b"\xff\xfe\x00garbage\n", "cut": content[: len(content) // 2]}[spoil])
+    sensor = power.create(name, **PRESENT[name](recording))
+    caught = None
+    try:
+        sensor.describe()
+        reading = sensor.read()
+        assert spoil == "cut"
+        assert math.isfinite(reading.power_w if reading.power_w is not None else reading.energy_mj)
+    except (UnavailableError, ConfigError) as error:
+        caught = error
+    assert caught is None or "\n" not in str(caught)
+    sensor.close()
+
+
+@every_sensor
+def test_a_source_that_breaks_while_reading_is_an_error_of_ours(name, recording):
+    """The files go between two reads: transient, unavailable, or the sensor had all it needs; never a foreign exception."""
+    sensor = power.create(name, **PRESENT[name](recording))
+    sensor.describe()
+    before = sensor.read()
+    shutil.rmtree(recording)
+    try:
+        after = sensor.read()
+    except (TransientError, UnavailableError):
+        after = None
+    assert after is None or after.taken_ns >= before.taken_ns
+    sensor.close()
+
+
+@every_sensor
+def test_closing_twice_does_no_harm(name, recording):
+    """After use, and without any."""
+    sensor = power.create(name, **PRESENT[name](recording))
+    sensor.close()
+    sensor.close()
+    sensor = power.create(name, **PRESENT[name](recording))
+    sensor.describe()
+    sensor.read()
+    sensor.close()
+    sensor.close()
+
+
+@every_sensor
+def test_an_unknown_setting_is_refused_by_its_name(name):
+    """A typing error in the configuration must not be ignored."""
+    with pytest.raises(ConfigError, match="wattage"):
+        power.create(name, wattage="9")
+
+
+def test_an_unknown_sensor_is_refused_with_those_there_are():
+    """The message lists the table."""
+    with pytest.raises(ConfigError, match="rapl"):
+        power.create("wattmeter")
+
+
+@every_sensor
+def test_a_source_that_we_may_not_read_is_an_error_of_ours(name, recording):
+    """As an ordinary user before files of somebody else's."""
+    # pytest's own folders are closed to other users.
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        closed = Path(shutil.copytree(recording, Path(folder) / "recording"))
+        for path in _files(closed):
+            path.chmod(closed_mode())
+        sensor = power.create(name, **PRESENT[name](closed))
+        with ordinary_user(), pytest.raises((UnavailableError, ConfigError), match=re.escape(folder)):
+            sensor.describe()
+        sensor.close()
+
+
+def test_the_replay_fixture_is_valid_json():
+    """It is also the example that the documentation shows."""
+    document = json.loads((FIXTURES / "replay" / "trace.json").read_text())
+    assert len(document["t_s"]) == len(document["power_w"])
