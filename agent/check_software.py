@@ -1,6 +1,7 @@
 """What `edgemeter doctor` says of the software: Python, the runtimes, and the libraries that read images and score answers."""
 
 import platform
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -104,5 +105,9 @@ def _problem(process: subprocess.Popen[str]) -> str | None:
         return f"it took more than {IMPORT_TIMEOUT_S:.0f} s"
     if process.returncode == 0:
         return None
+    if process.returncode == -signal.SIGILL:
+        return "it uses instructions that this processor lacks (SIGILL)"
+    if process.returncode < 0:
+        return f"it was killed by {signal.Signals(-process.returncode).name}"
     lines = [line for line in said.splitlines() if line.strip()]
     return lines[-1].strip() if lines else f"it ended with status {process.returncode}"

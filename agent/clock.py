@@ -37,9 +37,11 @@ def kernel_error_us() -> int | None:
 def synchronised(machine: Machine = THIS_MACHINE, kernel_error: Callable[[], int | None] = kernel_error_us) -> bool | None:
     """Return whether something keeps the wall clock right (NTP, chrony, PTP), or None where nobody can tell.
 
-    Where the kernel may not be asked (some sandboxes), only systemd-timesyncd's own mark is left, which says yes or nothing.
+    Where the kernel may not be asked (some sandboxes, and recordings), only systemd-timesyncd's mark is left: it says yes or nothing.
     """
-    error_us = kernel_error()
+    # The kernel that we could ask is not the one that a recording was made on.
+    foreign = machine.root != THIS_MACHINE.root and kernel_error is kernel_error_us
+    error_us = None if foreign else kernel_error()
     if error_us is not None:
         return error_us < UNSYNCHRONISED_US
     return True if (machine.root / "run/systemd/timesync/synchronized").exists() else None

@@ -74,12 +74,14 @@ def render(findings: Sequence[Finding]) -> "Table":
 
     count = {state: sum(finding.state == state for finding in findings) for state in MARKS}
     table = Table(box=None, pad_edge=False, show_header=False, caption=_summary(count), caption_justify="left", caption_style="bold")
+    for _ in range(4):
+        table.add_column(overflow="fold")
     for finding in findings:
         mark, style = MARKS[finding.state]
         what = Text(finding.what)
         if finding.remedy:
             what.append(f"\n-> {finding.remedy}", style="cyan")
-        table.add_row(Text(finding.area, style="dim"), finding.name, Text(mark, style=style), what)
+        table.add_row(Text(finding.area, style="dim"), Text(finding.name), Text(mark, style=style), what)
     return table
 
 

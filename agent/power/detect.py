@@ -44,7 +44,7 @@ def choose(found: Iterable[Found]) -> tuple[str | None, str]:
     best = min(here, key=lambda one: rank(one.description.scope) if one.description else len(get_args(Scope)))
     scope = best.description.scope if best.description else ""
     others = ", ".join(one.name for one in here if one is not best)
-    return best.name, f"{best.name} sees {scope}" + (f", more than {others}" if others else "")
+    return best.name, f"{best.name}, which sees {scope}" + (f", more than {others}" if others else "")
 
 
 def rank(scope: Scope) -> int:

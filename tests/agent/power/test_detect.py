@@ -22,7 +22,7 @@ def test_the_widest_scope_is_chosen_and_told():
         Found("plug", make_description(scope="wall-ac"), None),
         Found("absent", None, "not here"),
     ]
-    assert choose(found) == ("plug", "plug sees wall-ac, more than rails")
+    assert choose(found) == ("plug", "plug, which sees wall-ac, more than rails")
 
 
 def test_without_a_sensor_nothing_is_chosen():
