@@ -1,5 +1,6 @@
 """Looks at a model file before a library does, so that what is wrong with it can be said in one line."""
 
+import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -12,6 +13,9 @@ _HEAD_BYTES = 64
 # What a file says of itself is labels and settings; more than this is none of it, and a zip can claim any size.
 _TEXT_BYTES = 1 << 20
 _TEXTS = 32
+# All that zipfile raises on a garbled archive with members stored or deflated; NotImplementedError is a RuntimeError.
+BROKEN_ZIP = (zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, RuntimeError, ValueError)
+COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 def head(model: Path) -> bytes:
@@ -48,9 +52,10 @@ def texts(archive: Path | IO[bytes], below: str = "") -> Mapping[str, str]:
         with zipfile.ZipFile(archive) as members:
             for info in members.infolist():
                 name = _name_below(info.filename, below)
-                if name is not None and info.file_size <= _TEXT_BYTES and len(found) < _TEXTS:
+                is_small = info.file_size <= _TEXT_BYTES and info.compress_type in COMPRESSIONS
+                if name is not None and is_small and len(found) < _TEXTS:
                     found.update(_text(members, info, name))
-    except (OSError, zipfile.BadZipFile, ValueError):
+    except BROKEN_ZIP:
         return found
     return found
 
@@ -71,5 +76,5 @@ def _text(members: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> Mapping
         with members.open(info) as member:
             content = member.read(_TEXT_BYTES + 1)
         return {name: content.decode("utf-8")} if len(content) <= _TEXT_BYTES else {}
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, UnicodeDecodeError):
+    except BROKEN_ZIP:
         return {}

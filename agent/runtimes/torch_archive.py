@@ -9,7 +9,6 @@ operators and expressions of the known forms pass. Source: torch/export/pt2_arch
 import json
 import re
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +39,7 @@ _EXPRESSION = re.compile(
 _WORD = re.compile(r"[\w.:+\-]*")
 _CONTAINERS = ("builtins.tuple", "builtins.list", "builtins.dict", "collections.OrderedDict")
 _CONTEXT = re.compile(r'null|\[(?:"\w*"(?:, )?)*\]')
-_BROKEN = (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, ValueError, KeyError, TypeError, IndexError)
+_BROKEN = (*model_file.BROKEN_ZIP, KeyError, TypeError, IndexError)
 # Not evaluated by what we call: guards (the module is made without them), and what only explains where a node came from.
 _INERT = ("guards_code", "metadata", "as_string", "as_strings")
 
@@ -89,8 +88,8 @@ def _members(model: Path, archive: zipfile.ZipFile) -> dict[str, str]:
     members = {name.partition("/")[2] or name: name for name in names}
     if "version" in names:
         members = {name: name for name in names}
-    if len(members) != len(names):
-        message = f"{str(model)!r} holds two members of one name and is not opened: {_EXPORT}"
+    if len(members) != len(names) or any(info.compress_type not in model_file.COMPRESSIONS for info in archive.infolist()):
+        message = f"{str(model)!r} holds two members of one name, or one packed in a rare way, and is not opened: {_EXPORT}"
         raise ConfigError(message)
     return members
 

@@ -1,0 +1,141 @@
+"""ONNX Runtime: providers without silent fallback, threads as told, errors in one line."""
+
+import importlib.metadata
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.errors import ConfigError, MeasurementError, UnavailableError
+from edgemeter.agent.runtimes import Options, dequantise
+from edgemeter.agent.runtimes.onnx_runtime import OnnxRuntime
+
+onnxruntime = pytest.importorskip("onnxruntime")
+
+
+@pytest.fixture
+def runtime():
+    """Return a runtime that is closed at the end."""
+    made = OnnxRuntime()
+    yield made
+    made.close()
+
+
+def test_package_backend_and_metadata_are_told(runtime, models):
+    """The record names the library; metadata_props come as they are."""
+    found = runtime.load(models / "onnx.onnx", Options())
+    assert (found.package, found.version) == ("onnxruntime", importlib.metadata.version("onnxruntime"))
+    assert found.backend == "cpu"
+    assert found.metadata == {"names": "{0: 'cat', 1: 'dog'}", "stride": "32"}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads_are_what_was_asked(runtime, models, threads):
+    """One pool of that size, no second one between operators."""
+    runtime.load(models / "onnx.onnx", Options(threads=threads))
+    options = runtime._session.get_session_options()
+    assert (options.intra_op_num_threads, options.inter_op_num_threads) == (threads, 1)
+    assert options.execution_mode == onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+
+
+@pytest.mark.parametrize("backend", ["cpu", "CPUExecutionProvider", " CPU "])
+def test_short_and_full_provider_names_mean_the_same(runtime, models, backend):
+    """The record always has the short form."""
+    assert runtime.load(models / "onnx.onnx", Options(backend=backend)).backend == "cpu"
+
+
+@pytest.mark.parametrize("backend", ["cuda", "cuda,cpu", "nowhere", ","])
+def test_an_absent_provider_is_unavailable_and_those_here_are_named(runtime, models, backend):
+    """ONNX Runtime alone would warn and take the CPU."""
+    if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
+        pytest.skip("CUDA is here")
+    with pytest.raises(UnavailableError, match="CPUExecutionProvider"):
+        runtime.load(models / "onnx.onnx", Options(backend=backend))
+
+
+def test_a_provider_that_drops_out_is_an_error(runtime, models, monkeypatch):
+    """A provider of the build that cannot start here leaves only the CPU in the session: that is no measurement of it."""
+    monkeypatch.setattr(onnxruntime.InferenceSession, "get_providers", lambda _: ["SomethingElse"])
+    with pytest.raises(UnavailableError, match="dropped CPUExecutionProvider"):
+        runtime.load(models / "onnx.onnx", Options())
+
+
+def test_the_session_may_not_fall_back_while_it_runs(runtime, models):
+    """A provider that fails in the middle of a run must not be replaced by the CPU."""
+    runtime.load(models / "onnx.onnx", Options())
+    assert runtime._session._enable_fallback is False
+
+
+def test_session_settings_are_passed_on(runtime, models):
+    """`session.*` reaches the library, which keeps idle threads from spinning."""
+    runtime.load(models / "onnx.onnx", Options(extra={"session.intra_op.allow_spinning": "0"}))
+    assert runtime._session.get_session_options().get_session_config_entry("session.intra_op.allow_spinning") == "0"
+
+
+def test_half_precision_goes_in_and_comes_out(runtime, models, x):
+    """Float16 needs no other treatment."""
+    found = runtime.load(models / "onnx_float16.onnx", Options())
+    assert found.inputs[0].dtype == "float16"
+    runtime.bind([x.astype(np.float16)])()
+    assert runtime.outputs()[0].dtype == np.float16
+    np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
+
+
+@pytest.mark.parametrize(("name", "x_zero", "y_zero"), [("uint8", 2, 4), ("int8", -1, -5)])
+def test_quantised_inputs_and_outputs_carry_their_scale(runtime, models, name, x_zero, y_zero):
+    """The scale and zero point of the quantising nodes at both ends make real values of integers."""
+    found = runtime.load(models / f"onnx_{name}.onnx", Options())
+    assert (found.inputs[0].dtype, found.inputs[0].scale, found.inputs[0].zero_point) == (name, 0.5, x_zero)
+    assert (found.outputs[0].dtype, found.outputs[0].scale, found.outputs[0].zero_point) == (name, 0.25, y_zero)
+    runtime.bind([np.array([[x_zero, x_zero + 2, x_zero + 4, x_zero + 6]], name)])()
+    np.testing.assert_allclose(dequantise(runtime.outputs()[0], found.outputs[0]), [[1, 3, 5, 7]])
+
+
+def test_an_open_dimension_takes_any_size(runtime, models, x):
+    """A named dimension is None in the declaration."""
+    found = runtime.load(models / "onnx_open.onnx", Options())
+    assert found.inputs[0].shape == (None, 4)
+    for rows in (3, 1):
+        runtime.bind([np.repeat(x, rows, axis=0)])()
+        np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]] * rows)
+
+
+def test_outputs_may_change_their_size_from_call_to_call(runtime, models, x):
+    """A detector with its own NMS gives as many rows as it finds."""
+    runtime.load(models / "onnx_by_content.onnx", Options())
+    for given, found in ((x, 3), (np.zeros_like(x), 0), (x + 1, 4)):
+        runtime.bind([given])()
+        assert runtime.outputs()[0].shape == (2, found)
+
+
+def test_outputs_before_the_first_call_are_refused(runtime, models, x):
+    """There is nothing that could be mistaken for a result."""
+    runtime.load(models / "onnx.onnx", Options())
+    runtime.bind([x])
+    with pytest.raises(MeasurementError):
+        runtime.outputs()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("onnx_opset99", "it needs opset 99, this version knows up to"),
+        ("onnx_ir99", "Unsupported model IR version: 99"),
+        ("onnx_external", "onnx_external.bin"),
+        ("onnx_unknown", "NobodyHasThis"),
+        ("onnx_sequence", r"of type seq\(tensor\(float\)\), not a tensor"),
+    ],
+)
+def test_what_the_library_cannot_run_is_said_in_one_line(runtime, models, name, words):
+    """The reason stands in the message, the library's noise around it does not."""
+    with pytest.raises(ConfigError, match=words) as caught:
+        runtime.load(models / f"{name}.onnx", Options())
+    assert "\n" not in str(caught.value)
+    assert "[ONNXRuntimeError]" not in str(caught.value)
+
+
+def test_text_is_told_from_a_model(runtime, tmp_path):
+    """An .onnx that is text is not reported as a protobuf error."""
+    path = tmp_path / "note.onnx"
+    path.write_text("a note about a model")
+    with pytest.raises(ConfigError, match="it is not an ONNX model, or a truncated one"):
+        runtime.load(path, Options())

@@ -1,0 +1,170 @@
+"""PyTorch: both formats, nested outputs, inference mode left again, and no pickle opened."""
+
+import importlib.util
+import io
+import warnings
+import zipfile
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.errors import ConfigError, MeasurementError, UnavailableError
+from edgemeter.agent.runtimes import Options
+from edgemeter.agent.runtimes.pytorch import PyTorch
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch"),
+]
+
+
+@pytest.fixture
+def torch():
+    """Return the library, imported only by tests that run."""
+    return importlib.import_module("torch")
+
+
+@pytest.fixture
+def runtime():
+    """Return a runtime that is closed at the end."""
+    made = PyTorch()
+    yield made
+    made.close()
+
+
+def test_an_exported_program_tells_its_tensors_and_texts(runtime, models, x):
+    """Names, shapes and dtypes come from the graph's signature, labels from the archive."""
+    found = runtime.load(models / "pytorch.pt2", Options())
+    assert [(info.name, info.shape, info.dtype) for info in found.inputs] == [("x", (1, 4), "float32")]
+    assert [(info.shape, info.dtype) for info in found.outputs] == [((1, 4), "float32")]
+    assert found.metadata == {"labels.txt": "cat\ndog\n"}
+    assert (found.package, found.backend) == ("torch", "cpu")
+    runtime.bind([x])()
+    np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
+
+
+def test_an_open_dimension_takes_any_size(runtime, models, x):
+    """A symbol in the shape is None in the declaration."""
+    assert runtime.load(models / "pytorch_open.pt2", Options()).inputs[0].shape == (None, 4)
+    for rows in (3, 2):
+        runtime.bind([np.repeat(x, rows, axis=0)])()
+        np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]] * rows)
+
+
+def test_a_program_of_the_older_layout_is_loaded(runtime, models, x):
+    """PyTorch 2.5 to 2.7 wrote another archive."""
+    assert runtime.load(models / "pytorch_old.pt2", Options()).metadata == {"note.txt": "old"}
+    runtime.bind([x])()
+    np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
+
+
+def test_torchscript_with_a_config_declares_its_input(runtime, models, x):
+    """Ultralytics writes the shape into config.txt; then the input is checked."""
+    found = runtime.load(models / "pytorch_config.torchscript", Options())
+    assert [(info.shape, info.dtype) for info in found.inputs] == [((1, 4), "float32")]
+    assert found.outputs == ()
+    runtime.bind([x])()
+    np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
+    with pytest.raises(ConfigError, match=r"takes float32 \[1, 4\]"):
+        runtime.bind([x[:, :2]])
+
+
+def test_torchscript_without_one_takes_what_is_bound(runtime, models, x):
+    """TorchScript itself declares no shapes; nested outputs come flat, in order."""
+    found = runtime.load(models / "pytorch_nested.pt", Options())
+    assert (found.inputs, found.outputs) == ((), ())
+    runtime.bind([np.repeat(x, 2, axis=0)])()
+    y = np.array([[1, 3, 5, 7]] * 2)
+    for got, wanted in zip(runtime.outputs(), (y, y, -y), strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
+def test_dictionaries_and_other_dtypes_come_flat(runtime, models, x):
+    """Numpy has no bfloat16: it comes as float32; uint8 stays."""
+    found = runtime.load(models / "pytorch_nested.pt2", Options())
+    assert [info.dtype for info in found.outputs] == ["float32", "bfloat16", "uint8"]
+    runtime.bind([x])()
+    outputs = runtime.outputs()
+    assert [array.dtype.name for array in outputs] == ["float32", "float32", "uint8"]
+    for array in outputs:
+        np.testing.assert_array_equal(array, [[1, 3, 5, 7]])
+
+
+def test_the_call_runs_in_inference_mode_and_close_leaves_it(runtime, models, x, torch):
+    """No graph of gradients is kept while timing, and nothing of the mode is left behind."""
+    runtime.load(models / "pytorch.pt2", Options())
+    runtime.bind([x])()
+    assert runtime._last[0].is_inference() if isinstance(runtime._last, tuple) else runtime._last.is_inference()
+    runtime.close()
+    assert not torch.is_inference_mode_enabled()
+
+
+def test_threads_are_what_was_asked(runtime, models, torch):
+    """Both pools are set."""
+    runtime.load(models / "pytorch.pt2", Options(threads=2))
+    assert torch.get_num_threads() == 2
+    runtime.load(models / "pytorch.pt2", Options(threads=1))
+    assert torch.get_num_threads() == 1
+    assert torch.get_num_interop_threads() == 1
+
+
+@pytest.mark.parametrize("name", ["pytorch.pt2", "pytorch_config.torchscript"])
+def test_loading_warns_of_nothing(runtime, models, name):
+    """The deprecation of TorchScript is silenced, and only that; warnings are errors here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        runtime.load(models / name, Options())
+
+
+def test_a_gpu_that_is_not_here_is_unavailable(runtime, models, torch):
+    """CUDA asked for is never replaced by the CPU."""
+    absent = f"cuda:{torch.cuda.device_count()}"
+    with pytest.raises(UnavailableError, match=absent):
+        runtime.load(models / "pytorch.pt2", Options(backend=absent))
+
+
+def test_an_array_that_pytorch_has_no_dtype_for_is_refused(runtime, models):
+    """Where no input is declared, the library's refusal ends in one line."""
+    runtime.load(models / "pytorch_nested.pt", Options())
+    with pytest.raises(ConfigError, match="PyTorch does not take the input"):
+        runtime.bind([np.array([["a"]])])
+
+
+def test_outputs_before_the_first_call_are_refused(runtime, models, x):
+    """There is nothing that could be mistaken for a result."""
+    runtime.load(models / "pytorch.pt2", Options())
+    runtime.bind([x])
+    with pytest.raises(MeasurementError):
+        runtime.outputs()
+
+
+@pytest.mark.parametrize("protocol", ["zip", "legacy"])
+def test_a_pickle_is_refused_with_the_way_out(runtime, torch, tmp_path, protocol):
+    """A module saved with torch.save is code; the message says how to export it."""
+    path = tmp_path / "model.pt"
+    torch.save(torch.nn.Linear(2, 2), path, _use_new_zipfile_serialization=protocol == "zip")
+    with pytest.raises(ConfigError, match=r"is a pickle.*torch\.export\.save"):
+        runtime.load(path, Options())
+
+
+class _Bomb:
+    """Raises when it is unpickled by anything that runs code."""
+
+    def __reduce__(self):
+        return exec, ("raise SystemExit('unpickled')",)
+
+
+@pytest.mark.parametrize("name", ["pytorch.pt2", "pytorch_old.pt2"])
+def test_a_pickle_inside_a_program_is_not_opened(runtime, models, torch, tmp_path, name):
+    """torch.export.load would unpickle the example inputs without restriction after a first, restricted try."""
+    path = tmp_path / name
+    with zipfile.ZipFile(models / name) as source, zipfile.ZipFile(path, "w") as target:
+        for info in source.infolist():
+            content = source.read(info)
+            if "example_inputs" in info.filename or "sample_inputs" in info.filename:
+                bomb = io.BytesIO()
+                torch.save(((_Bomb(),), {}), bomb)
+                content = bomb.getvalue()
+            target.writestr(info.filename, content)
+    with pytest.raises(ConfigError, match="holds a pickle of more than tensors"):
+        runtime.load(path, Options())

@@ -1,0 +1,151 @@
+"""Replay: lasts as long as recorded, gives what was recorded, and says what is wrong with a recording."""
+
+import json
+import time
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.errors import ConfigError, MeasurementError
+from edgemeter.agent.runtimes import Options
+from edgemeter.agent.runtimes.replay import Replay
+
+MINIMAL = {"format": "edgemeter-replay", "schema": 1, "latencies_ms": [0.1], "inputs": []}
+
+
+@pytest.fixture
+def recording(tmp_path):
+    """Return a function that writes a recording of MINIMAL and what is given."""
+
+    def write(**more):
+        path = tmp_path / "model.replay.json"
+        path.write_text(json.dumps({**MINIMAL, **more}))
+        return path
+
+    return write
+
+
+def played(path, count, **extra):
+    """Return how long each of `count` calls lasted, in ms."""
+    runtime = Replay()
+    runtime.load(path, Options(extra=extra))
+    call = runtime.bind([])
+    durations = []
+    for _ in range(count):
+        started_ns = time.perf_counter_ns()
+        call()
+        durations.append((time.perf_counter_ns() - started_ns) / 1e6)
+    return durations
+
+
+def test_no_call_is_shorter_than_recorded_and_most_are_not_longer(recording):
+    """Whatever else the machine does, the quickest of repeated calls is within 0.2 ms of the recording."""
+    latencies_ms = [1.0, 3.0, 2.0]
+    durations = played(recording(latencies_ms=latencies_ms), 30)
+    for place, latency_ms in enumerate(latencies_ms):
+        same = durations[place::3]
+        assert min(same) >= latency_ms
+        assert min(same) < latency_ms + 0.2
+
+
+def test_sleeping_alone_is_never_short_either(recording):
+    """Without spinning a call is late, not early."""
+    assert min(played(recording(latencies_ms=[1.0]), 10, wait="sleep")) >= 1.0
+
+
+def test_sleeping_costs_the_processor_less_than_it_lasts(recording):
+    """Hundreds of simulated devices share a processor."""
+    path = recording(latencies_ms=[5.0])
+    before_ns = time.process_time_ns()
+    played(path, 20, wait="sleep")
+    assert time.process_time_ns() - before_ns < 50_000_000
+
+
+def order(path, count):
+    """Return the first `count` latencies that a fresh replay is going to play, in ms."""
+    runtime = Replay()
+    runtime.load(path, Options())
+    return [next(runtime._latencies_ns) / 1e6 for _ in range(count)]
+
+
+def test_without_a_seed_latencies_come_in_order_again_and_again(recording):
+    """After the last comes the first."""
+    assert order(recording(latencies_ms=[1, 2, 3]), 7) == [1, 2, 3, 1, 2, 3, 1]
+
+
+def test_a_seed_shuffles_each_round_and_always_the_same_way(recording):
+    """Every round holds every latency; the same seed gives the same order, another seed another."""
+    latencies_ms = list(range(1, 21))
+    one = order(recording(latencies_ms=latencies_ms, seed=7), 40)
+    assert one == order(recording(latencies_ms=latencies_ms, seed=7), 40)
+    assert sorted(one[:20]) == sorted(one[20:]) == latencies_ms
+    assert one[:20] != one[20:] != latencies_ms
+    assert one != order(recording(latencies_ms=latencies_ms, seed=8), 40)
+
+
+def test_loading_and_the_first_call_last_as_recorded(recording):
+    """A cold start is slower, once."""
+    path = recording(latencies_ms=[1.0], first_ms=5.0, load_ms=8.0)
+    assert Replay().load(path, Options()).load_ns >= 8_000_000
+    assert order(path, 3) == [5.0, 1.0, 1.0]
+
+
+def test_outputs_are_recorded_values_or_zeros(recording):
+    """Values have the dtype and shape that was recorded."""
+    path = recording(
+        outputs=[
+            {"name": "boxes", "shape": [1, 2], "dtype": "uint8", "values": [0, 255], "scale": 0.5, "zero_point": 3},
+            {"name": "scores", "shape": [2, 3], "dtype": "float32"},
+        ]
+    )
+    runtime = Replay()
+    found = runtime.load(path, Options())
+    runtime.bind([])()
+    boxes, scores = runtime.outputs()
+    assert (boxes.dtype, boxes.tolist()) == (np.uint8, [[0, 255]])
+    assert (scores.dtype, scores.tolist()) == (np.float32, [[0, 0, 0]] * 2)
+    assert (found.outputs[0].scale, found.outputs[0].zero_point) == (0.5, 3)
+
+
+def test_it_is_labelled_as_what_it_is(recording):
+    """Nobody takes a replay for a measurement of a library."""
+    found = Replay().load(recording(), Options())
+    assert (found.package, found.backend, found.import_ns) == ("edgemeter", "replay", 0)
+
+
+def test_outputs_before_the_first_call_are_refused(recording):
+    """As with a runtime that computes."""
+    runtime = Replay()
+    runtime.load(recording(), Options())
+    runtime.bind([])
+    with pytest.raises(MeasurementError):
+        runtime.outputs()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"latencies_ms": []}, r"latencies_ms"),
+        ({"latencies_ms": [-1]}, r"latencies_ms"),
+        ({"latencies_ms": ["fast"]}, r"latencies_ms"),
+        ({"latencies": [1]}, r"unknown field `latencies`"),
+        ({"format": "other"}, r"format"),
+        ({"schema": 2}, r"schema"),
+        ({"inputs": [{"name": "x", "shape": [-1], "dtype": "uint8"}]}, r"inputs"),
+        ({"inputs": [{"name": "x", "shape": [1], "dtype": "complex64"}]}, r"dtype"),
+        ({"outputs": [{"name": "y", "shape": [2], "dtype": "uint8", "values": [1]}]}, r"has 1 values, its shape \[2\] takes 2"),
+        ({"outputs": [{"name": "y", "shape": [1], "dtype": "uint8", "values": [256]}]}, r"a value that uint8 cannot hold"),
+        ({"outputs": [{"name": "y", "shape": [1], "dtype": "int8", "values": [0.5]}]}, r"whole numbers -128 to 127"),
+    ],
+)
+def test_what_is_wrong_with_a_recording_is_named(recording, change, words):
+    """The message leads to the key."""
+    with pytest.raises(ConfigError, match=words) as caught:
+        Replay().load(recording(**change), Options())
+    assert "\n" not in str(caught.value)
+
+
+def test_another_way_of_waiting_is_refused(recording):
+    """Only spin and sleep."""
+    with pytest.raises(ConfigError, match="choose spin or sleep"):
+        Replay().load(recording(), Options(extra={"wait": "pray"}))

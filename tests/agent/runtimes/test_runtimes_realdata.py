@@ -1,0 +1,136 @@
+"""Models that others made: each loads and runs, or ends in the right line; and the bare call costs what the library's own call costs."""
+
+import importlib.util
+import statistics
+import time
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.runtimes import Options, create
+
+pytestmark = pytest.mark.realdata
+
+U8, F32 = "uint8", "float32"
+BOXES = [(1, 10, 4), (1, 10), (1, 10), (1,)]
+BOXES_25 = [(1, 25, 4), (1, 25), (1, 25), (1,)]
+RUNS = [
+    ("litert", "coco_ssd_mobilenet_v1_1.0_quant_2018_06_29.tflite", (U8, (1, 300, 300, 3), 0.0078125, 128), BOXES),
+    ("litert", "efficientdet_lite0_int8_metadata.tflite", (U8, (1, 320, 320, 3), 0.0078125, 127), BOXES_25),
+    ("litert", "mobilenet_v1_0.25_128_quant.tflite", (U8, (1, 128, 128, 3), 0.0078125, 128), [(1, 1001)]),
+    ("litert", "mobilenet_v2_1.0_224_quant.tflite", (U8, (1, 224, 224, 3), 0.0078125, 128), [(1, 1001)]),
+    ("litert", "yolov8n_full_integer_quant.tflite", ("int8", (1, 640, 640, 3), pytest.approx(1 / 255), -128), [(1, 84, 8400)]),
+    ("onnx", "yolov8n.onnx", (F32, (1, 3, 640, 640), None, None), [(1, 84, 8400)]),
+    ("onnx", "yolox_nano.onnx", (F32, (1, 3, 416, 416), None, None), [(1, 3549, 85)]),
+]
+
+
+@pytest.fixture
+def opened(realdata):
+    """Return a function that loads a model; what it loads is closed at the end."""
+    made = []
+
+    def load(name, file):
+        made.append(create(name))
+        return made[-1], made[-1].load(realdata / "models" / file, Options())
+
+    yield load
+    for runtime in made:
+        runtime.close()
+
+
+@pytest.mark.parametrize(("name", "file", "declared", "outputs"), RUNS, ids=[file for _, file, _, _ in RUNS])
+def test_a_model_from_outside_loads_and_runs(opened, name, file, declared, outputs):
+    """Input as declared by its makers, outputs of the shapes and dtypes that load told."""
+    runtime, found = opened(name, file)
+    (info,) = found.inputs
+    assert (info.dtype, info.shape, info.scale, info.zero_point) == declared
+    runtime.bind([np.zeros(info.shape, info.dtype)])()
+    given = runtime.outputs()
+    assert [array.shape for array in given] == outputs
+    assert [array.dtype.name for array in given] == [output.dtype for output in found.outputs]
+
+
+@pytest.mark.torch
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
+def test_a_torchscript_model_from_outside_loads_and_runs(opened):
+    """A traced YOLOv5 without declared shapes."""
+    runtime, found = opened("pytorch", "yolov5n_640.torchscript.pt")
+    assert (found.inputs, found.outputs) == ((), ())
+    runtime.bind([np.zeros((1, 3, 640, 640), np.float32)])()
+    assert [array.shape for array in runtime.outputs()] == [(1, 25200, 85)]
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        ("mobilenet_v1_0.25_128_quant_edgetpu.tflite", "is compiled for the Edge TPU"),
+        ("model_invoking_error.tflite", "fake-op-double"),
+        ("coco80_labels.txt", "lacks the mark TFL3"),
+        ("yolov8n.onnx", "lacks the mark TFL3"),
+    ],
+)
+def test_a_model_that_cannot_run_here_is_refused_in_one_line(opened, file, words):
+    """The line says why."""
+    with pytest.raises(ConfigError, match=words) as caught:
+        opened("litert", file)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "says"),
+    [
+        ("efficientdet_lite0_int8_metadata.tflite", "output_names", "location, category, score, number of detections"),
+        ("efficientdet_lite0_int8_metadata.tflite", "labelmap.txt", "person\nbicycle\n"),
+        ("mobilenet_v1_0.25_128_quant.tflite", "imagenet_labels.txt", "background\ntench, Tinca tinca\n"),
+        ("mobilenet_v1_0.25_128_quant.tflite", "input_mean", "127.5"),
+        ("yolov8n_full_integer_quant.tflite", "temp_meta.txt", "{'description': 'Ultralytics YOLOv8n"),
+    ],
+)
+def test_what_a_tflite_file_says_of_itself_is_read(opened, file, name, says):
+    """Labels and normalisation lie in the file."""
+    assert opened("litert", file)[1].metadata[name].startswith(says)
+
+
+@pytest.mark.parametrize("file", ["mobilenet_v1_0.25_128_quant.tflite", "coco_ssd_mobilenet_v1_1.0_quant_2018_06_29.tflite"])
+def test_a_real_model_cut_off_anywhere_does_not_end_the_process(realdata, tmp_path, file):
+    """Cut in the weights or the tables it is refused; cut in the labels behind the model it is whole."""
+    whole = (realdata / "models" / file).read_bytes()
+    runtime = create("litert")
+    path = tmp_path / "cut.tflite"
+    for length in [*range(len(whole) // 20, len(whole) * 95 // 100, len(whole) // 20), 8, 100, 4096]:
+        path.write_bytes(whole[:length])
+        with pytest.raises(ConfigError, match="truncated or garbled"):
+            runtime.load(path, Options())
+
+
+def interleaved_p50_ratio(one, other, count: int) -> float:
+    """Return p50 of `one` over p50 of `other`, timed in turns."""
+    durations = {0: [], 1: []}
+    for turn in range(2 * count):
+        call = (one, other)[turn % 2]
+        started_ns = time.perf_counter_ns()
+        call()
+        durations[turn % 2].append(time.perf_counter_ns() - started_ns)
+    return statistics.median(durations[0]) / statistics.median(durations[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "file", "count"), [("litert", RUNS[2][1], 1000), ("onnx", RUNS[6][1], 100)], ids=["litert", "onnx"])
+def test_the_bare_call_costs_what_the_library_costs(opened, name, file, count):
+    """Timed in turns, p50 of our call and of the library's own differ by less than 2 %."""
+    runtime, found = opened(name, file)
+    image = np.random.default_rng(0).integers(0, 255, found.inputs[0].shape).astype(found.inputs[0].dtype)
+    call = runtime.bind([image])
+    if name == "litert":
+        own = runtime._interpreter.invoke
+    else:
+        session, feeds = runtime._session, {found.inputs[0].name: image}
+
+        def own():
+            return session.run(None, feeds)
+
+    for _ in range(20):
+        call(), own()
+    assert interleaved_p50_ratio(call, own, count) == pytest.approx(1, abs=0.02)

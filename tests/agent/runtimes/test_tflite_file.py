@@ -1,0 +1,86 @@
+"""Reading a .tflite without running it: every offset is checked before C++ follows it."""
+
+import struct
+
+import pytest
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.runtimes import flatbuffer, tflite_file
+from edgemeter.agent.runtimes.flatbuffer import GarbledError
+
+NAMES = ["litert", "litert_signed", "litert_int8", "litert_int32", "litert_open", "litert_edgetpu", "litert_custom"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_whole_files_pass(models, name):
+    """The check refuses nothing that is whole."""
+    tflite_file.read(models / f"{name}.tflite")
+
+
+def test_custom_operators_are_named(models):
+    """That is how an Edge TPU model is recognised before it is loaded."""
+    assert tflite_file.read(models / "litert_edgetpu.tflite").custom_operators == ("edgetpu-custom-op",)
+    assert tflite_file.read(models / "litert.tflite").custom_operators == ()
+
+
+def test_the_signature_names_tensors_by_index(models):
+    """Index 0 is the input, 4 the output of the fixture."""
+    file = tflite_file.read(models / "litert_signed.tflite")
+    assert (file.inputs, file.outputs) == ({0: "x"}, {4: "y"})
+    assert tflite_file.read(models / "litert.tflite").outputs == {}
+
+
+def test_what_the_file_says_of_itself_is_read(models):
+    """Names, normalisation and the labels behind the model."""
+    assert tflite_file.read(models / "litert_signed.tflite").metadata == {
+        "name": "Linear",
+        "author": "nobody",
+        "input_names": "image",
+        "output_names": "score",
+        "input_mean": "127.5",
+        "input_sd": "128",
+        "labels.txt": "cat\ndog\nowl\n",
+    }
+
+
+@pytest.mark.parametrize("name", ["litert", "litert_int8"])
+def test_every_truncation_is_found(models, tmp_path, name):
+    """At whichever byte a file ends early (here every third), one line says so."""
+    whole = (models / f"{name}.tflite").read_bytes()
+    path = tmp_path / "cut.tflite"
+    for length in range(1, len(whole), 3):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ConfigError, match=r"truncated or garbled|lacks the mark"):
+            tflite_file.read(path)
+
+
+def test_a_garbled_file_never_raises_anything_else(models, tmp_path):
+    """Every third byte, set to 255, leaves a file that passes or is refused in one line."""
+    whole = (models / "litert_signed.tflite").read_bytes()
+    path = tmp_path / "garbled.tflite"
+    refused = 0
+    for at in range(0, len(whole), 3):
+        path.write_bytes(whole[:at] + b"\xff" + whole[at + 1 :])
+        try:
+            tflite_file.read(path)
+        except ConfigError:
+            refused += 1
+    assert refused > len(whole) // 30
+
+
+def test_offsets_before_the_file_are_refused():
+    """A vtable may lie in front of its table, but not in front of the file."""
+    table = struct.pack("<Ii", 4, 1000)
+    with pytest.raises(GarbledError, match="-996"):
+        flatbuffer.root(table)
+
+
+def test_a_vector_that_claims_more_than_the_file_is_refused():
+    """Its length is checked against the file, not believed."""
+    vtable = struct.pack("<HHH", 6, 8, 4)
+    # root offset, vtable (padded), table: distance to vtable, field 0: offset to vector, vector: length 9, no items
+    data = struct.pack("<I", 12) + vtable + bytes(2) + struct.pack("<iI", 8, 4) + struct.pack("<I", 9)
+    table = flatbuffer.root(data)
+    assert table.vector(1, 4) == (0, 0)
+    with pytest.raises(GarbledError):
+        table.vector(0, 1)

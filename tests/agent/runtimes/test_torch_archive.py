@@ -1,0 +1,197 @@
+"""Which PyTorch files are opened: judged by their members, without PyTorch."""
+
+import json
+import zipfile
+
+import pytest
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.runtimes import torch_archive
+
+
+def changed(source_path, path, change):
+    """Write the archive anew with each member passed through `change(name, content)`; None leaves it out."""
+    with zipfile.ZipFile(source_path) as source, zipfile.ZipFile(path, "w") as target:
+        for info in source.infolist():
+            content = change(info.filename, source.read(info))
+            if content is not None:
+                target.writestr(info.filename, content)
+    return path
+
+
+def edited(models, path, edit):
+    """Return the exported program of the fixtures with its JSON passed through `edit`."""
+
+    def change(name, content):
+        if not name.endswith("models/model.json"):
+            return content
+        document = json.loads(content)
+        edit(document)
+        return json.dumps(document).encode()
+
+    return changed(models / "pytorch_open.pt2", path, change)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("pytorch.pt2", "exported"),
+        ("pytorch_open.pt2", "exported"),
+        ("pytorch_nested.pt2", "exported"),
+        ("pytorch_old.pt2", "exported"),
+        ("pytorch_config.torchscript", "torchscript"),
+        ("pytorch_nested.pt", "torchscript"),
+    ],
+)
+def test_what_pytorch_writes_is_recognised_by_its_members(models, name, kind):
+    """The suffix does not count."""
+    assert torch_archive.read(models / name).kind == kind
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["torch.os.system", "torch.load", "torch.ops.load_library", "torch.hub.load", "_operator.attrgetter", "_operator.call", "#x:y", "eval"],
+)
+def test_an_operator_from_outside_the_libraries_is_refused(models, tmp_path, target):
+    """Operator names are resolved with getattr from `torch` on, where os.system lies."""
+
+    def edit(document):
+        document["graph_module"]["graph"]["nodes"][0]["target"] = target
+
+    with pytest.raises(ConfigError, match="as target, which is not run here"):
+        torch_archive.read(edited(models, tmp_path / "a.pt2", edit))
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["__import__('os').system('true')", "exec('x')", "s0.__class__", "(lambda: s0)()", "S('exec')", "[s0][0]", "s0 if s0 else s0"],
+)
+def test_a_size_that_would_be_evaluated_as_code_is_refused(models, tmp_path, expression):
+    """Size expressions go through sympify, which is eval."""
+
+    def edit(document):
+        sizes = document["graph_module"]["graph"]["tensor_values"]["x"]["sizes"]
+        sizes[0] = {"as_expr": {"expr_str": expression, "hint": {"as_int": 2}}}
+
+    with pytest.raises(ConfigError, match="as expr_str"):
+        torch_archive.read(edited(models, tmp_path / "a.pt2", edit))
+
+
+@pytest.mark.parametrize(
+    "expression", ["s77", "2*s77 + 1", "Symbol('s7', positive=True, integer=True)", "Max(1, FloorDiv(s0, 2))", "(s0 + 1)//2"]
+)
+def test_sizes_as_pytorch_writes_them_pass(models, tmp_path, expression):
+    """Sums, products and PyTorch's own functions of symbols are plain."""
+
+    def edit(document):
+        sizes = document["graph_module"]["graph"]["tensor_values"]["x"]["sizes"]
+        sizes[0] = {"as_expr": {"expr_str": expression, "hint": {"as_int": 2}}}
+
+    assert torch_archive.read(edited(models, tmp_path / "a.pt2", edit)).kind == "exported"
+
+
+@pytest.mark.parametrize("name", ["x): import os #", "x=print()", "x\ny", "x,y", "ˣ x"])
+def test_a_name_that_is_no_name_is_refused(models, tmp_path, name):
+    """Names become Python source when the graph is compiled."""
+
+    def edit(document):
+        document["graph_module"]["graph"]["nodes"][0]["outputs"][0]["as_tensor"]["name"] = name
+
+    with pytest.raises(ConfigError, match="as name"):
+        torch_archive.read(edited(models, tmp_path / "a.pt2", edit))
+
+
+@pytest.mark.parametrize(
+    "leaf",
+    [
+        {
+            "type": "collections.defaultdict",
+            "context": '{"default_factory_module": "os", "default_factory_name": "abort"}',
+            "children_spec": [],
+        },
+        {"type": "builtins.dict", "context": '[{"__enum__": true, "fqn": "os:name", "name": "x"}]', "children_spec": []},
+    ],
+    ids=["defaultdict", "enumeration"],
+)
+def test_a_container_that_imports_something_is_refused(models, tmp_path, leaf):
+    """The description of nested inputs can name modules to import."""
+
+    def edit(document):
+        signature = document["graph_module"]["module_call_graph"][0]["signature"]
+        signature["in_spec"] = json.dumps([1, leaf])
+
+    with pytest.raises(ConfigError, match="as in_spec"):
+        torch_archive.read(edited(models, tmp_path / "a.pt2", edit))
+
+
+@pytest.mark.parametrize(
+    "member", ["data/aotinductor/model/code.so", "data/constants/custom_obj_0", "data/constants/opaque_obj_0", "evil.pkl"]
+)
+def test_members_that_are_no_tensors_are_refused(models, tmp_path, member):
+    """Compiled code and pickled objects are part of the format, and not run here."""
+    path = changed(models / "pytorch.pt2", tmp_path / "a.pt2", lambda _, content: content)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(f"{archive.namelist()[0].partition('/')[0]}/{member}", b"x")
+    with pytest.raises(ConfigError, match="no part of a plain exported program"):
+        torch_archive.read(path)
+
+
+def test_weights_that_would_be_unpickled_are_refused(models, tmp_path):
+    """The configuration of the weights can ask for pickle."""
+
+    def change(name, content):
+        return content.replace(b'"use_pickle": false', b'"use_pickle": true') if name.endswith("weights_config.json") else content
+
+    with pytest.raises(ConfigError, match="as a pickle and is not opened"):
+        torch_archive.read(changed(models / "pytorch.pt2", tmp_path / "a.pt2", change))
+
+
+@pytest.mark.parametrize("call", ['torch.save(x, "f")', 'torch.from_file("f", False, 4)'])
+def test_torchscript_that_touches_files_is_refused(models, tmp_path, call):
+    """The language of TorchScript has operators that read and write files."""
+
+    def change(name, content):
+        return content + f"\n    {call}\n".encode() if name.endswith(".py") else content
+
+    with pytest.raises(ConfigError, match="a model reads no files"):
+        torch_archive.read(changed(models / "pytorch_nested.pt", tmp_path / "a.pt", change))
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_two_members_of_one_name_are_refused(models, tmp_path):
+    """Two readers could each take the other one."""
+    path = changed(models / "pytorch.pt2", tmp_path / "a.pt2", lambda _, content: content)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(archive.namelist()[0], b"other")
+    with pytest.raises(ConfigError, match="two members of one name"):
+        torch_archive.read(path)
+
+
+def test_a_plain_save_is_called_a_pickle(tmp_path):
+    """data.pkl without code is what torch.save writes."""
+    path = tmp_path / "model.pt"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("model/data.pkl", b"\x80\x02.")
+        archive.writestr("model/version", b"3")
+    with pytest.raises(ConfigError, match="is a pickle, which can run any code"):
+        torch_archive.read(path)
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b'{"graph_module": 1, "a": null}', b"\xff"])
+def test_a_garbled_program_ends_in_one_line_or_passes_on(models, tmp_path, content):
+    """What is no JSON, or JSON of another form, is no traceback."""
+
+    def change(name, old):
+        return content if name.endswith("weights_config.json") else old
+
+    with pytest.raises(ConfigError, match="is not a PyTorch model, or a truncated one"):
+        torch_archive.read(changed(models / "pytorch.pt2", tmp_path / "a.pt2", change))
+
+
+def test_a_zip_of_something_else_is_neither(tmp_path):
+    """Any other zip is not handed to PyTorch."""
+    path = tmp_path / "photos.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("photos/one.jpg", b"x")
+    with pytest.raises(ConfigError, match="neither TorchScript nor an exported program"):
+        torch_archive.read(path)
