@@ -1,5 +1,6 @@
 """The command `edgemeter`. A command parses, calls one function, prints; what is not needed for `--help` is imported late."""
 
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -160,6 +161,8 @@ def schema() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 done, 1 failed, 2 wrong usage; an expected error is one line on standard error."""
+    # Ended by a service manager: unwind, so that no child process and no half-written file stays behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         status = cli.main(args=None if arguments is None else list(arguments), prog_name="edgemeter", standalone_mode=False)
     except click.UsageError as error:
