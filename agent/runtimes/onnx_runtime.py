@@ -81,6 +81,7 @@ class OnnxRuntime:
         feeds = {info.name: array.copy(order="C") for info, array in zip(self._inputs, inputs, strict=True)}
         names = [info.name for info in self._outputs]
         run = self._session.run
+        self._last = None
 
         def call() -> None:
             self._last = run(names, feeds)

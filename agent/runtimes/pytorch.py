@@ -16,6 +16,7 @@ import pickle
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -88,18 +89,19 @@ class PyTorch:
         except TypeError as error:
             message = f"PyTorch does not take the input: {library.one_line(error)}"
             raise ConfigError(message) from error
-        module = self._module
+        module, device = self._module, self._device
+        self._last = None
 
         def call() -> None:
             self._last = module(*arguments)
 
-        if self._device == "cpu":
+        if device == "cpu":
             return call
         synchronise = self._torch.cuda.synchronize
 
         def call_and_wait() -> None:
             self._last = module(*arguments)
-            synchronise()
+            synchronise(device)
 
         return call_and_wait
 
@@ -178,7 +180,7 @@ def _load_program(
     inputs = tuple(_info(name, nodes[name]) for name in program.graph_signature.user_inputs)
     outputs = tuple(_info(str(name), nodes.get(name)) for name in program.graph_signature.user_outputs)
     if device != "cpu":
-        program = torch.export.passes.move_to_device_pass(program, device)
+        program = import_module("torch.export.passes").move_to_device_pass(program, device)
     # Guards are Python text from the file, compiled when they are checked; the shapes are checked by `bind`.
     return program.module(check_guards=False), inputs, outputs
 

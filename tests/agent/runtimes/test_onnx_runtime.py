@@ -108,11 +108,13 @@ def test_outputs_may_change_their_size_from_call_to_call(runtime, models, x):
 
 
 def test_outputs_before_the_first_call_are_refused(runtime, models, x):
-    """There is nothing that could be mistaken for a result."""
+    """There is nothing that could be mistaken for a result, not even after a bind that follows a call."""
     runtime.load(models / "onnx.onnx", Options())
-    runtime.bind([x])
-    with pytest.raises(MeasurementError):
-        runtime.outputs()
+    for _ in range(2):
+        call = runtime.bind([x])
+        with pytest.raises(MeasurementError):
+            runtime.outputs()
+        call()
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_the_call_runs_in_inference_mode_and_close_leaves_it(runtime, models, x,
     """No graph of gradients is kept while timing, and nothing of the mode is left behind."""
     runtime.load(models / "pytorch.pt2", Options())
     runtime.bind([x])()
-    assert runtime._last[0].is_inference() if isinstance(runtime._last, tuple) else runtime._last.is_inference()
+    assert runtime._last.is_inference()
     runtime.close()
     assert not torch.is_inference_mode_enabled()
 
@@ -131,11 +131,13 @@ def test_an_array_that_pytorch_has_no_dtype_for_is_refused(runtime, models):
 
 
 def test_outputs_before_the_first_call_are_refused(runtime, models, x):
-    """There is nothing that could be mistaken for a result."""
+    """There is nothing that could be mistaken for a result, not even after a bind that follows a call."""
     runtime.load(models / "pytorch.pt2", Options())
-    runtime.bind([x])
-    with pytest.raises(MeasurementError):
-        runtime.outputs()
+    for _ in range(2):
+        call = runtime.bind([x])
+        with pytest.raises(MeasurementError):
+            runtime.outputs()
+        call()
 
 
 @pytest.mark.parametrize("protocol", ["zip", "legacy"])
