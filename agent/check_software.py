@@ -17,11 +17,12 @@ IMPORT_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A distribution, the module that it is used by, and the extra that installs it."""
+    """A distribution, the module that it is used by, the extra that installs it, and what cannot be done without it."""
 
     distribution: str
     module: str
     extra: str
+    without: str = "its models cannot run"
 
 
 RUNTIMES: Mapping[str, Sequence[Package]] = {
@@ -37,8 +38,8 @@ RUNTIMES: Mapping[str, Sequence[Package]] = {
     "pytorch": (Package("torch", "torch", "torch"),),
 }
 VISION: Mapping[str, Sequence[Package]] = {
-    "images": (Package("pillow", "PIL.Image", "vision"),),
-    "accuracy": (Package("hotcoco", "hotcoco", "vision"),),
+    "images": (Package("pillow", "PIL.Image", "vision", "models are timed on noise only"),),
+    "accuracy": (Package("hotcoco", "hotcoco", "vision", "detections are not scored"),),
 }
 
 
@@ -70,9 +71,8 @@ def _installed(packages: Sequence[Package]) -> Package | None:
 def _absent(name: str) -> Finding:
     first = {**RUNTIMES, **VISION}[name][0]
     remedy = f"`pip install 'edgemeter[{first.extra}]'`"
-    if name in RUNTIMES:
-        return _finding(name, "absent", f"{first.distribution} is not installed", remedy)
-    return _finding(name, "warn", f"{first.distribution} is not installed: models can be timed on noise only", remedy)
+    state: State = "absent" if name in RUNTIMES else "warn"
+    return _finding(name, state, f"{first.distribution} is not installed: {first.without}", remedy)
 
 
 def _imported(name: str, package: Package, problem: str | None) -> Finding:

@@ -13,6 +13,7 @@ Configuration: `sysfs`, default /sys.
 Tested with: trees of this form; not yet on a machine that has the counters.
 """
 
+import os
 import re
 import time
 from collections.abc import Callable
@@ -39,7 +40,7 @@ REMEDY = "`sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj` opens the 
 class _Zone:
     """One counter, unwrapped; energies in microjoules as the kernel gives them."""
 
-    folder: Path
+    path: str
     name: str
     range_uj: int | None
     last_uj: int | None = None
@@ -134,13 +135,13 @@ class Rapl:
 
     def _count(self, zone: _Zone) -> int:
         """Return the energy of one zone since its first reading, microjoules."""
-        now_uj, now_ns = _energy_uj(zone.folder), self._clock()
+        now_uj, now_ns = _energy_uj(zone.path), self._clock()
         if zone.last_uj is not None:
             moved = now_uj - zone.last_uj
             if moved < 0:
                 moved += zone.range_uj or 0
                 if moved < 0 or moved / 1e6 > HIGHEST_W * (now_ns - zone.last_ns) / 1e9:
-                    message = f"RAPL counter {str(zone.folder)!r} was reset (from {zone.last_uj} to {now_uj} uJ): measure again"
+                    message = f"RAPL counter {zone.path!r} was reset (from {zone.last_uj} to {now_uj} uJ): measure again"
                     raise UnavailableError(message)
             zone.sum_uj += moved
         zone.last_uj, zone.last_ns = now_uj, now_ns
@@ -156,21 +157,24 @@ def _zone(folder: Path) -> _Zone | None:
         range_uj = int((folder / "max_energy_range_uj").read_text(errors="replace"))
     except (OSError, ValueError):
         range_uj = None
-    return _Zone(folder, name, range_uj)
+    return _Zone(str(folder / "energy_uj"), name, range_uj)
 
 
-def _energy_uj(folder: Path) -> int:
-    path = folder / "energy_uj"
+def _energy_uj(path: str) -> int:
     try:
-        text = path.read_text(errors="replace")
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            text = os.read(descriptor, 64)
+        finally:
+            os.close(descriptor)
     except PermissionError as error:
-        message = f"may not read {str(path)!r}: {REMEDY}"
+        message = f"may not read {path!r}: {REMEDY}"
         raise UnavailableError(message) from error
     except OSError as error:
-        message = f"cannot read {str(path)!r}: {error.strerror}: check the kernel log for intel_rapl"
+        message = f"cannot read {path!r}: {error.strerror}: check the kernel log for intel_rapl"
         raise UnavailableError(message) from error
     try:
         return int(text)
     except ValueError as error:
-        message = f"{str(path)!r} holds {text[:40]!r}, not a number of microjoules"
+        message = f"{path!r} holds {text.decode(errors='replace')!r}, not a number of microjoules"
         raise TransientError(message) from error
