@@ -117,7 +117,10 @@ class Rapl:
 
     def _find(self) -> list[_Zone]:
         try:
-            folders = [*self._folder.glob("intel-rapl:*"), *self._folder.glob("intel-rapl:*/intel-rapl:*")]
+            zones = [path for path in self._folder.iterdir() if ZONE.match(path.name)]
+            folders = [*zones, *(path for zone in zones for path in zone.iterdir())]
+        except (FileNotFoundError, NotADirectoryError):
+            folders = []
         except OSError as error:
             message = f"cannot look for RAPL counters in {str(self._folder)!r}: {error.strerror}: run where /sys is open"
             raise UnavailableError(message) from error
