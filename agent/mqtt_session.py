@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from edgemeter.agent import mqtt_version
 from edgemeter.agent.broker_address import BrokerAddress
 from edgemeter.agent.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.outstanding import Outstanding
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client
@@ -91,8 +92,7 @@ class MqttSession:
         self.version: mqtt_version.Version = "5"
         self._events = events
         self._client: Client | None = None
-        self._lock = threading.Lock()
-        self._unanswered = 0
+        self._outstanding = Outstanding()
         self._window = WINDOW_OF_3_1_1
         self._largest_bytes = LARGEST_MESSAGE_BYTES
         self._generation = 0
@@ -124,12 +124,8 @@ class MqttSession:
     def publish(self, topic: str, payload: bytes, *, qos: int = 1, lasting: Literal["passing", "retained"] = "passing") -> None:
         """Hand one message to the network thread; a QoS 1 message is repeated by itself after a reconnect."""
         client = self._client
-        if client is None:
-            return
-        if qos:
-            with self._lock:
-                self._unanswered += 1
-        client.publish(topic, payload, qos=qos, retain=lasting == "retained")
+        if client is not None:
+            self._outstanding.published(client.publish(topic, payload, qos=qos, retain=lasting == "retained").mid, qos)
 
     def subscribe(self, topics: Sequence[str]) -> None:
         """Subscribe at QoS 1; call it from `connected`, since a subscription sent before that is lost."""
@@ -143,8 +139,7 @@ class MqttSession:
 
     def room(self) -> int:
         """Return how many more QoS 1 messages the broker takes before it has answered earlier ones; 0 until a quarter is free."""
-        with self._lock:
-            free = self._window - self._unanswered
+        free = self._window - len(self._outstanding)
         return free if 4 * free >= self._window else 0
 
     def largest_bytes(self) -> int:
@@ -158,7 +153,7 @@ class MqttSession:
     def flush(self, timeout_s: float) -> None:
         """Wait until the broker has answered everything published at QoS 1, at most `timeout_s`."""
         deadline = time.monotonic() + timeout_s
-        while self._unanswered and self.is_connected() and time.monotonic() < deadline:
+        while len(self._outstanding) and self.is_connected() and time.monotonic() < deadline:
             time.sleep(0.01)
 
     def close(self) -> None:
@@ -232,6 +227,7 @@ class MqttSession:
         if self.version == "5":
             self._window = min(RECEIVE_MAXIMUM, getattr(properties, "ReceiveMaximum", RECEIVE_MAXIMUM))
             self._largest_bytes = min(LARGEST_MESSAGE_BYTES, getattr(properties, "MaximumPacketSize", LARGEST_MESSAGE_BYTES))
+        self._outstanding.reconnected()
         self._generation += 1
         self._events.connected()
         self._first_answer.set()
@@ -250,10 +246,9 @@ class MqttSession:
         self._acknowledge_quickly()
         self._events.received(Message(topic, bytes(message.payload), message.mid, message.qos, self._generation))
 
-    def _on_publish(self, _client: Any, _data: Any, _mid: int, reason: Any, _properties: Any) -> None:
-        with self._lock:
-            self._unanswered -= 1
-        self._events.answered(str(reason) if reason.is_failure else None)
+    def _on_publish(self, _client: Any, _data: Any, mid: int, reason: Any, _properties: Any) -> None:
+        if self._outstanding.reported(mid):
+            self._events.answered(str(reason) if reason.is_failure else None)
 
     def _on_subscribe(self, _client: Any, _data: Any, _mid: int, reasons: Any, _properties: Any) -> None:
         for reason in reasons:

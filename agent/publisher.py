@@ -15,7 +15,7 @@ from edgemeter.agent.device_claim import DeviceClaim
 from edgemeter.agent.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.mqtt_session import CONNECT_TIMEOUT_S, TAKEN_OVER, Message, MqttSession, Profile, Will
 from edgemeter.agent.outbox import Outbox, Pending
-from edgemeter.agent.send_window import FIRST_TIMEOUT_S, SendWindow
+from edgemeter.agent.send_window import FIRST_TIMEOUT_S, SendWindow, spread
 from edgemeter.agent.topics import Kind, Topic
 
 logger = logging.getLogger(__name__)
@@ -24,6 +24,7 @@ WINDOW_RECORDS = 1000
 WINDOW_BYTES = 8 << 20
 GOODBYE_S = 2.0
 IDLE_S = 1.0
+LONGEST_PAUSE_S = 60.0
 # Somebody may have allowed meanwhile what the broker refused.
 REFUSED_PAUSE_S = 60.0
 # Topic, properties and header of a packet, generously.
@@ -34,7 +35,7 @@ SHORT_LIVES = 3
 
 
 class Publisher:
-    """Publishes the outbox's records of one device; use it as: connect, (put, wake)*, drain, close.
+    """Publishes the outbox's records of one device; use it as: connect or start, (put, wake)*, drain, close.
 
     `birth` says who the device is. A second process of the same device publishes under a client id of its own, without birth, state
     and Will (see `DeviceClaim`). Where both share an outbox both may send the same record: the collector drops one.
@@ -77,8 +78,13 @@ class Publisher:
             ConfigError: the broker refuses who we say we are.
         """
         self._open_session(timeout_s)
-        self._thread = threading.Thread(target=self._run, name="edgemeter-publisher", daemon=True)
-        self._thread.start()
+        self.start()
+
+    def start(self) -> None:
+        """Begin without waiting for a broker: it is looked for again and again, and the outbox empties when there is one."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="edgemeter-publisher", daemon=True)
+            self._thread.start()
 
     def wake(self) -> None:
         """Look into the outbox now: something was put there."""
@@ -156,7 +162,9 @@ class Publisher:
         self._wake.set()
 
     def received(self, message: Message) -> None:
-        """Session event: a receipt."""
+        """Session event: a receipt; anything else is not for us (amqtt shows every client what is retained)."""
+        if not message.topic.endswith(f"/{self._birth.device}/receipt"):
+            return
         try:
             self._receipts.append(messages.decode_receipt(message.payload))
         except ConfigError as error:
@@ -199,13 +207,17 @@ class Publisher:
             raise
 
     def _run(self) -> None:
+        failures = 0
         while not self._closing:
             self._wake.clear()
-            pause_s = IDLE_S
             try:
                 pause_s = self._step()
+                failures = 0
             except EdgemeterError as error:
-                logger.warning("publishing stops for a moment: %s", error)
+                # Said once, not with every try.
+                logger.log(logging.DEBUG if failures else logging.WARNING, "nothing can be published now: %s", error)
+                failures += 1
+                pause_s = min(LONGEST_PAUSE_S, IDLE_S * 2.0 ** min(failures - 1, 10)) * spread()
             self._wake.wait(pause_s)
 
     def _step(self) -> float:

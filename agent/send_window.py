@@ -22,7 +22,8 @@ class _Sent:
     tries: int = 1
 
 
-def _spread() -> float:
+def spread() -> float:
+    """Return a factor around 1, so that many devices do not do the same at the same time."""
     return random.uniform(0.75, 1.25)  # noqa: S311 - spreads repeats over time, no secret
 
 
@@ -35,7 +36,7 @@ class SendWindow:
     """
 
     def __init__(
-        self, limit_records: int, limit_bytes: int, first_timeout_s: float = FIRST_TIMEOUT_S, spread: Callable[[], float] = _spread
+        self, limit_records: int, limit_bytes: int, first_timeout_s: float = FIRST_TIMEOUT_S, spread: Callable[[], float] = spread
     ) -> None:
         self.limit_records = limit_records
         self.limit_bytes = limit_bytes

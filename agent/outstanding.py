@@ -1,0 +1,47 @@
+"""Which publishes the broker has not answered yet.
+
+paho-mqtt reports a QoS 0 message that it has written like one that was answered, and may report before its `publish` returns.
+"""
+
+import threading
+
+
+class Outstanding:
+    """Message ids of QoS 1 on the way. Its lock is never held while paho-mqtt is called, which holds locks of its own."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: set[int] = set()
+        self._unasked: set[int] = set()
+        self._early: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def published(self, mid: int, qos: int) -> None:
+        """Note what `publish` returned."""
+        with self._lock:
+            if mid in self._early:
+                self._early.discard(mid)
+            elif qos:
+                self._waiting.add(mid)
+            else:
+                self._unasked.add(mid)
+
+    def reported(self, mid: int) -> bool:
+        """Note what was reported as done; return False when it was QoS 0, whose report says nothing."""
+        with self._lock:
+            if mid in self._unasked:
+                self._unasked.discard(mid)
+                return False
+            if mid in self._waiting:
+                self._waiting.discard(mid)
+            else:
+                self._early.add(mid)
+            return True
+
+    def reconnected(self) -> None:
+        """Forget QoS 0, which went with the connection; QoS 1 is sent again by paho-mqtt."""
+        with self._lock:
+            self._unasked.clear()
+            self._early.clear()
