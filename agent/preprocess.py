@@ -18,8 +18,6 @@ from edgemeter.agent.runtimes import TensorInfo
 Array = NDArray[Any]
 Pixels = NDArray[np.uint8]
 
-UNQUANTISED = TensorInfo("input", (), "float32")
-
 
 @dataclass(frozen=True, slots=True)
 class Placement:

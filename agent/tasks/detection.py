@@ -1,0 +1,88 @@
+"""Detection: boxes in photographs, scored by COCO's average precision."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.agent import card, coco_ap, decoder
+from edgemeter.agent.categories import category_ids
+from edgemeter.agent.dataset import Dataset
+from edgemeter.agent.decoder import Detections, Frame
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.model_tensors import input_of, real_values
+from edgemeter.agent.preprocess import Preprocessor
+from edgemeter.agent.records import Accuracy
+from edgemeter.agent.runtimes import Loaded
+
+
+class Detection:
+    """Keeps the detections of every photograph answered; scores them all together."""
+
+    def __init__(self, model: card.Card, loaded: Loaded, data: Dataset) -> None:
+        if data.classes is not None:
+            message = (
+                f"model {model.name!r} is a detector, the ground truth of {data.name!r} is one class per photograph: give COCO annotations"
+            )
+            raise ConfigError(message)
+        self._loaded, self._data = loaded, data
+        self._preprocessor = Preprocessor(model.input, input_of(model, loaded))
+        self._decoder = decoder.create(model, loaded)
+        self._categories = () if data.truth is None else category_ids(model, data.truth["categories"])
+        self._sizes = {} if data.truth is None else {image["id"]: (image["width"], image["height"]) for image in data.truth["images"]}
+        self._frames: dict[int, Frame] = {}
+        self._answers: dict[int, Detections] = {}
+
+    def prepare(self, index: int) -> list[NDArray[Any]]:
+        """Return the one input for photograph `index`.
+
+        Raises:
+            ConfigError: it is not an image, or not of the size that the annotations are for.
+        """
+        tensor, frame = self._preprocessor.load(self._data.files[index])
+        self._check_size(index, frame)
+        self._frames[index] = frame
+        return [tensor]
+
+    def answer(self, index: int, outputs: Sequence[NDArray[Any]]) -> None:
+        """Decode and keep the detections of photograph `index`, which was prepared before."""
+        self._answers[index] = self._decoder.decode(real_values(outputs, self._loaded), self._frames[index])
+
+    def score(self) -> Accuracy | None:
+        """Return COCO AP over all photographs answered; None without ground truth, or where it holds no object to find."""
+        truth, image_ids = self._data.truth, self._data.image_ids
+        if truth is None or image_ids is None or not self._answers:
+            return None
+        answered = sorted(self._answers)
+        rows = [self._rows(image_ids[index], self._answers[index]) for index in answered]
+        figures: Mapping[str, float | None] = coco_ap.evaluate(truth, np.concatenate(rows), [image_ids[index] for index in answered])
+        value = figures["ap"]
+        if value is None:
+            return None
+        detail = {name: figure for name, figure in figures.items() if name != "ap"}
+        return Accuracy(metric="coco_ap", value=value, images=len(answered), dataset_sha256=self._data.sha256, detail=detail)
+
+    def _rows(self, image_id: int, found: Detections) -> NDArray[np.float64]:
+        """Return [n, 7]: image id, x, y, width, height, score, category id; classes that the annotations do not know are left out."""
+        unknown = [k for k in np.unique(found.classes).tolist() if not 0 <= k < len(self._categories)]
+        if unknown:
+            message = f"the model found class {unknown[0]}, its card says {len(self._categories)} classes: correct output.classes"
+            raise ConfigError(message)
+        known = np.array([category is not None for category in self._categories], np.bool_)[found.classes]
+        ids = np.array([category or 0 for category in self._categories])[found.classes[known]]
+        boxes = found.boxes[known].astype(np.float64)
+        sizes = boxes[:, 2:] - boxes[:, :2]
+        return np.column_stack([np.full(len(ids), image_id), boxes[:, :2], sizes, found.scores[known], ids])
+
+    def _check_size(self, index: int, frame: Frame) -> None:
+        if self._data.image_ids is None:
+            return
+        said = self._sizes[self._data.image_ids[index]]
+        real = (frame.photo_width, frame.photo_height)
+        if None not in said and said != real:
+            message = (
+                f"the annotations are for {self._data.files[index].name!r} at {said[0]} x {said[1]}, it is {real[0]} x {real[1]} "
+                "(upright): give the photographs they were made for"
+            )
+            raise ConfigError(message)
