@@ -40,10 +40,9 @@ class Admitted:
         try:
             record = records.decode(payload)
             _check(record, topic)
+            self.arrivals.append(Arrival(record, payload, str(topic), received_ns))
         except ConfigError as error:
             self.rejections.append(Rejection(str(topic), payload, str(error), received_ns))
-        else:
-            self.arrivals.append(Arrival(record, payload, str(topic), received_ns))
 
 
 def _check(record: RunRecord, topic: Topic) -> None:

@@ -63,12 +63,23 @@ _INSERT = (
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A record that came in, valid and numbered (`session` and `seq` are set): as decoded, and its own JSON text."""
+    """A record that came in, valid and numbered (`session` and `seq` are set): as decoded, and its own JSON text in two parts.
+
+    Raises:
+        ConfigError: `payload` cannot be taken apart (a key that this version skips may still be broken text).
+    """
 
     record: RunRecord
     payload: bytes
     topic: str
     received_ns: int
+    head: bytes = field(init=False, repr=False)
+    samples: bytes = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        head, samples = record_parts.part(self.payload)
+        object.__setattr__(self, "head", head)
+        object.__setattr__(self, "samples", samples)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +238,6 @@ class Ledger:
 
     def _insert(self, arrival: Arrival) -> bool:
         record = arrival.record
-        head, samples = record_parts.part(arrival.payload)
         named = (
             record.device,
             record.fleet,
@@ -241,11 +251,11 @@ class Ledger:
             record.verdict.state,
         )
         numbers = (record.session, record.seq, record.id, record.started_at_ns, arrival.received_ns)
-        cursor = self._connection.execute(_INSERT, (*numbers, *named, head))
+        cursor = self._connection.execute(_INSERT, (*numbers, *named, arrival.head))
         if cursor.rowcount != 1:
             return False
-        if samples != record_parts.NO_SAMPLES:
-            self._connection.execute("INSERT INTO samples VALUES (?, ?)", (cursor.lastrowid, samples))
+        if arrival.samples != record_parts.NO_SAMPLES:
+            self._connection.execute("INSERT INTO samples VALUES (?, ?)", (cursor.lastrowid, arrival.samples))
         return True
 
     def _id_of(self, record: RunRecord) -> str:
