@@ -176,6 +176,7 @@ def test_the_call_computes_and_outputs_are_copies(loaded):
     first = runtime.outputs()
     np.testing.assert_array_equal(first[0], [[1, 3, 5, 7]])
     first[0][:] = -1
+    np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
     call()
     np.testing.assert_array_equal(first[0], [[-1, -1, -1, -1]])
     np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])

@@ -69,6 +69,14 @@ def test_a_quantised_model_tells_scale_and_zero_point(runtime, models):
     np.testing.assert_allclose(dequantise(runtime.outputs()[0], found.outputs[0]), [[1, 3, 5, 7]])
 
 
+def test_a_float_output_that_kept_a_scale_is_not_dequantised(runtime, models, x):
+    """Converters leave the scale on tensors that hold real values again."""
+    found = runtime.load(models / "litert_signed.tflite", Options())
+    assert (found.outputs[0].scale, found.outputs[0].zero_point) == (None, None)
+    runtime.bind([x])()
+    np.testing.assert_array_equal(dequantise(runtime.outputs()[0], found.outputs[0]), [[1, 3, 5, 7]])
+
+
 def test_an_open_dimension_takes_any_size(runtime, models, x):
     """The interpreter is resized to what is bound, and back."""
     found = runtime.load(models / "litert_open.tflite", Options())

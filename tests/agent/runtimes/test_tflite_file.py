@@ -68,6 +68,38 @@ def test_a_garbled_file_never_raises_anything_else(models, tmp_path):
     assert refused > len(whole) // 30
 
 
+def at_operator(top):
+    """Return where the first operator points to its options."""
+    return next(next(top.tables(2)).tables(3))._field(4)
+
+
+def at_quantisation(top):
+    """Return where the first tensor points to its quantisation."""
+    return next(next(top.tables(2)).tables(0))._field(4)
+
+
+def at_buffer(top):
+    """Return where the second buffer points to its data."""
+    return list(top.tables(4))[1]._field(0)
+
+
+def at_code(top):
+    """Return where the model points to its operator codes."""
+    return top._field(1)
+
+
+@pytest.mark.parametrize("place", [at_operator, at_quantisation, at_buffer, at_code])
+@pytest.mark.parametrize("offset", [0x7FFFFFFF, 100_000])
+def test_an_offset_that_leads_outside_is_found_wherever_it_stands(models, tmp_path, place, offset):
+    """Each of these ends an interpreter without a verifier."""
+    content = bytearray((models / "litert_int8.tflite").read_bytes())
+    struct.pack_into("<I", content, place(flatbuffer.root(bytes(content))), offset)
+    path = tmp_path / "garbled.tflite"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match="truncated or garbled"):
+        tflite_file.read(path)
+
+
 def test_offsets_before_the_file_are_refused():
     """A vtable may lie in front of its table, but not in front of the file."""
     table = struct.pack("<Ii", 4, 1000)

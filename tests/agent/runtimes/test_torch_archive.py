@@ -64,7 +64,16 @@ def test_an_operator_from_outside_the_libraries_is_refused(models, tmp_path, tar
 
 @pytest.mark.parametrize(
     "expression",
-    ["__import__('os').system('true')", "exec('x')", "s0.__class__", "(lambda: s0)()", "S('exec')", "[s0][0]", "s0 if s0 else s0"],
+    [
+        "__import__('os').system('true')",
+        "exec('x')",
+        "s0.__class__",
+        "(lambda: s0)()",
+        "S('exec')",
+        "Max(1, 2)(3)",
+        "[s0][0]",
+        "s0 if s0 else s0",
+    ],
 )
 def test_a_size_that_would_be_evaluated_as_code_is_refused(models, tmp_path, expression):
     """Size expressions go through sympify, which is eval."""
