@@ -42,7 +42,7 @@ class EmbeddedBroker:
         try:
             from amqtt.broker import Broker  # noqa: PLC0415 - 0.3 s, and the extra may be absent
             from amqtt.contexts import BrokerConfig, ListenerConfig  # noqa: PLC0415 - as above
-            from amqtt.errors import AMQTTError  # noqa: PLC0415 - as above
+            from amqtt.errors import BrokerError  # noqa: PLC0415 - as above
         except ImportError as error:
             self._loop.close()
             message = "the embedded broker needs amqtt: pip install 'edgemeter[collector]', or give a broker's address with --broker"
@@ -55,7 +55,7 @@ class EmbeddedBroker:
         self._thread.start()
         try:
             self._broker = self._call(self._start(Broker, BrokerConfig(listeners={"default": listener}, plugins=plugins)), START_S)
-        except (AMQTTError, OSError) as error:
+        except (BrokerError, OSError) as error:
             self.stop()
             message = (
                 f"the embedded broker cannot listen at {LOOPBACK}:{self.port} ({error}): choose another port (--port, 0: any free one)"

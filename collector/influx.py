@@ -124,6 +124,7 @@ class InfluxSink:
             logger.info("made bucket %r at %s", self.config.bucket, self.config.url)
 
     def _call(self, function: Any, **arguments: Any) -> Any:
+        from influxdb_client.client.exceptions import InfluxDBError  # noqa: PLC0415 - as above
         from influxdb_client.rest import ApiException  # noqa: PLC0415 - as above
         from urllib3.exceptions import HTTPError  # noqa: PLC0415 - what influxdb-client lets through
 
@@ -131,6 +132,10 @@ class InfluxSink:
             return function(**arguments)
         except ApiException as error:
             raise self._mapped(error.status, _said(error.body) or str(error.reason)) from error
+        except InfluxDBError as error:
+            # The client's own words, when it cannot look up an organisation.
+            message = f"InfluxDB at {self.config}: {error}"
+            raise ConfigError(message) from error
         except (HTTPError, OSError) as error:
             message = f"no InfluxDB answers at {self.config.url} ({error}): start it; the ledger keeps everything until then"
             raise TransientError(message) from error
