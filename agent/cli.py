@@ -137,13 +137,17 @@ def doctor(broker: str | None, config: Path | None, *, as_json: bool) -> None:
     from edgemeter.agent import doctor as examination
     from edgemeter.agent.config import home, read
 
-    findings = examination.examine(broker=broker or read(config).broker, home=home())
+    settings = read(config)
+    password = Path(settings.broker_password_file) if settings.broker_password_file else None
+    findings = examination.examine(broker=broker or settings.broker, home=home(), sensors=settings.sensors, password_file=password)
     if as_json:
         click.echo(examination.as_json(findings))
     else:
         from rich.console import Console
 
         Console().print(examination.render(findings))
+    if any(finding.state == "bad" for finding in findings):
+        sys.exit(1)
 
 
 @cli.command(short_help="Print the JSON Schema of a record.")

@@ -14,7 +14,8 @@ from edgemeter.agent.errors import ConfigError
 
 SCHEMA = 1
 
-Provenance = Literal["measured", "estimated", "published"]
+# `replayed`: played back from a recording by the replay runtime or sensor; true of the recording, not of this run.
+Provenance = Literal["measured", "replayed", "estimated", "published"]
 Role = Literal["device", "reference"]
 Scope = Literal["soc-rails", "module", "board-input", "wall-ac", "gpu-board", "cpu-package"]
 VerdictState = Literal["valid", "suspect", "invalid"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from edgemeter.agent import clock, conditions, energy, fingerprint, isolation, job, records, verdict
+from edgemeter.agent import clock, conditions, energy, fingerprint, isolation, job, power_series, records, verdict
 from edgemeter.agent.errors import ConfigError, EdgemeterError
 from edgemeter.agent.power import PowerSensor
 from edgemeter.agent.sampler import Sampler
@@ -198,6 +198,9 @@ def _one(run: _Run, sensors: Mapping[str, PowerSensor], why_no_power: str, tell:
         observation.end()
     observation.seen.append(conditions.look("after"))
     power, why = _energy(observation.sampler, measured, why_no_power)
+    if observation.sampler:
+        traces = power_series.pack(observation.sampler.traces().values(), measured.timed.start_ns)
+        measured = msgspec.structs.replace(measured, samples=(*measured.samples, *traces))
     return _record(run, measured, observation.seen, power, why, started_at_ns, monotonic_ns)
 
 
@@ -238,14 +241,20 @@ def _record(
         environment=run.environment,
         conditions=tuple(seen),
         verdict=verdict.judge(measured, seen),
-        provenance=dict.fromkeys(_measured_groups(measured, power), "measured"),
+        provenance=_provenance(measured, power),
         **shared,
     )
 
 
-def _measured_groups(measured: job.Measured, power: records.Energy | None) -> list[str]:
-    groups = ["latency", "cold_start", "memory"]
-    return [*groups, *(["accuracy"] if measured.accuracy else []), *(["energy"] if power else [])]
+def _provenance(measured: job.Measured, power: records.Energy | None) -> dict[str, records.Provenance]:
+    """Return where each group of numbers comes from."""
+    timed: records.Provenance = "replayed" if measured.runtime.name == "replay" else "measured"
+    groups: dict[str, records.Provenance] = {"latency": timed, "cold_start": timed, "memory": "measured"}
+    if measured.accuracy:
+        groups["accuracy"] = timed
+    if power:
+        groups["energy"] = "replayed" if power.sensor.startswith("replay") else timed
+    return groups
 
 
 def _case_id(run: _Run, measured: job.Measured) -> str:

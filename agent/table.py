@@ -1,51 +1,69 @@
 """The table that `edgemeter run` prints: one row a run."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from edgemeter.agent.records import Energy, RunRecord
 
+ABSENT = "-"
 STYLE = {"valid": "green", "suspect": "yellow", "invalid": "red"}
 
 
 def print_runs(runs: Sequence[RunRecord], console: Console | None = None) -> None:
-    """Print the runs as a table, and below it why any of them should not be believed, and why energy is missing."""
+    """Print the runs as a table, and below it why any of them should not be believed, and why energy or accuracy is missing."""
     console = console or Console()
-    table = Table(title=f"{runs[0].device}: {len(runs)} runs" if runs else None, title_justify="left", header_style="bold")
-    for heading in ("model", "runtime", "precision"):
-        table.add_column(heading, overflow="fold")
-    for heading in ("p50 ms", "p90 ms", "per s", "accuracy", "mJ gross", "mJ net", "peak MB"):
-        table.add_column(heading, justify="right")
-    table.add_column("verdict")
+    shown = [column for column in COLUMNS if column.always or any(column.text(run) != ABSENT for run in runs)]
+    table = Table(
+        title=f"{runs[0].device}: {len(runs)} run{'s' * (len(runs) > 1)}" if runs else None, title_justify="left", box=SIMPLE_HEAD
+    )
+    for column in shown:
+        table.add_column(column.heading, justify=column.justify, no_wrap=column.heading != "model", overflow="fold")
     for run in runs:
-        table.add_row(*_row(run), style="dim" if run.verdict.state == "invalid" else None)
+        table.add_row(*(column.text(run) for column in shown), style="dim" if run.verdict.state == "invalid" else None)
     console.print(table)
     for note in dict.fromkeys(_notes(runs)):
         console.print(note, markup=False, highlight=False, soft_wrap=True)
 
 
-def _row(run: RunRecord) -> list[str]:
-    accuracy = f"{run.accuracy.value:.4f} {run.accuracy.metric}" if run.accuracy else "-"
-    return [
-        run.model.name,
-        f"{run.runtime.name} {run.runtime.version}, {run.runtime.threads}T",
-        run.precision,
-        significant(run.latency.p50_ms),
-        significant(run.latency.p90_ms),
-        significant(run.throughput_per_s),
-        accuracy,
-        significant(run.energy.gross_mj) if run.energy else "-",
-        _net(run.energy),
-        significant(run.memory.peak_mb, 3),
-        f"[{STYLE[run.verdict.state]}]{run.verdict.state}[/]",
-    ]
+@dataclass(frozen=True, slots=True)
+class _Column:
+    heading: str
+    justify: Literal["left", "right"]
+    always: bool
+    text: Callable[[RunRecord], str]
+
+
+def _accuracy(run: RunRecord) -> str:
+    return f"{run.accuracy.value:.4f}" if run.accuracy else ABSENT
+
+
+def _accuracy_metric(run: RunRecord) -> str:
+    return run.accuracy.metric if run.accuracy else ABSENT
+
+
+COLUMNS = (
+    _Column("model", "left", always=True, text=lambda run: run.model.name),
+    _Column("", "left", always=True, text=lambda run: f"{run.precision} {run.runtime.name} {run.runtime.threads}T"),
+    _Column("p50 ms", "right", always=True, text=lambda run: significant(run.latency.p50_ms)),
+    _Column("p90 ms", "right", always=True, text=lambda run: significant(run.latency.p90_ms)),
+    _Column("per s", "right", always=True, text=lambda run: significant(run.throughput_per_s)),
+    _Column("accuracy", "right", always=False, text=_accuracy),
+    _Column("", "left", always=False, text=_accuracy_metric),
+    _Column("mJ gross", "right", always=False, text=lambda run: significant(run.energy.gross_mj) if run.energy else ABSENT),
+    _Column("mJ net", "right", always=False, text=lambda run: _net(run.energy)),
+    _Column("MB", "right", always=True, text=lambda run: significant(run.memory.peak_mb, 3)),
+    _Column("verdict", "left", always=True, text=lambda run: f"[{STYLE[run.verdict.state]}]{run.verdict.state}[/]"),
+)
 
 
 def _net(energy: Energy | None) -> str:
     if energy is None:
-        return "-"
+        return ABSENT
     return (
         significant(energy.net_mj) if energy.net_mj is not None and energy.net_state == "resolved" else energy.net_state.replace("_", " ")
     )
@@ -67,7 +85,7 @@ def _notes(runs: Sequence[RunRecord]) -> list[str]:
 def significant(value: float | None, digits: int = 4) -> str:
     """Return `value` with so many significant digits, never in exponent form; "-" where there is none."""
     if value is None:
-        return "-"
+        return ABSENT
     if value == 0:
         return "0"
     text = f"{value:.{digits}g}"
