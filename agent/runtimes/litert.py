@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from edgemeter.agent.errors import ConfigError, MeasurementError, UnavailableError
-from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, library, settings, tensors, tflite_file
+from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, library, request, tflite_file
 from edgemeter.agent.runtimes.library import Candidate, Library
 
 _CANDIDATES = (
@@ -38,7 +38,7 @@ class LiteRt:
 
     def load(self, model: Path, options: Options) -> Loaded:
         """Import the library, load the model, allocate its tensors; see `Runtime.load`."""
-        settings.check("litert", options, backends=_BACKENDS)
+        request.check_options("litert", options, backends=_BACKENDS)
         file = tflite_file.read(model)
         if _EDGE_TPU in file.custom_operators:
             message = f"{str(model)!r} is compiled for the Edge TPU (custom op {_EDGE_TPU}); run the CPU version of the model here"
@@ -63,7 +63,7 @@ class LiteRt:
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy the inputs into the interpreter; return its `invoke`."""
-        tensors.check(inputs, self._inputs)
+        request.check_inputs(inputs, self._inputs)
         details = self._interpreter.get_input_details()
         resized = [(entry, array) for entry, array in zip(details, inputs, strict=True) if tuple(entry["shape"]) != array.shape]
         try:

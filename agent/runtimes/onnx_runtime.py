@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from edgemeter.agent.errors import ConfigError, MeasurementError, UnavailableError
-from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, library, model_file, onnx_file, settings, tensors
+from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, library, model_file, onnx_file, request
 from edgemeter.agent.runtimes.library import Candidate, Library
 
 _CANDIDATES = (Candidate("onnxruntime", ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-qnn")),)
@@ -54,7 +54,7 @@ class OnnxRuntime:
     def load(self, model: Path, options: Options) -> Loaded:
         """Import the library and make a session of the model; see `Runtime.load`."""
         configuration = {key: value for key, value in options.extra.items() if key.startswith(_CONFIGURATION)}
-        settings.check("onnx", options, extra=tuple(configuration))
+        request.check_options("onnx", options, extra=tuple(configuration))
         model_file.head(model)
         found = library.load(_CANDIDATES, "onnx")
         providers = _providers(options.backend or "cpu", found)
@@ -77,7 +77,7 @@ class OnnxRuntime:
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy the inputs; return `InferenceSession.run` on the copies."""
-        tensors.check(inputs, self._inputs)
+        request.check_inputs(inputs, self._inputs)
         feeds = {info.name: array.copy(order="C") for info, array in zip(self._inputs, inputs, strict=True)}
         names = [info.name for info in self._outputs]
         run = self._session.run

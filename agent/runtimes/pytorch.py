@@ -24,7 +24,7 @@ from zipfile import ZipFile
 import numpy as np
 
 from edgemeter.agent.errors import ConfigError, MeasurementError, UnavailableError
-from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, library, settings, tensors, torch_archive
+from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, library, request, torch_archive
 from edgemeter.agent.runtimes.library import Candidate
 from edgemeter.agent.runtimes.torch_archive import TorchArchive
 
@@ -48,7 +48,7 @@ class PyTorch:
 
     def load(self, model: Path, options: Options) -> Loaded:
         """Import PyTorch, load the model to the device; see `Runtime.load`."""
-        settings.check("pytorch", options)
+        request.check_options("pytorch", options)
         archive = torch_archive.read(model)
         found = library.load(_CANDIDATES, "torch")
         self._torch = found.module
@@ -82,7 +82,7 @@ class PyTorch:
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy the inputs to the device; return the module's call on them."""
         if self._inputs:
-            tensors.check(inputs, self._inputs)
+            request.check_inputs(inputs, self._inputs)
         self._enter_inference_mode()
         try:
             arguments = [self._torch.from_numpy(array.copy(order="C")).to(self._device) for array in inputs]

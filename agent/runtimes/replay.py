@@ -28,7 +28,7 @@ import msgspec
 import numpy as np
 
 from edgemeter.agent.errors import ConfigError, MeasurementError
-from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, library, model_file, settings, tensors
+from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, library, model_file, request
 
 _SPIN_NS = 500_000
 _NS_PER_MS = 1_000_000
@@ -85,7 +85,7 @@ class Replay:
 
     def load(self, model: Path, options: Options) -> Loaded:
         """Read the recording and wait for the load time that it gives; see `Runtime.load`."""
-        settings.check("replay", options, backends=("replay",), extra=("wait",))
+        request.check_options("replay", options, backends=("replay",), extra=("wait",))
         started_ns = time.monotonic_ns()
         self._spin_ns = _spin_ns(options.extra.get("wait", "spin"))
         recorded = read(model)
@@ -106,7 +106,7 @@ class Replay:
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Check the inputs; return a call that lasts the next recorded latency."""
-        tensors.check(inputs, self._inputs)
+        request.check_inputs(inputs, self._inputs)
         latencies_ns, spin_ns = self._latencies_ns, self._spin_ns
         self._has_run = False
 

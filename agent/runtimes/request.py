@@ -1,12 +1,31 @@
-"""Checks arrays against what a model declares, before they are copied into it."""
+"""Checks what a runtime is asked for: options before any library is imported, arrays before they are copied into a model."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.runtimes import Array, TensorInfo
+from edgemeter.agent.runtimes import Array, Options, TensorInfo
 
 
-def check(inputs: Sequence[Array], declared: Sequence[TensorInfo]) -> None:
+def check_options(runtime: str, options: Options, backends: Collection[str] | None = None, extra: Collection[str] = ()) -> None:
+    """Return when `options` can be meant; `backends` None leaves the backend to the runtime; `extra` are the settings it knows.
+
+    Raises:
+        ConfigError: fewer than one thread, an unknown backend or an unknown setting.
+    """
+    if options.threads < 1:
+        message = f"runtime {runtime!r} cannot run on {options.threads} threads: give 1 or more"
+        raise ConfigError(message)
+    if backends is not None and options.backend is not None and options.backend not in backends:
+        message = f"runtime {runtime!r} has no backend {options.backend!r}: choose one of {', '.join(backends)}, or none"
+        raise ConfigError(message)
+    unknown = sorted(set(options.extra) - set(extra))
+    if unknown:
+        known = f"it knows {', '.join(extra)}" if extra else "it knows none"
+        message = f"runtime {runtime!r} has no setting {unknown[0]!r}: {known}"
+        raise ConfigError(message)
+
+
+def check_inputs(inputs: Sequence[Array], declared: Sequence[TensorInfo]) -> None:
     """Return when `inputs` are what the model takes, in its order.
 
     Raises:
