@@ -155,7 +155,8 @@ class Publisher:
         """Session event: the connection is gone."""
         lived_s = time.monotonic() - self._connected_s
         self._short_lives = self._short_lives + 1 if lived_s < SHORT_LIFE_S else 0
-        if reason == TAKEN_OVER or self._short_lives >= SHORT_LIVES:
+        is_mute = self._session is not None and self._session.version == "3.1.1"
+        if reason == TAKEN_OVER or (is_mute and self._short_lives >= SHORT_LIVES):
             self._is_displaced = True
         if not self._closing:
             logger.info("connection to the broker at %s lost: %s", self.address, reason)

@@ -1,0 +1,351 @@
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from edgemeter.agent import messages, records, topics
+from edgemeter.agent.broker_address import parse
+from edgemeter.agent.outbox import Outbox
+from edgemeter.agent.publisher import Publisher
+from edgemeter.collector.embedded_broker import EmbeddedBroker
+from edgemeter.collector.influx_config import InfluxConfig
+from edgemeter.collector.ledger import COLLISION, Ledger
+from edgemeter.collector.service import Collector
+from tests.fixtures.mqtt_peer import Peer, wait_until
+from tests.fixtures.record_factory import make_record
+from tests.fixtures.servers import Influx, address_of, mosquitto
+
+TUNED = ("set_tcp_nodelay true", "max_inflight_messages 2000", "max_queued_messages 0")
+
+
+@pytest.fixture(
+    params=[pytest.param("tuned", marks=pytest.mark.mosquitto), pytest.param("defaults", marks=pytest.mark.mosquitto), "embedded"]
+)
+def broker(request, tmp_path):
+    """Return the address of a running broker of each kind."""
+    if request.param == "embedded":
+        embedded = EmbeddedBroker()
+        yield embedded.start()
+        embedded.stop()
+    else:
+        server = mosquitto(tmp_path, *(TUNED if request.param == "tuned" else ()))
+        server.start()
+        yield address_of(server)
+        server.kill()
+
+
+@contextmanager
+def collecting(address, ledger, influx=None):
+    """Keep a collector of this process up for the block."""
+    collector = Collector(address, ledger, influx)
+    collector.start()
+    try:
+        yield collector
+    finally:
+        collector.stop()
+
+
+@contextmanager
+def publishing(address, outbox, device="pi-1", **how):
+    """Keep a device up for the block."""
+    birth = messages.Birth(device=device, fleet="lab", session=outbox.session, agent="0", board=None, os=None, arch="x", runtimes={})
+    publisher = Publisher(address, outbox, birth, **({"receipt_timeout_s": 0.5} | how))
+    publisher.connect()
+    try:
+        yield publisher
+    finally:
+        publisher.close()
+
+
+class CollectorProcess:
+    """`edgemeter collector up` as a process of its own."""
+
+    def __init__(self, ledger, *options):
+        self.command = [sys.executable, "-m", "edgemeter.agent.cli", "collector", "up", "--ledger", str(ledger), *options]
+        self.process = None
+        self.address = None
+
+    def start(self):
+        """Start it and wait until it receives."""
+        self.process = subprocess.Popen(self.command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        first = self.process.stderr.readline()
+        found = re.match(r"receiving from (\S+), keeping in ", first)
+        assert found, first
+        self.address = parse(found[1])
+
+    def end(self, number):
+        """Send it a signal; return its exit status and what else it said."""
+        os.kill(self.process.pid, number)
+        out, err = self.process.communicate(timeout=20)
+        assert out == ""
+        return self.process.returncode, err
+
+
+def seqs_in(ledger, session, device="pi-1"):
+    """Return the ranges that the ledger holds of one session."""
+    with Ledger(ledger, "read") as opened:
+        return opened.ranges(device, session)
+
+
+def held(ledger, session):
+    """Return how many records the ledger holds of one session."""
+    return sum(last - first + 1 for first, last in seqs_in(ledger, session))
+
+
+def test_every_record_arrives_once_whole_and_the_outbox_is_empty(broker, tmp_path):
+    """The whole way in one process, over each kind of broker."""
+    with (
+        Outbox(tmp_path / "outbox") as outbox,
+        collecting(broker, tmp_path / "ledger") as collector,
+        publishing(broker, outbox) as publisher,
+    ):
+        sent = [outbox.put(make_record(repeat=number)) for number in range(200)]
+        publisher.wake()
+        assert publisher.drain(20) == 0
+        assert collector.settled(5)
+        with Ledger(tmp_path / "ledger", "read") as ledger:
+            assert sorted((held.record for held in ledger.records(with_samples=True)), key=lambda one: one.seq) == sent
+            (device,) = ledger.devices()
+            assert (device.state, device.session, device.birth.arch) == ("online", outbox.session, "x")
+        assert collector.counts.inserted == 200
+    with Ledger(tmp_path / "ledger", "read") as ledger:
+        assert ledger.count() == 200
+
+
+def test_what_cannot_be_taken_is_quarantined_and_stops_nothing(broker, tmp_path):
+    """Garbage, a foreign name and a second record of one number, between good records."""
+    with collecting(broker, tmp_path / "ledger") as collector:
+        rogue = Peer(broker, "edgemeter/v1/+/+/receipt")
+        good, same = make_record(session=5, seq=1), make_record(session=5, seq=1)
+        for topic, payload in (
+            ("edgemeter/v1/lab/pi-1/result", b"\xff" * 100),
+            ("edgemeter/v1/lab/pi-2/result", records.encode(good)),
+            ("edgemeter/v1/lab/pi-1/state", b"{}"),
+            ("edgemeter/v1/lab/pi-1/result", records.encode(good)),
+            ("edgemeter/v1/lab/pi-1/result", records.encode(same)),
+            ("edgemeter/v1/lab/pi-1/result", records.encode(good)),
+        ):
+            rogue.session.publish(topic, payload)
+        assert wait_until(lambda: rogue.messages and collector.counts.messages >= 6)
+        rogue.close()
+        counts = collector.counts
+        assert (counts.inserted, counts.duplicates, counts.collisions, counts.rejected) == (1, 1, 1, 3)
+    assert {messages.decode_receipt(message.payload) for message in rogue.messages} == {messages.Receipt(session=5, held=((1, 1),))}
+    assert {message.topic for message in rogue.messages} == {"edgemeter/v1/lab/pi-1/receipt"}
+    with Ledger(tmp_path / "ledger", "read") as ledger:
+        reasons = [entry.reason for entry in ledger.quarantined()]
+    assert sum(reason == COLLISION for reason in reasons) == 1
+    assert sum("it came on the topic of device 'pi-2'" in reason for reason in reasons) == 1
+    assert len(reasons) == 4
+
+
+@pytest.mark.mosquitto
+def test_a_collector_process_killed_again_and_again_loses_and_doubles_nothing(tmp_path):
+    """SIGKILL in the middle of the stream: every record is in the ledger exactly once."""
+    server = mosquitto(tmp_path, *TUNED)
+    server.start()
+    address = address_of(server)
+    ledger = tmp_path / "ledger"
+    collector = CollectorProcess(ledger, "--broker", str(address))
+    collector.start()
+    cut_short = 0
+    with Outbox(tmp_path / "outbox") as outbox, publishing(address, outbox) as publisher:
+        for round_number in range(1, 4):
+            before = held(ledger, outbox.session)
+            for _ in range(400):
+                outbox.put(make_record())
+            publisher.wake()
+            assert wait_until(lambda least=before: held(ledger, outbox.session) > least)
+            collector.end(signal.SIGKILL)
+            cut_short += held(ledger, outbox.session) < 400 * round_number
+            collector.start()
+        assert publisher.drain(30) == 0
+        assert seqs_in(ledger, outbox.session) == [(1, 1200)]
+    assert cut_short > 0
+    with Ledger(ledger, "read") as opened:
+        assert opened.count() == 1200
+        assert opened.quarantined() == []
+    status, said = collector.end(signal.SIGTERM)
+    assert status == 0
+    assert re.search(r"kept \d+ new records, \d+ came again, 0 quarantined", said)
+    server.kill()
+
+
+@pytest.mark.mosquitto
+def test_a_broker_killed_again_and_again_loses_and_doubles_nothing(tmp_path):
+    """SIGKILL takes the broker's queue and sessions with it; outbox and receipts do not care."""
+    server = mosquitto(tmp_path, *TUNED)
+    server.start()
+    address = address_of(server)
+    ledger = tmp_path / "ledger"
+    with Outbox(tmp_path / "outbox") as outbox, collecting(address, ledger) as collector, publishing(address, outbox) as publisher:
+        for round_number in range(1, 4):
+            for _ in range(400):
+                outbox.put(make_record())
+            publisher.wake()
+            assert wait_until(lambda least=400 * round_number - 399: collector.counts.inserted >= least, 20)
+            server.kill()
+            time.sleep(0.2)
+            server.start()
+        assert publisher.drain(30) == 0
+        assert seqs_in(ledger, outbox.session) == [(1, 1200)]
+        assert collector.counts.inserted == 1200
+    server.kill()
+
+
+@pytest.mark.mosquitto
+def test_a_device_that_measured_while_nobody_was_there_delivers_later(tmp_path):
+    """Records of two earlier sessions, one of them killed, go out with the third."""
+    path, ledger = tmp_path / "outbox", tmp_path / "ledger"
+    sessions = []
+    for _ in range(2):
+        with Outbox(path) as outbox:
+            sessions.append(outbox.session)
+            for _ in range(5):
+                outbox.put(make_record())
+    server = mosquitto(tmp_path, *TUNED)
+    server.start()
+    address = address_of(server)
+    with Outbox(path) as outbox, collecting(address, ledger), publishing(address, outbox) as publisher:
+        outbox.put(make_record())
+        assert publisher.drain(10) == 0
+        assert [seqs_in(ledger, session) for session in [*sessions, outbox.session]] == [[(1, 5)], [(1, 5)], [(1, 1)]]
+    server.kill()
+
+
+def test_a_full_disk_at_the_collector_confirms_nothing_until_there_is_room(tmp_path, caplog):
+    """No receipt for what is not kept; the records wait on the device and arrive when there is room."""
+    embedded = EmbeddedBroker()
+    address = embedded.start()
+    with (
+        Outbox(tmp_path / "outbox") as outbox,
+        collecting(address, tmp_path / "ledger") as collector,
+        publishing(address, outbox) as publisher,
+    ):
+        connection = collector._receiver._ledger._connection
+        pages = connection.execute("PRAGMA page_count").fetchone()[0]
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+        for _ in range(100):
+            outbox.put(make_record())
+        assert wait_until(lambda: "nothing can be kept, so nothing is confirmed" in caplog.text)
+        left = publisher.drain(0.5)
+        with Ledger(tmp_path / "ledger", "read") as ledger:
+            assert left > 50
+            assert left + ledger.count() == 100
+        connection.execute("PRAGMA max_page_count = 1000000")
+        assert publisher.drain(20) == 0
+        assert seqs_in(tmp_path / "ledger", outbox.session) == [(1, 100)]
+    embedded.stop()
+
+
+@pytest.mark.influx
+def test_every_run_is_in_influxdb_with_the_numbers_of_the_ledger(influxd, tmp_path):
+    """Device, broker, ledger, InfluxDB: the last of them says what the first measured."""
+    server = Influx(influxd, tmp_path)
+    server.start()
+    server.set_up()
+    embedded = EmbeddedBroker()
+    address = embedded.start()
+    config = InfluxConfig(server.url, server.token)
+    with (
+        Outbox(tmp_path / "outbox") as outbox,
+        publishing(address, outbox) as publisher,
+        collecting(address, tmp_path / "ledger", config) as collector,
+    ):
+        sent = [outbox.put(make_record(repeat=number, throughput_per_s=80.5 + number)) for number in range(30)]
+        publisher.wake()
+        assert publisher.drain(10) == 0
+        assert collector.settled(20), collector.trouble()
+    rows = server.query("SELECT id, throughput_per_s, latency_p50_ms, accuracy_value FROM run", "edgemeter")
+    expected = {(one.id, one.throughput_per_s, one.latency.p50_ms, one.accuracy.value) for one in sent}
+    assert {(row["id"], row["throughput_per_s"], row["latency_p50_ms"], row["accuracy_value"]) for row in rows} == expected
+    embedded.stop()
+    server.kill()
+
+
+def test_the_command_brings_its_own_broker_and_ends_cleanly_on_ctrl_c(tmp_path):
+    """`edgemeter collector up` on a desk: it says where it listens, and what it kept."""
+    collector = CollectorProcess(tmp_path / "ledger", "--port", "0")
+    collector.start()
+    with Outbox(tmp_path / "outbox") as outbox, publishing(collector.address, outbox) as publisher:
+        outbox.put(make_record())
+        assert publisher.drain(10) == 0
+    assert collector.end(signal.SIGINT) == (0, "kept 1 new records, 0 came again, 0 quarantined\n")
+    assert seqs_in(tmp_path / "ledger", outbox.session) == [(1, 1)]
+
+
+def test_the_command_lists_the_quarantine_for_people_and_for_machines(tmp_path):
+    """Nothing from outside reaches the terminal as it is."""
+    collector = CollectorProcess(tmp_path / "ledger", "--port", "0")
+    collector.start()
+    peer = Peer(collector.address)
+    peer.session.publish("edgemeter/v1/lab/pi-\x1b[31m/result", b"\x1b[2J")
+    command = [sys.executable, "-m", "edgemeter.agent.cli", "collector", "quarantine", "--ledger", str(tmp_path / "ledger")]
+
+    def listed():
+        return json.loads(subprocess.run([*command, "--json"], capture_output=True, check=True, text=True).stdout)["quarantined"]
+
+    assert wait_until(listed)
+    (entry,) = listed()
+    assert (entry["topic"], entry["payload"], entry["times"]) == ("edgemeter/v1/lab/pi-\x1b[31m/result", "\x1b[2J", 1)
+    assert "JSON is malformed" in entry["reason"]
+    shown = subprocess.run(command, capture_output=True, check=True, text=True)
+    assert "not a run record" in shown.stdout
+    assert "\x1b" not in shown.stdout
+    assert "1 in quarantine" in shown.stderr
+    peer.close()
+    collector.end(signal.SIGTERM)
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "message"),
+    [
+        (["--broker", "127.0.0.1:1"], 1, "no MQTT broker answers at 127.0.0.1:1"),
+        (["--broker", "http://x"], 2, "is no broker address"),
+        (["--port", "0", "--influx", "http://127.0.0.1:1", "--influx-token-file", "/absent"], 2, "cannot read the InfluxDB token"),
+    ],
+)
+def test_a_command_that_cannot_work_ends_in_one_line(tmp_path, options, status, message):
+    """Exit status and remedy; no traceback."""
+    command = [*CollectorProcess(tmp_path / "ledger").command, *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == status
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_ledger_that_is_not_one_ends_the_command_with_a_usage_error(tmp_path):
+    """Somebody's text file is not overwritten."""
+    (tmp_path / "ledger").write_text("notes\n")
+    done = subprocess.run(
+        [*CollectorProcess(tmp_path / "ledger").command, "--port", "0"], capture_output=True, text=True, check=False, timeout=30
+    )
+    assert done.returncode == 2
+    assert "is not an edgemeter ledger" in done.stderr
+    assert (tmp_path / "ledger").read_text() == "notes\n"
+
+
+def test_the_topics_of_several_fleets_reach_one_collector(tmp_path):
+    """Each receipt goes back to the device that it is for."""
+    embedded = EmbeddedBroker()
+    address = embedded.start()
+    with collecting(address, tmp_path / "ledger") as collector:
+        peer = Peer(address, f"{topics.ROOT}/+/+/receipt")
+        for fleet, device, session in (("lab", "a", 7), ("field", "a", 8), ("field", "b", 9)):
+            payload = messages.join(
+                [records.encode(make_record(fleet=fleet, device=device, session=session, seq=seq)) for seq in (1, 2, 4)]
+            )
+            peer.session.publish(f"{topics.ROOT}/{fleet}/{device}/result", payload)
+        assert wait_until(lambda: len(peer.messages) >= 3)
+        peer.close()
+        assert collector.counts.inserted == 9
+    receipts = {message.topic: messages.decode_receipt(message.payload) for message in peer.messages}
+    assert receipts["edgemeter/v1/field/b/receipt"] == messages.Receipt(session=9, held=((1, 2), (4, 4)))
+    assert {receipt.session for receipt in receipts.values()} == {7, 8, 9}
+    embedded.stop()
