@@ -32,9 +32,10 @@ def main() -> int:
     except EdgemeterError as error:
         emit(job.Failed(kind=type(error).__name__, message=str(error)))
     except MemoryError:
-        emit(
-            job.Failed(kind="MeasurementError", message=f"out of memory while measuring {work.case.model!r}: use a smaller model or batch")
-        )
+        emit(job.Failed(kind="MeasurementError", message=f"out of memory while measuring {work.case.model!r}: use a smaller model"))
+    except Exception as error:  # noqa: BLE001 - the outer loop: a runtime may raise anything from inside the bare call, which nothing wraps
+        message = f"{work.case.runtime} failed on {work.case.model!r}: {type(error).__name__}: {' '.join(str(error).split())[:500]}"
+        emit(job.Failed(kind="MeasurementError", message=message))
     return 0
 
 
