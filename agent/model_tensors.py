@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from edgemeter.agent import card
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.runtimes import Loaded, TensorInfo, dequantise
-from edgemeter.agent.runtimes.tensors import describe, fits
+from edgemeter.agent.runtimes.request import describe, fits
 
 # TorchScript declares no inputs; what is traced or scripted takes float32.
 _UNDECLARED = TensorInfo("input", (), "float32")
