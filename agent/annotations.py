@@ -10,13 +10,15 @@ import msgspec
 from edgemeter.agent.errors import ConfigError
 
 Side = Annotated[float, msgspec.Meta(ge=0)]
+# Ids travel to the metric in a column of float64, which is exact up to here.
+Id = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 ClassIndex = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Image(msgspec.Struct, frozen=True):
     """One photograph as COCO names it; `width` and `height` in pixels, where given."""
 
-    id: int
+    id: Id
     file_name: Annotated[str, msgspec.Meta(min_length=1)]
     width: int | None = None
     height: int | None = None
@@ -25,16 +27,16 @@ class Image(msgspec.Struct, frozen=True):
 class Category(msgspec.Struct, frozen=True):
     """One class of objects."""
 
-    id: int
+    id: Id
     name: str
 
 
 class Annotation(msgspec.Struct, frozen=True):
     """One object: `bbox` is x, y, width, height in pixels; `area` is that of its outline, of its box where none is given."""
 
-    id: int
-    image_id: int
-    category_id: int
+    id: Id
+    image_id: Id
+    category_id: Id
     bbox: tuple[float, float, Side, Side]
     area: Side | None = None
     iscrowd: Annotated[int, msgspec.Meta(ge=0, le=1)] = 0

@@ -1,5 +1,6 @@
 """From a detector's class index to the category id of the annotations."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,7 +26,8 @@ def category_ids(model: card.Card, categories: Sequence[Mapping[str, Any]]) -> t
     """
     labels = _labels(model.output)
     count = model.output.classes if model.output.classes is not None else len(labels)
-    by_name = {_plain(category["name"]): int(category["id"]) for category in categories}
+    names = Counter(_plain(category["name"]) for category in categories)
+    by_name = {_plain(category["name"]): int(category["id"]) for category in categories if names[_plain(category["name"])] == 1}
     named = tuple(by_name.get(labels[k]) if k < len(labels) else None for k in range(count))
     if len(by_name) == len(categories) and set(by_name.values()) <= set(named):
         return named

@@ -46,7 +46,9 @@ def evaluate(truth: Mapping[str, Any], rows: NDArray[np.float64], image_ids: Seq
     hotcoco = _hotcoco()
     # Renumbered from 1: an annotation id of 0 reads as "not matched" in COCO's own bookkeeping.
     annotations = [{**annotation, "id": number} for number, annotation in enumerate(truth["annotations"], 1)]
-    wanted = hotcoco.COCO({"images": truth["images"], "categories": truth["categories"], "annotations": annotations})
+    # Only ids: the size of an image takes no part in AP, and where the document leaves it out hotcoco would refuse the image.
+    images = [{"id": image["id"]} for image in truth["images"]]
+    wanted = hotcoco.COCO({"images": images, "categories": truth["categories"], "annotations": annotations})
     evaluation = hotcoco.COCOeval(wanted, wanted.load_res(rows), "bbox")
     evaluation.params.img_ids = list(image_ids)
     evaluation.evaluate()

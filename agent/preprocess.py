@@ -90,9 +90,10 @@ class Preprocessor:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", self._imaging.DecompressionBombWarning)
-                photo = self._imaging.open(path)
-                upright = import_module("PIL.ImageOps").exif_transpose(photo)
-                return upright.convert("RGB")
+                with self._imaging.open(path) as photo:
+                    photo.load()
+                    import_module("PIL.ImageOps").exif_transpose(photo, in_place=True)
+                    return photo if photo.mode == "RGB" else photo.convert("RGB")
         # What Pillow's format plug-ins raise on garbled files; it has no common base of its own.
         except (OSError, SyntaxError, ValueError, self._imaging.DecompressionBombError, self._imaging.DecompressionBombWarning) as error:
             message = f"cannot read the photograph {str(path)!r}: {error}; remove it or replace it by a whole image file"

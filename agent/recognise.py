@@ -43,17 +43,17 @@ _ENDINGS = {
 }
 
 
-def card_for(model: Path, loaded: Loaded) -> tuple[card.Card, list[str]]:
+def card_for(model: Path, loaded: Loaded) -> tuple[card.Card, tuple[str, ...]]:
     """Return the card beside the model, or one that is made up, with what had to be guessed for it.
 
     Raises:
         ConfigError: the card is wrong, or there is none and the model cannot be recognised; says what to write.
     """
     beside = card.beside(model)
-    return (card.read(beside), []) if beside.exists() else recognise(model, loaded)
+    return (card.read(beside), ()) if beside.exists() else recognise(model, loaded)
 
 
-def recognise(model: Path, loaded: Loaded) -> tuple[card.Card, list[str]]:
+def recognise(model: Path, loaded: Loaded) -> tuple[card.Card, tuple[str, ...]]:
     """Return a card for the model, and what was guessed for it, each as a sentence.
 
     Raises:
@@ -86,7 +86,7 @@ def recognise(model: Path, loaded: Loaded) -> tuple[card.Card, list[str]]:
         output=_output(family, said),
     )
     guesses = [f"family {family.name} from {family.why}", family.doubt, size_from, normal.doubt, precision_from]
-    return made, [f"{model.name} has no card; guessed: {guess}" for guess in guesses if guess]
+    return made, tuple(f"{model.name} has no card; guessed: {guess}" for guess in guesses if guess)
 
 
 def name_of(model: Path) -> str:

@@ -1,0 +1,102 @@
+"""The classification task: from photographs and scores to top-1."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from edgemeter.agent import task
+from edgemeter.agent.dataset import open_folder
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.runtimes import TensorInfo
+from tests.fixtures.vision_factory import make_card, make_loaded, make_truth
+
+CLASSES = 11
+INPUT = TensorInfo("image", (1, 64, 64, 3), "uint8", 1 / 128, 128)
+OUTPUT = TensorInfo("scores", (1, CLASSES), "uint8", 1 / 256, 0)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return a folder with three photographs."""
+    images = tmp_path / "images"
+    images.mkdir()
+    for i in range(3):
+        Image.new("RGB", (32, 32)).save(images / f"photo_{i}.png")
+    return images
+
+
+def opened(folder, truth):
+    """Return the data set of the folder with this ground truth."""
+    path = folder.parent / "truth.json"
+    path.write_text(json.dumps(truth), encoding="utf-8")
+    return open_folder(folder, path)
+
+
+def make_task(data, **output):
+    """Return the task of a classifier whose first class is the background."""
+    card = make_card("classifier", "classification", **{"classes": CLASSES, "label_offset": -1, **output})
+    return task.create(card, make_loaded([OUTPUT], [INPUT]), data)
+
+
+def scores(*best):
+    """Return the scores of a model that puts these classes first."""
+    row = np.zeros((1, CLASSES), np.uint8)
+    row[0, list(best)] = np.arange(250, 250 - len(best), -1)
+    return [row]
+
+
+def test_top1_and_top5_are_shares_of_the_photographs(folder):
+    """Right at once, right among five, wrong: 1/3 and 2/3; the background does not count."""
+    data = opened(folder, {f"photo_{i}.png": 4 for i in range(3)})
+    made = make_task(data)
+    for index, answer in enumerate([scores(5, 1), scores(1, 2, 3, 4, 5), scores(1, 2, 3, 4, 6, 5)]):
+        (tensor,) = made.prepare(index)
+        assert (tensor.shape, tensor.dtype) == ((1, 64, 64, 3), np.uint8)
+        made.answer(index, answer)
+    score = made.score()
+    assert (score.metric, score.images, score.dataset_sha256) == ("top1", 3, data.sha256)
+    assert score.value == pytest.approx(1 / 3)
+    assert score.detail == {"top5": pytest.approx(2 / 3)}
+
+
+def test_of_equal_scores_the_lower_class_is_first(folder):
+    """Quantised scores tie often; the answer does not depend on the sort."""
+    made = make_task(opened(folder, {"photo_0.png": 2}))
+    made.answer(0, [np.full((1, CLASSES), 9, np.uint8)])
+    assert made.score().value == 0
+    assert made.score().detail == {"top5": 1}
+
+
+def test_only_what_was_answered_is_scored(folder):
+    """The number of images says on how many."""
+    made = make_task(opened(folder, {"photo_0.png": 2, "photo_2.png": 3}))
+    assert made.score() is None
+    made.answer(1, scores(4))
+    assert (made.score().images, made.score().value) == (1, 1)
+
+
+def test_without_ground_truth_there_is_no_score(folder):
+    """The model runs all the same."""
+    made = make_task(open_folder(folder))
+    made.answer(0, scores(1))
+    assert made.score() is None
+
+
+def test_another_number_of_scores_is_refused(folder):
+    """The card says how many classes there are."""
+    with pytest.raises(ConfigError, match="gives 5 scores, its card says 11"):
+        make_task(open_folder(folder)).answer(0, [np.zeros((1, 5), np.uint8)])
+
+
+def test_a_class_beyond_the_models_is_refused(folder):
+    """An index for a thousand classes does not fit a model of eleven."""
+    with pytest.raises(ConfigError, match="has class 10, model 'tested' has 11 classes"):
+        make_task(opened(folder, {"photo_0.png": 10}))
+
+
+def test_boxes_are_refused(folder):
+    """A classifier needs one class per photograph."""
+    with pytest.raises(ConfigError, match=r"is a classifier.*give an index"):
+        make_task(opened(folder, make_truth(1)))

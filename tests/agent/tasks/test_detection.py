@@ -1,0 +1,162 @@
+"""The detection task: from photographs and raw outputs to COCO AP."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from edgemeter.agent import task
+from edgemeter.agent.dataset import open_folder
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.runtimes import TensorInfo
+from tests.fixtures.vision_factory import make_card, make_loaded, make_truth, tensors
+
+# A YOLOv8 head on 64 x 64 with two classes.
+HEAD = (1, 6, 84)
+INPUT = TensorInfo("image", (1, 64, 64, 3), "float32")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return a folder with two photographs of 64 x 64."""
+    images = tmp_path / "images"
+    images.mkdir()
+    for i in range(2):
+        Image.new("RGB", (64, 64), (i, i, i)).save(images / f"photo_{i}.png")
+    return images
+
+
+def opened(folder, truth):
+    """Return the data set of the folder with this ground truth."""
+    path = folder.parent / "truth.json"
+    path.write_text(json.dumps(truth), encoding="utf-8")
+    return open_folder(folder, path)
+
+
+def make_task(data, outputs=None, **output):
+    """Return the task of a two-class YOLOv8 model on the data."""
+    card = make_card("yolov8", **{"classes": 2, "nms_iou": 0.7, **output})
+    return task.create(card, make_loaded(outputs or tensors(HEAD), [INPUT]), data)
+
+
+def perfect(scale=1.0):
+    """Return the head's output that finds the cat at 0, 8 and the dog at 16, 8, each of 16 pixels."""
+    tensor = np.zeros(HEAD, np.float32)
+    tensor[0, 0, -1] = 60
+    tensor[0, :, 0] = [8, 16, 16, 16, 0.9, 0]
+    tensor[0, :, 1] = [24, 16, 16, 16, 0, 0.8]
+    tensor[0, :4] *= scale
+    return tensor
+
+
+def run(made, outputs):
+    """Answer every photograph with the same outputs, and return the score."""
+    for index in range(2):
+        (tensor,) = made.prepare(index)
+        assert tensor.shape == INPUT.shape
+        made.answer(index, outputs)
+    return made.score()
+
+
+def test_a_perfect_model_scores_one(folder):
+    """The metric has its name, the images are counted, the data set's hash travels with it."""
+    data = opened(folder, make_truth())
+    score = run(make_task(data), [perfect()])
+    assert (score.metric, score.images, score.dataset_sha256) == ("coco_ap", 2, data.sha256)
+    assert score.value == pytest.approx(1, abs=1e-9)
+    assert score.detail["ap50"] == pytest.approx(1, abs=1e-9)
+    assert score.detail["ap_large"] is None
+    assert "ap" not in score.detail
+
+
+def test_quantised_outputs_are_read_by_their_scale(folder):
+    """An int8 head of 0..1 gives the same boxes."""
+    info = TensorInfo("out", HEAD, "int8", 1 / 255, -128)
+    quantised = np.clip(np.rint(perfect(1 / 64) * 255) - 128, -128, 127).astype(np.int8)
+    quantised[0, 4:, :2] = [[100, -128], [-128, 90]]
+    score = run(make_task(opened(folder, make_truth()), [info]), [quantised])
+    assert score.detail["ap75"] == pytest.approx(1, abs=1e-9)
+
+
+def test_a_model_that_finds_nothing_scores_zero(folder):
+    """Zero, not none."""
+    assert run(make_task(opened(folder, make_truth())), [np.zeros(HEAD, np.float32)]).value == 0
+
+
+def test_a_photograph_without_detections_counts(folder):
+    """Half of the objects found is about half the AP."""
+    made = make_task(opened(folder, make_truth()))
+    for index, output in enumerate([perfect(), np.zeros(HEAD, np.float32)]):
+        made.prepare(index)
+        made.answer(index, [output])
+    assert made.score().value == pytest.approx(51 / 101, abs=1e-9)
+
+
+def test_a_photograph_answered_twice_counts_once(folder):
+    """The last answer stands: a timed loop may go round the data set."""
+    made = make_task(opened(folder, make_truth()))
+    run(made, [np.zeros(HEAD, np.float32)])
+    score = run(made, [perfect()])
+    assert (score.value, score.images) == (pytest.approx(1, abs=1e-9), 2)
+
+
+def test_only_what_was_answered_is_scored(folder):
+    """The number of images says on how many."""
+    made = make_task(opened(folder, make_truth()))
+    assert made.score() is None
+    made.prepare(1)
+    made.answer(1, [perfect()])
+    assert (made.score().images, made.score().value) == (1, pytest.approx(1, abs=1e-9))
+
+
+def test_without_ground_truth_there_is_no_score(folder):
+    """The model runs and is decoded all the same."""
+    assert run(make_task(open_folder(folder)), [perfect()]) is None
+
+
+def test_ground_truth_without_objects_has_no_score(folder):
+    """AP is not defined then."""
+    truth = make_truth()
+    truth["annotations"] = []
+    assert run(make_task(opened(folder, truth)), [perfect()]) is None
+
+
+def test_classes_that_the_annotations_do_not_know_are_left_out(folder):
+    """A model of cats and dogs on annotations of dogs is scored by its dogs."""
+    truth = make_truth(categories=("cat", "dog"))
+    truth["categories"] = truth["categories"][1:]
+    truth["annotations"] = [a for a in truth["annotations"] if a["category_id"] == 8]
+    assert run(make_task(opened(folder, truth), labels=("cat", "dog")), [perfect()]).value == pytest.approx(1, abs=1e-9)
+
+
+def test_a_class_beyond_the_cards_is_an_error(folder):
+    """A PostProcess model does not declare its classes; the card is wrong, and no number is made of it."""
+    made = task.create(
+        make_card("tflite-postprocess", classes=2), make_loaded(tensors((), (), (), ()), [INPUT]), opened(folder, make_truth())
+    )
+    made.prepare(0)
+    made.answer(0, [np.array(part, np.float32) for part in ([[[0, 0, 1, 1]]], [[5]], [[0.5]], [1])])
+    with pytest.raises(ConfigError, match="found class 5, its card says 2 classes"):
+        made.score()
+
+
+def test_annotations_for_another_size_are_refused(folder):
+    """Boxes of the original do not fit a thumbnail."""
+    made = make_task(opened(folder, make_truth(size_px=640)))
+    with pytest.raises(ConfigError, match=r"'photo_0\.png' at 640 x 640, it is 64 x 64"):
+        made.prepare(0)
+
+
+def test_annotations_without_sizes_are_taken(folder):
+    """Width and height are optional."""
+    truth = make_truth()
+    for image in truth["images"]:
+        del image["width"]
+    assert run(make_task(opened(folder, truth)), [perfect()]).value == pytest.approx(1, abs=1e-9)
+
+
+def test_an_index_of_classes_is_refused(folder):
+    """A detector needs boxes."""
+    with pytest.raises(ConfigError, match=r"is a detector.*give COCO annotations"):
+        make_task(opened(folder, {"photo_0.png": 1}))
