@@ -122,7 +122,10 @@ def _speed(row: Row) -> str:
         return f"{case.key.device} ran {case.key.model} too few times for a median latency."
     how = f"{case.key.precision} on {runtime_name(case)}"
     against = f"{other.key.precision} on {runtime_name(other)}, {other.key.device}"
-    suspect = " This figure is suspect." if case.suspect else ""
+    doubted = " and ".join(
+        [*(["this figure"] if case.suspect else []), *(["the reference's"] if other.suspect and not row.is_reference else [])]
+    )
+    suspect = f" Suspect: {doubted}." if doubted else ""
     ratio = compared(row.ratios.p50, row.ratios.p50_low, row.ratios.p50_high)
     return (
         f"{case.key.device} runs {case.key.model} in {figures.significant(case.p50_ms.median)} ms at best (p50, {how}):"
@@ -173,4 +176,5 @@ def _case(row: Row) -> str:
     case = row.case
     how = compared(row.ratios.p50, row.ratios.p50_low, row.ratios.p50_high)
     p50 = figures.significant(case.p50_ms.median) if case.p50_ms else figures.ABSENT
-    return f"{case.key.device} with {case.key.model}, {case.key.precision} on {runtime_name(case)}: {p50} ms (p50), {how}"
+    doubted = ", suspect" if case.suspect else ""
+    return f"{case.key.device} with {case.key.model}, {case.key.precision} on {runtime_name(case)}: {p50} ms (p50{doubted}), {how}"

@@ -17,6 +17,7 @@ from edgemeter.collector.compare import Comparison
     "--store",
     "stores",
     multiple=True,
+    type=click.Path(),
     metavar="FILE",
     envvar="EDGEMETER_STORE",
     help="A ledger, or what `edgemeter run --json` printed; several are read as one. Default: the ledger below $EDGEMETER_HOME.",

@@ -26,7 +26,7 @@ def show(comparison: Comparison, console: Console) -> None:
     first = 0
     for rows in comparable(comparison.rows):
         _print(console, _shared(rows), "bold")
-        console.print(_table(rows, first, kept), crop=False)
+        console.print(_table(rows, first, kept, console), crop=False)
         console.print()
         first += len(rows)
     if not comparison.rows:
@@ -39,8 +39,13 @@ def show(comparison: Comparison, console: Console) -> None:
 
 
 def _print(console: Console, text: str, style: str = "") -> None:
-    # A Text is not searched for markup: what a device sent cannot colour the terminal.
-    console.print(Text(figures.printable(text), style), soft_wrap=True)
+    console.print(_written(text, console, style), soft_wrap=True)
+
+
+def _written(text: str, console: Console, style: str = "") -> Text:
+    """Return text that this console can write, and that is not searched for markup: what a device sent cannot colour the terminal."""
+    plain = figures.printable(text).replace("±", "+-") if console.options.ascii_only else figures.printable(text)
+    return Text(plain.encode(console.encoding, "replace").decode(console.encoding), style)
 
 
 def _shared(rows: Sequence[Row]) -> str:
@@ -57,7 +62,7 @@ def _shared(rows: Sequence[Row]) -> str:
     return ", ".join(text for text in shared if text)
 
 
-def _table(rows: Sequence[Row], first: int, kept: Sequence[Column]) -> Table:
+def _table(rows: Sequence[Row], first: int, kept: Sequence[Column], console: Console) -> Table:
     """Return the table of a group of rows; `first` is the place of its first row in the columns."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, PADDING, 0, 0), show_edge=False)
     for column in kept:
@@ -66,11 +71,11 @@ def _table(rows: Sequence[Row], first: int, kept: Sequence[Column]) -> Table:
             justify="right" if column.is_number else "left",
             min_width=column.width - GAP,
             no_wrap=True,
-            overflow="ellipsis",
+            overflow="crop" if console.options.ascii_only else "ellipsis",
         )
     for index, row in enumerate(rows, start=first):
         style = "bold" if row.is_reference else "yellow" if row.case.suspect else None
-        table.add_row(*(Text(column.cells[index]) for column in kept), style=style)
+        table.add_row(*(_written(column.cells[index], console) for column in kept), style=style)
     return table
 
 

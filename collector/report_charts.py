@@ -17,7 +17,7 @@ from edgemeter.collector.wording import case_names, metric_name, runtime_name, s
 # Dots of one lane; of many lanes each gets fewer, so that a page of many cases stays small.
 DOTS, DOTS_IN_ALL = 320, 9000
 DRAWN = (
-    "Box: the middle half, with the median; whiskers: 5 % to 95 %; strokes below: the median of each run;"
+    "Latency of every query: the box is the middle half, with the median; whiskers: 5 % to 95 %; strokes below: the median of each run;"
     " dots: at most {dots} queries of a case, the fastest and the slowest among them."
 )
 
@@ -97,9 +97,10 @@ def _distributions(comparison: Comparison, looks: Looks) -> tuple[list[Markup], 
             lanes = _lanes(comparison, [row for row, _ in present], looks, lambda case: case.p50_ms, "ms")
             title = f"{rows[0].case.key.model}: latency of every query"
             svg = distributions(lanes, [one for _, one in present], title, "Latency of an inference, ms")
-            charts.append(_figure(title, svg, f"{sum(one.count for _, one in present):,} queries. {DRAWN.format(dots=dots)}"))
+            charts.append(_figure(title, svg, f"{sum(one.count for _, one in present):,} queries"))
     note = f"{figures.count(len(without), 'case')} came without raw samples, so how these latencies are distributed is not shown."
-    return charts, [element("p", {"class": "note"}, note)] if without else []
+    texts = [*([DRAWN.format(dots=dots)] if charts else []), *([note] if without else [])]
+    return charts, [element("p", {"class": "note"}, text) for text in texts]
 
 
 def _is_hollow(row: Row) -> bool:

@@ -17,7 +17,12 @@ def verdicts(comparison: Comparison) -> Markup:
         opening = element("ul", {"class": "reasons"}, *(_doubt(comparison, row) for row in suspect))
     marks = [mark for mark in MARKS if any(mark in row.marks for row in comparison.rows) and mark not in {"reference", "suspect"}]
     lines = [
-        element("li", None, element("b", None, mark), f" ({sum(mark in row.marks for row in comparison.rows)} cases): {MARKS[mark]}")
+        element(
+            "li",
+            None,
+            element("b", None, mark),
+            f" ({figures.count(sum(mark in row.marks for row in comparison.rows), 'case')}): {MARKS[mark]}",
+        )
         for mark in marks
     ]
     return join([opening, element("ul", {"class": "reasons"}, *lines) if lines else ""])

@@ -122,6 +122,11 @@ def hottest_c(runs: Sequence[RunRecord]) -> float | None:
     return max((value for condition in conditions for value in condition.temperatures_c.values()), default=None)
 
 
+def rule_of(reason: str) -> str:
+    """Return the rule of a verdict's reason, which is `rule: evidence`."""
+    return reason.partition(":")[0]
+
+
 def _text(value: object) -> str | None:
     if value is None or value == ():
         return None
@@ -178,7 +183,7 @@ def _reasons(runs: Sequence[RunRecord]) -> tuple[str, ...]:
     count: Counter[str] = Counter()
     for run in runs:
         for reason in run.verdict.reasons:
-            rule = reason.partition(":")[0]
+            rule = rule_of(reason)
             first.setdefault(rule, reason)
             count[rule] += 1
     return tuple(f"{reason} ({count[rule]} of {len(runs)} runs)" if len(runs) > 1 else reason for rule, reason in first.items())

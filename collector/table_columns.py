@@ -1,13 +1,13 @@
 """The columns that a comparison has on a terminal, and which of them give way on a narrow one."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgemeter.collector import figures
 from edgemeter.collector.compare import Row
 from edgemeter.collector.notes import Notes
 from edgemeter.collector.spread import median_of
-from edgemeter.collector.summary import Summary
+from edgemeter.collector.summary import Summary, rule_of
 from edgemeter.collector.wording import accuracy_name, only, runtime_name
 
 # What a column takes beside its text: a space on its right and the table's own space between columns.
@@ -33,6 +33,7 @@ class Column:
 def columns(rows: Sequence[Row], notes: Notes) -> list[Column]:
     """Return the columns; what all cases share has none, and what a cell has no room for is cited from `notes`."""
     cases = [row.case for row in rows]
+    doubts = _doubts(cases)
     return [
         *_differing(rows),
         _text("Precision", rows, lambda case: case.key.precision),
@@ -51,7 +52,7 @@ def columns(rows: Sequence[Row], notes: Notes) -> list[Column]:
         _number("Peak MB", rows, lambda row: figures.significant(median_of(row.case.peak_mb)), 1),
         *_energy(rows, notes),
         _number("Runs", rows, lambda row: str(len(row.case.runs)), 1),
-        _text("Verdict", rows, lambda case: _verdict(case, notes)),
+        _text("Verdict", rows, lambda case: _verdict(case, doubts, notes)),
     ]
 
 
@@ -100,8 +101,18 @@ def _accuracy(case: Summary, notes: Notes) -> str:
     return f"none [{notes.cite(f'no accuracy: {case.accuracy_reason}')}]"
 
 
-def _verdict(case: Summary, notes: Notes) -> str:
-    return case.verdict + "".join(f" [{notes.cite(reason)}]" for reason in case.verdict_reasons)
+def _doubts(cases: Sequence[Summary]) -> dict[str, str]:
+    """Return a note for each broken rule: the evidence of the first case, and how many other cases broke it too."""
+    broken: dict[str, list[str]] = {}
+    for reason in (reason for case in cases for reason in case.verdict_reasons):
+        broken.setdefault(rule_of(reason), []).append(reason)
+    return {
+        rule: found[0] + (f"; {figures.count(len(found) - 1, 'more case')} likewise" if found[1:] else "") for rule, found in broken.items()
+    }
+
+
+def _verdict(case: Summary, doubts: Mapping[str, str], notes: Notes) -> str:
+    return case.verdict + "".join(f" [{notes.cite(doubts[rule_of(reason)])}]" for reason in case.verdict_reasons)
 
 
 def _energy(rows: Sequence[Row], notes: Notes) -> list[Column]:

@@ -56,7 +56,8 @@ def test_a_suspect_figure_is_called_suspect_in_the_same_breath():
     """And counted among the cautions."""
     suspect = records.Verdict(state="suspect", reasons=("drift: x",))
     comparison = compare_runs(make_run(verdict=suspect), make_reference())
-    assert "This figure is suspect." in " ".join(answer.answer(comparison))
+    assert "Suspect: this figure." in " ".join(answer.answer(comparison))
+    assert "Suspect: this figure and the reference's." in said(make_run(verdict=suspect), make_reference(verdict=suspect))
     assert "1 of 2 cases is suspect" in " ".join(answer.cautions(comparison))
 
 

@@ -90,6 +90,16 @@ def test_nothing_to_compare_is_said_and_the_reasons_are_listed():
     assert any("invalid: throttled: it was" in line for line in lines)
 
 
+def test_a_terminal_that_knows_ascii_only_gets_ascii():
+    """Plus-minus is spelled, and nothing ends in an error of encoding."""
+    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    show(compare_runs(make_run(environment=make_environment(power_mode="µ-mode")), make_reference()), Console(file=out, width=200))
+    out.flush()
+    text = out.buffer.getvalue().decode("ascii")
+    assert "30.0 +- 2.0" in text
+    assert "?-mode" in text
+
+
 def test_text_of_a_record_is_neither_markup_nor_an_escape_sequence():
     """A device cannot colour, clear or retitle the reader's terminal."""
     hostile = "[bold red]x[/] \x1b]0;title\x07 \x1b[2J"
