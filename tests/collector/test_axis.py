@@ -60,6 +60,14 @@ def test_an_accuracy_axis_stays_within_zero_and_one():
     assert (made.low, made.high) == (0.0, 1.0)
 
 
+@pytest.mark.parametrize("make", [axis.linear, axis.log])
+def test_equal_ends_are_spread_apart(make):
+    """One value stands in the middle of its axis."""
+    made = make(5.0, 5.0, 0.0, 100.0)
+    assert made.place(5.0) == pytest.approx(50.0)
+    assert made.ticks
+
+
 def test_an_axis_may_run_upward():
     """Where y grows downward, the start is the bottom."""
     made = axis.linear(0.0, 1.0, 300.0, 30.0)

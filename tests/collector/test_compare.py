@@ -94,8 +94,8 @@ def test_an_invalid_run_is_left_out_with_the_reasons_of_its_verdict():
 
 def test_a_suspect_run_stays_and_is_marked_with_its_reasons():
     """Its reasons stand once, with how many of the runs they hold for."""
-    suspect = records.Verdict(state="suspect", reasons=("busy-machine: other processes used 30 %",))
-    row = device_row(compare_runs(make_run(verdict=suspect), make_run(verdict=suspect), make_run(), make_reference(verdict=suspect)))
+    suspect, likewise = (records.Verdict(state="suspect", reasons=(f"busy-machine: other processes used {load} %",)) for load in (30, 50))
+    row = device_row(compare_runs(make_run(verdict=suspect), make_run(verdict=likewise), make_run(), make_reference(verdict=suspect)))
     assert (row.case.verdict, row.case.suspect) == ("suspect", 2)
     assert row.case.verdict_reasons == ("busy-machine: other processes used 30 % (2 of 3 runs)",)
     assert {"suspect", "suspect reference"} <= set(row.marks)
