@@ -22,26 +22,23 @@ def cards(groups: Sequence[answer.Group]) -> Markup:
 
 
 def _card(heading: str, figure: str, unit: str, lines: Sequence[str]) -> Markup:
+    """Return a card; where there is no figure it says `none`, and the lines say why."""
+    is_there = figure != figures.ABSENT
+    big = element("p", {"class": "figure"}, figure if is_there else "none", element("small", None, f" {unit}") if is_there else "")
     items = element("ul", None, *(element("li", None, line) for line in lines if line))
-    big = element("p", {"class": "figure"}, figure, element("small", None, f" {unit}"))
     return element("section", {"class": "card"}, element("h3", None, heading), big, items)
 
 
 def _of_figures(row: Row) -> list[Markup]:
     case = row.case
-    accuracy = metric_name(case.accuracy.metric) if case.accuracy else ""
-    energy = case.energy
-    memory = figures.times(row.ratios.peak_memory)
+    metric = metric_name(case.accuracy.metric) if case.accuracy else ""
+    ratio = row.ratios.peak_memory
+    memory = f"{figures.typeset(figures.times(ratio))} the reference's" if ratio else ""
     return [
         _card("Latency", figures.significant(median_of(case.p50_ms)), "ms p50", [_ratio(row), _how(row)]),
-        _card("Accuracy", figures.accuracy(median_of(case.accuracy_value)), accuracy, [_difference(row), case.accuracy_reason or ""]),
-        _card(
-            "Energy",
-            _gross(row) if energy else "none",
-            "mJ gross" if energy else "",
-            [energy.scope if energy else case.energy_reason or ""],
-        ),
-        _card("Memory", figures.significant(median_of(case.peak_mb)), "MB peak", [f"{figures.typeset(memory)} the reference's"]),
+        _card("Accuracy", figures.accuracy(median_of(case.accuracy_value)), metric, [_difference(row), case.accuracy_reason or ""]),
+        _card("Energy", _gross(row), "mJ gross", [case.energy.scope if case.energy else case.energy_reason or ""]),
+        _card("Memory", figures.significant(median_of(case.peak_mb)), "MB peak", [memory]),
     ]
 
 

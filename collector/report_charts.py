@@ -61,6 +61,9 @@ def energy_charts(comparison: Comparison, looks: Looks) -> Markup:
         if not all(row.is_reference for row in rows)
     ]
     notes = _missing(comparison, having, "energy", lambda case: case.energy_reason)
+    if having and not charts:
+        text = "Energies are in the table; no device has both an energy and an accuracy to draw."
+        notes.append(element("p", {"class": "note"}, text))
     scopes = sorted({_scope(row.case) for row in having})
     if len(scopes) > 1:
         text = f"Energy was measured at different scopes ({', '.join(scopes)}): figures of one scope say nothing about another."

@@ -199,6 +199,22 @@ def test_the_page_says_why_there_is_no_energy():
     assert "No energy of pi-1, server-1: no meter." in text
 
 
+def test_energy_without_accuracy_is_in_the_table_and_the_page_says_so():
+    """No section is empty without a word."""
+    text = Page(page_of(make_run(ap=None), make_reference(ap=None))).text
+    assert "62.5 ± 1.2" in text
+    assert "no device has both an energy and an accuracy to draw" in text
+    assert "No accuracy of pi-1, server-1: no ground truth." in text
+
+
+def test_energies_of_different_scopes_are_drawn_apart_and_the_page_says_why():
+    """A wall socket's millijoules are not on a board's axis."""
+    page = Page(page_of(make_run(), make_reference(energy=make_energy(scope="wall-ac"))))
+    drawn = [attributes["aria-label"] for attributes in page.all("svg") if "Energy" in attributes.get("aria-label", "")]
+    assert [title.rpartition(", ")[2] for title in drawn] == ["board-input"]
+    assert "Energy was measured at different scopes (board-input, wall-ac)" in page.text
+
+
 def test_the_table_as_csv_is_in_the_page():
     """The figures go on without a second command."""
     page = Page(page_of(make_run(id="d"), make_reference(id="r")))
