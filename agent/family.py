@@ -82,12 +82,12 @@ def _postprocess(said: SelfDescription) -> Family:
 
 def _is_scores(shape: Shape) -> bool:
     """Return whether the shape is one row of scores: [1, n], or [1, 1, 1, n] and [1, n, 1, 1]."""
-    return len(shape) >= 2 and sum(size not in (1, None) for size in shape) == 1
+    return len(shape) >= 2 and shape[0] in (1, None) and None not in shape[1:] and sum(size != 1 for size in shape[1:]) == 1
 
 
 def _classifier(shape: Shape, said: SelfDescription) -> Family:
-    classes = next(size for size in shape if size not in (1, None))
-    if classes is not None and (classes in _IMAGENET or classes == len(said.labels)):
+    classes = max(size or 0 for size in shape)
+    if classes in _IMAGENET or classes == len(said.labels):
         return Family("classifier", "classification", classes, f"its {classes} scores")
     message = f"its one output has {classes} values, which may be scores or features"
     raise UnknownFamilyError(message)
