@@ -16,6 +16,7 @@ class CaseKey:
     another power mode is another machine. `input_values` is the number of values of one input, whatever the layout; None when not known.
     """
 
+    provenance: str
     device: str
     fleet: str
     role: str
@@ -46,6 +47,7 @@ class Case:
 def key_of(run: RunRecord) -> CaseKey:
     """Return the case that `run` belongs to."""
     return CaseKey(
+        provenance=run.provenance.get("latency", ""),
         device=run.device,
         fleet=run.fleet,
         role=run.role,
@@ -98,12 +100,13 @@ def unusable(run: RunRecord) -> str | None:
 
 
 def not_measured(run: RunRecord, group_name: str) -> str | None:
-    """Return why the numbers `group_name` of `run` may not rank beside measured ones, or None when they were measured.
+    """Return why the numbers `group_name` of `run` may not stand beside others, or None when they were measured (or replayed).
 
+    What was replayed from a recording stands beside its like only: provenance is part of the case, and of what makes a pair.
     A group that the record's provenance does not name came with the latency; a record that does not say where that came from has none.
     """
     provenance = run.provenance.get(group_name, run.provenance.get("latency"))
-    if provenance == "measured":
+    if provenance in ("measured", "replayed"):
         return None
     if provenance is None:
         return f"{group_name}: the record does not say that it was measured"

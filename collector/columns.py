@@ -78,6 +78,7 @@ _IDENTITY = (
     _of_case("model_size_bytes", lambda case: case.newest.model.size_bytes),
     _key("model_sha256"),
     _of_case("mode", lambda case: JOINT.join(dict.fromkeys(run.mode for run in case.runs))),
+    _key("provenance"),
     _of_case("runs", lambda case: len(case.runs)),
     _of_case("queries", lambda case: sum(run.latency.count for run in case.runs)),
 )
@@ -102,6 +103,7 @@ _FIGURES = (
 )
 
 _ENERGY = (
+    _energy("energy_provenance", lambda energy: energy.provenance),
     _energy("energy_sensor", lambda energy: energy.sensor),
     _energy("energy_scope", lambda energy: energy.scope),
     _energy("energy_excludes", lambda energy: list(energy.excludes)),

@@ -17,13 +17,15 @@ ALIKE_RATIO = 0.03
 # What a mark means, for the reader of a table.
 MARKS = {
     "reference": "what the others are compared with",
+    "replayed": "played back from a recording: true of the recording, not of this run",
+    "replayed energy": "its power was played back from a recording",
     "suspect": "a rule of measuring was broken in at least one run",
     "suspect reference": "a rule of measuring was broken in at least one run of the reference",
     "one run": "the spread between runs is not known",
     "other precision": "the reference has another precision",
     "other runtime": "the reference has another runtime",
     "other batch": "the reference has another batch size",
-    "other energy scope": "the reference's meter saw another part of the machine: no energy ratio",
+    "other energy scope": "the reference's energy is of another part of the machine, or of another provenance: no energy ratio",
     "other energy coverage": "the two meters leave out different things",
     "mixed conditions": "the runs differ in governor, kernel, firmware, libraries or mode",
     "alike": "p50 is within 3 % of the reference's: no practical difference",
@@ -128,6 +130,8 @@ def _marks(case: Summary, reference: Summary) -> tuple[str, ...]:
     both_energy = case.energy is not None and reference.energy is not None
     found = {
         "reference": is_itself,
+        "replayed": own.provenance == "replayed",
+        "replayed energy": own.provenance != "replayed" and case.energy is not None and case.energy.provenance == "replayed",
         "suspect": case.suspect > 0,
         "suspect reference": reference.suspect > 0 and not is_itself,
         "one run": len(case.runs) == 1,

@@ -21,7 +21,7 @@ from edgemeter.collector.ledger import Ledger
 from edgemeter.collector.service import Collector
 
 DEVICE = "this-machine"
-READS = {"litert": ".tflite", "onnx": ".onnx", "pytorch": (".torchscript", ".pt", ".pt2")}
+READS = {"litert": (".tflite",), "onnx": (".onnx",), "pytorch": (".torchscript", ".pt", ".pt2")}
 SETTLE_S = 30.0
 
 Say = Callable[[str], None]

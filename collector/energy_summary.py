@@ -17,6 +17,7 @@ class EnergySummary:
     contributes. `net_mj` is None unless net energy is resolved in every run.
     """
 
+    provenance: str
     sensor: str
     scope: str
     excludes: tuple[str, ...]
@@ -39,6 +40,7 @@ def energy_of(runs: Sequence[RunRecord]) -> tuple[EnergySummary | None, str | No
     net_state = next((energy.net_state for energy in kept if energy.net_state != "resolved"), "resolved")
     resolved = kept if net_state == "resolved" else []
     summary = EnergySummary(
+        provenance=runs[-1].provenance.get("energy", runs[-1].provenance.get("latency", "")),
         sensor=newest.sensor,
         scope=newest.scope,
         excludes=newest.excludes,

@@ -35,6 +35,7 @@ class _Likeness:
 
 
 _LIKENESSES = (
+    _Likeness("of the same provenance", lambda case: case.key.provenance, lambda case: case.key.provenance),
     _Likeness("for the same model", lambda case: case.key.model, lambda case: case.key.model),
     _Likeness("for the same task", lambda case: case.key.task, lambda case: case.key.task),
     _Likeness("in the same scenario", lambda case: case.key.scenario, lambda case: case.key.scenario),
@@ -50,7 +51,7 @@ _LIKENESSES = (
 def pair(case: Summary, references: Sequence[Summary]) -> Pairing | str:
     """Return the reference case that `case` is compared with, or the reason why none is like it.
 
-    Equal must be: model name, task, scenario, data, and input size where both are known. Of several, the same precision on the same runtime
+    Equal must be: provenance (measured or replayed), model name, task, scenario, data, and input size where both are known. Of several, the same precision on the same runtime
     comes first, then the highest precision; then the same runtime, valid before suspect, the same batch, the lowest p50.
     """
     if any(case is reference for reference in references):

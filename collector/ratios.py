@@ -44,8 +44,9 @@ def ratios(case: Summary, reference: Summary) -> Ratios:
 
 
 def same_scope(case: Summary, reference: Summary) -> bool:
-    """Return whether both have an energy and measured it at the same scope."""
-    return case.energy is not None and reference.energy is not None and case.energy.scope == reference.energy.scope
+    """Return whether both have an energy of the same scope and provenance."""
+    own, other = case.energy, reference.energy
+    return own is not None and other is not None and (own.scope, own.provenance) == (other.scope, other.provenance)
 
 
 def _ratio(own: float, other: float) -> float | None:

@@ -285,3 +285,22 @@ def test_every_mark_is_explained():
     comparison = compare_runs(make_run(), make_run(precision="int8", runtime="litert"), make_reference())
     assert {mark for row in comparison.rows for mark in row.marks} <= set(MARKS)
     assert all(MARKS.values())
+
+
+def test_what_was_replayed_stands_beside_its_like_only():
+    """A recording played back is no measurement: it is compared with a replayed reference, and left out beside a measured one."""
+    replayed = {"latency": "replayed", "energy": "replayed"}
+    assert "no reference of the same provenance: this is replayed" in only_reason(
+        compare_runs(make_run(provenance=replayed), make_run(), make_reference())
+    )
+    row = device_row(compare_runs(make_run(provenance=replayed), make_reference(provenance=replayed)))
+    assert "replayed" in row.marks
+    assert row.ratios.energy_gross == 1.0
+
+
+def test_replayed_energy_has_a_mark_and_no_ratio_to_a_measured_one():
+    """A real run whose power was played back says so, and its energy is not held against a measured one."""
+    row = device_row(compare_runs(make_run(provenance={"latency": "measured", "energy": "replayed"}), make_reference()))
+    assert {"replayed energy", "other energy scope"} <= set(row.marks)
+    assert row.case.energy is not None
+    assert row.ratios.energy_gross is None
