@@ -51,8 +51,9 @@ _LIKENESSES = (
 def pair(case: Summary, references: Sequence[Summary]) -> Pairing | str:
     """Return the reference case that `case` is compared with, or the reason why none is like it.
 
-    Equal must be: provenance (measured or replayed), model name, task, scenario, data, and input size where both are known. Of several, the same precision on the same runtime
-    comes first, then the highest precision; then the same runtime, valid before suspect, the same batch, the lowest p50.
+    Equal must be: provenance (measured or replayed), model name, task, scenario, data, and input size where both are known. Of several, the
+    same precision on the same runtime comes first, then the highest precision; then the same runtime, valid before suspect, the same batch,
+    the lowest p50.
     """
     if any(case is reference for reference in references):
         return Pairing(case, "the reference itself")
