@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
-from edgemeter.collector import columns
-from edgemeter.collector import compare as comparing
-from edgemeter.collector.compare import Comparison
+from edgemeter.collector.compare import columns
+from edgemeter.collector.compare import comparison as comparing
+from edgemeter.collector.compare.comparison import Comparison
 
 
 @click.command(short_help="Compare devices with a reference, like with like.")
@@ -31,7 +31,7 @@ def compare(reference: str, stores: tuple[str, ...], form: str | None, html: Pat
     Example: edgemeter compare --reference server-1 --html report.html
     """
     from edgemeter.agent.config import home
-    from edgemeter.collector.store import open_store
+    from edgemeter.collector.compare.store import open_store
 
     where = stores or (str(home() / "ledger.sqlite"),)
     found = comparing.compare(open_store(*where).contents(with_samples=html is not None), reference)
@@ -51,7 +51,7 @@ def as_json(comparison: Comparison) -> str:
 
 
 def _write_report(comparison: Comparison, path: Path, asked: str) -> None:
-    from edgemeter.collector import report
+    from edgemeter.collector.show import report
 
     report.write(comparison, path, asked)
     click.echo(f"the report: {path.resolve()}", err=True)
@@ -60,7 +60,7 @@ def _write_report(comparison: Comparison, path: Path, asked: str) -> None:
 def _show(comparison: Comparison) -> None:
     from rich.console import Console
 
-    from edgemeter.collector.compare_table import show
+    from edgemeter.collector.show.compare_table import show
 
     console = Console()
     # Nobody reads a pipe at 80 columns: what goes on to a file or another program is not cut.

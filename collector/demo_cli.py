@@ -30,11 +30,13 @@ def demo(
     from rich.console import Console
 
     from edgemeter.agent.config import home as default_home
-    from edgemeter.collector import compare, compare_cli, report
+    from edgemeter.collector import compare_cli
     from edgemeter.collector import demo as whole_way
-    from edgemeter.collector.compare_table import show
+    from edgemeter.collector.compare import comparison as compare
+    from edgemeter.collector.compare.store import open_store
     from edgemeter.collector.influx_config import parse
-    from edgemeter.collector.store import open_store
+    from edgemeter.collector.show import report
+    from edgemeter.collector.show.compare_table import show
 
     sink = parse(influx, org=influx_org, bucket=influx_bucket, token_file=influx_token_file) if influx else None
     delivered = whole_way.run(home or whole_way.new_folder(default_home()), sink, lambda line: click.echo(line, err=True))

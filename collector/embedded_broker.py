@@ -8,6 +8,7 @@ About 6,000 messages a second. For several machines start a real broker (mosquit
 import asyncio
 import logging
 import threading
+import weakref
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -32,6 +33,7 @@ class EmbeddedBroker:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="edgemeter-broker", daemon=True)
         self._broker: Broker | None = None
+        self._connections: weakref.WeakSet[asyncio.StreamWriter] = weakref.WeakSet()
 
     def start(self) -> BrokerAddress:
         """Return where the broker listens; port 0 has become a free one.
@@ -83,11 +85,22 @@ class EmbeddedBroker:
     async def _start(self, kind: Any, configuration: Any) -> "Broker":
         # The constructor takes the running loop, so it has to be called on it.
         broker: Broker = kind(configuration)
+        take = broker.stream_connected
+
+        async def noted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, listener_name: str) -> None:
+            self._connections.add(writer)
+            await take(reader, writer, listener_name)
+
+        broker.stream_connected = noted
         await broker.start()
         return broker
 
     async def _shut_down(self, broker: "Broker") -> None:
         await asyncio.wait_for(broker.shutdown(), STOP_S)
+        # amqtt leaves the connections open of those whom it refused, or who come while it ends.
+        for writer in list(self._connections):
+            writer.transport.abort()
+        await asyncio.sleep(0)
 
     def _listening_port(self, broker: "Broker") -> int:
         # amqtt has no public way to ask for the port that the system chose.

@@ -1,9 +1,9 @@
 import re
 
-from edgemeter.collector.distribution import Distribution
-from edgemeter.collector.lanes import Lane, Part, bars, distributions
-from edgemeter.collector.looks import REFERENCE, Look
-from edgemeter.collector.scatter import Point, scatter
+from edgemeter.collector.show.distribution import Distribution
+from edgemeter.collector.show.lanes import Lane, Part, bars, distributions
+from edgemeter.collector.show.looks import REFERENCE, Look
+from edgemeter.collector.show.scatter import Point, scatter
 
 
 def point(cost, accuracy, name, series="pi-1", *, is_reference=False, is_suspect=False):

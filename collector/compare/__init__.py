@@ -1,0 +1,1 @@
+"""Like with like: runs become cases, cases stand beside a reference."""

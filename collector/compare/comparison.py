@@ -1,0 +1,157 @@
+"""Compare: runs become cases, each device case stands beside the reference case that is like it, and what is left out says why."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from edgemeter.agent.errors import ConfigError, UnavailableError
+from edgemeter.agent.records import RunRecord
+from edgemeter.collector.compare.cases import CaseKey, group
+from edgemeter.collector.compare.pairing import Pairing, pair
+from edgemeter.collector.compare.ratios import Ratios, ratios, same_scope
+from edgemeter.collector.compare.store import Contents, LeftOut
+from edgemeter.collector.compare.summary import Summary, environment, summarise
+
+# Differences below this are of no practical use even where they are real (measurement rules: minimum practical difference).
+ALIKE_RATIO = 0.03
+
+# What a mark means, for the reader of a table.
+MARKS = {
+    "reference": "what the others are compared with",
+    "replayed": "played back from a recording: true of the recording, not of this run",
+    "replayed energy": "its power was played back from a recording",
+    "suspect": "a rule of measuring was broken in at least one run",
+    "suspect reference": "a rule of measuring was broken in at least one run of the reference",
+    "one run": "the spread between runs is not known",
+    "other precision": "the reference has another precision",
+    "other runtime": "the reference has another runtime",
+    "other batch": "the reference has another batch size",
+    "other energy scope": "the reference's energy is of another part of the machine, or of another provenance: no energy ratio",
+    "other energy coverage": "the two meters leave out different things",
+    "mixed conditions": "the runs differ in governor, kernel, firmware, libraries or mode",
+    "alike": "p50 is within 3 % of the reference's: no practical difference",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One case beside its reference; a reference case stands beside itself."""
+
+    case: Summary
+    reference: Summary
+    choice: str
+    ratios: Ratios
+    marks: tuple[str, ...]
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether this is a case of the reference."""
+        return self.case is self.reference
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The rows, by model, data and scenario, the reference first; and every run that is left out, with the reason."""
+
+    reference: str
+    rows: tuple[Row, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+def compare(contents: Contents, reference: str) -> Comparison:
+    """Return the comparison of all runs with those of `reference`: a device of this name, or else a role.
+
+    Raises:
+        UnavailableError: there is no run at all.
+        ConfigError: there is no such device or role.
+    """
+    if not contents.runs:
+        message = "the store holds no run yet: measure one with `edgemeter run --model FILE --broker ADDRESS`, or see `edgemeter demo`"
+        raise UnavailableError(message)
+    belongs = _reference_cases(contents.runs, reference)
+    cases, unusable = group(contents.runs)
+    summaries = [summarise(case) for case in cases]
+    references = [summary for summary in summaries if belongs(summary.key)]
+    rows: list[Row] = []
+    left_out = [*contents.left_out, *unusable, *(entry for summary in summaries for entry in summary.left_out)]
+    for summary in summaries:
+        found = pair(summary, references)
+        if isinstance(found, Pairing):
+            rows.append(_row(summary, found))
+        else:
+            left_out += [LeftOut(run.id, found) for run in summary.runs]
+    alone = _alone(rows)
+    left_out += [LeftOut(run.id, "no device run to compare with this reference run") for row in alone for run in row.case.runs]
+    shown = [row for row in rows if not any(row is other for other in alone)]
+    return Comparison(reference, tuple(sorted(shown, key=_place)), tuple(left_out))
+
+
+def comparable(rows: Sequence[Row]) -> list[list[Row]]:
+    """Return the rows in groups that may be compared with each other: one model, one set of data, one scenario."""
+    grouped: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        grouped.setdefault((row.case.key.model, row.case.key.dataset_sha256, row.case.key.scenario), []).append(row)
+    return list(grouped.values())
+
+
+def _reference_cases(runs: Sequence[RunRecord], reference: str) -> Callable[[CaseKey], bool]:
+    devices = sorted({run.device for run in runs})
+    roles = sorted({run.role for run in runs})
+    if reference in devices:
+        return lambda key: key.device == reference
+    if reference in roles:
+        return lambda key: key.role == reference
+    message = (
+        f"no run is by a device or in a role called {reference!r}: devices here are {', '.join(devices)}; roles are {', '.join(roles)}"
+    )
+    raise ConfigError(message)
+
+
+def _row(case: Summary, pairing: Pairing) -> Row:
+    return Row(case, pairing.reference, pairing.choice, ratios(case, pairing.reference), _marks(case, pairing.reference))
+
+
+def _alone(rows: Sequence[Row]) -> list[Row]:
+    """Return the reference's rows that no device case is like; none where there is no device case at all."""
+    devices = [row.case for row in rows if not row.is_reference]
+    ours = [row for row in rows if row.is_reference] if devices else []
+    return [row for row in ours if not any(isinstance(pair(case, [row.case]), Pairing) for case in devices)]
+
+
+def _place(row: Row) -> tuple[str, str, str, bool, str, float]:
+    key = row.case.key
+    p50 = row.case.p50_ms.median if row.case.p50_ms else float("inf")
+    return key.model, key.dataset_sha256, key.scenario, not row.is_reference, key.device, p50
+
+
+def _marks(case: Summary, reference: Summary) -> tuple[str, ...]:
+    own, other = case.key, reference.key
+    is_itself = case is reference
+    p50 = ratios(case, reference).p50
+    both_energy = case.energy is not None and reference.energy is not None
+    found = {
+        "reference": is_itself,
+        "replayed": own.provenance == "replayed",
+        "replayed energy": own.provenance != "replayed" and case.energy is not None and case.energy.provenance == "replayed",
+        "suspect": case.suspect > 0,
+        "suspect reference": reference.suspect > 0 and not is_itself,
+        "one run": len(case.runs) == 1,
+        "other precision": own.precision != other.precision,
+        "other runtime": own.runtime != other.runtime,
+        "other batch": own.batch != other.batch,
+        "other energy scope": both_energy and not same_scope(case, reference),
+        "other energy coverage": same_scope(case, reference) and _excludes(case) != _excludes(reference),
+        "mixed conditions": _is_mixed(case),
+        "alike": not is_itself and p50 is not None and abs(p50 - 1) <= ALIKE_RATIO,
+    }
+    return tuple(mark for mark in MARKS if found[mark])
+
+
+def _excludes(case: Summary) -> frozenset[str]:
+    return frozenset(case.energy.excludes) if case.energy else frozenset()
+
+
+def _is_mixed(case: Summary) -> bool:
+    fields = ("governor", "kernel", "firmware")
+    libraries = {tuple(sorted(run.environment.libraries.items())) for run in case.runs}
+    modes = {run.mode for run in case.runs}
+    return len(libraries) > 1 or len(modes) > 1 or any(" | " in (environment(case.runs, field) or "") for field in fields)

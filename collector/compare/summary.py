@@ -1,0 +1,189 @@
+"""The summary of a case: for each figure the median over its runs, with the range and the number of runs behind it."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from edgemeter.agent.records import ColdStart, Memory, RunRecord, Stage
+from edgemeter.collector.compare.accuracy_summary import AccuracySummary, accuracy_of
+from edgemeter.collector.compare.cases import Case, CaseKey, distinct, not_measured
+from edgemeter.collector.compare.energy_summary import EnergySummary, energy_of
+from edgemeter.collector.compare.spread import Spread, spread
+from edgemeter.collector.compare.store import LeftOut
+
+
+@dataclass(frozen=True, slots=True)
+class ColdStartSummary:
+    """Time from nothing to the first answer, step by step; `process_ms` is None where the agent could not tell."""
+
+    process_ms: Spread | None
+    import_ms: Spread
+    load_ms: Spread
+    first_ms: Spread
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySummary:
+    """Resident memory of the run's process; `prepared_inputs_mb` of the peak are inputs that the benchmark itself keeps ready."""
+
+    before_load_mb: Spread
+    loaded_mb: Spread
+    peak_mb: Spread
+    prepared_inputs_mb: Spread
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One case in figures. A figure is None where no run of the case has it."""
+
+    key: CaseKey
+    runs: tuple[RunRecord, ...]
+    p50_ms: Spread | None
+    p90_ms: Spread | None
+    p99_ms: Spread | None
+    throughput_per_s: Spread
+    cold_start: ColdStartSummary | None
+    preprocess_p50_ms: Spread | None
+    postprocess_p50_ms: Spread | None
+    memory: MemorySummary | None
+    accuracy: AccuracySummary | None
+    accuracy_reason: str | None
+    energy: EnergySummary | None
+    energy_reason: str | None
+    suspect: int
+    verdict_reasons: tuple[str, ...]
+    left_out: tuple[LeftOut, ...]
+
+    @property
+    def verdict(self) -> str:
+        """`suspect` when any run is, else `valid`; invalid runs never come this far."""
+        return "suspect" if self.suspect else "valid"
+
+    @property
+    def peak_mb(self) -> Spread | None:
+        """Peak resident memory."""
+        return self.memory.peak_mb if self.memory else None
+
+    @property
+    def accuracy_value(self) -> Spread | None:
+        """Accuracy in its own metric."""
+        return self.accuracy.value if self.accuracy else None
+
+    @property
+    def gross_mj(self) -> Spread | None:
+        """Gross energy per inference."""
+        return self.energy.gross_mj if self.energy else None
+
+    @property
+    def net_mj(self) -> Spread | None:
+        """Net energy per inference, where it is resolved."""
+        return self.energy.net_mj if self.energy else None
+
+    @property
+    def newest(self) -> RunRecord:
+        """The newest run: what is the same in all runs of the case is read from it."""
+        return self.runs[-1]
+
+
+def summarise(case: Case) -> Summary:
+    """Return the summary of `case`."""
+    runs = case.runs
+    energy, energy_reason, energy_left_out = energy_of(runs)
+    accuracy, accuracy_reason, accuracy_left_out = accuracy_of(runs)
+    return Summary(
+        key=case.key,
+        runs=runs,
+        p50_ms=spread(run.latency.p50_ms for run in runs),
+        p90_ms=spread(run.latency.p90_ms for run in runs),
+        p99_ms=spread(run.latency.p99_ms for run in runs),
+        throughput_per_s=_over(runs, lambda run: run.throughput_per_s),
+        cold_start=_cold_start(runs),
+        preprocess_p50_ms=_stage(run.preprocess for run in runs),
+        postprocess_p50_ms=_stage(run.postprocess for run in runs),
+        memory=_memory(runs),
+        accuracy=accuracy,
+        accuracy_reason=accuracy_reason,
+        energy=energy,
+        energy_reason=energy_reason,
+        suspect=sum(run.verdict.state == "suspect" for run in runs),
+        verdict_reasons=_reasons(runs),
+        left_out=(*energy_left_out, *accuracy_left_out),
+    )
+
+
+def environment(runs: Sequence[RunRecord], field: str) -> str | None:
+    """Return one field of the environment (`board`, `governor`, ...) as text; values that differ between the runs stand side by side."""
+    return " | ".join(distinct(_text(getattr(run.environment, field)) for run in runs)) or None
+
+
+def hottest_c(runs: Sequence[RunRecord]) -> float | None:
+    """Return the highest temperature that any sensor of the device showed around any run, None when it has none."""
+    conditions = [condition for run in runs for condition in run.conditions]
+    return max((value for condition in conditions for value in condition.temperatures_c.values()), default=None)
+
+
+def rule_of(reason: str) -> str:
+    """Return the rule of a verdict's reason, which is `rule: evidence`."""
+    return reason.partition(":")[0]
+
+
+def _text(value: object) -> str | None:
+    if value is None or value == ():
+        return None
+    return ", ".join(str(part) for part in value) if isinstance(value, tuple) else str(value)
+
+
+def _over(runs: Sequence[RunRecord], figure: Callable[[RunRecord], float]) -> Spread:
+    found = spread(figure(run) for run in runs)
+    if found is None:
+        message = "a case has at least one run"
+        raise ValueError(message)
+    return found
+
+
+def _cold_start(runs: Sequence[RunRecord]) -> ColdStartSummary | None:
+    measured = [run for run in runs if not_measured(run, "cold_start") is None]
+    if not measured:
+        return None
+
+    def step(figure: Callable[[ColdStart], float]) -> Spread:
+        return _over(measured, lambda run: figure(run.cold_start))
+
+    return ColdStartSummary(
+        process_ms=spread(run.cold_start.process_ms for run in measured),
+        import_ms=step(lambda start: start.import_ms),
+        load_ms=step(lambda start: start.load_ms),
+        first_ms=step(lambda start: start.first_ms),
+    )
+
+
+def _memory(runs: Sequence[RunRecord]) -> MemorySummary | None:
+    measured = [run for run in runs if not_measured(run, "memory") is None]
+    if not measured:
+        return None
+
+    def level(figure: Callable[[Memory], float]) -> Spread:
+        return _over(measured, lambda run: figure(run.memory))
+
+    return MemorySummary(
+        before_load_mb=level(lambda memory: memory.before_load_mb),
+        loaded_mb=level(lambda memory: memory.loaded_mb),
+        peak_mb=level(lambda memory: memory.peak_mb),
+        prepared_inputs_mb=level(lambda memory: memory.prepared_inputs_mb),
+    )
+
+
+def _stage(stages: Iterable[Stage | None]) -> Spread | None:
+    return spread(stage.p50_ms for stage in stages if stage is not None)
+
+
+def _reasons(runs: Sequence[RunRecord]) -> tuple[str, ...]:
+    """Return each broken rule once, with the evidence of the first run that broke it and how many of the runs did."""
+    first: dict[str, str] = {}
+    count: Counter[str] = Counter()
+    for run in runs:
+        for reason in run.verdict.reasons:
+            rule = rule_of(reason)
+            first.setdefault(rule, reason)
+            count[rule] += 1
+    return tuple(f"{reason} ({count[rule]} of {len(runs)} runs)" if len(runs) > 1 else reason for rule, reason in first.items())

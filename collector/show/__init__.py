@@ -1,0 +1,1 @@
+"""Tables on a terminal, and the report: one HTML file with its drawings."""

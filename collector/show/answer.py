@@ -1,0 +1,180 @@
+"""The answer in words: what the figures of a comparison say, and nothing that they do not say."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgemeter.collector.compare.comparison import ALIKE_RATIO, Comparison, Row
+from edgemeter.collector.show import figures
+from edgemeter.collector.show.wording import listed, metric_name, names, runtime_name
+
+REFERENCE = "the reference"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The cases of one model on one device, on one set of data in one scenario; what may be chosen among."""
+
+    rows: tuple[Row, ...]
+
+    @property
+    def fastest(self) -> Row:
+        """The case of the lowest p50; the first one where none has a p50."""
+        return min(self.rows, key=_p50)
+
+    @property
+    def most_accurate(self) -> Row | None:
+        """The case of the highest accuracy, of several the fastest; None where none was scored."""
+        scored = [row for row in self.rows if row.case.accuracy]
+        best = max((row.case.accuracy.value.median for row in scored if row.case.accuracy), default=None)
+        top = tuple(row for row in scored if row.case.accuracy and row.case.accuracy.value.median == best)
+        return Group(top).fastest if top else None
+
+
+def groups(rows: Sequence[Row]) -> list[Group]:
+    """Return the device rows by device, model, data and scenario, in the order of the rows."""
+    grouped: dict[tuple[str, str, str, str, str], list[Row]] = {}
+    for row in rows:
+        if not row.is_reference:
+            key = row.case.key
+            grouped.setdefault((key.fleet, key.device, key.model, key.dataset_sha256, key.scenario), []).append(row)
+    return [Group(tuple(members)) for members in grouped.values()]
+
+
+def title(comparison: Comparison) -> str:
+    """Return the heading: who is compared with whom."""
+    devices = names(row.case.key.device for row in comparison.rows if not row.is_reference)
+    models = names(row.case.key.model for row in comparison.rows if not row.is_reference)
+    references = names(row.reference.key.device for row in comparison.rows)
+    if not devices:
+        return f"{listed(references)}: nothing to compare with it yet" if references else "Nothing could be compared"
+    subject = f"{models[0]} on {listed(devices)}" if len(models) == 1 else f"{figures.count(len(models), 'model')} on {listed(devices)}"
+    return subject if devices == references else f"{subject}, against {listed(references)}"
+
+
+def answer(comparison: Comparison) -> list[str]:
+    """Return the sentences that answer what the models cost on the devices, the most important first."""
+    found = groups(comparison.rows)
+    if not found:
+        return ["No device case could be compared with the reference; what was left out, and why, is listed below."]
+    return about(found[0]) if len(found) == 1 else _overall(found)
+
+
+def about(group: Group) -> list[str]:
+    """Return what there is to say about one model on one device."""
+    fastest = group.fastest
+    return [_speed(fastest), *_accuracy(group), energy(fastest)]
+
+
+def cautions(comparison: Comparison) -> list[str]:
+    """Return what a reader has to know before trusting the figures."""
+    cases = [row.case for row in comparison.rows]
+    found = []
+    counts = [len(case.runs) for case in cases]
+    if counts and max(counts) == 1:
+        found.append("Each case was measured once: how much the figures vary from run to run is not known.")
+    elif counts:
+        runs = figures.count(max(counts), "run") if min(counts) == max(counts) else f"{min(counts)} to {max(counts)} runs"
+        found.append(f"Each figure is the median over {runs}, each in a process of its own.")
+    suspect = sum(case.suspect > 0 for case in cases)
+    if suspect:
+        found.append(
+            f"{suspect} of {figures.count(len(cases), 'case')} {'is' if suspect == 1 else 'are'} suspect (marked ?): see why below."
+        )
+    if comparison.left_out:
+        found.append(f"{figures.count(len(comparison.left_out), 'run')} or parts of runs were left out: see why below.")
+    return found
+
+
+def compared(ratio: float | None, low: float | None, high: float | None) -> str:
+    """Return a ratio of latencies in words, no more certain than the runs are."""
+    if ratio is None:
+        return f"with no ratio to {REFERENCE}"
+    if abs(ratio - 1) <= ALIKE_RATIO:
+        return f"as fast as {REFERENCE} within {ALIKE_RATIO:.0%}"
+    if low is not None and high is not None and low < 1 < high:
+        return f"not told apart from {REFERENCE} by these runs"
+    if ratio < 1:
+        return f"{figures.significant(1 / ratio, 2)} times as fast as {REFERENCE}"
+    return f"{figures.significant(ratio, 2)} times as long as {REFERENCE}"
+
+
+def energy(row: Row) -> str:
+    """Return what an inference costs in energy, or why that is not known."""
+    own, other = row.case.energy, row.reference.energy
+    if own is None:
+        return f"Its energy was not measured: {row.case.energy_reason}."
+    gross = f"An inference costs {figures.with_uncertainty(own.gross_mj.median, own.gross_u_mj)} mJ gross ({own.scope})"
+    net = f", {figures.with_uncertainty(own.net_mj.median, own.net_u_mj)} mJ net of idle" if own.net_mj else ""
+    if row.ratios.energy_gross is not None:
+        return f"{gross}{net}; gross that is {figures.significant(row.ratios.energy_gross, 2)} times {REFERENCE}'s."
+    if other is not None:
+        return f"{gross}{net}; {REFERENCE} was measured at another scope ({other.scope}), so the two are not compared."
+    return f"{gross}{net}; {REFERENCE}'s energy was not measured."
+
+
+def _p50(row: Row) -> float:
+    return row.case.p50_ms.median if row.case.p50_ms else float("inf")
+
+
+def _speed(row: Row) -> str:
+    case, other = row.case, row.reference
+    if case.p50_ms is None:
+        return f"{case.key.device} ran {case.key.model} too few times for a median latency."
+    how = f"{case.key.precision} on {runtime_name(case)}"
+    against = f"{other.key.precision} on {runtime_name(other)}, {other.key.device}"
+    doubted = " and ".join(
+        [*(["this figure"] if case.suspect else []), *(["the reference's"] if other.suspect and not row.is_reference else [])]
+    )
+    suspect = f" Suspect: {doubted}." if doubted else ""
+    ratio = compared(row.ratios.p50, row.ratios.p50_low, row.ratios.p50_high)
+    return (
+        f"{case.key.device} runs {case.key.model} in {figures.significant(case.p50_ms.median)} ms at best (p50, {how}):"
+        f" {ratio} ({against}).{suspect}"
+    )
+
+
+def _accuracy(group: Group) -> list[str]:
+    fastest, best = group.fastest, group.most_accurate
+    own, other = fastest.case.accuracy, fastest.reference.accuracy
+    if own is None or best is None or best.case.accuracy is None:
+        return [f"Its accuracy is not known: {fastest.case.accuracy_reason}."]
+    name = metric_name(own.metric)
+    against = (
+        f" against {figures.accuracy(other.value.median)} of {REFERENCE}"
+        if other and fastest.ratios.accuracy_difference is not None
+        else ""
+    )
+    sentences = [f"Its {name} is {figures.accuracy(own.value.median)}{against}."]
+    if best is not fastest and best.case.p50_ms and figures.accuracy(best.case.accuracy.value.median) != figures.accuracy(own.value.median):
+        how = f"{best.case.key.precision} on {runtime_name(best.case)}"
+        sentences.append(
+            f"The most accurate case, {how}, reaches {figures.accuracy(best.case.accuracy.value.median)}"
+            f" in {figures.significant(best.case.p50_ms.median)} ms."
+        )
+    return sentences
+
+
+def _overall(found: Sequence[Group]) -> list[str]:
+    compared_rows = sorted(
+        (group.fastest for group in found if group.fastest.ratios.p50 is not None), key=lambda row: row.ratios.p50 or float("inf")
+    )
+    if not compared_rows:
+        return ["No latency could be compared: too few queries for a median."]
+    nearest, farthest = compared_rows[0], compared_rows[-1]
+    losses = [row.ratios.accuracy_difference for row in compared_rows if row.ratios.accuracy_difference is not None]
+    sentences = [f"Nearest to {REFERENCE}, or ahead of it, comes {_case(nearest)}.", f"Farthest from it is {_case(farthest)}."]
+    if losses:
+        extremes = " to ".join(dict.fromkeys(figures.typeset(figures.difference(loss)) for loss in (min(losses), max(losses))))
+        sentences.append(f"In accuracy these fastest cases differ from {REFERENCE} by {extremes}.")
+    unmeasured = names(row.case.key.device for row in compared_rows if row.case.energy is None)
+    if unmeasured:
+        sentences.append(f"Energy was not measured on {listed(unmeasured)}.")
+    return sentences
+
+
+def _case(row: Row) -> str:
+    case = row.case
+    how = compared(row.ratios.p50, row.ratios.p50_low, row.ratios.p50_high)
+    p50 = figures.significant(case.p50_ms.median) if case.p50_ms else figures.ABSENT
+    doubted = ", suspect" if case.suspect else ""
+    return f"{case.key.device} with {case.key.model}, {case.key.precision} on {runtime_name(case)}: {p50} ms (p50{doubted}), {how}"

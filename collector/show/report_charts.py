@@ -1,0 +1,228 @@
+"""The charts of the report, each for cases that may be compared, with its key and with what it cannot show."""
+
+from collections.abc import Callable, Sequence
+
+from edgemeter.collector.compare.comparison import Comparison, Row, comparable
+from edgemeter.collector.compare.spread import Spread
+from edgemeter.collector.compare.summary import Summary
+from edgemeter.collector.show import figures
+from edgemeter.collector.show.distribution import distribution
+from edgemeter.collector.show.lanes import Lane, Part, bars, distributions
+from edgemeter.collector.show.looks import REFERENCE, Look, Looks
+from edgemeter.collector.show.markup import Markup, element, join
+from edgemeter.collector.show.report_table import anchor, key
+from edgemeter.collector.show.scatter import ALL_LABELLED, Point, scatter
+from edgemeter.collector.show.wording import case_names, metric_name, runtime_name, short_names
+
+# Dots of one lane; of many lanes each gets fewer, so that a page of many cases stays small.
+DOTS, DOTS_IN_ALL = 320, 9000
+DRAWN = (
+    "Latency of every query: the box is the middle half, with the median; whiskers: 5 % to 95 %; strokes below: the median of each run;"
+    " dots: at most {dots} queries of a case, the fastest and the slowest among them."
+)
+
+
+def legend(comparison: Comparison, looks: Looks) -> Markup:
+    """Return what colours, shapes and fillings stand for."""
+    keys = [element("li", None, key(looks.named(name)), name) for name in looks.names]
+    if any(row.is_reference for row in comparison.rows):
+        keys.append(element("li", None, key(REFERENCE), "reference"))
+    if any(_is_hollow(row) for row in comparison.rows):
+        keys.append(element("li", None, key(Look("plain hollow", "circle")), "hollow: integer precision"))
+    return element("ul", {"class": "legend"}, *keys)
+
+
+def latency_charts(comparison: Comparison, looks: Looks) -> Markup:
+    """Return latency against accuracy, a chart for each task, set of data, scenario and metric; then how latencies are distributed."""
+    drawn = [row for row in comparison.rows if row.case.p50_ms and row.case.accuracy]
+    charts = [
+        _scatter(comparison, rows, looks, lambda case: case.p50_ms, "Latency p50, ms", _facet_title(rows))
+        for rows in _facets(drawn, lambda _: "")
+    ]
+    notes = _missing(comparison, drawn, "accuracy", lambda case: case.accuracy_reason)
+    spread_out, without = _distributions(comparison, looks)
+    return _gallery([*charts, *spread_out], [*notes, *without])
+
+
+def energy_charts(comparison: Comparison, looks: Looks) -> Markup:
+    """Return energy against accuracy, a chart for each scope too: energies of different scopes are not on one axis."""
+    having = [row for row in comparison.rows if row.case.energy]
+    facets = _facets([row for row in having if row.case.accuracy], _scope)
+    charts = [
+        _scatter(
+            comparison,
+            rows,
+            looks,
+            lambda case: case.gross_mj,
+            "Energy per inference, gross, mJ",
+            f"{_facet_title(rows)}, {_scope(rows[0].case)}",
+        )
+        for rows in facets
+        if not all(row.is_reference for row in rows)
+    ]
+    notes = _missing(comparison, having, "energy", lambda case: case.energy_reason)
+    if having and not charts:
+        text = "Energies are in the table; no device has both an energy and an accuracy to draw."
+        notes.append(element("p", {"class": "note"}, text))
+    scopes = sorted({_scope(row.case) for row in having})
+    if len(scopes) > 1:
+        text = f"Energy was measured at different scopes ({', '.join(scopes)}): figures of one scope say nothing about another."
+        notes.append(element("p", {"class": "note"}, text))
+    return _gallery(charts, notes)
+
+
+def cold_start_charts(comparison: Comparison, looks: Looks) -> Markup:
+    """Return the way from nothing to the first answer, step by step, and memory, a chart for each group."""
+    charts = []
+    for rows in comparable([row for row in comparison.rows if row.case.cold_start]):
+        steps = [_cold_steps(row.case) for row in rows]
+        lanes = _lanes(comparison, rows, looks, lambda case: _total(_cold_steps(case)), "ms")
+        title = f"{rows[0].case.key.model}: cold start"
+        charts.append(_figure(title, bars(lanes, steps, title, "Time to the first answer, ms"), _shades(steps)))
+    for rows in comparable([row for row in comparison.rows if row.case.memory]):
+        levels = [_memory_steps(row.case) for row in rows]
+        lanes = _lanes(comparison, rows, looks, lambda case: case.peak_mb, "MB")
+        title = f"{rows[0].case.key.model}: memory"
+        charts.append(_figure(title, bars(lanes, levels, title, "Resident memory, MB"), _shades(levels)))
+    return _gallery(charts, [])
+
+
+def _distributions(comparison: Comparison, looks: Looks) -> tuple[list[Markup], list[Markup]]:
+    """Return the latencies of every query, from the raw samples, a chart for each group that may be compared; and who has none."""
+    dots = min(DOTS, max(40, DOTS_IN_ALL // max(1, len(comparison.rows))))
+    charts: list[Markup] = []
+    without: list[Row] = []
+    for rows in comparable(comparison.rows):
+        found = [(row, distribution(row.case.runs, dots)) for row in rows]
+        present = [(row, one) for row, one in found if one is not None]
+        without += [row for row, one in found if one is None]
+        if present:
+            lanes = _lanes(comparison, [row for row, _ in present], looks, lambda case: case.p50_ms, "ms")
+            title = f"{rows[0].case.key.model}: latency of every query"
+            svg = distributions(lanes, [one for _, one in present], title, "Latency of an inference, ms")
+            charts.append(_figure(title, svg, f"{sum(one.count for _, one in present):,} queries"))
+    note = f"{figures.count(len(without), 'case')} came without raw samples, so how these latencies are distributed is not shown."
+    texts = [*([DRAWN.format(dots=dots)] if charts else []), *([note] if without else [])]
+    return charts, [element("p", {"class": "note"}, text) for text in texts]
+
+
+def _is_hollow(row: Row) -> bool:
+    return "int" in row.case.key.precision
+
+
+def _facets(rows: Sequence[Row], apart: Callable[[Summary], str]) -> list[list[Row]]:
+    grouped: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        case = row.case
+        metric = case.accuracy.metric if case.accuracy else ""
+        grouped.setdefault((case.key.task, case.key.dataset_sha256, case.key.scenario, metric, apart(case)), []).append(row)
+    return list(grouped.values())
+
+
+def _facet_title(rows: Sequence[Row]) -> str:
+    newest = rows[0].case.newest
+    return f"{newest.dataset.name} ({figures.count(newest.dataset.images, 'image')}), {newest.scenario}"
+
+
+def _scope(case: Summary) -> str:
+    return case.energy.scope if case.energy else ""
+
+
+def _scatter(
+    comparison: Comparison, rows: Sequence[Row], looks: Looks, cost: Callable[[Summary], Spread | None], cost_title: str, title: str
+) -> Markup:
+    cases = [row.case for row in rows]
+    names = case_names(cases) if len(rows) <= ALL_LABELLED else short_names(cases)
+    points = [
+        _point(comparison, row, name, looks, found, row.case.accuracy.value)
+        for row, name in zip(rows, names, strict=True)
+        if (found := cost(row.case)) and row.case.accuracy
+    ]
+    metric = metric_name(rows[0].case.accuracy.metric) if rows[0].case.accuracy else "Accuracy"
+    note = "Up and left is better. Lines: what nothing of the same series beats; dashed: the reference."
+    return _figure(title, scatter(points, f"{cost_title} against {metric}: {title}", cost_title, metric), note)
+
+
+def _point(comparison: Comparison, row: Row, name: str, looks: Looks, cost: Spread, value: Spread) -> Point:
+    key = row.case.key
+    who = f"{key.device}, {key.model}, {key.precision} on {runtime_name(row.case)}"
+    tells = f"{who}: {figures.significant(cost.median)}, {figures.accuracy(value.median)}"
+    return Point(
+        cost=cost.median,
+        accuracy=value.median,
+        series=looks.series(row),
+        look=looks.of(row),
+        name=name,
+        tells=tells,
+        link=f"#{anchor(comparison, row)}",
+        is_reference=row.is_reference,
+        is_hollow=_is_hollow(row),
+        is_suspect=row.case.suspect > 0,
+    )
+
+
+def _lanes(comparison: Comparison, rows: Sequence[Row], looks: Looks, figure: Callable[[Summary], Spread | None], unit: str) -> list[Lane]:
+    lanes = []
+    for row, name in zip(rows, case_names([row.case for row in rows]), strict=True):
+        who = [row.case.key.device] if looks.by_device or row.is_reference else []
+        found = figure(row.case)
+        text = f"{figures.significant(found.median)} {unit}" if found else ""
+        lanes.append(Lane(" · ".join([*who, name]), text, looks.of(row), f"#{anchor(comparison, row)}"))
+    return lanes
+
+
+def _cold_steps(case: Summary) -> list[Part]:
+    start = case.cold_start
+    if start is None:
+        return []
+    process = [Part("process", start.process_ms.median, 0)] if start.process_ms else []
+    return [
+        *process,
+        Part("import the runtime", start.import_ms.median, 1),
+        Part("load the model", start.load_ms.median, 2),
+        Part("first inference", start.first_ms.median, 3),
+    ]
+
+
+def _memory_steps(case: Summary) -> list[Part]:
+    if case.memory is None:
+        return []
+    before, loaded, peak = (level.median for level in (case.memory.before_load_mb, case.memory.loaded_mb, case.memory.peak_mb))
+    above = max(0.0, peak - max(before, loaded))
+    inputs = min(above, case.memory.prepared_inputs_mb.median)
+    return [
+        Part("process and libraries", before, 0),
+        Part("model loaded", max(0.0, loaded - before), 2),
+        Part("up to the peak, running", above - inputs, 3),
+        Part("inputs that the benchmark keeps ready", inputs, 1),
+    ]
+
+
+def _total(parts: Sequence[Part]) -> Spread:
+    total = sum(part.amount for part in parts)
+    return Spread(total, total, total, 1)
+
+
+def _shades(bars_drawn: Sequence[Sequence[Part]]) -> Markup:
+    """Return what the shades of bars stand for, those that are there."""
+    steps = dict.fromkeys((part.step, part.name) for parts in bars_drawn for part in parts if part.amount > 0)
+    keys = [element("li", None, element("span", {"class": f"shade step{step}"}), name) for step, name in steps]
+    return element("ul", {"class": "legend"}, *keys)
+
+
+def _figure(title: str, drawing: Markup, note: str) -> Markup:
+    below = note if isinstance(note, Markup) else element("p", {"class": "note"}, note)
+    return element("figure", None, element("figcaption", None, title), drawing, below)
+
+
+def _gallery(charts: Sequence[Markup], notes: Sequence[Markup]) -> Markup:
+    return join([element("div", {"class": "gallery"}, *charts) if charts else "", *notes])
+
+
+def _missing(comparison: Comparison, drawn: Sequence[Row], what: str, reason: Callable[[Summary], str | None]) -> list[Markup]:
+    """Return why cases have no point: each reason once, with the devices it holds for."""
+    absent: dict[str, set[str]] = {}
+    for row in comparison.rows:
+        if not any(row is one for one in drawn):
+            absent.setdefault(reason(row.case) or "too few queries for a median", set()).add(row.case.key.device)
+    return [element("p", {"class": "note"}, f"No {what} of {', '.join(sorted(devices))}: {text}.") for text, devices in absent.items()]

@@ -1,0 +1,72 @@
+"""How cases are called where people read them: the same words in the table, in the charts and in the headline."""
+
+from collections.abc import Iterable, Sequence
+
+from edgemeter.collector.compare.summary import Summary
+from edgemeter.collector.show import figures
+
+METRICS = {"coco_ap": "AP", "top1": "Top-1", "top5": "Top-5"}
+
+
+def only(texts: Iterable[str]) -> str | None:
+    """Return the one text that all are, None when they differ or there are none."""
+    different = list(dict.fromkeys(texts))
+    return different[0] if len(different) == 1 else None
+
+
+def names(texts: Iterable[str]) -> list[str]:
+    """Return the different texts, sorted."""
+    return sorted(set(texts))
+
+
+def listed(texts: Sequence[str], most: int = 4) -> str:
+    """Return `a, b and c`; of more than `most` the first and how many more."""
+    if len(texts) > most:
+        return f"{', '.join(texts[: most - 1])} and {len(texts) - most + 1} more"
+    return " and ".join(filter(None, (", ".join(texts[:-1]), *texts[-1:])))
+
+
+def metric_name(metric: str) -> str:
+    """Return how people call a metric: `AP` for `coco_ap`."""
+    return METRICS.get(metric, metric)
+
+
+def accuracy_name(cases: Sequence[Summary]) -> str:
+    """Return the name of the one metric that the cases have, `Accuracy` when they have several or none."""
+    return only(metric_name(case.accuracy.metric) for case in cases if case.accuracy) or "Accuracy"
+
+
+def runtime_name(case: Summary) -> str:
+    """Return the runtime with the version that did the work: `litert 2.1.3`."""
+    return f"{case.key.runtime} {case.key.runtime_version}"
+
+
+def case_names(cases: Sequence[Summary]) -> list[str]:
+    """Return a short name for each case: precision and runtime, and of the rest only what tells cases of one device apart."""
+    optional = (
+        [case.key.runtime_version for case in cases],
+        [case.key.backend for case in cases],
+        [figures.count(case.key.threads, "thread") for case in cases],
+        [f"batch {case.key.batch}" for case in cases],
+        [case.key.power_mode or "no power mode" for case in cases],
+        [case.key.scenario for case in cases],
+        [case.newest.dataset.name for case in cases],
+        [case.key.model_sha256[:6] for case in cases],
+    )
+    models = [case.key.model for case in cases]
+    parts = [*([models] if len(set(models)) > 1 else []), [case.key.precision for case in cases], [case.key.runtime for case in cases]]
+    owners = [f"{case.key.fleet} {case.key.device} {case.key.role}" for case in cases]
+    for part in optional:
+        if _different([owners, *parts, part]) > _different([owners, *parts]):
+            parts.append(part)
+    return [" · ".join(texts) for texts in zip(*parts, strict=True)]
+
+
+def short_names(cases: Sequence[Summary]) -> list[str]:
+    """Return the least that a crowded chart has room for: the precision, and the model where there are several."""
+    has_models = len({case.key.model for case in cases}) > 1
+    return [f"{case.key.model} {case.key.precision}" if has_models else case.key.precision for case in cases]
+
+
+def _different(parts: Sequence[Sequence[str]]) -> int:
+    return len(set(zip(*parts, strict=True)))

@@ -1,0 +1,98 @@
+import csv
+import io
+import json
+
+from edgemeter.collector.compare.columns import COLUMNS, JOINT, to_csv, to_json
+from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run, no_energy
+from tests.fixtures.record_factory import make_energy
+
+
+def both(comparison):
+    """Return the rows as JSON has them and as CSV has them."""
+    return json.loads(to_json(comparison)), list(csv.DictReader(io.StringIO(to_csv(comparison.rows))))
+
+
+def as_cell(value):
+    """Return how CSV writes a value of JSON."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return JOINT.join(value) if isinstance(value, list) else str(value)
+
+
+def test_a_csv_row_equals_the_json_row():
+    """The same columns in the same order with the same values, whatever is absent."""
+    runs = [make_run(), make_run(**no_energy()), make_run(precision="int8", ap=None, p50_ms=None, **no_energy()), make_reference()]
+    document, table = both(compare_runs(*runs))
+    assert len(document["rows"]) == len(table) == 3
+    for row, cells in zip(document["rows"], table, strict=True):
+        assert list(row) == list(cells) == [column.name for column in COLUMNS]
+        assert {name: as_cell(value) for name, value in row.items()} == cells
+
+
+def test_one_row_carries_everything():
+    """Identity, latency, throughput, accuracy, memory, energy, environment, verdict, ratios, reference and runs."""
+    device, reference = make_run(id="d", energy=make_energy(gross_mj=125.0)), make_reference(id="r")
+    rows = both(compare_runs(device, reference))[0]["rows"]
+    row = rows[1]
+    told = {
+        "device": "pi-1",
+        "model": "tiny-detector",
+        "latency_p50_ms": 10.0,
+        "latency_p90_ms": 12.0,
+        "throughput_per_s": 100.0,
+        "accuracy_metric": "coco_ap",
+        "accuracy_value": 0.6,
+        "memory_peak_mb": 92.5,
+        "energy_gross_mj": 125.0,
+        "energy_gross_ratio": 2.0,
+        "energy_scope": "board-input",
+        "energy_reason": None,
+        "governor": "performance",
+        "runs": 1,
+        "verdict": "valid",
+        "latency_p50_ratio": 5.0,
+        "is_reference": False,
+        "reference_device": "server-1",
+        "reference_choice": "same precision and runtime",
+        "run_ids": ["d"],
+        "reference_run_ids": ["r"],
+    }
+    assert {name: row[name] for name in told} == told
+    assert (rows[0]["is_reference"], rows[0]["latency_p50_ratio"]) == (True, 1.0)
+
+
+def test_a_row_without_energy_has_the_reason():
+    """Absent is null, and never 0."""
+    row = both(compare_runs(make_run(**no_energy("no sensor")), make_reference()))[0]["rows"][1]
+    assert (row["energy_gross_mj"], row["energy_net_mj"], row["energy_reason"]) == (None, None, "no sensor")
+
+
+def test_what_is_left_out_is_listed_by_run_and_reason():
+    """The fixed shape that scripts read."""
+    document, _ = both(compare_runs(make_run(id="x", data=OTHER_DATA), make_run(), make_reference()))
+    (entry,) = document["left_out"]
+    assert entry["run"] == "x"
+    assert entry["reason"].startswith("no reference on the same data")
+    assert set(document) == {"rows", "left_out"}
+
+
+def test_every_number_with_a_dimension_ends_in_its_unit():
+    """A name without a unit is a text, a count, a ratio or an accuracy."""
+    row = json.loads(to_json(compare_runs(make_run(), make_reference())))["rows"][1]
+    units = ("_ms", "_mb", "_mj", "_w", "_c", "_ns", "_bytes", "_per_s")
+    plain = (
+        "_ratio",
+        "_ratio_min",
+        "_ratio_max",
+        "_images",
+        "threads",
+        "batch",
+        "runs",
+        "queries",
+        "accuracy_value",
+        "accuracy_difference",
+    )
+    named = [name for name, value in row.items() if isinstance(value, int | float) and not isinstance(value, bool)]
+    assert [name for name in named if not name.endswith((*units, *plain))] == []

@@ -1,0 +1,306 @@
+import pytest
+
+from edgemeter.agent import records
+from edgemeter.agent.errors import ConfigError, UnavailableError
+from edgemeter.collector.compare.comparison import MARKS, compare
+from edgemeter.collector.compare.store import Contents, LeftOut
+from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run, no_energy
+from tests.fixtures.record_factory import make_accuracy, make_energy, make_environment
+
+
+def only_reason(comparison):
+    """Return the one reason for which something was left out."""
+    (reason,) = {entry.reason for entry in comparison.left_out}
+    return reason
+
+
+def device_row(comparison):
+    """Return the one row that is not the reference's."""
+    (row,) = [row for row in comparison.rows if not row.is_reference]
+    return row
+
+
+def test_the_reference_comes_first_and_stands_beside_itself():
+    """A reader sees what the others are compared with, with ratio 1."""
+    first, second = compare_runs(make_run(), make_reference()).rows
+    assert (first.is_reference, first.case.key.device, first.ratios.p50, first.ratios.p50_low) == (True, "server-1", 1.0, 1.0)
+    assert "reference" in first.marks
+    assert (second.is_reference, second.reference) == (False, first.case)
+
+
+def test_figures_are_medians_over_the_runs_of_a_case_with_their_range():
+    """Not the mean, not the best: one slow run moves the range and not the figure."""
+    runs = [make_run(p50_ms=p50) for p50 in (10.0, 11.0, 50.0)]
+    case = device_row(compare_runs(*runs, make_reference())).case
+    assert (case.p50_ms.median, case.p50_ms.low, case.p50_ms.high, case.p50_ms.n) == (11.0, 10.0, 50.0, 3)
+
+
+def test_ratios_are_device_over_reference():
+    """Five times the time is a latency ratio of 5 and a throughput ratio of 1/5."""
+    ratios = device_row(compare_runs(make_run(ap=0.55), make_reference(ap=0.6))).ratios
+    assert ratios.p50 == pytest.approx(5)
+    assert ratios.p90 == pytest.approx(5)
+    assert ratios.throughput == pytest.approx(0.2)
+    assert ratios.peak_memory == pytest.approx(1)
+    assert ratios.accuracy_difference == pytest.approx(-0.05)
+
+
+def test_the_extremes_of_a_ratio_pair_the_slowest_with_the_fastest():
+    """The range over runs of both sides is in the ratio's range."""
+    runs = [make_run(p50_ms=10.0), make_run(p50_ms=12.0), make_reference(p50_ms=2.0), make_reference(p50_ms=3.0)]
+    ratios = device_row(compare_runs(*runs)).ratios
+    assert (ratios.p50_low, ratios.p50_high) == (pytest.approx(10 / 3), pytest.approx(6))
+
+
+def test_a_run_on_other_data_is_left_out_with_the_reason():
+    """Accuracy and latency on other photographs say nothing about these."""
+    comparison = compare_runs(make_run(id="other", data=OTHER_DATA), make_run(), make_reference())
+    assert [entry.run for entry in comparison.left_out] == ["other"]
+    assert (
+        only_reason(comparison) == "no reference on the same data: this is scenes (0b0b0b0b0b0b), the reference has scenes (d5d5d5d5d5d5)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"model": "big-detector"}, "no reference for the same model: this is big-detector, the reference has tiny-detector"),
+        ({"task": "classification"}, "no reference for the same task: this is classification, the reference has detection"),
+        ({"scenario": "offline"}, "no reference in the same scenario: this is offline, the reference has single_stream"),
+        (
+            {"inputs": (records.Tensor(name="x", shape=(1, 3, 64, 64), dtype="float32"),)},
+            "no reference at the same input size: this is 12288 values, the reference has 27648 values",
+        ),
+    ],
+)
+def test_what_is_not_alike_is_left_out_and_says_in_what(change, reason):
+    """Model, task, scenario and input size each have their own words."""
+    assert only_reason(compare_runs(make_run(**change), make_run(), make_reference())) == reason
+
+
+def test_the_layout_of_an_input_makes_no_difference():
+    """NHWC on the device and NCHW on the server are the same photograph."""
+    channels_last = (records.Tensor(name="x", shape=(1, 96, 96, 3), dtype="uint8"),)
+    assert not compare_runs(make_run(inputs=channels_last), make_reference()).left_out
+
+
+def test_an_invalid_run_is_left_out_with_the_reasons_of_its_verdict():
+    """An invalid run is in no median."""
+    verdict = records.Verdict(state="invalid", reasons=("throttled: the board throttled", "drift: 12 %"))
+    comparison = compare_runs(make_run(id="bad", verdict=verdict, p50_ms=99.0), make_run(p50_ms=10.0), make_reference())
+    assert comparison.left_out == (LeftOut("bad", "invalid: throttled: the board throttled; drift: 12 %"),)
+    assert device_row(comparison).case.p50_ms.high == 10.0
+
+
+def test_a_suspect_run_stays_and_is_marked_with_its_reasons():
+    """Its reasons stand once, with how many of the runs they hold for."""
+    suspect, likewise = (records.Verdict(state="suspect", reasons=(f"busy-machine: other processes used {load} %",)) for load in (30, 50))
+    row = device_row(compare_runs(make_run(verdict=suspect), make_run(verdict=likewise), make_run(), make_reference(verdict=suspect)))
+    assert (row.case.verdict, row.case.suspect) == ("suspect", 2)
+    assert row.case.verdict_reasons == ("busy-machine: other processes used 30 % (2 of 3 runs)",)
+    assert {"suspect", "suspect reference"} <= set(row.marks)
+
+
+@pytest.mark.parametrize("source", ["estimated", "published"])
+def test_an_estimated_or_published_latency_never_ranks_beside_a_measured_one(source):
+    """The whole run is left out, since its latency is what is compared."""
+    comparison = compare_runs(make_run(id="x", provenance={"latency": source}), make_run(), make_reference())
+    assert comparison.left_out == (LeftOut("x", f"latency: {source}, not measured: it does not rank beside measurements"),)
+
+
+def test_a_run_that_does_not_say_where_its_latency_comes_from_is_left_out():
+    """Silence is no measurement."""
+    assert "does not say" in only_reason(compare_runs(make_run(provenance={}), make_run(), make_reference()))
+
+
+def test_an_estimated_energy_is_left_out_and_the_rest_of_the_run_is_compared():
+    """The row says why it has no energy, and the list names the run."""
+    comparison = compare_runs(make_run(id="x", provenance={"latency": "measured", "energy": "estimated"}), make_reference())
+    case = device_row(comparison).case
+    assert case.energy is None
+    assert case.energy_reason == "energy: estimated, not measured: it does not rank beside measurements"
+    assert comparison.left_out == (LeftOut("x", case.energy_reason),)
+    assert case.p50_ms.median == 10.0
+
+
+def test_the_same_run_read_from_two_stores_counts_once():
+    """A board's file and the ledger may hold the same run."""
+    run = make_run(id="twice")
+    comparison = compare_runs(run, run, make_reference())
+    assert comparison.left_out == (LeftOut("twice", "the same run was read twice"),)
+    assert len(device_row(comparison).case.runs) == 1
+
+
+def test_what_the_store_could_not_read_stays_in_the_list():
+    """A newer schema is reported to the very end."""
+    unread = LeftOut("newer", "schema 2")
+    assert compare(Contents([make_run(), make_reference()], [unread]), "reference").left_out == (unread,)
+
+
+def test_int8_is_compared_with_the_fp32_reference_when_no_int8_reference_exists():
+    """The row says that it was, and why."""
+    row = device_row(
+        compare_runs(make_run(precision="int8", runtime="litert"), make_reference(), make_reference(precision="fp16", sha256="b2" * 32))
+    )
+    assert (row.reference.key.precision, row.reference.key.runtime) == ("fp32", "onnx")
+    assert row.choice == "the highest precision there is (fp32 on onnx): the reference has no int8 on litert"
+    assert {"other precision", "other runtime"} <= set(row.marks)
+
+
+def test_the_same_precision_on_the_same_runtime_is_preferred_to_a_higher_precision():
+    """Like with like comes first."""
+    runs = [make_run(precision="int8"), make_reference(), make_reference(precision="int8", sha256="b2" * 32, p50_ms=1.0)]
+    row = device_row(compare_runs(*runs))
+    assert (row.reference.key.precision, row.choice) == ("int8", "same precision and runtime")
+    assert row.ratios.p50 == pytest.approx(10)
+
+
+def test_a_valid_reference_is_preferred_to_a_faster_suspect_one():
+    """Of equal kinds the one to believe is taken, and the row says that there were several."""
+    suspect = records.Verdict(state="suspect", reasons=("drift: x",))
+    row = device_row(compare_runs(make_run(), make_reference(threads=8, p50_ms=1.0, verdict=suspect), make_reference(threads=4)))
+    assert row.reference.key.threads == 4
+    assert row.choice == "same precision and runtime; the first of 2 such by verdict, batch and p50"
+
+
+def test_energies_of_different_scopes_have_no_ratio():
+    """A board's input and a wall socket are never divided."""
+    row = device_row(compare_runs(make_run(), make_reference(energy=make_energy(scope="wall-ac"))))
+    assert (row.ratios.energy_gross, row.ratios.energy_net) == (None, None)
+    assert "other energy scope" in row.marks
+
+
+def test_energies_of_one_scope_have_ratios_gross_and_net():
+    """Same scope, same coverage: both are divided."""
+    row = device_row(compare_runs(make_run(energy=make_energy(gross_mj=125.0, net_mj=15.0)), make_reference()))
+    assert (row.ratios.energy_gross, row.ratios.energy_net) == (2.0, 0.5)
+    assert not {"other energy scope", "other energy coverage"} & set(row.marks)
+
+
+def test_meters_of_one_scope_that_leave_out_different_things_are_marked():
+    """A ratio is given, and the reader is told."""
+    row = device_row(compare_runs(make_run(energy=make_energy(excludes=("USB",))), make_reference()))
+    assert row.ratios.energy_gross == 1.0
+    assert "other energy coverage" in row.marks
+
+
+def test_one_unresolved_run_leaves_the_case_without_net_energy():
+    """A net of three runs is not the net of four."""
+    runs = [make_run(), make_run(energy=make_energy(net_mj=None, net_u_mj=None, net_state="not_resolvable"))]
+    energy = device_row(compare_runs(*runs, make_reference())).case.energy
+    assert (energy.net_mj, energy.net_u_mj, energy.net_state) == (None, None, "not_resolvable")
+    assert energy.gross_mj.n == 2
+
+
+def test_an_unknown_uncertainty_of_one_run_is_unknown_for_the_case():
+    """Unknown is not zero, and the largest of the known is not enough."""
+    runs = [make_run(energy=make_energy(gross_u_mj=3.0)), make_run(energy=make_energy(gross_u_mj=1.0))]
+    assert device_row(compare_runs(*runs, make_reference())).case.energy.gross_u_mj == 3.0
+    runs.append(make_run(energy=make_energy(gross_u_mj=None)))
+    assert device_row(compare_runs(*runs, make_reference())).case.energy.gross_u_mj is None
+
+
+def test_energies_of_two_meters_are_not_merged_into_one_case():
+    """The newest run's meter counts; the other runs' energy is listed."""
+    old = make_run(id="old", started_at_ns=1, energy=make_energy(sensor="pmic", scope="soc-rails"))
+    comparison = compare_runs(old, make_run(started_at_ns=2), make_reference())
+    energy = device_row(comparison).case.energy
+    assert (energy.scope, energy.gross_mj.n) == ("board-input", 1)
+    assert [entry.run for entry in comparison.left_out] == ["old"]
+    assert "soc-rails" in only_reason(comparison)
+
+
+def test_a_case_without_energy_says_why():
+    """Each different reason once."""
+    runs = [make_run(**no_energy("no sensor")), make_run(**no_energy("no sensor")), make_run(**no_energy("the meter fell silent"))]
+    assert device_row(compare_runs(*runs, make_reference())).case.energy_reason == "no sensor; the meter fell silent"
+
+
+def test_accuracies_of_different_metrics_have_no_difference():
+    """AP minus top-1 is no number."""
+    row = device_row(compare_runs(make_run(accuracy=make_accuracy(metric="top1")), make_reference()))
+    assert row.ratios.accuracy_difference is None
+
+
+def test_another_power_mode_is_another_case():
+    """A board in 15 W and in MAXN is not one machine."""
+    modes = [make_run(environment=make_environment(power_mode=mode)) for mode in ("15W", "MAXN")]
+    rows = [row for row in compare_runs(*modes, make_reference()).rows if not row.is_reference]
+    assert {row.case.key.power_mode for row in rows} == {"15W", "MAXN"}
+
+
+def test_runs_under_different_governors_are_marked_as_mixed():
+    """They are merged, since the case is the same, and the reader is told."""
+    mixed = [make_run(environment=make_environment(governor=governor)) for governor in ("performance", "ondemand")]
+    assert "mixed conditions" in device_row(compare_runs(*mixed, make_reference())).marks
+    assert "mixed conditions" not in device_row(compare_runs(make_run(), make_run(), make_reference())).marks
+
+
+@pytest.mark.parametrize(("p50_ms", "is_alike"), [(2.05, True), (2.07, False), (1.95, True), (1.93, False)])
+def test_less_than_three_percent_is_no_practical_difference(p50_ms, is_alike):
+    """Both ways."""
+    assert ("alike" in device_row(compare_runs(make_run(p50_ms=p50_ms), make_reference())).marks) is is_alike
+
+
+def test_a_percentile_that_was_refused_has_no_figure_and_no_ratio():
+    """Too few queries give None, not 0."""
+    row = device_row(compare_runs(make_run(p50_ms=None, latencies_ms=[]), make_reference()))
+    assert (row.case.p50_ms, row.ratios.p50, row.ratios.p50_low, row.ratios.throughput) == (None, None, None, None)
+
+
+def test_the_reference_may_be_named_by_device_or_by_role():
+    """A device's name comes before a role's."""
+    runs = [make_run(device="pi-1"), make_run(device="pi-2", p50_ms=20.0)]
+    by_device = compare_runs(*runs, reference="pi-1")
+    assert device_row(by_device).ratios.p50 == 2.0
+    assert device_row(compare_runs(make_run(), make_reference(), reference="reference")).reference.key.device == "server-1"
+
+
+def test_an_unknown_reference_is_answered_with_those_that_exist():
+    """Devices and roles are listed."""
+    with pytest.raises(ConfigError, match="called 'server-9': devices here are pi-1, server-1; roles are device, reference"):
+        compare_runs(make_run(), make_reference(), reference="server-9")
+
+
+def test_an_empty_store_is_an_error_that_says_how_to_fill_it():
+    """Nothing to compare is not an empty table."""
+    with pytest.raises(UnavailableError, match=r"holds no run yet: .*edgemeter run"):
+        compare(Contents([]), "reference")
+
+
+def test_a_reference_case_without_company_is_left_out():
+    """A server that measured a hundred models does not fill the table of two."""
+    comparison = compare_runs(make_run(), make_reference(), make_reference(id="alone", model="another", sha256="c3" * 32))
+    assert comparison.left_out == (LeftOut("alone", "no device run to compare with this reference run"),)
+
+
+def test_a_reference_alone_is_shown():
+    """With no device at all the reference's own figures are better than nothing."""
+    (row,) = compare_runs(make_reference()).rows
+    assert row.is_reference
+
+
+def test_every_mark_is_explained():
+    """A table may print any of them."""
+    comparison = compare_runs(make_run(), make_run(precision="int8", runtime="litert"), make_reference())
+    assert {mark for row in comparison.rows for mark in row.marks} <= set(MARKS)
+    assert all(MARKS.values())
+
+
+def test_what_was_replayed_stands_beside_its_like_only():
+    """A recording played back is no measurement: it is compared with a replayed reference, and left out beside a measured one."""
+    replayed = {"latency": "replayed", "energy": "replayed"}
+    assert "no reference of the same provenance: this is replayed" in only_reason(
+        compare_runs(make_run(provenance=replayed), make_run(), make_reference())
+    )
+    row = device_row(compare_runs(make_run(provenance=replayed), make_reference(provenance=replayed)))
+    assert "replayed" in row.marks
+    assert row.ratios.energy_gross == 1.0
+
+
+def test_replayed_energy_has_a_mark_and_no_ratio_to_a_measured_one():
+    """A real run whose power was played back says so, and its energy is not held against a measured one."""
+    row = device_row(compare_runs(make_run(provenance={"latency": "measured", "energy": "replayed"}), make_reference()))
+    assert {"replayed energy", "other energy scope"} <= set(row.marks)
+    assert row.case.energy is not None
+    assert row.ratios.energy_gross is None

@@ -1,0 +1,110 @@
+import io
+
+import pytest
+from rich.console import Console
+
+from edgemeter.agent import records
+from edgemeter.collector.show.compare_table import show
+from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run, no_energy
+from tests.fixtures.record_factory import make_energy, make_environment
+
+
+def printed(comparison, width=200):
+    """Return the lines that a terminal of `width` shows."""
+    out = io.StringIO()
+    show(comparison, Console(file=out, width=width))
+    return out.getvalue().splitlines()
+
+
+def line_with(lines, text):
+    """Return the one line that holds `text`."""
+    (line,) = [line for line in lines if text in line]
+    return line
+
+
+def test_the_energy_cell_points_to_why_there_is_none():
+    """A cell has no room for a reason, a note below has."""
+    lines = printed(compare_runs(make_run(**no_energy("no sensor: connect an INA219")), make_reference(**no_energy("no sensor: a server"))))
+    assert "none [1]" in line_with(lines, "reference")
+    assert "none [2]" in line_with(lines, "5.00x")
+    assert "[2] no energy: no sensor: connect an INA219" in lines
+
+
+def test_gross_and_net_energy_stand_with_their_uncertainty():
+    """Rounded to the place of the uncertainty."""
+    lines = printed(compare_runs(make_run(energy=make_energy(gross_mj=125.04, gross_u_mj=3.2)), make_reference()))
+    row = line_with(lines, "5.00x")
+    assert "125.0 ± 3.2" in row
+    assert "30.0 ± 2.0" in row
+    assert "2.00x" in row
+
+
+def test_a_comparison_with_another_precision_says_so_in_a_note():
+    """The ratio stands, and what it is to."""
+    lines = printed(compare_runs(make_run(precision="int8", runtime="litert"), make_reference()))
+    assert "5.00x [" in line_with(lines, "int8")
+    assert any("compared with fp32 on onnx: the reference has no run of the same precision" in line for line in lines)
+
+
+def test_a_suspect_case_points_to_its_reasons():
+    """The verdict cites each reason once."""
+    suspect = records.Verdict(state="suspect", reasons=("drift: 12 %", "busy-machine: 40 %"))
+    lines = printed(compare_runs(make_run(verdict=suspect, **no_energy()), make_reference()))
+    assert line_with(lines, "5.00x").rstrip().endswith("suspect [2] [3]")
+    assert {"[2] drift: 12 %", "[3] busy-machine: 40 %"} <= set(lines)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140, 200])
+def test_no_line_of_the_table_is_wider_than_the_terminal(width):
+    """Columns give way by rank; those that matter stay."""
+    comparison = compare_runs(make_run(**no_energy()), make_reference(**no_energy()))
+    lines = printed(comparison, width)
+    rows = [line for line in lines if "onnx 1.22.1" in line]
+    assert len(rows) == 2
+    assert all(len(line.rstrip()) <= max(width, 80) for line in rows)
+    assert all(text in line_with(lines, "5.00x") for text in ("fp32", "10.0", "0.600", "valid"))
+
+
+def test_what_all_cases_share_stands_above_and_what_they_do_not_has_a_column():
+    """No column says the same thing in every row."""
+    lines = printed(compare_runs(make_run(threads=4), make_reference(threads=4)))
+    assert lines[0] == "tiny-detector, data scenes (80 images), single_stream, 4 threads, energy at board-input"
+    assert "Threads" not in lines[1]
+    assert "Threads" in printed(compare_runs(make_run(threads=4), make_reference(threads=16)))[1]
+
+
+def test_what_is_left_out_is_counted_by_reason():
+    """The most frequent first, and --json for the rest."""
+    runs = [make_run(data=OTHER_DATA), make_run(data=OTHER_DATA), *(make_run(model=f"model-{index}") for index in range(9))]
+    lines = printed(compare_runs(*runs, make_run(), make_reference()))
+    start = lines.index("Left out (11 runs or parts of runs):")
+    assert lines[start + 1].startswith("    2  no reference on the same data")
+    assert lines[-1] == "       and 2 more reasons: --json lists every run"
+
+
+def test_nothing_to_compare_is_said_and_the_reasons_are_listed():
+    """An empty table would look like a fault of the program."""
+    verdict = records.Verdict(state="invalid", reasons=("throttled: it was",))
+    lines = printed(compare_runs(make_run(verdict=verdict), make_reference(verdict=verdict)))
+    assert lines[0] == "No run could be compared."
+    assert any("invalid: throttled: it was" in line for line in lines)
+
+
+def test_a_terminal_that_knows_ascii_only_gets_ascii():
+    """Plus-minus is spelled, and nothing ends in an error of encoding."""
+    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    show(compare_runs(make_run(environment=make_environment(power_mode="µ-mode")), make_reference()), Console(file=out, width=200))
+    out.flush()
+    text = out.buffer.getvalue().decode("ascii")
+    assert "30.0 +- 2.0" in text
+    assert "?-mode" in text
+
+
+def test_text_of_a_record_is_neither_markup_nor_an_escape_sequence():
+    """A device cannot colour, clear or retitle the reader's terminal."""
+    hostile = "[bold red]x[/] \x1b]0;title\x07 \x1b[2J"
+    runs = [make_run(environment=make_environment(power_mode=hostile), **no_energy(hostile)), make_reference()]
+    text = "\n".join(printed(compare_runs(*runs)))
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert "[bold red]x[/]" in text

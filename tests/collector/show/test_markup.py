@@ -1,0 +1,40 @@
+import math
+
+import pytest
+
+from edgemeter.collector.show.markup import Markup, element, join, number
+
+
+def test_text_is_escaped_in_content_and_attributes():
+    """What a device sent cannot become an element or end an attribute."""
+    made = element("p", {"title": '"><script>'}, "<b>&")
+    assert made == '<p title="&quot;&gt;&lt;script&gt;">&lt;b&gt;&amp;</p>'
+
+
+def test_markup_made_here_is_not_escaped_again():
+    """Elements nest."""
+    assert element("p", None, element("b", None, "x"), "&") == "<p><b>x</b>&amp;</p>"
+    assert isinstance(join(["a", Markup("<br>")]), Markup)
+
+
+def test_an_absent_attribute_is_left_away_and_a_void_element_has_no_end():
+    """`None` is no value."""
+    assert element("meta", {"charset": "utf-8", "name": None}) == '<meta charset="utf-8">'
+
+
+@pytest.mark.parametrize(("value", "text"), [(1.0, "1"), (1.25, "1.2"), (-0.01, "0"), (3, "3"), (10.04, "10")])
+def test_coordinates_have_one_decimal_at_most(value, text):
+    """A tenth of a pixel is enough."""
+    assert number(value) == text
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_drawing_cannot_hold_what_is_no_number(value):
+    """A mistake in a chart is loud in the tests, not a blank page at the reader's."""
+    with pytest.raises(ValueError, match="a drawing cannot hold"):
+        element("line", {"x1": value})
+
+
+def test_control_characters_do_not_reach_the_page():
+    """They have no place in HTML."""
+    assert element("p", None, "a\x00b\x1bc") == "<p>a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}c</p>"
