@@ -29,7 +29,8 @@ LONGEST_PAUSE_S = 60.0
 REFUSED_PAUSE_S = 60.0
 # Topic, properties and header of a packet, generously.
 PACKET_OVERHEAD_BYTES = 1024
-# MQTT 3.1.1 closes without a reason; connections that end this soon, this often, are another client of our id.
+# MQTT 3.1.1, and mosquitto 2.0 with MQTT 5 too, close without a reason when another client comes with our id. Connections that end
+# this soon, this often, while another session's state appears on our topic, are such a fight.
 SHORT_LIFE_S = 5.0
 SHORT_LIVES = 3
 
@@ -64,6 +65,8 @@ class Publisher:
         self._is_new_connection = False
         self._is_displaced = False
         self._stands_aside = False
+        self._was_heard = False
+        self._has_namesake = False
         self._connected_s = 0.0
         self._short_lives = 0
         self._refusal: str | None = None
@@ -155,22 +158,23 @@ class Publisher:
         """Session event: the connection is gone."""
         lived_s = time.monotonic() - self._connected_s
         self._short_lives = self._short_lives + 1 if lived_s < SHORT_LIFE_S else 0
-        is_mute = self._session is not None and self._session.version == "3.1.1"
-        if reason == TAKEN_OVER or (is_mute and self._short_lives >= SHORT_LIVES):
+        if reason == TAKEN_OVER or (self._has_namesake and self._short_lives >= SHORT_LIVES):
             self._is_displaced = True
         if not self._closing:
             logger.info("connection to the broker at %s lost: %s", self.address, reason)
         self._wake.set()
 
     def received(self, message: Message) -> None:
-        """Session event: a receipt; anything else is not for us (amqtt shows every client what is retained)."""
-        if not message.topic.endswith(f"/{self._birth.device}/receipt"):
-            return
+        """Session event: a receipt, or the device's state; anything else is not for us (amqtt shows all clients what is retained)."""
+        own = f"/{self._birth.device}/"
         try:
-            self._receipts.append(messages.decode_receipt(message.payload))
+            if message.topic.endswith(f"{own}receipt"):
+                self._receipts.append(messages.decode_receipt(message.payload))
+                self._wake.set()
+            elif message.topic.endswith(f"{own}state"):
+                self._look_for_namesake(messages.decode_state(message.payload))
         except ConfigError as error:
             logger.warning("ignored what came on %s: %s", message.topic, error)
-        self._wake.set()
 
     def answered(self, refusal: str | None) -> None:
         """Session event: the broker's word on a publish or a subscription."""
@@ -179,6 +183,13 @@ class Publisher:
             self._refused_s = time.monotonic()
             self._refusal = refusal
         self._wake.set()
+
+    def _look_for_namesake(self, state: messages.State) -> None:
+        # Before our own state has come back, another session's is only what was left from the last time.
+        if state.session == self._birth.session:
+            self._was_heard = True
+        elif self._was_heard:
+            self._has_namesake = True
 
     def _topic(self, kind: Kind) -> str:
         return str(Topic(self._birth.fleet, self._birth.device, kind))
@@ -246,6 +257,7 @@ class Publisher:
         fleets = {self._birth.fleet, *self._outbox.fleets(self._birth.device)}
         session.subscribe([str(Topic(fleet, self._birth.device, "receipt")) for fleet in sorted(fleets)])
         if not self._stands_aside:
+            session.subscribe([self._topic("state")])
             session.publish(self._topic("birth"), messages.encode(self._birth), lasting="retained")
             self._say("online")
         self._refusal = None

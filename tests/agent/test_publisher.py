@@ -168,6 +168,7 @@ def test_birth_and_state_are_retained_and_a_goodbye_says_offline(address, outbox
     """Who comes later still learns who is there."""
     with connected(address, outbox, device="pi-7"), peer(address, f"{topics.ROOT}/lab/pi-7/+", client_id="first") as one:
         assert wait_until(lambda: last_state(one) == "online")
+        assert wait_until(lambda: [message for message in one.messages if message.topic.endswith("/birth")])
         births = [message for message in one.messages if message.topic.endswith("/birth")]
         assert messages.decode_birth(births[0].payload) == make_birth(outbox, "pi-7")
     with peer(address, f"{topics.ROOT}/lab/pi-7/+", client_id="second") as two:
