@@ -134,8 +134,8 @@ def doctor(broker: str | None, config: Path | None, *, as_json: bool) -> None:
 
     Example: edgemeter doctor --broker 192.0.2.7
     """
-    from edgemeter.agent import doctor as examination
     from edgemeter.agent.config import home, read
+    from edgemeter.agent.doctor import examination
 
     settings = read(config)
     password = Path(settings.broker_password_file) if settings.broker_password_file else None

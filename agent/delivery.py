@@ -5,14 +5,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
-from edgemeter.agent import broker_address, config, fingerprint, messages
+from edgemeter.agent import broker_address, config, messages
 from edgemeter.agent.broker_address import BrokerAddress
+from edgemeter.agent.engine.session import Identity
 from edgemeter.agent.errors import UnavailableError
+from edgemeter.agent.machine import fingerprint
 from edgemeter.agent.outbox import Outbox
 from edgemeter.agent.power import detect
 from edgemeter.agent.publisher import Publisher
 from edgemeter.agent.records import RunRecord
-from edgemeter.agent.session import Identity
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,8 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from edgemeter.agent import job, records, session
+from edgemeter.agent import records
+from edgemeter.agent.engine import job, session
 from edgemeter.agent.errors import EdgemeterError
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from edgemeter.agent import config, delivery, power, progress, records, session, suites
+from edgemeter.agent import config, delivery, power, progress, records
+from edgemeter.agent.engine import session, suites
 from edgemeter.agent.errors import ConfigError, EdgemeterError, TransientError
 from edgemeter.agent.power import detect
 

@@ -41,7 +41,7 @@ def influxd() -> Path:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
+def pytest_runtest_makereport(item: pytest.Item):
     """Remember a skipped test that carries a marker of EDGEMETER_MUST_RUN."""
     report = yield
     marked = MUST_RUN.intersection(marker.name for marker in item.iter_markers())

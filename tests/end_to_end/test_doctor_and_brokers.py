@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgemeter.agent import check_delivery
+from edgemeter.agent.doctor import check_delivery
 from edgemeter.collector.embedded_broker import EmbeddedBroker
 from tests.fixtures import servers
 

@@ -1,0 +1,1 @@
+"""From power readings to energy per inference, with its uncertainty."""

@@ -1,0 +1,150 @@
+"""Energy per inference: what the readings around a run support, or the reason why they support none."""
+
+from dataclasses import dataclass
+
+from edgemeter.agent.energy import budget
+from edgemeter.agent.energy.curve import NS_PER_MS, CounterCurve, Curve, PowerCurve, mean_w
+from edgemeter.agent.energy.sampler import Sampler, Trace
+from edgemeter.agent.engine.job import Window
+from edgemeter.agent.power import Description
+from edgemeter.agent.power.detect import NO_SENSOR, rank
+from edgemeter.agent.records import Energy
+
+# Source: MLPerf Tiny (10 s); 50 periods keep the edges below 2 % of the window.
+SHORTEST_S = 10.0
+FEWEST_PERIODS = 50
+FEWEST_INFERENCES = 100
+# The timed part begins with its first query, a little after its clock was started.
+TOLERANCE_RATIO = 0.01
+GAP_PERIODS = 3
+LARGEST_GAP_RATIO = 0.05
+LARGEST_STEP_RATIO = 0.02
+FEWEST_IDLE_PERIODS = 10
+IDLE_MARGIN_PERIODS = 2
+RESOLVABLE = 3.0
+
+Outcome = tuple[Energy | None, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    trace: Trace
+    description: Description
+    curve: Curve
+    timed: Window
+    inferences: int
+
+
+def of(sampler: Sampler, timed: Window, idle_before: Window | None, idle_after: Window | None, inferences: int) -> Outcome:
+    """Return the energy from the sensor with the widest scope that supports one; else None, and why each does not."""
+    traces = sorted(sampler.traces().values(), key=lambda trace: rank(trace.description.scope) if trace.description else -1)
+    reasons = []
+    for trace in traces:
+        energy, reason = assess(trace, timed, idle_before, idle_after, inferences)
+        if energy is not None:
+            return energy, None
+        reasons.append(reason or "")
+    return None, "; ".join(reasons) or NO_SENSOR
+
+
+def assess(trace: Trace, timed: Window, idle_before: Window | None, idle_after: Window | None, inferences: int) -> Outcome:
+    """Return the energy per inference within `timed`, from one sensor's readings; else None, and the reason."""
+    if trace.description is None or len(trace.readings) < 2:
+        return None, f"{trace.name}: {trace.ended or 'it gave no two readings'}{_failures(trace)}"
+    curve_of = PowerCurve if trace.description.kind == "power" else CounterCurve
+    curve = curve_of(trace.readings, trace.description)
+    case = _Case(trace, trace.description, curve, timed, inferences)
+    refusal = _refusal(case)
+    if refusal:
+        return None, f"{trace.name}: {refusal}"
+    around = [_usable(case, window) for window in (idle_before, idle_after)]
+    return _energy(case, budget.idle(curve, around[0], around[1])), None
+
+
+def _refusal(case: _Case) -> str | None:
+    window_s = _seconds(case.timed)
+    needed_s = max(SHORTEST_S, FEWEST_PERIODS * case.description.period_ms / 1000, FEWEST_INFERENCES * window_s / max(case.inferences, 1))
+    if window_s * (1 + TOLERANCE_RATIO) < needed_s:
+        return (
+            f"{case.inferences} inferences in {window_s:.3g} s are too few for an energy from a reading every "
+            f"{case.description.period_ms:.3g} ms: time at least {_short(needed_s)} s of them (a longer mode)"
+        )
+    if isinstance(case.curve, CounterCurve) and (refusal := _counter_refusal(case, case.curve)):
+        return refusal
+    _, missing_ns = _gaps(case, case.timed)
+    if missing_ns > LARGEST_GAP_RATIO * (case.timed.end_ns - case.timed.start_ns):
+        gone = f"; {case.trace.ended}" if case.trace.ended else ""
+        return f"readings are missing in {missing_ns / 1e9:.3g} s of the {window_s:.3g} s that were timed{_failures(case.trace)}{gone}"
+    return None
+
+
+def _counter_refusal(case: _Case, curve: CounterCurve) -> str | None:
+    if curve.went_back:
+        return "the energy counter went backwards: it was reset while measuring, measure again"
+    energy_mj = curve.energy_mj(case.timed)
+    if energy_mj <= 0:
+        return "the energy counter stood still while inferences were timed: it does not see this load"
+    if curve.step_mj is not None and curve.step_mj > LARGEST_STEP_RATIO * energy_mj:
+        share = curve.step_mj / energy_mj
+        needed_s = _seconds(case.timed) * share / LARGEST_STEP_RATIO
+        step = f"{_short(curve.step_mj / 1000)} J, {share:.1%} of all it saw"
+        return f"one step of the energy counter is {step}: time at least {_short(needed_s)} s"
+    return None
+
+
+def _usable(case: _Case, window: Window | None) -> Window | None:
+    """Return the part of an idle stretch that says what idle power is; None where it is too short, or readings are missing."""
+    if window is None:
+        return None
+    period_ns = round(case.description.period_ms * NS_PER_MS)
+    # Beside its edges a line leads up to the power of the load, and a slow sensor still shows the load that has ended.
+    quiet = Window(window.start_ns + IDLE_MARGIN_PERIODS * period_ns, window.end_ns - IDLE_MARGIN_PERIODS * period_ns)
+    length_ns = quiet.end_ns - quiet.start_ns
+    if length_ns < FEWEST_IDLE_PERIODS * period_ns or _gaps(case, quiet)[1] > LARGEST_GAP_RATIO * length_ns:
+        return None
+    return quiet
+
+
+def _energy(case: _Case, idling: budget.Idle | None) -> Energy:
+    timed, description = case.timed, case.description
+    power_w = mean_w(case.curve, timed)
+    gross_mj = case.curve.energy_mj(timed) / case.inferences
+    terms = budget.terms(case.curve, description, timed, case.inferences, idling)
+    net_mj = None if idling is None else gross_mj - idling.mean_w * (timed.end_ns - timed.start_ns) / NS_PER_MS / case.inferences
+    resolved = idling is not None and power_w - idling.mean_w >= RESOLVABLE * idling.u_w
+    return Energy(
+        sensor=description.id,
+        scope=description.scope,
+        excludes=description.excludes,
+        gross_mj=gross_mj,
+        gross_u_mj=budget.gross_u_mj(terms),
+        net_mj=net_mj if resolved else None,
+        net_u_mj=None if net_mj is None else budget.net_u_mj(terms, gross_mj, net_mj),
+        net_state="no_idle" if idling is None else "resolved" if resolved else "not_resolvable",
+        mean_power_w=power_w,
+        idle_before_w=idling.before_w if idling else None,
+        idle_after_w=idling.after_w if idling else None,
+        inferences=case.inferences,
+        window_ms=(timed.end_ns - timed.start_ns) / NS_PER_MS,
+        samples=sum(timed.start_ns <= reading.taken_ns <= timed.end_ns for reading in case.trace.readings),
+        period_ms=description.period_ms,
+        resolution_w=description.resolution_w,
+        longest_gap_ms=_gaps(case, timed)[0] / NS_PER_MS,
+        budget=terms,
+    )
+
+
+def _gaps(case: _Case, window: Window) -> tuple[float, float]:
+    return case.curve.gaps_ns(window, GAP_PERIODS * case.description.period_ms * NS_PER_MS)
+
+
+def _seconds(window: Window) -> float:
+    return (window.end_ns - window.start_ns) / 1e9
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _failures(trace: Trace) -> str:
+    return f" ({trace.failures} reads failed)" if trace.failures else ""

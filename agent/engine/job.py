@@ -1,0 +1,82 @@
+"""What passes between the session and the process that measures: a job in, events out, one JSON text a line."""
+
+from typing import Literal
+
+import msgspec
+
+from edgemeter.agent import records
+from edgemeter.agent.engine.suites import Case
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """One run to measure. `spawned_ns` is the monotonic clock just before the process was started."""
+
+    case: Case
+    sha256: str
+    size_bytes: int
+    seed: int
+    accuracy: bool
+    idle: bool
+    spawned_ns: int
+
+
+class Phase(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The run has come to its next part; `seconds` is how long it will take, where that is known."""
+
+    name: Literal["load", "prepare", "warm-up", "idle before", "timed", "idle after", "accuracy"]
+    seconds: float | None = None
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """How far the accuracy pass is."""
+
+    done: int
+    total: int
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The run ended without a number; `kind` names the class of the error."""
+
+    kind: str
+    message: str
+
+
+class Window(msgspec.Struct, frozen=True):
+    """A stretch of the monotonic clock."""
+
+    start_ns: int
+    end_ns: int
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """What the measuring process found: the parts of the record that only it can know, and when what happened."""
+
+    model: records.Model
+    runtime: records.Runtime
+    precision: str
+    inputs: tuple[records.Tensor, ...]
+    outputs: tuple[records.Tensor, ...]
+    dataset: records.Dataset
+    latency: records.Latency
+    throughput_per_s: float
+    preprocess: records.Stage | None
+    postprocess: records.Stage | None
+    cold_start: records.ColdStart
+    warm_up: records.WarmUp
+    memory: records.Memory
+    accuracy: records.Accuracy | None
+    accuracy_reason: str | None
+    output_check: records.OutputCheck
+    samples: tuple[records.Series, ...]
+    timed: Window
+    idle_before: Window | None
+    idle_after: Window | None
+    # Latencies of the first, middle and last third of the timed part: the verdict looks for drift.
+    thirds_p50_ms: tuple[float, ...]
+    guesses: tuple[str, ...]
+
+
+Event = Phase | Progress | Failed | Measured
+encode = msgspec.json.Encoder().encode
+decode_event = msgspec.json.Decoder(Event).decode
+decode_job = msgspec.json.Decoder(Job).decode

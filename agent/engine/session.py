@@ -1,0 +1,277 @@
+"""A session: every case of a suite, repeat by repeat in shuffled order, each run in its own process, each becoming a record."""
+
+import hashlib
+import random
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from edgemeter.agent import records
+from edgemeter.agent.energy import per_inference as energy
+from edgemeter.agent.energy import power_series
+from edgemeter.agent.energy.sampler import Sampler
+from edgemeter.agent.engine import isolation, job, verdict
+from edgemeter.agent.engine.suites import Case, Suite
+from edgemeter.agent.errors import ConfigError, EdgemeterError
+from edgemeter.agent.machine import clock, conditions, fingerprint
+from edgemeter.agent.power import PowerSensor
+
+
+@dataclass(frozen=True, slots=True)
+class RunBegins:
+    """Run `place` (from 1) of `total` begins."""
+
+    case: Case
+    repeat: int
+    place: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnds:
+    """The run became a record, or failed."""
+
+    outcome: records.RunRecord | EdgemeterError
+
+
+# Whoever wants to show what happens is told so, in this order: a run begins, its events, it ends.
+Tell = Callable[[RunBegins | job.Event | RunEnds], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who measures."""
+
+    device: str
+    fleet: str
+
+
+@dataclass(slots=True)
+class _Observation:
+    """What is read beside one run, from outside its process."""
+
+    sampler: Sampler | None
+    watcher: conditions.Watcher | None = None
+    seen: list[records.Condition] = field(default_factory=list)
+
+    def follow(self, event: job.Event, pid: int) -> None:
+        """Sample power from the first idle to the last, and the machine while queries are timed."""
+        if not isinstance(event, job.Phase):
+            return
+        if self.sampler and event.name in ("idle before", "timed"):
+            self.sampler.start()
+        if event.name == "timed":
+            self.watcher = conditions.Watcher(pid)
+            self.watcher.start()
+        elif self.watcher:
+            self.seen.extend(self.watcher.stop())
+            self.watcher = None
+        if self.sampler and event.name == "accuracy":
+            self.sampler.stop()
+
+    def end(self) -> None:
+        """Stop whatever still runs."""
+        if self.watcher:
+            self.watcher.stop()
+        if self.sampler:
+            self.sampler.stop()
+
+
+def check(suite: Suite) -> None:
+    """Find what can be found before anything is measured.
+
+    Raises:
+        ConfigError: a model or data set is missing, or a model has another hash than the suite says.
+    """
+    for case in suite.cases:
+        if case.sha256 and (found := sha256(case.model)) != case.sha256:
+            message = f"{case.model!r} has sha256 {found}, not {case.sha256}: fetch it again, or correct the hash"
+            raise ConfigError(message)
+        if not case.sha256:
+            _must_be_file(case.model, "model")
+        if case.images and not Path(case.images).is_dir():
+            message = f"there is no folder of images at {case.images!r}: correct the path"
+            raise ConfigError(message)
+        if case.annotations:
+            _must_be_file(case.annotations, "annotations file")
+
+
+def _must_be_file(path: str, what: str) -> None:
+    if not Path(path).is_file():
+        message = f"there is no {what} at {path!r}: correct the path"
+        raise ConfigError(message)
+
+
+def sha256(path: str) -> str:
+    """Return the hash of a file.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    _must_be_file(path, "model")
+    try:
+        with Path(path).open("rb") as file:
+            digest = hashlib.sha256()
+            while block := file.read(1 << 20):
+                digest.update(block)
+    except OSError as error:
+        message = f"cannot read {path!r}: {error.strerror}"
+        raise ConfigError(message) from error
+    return digest.hexdigest()
+
+
+def plan(suite: Suite, seed: int) -> list[tuple[Case, int]]:
+    """Return all runs in the order of measuring: round by round, each round shuffled, so that slow drift meets every case alike."""
+    draw = random.Random(seed)  # noqa: S311 - a published, repeatable order is wanted
+    order: list[tuple[Case, int]] = []
+    for repeat in range(max(case.repeats for case in suite.cases)):
+        due = [(case, repeat) for case in suite.cases if repeat < case.repeats]
+        draw.shuffle(due)
+        order.extend(due)
+    return order
+
+
+def measure(
+    suite: Suite,
+    identity: Identity,
+    sensors: Mapping[str, PowerSensor],
+    why_no_power: str,
+    tell: Tell,
+    keep: Callable[[records.RunRecord], records.RunRecord] = lambda record: record,
+) -> Iterator[records.RunRecord | EdgemeterError]:
+    """Measure every case as often as it says, and yield each record as `keep` returned it, or the error that its run ended with.
+
+    Raises:
+        ConfigError: something is wrong that shows before measuring.
+    """
+    check(suite)
+    seed = suite.cases[0].seed
+    order = plan(suite, seed)
+    environment = fingerprint.read()
+    hashes: dict[str, str] = {}
+    for place, (case, repeat) in enumerate(order, 1):
+        tell(RunBegins(case, repeat, place, len(order)))
+        outcome: records.RunRecord | EdgemeterError
+        try:
+            hashes[case.model] = hashes.get(case.model) or sha256(case.model)
+            run = _Run(suite.name, case, repeat, seed + repeat, hashes[case.model], identity, environment)
+            outcome = keep(_one(run, sensors, why_no_power, tell))
+        except EdgemeterError as error:
+            outcome = error
+        tell(RunEnds(outcome))
+        yield outcome
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    suite: str
+    case: Case
+    repeat: int
+    seed: int
+    sha256: str
+    identity: Identity
+    environment: records.Environment
+
+
+def _one(run: _Run, sensors: Mapping[str, PowerSensor], why_no_power: str, tell: Tell) -> records.RunRecord:
+    case = run.case
+    work = job.Job(
+        case=case,
+        sha256=run.sha256,
+        size_bytes=Path(case.model).stat().st_size,
+        seed=run.seed,
+        accuracy=case.accuracy == "every" or (case.accuracy == "first" and run.repeat == 0),
+        idle=bool(sensors),
+        spawned_ns=0,
+    )
+    observation = _Observation(Sampler(sensors) if sensors else None)
+    observation.seen.append(conditions.look("before"))
+    started_at_ns, monotonic_ns = time.time_ns(), time.monotonic_ns()
+
+    def follow(event: job.Event, pid: int) -> None:
+        observation.follow(event, pid)
+        tell(event)
+
+    try:
+        measured = isolation.run(work, follow)
+    finally:
+        observation.end()
+    observation.seen.append(conditions.look("after"))
+    power, why = _energy(observation.sampler, measured, why_no_power)
+    if observation.sampler:
+        traces = power_series.pack(observation.sampler.traces().values(), measured.timed.start_ns)
+        measured = msgspec.structs.replace(measured, samples=(*measured.samples, *traces))
+    return _record(run, measured, observation.seen, power, why, started_at_ns, monotonic_ns)
+
+
+def _energy(sampler: Sampler | None, measured: job.Measured, why: str) -> tuple[records.Energy | None, str | None]:
+    if sampler is None:
+        return None, why
+    return energy.of(sampler, measured.timed, measured.idle_before, measured.idle_after, measured.latency.count)
+
+
+def _record(
+    run: _Run,
+    measured: job.Measured,
+    seen: Sequence[records.Condition],
+    power: records.Energy | None,
+    why: str | None,
+    started_at_ns: int,
+    monotonic_ns: int,
+) -> records.RunRecord:
+    case = run.case
+    shared = {name: getattr(measured, name) for name in measured.__struct_fields__ if name in records.RunRecord.__struct_fields__}
+    return records.RunRecord(
+        id=uuid.uuid4().hex,
+        device=run.identity.device,
+        fleet=run.identity.fleet,
+        role=case.role,
+        started_at_ns=started_at_ns,
+        clock_synchronised=clock.synchronised(),
+        monotonic_ns=monotonic_ns,
+        suite=run.suite,
+        case=_case_id(run, measured),
+        repeat=run.repeat,
+        scenario=case.scenario,
+        mode=case.mode,
+        seed=run.seed,
+        batch=1,
+        energy=power,
+        energy_reason=why,
+        environment=run.environment,
+        conditions=tuple(seen),
+        verdict=verdict.judge(measured, seen),
+        provenance=_provenance(measured, power),
+        **shared,
+    )
+
+
+def _provenance(measured: job.Measured, power: records.Energy | None) -> dict[str, records.Provenance]:
+    """Return where each group of numbers comes from."""
+    timed: records.Provenance = "replayed" if measured.runtime.name == "replay" else "measured"
+    groups: dict[str, records.Provenance] = {"latency": timed, "cold_start": timed, "memory": "measured"}
+    if measured.accuracy:
+        groups["accuracy"] = timed
+    if power:
+        groups["energy"] = "replayed" if power.sensor.startswith("replay") else timed
+    return groups
+
+
+def _case_id(run: _Run, measured: job.Measured) -> str:
+    """Return the case's own short name: the same on every device and day for the same model, runtime settings and data."""
+    case = run.case
+    parts = (
+        run.sha256,
+        case.runtime,
+        measured.runtime.backend,
+        case.threads,
+        case.scenario,
+        case.mode,
+        measured.dataset.sha256,
+        case.options,
+    )
+    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:12]

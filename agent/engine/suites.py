@@ -1,0 +1,205 @@
+"""Suites: a TOML file of cases, expanded from defaults and lists into single cases.
+
+A key that holds a list stands for each of its values; several lists give every combination. `{precision}` in `model` is replaced, so that
+models x runtimes x precisions x threads is one `[[case]]`. `sample_suite.toml` beside this file shows every key.
+"""
+
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from edgemeter.agent.engine.modes import MODES
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.records import Name, Role, Sha256
+
+FORMATS = {
+    ".tflite": "litert",
+    ".onnx": "onnx",
+    ".pt": "pytorch",
+    ".pth": "pytorch",
+    ".torchscript": "pytorch",
+    ".pt2": "pytorch",
+    ".json": "replay",
+}
+# Which runtimes read which file: a combination of a matrix that cannot work is left out of the suite, not failed.
+READERS = {".tflite": {"litert"}, ".onnx": {"onnx"}, ".json": {"replay"}} | {s: {"pytorch"} for s in FORMATS if FORMATS[s] == "pytorch"}
+
+Threads = Annotated[int, msgspec.Meta(ge=1, le=1024)]
+AccuracyWhen = Literal["every", "first", "never"]
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a `[[case]]` or `[defaults]` may say; a list stands for each of its values."""
+
+    model: str | list[str] | None = None
+    sha256: Sha256 | None = None
+    name: Name | None = None
+    runtime: str | list[str] | None = None
+    backend: str | list[str] | None = None
+    options: dict[str, str] | None = None
+    precision: str | list[str] | None = None
+    threads: Threads | list[Threads] | None = None
+    scenario: Literal["single_stream"] | None = None
+    mode: Literal["rapid", "quick", "normal", "full"] | None = None
+    repeats: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    queries: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    seconds: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    idle_seconds: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    images: str | None = None
+    annotations: str | None = None
+    accuracy: AccuracyWhen | None = None
+    role: Role | None = None
+    seed: Annotated[int, msgspec.Meta(ge=0)] | None = None
+
+
+class SuiteFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The file as it is written."""
+
+    name: Name
+    case: Annotated[list[Settings], msgspec.Meta(min_length=1)]
+    defaults: Settings = Settings()
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing to measure: model x runtime x backend x precision x threads x scenario x data."""
+
+    model: str
+    sha256: str | None
+    name: str | None
+    runtime: str
+    backend: str | None
+    options: dict[str, str]
+    precision: str | None
+    threads: int
+    scenario: str
+    mode: str
+    repeats: int
+    queries: int
+    seconds: float
+    warm_up_seconds: float
+    idle_seconds: float
+    images: str | None
+    annotations: str | None
+    accuracy: AccuracyWhen
+    role: Role
+    seed: int
+
+    @property
+    def label(self) -> str:
+        """Return what a person calls the case."""
+        parts = [self.name or Path(self.model).name, self.runtime, self.backend or "", f"{self.threads} thread{'s' * (self.threads > 1)}"]
+        return " ".join([*filter(None, parts), *(["(reference)"] if self.role == "reference" else [])])
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """The cases of one file, and the combinations that were left out because the runtime does not read the format."""
+
+    name: str
+    cases: tuple[Case, ...]
+    left_out: tuple[str, ...] = ()
+
+
+def read(path: Path, instead: Settings = Settings()) -> Suite:  # noqa: B008 - frozen
+    """Return the suite in a TOML file; paths in it are relative to the file; what `instead` says holds for every case.
+
+    Raises:
+        ConfigError: it cannot be read, or a key is unknown or has a wrong value (named with its path).
+    """
+    try:
+        written = msgspec.toml.decode(path.read_bytes(), type=SuiteFile)
+    except OSError as error:
+        message = f"cannot read the suite {str(path)!r}: {error.strerror}: give the path of a TOML file"
+        raise ConfigError(message) from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        message = f"suite {str(path)!r}: {error}: correct the key or value"
+        raise ConfigError(message) from error
+    return expand(written, path.resolve().parent, instead)
+
+
+def expand(written: SuiteFile, folder: Path, instead: Settings = Settings()) -> Suite:  # noqa: B008 - frozen
+    """Return the single cases of a suite.
+
+    Raises:
+        ConfigError: a case names no model or a file nobody reads, or no combination is left.
+    """
+    cases: dict[bytes, Case] = {}
+    left_out: list[str] = []
+    for place, case in enumerate(written.case):
+        merged = msgspec.structs.replace(written.defaults, **(_said(case) | _said(instead)))
+        where = f"case[{place}]"
+        if not merged.model:
+            message = f'suite {written.name!r}: {where} names no model: add model = "FILE"'
+            raise ConfigError(message)
+        for model, runtime, backend, precision, threads in itertools.product(
+            *(_each(v) for v in (merged.model, merged.runtime, merged.backend, merged.precision, merged.threads))
+        ):
+            one = _single(merged, folder, str(model), runtime=runtime, backend=backend, precision=precision, threads=threads)
+            if reads(one.runtime, Path(one.model)):
+                cases[msgspec.json.encode(one)] = one
+            else:
+                left_out.append(f"{where}: {one.runtime} does not read {Path(one.model).name}")
+    if not cases:
+        message = f"suite {written.name!r} leaves nothing to measure: {'; '.join(left_out)}"
+        raise ConfigError(message)
+    return Suite(written.name, tuple(cases.values()), tuple(left_out))
+
+
+def _said(settings: Settings) -> dict[str, object]:
+    return {key: value for key, value in msgspec.structs.asdict(settings).items() if value is not None}
+
+
+def _each(value: object) -> list[object]:
+    return list(value) if isinstance(value, list) else [value]
+
+
+def _single(merged: Settings, folder: Path, model: str, **axes: object) -> Case:
+    mode = MODES[merged.mode or "quick"]
+    precision = axes["precision"]
+    path = folder / model.replace("{precision}", str(precision)) if precision else folder / model
+    return msgspec.convert(
+        {
+            "model": str(path),
+            "sha256": merged.sha256,
+            "name": merged.name,
+            "runtime": axes["runtime"] or runtime_for(path),
+            "backend": axes["backend"],
+            "options": merged.options or {},
+            "precision": precision,
+            "threads": axes["threads"] or 1,
+            "scenario": merged.scenario or "single_stream",
+            "mode": merged.mode or "quick",
+            "repeats": merged.repeats or mode.repeats,
+            "queries": merged.queries or mode.queries,
+            "seconds": mode.seconds if merged.seconds is None else merged.seconds,
+            "warm_up_seconds": mode.warm_up_seconds,
+            "idle_seconds": mode.idle_seconds if merged.idle_seconds is None else merged.idle_seconds,
+            "images": None if merged.images is None else str(folder / merged.images),
+            "annotations": None if merged.annotations is None else str(folder / merged.annotations),
+            "accuracy": merged.accuracy or "every",
+            "role": merged.role or "device",
+            "seed": merged.seed or 0,
+        },
+        Case,
+    )
+
+
+def runtime_for(model: Path) -> str:
+    """Return the name of the runtime that reads this file.
+
+    Raises:
+        ConfigError: no runtime is known for its suffix.
+    """
+    if model.suffix.lower() in FORMATS:
+        return FORMATS[model.suffix.lower()]
+    message = f"no runtime is known for {model.name!r}: use one of {', '.join(FORMATS)}, or name the runtime"
+    raise ConfigError(message)
+
+
+def reads(runtime: str, model: Path) -> bool:
+    """Return whether `runtime` reads files with this suffix; a runtime or suffix that is not ours is taken at its word."""
+    ours = set().union(*READERS.values())
+    return runtime not in ours or runtime in READERS.get(model.suffix.lower(), {runtime})

@@ -1,0 +1,1 @@
+"""What stands around a run: the machine, its clock, its conditions."""

@@ -1,0 +1,52 @@
+"""Whether the wall clock can be trusted. Durations never depend on it; the stamps of records do."""
+
+import ctypes
+from collections.abc import Callable
+
+from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
+
+# The kernel counts its own error up from the last correction and starts at this value.
+# Source: NTP_PHASE_LIMIT in Linux include/linux/timex.h; systemd's ntp_synced() draws the line at the same value.
+UNSYNCHRONISED_US = 16_000_000
+
+
+class _Timex(ctypes.Structure):
+    """The beginning of the C library's struct timex, and room for the rest. Source: adjtimex(2)."""
+
+    _fields_ = (
+        ("modes", ctypes.c_uint),
+        ("offset_us", ctypes.c_long),
+        ("frequency", ctypes.c_long),
+        ("max_error_us", ctypes.c_long),
+        ("estimated_error_us", ctypes.c_long),
+        ("status", ctypes.c_int),
+        ("rest", ctypes.c_byte * 512),
+    )
+
+
+def kernel_error_us() -> int | None:
+    """Return the kernel's bound on the error of the wall clock, microseconds; None where it may not be asked."""
+    timex = _Timex()
+    try:
+        state: int = ctypes.CDLL(None).adjtimex(ctypes.byref(timex))
+    except (OSError, AttributeError):
+        return None
+    return None if state < 0 else int(timex.max_error_us)
+
+
+def synchronised(machine: Machine = THIS_MACHINE, kernel_error: Callable[[], int | None] = kernel_error_us) -> bool | None:
+    """Return whether something keeps the wall clock right (NTP, chrony, PTP), or None where nobody can tell.
+
+    Where the kernel may not be asked (some sandboxes, and recordings), only systemd-timesyncd's mark is left: it says yes or nothing.
+    """
+    # The kernel that we could ask is not the one that a recording was made on.
+    foreign = machine.root != THIS_MACHINE.root and kernel_error is kernel_error_us
+    error_us = None if foreign else kernel_error()
+    if error_us is not None:
+        return error_us < UNSYNCHRONISED_US
+    return True if (machine.root / "run/systemd/timesync/synchronized").exists() else None
+
+
+def boot_id(machine: Machine = THIS_MACHINE) -> str | None:
+    """Return the kernel's name for this boot: the monotonic clock counts within it."""
+    return machine.line("proc/sys/kernel/random/boot_id")

@@ -1,0 +1,77 @@
+"""The environment fingerprint: what stood around a run, so that two runs can be told apart by what really differed."""
+
+import os
+import platform
+import struct
+from importlib import metadata
+
+from edgemeter.agent.machine import attached, board, clock, cpu_clock, meminfo, virtualisation
+from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
+from edgemeter.agent.records import Environment
+
+# Distributions whose version changes what is measured: the runtimes, and what prepares inputs and scores answers.
+LIBRARIES = (
+    "ai-edge-litert",
+    "tflite-runtime",
+    "onnxruntime",
+    "onnxruntime-gpu",
+    "onnxruntime-openvino",
+    "torch",
+    "numpy",
+    "pillow",
+    "hotcoco",
+)
+# A container may run where the host's kernel tells nothing.
+OS_RELEASE = ("etc/os-release", "usr/lib/os-release")
+
+
+def read(machine: Machine = THIS_MACHINE) -> Environment:
+    """Return the fingerprint of the machine; what it does not tell is null. Takes one or two commands' time on a Pi or Jetson."""
+    memory = meminfo.read(machine)
+    return Environment(
+        board=board.model(machine),
+        soc=board.soc(machine),
+        arch=machine.arch,
+        cpu=board.cpu(machine),
+        cores=board.cores(machine) or os.cpu_count() or 1,
+        os=operating_system(machine),
+        kernel=machine.line("proc/sys/kernel/osrelease") or platform.release(),
+        firmware=board.firmware(machine),
+        governor=cpu_clock.governor(machine),
+        power_mode=board.power_mode(machine),
+        memory_mb=memory.total_mb,
+        swap_used_mb=memory.swap_used_mb,
+        python=platform.python_version() + (" (32-bit)" if is_32_bit() else ""),
+        agent=version("edgemeter") or "unknown",
+        boot_id=clock.boot_id(machine),
+        libraries=libraries(),
+        attached=attached.accelerators(machine),
+        virtualisation=virtualisation.detect(machine),
+    )
+
+
+def operating_system(machine: Machine) -> str | None:
+    """Return the name and version of the distribution."""
+    for path in OS_RELEASE:
+        for line in (machine.text(path) or "").splitlines():
+            if line.startswith("PRETTY_NAME="):
+                return line.partition("=")[2].strip("\"' ") or None
+    return None
+
+
+def is_32_bit() -> bool:
+    """Return whether this Python is a 32-bit program, whatever the kernel is: most runtimes have no wheels for it."""
+    return struct.calcsize("P") == 4
+
+
+def libraries() -> dict[str, str]:
+    """Return the versions of those LIBRARIES that are installed; none of them is imported."""
+    return {name: found for name in LIBRARIES if (found := version(name))}
+
+
+def version(distribution: str) -> str | None:
+    """Return the version of an installed distribution, None where it is absent or its metadata is damaged."""
+    try:
+        return metadata.version(distribution) or None
+    except metadata.PackageNotFoundError:
+        return None

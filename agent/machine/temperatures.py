@@ -1,0 +1,45 @@
+"""Temperatures of the machine, by the name of their sensor, in degrees Celsius."""
+
+from pathlib import Path
+
+from edgemeter.agent.machine.machine import Machine
+
+# Sensors inside processors that have no thermal zone of their own (AMD), or a finer one (Intel).
+CPU_SENSORS = frozenset({"coretemp", "k10temp", "zenpower"})
+# A Jetson's power management chip has no thermometer: its driver returns one of these. Source: tegrastats of all JetPacks.
+FAKE_PMIC_C = (50.0, 100.0)
+# A sensor that is switched off reads -256; beyond these no board of ours works.
+LOWEST_C, HIGHEST_C = -60.0, 200.0
+
+
+def read(machine: Machine) -> dict[str, float]:
+    """Return every temperature that can be read now; sensors that are off or fake are left out."""
+    found: dict[str, float] = {}
+    for zone in machine.find("sys/class/thermal/thermal_zone*"):
+        _put(found, machine.line(zone / "type") or zone.name, _celsius(machine, zone / "temp"))
+    for sensor in machine.find("sys/class/hwmon/hwmon*"):
+        name = machine.text(sensor / "name")
+        if name in CPU_SENSORS:
+            inside = [_celsius(machine, path) for path in machine.find(f"{sensor}/temp*_input")]
+            _put(found, name, max((value for value in inside if value is not None), default=None))
+    for apex in machine.find("sys/class/apex/apex_*"):
+        _put(found, apex.name, _celsius(machine, apex / "temp"))
+    return found
+
+
+def _celsius(machine: Machine, path: Path) -> float | None:
+    millidegrees = machine.number(path)
+    value = None if millidegrees is None else millidegrees / 1000
+    return value if value is not None and LOWEST_C < value < HIGHEST_C else None
+
+
+def _put(found: dict[str, float], name: str, value_c: float | None) -> None:
+    if value_c is None or (name.upper().startswith("PMIC") and value_c in FAKE_PMIC_C):
+        return
+    # Two sockets have sensors of the same name.
+    number = 2
+    unique = name
+    while unique in found:
+        unique = f"{name}-{number}"
+        number += 1
+    found[unique] = value_c

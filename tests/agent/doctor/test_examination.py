@@ -1,0 +1,253 @@
+"""Facts about `edgemeter.agent.doctor.examination` and its checks."""
+
+import io
+import subprocess
+import sys
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from edgemeter.agent.doctor import check_delivery, check_machine, check_software
+from edgemeter.agent.doctor import examination as doctor
+from edgemeter.agent.doctor.check_software import Package
+from edgemeter.agent.doctor.finding import Finding
+from edgemeter.agent.machine.machine import recorded
+from edgemeter.agent.outbox import Outbox
+from tests.fixtures import machine_trees, tiny_broker
+from tests.fixtures.machine_trees import write
+from tests.fixtures.record_factory import make_record
+
+
+def _machine(root, arch="aarch64"):
+    return {finding.name: finding for finding in check_machine.check(recorded(root, arch))}
+
+
+def _delivery(home, broker=None):
+    return {finding.name: finding for finding in check_delivery.check(home, broker)}
+
+
+def test_a_healthy_pi_has_only_its_governor_to_think_about(tmp_path):
+    """Board, system, memory, supply: fine; `ondemand` comes with the command that changes it."""
+    found = _machine(machine_trees.raspberry_pi_5(tmp_path))
+    assert [name for name, finding in found.items() if finding.state == "warn"] == ["governor"]
+    assert found["governor"].remedy.startswith("`echo performance | sudo tee")
+    assert found["board"].what == "Raspberry Pi 5 Model B Rev 1.0 (brcm,bcm2712)"
+    assert (found["throttling"].what, found["supply"].what, found["temperature"].what) == (
+        "none",
+        "none",
+        "48 C at cpu-thermal, the hottest of 1",
+    )
+    assert found["accelerator"].state == "ok"
+
+
+def test_a_pi_with_a_weak_supply_is_bad_now_and_warned_of_later(tmp_path):
+    """0x50005 is now; 0x50000 was, since it was switched on."""
+    flags = "sys/devices/platform/soc@107c000000/soc@107c000000:firmware/get_throttled"
+    now = _machine(write(machine_trees.raspberry_pi_5(tmp_path), {flags: "50005\n"}))
+    assert (now["supply"].state, now["throttling"].state) == ("bad", "bad")
+    later = _machine(write(tmp_path, {flags: "50000\n"}))
+    assert (later["supply"].state, later["throttling"].state) == ("warn", "warn")
+    assert "since it was switched on" in later["supply"].what
+    assert "power supply" in later["supply"].remedy
+
+
+def test_a_hot_machine_in_swap_without_memory_is_warned_of(tmp_path):
+    """Each with its figure."""
+    changes = {
+        "sys/class/thermal/thermal_zone0/temp": "79900\n",
+        "proc/meminfo": "MemTotal: 900000 kB\nMemAvailable: 200000 kB\nSwapTotal: 500000 kB\nSwapFree: 100000 kB\n",
+    }
+    found = _machine(write(machine_trees.raspberry_pi_5(tmp_path), changes))
+    assert {found[name].state for name in ("temperature", "swap", "memory")} == {"warn"}
+    assert found["temperature"].what.startswith("80 C")
+    assert found["swap"].what.startswith("410 MB")
+    assert found["memory"].what.startswith("0.2 GB of 0.9 GB")
+
+
+def test_a_jetson_is_told_its_own_remedy(tmp_path):
+    """jetson_clocks, and that nvpmodel does not answer."""
+    found = _machine(machine_trees.jetson_orin_nano(tmp_path))
+    assert found["governor"].remedy == "`sudo jetson_clocks`"
+    assert found["power mode"].state == "absent"
+
+
+def test_a_32_bit_system_has_no_wheels(tmp_path):
+    """Said before somebody looks for them in vain."""
+    found = _machine(machine_trees.raspberry_pi_5(tmp_path), "armv7l")
+    assert (found["system"].state, found["system"].remedy) == ("warn", "install the 64-bit system on the card")
+
+
+def test_a_coral_on_usb_2_is_warned_of(tmp_path):
+    """Its link's speed is half of its speed."""
+    found = _machine(write(machine_trees.raspberry_pi_5(tmp_path), {"sys/bus/usb/devices/2-1/speed": "480\n"}))
+    assert (found["accelerator"].state, "USB 3" in found["accelerator"].remedy) == ("warn", True)
+
+
+def test_a_guest_is_warned_of_its_neighbours(tmp_path):
+    """A container on a virtual machine."""
+    guest = {".dockerenv": "", "proc/cpuinfo": "processor : 0\nflags : hypervisor\nmodel name : AMD EPYC\n"}
+    found = _machine(write(tmp_path, guest), "x86_64")
+    assert (found["virtualisation"].state, found["virtualisation"].what[:17]) == ("warn", "runs in docker in")
+
+
+def test_a_machine_that_tells_nothing_is_no_exception(tmp_path):
+    """Everything is absent, nothing bad; the clock of a recording is not ours."""
+    found = _machine(tmp_path)
+    assert {finding.state for finding in found.values()} <= {"ok", "absent"}
+    assert found["wall clock"].state == "absent"
+
+
+def test_every_finding_to_act_on_has_a_remedy(tmp_path):
+    """On all trees: what is bad or warned of says what to do."""
+    for make in (machine_trees.raspberry_pi_5, machine_trees.jetson_orin_nano, machine_trees.intel_pc):
+        for finding in check_machine.check(recorded(make(tmp_path / make.__name__))):
+            assert (finding.remedy is not None) == (finding.state in {"warn", "bad"}) or finding.state == "absent"
+
+
+def test_installed_libraries_are_imported_and_absent_ones_name_their_extra():
+    """Python and edgemeter are there; whatever is absent comes with its pip line."""
+    found = {finding.name: finding for finding in check_software.check()}
+    assert found["python"].state == found["edgemeter"].state == "ok"
+    for name in (*check_software.RUNTIMES, *check_software.VISION):
+        assert found[name].state in {"ok", "absent", "warn"}
+        assert (found[name].state == "ok") == (found[name].remedy is None)
+
+
+@pytest.mark.parametrize(
+    ("module", "problem"),
+    [
+        ("json", None),
+        ("edgemeter_no_such_module", "ModuleNotFoundError: No module named 'edgemeter_no_such_module'"),
+        ("os, signal; os.kill(os.getpid(), signal.SIGILL)", "it uses instructions that this processor lacks (SIGILL)"),
+        ("os; os.abort()", "it was killed by SIGABRT"),
+        ("sys; sys.exit(3)", "it ended with status 3"),
+    ],
+)
+def test_a_broken_library_is_told_from_a_good_one(module, problem):
+    """It is imported in a process of its own, which may die."""
+    process = check_software._begin_import(Package("x", module, "x"))
+    assert check_software._problem(process) == problem
+
+
+def test_a_library_that_takes_too_long_is_given_up(monkeypatch):
+    """Its process is ended."""
+    monkeypatch.setattr(check_software, "IMPORT_TIMEOUT_S", 0.1)
+    process = check_software._begin_import(Package("x", "time; time.sleep(60)", "x"))
+    assert check_software._problem(process).startswith("it took more than")
+    assert process.poll() is not None
+
+
+def test_a_device_without_an_outbox_has_nothing_waiting(tmp_path):
+    """And room is looked for where its folder will be; looking makes neither."""
+    home = tmp_path / "not" / "yet"
+    found = _delivery(home)
+    assert (found["disk"].state, found["outbox"].state, found["broker"].state) == ("ok", "ok", "absent")
+    assert not home.exists()
+
+
+def test_records_that_wait_are_counted_and_looking_changes_nothing(tmp_path):
+    """Two records, then none; the file is the same before and after."""
+    with Outbox(tmp_path / "outbox.sqlite") as outbox:
+        first = outbox.put(make_record())
+        outbox.put(make_record())
+    assert (first.session, first.seq) != (None, None)
+    before = {path.name: path.read_bytes() for path in tmp_path.glob("outbox.sqlite")}
+    found = _delivery(tmp_path)["outbox"]
+    assert (found.state, found.what) == ("warn", "2 records wait to be delivered")
+    assert "edgemeter publish" in found.remedy
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("outbox.sqlite")} == before
+
+
+def test_a_file_that_is_no_outbox_is_bad(tmp_path):
+    """Told with what to do, as the outbox itself tells it."""
+    (tmp_path / "outbox.sqlite").write_text("shopping list")
+    assert (found := _delivery(tmp_path)["outbox"]).state == "bad"
+    assert "is not" in found.what
+    assert "EDGEMETER_HOME" in found.what
+
+
+def test_a_broker_that_speaks_mqtt_5_is_fine(tmp_path):
+    """It accepts us, by its newest version."""
+    with tiny_broker.answering(tiny_broker.ACCEPTED) as address:
+        found = _delivery(tmp_path, address)["broker"]
+    assert (found.state, found.what) == ("ok", f"{address} accepts us, MQTT 5")
+
+
+def test_a_broker_that_speaks_only_3_1_1_is_warned_of(tmp_path):
+    """It cannot say that it refuses a result."""
+    with tiny_broker.answering({4: tiny_broker.ACCEPTED[4], 5: tiny_broker.UNKNOWN_VERSION}) as address:
+        found = _delivery(tmp_path, address)["broker"]
+    assert found.state == "warn"
+    assert "only MQTT 3.1.1" in found.what
+
+
+def test_a_broker_that_does_not_want_us_is_bad(tmp_path):
+    """Refused, no MQTT at all, nobody there, and no address."""
+    with tiny_broker.answering(tiny_broker.NOT_AUTHORISED) as address:
+        refused = _delivery(tmp_path, address)["broker"]
+    with tiny_broker.answering(dict.fromkeys((4, 5), tiny_broker.NO_MQTT)) as address:
+        other = _delivery(tmp_path, address)["broker"]
+    nobody, nonsense = _delivery(tmp_path, "127.0.0.1:1")["broker"], _delivery(tmp_path, "http://x")["broker"]
+    assert {finding.state for finding in (refused, other, nobody, nonsense)} == {"bad"}
+    assert "refuses" in refused.what
+    assert "no MQTT broker" in other.what
+    assert "no MQTT broker answers at 127.0.0.1:1" in nobody.what
+    assert "no broker address" in nonsense.what
+
+
+def test_json_holds_every_finding(tmp_path):
+    """`{"findings": [...]}`, each with its five fields, and the real machine examined."""
+    findings = doctor.examine(broker=None, home=tmp_path)
+    document = msgspec.json.decode(doctor.as_json(findings).encode(), type=dict[str, list[Finding]])
+    assert document == {"findings": findings}
+    assert {finding.area for finding in findings} == {"machine", "software", "power", "delivery"}
+
+
+def test_a_machine_with_a_sensor_says_what_runs_will_use(tmp_path):
+    """The sensor with its scope and what it leaves out; without one, that there will be no energy."""
+    settings = {"rapl": {"sysfs": str(machine_trees.intel_pc(tmp_path) / "sys")}}
+    found = {finding.name: finding for finding in doctor._power(settings)}
+    assert found["rapl"].what.startswith("rapl:package-0+dram: cpu-package, without mainboard")
+    assert (found["energy"].state, found["energy"].what) == ("ok", "runs use rapl, which sees cpu-package")
+    none = {finding.name: finding for finding in doctor._power({"rapl": {"sysfs": str(tmp_path / "nothing")}})}
+    assert (none["rapl"].state, none["energy"].state) == ("absent", "warn")
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_the_table_shows_every_finding_and_remedy(width):
+    """At any width nothing is cut, and brackets in a text are no markup."""
+    findings = [
+        Finding(area="machine", name="board", state="ok", what="a [bold]board[/bold]"),
+        Finding(area="delivery", name="broker", state="bad", what="no broker answers", remedy="`start one`"),
+    ]
+    shown = io.StringIO()
+    Console(file=shown, width=width).print(doctor.render(findings))
+    letters = "".join(shown.getvalue().split())
+    for word in ("[bold]board[/bold]", "BAD", "`startone`", "repair"):
+        assert word in letters
+    assert "…" not in letters
+
+
+def test_the_last_line_says_whether_a_run_can_begin():
+    """By the worst finding."""
+
+    def summary(*states):
+        findings = [Finding(area="machine", name="x", state=state, what="x") for state in states]
+        return doctor.render(findings).caption.strip()
+
+    assert summary("ok", "absent") == "ready to measure"
+    assert summary("ok", "warn", "warn") == "ready to measure, 2 to think about"
+    assert summary("bad", "warn") == "1 to repair, 1 to think about"
+
+
+def test_the_doctor_imports_no_runtime_and_no_numpy(tmp_path):
+    """So it works where they are absent or broken, and starts fast."""
+    heavy = ("numpy", "psutil", "PIL", "hotcoco", "onnxruntime", "ai_edge_litert", "torch")
+    program = (
+        "import sys, pathlib; from edgemeter.agent import doctor, fingerprint, conditions, energy, sampler;"
+        f"doctor.examine(broker=None, home=pathlib.Path({str(tmp_path)!r})); fingerprint.read(); conditions.look('before');"
+        f"print([name for name in {heavy!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"

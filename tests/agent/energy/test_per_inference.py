@@ -1,0 +1,301 @@
+"""Facts about `edgemeter.agent.energy.per_inference`, the curves and the uncertainty budget behind it."""
+
+import dataclasses
+import math
+import random
+import statistics
+
+import pytest
+
+from edgemeter.agent.energy import per_inference as energy
+from edgemeter.agent.energy.curve import CounterCurve, PowerCurve, mean_w
+from edgemeter.agent.energy.per_inference import assess
+from edgemeter.agent.energy.sampler import Sampler, Trace
+from edgemeter.agent.engine.job import Window
+from edgemeter.agent.power import Reading
+from tests.fixtures.power_traces import S, make_counter, make_description, make_trace
+
+BEFORE, TIMED, AFTER = Window(0, 20 * S), Window(20 * S, 50 * S), Window(50 * S, 70 * S)
+
+
+def _step(moment_s):
+    """Idle at 2 W, a load of 5 W from 20 s to 50 s."""
+    return 5.0 if 20 <= moment_s < 50 else 2.0
+
+
+def _energy(trace, inferences=1000, before=BEFORE, timed=TIMED, after=AFTER):
+    found, reason = assess(trace, timed, before, after, inferences)
+    assert reason is None
+    return found
+
+
+def _terms(found):
+    return {term.term: term.u_mj for term in found.budget}
+
+
+def test_the_trapezoid_is_exact_on_a_ramp():
+    """P = 1 + 0.25 t: the energy between moments that fall between readings is the integral."""
+    trace = make_trace(lambda t: 1 + 0.25 * t, 30, seed=3)
+    curve = PowerCurve(trace.readings, trace.description)
+    begin, end = 3.123456789, 27.987654321
+    exact_j = (end - begin) + 0.125 * (end**2 - begin**2)
+    assert curve.energy_mj(Window(int(begin * S), int(end * S))) == pytest.approx(exact_j * 1000, rel=1e-9)
+
+
+def test_a_constant_power_gives_power_times_time():
+    """7 W over 30 s and 1,000 inferences: 210 mJ each, certain but for gain and steps, which are none here."""
+    found = _energy(make_trace(lambda _: 7.0, 70))
+    assert found.gross_mj == pytest.approx(210)
+    assert found.mean_power_w == pytest.approx(7)
+    assert found.gross_u_mj == pytest.approx(0, abs=1e-9)
+    assert (found.inferences, found.window_ms, found.samples, found.longest_gap_ms) == (1000, 30_000, 301, 100)
+
+
+def test_net_is_gross_without_idle():
+    """5 W against 2 W idle: 150 mJ gross and 90 mJ net an inference, within the stated uncertainty."""
+    found = _energy(make_trace(_step, 70, seed=1))
+    assert abs(found.gross_mj - 150) <= found.gross_u_mj
+    assert abs(found.net_mj - 90) <= found.net_u_mj
+    assert found.net_state == "resolved"
+    assert (found.idle_before_w, found.idle_after_w) == (pytest.approx(2), pytest.approx(2))
+    assert found.gross_u_mj < 0.01 * found.gross_mj
+
+
+def test_bursts_faster_than_the_sensor_are_measured_within_their_uncertainty():
+    """30 bursts a second seen by a jittered 10 Hz sensor: unbiased, and the interval holds the truth about as often as it says."""
+    inside, errors = 0, []
+    for seed in range(60):
+        phase = seed / 60
+
+        def bursts(t, phase=phase):
+            return (9.0 if (t * 30 + phase) % 1 < 0.4 else 4.0) if 20 <= t < 50 else 3.0
+
+        found = _energy(make_trace(bursts, 70, seed=seed, step_w=0.04, resolution_w=0.04), inferences=900)
+        errors.append(found.gross_mj / 200 - 1)
+        inside += abs(found.gross_mj - 200) <= found.gross_u_mj
+    assert abs(statistics.fmean(errors)) < 0.01
+    assert inside >= 51
+
+
+def test_readings_in_step_with_the_load_would_be_wrong():
+    """The same bursts read exactly every 100 ms see one phase only: why the sampler jitters."""
+    trace = make_trace(lambda t: 9.0 if (t * 30) % 1 < 0.4 else 4.0, 70)
+    jittered = make_trace(lambda t: 9.0 if (t * 30) % 1 < 0.4 else 4.0, 70, seed=5)
+    assert abs(_energy(trace, inferences=900).gross_mj - 200) > 50
+    assert abs(_energy(jittered, inferences=900).gross_mj - 200) < 10
+
+
+def test_each_term_of_the_budget_is_what_the_method_says():
+    """Gain 2 %, steps of 0.1 W, idle that moves from 2 W to 2.2 W, a step of 3 W and 2.8 W at the edges."""
+
+    def power(t):
+        return 5.0 if 20 <= t < 50 else 2.0 if t < 20 else 2.2
+
+    found = _energy(make_trace(power, 70, gain_u_ratio=0.02, resolution_w=0.1))
+    per_w = 30.0  # mJ an inference for a watt over 30 s and 1,000 inferences
+    terms = _terms(found)
+    assert terms["gain"] == pytest.approx(0.02 * found.gross_mj)
+    assert terms["offset"] == pytest.approx(0.1 / math.sqrt(3) * per_w)
+    # One value inside the window, and one that slipped in right at its end.
+    assert terms["quantisation"] == pytest.approx(0.1 / math.sqrt(12 * 2) * per_w)
+    assert terms["idle_drift"] == pytest.approx(0.2 / math.sqrt(12) * per_w, rel=1e-6)
+    assert terms["edges"] == pytest.approx(math.hypot(3.0, 2.8) * 0.1 / (math.sqrt(12) * 30) * per_w, rel=1e-6)
+    gross = [terms[name] for name in ("gain", "offset", "quantisation", "sampling", "edges")]
+    assert found.gross_u_mj == pytest.approx(2 * math.hypot(*gross))
+    # In the net energy the gain acts on the difference only, and the offset cancels.
+    others = [terms[name] for name in ("quantisation", "sampling", "edges", "idle_sampling", "idle_quantisation", "idle_drift")]
+    assert found.net_u_mj == pytest.approx(2 * math.hypot(terms["gain"] * found.net_mj / found.gross_mj, *others))
+
+
+def test_noise_counts_with_the_root_of_the_readings():
+    """White noise of 0.5 W in 300 readings: about 0.5 / sqrt(300) W."""
+    noise = random.Random(8)  # noqa: S311 - repeatable
+    found = _energy(make_trace(lambda _: 5 + noise.gauss(0, 0.5), 70))
+    assert _terms(found)["sampling"] == pytest.approx(0.5 / math.sqrt(300) * 30, rel=0.4)
+
+
+def test_a_slow_change_is_followed_and_costs_no_certainty():
+    """A power that creeps from 5 W to 6 W is integrated exactly; the scatter of neighbours hardly sees it."""
+    found = _energy(make_trace(lambda t: 5 + t / 70, 70))
+    assert _terms(found)["sampling"] < 0.001 * found.gross_mj
+
+
+def test_readings_that_a_sensor_repeats_do_not_count_as_many():
+    """A meter that updates once a second, read ten times a second, is no more certain than read once a second."""
+    noise = [random.Random(second).gauss(5, 0.5) for second in range(71)]  # noqa: S311 - repeatable
+    repeated = _terms(_energy(make_trace(lambda t: noise[int(t)], 70)))["sampling"]
+    assert repeated == pytest.approx(0.5 / math.sqrt(30) * 30, rel=0.5)
+
+
+def test_an_unknown_gain_makes_the_uncertainty_unknown():
+    """Null, not zero; the other terms are still listed."""
+    found = _energy(make_trace(_step, 70, gain_u_ratio=None, resolution_w=0.01))
+    assert (found.gross_u_mj, found.net_u_mj) == (None, None)
+    assert _terms(found)["gain"] is None
+    assert _terms(found)["offset"] > 0
+
+
+def test_an_unknown_resolution_makes_the_uncertainty_unknown():
+    """Offset and quantisation are then not known either."""
+    found = _energy(make_trace(_step, 70, resolution_w=None))
+    assert (found.gross_u_mj, found.net_u_mj) == (None, None)
+
+
+def test_a_load_lost_in_the_idle_power_is_not_resolvable():
+    """Idle that differs by 1 W before and after hides a load of 0.5 W: gross stays, net is withheld, its uncertainty is told."""
+
+    def power(t):
+        return 2.5 if t < 20 else 3.5
+
+    found = _energy(make_trace(power, 70))
+    assert (found.net_state, found.net_mj) == ("not_resolvable", None)
+    assert found.net_u_mj > 0
+    assert found.gross_mj == pytest.approx(105, rel=0.01)
+
+
+def test_without_idle_there_is_no_net():
+    """No stretch at all, one too short, and one without readings: net is null and says so."""
+    trace = make_trace(_step, 70)
+    for before, after in ((None, None), (Window(19 * S, 20 * S), None), (None, Window(200 * S, 230 * S))):
+        found = _energy(trace, before=before, after=after)
+        assert (found.net_mj, found.net_u_mj, found.net_state) == (None, None, "no_idle")
+        assert (found.idle_before_w, found.idle_after_w) == (None, None)
+
+
+def test_with_idle_on_one_side_only_the_drift_is_unknown():
+    """Net is there, its uncertainty is not."""
+    found = _energy(make_trace(_step, 70), before=None)
+    assert found.net_mj == pytest.approx(90, rel=0.01)
+    assert (found.net_u_mj, found.idle_before_w, found.idle_after_w) == (None, None, pytest.approx(2))
+
+
+@pytest.mark.parametrize(
+    ("timed", "inferences", "period_ms", "needs"),
+    [
+        (Window(20 * S, 22 * S), 1000, 100.0, "at least 10 s"),
+        (Window(20 * S, 45 * S), 1000, 1000.0, "at least 50 s"),
+        (Window(20 * S, 50 * S), 64, 100.0, "at least 46.9 s"),
+        (Window(20 * S, 50 * S), 0, 100.0, "at least 3000 s"),
+    ],
+)
+def test_a_window_that_is_too_short_is_refused_with_what_it_needs(timed, inferences, period_ms, needs):
+    """10 s, 50 periods of the sensor, and 100 inferences; whichever is longest."""
+    found, reason = assess(make_trace(_step, 70, period_ms=period_ms), timed, BEFORE, AFTER, inferences)
+    assert found is None
+    assert needs in reason
+
+
+def test_a_window_a_hair_below_ten_seconds_is_not_refused():
+    """The first query begins a little after the clock of the timed part."""
+    assert _energy(make_trace(_step, 70), timed=Window(20 * S, 20 * S + int(9.95 * S)))
+
+
+def test_readings_that_are_missing_end_in_a_refusal():
+    """2 s without a reading in 30 s are too many; 0.5 s are not, and the longest gap is told."""
+
+    def without(begin_s, end_s):
+        trace = make_trace(_step, 70)
+        kept = tuple(reading for reading in trace.readings if not begin_s * S < reading.taken_ns < end_s * S)
+        return dataclasses.replace(trace, readings=kept, failures=9)
+
+    found, reason = assess(without(30, 32), TIMED, BEFORE, AFTER, 1000)
+    assert found is None
+    assert "missing in 2 s of the 30 s" in reason
+    assert "9 reads failed" in reason
+    assert _energy(without(30, 30.5)).longest_gap_ms == pytest.approx(500)
+
+
+def test_a_sensor_that_left_early_says_why():
+    """Readings end in the middle of the timed part."""
+    trace = make_trace(_step, 35)
+    found, reason = assess(dataclasses.replace(trace, ended="the plug does not answer any more"), TIMED, BEFORE, AFTER, 1000)
+    assert found is None
+    assert reason.endswith("the plug does not answer any more")
+
+
+def test_a_sensor_that_never_spoke_gives_its_own_reason():
+    """The reason of the driver, not one of ours."""
+    found, reason = assess(Trace("rapl", None, (), 0, "may not read it"), TIMED, None, None, 1000)
+    assert (found, reason) == (None, "rapl: may not read it")
+
+
+def test_a_counter_gives_the_same_as_power_times_time():
+    """A counter that moves every millisecond, read every 100 ms at 6 W."""
+    found = _energy(make_counter(6.0, 70))
+    assert found.gross_mj == pytest.approx(180, rel=1e-6)
+    assert _terms(found)["sampling"] == 0
+    assert (found.gross_u_mj, _terms(found)["offset"]) == (None, None)
+
+
+def test_a_slow_counter_is_interpolated_between_its_moves():
+    """One that moves once a second: the edges lie between two moves, and reading it at its old value costs nothing."""
+    trace = make_counter(6.0, 90, moves_ms=1000.0)
+    found = _energy(trace, timed=Window(20 * S + S // 3, 80 * S + S // 3))
+    assert found.gross_mj == pytest.approx(360, rel=1e-6)
+    _, reason = assess(trace, TIMED, None, None, 1000)
+    assert "one step of the energy counter is 6 J" in reason
+
+
+def test_a_counter_with_coarse_steps_is_refused_with_the_time_it_needs():
+    """A smart plug's counter moves by 770 J; 180 J were used."""
+    found, reason = assess(make_counter(30.0, 300, step_mj=770_000.0), Window(20 * S, 80 * S), None, None, 1000)
+    assert found is None
+    assert "is 770 J" in reason
+    assert "time at least" in reason
+
+
+def test_a_counter_that_stands_still_or_jumps_back_is_refused():
+    """Neither is an energy."""
+    still = make_counter(0.0, 70)
+    assert "stood still" in assess(still, TIMED, None, None, 1000)[1]
+    trace = make_counter(6.0, 70)
+    reset = tuple(dataclasses.replace(r, energy_mj=r.energy_mj - 200_000) if r.taken_ns > 40 * S else r for r in trace.readings)
+    assert "backwards" in assess(dataclasses.replace(trace, readings=reset), TIMED, None, None, 1000)[1]
+
+
+def test_a_counter_goes_on_counting_while_nobody_reads():
+    """A pause of 3 s inside the window loses nothing; one at its edge does."""
+    trace = make_counter(6.0, 70)
+
+    def without(begin_s, end_s):
+        return dataclasses.replace(trace, readings=tuple(r for r in trace.readings if not begin_s * S < r.taken_ns < end_s * S))
+
+    assert _energy(without(30, 33)).gross_mj == pytest.approx(180, rel=1e-6)
+    assert "missing" in assess(without(48, 52), TIMED, None, None, 1000)[1]
+
+
+def test_curves_survive_having_almost_no_readings():
+    """None, and one: no energy, no exception; equal stamps count once."""
+    for readings in ((), (Reading(5 * S, power_w=3.0, energy_mj=1.0),), (Reading(5 * S, 3.0, 1.0), Reading(5 * S, 4.0, 2.0))):
+        assert mean_w(PowerCurve(readings, make_description()), TIMED) in (0.0, 3.0)
+        assert mean_w(CounterCurve(readings, make_description(kind="energy")), TIMED) == 0.0
+
+
+class _Spoken(Sampler):
+    """A sampler that has finished, with these traces."""
+
+    def __init__(self, *traces):
+        super().__init__({})
+        self._traces = {trace.name: trace for trace in traces}
+
+    def traces(self):
+        return self._traces
+
+
+def test_the_widest_scope_that_supports_an_energy_is_taken():
+    """A wall plug that is too slow gives way to the board's own sensor; without any, all reasons are told."""
+    plug = dataclasses.replace(make_trace(_step, 70, scope="wall-ac", period_ms=1000.0), name="plug")
+    board = dataclasses.replace(make_trace(_step, 70, scope="soc-rails"), name="board")
+    windows = (TIMED, BEFORE, AFTER)
+    assert energy.of(_Spoken(board, plug), *windows, 1000)[0].scope == "soc-rails"
+    faster = dataclasses.replace(make_trace(_step, 70, scope="wall-ac"), name="plug")
+    assert energy.of(_Spoken(board, faster), *windows, 1000)[0].scope == "wall-ac"
+    found, reason = energy.of(_Spoken(board, plug), *windows, 10)
+    assert found is None
+    assert "plug: " in reason
+    assert "; board: " in reason
+
+
+def test_no_sensor_is_a_reason():
+    """Nothing was sampled."""
+    assert energy.of(_Spoken(), TIMED, None, None, 1000) == (None, "no power sensor on this machine")

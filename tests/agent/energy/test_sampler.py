@@ -1,0 +1,123 @@
+"""Facts about `edgemeter.agent.energy.sampler`."""
+
+import logging
+import random
+import time
+
+import pytest
+
+from edgemeter.agent.energy.sampler import Sampler, Schedule
+from edgemeter.agent.errors import TransientError, UnavailableError
+from edgemeter.agent.power import Reading
+from tests.fixtures.power_traces import make_description
+
+
+class _Scripted:
+    """A sensor that does what its script says, then repeats the last line."""
+
+    def __init__(self, *script, period_ms=5.0, describes=True):
+        self.script = list(script)
+        self.period_ms = period_ms
+        self.describes = describes
+        self.reads = 0
+
+    def describe(self):
+        if not self.describes:
+            message = "not plugged in: plug it in"
+            raise UnavailableError(message)
+        return make_description(period_ms=self.period_ms)
+
+    def read(self):
+        line = self.script[min(self.reads, len(self.script) - 1)]
+        self.reads += 1
+        if isinstance(line, Exception):
+            raise line
+        return Reading(taken_ns=time.monotonic_ns(), power_w=line)
+
+    def close(self):
+        pass
+
+
+def _sample(sensor, until):
+    sampler = Sampler({"one": sensor}, seed=1)
+    sampler.start()
+    deadline = time.monotonic() + 10
+    while not until(sampler.traces()["one"]) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    sampler.stop()
+    return sampler.traces()["one"]
+
+
+def test_every_period_has_one_moment_and_no_two_are_in_step():
+    """Moments stay in their period, and their places in it are spread."""
+    schedule = Schedule(1000, 100, random.Random(2))  # noqa: S311 - repeatable
+    moments = []
+    now = 1000
+    for _ in range(500):
+        now = schedule.after(now)
+        moments.append(now)
+    assert [(moment - 1000) // 100 for moment in moments] == list(range(500))
+    places = [(moment - 1000) % 100 for moment in moments]
+    assert {place // 10 for place in places} == set(range(10))
+
+
+def test_periods_that_have_passed_are_left_out():
+    """After a read that took three periods there is no burst to make up for it."""
+    schedule = Schedule(0, 100, random.Random(2))  # noqa: S311 - repeatable
+    assert 0 <= schedule.after(0) < 100
+    late = schedule.after(350)
+    assert 350 <= late < 400
+    assert 400 <= schedule.after(late) < 500
+
+
+def test_readings_come_about_once_a_period():
+    """60 ms at 5 ms: about a dozen readings, in the order of time."""
+    trace = _sample(_Scripted(3.0), lambda trace: len(trace.readings) >= 12)
+    times = [reading.taken_ns for reading in trace.readings]
+    assert times == sorted(times)
+    assert (times[-1] - times[0]) / 1e6 > 12 * 5 * 0.8
+    assert (trace.failures, trace.ended, trace.description.id) == (0, None, "bench")
+
+
+def test_a_failed_reading_is_counted_and_the_next_one_taken():
+    """TransientError, and a reading that is no number."""
+    sensor = _Scripted(3.0, TransientError("no answer"), float("nan"), None, 4.0)
+    trace = _sample(sensor, lambda trace: len(trace.readings) >= 3)
+    assert trace.failures == 3
+    assert [reading.power_w for reading in trace.readings][:2] == [3.0, 4.0]
+
+
+def test_a_sensor_that_is_gone_ends_its_trace_with_its_reason(caplog):
+    """The readings so far are kept."""
+    caplog.set_level(logging.INFO)
+    trace = _sample(_Scripted(3.0, 3.0, UnavailableError("unplugged: plug it in again")), lambda trace: trace.ended is not None)
+    assert (len(trace.readings), trace.ended) == (2, "unplugged: plug it in again")
+    assert "unplugged" in caplog.text
+
+
+def test_a_sensor_that_cannot_be_described_is_no_exception():
+    """The run goes on without energy; the reason is in the trace."""
+    trace = _sample(_Scripted(3.0, describes=False), lambda trace: trace.ended is not None)
+    assert (trace.description, trace.readings, trace.ended) == (None, (), "not plugged in: plug it in")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_plug_in_with_a_bug_does_not_look_like_a_silent_sensor():
+    """Its traceback goes to the log, and the trace says that its reader broke off."""
+    trace = _sample(_Scripted(3.0, ZeroDivisionError("bug")), lambda trace: trace.ended is not None)
+    assert trace.ended == "its reader broke off: see the log"
+
+
+def test_several_sensors_are_read_side_by_side():
+    """A slow one does not hold up a fast one; start and stop may come twice, and a sampler that never began is empty."""
+    sampler = Sampler({"fast": _Scripted(1.0, period_ms=2.0), "slow": _Scripted(2.0, period_ms=50.0)})
+    assert sampler.traces()["fast"].readings == ()
+    sampler.stop()
+    sampler = Sampler({"fast": _Scripted(1.0, period_ms=2.0), "slow": _Scripted(2.0, period_ms=50.0)})
+    sampler.start()
+    sampler.start()
+    time.sleep(0.3)
+    sampler.stop()
+    sampler.stop()
+    traces = sampler.traces()
+    assert len(traces["fast"].readings) > 4 * len(traces["slow"].readings) > 0

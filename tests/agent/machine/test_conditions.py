@@ -1,0 +1,214 @@
+"""Facts about `edgemeter.agent.machine.conditions` and the modules that it asks."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from edgemeter.agent.machine import conditions, cpu_clock, load, temperatures, throttling
+from edgemeter.agent.machine.machine import recorded
+from edgemeter.agent.records import Condition
+from tests.fixtures import machine_trees
+from tests.fixtures.machine_trees import write
+
+FIRMWARE = "sys/devices/platform/soc/soc:firmware/get_throttled"
+
+
+def test_a_cool_raspberry_pi_5_has_nothing_to_report(tmp_path):
+    """Temperature, clock and four flags, all clear."""
+    found = conditions.look("before", recorded(machine_trees.raspberry_pi_5(tmp_path)))
+    assert found.temperatures_c == {"cpu-thermal": 47.7}
+    assert (found.clock_hz, found.clock_max_hz) == (1.5e9, 2.4e9)
+    flags = (found.throttled_now, found.throttled_since_boot, found.under_voltage_now, found.under_voltage_since_boot)
+    assert flags == (False, False, False, False)
+    assert (found.other_load_ratio, found.steal_ratio, found.swap_used_mb) == (None, None, 0.0)
+
+
+def test_an_empty_machine_has_no_conditions(tmp_path):
+    """What is not known is null, not false and not zero."""
+    assert conditions.look("after", recorded(tmp_path)) == Condition(when="after")
+
+
+@pytest.mark.parametrize(
+    ("printed", "flags"),
+    [("50005", 0x50005), ("throttled=0x50005\n", 0x50005), ("0x0", 0), ("throttled=0x0", 0), ("0", 0), ("error=1", None), ("", None)],
+)
+def test_throttle_flags_are_hexadecimal_with_or_without_0x(printed, flags):
+    """Sysfs leaves the 0x out: read as decimal, 50005 is another set of flags."""
+    assert throttling.flags_of(printed) == flags
+
+
+def test_the_flags_of_a_throttled_pi_are_told_apart(tmp_path):
+    """0x50005: under-voltage and throttled, now and since boot; 0x20000: the clock was capped once; 0x8: the soft limit, now."""
+    machine = recorded(tmp_path)
+    write(tmp_path, {FIRMWARE: "50005\n"})
+    assert throttling.read(machine) == throttling.Throttling(
+        now=True, since_boot=True, under_voltage_now=True, under_voltage_since_boot=True
+    )
+    write(tmp_path, {FIRMWARE: "20000\n"})
+    assert throttling.read(machine) == throttling.Throttling(
+        now=False, since_boot=True, under_voltage_now=False, under_voltage_since_boot=False
+    )
+    write(tmp_path, {FIRMWARE: "8\n"})
+    assert throttling.read(machine) == throttling.Throttling(
+        now=True, since_boot=False, under_voltage_now=False, under_voltage_since_boot=False
+    )
+
+
+def test_vcgencmd_is_asked_where_sysfs_has_no_flags(tmp_path):
+    """Only on a Raspberry Pi, and its error line is no flag."""
+    machine = recorded(write(tmp_path, {"proc/device-tree/model": b"Raspberry Pi 4 Model B Rev 1.1\0"}))
+    answering = dataclasses.replace(machine, output=lambda arguments: "throttled=0x50005\n" if "get_throttled" in arguments else None)
+    assert throttling.read(answering).now is True
+    failing = dataclasses.replace(machine, output=lambda _: 'error=1 error_msg="Command not registered"\n')
+    assert throttling.read(failing).now is None
+    write(tmp_path, {"proc/device-tree/model": b"Somebody's board\0"})
+    assert throttling.read(answering).now is None
+
+
+def test_a_jetson_counts_over_current_events(tmp_path):
+    """Two events since boot throttle flags; oc1 counts under-voltage; the throttle alert says what is now."""
+    machine = recorded(machine_trees.jetson_orin_nano(tmp_path))
+    assert throttling.read(machine) == throttling.Throttling(now=False, since_boot=True, under_voltage_since_boot=False, events=2)
+    write(tmp_path, {"sys/class/thermal/cooling_device0/cur_state": "1\n", "sys/class/hwmon/hwmon3/oc1_event_cnt": "1\n"})
+    assert throttling.read(machine) == throttling.Throttling(now=True, since_boot=True, under_voltage_since_boot=True, events=3)
+
+
+def test_a_fan_that_runs_is_no_throttling(tmp_path):
+    """Only cooling devices that take speed away count."""
+    write(tmp_path, {"sys/class/thermal/cooling_device0/type": "pwm-fan", "sys/class/thermal/cooling_device0/cur_state": "4"})
+    assert throttling.read(recorded(tmp_path)).now is None
+    write(tmp_path, {"sys/class/thermal/cooling_device1/type": "cpufreq-cpu0", "sys/class/thermal/cooling_device1/cur_state": "1"})
+    assert throttling.read(recorded(tmp_path)).now is True
+
+
+def test_thermometers_that_are_off_or_fake_are_left_out(tmp_path):
+    """-256 C, a constant 100 C of the PMIC and a zone without a value go; the second zone of a name gets a number."""
+    found = temperatures.read(recorded(machine_trees.jetson_orin_nano(tmp_path)))
+    assert found == {"cpu-thermal": 63.625, "cpu-thermal-2": 61.0}
+
+
+def test_processors_without_a_thermal_zone_show_their_hottest_core(tmp_path):
+    """Coretemp by hwmon; a Coral by its own class; other hwmon chips are not the processor's business."""
+    machine_trees.intel_pc(tmp_path)
+    write(tmp_path, {"sys/class/apex/apex_0/temp": "41500\n"})
+    write(tmp_path, {"sys/class/hwmon/hwmon5/name": "nvme\n", "sys/class/hwmon/hwmon5/temp1_input": "30000\n"})
+    assert temperatures.read(recorded(tmp_path)) == {"coretemp": 55.0, "apex_0": 41.5}
+
+
+def test_the_clock_is_that_of_the_core_in_use(tmp_path):
+    """With a process its core's, else the fastest of all policies."""
+    machine = recorded(machine_trees.intel_pc(tmp_path))
+    assert cpu_clock.clocks_hz(machine, 0) == (0.8e9, 3.6e9)
+    assert cpu_clock.clocks_hz(machine, 7) == (None, None)
+    write(tmp_path, {"proc/77/stat": _stat(77, 10, 5, core=1)})
+    assert conditions.look("during", machine, pid=77).clock_hz == 3.4e9
+    machine_trees.jetson_orin_nano(tmp_path)
+    assert cpu_clock.clocks_hz(machine) == (1.728e9, 1.728e9)
+
+
+def _stat(pid, user, system, core=0):
+    """Return a /proc/PID/stat with a name that tries hard."""
+    fields = ["S", *["0"] * 10, str(user), str(system), *["0"] * 23, str(core), *["0"] * 10]
+    return f"{pid} (a) b (c) {' '.join(fields)}\n"
+
+
+def test_the_load_of_others_leaves_out_the_measured_process(tmp_path):
+    """100 ticks on all cores: 30 busy, 20 of them ours, 5 stolen."""
+    machine = recorded(write(tmp_path, {"proc/stat": "cpu 100 0 100 700 100 0 0 0 9 9\n", "proc/7/stat": _stat(7, 50, 50)}))
+    first = load.read(machine, 7)
+    write(tmp_path, {"proc/stat": "cpu 120 0 110 750 115 0 0 5 9 9\n", "proc/7/stat": _stat(7, 65, 55)})
+    found = load.between(first, load.read(machine, 7))
+    assert found == load.Load(other_ratio=0.1, steal_ratio=0.05)
+
+
+def test_a_load_over_too_few_ticks_is_none(tmp_path):
+    """Two looks at nearly the same moment have nothing to say; nor has a machine without /proc/stat."""
+    machine = recorded(write(tmp_path, {"proc/stat": machine_trees.STAT}))
+    assert load.between(load.read(machine), load.read(machine)) is None
+    assert load.read(recorded(tmp_path / "empty")) is None
+    assert load.between(None, load.read(machine)) is None
+
+
+def test_a_process_that_is_gone_makes_the_load_of_others_unknown(tmp_path):
+    """The steal of the hypervisor is still known."""
+    machine = recorded(write(tmp_path, {"proc/stat": "cpu 0 0 0 100 0 0 0 0\n"}))
+    first = load.read(machine, 7)
+    write(tmp_path, {"proc/stat": "cpu 50 0 0 150 0 0 0 0\n"})
+    assert load.between(first, load.read(machine, 7)) == load.Load(None, 0.0)
+
+
+def test_a_watcher_sums_up_the_worst_of_its_looks():
+    """Highest temperature, median clock, any flag, mean load, and a rising event counter is throttling."""
+    looks = [
+        Condition(
+            when="during", temperatures_c={"cpu": 50.0, "gpu": 40.0}, clock_hz=1e9, clock_max_hz=2e9, throttled_now=False, swap_used_mb=1.0
+        ),
+        Condition(when="during", temperatures_c={"cpu": 70.0}, clock_hz=2e9, clock_max_hz=2e9, under_voltage_now=True, swap_used_mb=3.0),
+        Condition(when="during", temperatures_c={"cpu": 60.0}, clock_hz=2e9, clock_max_hz=2e9, throttled_now=False),
+    ]
+    usages = [load.Usage(1000, 500, 0, 100), load.Usage(1100, 530, 10, 120), load.Usage(1200, 580, 20, 150)]
+    found = conditions.summary(looks, usages, events=[4, 4, 5])
+    assert found.temperatures_c == {"cpu": 70.0, "gpu": 40.0}
+    assert (found.clock_hz, found.clock_max_hz, found.swap_used_mb) == (2e9, 2e9, 3.0)
+    assert (found.throttled_now, found.under_voltage_now, found.throttled_since_boot) == (True, True, None)
+    assert (found.other_load_ratio, found.steal_ratio) == (pytest.approx(0.15), pytest.approx(0.1))
+    assert conditions.summary(looks, usages, events=[4, 4]).throttled_now is False
+
+
+def test_a_watcher_looks_while_it_is_asked_to(tmp_path):
+    """A flag that comes up while watching is seen; start twice and stop twice do no harm."""
+    machine_trees.raspberry_pi_5(tmp_path)
+    watcher = conditions.Watcher(None, recorded(tmp_path), period_s=0.01)
+    assert watcher.stop() == []
+    watcher.start()
+    watcher.start()
+    write(tmp_path, {"sys/devices/platform/soc@107c000000/soc@107c000000:firmware/get_throttled": "4\n"})
+    deadline = time.monotonic() + 10
+    while len(watcher._looks) < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    (found,) = watcher.stop()
+    assert (found.when, found.throttled_now) == ("during", True)
+    assert watcher.stop() == []
+
+
+def test_a_watcher_stopped_at_once_has_still_looked(tmp_path):
+    """A run shorter than the first look is looked at when it ends."""
+    watcher = conditions.Watcher(os.getpid(), recorded(machine_trees.raspberry_pi_5(tmp_path)))
+    watcher.start()
+    (found,) = watcher.stop()
+    assert found.temperatures_c == {"cpu-thermal": 47.7}
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/stat"), reason="no /proc here")  # noqa: PTH110 - runs at import
+def test_the_real_kernel_tells_our_load_from_that_of_others():
+    """A process that spins is no load of others when it is the measured one, and is when it is not."""
+    spin = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        ours, others = conditions.Watcher(spin.pid, period_s=0.2), conditions.Watcher(None, period_s=0.2)
+        ours.start()
+        others.start()
+        time.sleep(1.0)
+        (without,), (with_it,) = ours.stop(), others.stop()
+    finally:
+        spin.kill()
+        spin.wait()
+    share = 1 / (os.cpu_count() or 1)
+    assert without.other_load_ratio is not None
+    assert with_it.other_load_ratio is not None
+    assert with_it.other_load_ratio - without.other_load_ratio > 0.3 * share
+
+
+@pytest.mark.captures
+def test_captured_throttle_flags_and_trees_are_read(captures):
+    """What a real Pi and a real Orin Nano printed."""
+    pi = captures / "pi"
+    assert throttling.flags_of((pi / "get_throttled_0x50005.txt").read_text()) == 0x50005
+    assert throttling.flags_of((pi / "sysfs_get_throttled_hex_without_0x.txt").read_text()) == 0x50005
+    assert throttling.flags_of((pi / "get_throttled_0x0.txt").read_text()) == 0
+    orin = recorded(captures / "jetson/sysfs_orin_nano_tree_partial")
+    assert temperatures.read(orin) == {"cpu-thermal": 63.625}
+    assert throttling.read(orin) == throttling.Throttling(since_boot=True, under_voltage_since_boot=True, events=3)

@@ -1,0 +1,186 @@
+"""Facts about `edgemeter.agent.machine.fingerprint` and the modules that it asks."""
+
+import dataclasses
+import os
+import platform
+
+import msgspec
+import pytest
+
+from edgemeter.agent.machine import attached, board, clock, cpu_clock, fingerprint, meminfo
+from edgemeter.agent.machine.machine import Machine, recorded
+from edgemeter.agent.records import Environment
+from tests.fixtures import machine_trees
+
+VCGENCMD_VERSION = "2024/09/23 14:02:56 \nCopyright (c) 2012 Broadcom\nversion 26826259 (release) (embedded)\n"
+
+
+def _answering(machine, answers):
+    return dataclasses.replace(machine, output=lambda arguments: answers.get(" ".join(arguments)))
+
+
+def test_a_raspberry_pi_5_is_known_by_its_device_tree(tmp_path):
+    """Board, chip, core design and firmware, although its cpuinfo has no model name."""
+    machine = recorded(machine_trees.raspberry_pi_5(tmp_path), arch="aarch64")
+    machine = _answering(machine, {"vcgencmd version": VCGENCMD_VERSION})
+    found = fingerprint.read(machine)
+    assert found.board == "Raspberry Pi 5 Model B Rev 1.0"
+    assert (found.soc, found.arch, found.cpu, found.cores) == ("brcm,bcm2712", "aarch64", "Cortex-A76", 4)
+    assert found.firmware == "26826259 of 2024/09/23 14:02:56"
+    assert (found.os, found.kernel) == ("Debian GNU/Linux 12 (bookworm)", "6.6.51+rpt-rpi-2712")
+    assert (found.governor, found.power_mode) == ("ondemand", None)
+    assert found.memory_mb == pytest.approx(8244640 * 1024 / 1e6)
+    assert found.swap_used_mb == 0
+    assert found.boot_id == "0b9f5a7e-0000-4000-8000-1234567890ab"
+    assert found.attached == ("Coral USB (1a6e:089a, not used since it was plugged in) at 5000 Mbit/s",)
+    assert found.virtualisation is None
+
+
+def test_a_jetson_names_its_release_and_power_mode(tmp_path):
+    """L4T release from its file, mode id and name from nvpmodel."""
+    machine = recorded(machine_trees.jetson_orin_nano(tmp_path), arch="aarch64")
+    machine = _answering(machine, {"nvpmodel -q": "NV Power Mode: MAXN_SUPER\n2\n"})
+    found = fingerprint.read(machine)
+    assert (found.firmware, found.power_mode, found.soc) == ("L4T 36.4.3", "2 MAXN_SUPER", "nvidia,tegra234")
+    assert (found.cpu, found.cores, found.governor) == ("Cortex-A78AE", 6, "schedutil")
+
+
+def test_nvpmodel_with_a_fan_mode_still_gives_the_power_mode(tmp_path):
+    """Xavier NX prints the fan's mode between the lines; an answer without an id is no answer."""
+    machine = recorded(machine_trees.jetson_orin_nano(tmp_path))
+    verbose = "NVPM VERB: Config file: /etc/nvpmodel.conf\nNV Power Mode: MODE_15W_6CORE\n2\nNV Fan Mode:quiet\n"
+    assert board.power_mode(_answering(machine, {"nvpmodel -q": verbose})) == "2 MODE_15W_6CORE"
+    assert board.power_mode(_answering(machine, {"nvpmodel -q": "NV Power Mode: MAXN\n"})) is None
+
+
+def test_a_pc_is_known_by_its_dmi_table(tmp_path):
+    """Maker and product, BIOS as firmware, ACPI's profile as power mode, swap in use."""
+    found = fingerprint.read(recorded(machine_trees.intel_pc(tmp_path), arch="x86_64"))
+    assert found.board == "LENOVO 20L7S00000"
+    assert found.cpu == "Intel(R) Core(TM) i5-8350U CPU @ 1.70GHz"
+    assert found.firmware == "LENOVO N22ET75W (1.52 ) 11/18/2022"
+    assert found.power_mode == "balanced"
+    assert found.swap_used_mb == pytest.approx(512.0)
+    assert (found.soc, found.attached, found.virtualisation) == (None, (), None)
+
+
+def test_placeholders_of_makers_are_no_names(tmp_path):
+    """`To Be Filled By O.E.M.` gives way to the mainboard's name, and to nothing."""
+    files = {"sys/class/dmi/id/sys_vendor": "To Be Filled By O.E.M.\n", "sys/class/dmi/id/product_name": "Default string\n"}
+    machine = recorded(machine_trees.write(tmp_path, files))
+    assert board.model(machine) is None
+    machine_trees.write(tmp_path, {"sys/class/dmi/id/board_vendor": "ASRock\n", "sys/class/dmi/id/board_name": "X570  Taichi\n"})
+    assert board.model(machine) == "ASRock X570 Taichi"
+
+
+def test_clusters_of_different_cores_are_counted(tmp_path):
+    """An Odroid N2 has two A53 and four A73; an unknown part keeps its numbers."""
+    cores = "".join(f"processor : {n}\nCPU implementer : 0x41\nCPU part : {part}\n" for n, part in enumerate(["0xd03"] * 2 + ["0xd09"] * 4))
+    assert board.cpu(recorded(machine_trees.write(tmp_path, {"proc/cpuinfo": cores}))) == "2x Cortex-A53 + 4x Cortex-A73"
+    unknown = "processor : 0\nCPU implementer : 0x61\nCPU part : 0x023\n"
+    assert board.cpu(recorded(machine_trees.write(tmp_path, {"proc/cpuinfo": unknown}))) == "ARM implementer 0x61 part 0x023"
+
+
+def test_governors_that_differ_are_all_named(tmp_path):
+    """One line per distinct governor, joined."""
+    files = {f"sys/devices/system/cpu/cpufreq/policy{n}/scaling_governor": text for n, text in ((0, "performance"), (4, "schedutil"))}
+    assert cpu_clock.governor(recorded(machine_trees.write(tmp_path, files))) == "performance+schedutil"
+
+
+def test_a_coral_on_usb_2_and_one_on_pcie_are_found(tmp_path):
+    """After its firmware is loaded the USB one has another id; the PCIe one is a device node."""
+    device = "sys/bus/usb/devices/1-1"
+    files = {f"{device}/idVendor": "18d1\n", f"{device}/idProduct": "9302\n", f"{device}/speed": "480\n", "dev/apex_0": ""}
+    assert attached.accelerators(recorded(machine_trees.write(tmp_path, files))) == (
+        "Coral USB (18d1:9302) at 480 Mbit/s",
+        "Coral PCIe (apex_0)",
+    )
+
+
+def test_an_empty_machine_has_a_fingerprint_of_nulls(tmp_path):
+    """Nothing readable raises nothing, and a number that is not known is null."""
+    found = fingerprint.read(recorded(tmp_path))
+    unknown = ("board", "soc", "cpu", "os", "firmware", "governor", "power_mode", "memory_mb", "swap_used_mb", "boot_id", "virtualisation")
+    assert {name: getattr(found, name) for name in unknown} == dict.fromkeys(unknown)
+    assert found.cores == os.cpu_count()
+
+
+def test_garbled_files_raise_nothing(tmp_path):
+    """Every file that is read, filled with bytes that mean nothing."""
+    machine_trees.jetson_orin_nano(tmp_path)
+    machine_trees.intel_pc(tmp_path)
+    for path in tmp_path.rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"\xff\xfe:\x00= \n\t-\n99999999999999999999 \xf0")
+    found = fingerprint.read(recorded(tmp_path))
+    assert found.memory_mb is None
+    assert found.power_mode is None
+    assert found.board is not None
+    assert found.board.isprintable()
+
+
+def test_this_machine_fits_the_record():
+    """The real machine gives a fingerprint that survives the wire."""
+    found = fingerprint.read()
+    assert msgspec.json.decode(msgspec.json.encode(found), type=Environment) == found
+    assert found.arch == platform.machine()
+    assert found.python.startswith(platform.python_version())
+    assert found.memory_mb == pytest.approx(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e6, rel=1e-3)
+    assert "numpy" in found.libraries
+
+
+def test_versions_are_read_without_an_import():
+    """An absent distribution has none."""
+    assert fingerprint.version("edgemeter")
+    assert fingerprint.version("edgemeter-no-such-distribution") is None
+
+
+def test_the_kernels_own_error_bound_decides_about_the_clock(tmp_path):
+    """Below the kernel's limit of 16 s: synchronised; at it: not; without a kernel's word only timesyncd's mark counts."""
+    machine = recorded(tmp_path)
+    assert clock.synchronised(machine, lambda: 250_000) is True
+    assert clock.synchronised(machine, lambda: clock.UNSYNCHRONISED_US) is False
+    assert clock.synchronised(machine, lambda: None) is None
+    machine_trees.write(tmp_path, {"run/systemd/timesync/synchronized": ""})
+    assert clock.synchronised(machine, lambda: None) is True
+
+
+def test_the_real_kernel_answers_with_a_bound():
+    """The layout of struct timex is right: the bound lies between 0 and the kernel's limit (or a container forbids to ask)."""
+    error_us = clock.kernel_error_us()
+    assert error_us is None or 0 <= error_us <= 2 * clock.UNSYNCHRONISED_US
+
+
+def test_meminfo_without_swap_lines_knows_no_swap(tmp_path):
+    """Absent is None, not 0."""
+    machine = recorded(machine_trees.write(tmp_path, {"proc/meminfo": "MemTotal: 1000 kB\nMemAvailable: many kB\n"}))
+    assert meminfo.read(machine) == meminfo.MemInfo(1.024, None, None, None)
+
+
+@pytest.mark.captures
+def test_captured_identities_are_read(tmp_path, captures):
+    """What real boards printed gives their names."""
+    ids = captures / "ids"
+    for file, named in (
+        ("devicetree_model_coral_dev_board_mainline.bin", "Google i.MX8MQ Phanbell"),
+        ("devicetree_model_jetson_orin_nano_super.bin", "NVIDIA Jetson Orin Nano Engineering Reference Developer Kit Super"),
+        ("devicetree_model_pi5_r10.bin", "Raspberry Pi 5 Model B Rev 1.0"),
+    ):
+        machine_trees.write(tmp_path, {"proc/device-tree/model": (ids / file).read_bytes()})
+        assert board.model(recorded(tmp_path)) == named
+    for file, design, cores in (
+        ("cpuinfo_pi5_rev1_0_8gb.txt", "Cortex-A76", 4),
+        ("cpuinfo_pi4_armv7l_trailing_space_in_features.txt", "Cortex-A72", 3),
+    ):
+        machine_trees.write(tmp_path, {"proc/cpuinfo": (ids / file).read_bytes()})
+        assert (board.cpu(recorded(tmp_path)), board.cores(recorded(tmp_path))) == (design, cores)
+
+
+@pytest.mark.captures
+def test_captured_jetson_release_and_mode_are_read(tmp_path, captures):
+    """nv_tegra_release of R36.4.3 and nvpmodel of an Orin Nano Super."""
+    jetson = captures / "jetson"
+    machine_trees.write(tmp_path, {"etc/nv_tegra_release": (jetson / "nv_tegra_release_r36_4_3.txt").read_bytes()})
+    said = (jetson / "nvpmodel_q_orin_nano_super.txt").read_text()
+    machine = Machine(tmp_path, lambda arguments: said if arguments[0] == "nvpmodel" else None)
+    assert (board.firmware(machine), board.power_mode(machine)) == ("L4T 36.4.3", "2 MAXN_SUPER")

@@ -1,0 +1,69 @@
+"""Facts about `edgemeter.agent.machine.machine`."""
+
+import os
+import tempfile
+from pathlib import Path
+
+from edgemeter.agent.machine.machine import Machine, command_output, recorded
+from tests.fixtures.machine_trees import write
+from tests.fixtures.ordinary_user import closed_mode, ordinary_user
+
+
+def test_text_comes_without_its_nul_and_new_line(tmp_path):
+    """Device-tree strings end with a NUL, sysfs attributes with a new line."""
+    machine = recorded(write(tmp_path, {"a": b"Raspberry Pi\0", "b": "12\n"}))
+    assert machine.text("a") == "Raspberry Pi"
+    assert machine.number("b") == 12
+
+
+def test_what_cannot_be_read_is_none(tmp_path):
+    """Absent, empty, a folder, a dangling link, a pipe without a writer, not a number: None, never an exception."""
+    machine = recorded(write(tmp_path, {"empty": "", "folder/file": "1", "words": "many words"}))
+    (tmp_path / "dangling").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "pipe")
+    assert [machine.text(name) for name in ("absent", "empty", "folder", "dangling", "pipe", "a\0b")] == [None] * 6
+    assert machine.number("words") is None
+
+
+def test_a_driver_that_answers_try_again_is_none():
+    """A read that would block (EAGAIN), as of a switched-off part of a chip, gives None."""
+    reader, writer = os.pipe()
+    try:
+        assert Machine(Path("/proc/self/fd")).text(str(reader)) is None
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def test_numbers_in_names_count(tmp_path):
+    """thermal_zone10 comes after thermal_zone2."""
+    machine = recorded(write(tmp_path, {f"zone{number}/type": "x" for number in (10, 2, 1)}))
+    assert [str(path) for path in machine.find("zone*")] == ["zone1", "zone2", "zone10"]
+
+
+def test_a_folder_that_is_closed_to_us_is_empty():
+    """Files in it are none, and finding in it finds nothing, without an exception."""
+    # pytest's own folders are closed to other users.
+    with tempfile.TemporaryDirectory() as folder:
+        root = write(Path(folder) / "root", {"sys/zone1": "1"})
+        Path(folder).chmod(0o755)
+        machine = recorded(root)
+        for closed in (root / "sys", root):
+            closed.chmod(closed_mode())
+            try:
+                with ordinary_user():
+                    assert (machine.text("sys/zone1"), machine.find("sys/zone*"), machine.find("*/zone1")) == (None, [], [])
+            finally:
+                closed.chmod(0o755)
+
+
+def test_a_command_that_fails_says_nothing():
+    """Absent and failing commands give None; a working one what it printed."""
+    assert command_output(["edgemeter-no-such-command"]) is None
+    assert command_output(["sh", "-c", "echo text; exit 1"]) is None
+    assert command_output(["sh", "-c", "echo text"]) == "text\n"
+
+
+def test_a_recorded_machine_runs_no_commands(tmp_path):
+    """What the host would answer does not belong to a recording."""
+    assert recorded(tmp_path).output(["sh", "-c", "echo text"]) is None
