@@ -245,8 +245,9 @@ def test_the_doctor_imports_no_runtime_and_no_numpy(tmp_path):
     """So it works where they are absent or broken, and starts fast."""
     heavy = ("numpy", "psutil", "PIL", "hotcoco", "onnxruntime", "ai_edge_litert", "torch")
     program = (
-        "import sys, pathlib; from edgemeter.agent import doctor, fingerprint, conditions, energy, sampler;"
-        f"doctor.examine(broker=None, home=pathlib.Path({str(tmp_path)!r})); fingerprint.read(); conditions.look('before');"
+        "import sys, pathlib; from edgemeter.agent.doctor import examination; from edgemeter.agent.machine import conditions, fingerprint;"
+        "from edgemeter.agent.energy import per_inference, sampler;"
+        f"examination.examine(broker=None, home=pathlib.Path({str(tmp_path)!r})); fingerprint.read(); conditions.look('before');"
         f"print([name for name in {heavy!r} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
