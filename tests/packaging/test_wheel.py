@@ -1,0 +1,166 @@
+"""Facts about what is packaged: the wheel holds the whole house, and each extra installs and works alone."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PACKAGES = ("agent", "collector", "models", "provisioning")
+EXTRAS = PROJECT["project"]["optional-dependencies"]
+# `dev` is what these tests run in; the others that are not here are installed and run below.
+NOT_ALONE = {"dev"}
+
+
+def test_every_package_of_the_tree_is_listed():
+    """A subpackage that is not listed is left out of the wheel without a word, while the editable install still has it."""
+    found = {
+        "edgemeter." + ".".join(path.parent.relative_to(ROOT).parts)
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+        if "__pycache__" not in path.parts
+    }
+    assert set(PROJECT["tool"]["setuptools"]["packages"]) == found
+    assert all((ROOT / name.removeprefix("edgemeter.").replace(".", "/") / "__init__.py").exists() for name in found)
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory) -> Path:
+    """Return a wheel built from a copy of what git tracks."""
+    copy = tmp_path_factory.mktemp("source")
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
+    for name in filter(None, tracked):
+        if (ROOT / name).is_file():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, copy / name)
+    out = tmp_path_factory.mktemp("wheel")
+    subprocess.run([sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, copy], check=True, capture_output=True)
+    (built,) = out.glob("*.whl")
+    return built
+
+
+@pytest.mark.packaging
+def test_the_wheel_holds_every_module_and_data_file(wheel):
+    """What git tracks below the packages is in the wheel, and nothing else is."""
+    tracked = subprocess.run(["git", "ls-files", *PACKAGES], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert names == {f"edgemeter/{name}" for name in tracked}
+    assert wheel.stat().st_size < 12_000_000
+
+
+def install(folder: Path, wheel: Path, extra: str) -> Path:
+    """Return the program `edgemeter` of a new environment with the wheel and one extra."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    wanted = f"{wheel}[{extra}]" if extra else str(wheel)
+    # A plain `torch` is gigabytes; the release that CI installs by itself is the one to use.
+    pins = ["torch==2.13.0"] if extra in ("torch", "convert") else []
+    subprocess.run(
+        [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install", "--quiet", *pins, wanted], check=True, timeout=1200
+    )
+    return folder / "bin" / "edgemeter"
+
+
+def ran(program: Path, *arguments: object, home: Path) -> subprocess.CompletedProcess[str]:
+    """Return the finished command."""
+    environment = {**os.environ, "EDGEMETER_HOME": str(home), "COLUMNS": "200"}
+    return subprocess.run(
+        [program, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=300, cwd=home, env=environment
+    )
+
+
+def shipped(program: Path, ending: str) -> Path:
+    """Return the shipped fp32 model with this ending, in the program's own environment."""
+    (found,) = program.parent.parent.glob(f"lib/python*/site-packages/edgemeter/models/shipped/*fp32{ending}")
+    return found
+
+
+def measures(ending: str):
+    """Return a smoke run that measures a shipped model and finds its accuracy."""
+
+    def smoke(program: Path, home: Path) -> None:
+        model = shipped(program, ending)
+        scenes = model.parent.parent / "scenes"
+        done = ran(
+            program, "run", "--model", model, "--images", scenes / "images", "--annotations", scenes / "annotations.json",
+            "--mode", "rapid", "--repeats", 1, "--json", home=home,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        (record,) = json.loads(done.stdout)["runs"]
+        assert record["accuracy"]["value"] >= 0.6
+
+    return smoke
+
+
+def says(*arguments: str, holds: str):
+    """Return a smoke run of a command that must succeed and say something."""
+
+    def smoke(program: Path, home: Path) -> None:
+        done = ran(program, *arguments, home=home)
+        assert done.returncode == 0, done.stderr
+        assert holds in done.stdout
+
+    return smoke
+
+
+def imports(module: str):
+    """Return a smoke run that imports the extra's library, and the doctor."""
+
+    def smoke(program: Path, home: Path) -> None:
+        subprocess.run([program.parent / "python", "-c", f"import {module}"], check=True, capture_output=True, cwd=home)
+        assert ran(program, "doctor", home=home).returncode == 0
+
+    return smoke
+
+
+def demo(program: Path, home: Path) -> None:
+    """Go the whole way."""
+    done = ran(program, "demo", "--html", home / "report.html", home=home)
+    assert done.returncode == 0, done.stderr
+    assert (home / "report.html").stat().st_size > 50_000
+
+
+SMOKE = {
+    "": says("doctor", holds="ready to measure"),
+    "vision": says("doctor", holds="hotcoco"),
+    "litert": measures(".tflite"),
+    "tflite": measures(".tflite"),
+    "coral": measures(".tflite"),
+    "onnx": measures(".onnx"),
+    "torch": measures(".pt2"),
+    "jtop": imports("jtop"),
+    "influx": imports("influxdb_client"),
+    "broker": imports("amqtt"),
+    "collector": says("collector", "up", "--help", holds="--influx"),
+    "demo": demo,
+    "convert": says("models", "build", "--help", holds="Example"),
+}
+
+
+def test_every_extra_has_a_smoke_run():
+    """An extra that nothing installs is not known to work."""
+    assert set(SMOKE) - {""} == set(EXTRAS) - NOT_ALONE
+
+
+@pytest.mark.packaging
+@pytest.mark.parametrize("extra", SMOKE, ids=lambda name: name or "base")
+def test_an_extra_installs_alone_and_works(wheel, tmp_path, extra):
+    """From the wheel, in an empty environment, with this extra only."""
+    if extra == "tflite" and sys.version_info >= (3, 12):
+        pytest.skip("tflite-runtime has wheels up to Python 3.11")
+    if extra in ("torch", "convert") and "torch" not in os.environ.get("EDGEMETER_MUST_RUN", ""):
+        pytest.skip("torch is large: runs where EDGEMETER_MUST_RUN names torch")
+    program = install(tmp_path / "env", wheel, extra)
+    assert ran(program, "--help", home=tmp_path).returncode == 0
+    SMOKE[extra](program, tmp_path)
