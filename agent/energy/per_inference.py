@@ -111,7 +111,7 @@ def _energy(case: _Case, idling: budget.Idle | None) -> Energy:
     gross_mj = case.curve.energy_mj(timed) / case.inferences
     terms = budget.terms(case.curve, description, timed, case.inferences, idling)
     net_mj = None if idling is None else gross_mj - idling.mean_w * (timed.end_ns - timed.start_ns) / NS_PER_MS / case.inferences
-    resolved = idling is not None and power_w - idling.mean_w >= RESOLVABLE * idling.u_w
+    resolved = idling is not None and power_w - idling.mean_w > RESOLVABLE * idling.u_w
     return Energy(
         sensor=description.id,
         scope=description.scope,
