@@ -97,6 +97,9 @@ class Latency(_Part, frozen=True, kw_only=True):
     p99_ms: float | None = None
     p99_low_ms: float | None = None
     p99_high_ms: float | None = None
+    p99_9_ms: float | None = None
+    p99_9_low_ms: float | None = None
+    p99_9_high_ms: float | None = None
     early_stopping_ms: dict[str, float] = {}
     refused: dict[str, int] = {}
 

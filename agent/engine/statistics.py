@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.records import Latency, Stage
 
-PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
+PERCENTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99, "p99_9": 0.999}
 BOUND_CONFIDENCE = 0.95
 # MLPerf Inference loadgen/early_stopping.cc: confidence 0.99, tolerance 0.
 STOPPING_CONFIDENCE = 0.99
@@ -37,7 +37,7 @@ def over_latency_limit(queries: int, percentile: float) -> int:
 
 @lru_cache(maxsize=32)
 def queries_needed(percentile: float) -> int:
-    """Return the smallest number of queries with which the percentile may be stated (p50 11, p90 64, p95 130, p99 662)."""
+    """Return the smallest number of queries with which the percentile may be stated (p50 11, p90 64, p95 130, p99 662, p99.9 6,636)."""
     low, high = 1, 2
     while over_latency_limit(high, percentile) < 1:
         low, high = high, high * 2

@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -143,6 +144,7 @@ SMOKE = {
     "influx": imports("influxdb_client"),
     "broker": imports("amqtt"),
     "collector": says("collector", "up", "--help", holds="--influx"),
+    "bench": imports("mlperf_loadgen" if platform.machine() == "x86_64" else "numpy"),
     "demo": demo,
     "convert": says("models", "build", "--help", holds="Example"),
 }

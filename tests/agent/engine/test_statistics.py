@@ -30,8 +30,17 @@ def test_a_percentile_that_too_few_queries_support_is_refused():
     latency = statistics.summarise(np.arange(1, 65, dtype=np.int64) * 1_000_000)
     assert (latency.count, latency.p50_ms, latency.p95_ms, latency.p99_ms) == (64, 32.5, None, None)
     assert latency.p90_ms == pytest.approx(57.7)
-    assert latency.refused == {"p95": 130, "p99": 662}
+    assert latency.refused == {"p95": 130, "p99": 662, "p99_9": 6636}
     assert latency.early_stopping_ms["p90"] == 64.0
+
+
+def test_the_one_query_in_a_thousand_is_stated_from_6636_queries_on():
+    """6,635 queries refuse p99.9; one more states it with its lower bound and its early-stopping estimate, the slowest query."""
+    latency_ns = np.arange(1, 6637, dtype=np.int64) * 1_000
+    assert statistics.summarise(latency_ns[:-1]).refused == {"p99_9": 6636}
+    latency = statistics.summarise(latency_ns)
+    assert (latency.refused, latency.early_stopping_ms["p99_9"]) == ({}, 6.636)
+    assert latency.p99_9_low_ms < 0.999 * 6.636 <= latency.p99_9_ms <= 6.636
 
 
 def test_stated_bounds_cover_the_true_percentile():

@@ -1,0 +1,56 @@
+"""Facts about our percentiles beside MLPerf LoadGen's own, on the same latencies."""
+
+import time
+from itertools import cycle
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.engine import statistics
+
+pytestmark = pytest.mark.loadgen
+
+QUERIES = 7000
+STATED = {"p50": "50.00", "p90": "90.00", "p95": "95.00", "p99": "99.00", "p99_9": "99.90"}
+
+
+@pytest.fixture(scope="module")
+def skewed_call():
+    """Return a system under test whose queries last 10 us and more, skewed."""
+    pytest.importorskip("mlperf_loadgen", reason="LoadGen is not installed: pip install 'edgemeter[bench]' (x86_64 only)")
+    durations_ns = cycle((10_000 + np.random.default_rng(4).lognormal(0, 1, QUERIES) * 5_000).astype(np.int64).tolist())
+
+    def call():
+        end = time.perf_counter_ns() + next(durations_ns)
+        while time.perf_counter_ns() < end:
+            pass
+
+    return call
+
+
+@pytest.mark.parametrize("name", STATED)
+def test_our_early_stopping_estimate_is_loadgens_own(name, skewed_call, tmp_path):
+    """On the latencies that LoadGen took, our estimate and the number of discarded queries are those of its summary, to the nanosecond."""
+    from tests.fixtures import loadgen
+
+    summary = loadgen.single_stream(skewed_call, tmp_path, queries=QUERIES, percentile=statistics.PERCENTILES[name])
+    assert len(summary.latency_ns) == QUERIES
+    ours = statistics.summarise(np.array(summary.latency_ns, dtype=np.int64))
+    assert round(ours.early_stopping_ms[name] * 1e6) == summary.figures["early_stopping_latency_ss"]
+    discarded = statistics.over_latency_limit(QUERIES, statistics.PERCENTILES[name]) - 1
+    assert f"Would discard {discarded} highest latency queries" in summary.figures["early_stopping_result"]
+    assert round(ours.early_stopping_ms["p99"] * 1e6) == summary.figures["early_stopping_latency_ms"]
+
+
+def test_our_percentiles_lie_beside_loadgens(skewed_call, tmp_path):
+    """LoadGen states element floor(n p) of the sorted latencies; ours, which interpolates, lies at most one element below it."""
+    from tests.fixtures import loadgen
+
+    summary = loadgen.single_stream(skewed_call, tmp_path, queries=QUERIES)
+    ours = statistics.summarise(np.array(summary.latency_ns, dtype=np.int64))
+    ordered = sorted(summary.latency_ns)
+    for name, theirs in STATED.items():
+        place = int(QUERIES * statistics.PERCENTILES[name])
+        stated = summary.figures[f"result_{theirs}_percentile_latency_ns"]
+        assert stated == ordered[place]
+        assert ordered[place - 1] <= round(getattr(ours, f"{name}_ms") * 1e6, 3) <= stated
