@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -24,20 +24,35 @@ from tests.fixtures.servers import Influx, address_of, mosquitto
 TUNED = ("set_tcp_nodelay true", "max_inflight_messages 2000", "max_queued_messages 0")
 
 
+@pytest.fixture
+def at_end():
+    """Return a stack of what has to be ended with the test, whatever becomes of it."""
+    with ExitStack() as stack:
+        yield stack
+
+
+def running(at_end, server):
+    """Return where a server listens that is started now and killed with the test."""
+    at_end.callback(server.kill)
+    server.start()
+    return address_of(server)
+
+
+def embedded(at_end):
+    """Return where an embedded broker listens that ends with the test."""
+    made = EmbeddedBroker()
+    at_end.callback(made.stop)
+    return made.start()
+
+
 @pytest.fixture(
     params=[pytest.param("tuned", marks=pytest.mark.mosquitto), pytest.param("defaults", marks=pytest.mark.mosquitto), "embedded"]
 )
-def broker(request, tmp_path):
+def broker(request, tmp_path, at_end):
     """Return the address of a running broker of each kind."""
     if request.param == "embedded":
-        embedded = EmbeddedBroker()
-        yield embedded.start()
-        embedded.stop()
-    else:
-        server = mosquitto(tmp_path, *(TUNED if request.param == "tuned" else ()))
-        server.start()
-        yield address_of(server)
-        server.kill()
+        return embedded(at_end)
+    return running(at_end, mosquitto(tmp_path, *(TUNED if request.param == "tuned" else ())))
 
 
 @contextmanager
@@ -66,7 +81,8 @@ def publishing(address, outbox, device="pi-1", **how):
 class CollectorProcess:
     """`edgemeter collector up` as a process of its own."""
 
-    def __init__(self, ledger, *options):
+    def __init__(self, at_end, ledger, *options):
+        at_end.callback(self.kill)
         self.command = [sys.executable, "-m", "edgemeter.agent.cli", "collector", "up", "--ledger", str(ledger), *options]
         self.process = None
         self.address = None
@@ -78,6 +94,11 @@ class CollectorProcess:
         found = re.match(r"receiving from (\S+), keeping in ", first)
         assert found, first
         self.address = parse(found[1])
+
+    def kill(self):
+        """End what is left of it."""
+        if self.process is not None and self.process.returncode is None:
+            self.end(signal.SIGKILL)
 
     def end(self, number):
         """Send it a signal; return its exit status and what else it said."""
@@ -146,13 +167,12 @@ def test_what_cannot_be_taken_is_quarantined_and_stops_nothing(broker, tmp_path)
 
 
 @pytest.mark.mosquitto
-def test_a_collector_process_killed_again_and_again_loses_and_doubles_nothing(tmp_path):
+def test_a_collector_process_killed_again_and_again_loses_and_doubles_nothing(tmp_path, at_end):
     """SIGKILL in the middle of the stream: every record is in the ledger exactly once."""
     server = mosquitto(tmp_path, *TUNED)
-    server.start()
-    address = address_of(server)
+    address = running(at_end, server)
     ledger = tmp_path / "ledger"
-    collector = CollectorProcess(ledger, "--broker", str(address))
+    collector = CollectorProcess(at_end, ledger, "--broker", str(address))
     collector.start()
     cut_short = 0
     with Outbox(tmp_path / "outbox") as outbox, publishing(address, outbox) as publisher:
@@ -174,15 +194,13 @@ def test_a_collector_process_killed_again_and_again_loses_and_doubles_nothing(tm
     status, said = collector.end(signal.SIGTERM)
     assert status == 0
     assert re.search(r"kept \d+ new records, \d+ came again, 0 quarantined", said)
-    server.kill()
 
 
 @pytest.mark.mosquitto
-def test_a_broker_killed_again_and_again_loses_and_doubles_nothing(tmp_path):
+def test_a_broker_killed_again_and_again_loses_and_doubles_nothing(tmp_path, at_end):
     """SIGKILL takes the broker's queue and sessions with it; outbox and receipts do not care."""
     server = mosquitto(tmp_path, *TUNED)
-    server.start()
-    address = address_of(server)
+    address = running(at_end, server)
     ledger = tmp_path / "ledger"
     with Outbox(tmp_path / "outbox") as outbox, collecting(address, ledger) as collector, publishing(address, outbox) as publisher:
         for round_number in range(1, 4):
@@ -196,11 +214,10 @@ def test_a_broker_killed_again_and_again_loses_and_doubles_nothing(tmp_path):
         assert publisher.drain(30) == 0
         assert seqs_in(ledger, outbox.session) == [(1, 1200)]
         assert collector.counts.inserted == 1200
-    server.kill()
 
 
 @pytest.mark.mosquitto
-def test_a_device_that_measured_while_nobody_was_there_delivers_later(tmp_path):
+def test_a_device_that_measured_while_nobody_was_there_delivers_later(tmp_path, at_end):
     """Records of two earlier sessions, one of them killed, go out with the third."""
     path, ledger = tmp_path / "outbox", tmp_path / "ledger"
     sessions = []
@@ -210,19 +227,16 @@ def test_a_device_that_measured_while_nobody_was_there_delivers_later(tmp_path):
             for _ in range(5):
                 outbox.put(make_record())
     server = mosquitto(tmp_path, *TUNED)
-    server.start()
-    address = address_of(server)
+    address = running(at_end, server)
     with Outbox(path) as outbox, collecting(address, ledger), publishing(address, outbox) as publisher:
         outbox.put(make_record())
         assert publisher.drain(10) == 0
         assert [seqs_in(ledger, session) for session in [*sessions, outbox.session]] == [[(1, 5)], [(1, 5)], [(1, 1)]]
-    server.kill()
 
 
-def test_a_full_disk_at_the_collector_confirms_nothing_until_there_is_room(tmp_path, caplog):
+def test_a_full_disk_at_the_collector_confirms_nothing_until_there_is_room(tmp_path, caplog, at_end):
     """No receipt for what is not kept; the records wait on the device and arrive when there is room."""
-    embedded = EmbeddedBroker()
-    address = embedded.start()
+    address = embedded(at_end)
     with (
         Outbox(tmp_path / "outbox") as outbox,
         collecting(address, tmp_path / "ledger") as collector,
@@ -241,17 +255,15 @@ def test_a_full_disk_at_the_collector_confirms_nothing_until_there_is_room(tmp_p
         connection.execute("PRAGMA max_page_count = 1000000")
         assert publisher.drain(20) == 0
         assert seqs_in(tmp_path / "ledger", outbox.session) == [(1, 100)]
-    embedded.stop()
 
 
 @pytest.mark.influx
-def test_every_run_is_in_influxdb_with_the_numbers_of_the_ledger(influxd, tmp_path):
+def test_every_run_is_in_influxdb_with_the_numbers_of_the_ledger(influxd, tmp_path, at_end):
     """Device, broker, ledger, InfluxDB: the last of them says what the first measured."""
     server = Influx(influxd, tmp_path)
-    server.start()
+    running(at_end, server)
     server.set_up()
-    embedded = EmbeddedBroker()
-    address = embedded.start()
+    address = embedded(at_end)
     config = InfluxConfig(server.url, server.token)
     with (
         Outbox(tmp_path / "outbox") as outbox,
@@ -265,13 +277,11 @@ def test_every_run_is_in_influxdb_with_the_numbers_of_the_ledger(influxd, tmp_pa
     rows = server.query("SELECT id, throughput_per_s, latency_p50_ms, accuracy_value FROM run", "edgemeter")
     expected = {(one.id, one.throughput_per_s, one.latency.p50_ms, one.accuracy.value) for one in sent}
     assert {(row["id"], row["throughput_per_s"], row["latency_p50_ms"], row["accuracy_value"]) for row in rows} == expected
-    embedded.stop()
-    server.kill()
 
 
-def test_the_command_brings_its_own_broker_and_ends_cleanly_on_ctrl_c(tmp_path):
+def test_the_command_brings_its_own_broker_and_ends_cleanly_on_ctrl_c(tmp_path, at_end):
     """`edgemeter collector up` on a desk: it says where it listens, and what it kept."""
-    collector = CollectorProcess(tmp_path / "ledger", "--port", "0")
+    collector = CollectorProcess(at_end, tmp_path / "ledger", "--port", "0")
     collector.start()
     with Outbox(tmp_path / "outbox") as outbox, publishing(collector.address, outbox) as publisher:
         outbox.put(make_record())
@@ -280,9 +290,9 @@ def test_the_command_brings_its_own_broker_and_ends_cleanly_on_ctrl_c(tmp_path):
     assert seqs_in(tmp_path / "ledger", outbox.session) == [(1, 1)]
 
 
-def test_the_command_lists_the_quarantine_for_people_and_for_machines(tmp_path):
+def test_the_command_lists_the_quarantine_for_people_and_for_machines(tmp_path, at_end):
     """Nothing from outside reaches the terminal as it is."""
-    collector = CollectorProcess(tmp_path / "ledger", "--port", "0")
+    collector = CollectorProcess(at_end, tmp_path / "ledger", "--port", "0")
     collector.start()
     peer = Peer(collector.address)
     peer.session.publish("edgemeter/v1/lab/pi-\x1b[31m/result", b"\x1b[2J")
@@ -311,30 +321,29 @@ def test_the_command_lists_the_quarantine_for_people_and_for_machines(tmp_path):
         (["--port", "0", "--influx", "http://127.0.0.1:1", "--influx-token-file", "/absent"], 2, "cannot read the InfluxDB token"),
     ],
 )
-def test_a_command_that_cannot_work_ends_in_one_line(tmp_path, options, status, message):
+def test_a_command_that_cannot_work_ends_in_one_line(tmp_path, options, status, message, at_end):
     """Exit status and remedy; no traceback."""
-    command = [*CollectorProcess(tmp_path / "ledger").command, *options]
+    command = [*CollectorProcess(at_end, tmp_path / "ledger").command, *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
     assert done.returncode == status
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
 
 
-def test_a_ledger_that_is_not_one_ends_the_command_with_a_usage_error(tmp_path):
+def test_a_ledger_that_is_not_one_ends_the_command_with_a_usage_error(tmp_path, at_end):
     """Somebody's text file is not overwritten."""
     (tmp_path / "ledger").write_text("notes\n")
     done = subprocess.run(
-        [*CollectorProcess(tmp_path / "ledger").command, "--port", "0"], capture_output=True, text=True, check=False, timeout=30
+        [*CollectorProcess(at_end, tmp_path / "ledger").command, "--port", "0"], capture_output=True, text=True, check=False, timeout=30
     )
     assert done.returncode == 2
     assert "is not an edgemeter ledger" in done.stderr
     assert (tmp_path / "ledger").read_text() == "notes\n"
 
 
-def test_the_topics_of_several_fleets_reach_one_collector(tmp_path):
+def test_the_topics_of_several_fleets_reach_one_collector(tmp_path, at_end):
     """Each receipt goes back to the device that it is for."""
-    embedded = EmbeddedBroker()
-    address = embedded.start()
+    address = embedded(at_end)
     with collecting(address, tmp_path / "ledger") as collector:
         peer = Peer(address, f"{topics.ROOT}/+/+/receipt")
         for fleet, device, session in (("lab", "a", 7), ("field", "a", 8), ("field", "b", 9)):
@@ -348,4 +357,3 @@ def test_the_topics_of_several_fleets_reach_one_collector(tmp_path):
     receipts = {message.topic: messages.decode_receipt(message.payload) for message in peer.messages}
     assert receipts["edgemeter/v1/field/b/receipt"] == messages.Receipt(session=9, held=((1, 2), (4, 4)))
     assert {receipt.session for receipt in receipts.values()} == {7, 8, 9}
-    embedded.stop()
