@@ -8,6 +8,9 @@ import pytest
 
 from edgemeter.agent.engine import statistics
 
+pytest.importorskip("mlperf_loadgen", reason="LoadGen is not installed: pip install 'edgemeter[bench]' (x86_64 only)")
+from tests.fixtures import loadgen
+
 pytestmark = pytest.mark.loadgen
 
 QUERIES = 7000
@@ -17,7 +20,6 @@ STATED = {"p50": "50.00", "p90": "90.00", "p95": "95.00", "p99": "99.00", "p99_9
 @pytest.fixture(scope="module")
 def skewed_call():
     """Return a system under test whose queries last 10 us and more, skewed."""
-    pytest.importorskip("mlperf_loadgen", reason="LoadGen is not installed: pip install 'edgemeter[bench]' (x86_64 only)")
     durations_ns = cycle((10_000 + np.random.default_rng(4).lognormal(0, 1, QUERIES) * 5_000).astype(np.int64).tolist())
 
     def call():
@@ -31,8 +33,6 @@ def skewed_call():
 @pytest.mark.parametrize("name", STATED)
 def test_our_early_stopping_estimate_is_loadgens_own(name, skewed_call, tmp_path):
     """On the latencies that LoadGen took, our estimate and the number of discarded queries are those of its summary, to the nanosecond."""
-    from tests.fixtures import loadgen
-
     summary = loadgen.single_stream(skewed_call, tmp_path, queries=QUERIES, percentile=statistics.PERCENTILES[name])
     assert len(summary.latency_ns) == QUERIES
     ours = statistics.summarise(np.array(summary.latency_ns, dtype=np.int64))
@@ -44,8 +44,6 @@ def test_our_early_stopping_estimate_is_loadgens_own(name, skewed_call, tmp_path
 
 def test_our_percentiles_lie_beside_loadgens(skewed_call, tmp_path):
     """LoadGen states element floor(n p) of the sorted latencies; ours, which interpolates, lies at most one element below it."""
-    from tests.fixtures import loadgen
-
     summary = loadgen.single_stream(skewed_call, tmp_path, queries=QUERIES)
     ours = statistics.summarise(np.array(summary.latency_ns, dtype=np.int64))
     ordered = sorted(summary.latency_ns)
