@@ -1,5 +1,6 @@
 """Energy per inference: what the readings around a run support, or the reason why they support none."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from edgemeter.agent.energy import budget
@@ -37,9 +38,13 @@ class _Case:
 
 def of(sampler: Sampler, timed: Window, idle_before: Window | None, idle_after: Window | None, inferences: int) -> Outcome:
     """Return the energy from the sensor with the widest scope that supports one; else None, and why each does not."""
-    traces = sorted(sampler.traces().values(), key=lambda trace: rank(trace.description.scope) if trace.description else -1)
+    return widest(sampler.traces().values(), timed, idle_before, idle_after, inferences)
+
+
+def widest(traces: Iterable[Trace], timed: Window, idle_before: Window | None, idle_after: Window | None, inferences: int) -> Outcome:
+    """Return what `of` returns, from traces that lie ready."""
     reasons = []
-    for trace in traces:
+    for trace in sorted(traces, key=lambda trace: rank(trace.description.scope) if trace.description else -1):
         energy, reason = assess(trace, timed, idle_before, idle_after, inferences)
         if energy is not None:
             return energy, None

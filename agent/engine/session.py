@@ -14,7 +14,7 @@ from edgemeter.agent import records
 from edgemeter.agent.energy import per_inference as energy
 from edgemeter.agent.energy import power_series
 from edgemeter.agent.energy.sampler import Sampler
-from edgemeter.agent.engine import isolation, job, verdict
+from edgemeter.agent.engine import isolation, job, verdict, windows
 from edgemeter.agent.engine.suites import Case, Suite
 from edgemeter.agent.errors import ConfigError, EdgemeterError
 from edgemeter.agent.machine import clock, conditions, fingerprint
@@ -202,10 +202,11 @@ def _one(run: _Run, sensors: Mapping[str, PowerSensor], why_no_power: str, tell:
         observation.end()
     observation.seen.append(conditions.look("after"))
     power, why = _energy(observation.sampler, measured, why_no_power)
-    if observation.sampler:
-        traces = power_series.pack(observation.sampler.traces().values(), measured.timed.start_ns)
-        measured = msgspec.structs.replace(measured, samples=(*measured.samples, *traces))
-    return _record(run, measured, observation.seen, power, why, started_at_ns, monotonic_ns)
+    traces = list(observation.sampler.traces().values()) if observation.sampler else []
+    series = power_series.pack(traces, measured.timed.start_ns)
+    measured = msgspec.structs.replace(measured, samples=(*measured.samples, *series))
+    record = _record(run, measured, observation.seen, power, why, started_at_ns, monotonic_ns)
+    return msgspec.structs.replace(record, power_traces=tuple(map(power_series.described, traces)), windows=windows.relative(measured))
 
 
 def _energy(sampler: Sampler | None, measured: job.Measured, why: str) -> tuple[records.Energy | None, str | None]:
