@@ -211,41 +211,6 @@ class PowerTrace(_Part, frozen=True, kw_only=True):
     gain_u_ratio: float | None = None
 
 
-class Stretch(_Part, frozen=True, kw_only=True):
-    """A stretch of the monotonic clock, counted from the first timed query: negative before it."""
-
-    start_ns: int
-    end_ns: int
-
-
-class Windows(_Part, frozen=True, kw_only=True):
-    """When the parts of the run were: the monotonic clock at the first timed query, the rest counted from there."""
-
-    timed_start_ns: int
-    timed_end_ns: int
-    idle_before: Stretch | None = None
-    idle_after: Stretch | None = None
-
-
-class PowerTrace(_Part, frozen=True, kw_only=True):
-    """What one power sensor said of itself; its readings are the series `power.NAME` (or `energy.NAME`) and `power_at.NAME`.
-
-    `sensor` and what follows it are null when the sensor never described itself. `ended` is why it stopped before it was told to.
-    """
-
-    name: str
-    failures: Count = 0
-    ended: str | None = None
-    sensor: str | None = None
-    scope: Scope | None = None
-    excludes: tuple[str, ...] = ()
-    kind: Literal["power", "energy"] | None = None
-    period_ms: float | None = None
-    resolution_w: float | None = None
-    resolution_mj: float | None = None
-    gain_u_ratio: float | None = None
-
-
 class Accuracy(_Part, frozen=True, kw_only=True):
     """Accuracy of the outputs of this run's model, over `images` images."""
 
@@ -418,10 +383,3 @@ def json_schema() -> dict[str, Any]:
 def finite(value: float | None) -> float | None:
     """Return `value`, or None where it is not a finite number: NaN and infinity never enter a record."""
     return value if value is not None and math.isfinite(value) else None
-    # With these and the series of the readings, the energy can be computed again.
-    windows: Windows | None = None
-    power_traces: tuple[PowerTrace, ...] = ()
-    answers: Answers | None = None
-    agreement: Agreement | None = None
-    agreement_reason: str | None = None
-    accuracy_gate: AccuracyGate | None = None
