@@ -224,12 +224,59 @@ class Accuracy(_Part, frozen=True, kw_only=True):
 class OutputCheck(_Part, frozen=True, kw_only=True):
     """Outputs kept during the timed part against the outputs for the same inputs afterwards (the intent of MLPerf's TEST01).
 
-    `worst_ratio` is the largest difference of a value, relative to the largest value of its tensor.
+    `worst_ratio` is the largest difference of a value, relative to the largest value of its tensor, over the outputs that can be
+    subtracted. `differing` are those that are not the same answer: other values, another shape, or a NaN on one side only.
     """
 
     compared: Count
     identical: Count
     worst_ratio: float | None
+    differing: Count = 0
+
+
+class Answers(_Part, frozen=True, kw_only=True):
+    """What the outputs of the pass after timing look like, before anybody asks whether they are right.
+
+    `alike` are the inputs that got the first one's answer, bit by bit, though they differ from it; `not_finite` those whose answer holds
+    NaN or infinity. The rest is of photographs that a detector looked at, null otherwise: `objects` in their ground truth, `found` (boxes
+    above the card's threshold), the highest score of one, and how many different scores there are.
+    """
+
+    inputs: Count
+    alike: Count
+    not_finite: Count
+    objects: Count | None = None
+    found: Count | None = None
+    highest_score: float | None = None
+    distinct_scores: Count | None = None
+
+
+class Agreement(_Part, frozen=True, kw_only=True):
+    """The outputs of timed queries against those of a reference: other kernels running the same model on the same inputs.
+
+    Values are real values (dequantised). `largest_difference` is the largest difference of two values, `lowest_cosine` the lowest cosine
+    of two tensors; null where no two tensors could be compared. `same_answer_ratio` compares what is found: of a detector the share of
+    boxes that both have, of a classifier the share of inputs with the same best class.
+    """
+
+    reference: str
+    inputs: Count
+    largest_difference: float | None
+    largest_difference_ratio: float | None
+    lowest_cosine: float | None
+    same_answer_ratio: Ratio | None
+
+
+class AccuracyGate(_Part, frozen=True, kw_only=True):
+    """The accuracy that the run had to reach for its speed to count: `needed_value` is `ratio` times the reference's value."""
+
+    metric: str
+    value: float
+    reference_value: float
+    ratio: Ratio
+    needed_value: float
+    source: Literal["suite", "card"]
+    passed: bool
 
 
 class Environment(_Part, frozen=True, kw_only=True):
@@ -256,10 +303,19 @@ class Environment(_Part, frozen=True, kw_only=True):
     virtualisation: str | None = None
 
 
+class OtherProcess(_Part, frozen=True, kw_only=True):
+    """A process that was not measured, by the kernel's short name for it, and its share of all cores' time."""
+
+    name: str
+    pid: int
+    load_ratio: float
+
+
 class Condition(_Part, frozen=True, kw_only=True):
     """One look at the machine before or after the timed part; `during` sums up several.
 
-    It holds the highest temperatures, the median clock, every flag that was ever up, and the load over the whole time.
+    It holds the highest temperatures, the median clock, every flag that was ever up, the least memory, and the load over
+    `load_window_ms` up to the end of the timed part: of processes that are neither measured nor the agent, and of the agent.
     """
 
     when: Literal["before", "during", "after"]
@@ -273,13 +329,59 @@ class Condition(_Part, frozen=True, kw_only=True):
     other_load_ratio: float | None = None
     steal_ratio: float | None = None
     swap_used_mb: float | None = None
+    load_window_ms: float | None = None
+    agent_load_ratio: float | None = None
+    busiest_other: OtherProcess | None = None
+    memory_available_mb: float | None = None
+    governor: str | None = None
+    power_mode: str | None = None
+    gpu_clock_hz: float | None = None
+    gpu_clock_max_hz: float | None = None
+    # Where throttling or shutting down begins, by the same names as the temperatures.
+    temperature_limits_c: dict[str, float] = {}
+    # As a Raspberry Pi's firmware gives them: bits 0..3 now, 16..19 since boot.
+    throttle_flags: Count | None = None
+    # Counters since boot, by name: `oc1`..`oc3` of a Jetson, `core` of x86.
+    throttle_events: dict[str, Count] = {}
+    # What the kernel still has to correct, and its bound on the wall clock's error.
+    clock_synchronised: bool | None = None
+    clock_offset_ms: float | None = None
+    clock_error_ms: float | None = None
+    attached: tuple[str, ...] = ()
+
+
+class Scheduling(_Part, frozen=True, kw_only=True):
+    """How the kernel scheduled the measured process while queries were timed: all its threads together.
+
+    `waited_ms` is the time in which a thread could have run and no core was free. `cores` is how many it may use.
+    """
+
+    window_ms: float
+    ran_ms: float | None = None
+    waited_ms: float | None = None
+    preemptions: Count | None = None
+    cores: Annotated[int, msgspec.Meta(ge=1)] = 1
+
+
+class ObserverEffect(_Part, frozen=True, kw_only=True):
+    """What power and condition sampling adds to p50 on this machine, by `edgemeter calibrate observer`; bounds are 95 % over pairs."""
+
+    effect_ratio: float
+    low_ratio: float
+    high_ratio: float
+    pairs: Annotated[int, msgspec.Meta(ge=2)]
+    measured_at_ns: int
+    case: str
+    p50_ms: float
+    sensors: tuple[str, ...] = ()
 
 
 class Verdict(_Part, frozen=True, kw_only=True):
-    """Whether to believe the run. Each reason is `rule: evidence`."""
+    """Whether to believe the run. Each reason is `rule: evidence`; notes, of the same form, are worth knowing and cast no doubt."""
 
     state: VerdictState
     reasons: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class Series(_Part, frozen=True, kw_only=True):
@@ -335,11 +437,17 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     output_check: OutputCheck
     environment: Environment
     conditions: tuple[Condition, ...]
+    scheduling: Scheduling | None = None
+    observer: ObserverEffect | None = None
     verdict: Verdict
     provenance: dict[str, Provenance]
     # With these and the series of the readings, the energy can be computed again.
     windows: Windows | None = None
     power_traces: tuple[PowerTrace, ...] = ()
+    answers: Answers | None = None
+    agreement: Agreement | None = None
+    agreement_reason: str | None = None
+    accuracy_gate: AccuracyGate | None = None
     samples: tuple[Series, ...] = ()
 
 

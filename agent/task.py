@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent import card
@@ -24,7 +25,8 @@ TASKS: Mapping[str, str] = {
 class Task(Protocol):
     """Prepares inputs and scores outputs for one model on one data set; constructed with card, loaded model and data set.
 
-    For each item: `prepare`, (the inference), `answer`; at the end `score` once. `answer` keeps the item's answer for the score.
+    For each item: `prepare`, (the inference), `answer`; at the end `score` once. `answer` keeps the item's answer for the score, and
+    `same_answer`, of an item that was prepared, keeps nothing.
     """
 
     def __init__(self, model: card.Card, loaded: Loaded, data: Dataset) -> None: ...
@@ -37,8 +39,16 @@ class Task(Protocol):
         """
         ...
 
-    def answer(self, index: int, outputs: Sequence[NDArray[Any]]) -> None:
-        """Take the raw outputs of item `index`: dequantise, decode, keep the answer."""
+    def answer(self, index: int, outputs: Sequence[NDArray[Any]]) -> NDArray[np.float32] | None:
+        """Take the raw outputs of item `index`: dequantise, decode, keep the answer.
+
+        Returns:
+            The scores of the objects found, float32 [n]; None of a task that looks for none.
+        """
+        ...
+
+    def same_answer(self, index: int, one: Sequence[NDArray[Any]], other: Sequence[NDArray[Any]]) -> float | None:
+        """Return the share (0..1) of the answer for item `index` that two raw outputs have in common; None where neither says anything."""
         ...
 
     def score(self) -> Accuracy | None:

@@ -43,13 +43,18 @@ class Classification:
         Raises:
             ConfigError: the output does not have as many scores as the card has classes.
         """
-        scores = real_values(outputs, self._loaded)[0].ravel()
+        scores = self._scores(outputs)
         wanted = self._model.output.classes
         if wanted is not None and len(scores) != wanted:
             message = f"model {self._model.name!r} gives {len(scores)} scores, its card says {wanted} classes: correct output.classes"
             raise ConfigError(message)
         best = np.argsort(-scores, kind="stable")[:_BEST] + self._model.output.label_offset
         self._answers[index] = best.tolist()
+
+    def same_answer(self, index: int, one: Sequence[NDArray[Any]], other: Sequence[NDArray[Any]]) -> float:
+        """Return 1.0 where the best class of both raw outputs is the same, else 0.0."""
+        del index
+        return float(np.argmax(self._scores(one)) == np.argmax(self._scores(other)))
 
     def score(self) -> Accuracy | None:
         """Return top-1 (and top-5) over all photographs answered; None without ground truth."""
@@ -59,6 +64,9 @@ class Classification:
         top1 = sum(best[0] == truth[index] for index, best in self._answers.items()) / len(self._answers)
         top5 = sum(truth[index] in best for index, best in self._answers.items()) / len(self._answers)
         return Accuracy(metric="top1", value=top1, images=len(self._answers), dataset_sha256=self._data.sha256, detail={"top5": top5})
+
+    def _scores(self, outputs: Sequence[NDArray[Any]]) -> NDArray[np.float32]:
+        return real_values(outputs, self._loaded)[0].ravel()
 
     def _check_classes(self) -> None:
         output = self._model.output

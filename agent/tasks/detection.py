@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent import card, coco_ap, decoder
+from edgemeter.agent import card, coco_ap, decoder, matching
 from edgemeter.agent.categories import category_ids
 from edgemeter.agent.dataset import Dataset
 from edgemeter.agent.decoder import Detections, Frame
@@ -45,9 +45,14 @@ class Detection:
         self._frames[index] = frame
         return [tensor]
 
-    def answer(self, index: int, outputs: Sequence[NDArray[Any]]) -> None:
-        """Decode and keep the detections of photograph `index`, which was prepared before."""
-        self._answers[index] = self._decoder.decode(real_values(outputs, self._loaded), self._frames[index])
+    def answer(self, index: int, outputs: Sequence[NDArray[Any]]) -> NDArray[np.float32]:
+        """Decode and keep the detections of photograph `index`, which was prepared before; return their scores, float32 [n]."""
+        found = self._answers[index] = self._decode(index, outputs)
+        return found.scores
+
+    def same_answer(self, index: int, one: Sequence[NDArray[Any]], other: Sequence[NDArray[Any]]) -> float | None:
+        """Return the share of the boxes in two raw outputs that the other has too; None where neither shows any."""
+        return matching.matched_ratio(self._decode(index, one), self._decode(index, other))
 
     def score(self) -> Accuracy | None:
         """Return COCO AP over all photographs answered; None without ground truth, or where it holds no object to find."""
@@ -62,6 +67,9 @@ class Detection:
             return None
         detail = {name: figure for name, figure in figures.items() if name != "ap"}
         return Accuracy(metric="coco_ap", value=value, images=len(answered), dataset_sha256=self._data.sha256, detail=detail)
+
+    def _decode(self, index: int, outputs: Sequence[NDArray[Any]]) -> Detections:
+        return self._decoder.decode(real_values(outputs, self._loaded), self._frames[index])
 
     def _rows(self, image_id: int, found: Detections) -> NDArray[np.float64]:
         """Return [n, 7]: image id, x, y, width, height, score, category id; classes that the annotations do not know are left out."""

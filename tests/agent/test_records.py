@@ -87,6 +87,8 @@ def test_every_quantity_is_named_with_its_unit():
     units = ("_ms", "_w", "_mj", "_mb", "_c", "_hz", "_ns", "_ratio", "_per_s", "_bytes", "_ratio")
     plain = {"schema", "session", "seq", "repeat", "seed", "batch", "count", "queries", "threads", "images", "samples", "inferences"}
     plain |= {"cores", "value", "detail", "scale", "zero_point", "compared", "identical", "shape", "refused"}
+    plain |= {"differing", "inputs", "alike", "not_finite", "objects", "found", "highest_score", "distinct_scores"}
+    plain |= {"largest_difference", "lowest_cosine", "reference_value", "needed_value"}
     plain |= {"failures"}
     for name, part in records.json_schema()["$defs"].items():
         for field, kind in part["properties"].items():
