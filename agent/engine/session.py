@@ -142,15 +142,18 @@ def measure(
     why_no_power: str,
     tell: Tell,
     keep: Callable[[records.RunRecord], records.RunRecord] = lambda record: record,
+    order: Sequence[tuple[Case, int]] | None = None,
 ) -> Iterator[records.RunRecord | EdgemeterError]:
     """Measure every case as often as it says, and yield each record as `keep` returned it, or the error that its run ended with.
+
+    `order` names case and repeat of every run where they are not to be shuffled.
 
     Raises:
         ConfigError: something is wrong that shows before measuring.
     """
     check(suite)
     seed = suite.cases[0].seed
-    order = plan(suite, seed)
+    order = plan(suite, seed) if order is None else order
     environment = fingerprint.read()
     hashes: dict[str, str] = {}
     for place, (case, repeat) in enumerate(order, 1):
