@@ -13,6 +13,7 @@ from edgemeter.agent.errors import EdgemeterError, TransientError
 
 # Groups and commands of the other packages, by name: imported when they are called, not for --help.
 ELSEWHERE = {
+    "ab": ("edgemeter.agent.ab_cli:ab", "Measure two cases in turn here: is B faster than A?"),
     "collector": ("edgemeter.collector.cli:collector", "Receive, keep and pass on the results of a fleet."),
     "compare": ("edgemeter.collector.compare_cli:compare", "Compare devices with a reference, like with like."),
     "demo": ("edgemeter.collector.demo_cli:demo", "Measure the shipped models here, deliver, compare and report: the whole way."),

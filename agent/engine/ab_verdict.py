@@ -1,0 +1,95 @@
+"""The verdict of an A/B comparison: from the log ratios of neighbouring runs to faster, slower, no difference that matters, or not enough.
+
+- `no difference that matters`: the 95 % interval of the ratio lies within the smallest difference that matters, either way.
+- `faster`, `slower`: the interval at 99.2 % leaves out 1.
+- After each pair, from the fifth, the same questions are asked at a higher confidence, and a clear answer ends the comparison. The looks
+  share an error of 0.2 %, so that A against A is called a difference in at most 1 % of all comparisons, however long they are.
+"""
+
+import math
+from collections.abc import Sequence
+from statistics import NormalDist, stdev
+from typing import Literal
+
+import msgspec
+
+from edgemeter.agent.engine import student
+from edgemeter.agent.engine.run_statistics import CONFIDENCE, MATTERS_RATIO, centre, pair_interval
+
+State = Literal["faster", "slower", "no difference that matters", "not enough runs"]
+
+FALSE_ALARMS = 0.01
+EARLY_SHARE = 0.2
+FIRST_LOOK = 5
+DECISION = 1 - FALSE_ALARMS * (1 - EARLY_SHARE)
+# Foresight: the number of pairs that settles it in four of five comparisons like this one.
+_CHANCE_Z = NormalDist().inv_cdf(0.8)
+FORESEEN_PAIRS = 1000
+
+
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+    """B / A: the ratio of p50 with its 95 % interval over pairs of runs, and what follows from it.
+
+    `more_pairs` is about how many more pairs would settle it with the spread seen; null where it is settled, or where even a thousand
+    would not do.
+    """
+
+    state: State
+    ratio: float | None
+    low: float | None
+    high: float | None
+    pairs: int
+    more_pairs: int | None
+    matters_ratio: float
+
+
+def judge(log_ratios: Sequence[float], matters_ratio: float = MATTERS_RATIO) -> Judgement:
+    """Return the judgement on the log ratios ln(B / A) of all pairs."""
+    limit = math.log1p(matters_ratio)
+    state = _state(log_ratios, limit, DECISION, CONFIDENCE)
+    stated = pair_interval(log_ratios)
+    return Judgement(
+        state=state,
+        ratio=math.exp(centre(log_ratios)) if log_ratios else None,
+        low=math.exp(stated.low) if stated else None,
+        high=math.exp(stated.high) if stated else None,
+        pairs=len(log_ratios),
+        more_pairs=_more(log_ratios, limit) if state == "not enough runs" else None,
+        matters_ratio=matters_ratio,
+    )
+
+
+def is_settled(log_ratios: Sequence[float], planned: int, matters_ratio: float = MATTERS_RATIO) -> bool:
+    """Return whether the comparison may end before the `planned` pairs: asked after every pair."""
+    count = len(log_ratios)
+    if not FIRST_LOOK <= count < planned:
+        return False
+    limit = math.log1p(matters_ratio)
+    strict = 1 - FALSE_ALARMS * EARLY_SHARE / (planned - FIRST_LOOK)
+    state = _state(log_ratios, limit, strict, strict)
+    return state != "not enough runs" and state == _state(log_ratios, limit, DECISION, CONFIDENCE)
+
+
+def _state(log_ratios: Sequence[float], limit: float, decision: float, confidence: float) -> State:
+    stated, decided = pair_interval(log_ratios, confidence), pair_interval(log_ratios, decision)
+    if stated is None or decided is None:
+        return "not enough runs"
+    if -limit <= stated.low and stated.high <= limit:
+        return "no difference that matters"
+    if decided.low > 0:
+        return "slower"
+    return "faster" if decided.high < 0 else "not enough runs"
+
+
+def _more(log_ratios: Sequence[float], limit: float) -> int | None:
+    """Return about how many more pairs would settle it, were the ratio and the spread what they seem; None: more than is sensible."""
+    if len(log_ratios) < 2:
+        return None
+    effect, spread = abs(centre(log_ratios)), stdev(log_ratios)
+    for count in range(len(log_ratios) + 1, FORESEEN_PAIRS + 1):
+        error = spread / math.sqrt(count)
+        differs = effect >= error * (student.quantile(DECISION, count - 1) + _CHANCE_Z)
+        alike = effect + error * (student.quantile(CONFIDENCE, count - 1) + _CHANCE_Z) <= limit
+        if differs or alike:
+            return count - len(log_ratios)
+    return None
