@@ -108,8 +108,9 @@ def _plan(findings: Sequence[dict[str, str]]) -> Plan:
 
 def _suite(models: Sequence[Path], reference: Path, *, has_power: bool) -> str:
     scenes = models[0].parent.parent / "scenes"
-    # A sensor supports an energy over 10 s and more only; without one there is nothing to wait for.
-    length = 'mode = "quick"\nseconds = 10.2\nidle_seconds = 2.0\nrepeats = 1' if has_power else 'mode = "rapid"\nrepeats = 3'
+    # A sensor supports an energy over 10 s and more only; without one, as many queries as a p99 needs.
+    with_power, without = "seconds = 10.2\nidle_seconds = 2.0\nrepeats = 1", "seconds = 1.5\nrepeats = 3"
+    length = f'mode = "rapid"\nqueries = 662\n{with_power if has_power else without}'
     return "\n".join(
         [
             "# Written by `edgemeter demo`; run it again with `edgemeter run demo.toml`.",
