@@ -1,7 +1,9 @@
 """SQLite files of our own: opened so that a commit is on the disk, told from anybody else's, and with errors that say what to do."""
 
 import contextlib
+import os
 import sqlite3
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,15 +39,9 @@ def connect(path: Path, form: Format, access: Access = "write") -> sqlite3.Conne
         ConfigError: it is absent (access `read`), not a file of this kind, or of a newer version.
         UnavailableError: it may not be opened, or the disk is full.
     """
-    if path.is_dir():
-        message = f"{str(path)!r} is a folder, not an edgemeter {form.what}: {form.elsewhere}"
-        raise ConfigError(message)
-    if access == "read" and not path.exists():
-        message = f"there is no {form.what} at {str(path)!r}: {form.elsewhere}"
-        raise ConfigError(message)
+    _look(path, form, access)
     with mapped(path, form):
-        _make_folder(path, form)
-        connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+        connection = _open(path)
         try:
             _prepare(connection, path, form, access)
         except BaseException:
@@ -101,12 +97,50 @@ def _operational(error: sqlite3.OperationalError, path: Path, form: Format) -> C
     return UnavailableError(f"cannot use the {form.what} {str(path)!r} ({text}): check that its folder may be written, or {form.elsewhere}")
 
 
-def _make_folder(path: Path, form: Format) -> None:
+def _look(path: Path, form: Format, access: Access) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            message = f"{str(path)!r} is a folder, not an edgemeter {form.what}: {form.elsewhere}"
+            raise ConfigError(message)
+        if path.exists():
+            return
+        if access == "read":
+            message = f"there is no {form.what} at {str(path)!r}: {form.elsewhere}"
+            raise ConfigError(message)
+        with mapped(path, form):
+            _make(path, form)
     except OSError as error:
-        message = f"cannot make the folder of the {form.what} {str(path)!r}: {error.strerror}; {form.elsewhere}"
+        message = f"cannot open or make the {form.what} {str(path)!r}: {error.strerror}; {form.elsewhere}"
         raise UnavailableError(message) from error
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+
+
+def _make(path: Path, form: Format) -> None:
+    # Made under another name and then put in place, so that nobody ever sees half of it, and of several makers one wins.
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+        blank = Path(folder) / "new"
+        with contextlib.closing(_open(blank)) as connection:
+            _create(connection, form)
+        _put_in_place(blank, path)
+
+
+def _put_in_place(made: Path, path: Path) -> None:
+    try:
+        path.hardlink_to(made)
+    except FileExistsError:
+        return
+    except OSError:
+        # A file system without hard links (FAT): the last of several makers wins, which matters only in the same millisecond.
+        made.replace(path)
+    descriptor = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, form: Format, access: Access) -> None:

@@ -189,7 +189,7 @@ def test_an_outbox_of_a_newer_version_is_refused(outbox):
 def test_a_place_that_cannot_be_written_ends_in_one_line(tmp_path):
     """A file where a folder should be."""
     (tmp_path / "file").write_text("x")
-    with pytest.raises(UnavailableError, match=r"cannot make the folder of the outbox .*EDGEMETER_HOME"):
+    with pytest.raises(UnavailableError, match=r"cannot open or make the outbox .*EDGEMETER_HOME"):
         Outbox(tmp_path / "file" / "outbox.sqlite")
 
 

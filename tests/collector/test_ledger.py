@@ -1,4 +1,6 @@
 import sqlite3
+import threading
+import time
 
 import msgspec
 import pytest
@@ -210,3 +212,17 @@ def test_a_full_disk_keeps_nothing_of_the_batch_and_says_what_to_do(ledger):
     ledger._connection.execute("PRAGMA max_page_count = 1000000")
     ledger.commit([arrival(make_record(session=5, seq=2))])
     assert ledger.ranges("pi-1", 5) == [(1, 2)]
+
+
+def test_who_looks_while_a_ledger_is_made_sees_all_of_it_or_nothing(tmp_path):
+    """`compare` beside a collector that starts: never a half-made file that would pass for somebody else's."""
+    for number in range(30):
+        path = tmp_path / f"{number}" / "ledger.sqlite"
+        maker = threading.Thread(target=lambda path=path: Ledger(path).close())
+        maker.start()
+        while not path.exists():
+            time.sleep(0)
+        with Ledger(path, "read") as reader:
+            assert reader.count() == 0
+        maker.join()
+        assert {one.name.split("-")[0] for one in path.parent.iterdir()} == {"ledger.sqlite"}
