@@ -9,6 +9,7 @@ USB = {
     "1a6e:089a": "Coral USB (1a6e:089a, not used since it was plugged in)",
     "18d1:9302": "Coral USB (18d1:9302)",
 }
+USB_2 = "at 480 Mbit/s"
 
 
 def accelerators(machine: Machine) -> tuple[str, ...]:
@@ -16,6 +17,11 @@ def accelerators(machine: Machine) -> tuple[str, ...]:
     found = [text for device in machine.find("sys/bus/usb/devices/*") if (text := _usb(machine, device))]
     found += [f"Coral PCIe ({path.name})" for path in machine.find("dev/apex_*")]
     return tuple(found)
+
+
+def is_on_usb_2(accelerator: str) -> bool:
+    """Return whether an accelerator, as `accelerators` names it, hangs on a USB 2 link."""
+    return accelerator.endswith(USB_2)
 
 
 def _usb(machine: Machine, device: Path) -> str | None:

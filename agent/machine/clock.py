@@ -2,12 +2,15 @@
 
 import ctypes
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 
 # The kernel counts its own error up from the last correction and starts at this value.
 # Source: NTP_PHASE_LIMIT in Linux include/linux/timex.h; systemd's ntp_synced() draws the line at the same value.
 UNSYNCHRONISED_US = 16_000_000
+# The offset is in nanoseconds when this bit of the status is set. Source: STA_NANO in adjtimex(2).
+IN_NANOSECONDS = 0x2000
 
 
 class _Timex(ctypes.Structure):
@@ -15,7 +18,7 @@ class _Timex(ctypes.Structure):
 
     _fields_ = (
         ("modes", ctypes.c_uint),
-        ("offset_us", ctypes.c_long),
+        ("offset", ctypes.c_long),
         ("frequency", ctypes.c_long),
         ("max_error_us", ctypes.c_long),
         ("estimated_error_us", ctypes.c_long),
@@ -24,14 +27,36 @@ class _Timex(ctypes.Structure):
     )
 
 
-def kernel_error_us() -> int | None:
-    """Return the kernel's bound on the error of the wall clock, microseconds; None where it may not be asked."""
+@dataclass(frozen=True, slots=True)
+class KernelClock:
+    """What the kernel says of its wall clock: what it still has to correct, and its own bound on the error."""
+
+    offset_ms: float
+    error_ms: float
+
+
+def kernel_clock() -> KernelClock | None:
+    """Return the state of the kernel's wall clock; None where it may not be asked."""
     timex = _Timex()
     try:
         state: int = ctypes.CDLL(None).adjtimex(ctypes.byref(timex))
     except (OSError, AttributeError):
         return None
-    return None if state < 0 else int(timex.max_error_us)
+    if state < 0:
+        return None
+    offset_ms = timex.offset / (1e6 if timex.status & IN_NANOSECONDS else 1e3)
+    return KernelClock(offset_ms, timex.max_error_us / 1e3)
+
+
+def kernel_clock_of(machine: Machine) -> KernelClock | None:
+    """Return the state of the kernel's clock, None for a recording: the kernel that we could ask is another one."""
+    return kernel_clock() if machine.root == THIS_MACHINE.root else None
+
+
+def kernel_error_us() -> int | None:
+    """Return the kernel's bound on the error of the wall clock, microseconds; None where it may not be asked."""
+    told = kernel_clock()
+    return None if told is None else round(told.error_ms * 1e3)
 
 
 def synchronised(machine: Machine = THIS_MACHINE, kernel_error: Callable[[], int | None] = kernel_error_us) -> bool | None:

@@ -1,11 +1,25 @@
 """Conditions of a run: looks at the machine before, during and after it, taken outside the process that is measured."""
 
+import os
 import statistics
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from edgemeter.agent.machine import cpu_clock, load, meminfo, temperatures, throttling
+import msgspec
+
+from edgemeter.agent.machine import (
+    attached,
+    board,
+    clock,
+    cpu_clock,
+    gpu_clock,
+    load,
+    meminfo,
+    processes,
+    temperatures,
+    throttling,
+)
 from edgemeter.agent.machine.load import Usage
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine, whole_number
 from edgemeter.agent.records import Condition
@@ -18,22 +32,61 @@ FIRST_S = 0.25
 
 
 def look(when: When, machine: Machine = THIS_MACHINE, *, since: Usage | None = None, pid: int | None = None) -> Condition:
-    """Return the machine's condition now: load since `since`, without the process `pid`; the clock is that of its core."""
-    usage = load.between(since, load.read(machine, pid))
+    """Return the machine's condition now: load since `since`, without the process `pid`; the clock is that of its core.
+
+    During a run only what may change from one second to the next is asked; before and after it also what takes longer to ask.
+    """
+    usage = None if since is None else load.between(since, load.read(machine, pid, os.getpid()))
+    quick = _with_load(_quick(when, machine, pid), usage)
+    return quick if when == "during" else _thorough(quick, machine)
+
+
+def _quick(when: When, machine: Machine, pid: int | None) -> Condition:
     state = throttling.read(machine)
+    memory = meminfo.read(machine)
     now_hz, highest_hz = cpu_clock.clocks_hz(machine, None if pid is None else core_of(machine, pid))
+    gpu_hz, gpu_highest_hz = gpu_clock.clocks_hz(machine)
     return Condition(
         when=when,
         temperatures_c=temperatures.read(machine),
         clock_hz=now_hz,
         clock_max_hz=highest_hz,
+        gpu_clock_hz=gpu_hz,
+        gpu_clock_max_hz=gpu_highest_hz,
         throttled_now=state.now,
         throttled_since_boot=state.since_boot,
         under_voltage_now=state.under_voltage_now,
         under_voltage_since_boot=state.under_voltage_since_boot,
-        other_load_ratio=usage.other_ratio if usage else None,
-        steal_ratio=usage.steal_ratio if usage else None,
-        swap_used_mb=meminfo.read(machine).swap_used_mb,
+        throttle_flags=state.flags,
+        throttle_events=dict(state.events),
+        swap_used_mb=memory.swap_used_mb,
+        memory_available_mb=memory.available_mb,
+    )
+
+
+def _thorough(quick: Condition, machine: Machine) -> Condition:
+    kernel = clock.kernel_clock_of(machine)
+    return msgspec.structs.replace(
+        quick,
+        governor=cpu_clock.governor(machine),
+        power_mode=board.power_mode(machine),
+        temperature_limits_c=temperatures.limits(machine),
+        clock_synchronised=clock.synchronised(machine),
+        clock_offset_ms=kernel.offset_ms if kernel else None,
+        clock_error_ms=kernel.error_ms if kernel else None,
+        attached=attached.accelerators(machine),
+    )
+
+
+def _with_load(condition: Condition, usage: load.Load | None) -> Condition:
+    if usage is None:
+        return condition
+    return msgspec.structs.replace(
+        condition,
+        other_load_ratio=usage.other_ratio,
+        steal_ratio=usage.steal_ratio,
+        agent_load_ratio=usage.agent_ratio,
+        load_window_ms=usage.window_ms,
     )
 
 
@@ -44,23 +97,42 @@ def core_of(machine: Machine, pid: int) -> int | None:
 
 
 class Watcher:
-    """Looks at the machine every period, from a thread, while the process `pid` is measured."""
+    """Looks at the machine every period, from a thread, while the process `pid` is measured.
 
-    def __init__(self, pid: int | None = None, machine: Machine = THIS_MACHINE, *, period_s: float = PERIOD_S) -> None:
+    `mark` before `start` says from when on the load may be counted where the timed part is too short for the kernel's clock ticks.
+    """
+
+    def __init__(
+        self,
+        pid: int | None = None,
+        machine: Machine = THIS_MACHINE,
+        *,
+        period_s: float = PERIOD_S,
+        table: processes.Table | None = None,
+    ) -> None:
         self._pid = pid
         self._machine = machine
         self._period_s = period_s
+        self._table = table
         self._thread: threading.Thread | None = None
         self._ended = threading.Event()
         self._looks: list[Condition] = []
-        self._usages: list[Usage] = []
-        self._events: list[int] = []
+        self._marks: list[Usage] = []
+        self._last: Usage | None = None
+        self._events: list[Mapping[str, int]] = []
+
+    def mark(self) -> None:
+        """Take note of the usage up to now, before the timed part begins."""
+        usage = load.read(self._machine, self._pid, os.getpid())
+        if usage is not None and usage.own is not None:
+            self._marks.append(usage)
 
     def start(self) -> None:
         """Begin to look; a watcher that is already looking goes on."""
         if self._thread is not None:
             return
-        self._looks, self._usages, self._events = [], [], []
+        self._looks, self._events, self._last = [], [], None
+        self.mark()
         self._count()
         self._ended.clear()
         self._thread = threading.Thread(target=self._watch, name="conditions", daemon=True)
@@ -76,7 +148,12 @@ class Watcher:
         self._count()
         if not self._looks:
             self._looks.append(look("during", self._machine, pid=self._pid))
-        return [summary(self._looks, self._usages, self._events)]
+        seen = summary(self._looks, load.up_to(self._marks, self._last), self._events)
+        self._marks = []
+        if self._table is None:
+            return [seen]
+        ours = {os.getpid(), *([] if self._pid is None else [self._pid])}
+        return [msgspec.structs.replace(seen, busiest_other=processes.busiest(self._table, processes.read(self._machine), ours))]
 
     def _watch(self) -> None:
         wait_s = min(FIRST_S, self._period_s)
@@ -86,34 +163,49 @@ class Watcher:
             wait_s = self._period_s
 
     def _count(self) -> None:
-        usage = load.read(self._machine, self._pid)
+        usage = load.read(self._machine, self._pid, os.getpid())
         # The process may be gone before we are told: what was seen last while it lived is what counts.
         if usage is not None and usage.own is not None:
-            self._usages.append(usage)
+            self._last = usage
         events = throttling.read(self._machine).events
-        if events is not None:
+        if events:
             self._events.append(events)
 
 
-def summary(looks: Sequence[Condition], usages: Sequence[Usage], events: Sequence[int] = ()) -> Condition:
+def summary(looks: Sequence[Condition], usage: load.Load | None, events: Sequence[Mapping[str, int]] = ()) -> Condition:
     """Return what several looks say together; a counter of throttle events that rose means that the machine throttled."""
-    usage = load.between(usages[0], usages[-1]) if usages else None
     names = dict.fromkeys(name for one in looks for name in one.temperatures_c)
-    clocks = [one.clock_hz for one in looks if one.clock_hz is not None]
-    rose = [True] if events and events[-1] > events[0] else []
-    return Condition(
+    rose = [True] if events and throttling.rose(events[0], events[-1]) else []
+    flags = [one.throttle_flags for one in looks if one.throttle_flags is not None]
+    condition = Condition(
         when="during",
         temperatures_c={name: max(one.temperatures_c[name] for one in looks if name in one.temperatures_c) for name in names},
-        clock_hz=statistics.median(clocks) if clocks else None,
+        clock_hz=_median(one.clock_hz for one in looks),
         clock_max_hz=_highest(one.clock_max_hz for one in looks),
+        gpu_clock_hz=_median(one.gpu_clock_hz for one in looks),
+        gpu_clock_max_hz=_highest(one.gpu_clock_max_hz for one in looks),
         throttled_now=_ever([*(one.throttled_now for one in looks), *rose]),
         throttled_since_boot=_ever(one.throttled_since_boot for one in looks),
         under_voltage_now=_ever(one.under_voltage_now for one in looks),
         under_voltage_since_boot=_ever(one.under_voltage_since_boot for one in looks),
-        other_load_ratio=usage.other_ratio if usage else None,
-        steal_ratio=usage.steal_ratio if usage else None,
+        throttle_flags=_all_bits(flags) if flags else None,
+        throttle_events=dict(events[-1]) if events else {},
         swap_used_mb=_highest(one.swap_used_mb for one in looks),
+        memory_available_mb=min((one.memory_available_mb for one in looks if one.memory_available_mb is not None), default=None),
     )
+    return _with_load(condition, usage)
+
+
+def _all_bits(flags: Iterable[int]) -> int:
+    together = 0
+    for one in flags:
+        together |= one
+    return together
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
 
 
 def _highest(values: Iterable[float | None]) -> float | None:

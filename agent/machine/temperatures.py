@@ -1,7 +1,9 @@
-"""Temperatures of the machine, by the name of their sensor, in degrees Celsius."""
+"""Temperatures of the machine, by the name of their sensor, in degrees Celsius, and where each begins to slow it down."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
+from edgemeter.agent.machine import board
 from edgemeter.agent.machine.machine import Machine
 
 # Sensors inside processors that have no thermal zone of their own (AMD), or a finer one (Intel).
@@ -10,36 +12,65 @@ CPU_SENSORS = frozenset({"coretemp", "k10temp", "zenpower"})
 FAKE_PMIC_C = (50.0, 100.0)
 # A sensor that is switched off reads -256; beyond these no board of ours works.
 LOWEST_C, HIGHEST_C = -60.0, 200.0
+# Trip points that take speed away or end everything; `active` ones start a fan.
+# Source: Linux Documentation/driver-api/thermal/sysfs-api.rst.
+LIMITING = frozenset({"passive", "hot", "critical"})
+# Limits below this are a maker's leftovers (0 C, 20 C), not temperatures at which a processor is slowed.
+LOWEST_LIMIT_C = 50.0
+# A Raspberry Pi's firmware slows the cores from here on, and no file tells so; the 3B+ and 3A+ begin earlier.
+# Source: raspberrypi.com documentation of config.txt, temp_limit and temp_soft_limit.
+PI_LIMIT_C, PI_EARLY_LIMIT_C = 80.0, 60.0
+PI_EARLY = ("Raspberry Pi 3 Model A Plus", "Raspberry Pi 3 Model B Plus")
 
 
 def read(machine: Machine) -> dict[str, float]:
     """Return every temperature that can be read now; sensors that are off or fake are left out."""
-    found: dict[str, float] = {}
+    return {name: value_c for name, value_c, _ in _thermometers(machine)}
+
+
+def limits(machine: Machine) -> dict[str, float]:
+    """Return, for each sensor that tells, the temperature at which the machine begins to slow down or to shut off."""
+    found = {name: limit_c for name, _, place in _thermometers(machine) if (limit_c := _limit(machine, place)) is not None}
+    if board.is_raspberry_pi(machine):
+        found["cpu-thermal"] = PI_EARLY_LIMIT_C if (board.model(machine) or "").startswith(PI_EARLY) else PI_LIMIT_C
+    return found
+
+
+def _thermometers(machine: Machine) -> Iterator[tuple[str, float, Path]]:
+    """Yield name, temperature and folder of each; where two sockets have sensors of the same name, the second gets a number."""
+    given: dict[str, int] = {}
+    for name, value_c, place in _as_named(machine):
+        if value_c is not None and not (name.upper().startswith("PMIC") and value_c in FAKE_PMIC_C):
+            given[name] = given.get(name, 0) + 1
+            yield name if given[name] == 1 else f"{name}-{given[name]}", value_c, place
+
+
+def _as_named(machine: Machine) -> Iterator[tuple[str, float | None, Path]]:
     for zone in machine.find("sys/class/thermal/thermal_zone*"):
-        _put(found, machine.line(zone / "type") or zone.name, _celsius(machine, zone / "temp"))
+        yield machine.line(zone / "type") or zone.name, _celsius(machine, zone / "temp"), zone
     for sensor in machine.find("sys/class/hwmon/hwmon*"):
         name = machine.text(sensor / "name")
         if name in CPU_SENSORS:
             inside = [_celsius(machine, path) for path in machine.find(f"{sensor}/temp*_input")]
-            _put(found, name, max((value for value in inside if value is not None), default=None))
+            yield name, max((value for value in inside if value is not None), default=None), sensor
     for apex in machine.find("sys/class/apex/apex_*"):
-        _put(found, apex.name, _celsius(machine, apex / "temp"))
-    return found
+        yield apex.name, _celsius(machine, apex / "temp"), apex
+
+
+def _limit(machine: Machine, place: Path) -> float | None:
+    """Return the lowest limit beside a sensor: trip points of a thermal zone or a Coral, maximum of a hwmon chip."""
+    trips = [path for path in machine.find(f"{place}/trip_point*_temp") if _slows(machine, path)]
+    found = [_celsius(machine, path) for path in (*trips, *machine.find(f"{place}/temp*_max"), *machine.find(f"{place}/temp*_crit"))]
+    return min((value for value in found if value is not None and value >= LOWEST_LIMIT_C), default=None)
+
+
+def _slows(machine: Machine, path: Path) -> bool:
+    # A Coral's trip points have no type: each lowers its clock.
+    kind = machine.text(path.with_name(path.name.replace("_temp", "_type")))
+    return kind is None or kind in LIMITING
 
 
 def _celsius(machine: Machine, path: Path) -> float | None:
     millidegrees = machine.number(path)
     value = None if millidegrees is None else millidegrees / 1000
     return value if value is not None and LOWEST_C < value < HIGHEST_C else None
-
-
-def _put(found: dict[str, float], name: str, value_c: float | None) -> None:
-    if value_c is None or (name.upper().startswith("PMIC") and value_c in FAKE_PMIC_C):
-        return
-    # Two sockets have sensors of the same name.
-    number = 2
-    unique = name
-    while unique in found:
-        unique = f"{name}-{number}"
-        number += 1
-    found[unique] = value_c

@@ -1,8 +1,8 @@
 """Whether the board holds its clock back, or its supply is too weak: now, and at any time since it was switched on."""
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from edgemeter.agent.machine import board
 from edgemeter.agent.machine.machine import Machine, whole_number
@@ -18,30 +18,39 @@ SLOWING = re.compile(r"cpufreq|devfreq|throttle|^Processor$", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Throttling:
-    """What the machine says of itself; None where it has no way to say it. `events` counts throttle events since boot."""
+    """What the machine says of itself; None where it has no way to say it.
+
+    `flags` are a Raspberry Pi's as they came; `events` counts throttle events since boot, by the name of their counter.
+    """
 
     now: bool | None = None
     since_boot: bool | None = None
     under_voltage_now: bool | None = None
     under_voltage_since_boot: bool | None = None
-    events: int | None = None
+    flags: int | None = None
+    events: Mapping[str, int] = field(default_factory=dict)
 
 
 def read(machine: Machine) -> Throttling:
     """Return what the firmware flags, the cooling devices and the event counters say together."""
     flags = _pi_flags(machine)
-    jetson = _jetson_events(machine)
-    events = _sum([*jetson.values(), _cpu_events(machine)])
-    under_voltage_events = jetson.get("oc1")
+    events = _events(machine)
+    under_voltage_events = events.get("oc1")
     return Throttling(
         now=_any([_bits(flags, HELD_BACK), _slowed(machine)]),
-        since_boot=_any([_bits(flags, HELD_BACK << SINCE_BOOT), None if events is None else events > 0]),
+        since_boot=_any([_bits(flags, HELD_BACK << SINCE_BOOT), any(events.values()) if events else None]),
         under_voltage_now=_any([_bits(flags, UNDER_VOLTAGE), _voltage_alarm(machine)]),
         under_voltage_since_boot=_any(
             [_bits(flags, UNDER_VOLTAGE << SINCE_BOOT), None if under_voltage_events is None else under_voltage_events > 0]
         ),
+        flags=flags,
         events=events,
     )
+
+
+def rose(first: Mapping[str, int], last: Mapping[str, int]) -> dict[str, int]:
+    """Return by how much each counter rose between two readings, those only that did."""
+    return {name: last[name] - first[name] for name in first if last.get(name, 0) > first[name]}
 
 
 def flags_of(text: str | None) -> int | None:
@@ -57,8 +66,8 @@ def _pi_flags(machine: Machine) -> int | None:
     return flags_of(machine.output(["vcgencmd", "get_throttled"])) if board.is_raspberry_pi(machine) else None
 
 
-def _jetson_events(machine: Machine) -> dict[str, int]:
-    """Return the over-current counters of a Jetson: oc1 under-voltage, oc2 average and oc3 instantaneous over-current."""
+def _events(machine: Machine) -> dict[str, int]:
+    """Return a Jetson's counters (oc1 under-voltage, oc2 average and oc3 instantaneous over-current) and that of x86 cores together."""
     found: dict[str, int] = {}
     for sensor in machine.find("sys/class/hwmon/hwmon*"):
         if machine.text(sensor / "name") != "soctherm_oc":
@@ -67,12 +76,9 @@ def _jetson_events(machine: Machine) -> dict[str, int]:
             count = machine.number(path)
             if count is not None:
                 found[path.name.partition("_")[0]] = count
-    return found
-
-
-def _cpu_events(machine: Machine) -> int | None:
-    """Return how often an x86 processor was throttled since boot, over all cores."""
-    return _sum(machine.number(path) for path in machine.find("sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/core_throttle_count"))
+    cores = [machine.number(path) for path in machine.find("sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/core_throttle_count")]
+    known = [count for count in cores if count is not None]
+    return found | ({"core": sum(known)} if known else {})
 
 
 def _slowed(machine: Machine) -> bool | None:
@@ -100,8 +106,3 @@ def _bits(flags: int | None, mask: int) -> bool | None:
 def _any(claims: Iterable[bool | None]) -> bool | None:
     known = [claim for claim in claims if claim is not None]
     return any(known) if known else None
-
-
-def _sum(counts: Iterable[int | None]) -> int | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None

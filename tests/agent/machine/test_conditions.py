@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from edgemeter.agent.machine import conditions, cpu_clock, load, temperatures, throttling
+from edgemeter.agent.machine import clock, conditions, cpu_clock, gpu_clock, load, processes, temperatures, throttling
 from edgemeter.agent.machine.machine import recorded
-from edgemeter.agent.records import Condition
+from edgemeter.agent.records import Condition, OtherProcess
 from tests.fixtures import machine_trees
 from tests.fixtures.machine_trees import write
 
@@ -28,8 +28,20 @@ def test_a_cool_raspberry_pi_5_has_nothing_to_report(tmp_path):
 
 
 def test_an_empty_machine_has_no_conditions(tmp_path):
-    """What is not known is null, not false and not zero."""
+    """What is not known is null, not false and not zero; nor is this machine's clock that of a recording."""
     assert conditions.look("after", recorded(tmp_path)) == Condition(when="after")
+    assert conditions.look("during", recorded(tmp_path)) == Condition(when="during")
+
+
+def test_this_machines_kernel_tells_how_far_its_clock_is_off():
+    """A bound on the error and what is left to correct, in ms; or nothing, where it may not be asked."""
+    told = clock.kernel_clock()
+    if told is None:
+        pytest.skip("the kernel may not be asked here")
+    assert told.error_ms >= 0
+    assert abs(told.offset_ms) < 1000
+    found = conditions.look("before")
+    assert (found.clock_offset_ms is None) == (found.clock_error_ms is None) is False
 
 
 @pytest.mark.parametrize(
@@ -46,15 +58,15 @@ def test_the_flags_of_a_throttled_pi_are_told_apart(tmp_path):
     machine = recorded(tmp_path)
     write(tmp_path, {FIRMWARE: "50005\n"})
     assert throttling.read(machine) == throttling.Throttling(
-        now=True, since_boot=True, under_voltage_now=True, under_voltage_since_boot=True
+        now=True, since_boot=True, under_voltage_now=True, under_voltage_since_boot=True, flags=0x50005
     )
     write(tmp_path, {FIRMWARE: "20000\n"})
     assert throttling.read(machine) == throttling.Throttling(
-        now=False, since_boot=True, under_voltage_now=False, under_voltage_since_boot=False
+        now=False, since_boot=True, under_voltage_now=False, under_voltage_since_boot=False, flags=0x20000
     )
     write(tmp_path, {FIRMWARE: "8\n"})
     assert throttling.read(machine) == throttling.Throttling(
-        now=True, since_boot=False, under_voltage_now=False, under_voltage_since_boot=False
+        now=True, since_boot=False, under_voltage_now=False, under_voltage_since_boot=False, flags=0x8
     )
 
 
@@ -72,9 +84,61 @@ def test_vcgencmd_is_asked_where_sysfs_has_no_flags(tmp_path):
 def test_a_jetson_counts_over_current_events(tmp_path):
     """Two events since boot throttle flags; oc1 counts under-voltage; the throttle alert says what is now."""
     machine = recorded(machine_trees.jetson_orin_nano(tmp_path))
-    assert throttling.read(machine) == throttling.Throttling(now=False, since_boot=True, under_voltage_since_boot=False, events=2)
+    assert throttling.read(machine) == throttling.Throttling(
+        now=False, since_boot=True, under_voltage_since_boot=False, events={"oc1": 0, "oc2": 0, "oc3": 2}
+    )
     write(tmp_path, {"sys/class/thermal/cooling_device0/cur_state": "1\n", "sys/class/hwmon/hwmon3/oc1_event_cnt": "1\n"})
-    assert throttling.read(machine) == throttling.Throttling(now=True, since_boot=True, under_voltage_since_boot=True, events=3)
+    assert throttling.read(machine) == throttling.Throttling(
+        now=True, since_boot=True, under_voltage_since_boot=True, events={"oc1": 1, "oc2": 0, "oc3": 2}
+    )
+
+
+def test_a_jetsons_gpu_clock_is_that_of_its_devfreq(tmp_path):
+    """The highest is what the hardware lists, not what the power mode allows; other devices' clocks are not the GPU's."""
+    machine = recorded(machine_trees.jetson_orin_nano(tmp_path))
+    assert gpu_clock.clocks_hz(machine) == (None, None)
+    gpu = "sys/class/devfreq/17000000.gpu"
+    write(tmp_path, {f"{gpu}/cur_freq": "306000000\n", f"{gpu}/max_freq": "624750000\n", "sys/class/devfreq/15340000.vic/cur_freq": "9\n"})
+    assert gpu_clock.clocks_hz(machine) == (306e6, 624.75e6)
+    write(tmp_path, {f"{gpu}/available_frequencies": "306000000 408000000 1020000000\n"})
+    assert gpu_clock.clocks_hz(machine) == (306e6, 1020e6)
+    assert conditions.look("during", machine).gpu_clock_max_hz == 1020e6
+
+
+def test_limits_are_those_that_slow_the_machine(tmp_path):
+    """The lowest of passive, hot and critical; not a fan's; not 0 C; by the same names as the temperatures; a Pi's firmware has its own."""
+    zone = "sys/class/thermal/thermal_zone{}"
+    machine = recorded(machine_trees.jetson_orin_nano(tmp_path / "jetson"))
+    trips = {(0, 0): ("active", 51), (0, 1): ("passive", 99), (0, 2): ("critical", 104.5), (0, 3): ("hot", 0), (10, 0): ("hot", 97)}
+    for (place, trip), (kind, celsius) in trips.items():
+        base = zone.format(place)
+        content = {f"{base}/trip_point_{trip}_type": f"{kind}\n", f"{base}/trip_point_{trip}_temp": f"{celsius * 1000:.0f}\n"}
+        write(tmp_path / "jetson", content)
+    assert temperatures.limits(machine) == {"cpu-thermal": 99.0, "cpu-thermal-2": 97.0}
+    assert temperatures.limits(recorded(machine_trees.raspberry_pi_5(tmp_path / "pi"))) == {"cpu-thermal": 80.0}
+    write(tmp_path / "pi", {"proc/device-tree/model": b"Raspberry Pi 3 Model B Plus Rev 1.3\0"})
+    assert temperatures.limits(recorded(tmp_path / "pi")) == {"cpu-thermal": 60.0}
+    pc = recorded(machine_trees.intel_pc(tmp_path / "pc"))
+    assert temperatures.limits(pc) == {}
+    write(tmp_path / "pc", {"sys/class/hwmon/hwmon4/temp1_max": "100000\n", "sys/class/hwmon/hwmon4/temp1_crit": "105000\n"})
+    assert temperatures.limits(pc) == {"coretemp": 100.0}
+
+
+def test_looks_before_and_after_also_ask_what_takes_longer(tmp_path):
+    """Governor, power mode (id and name), what is plugged in and how fast, flags as they came; during a run they are not asked."""
+    pi = recorded(machine_trees.raspberry_pi_5(tmp_path / "pi"))
+    before = conditions.look("before", pi)
+    assert (before.governor, before.power_mode, before.throttle_flags) == ("ondemand", None, 0)
+    assert before.attached == ("Coral USB (1a6e:089a, not used since it was plugged in) at 5000 Mbit/s",)
+    assert before.memory_available_mb == pytest.approx(7168)
+    during = conditions.look("during", pi)
+    assert (during.governor, during.attached, during.temperature_limits_c) == (None, (), {})
+    told = {"nvpmodel": "NV Power Mode: MAXN_SUPER\n2\n"}
+    jetson = dataclasses.replace(
+        recorded(machine_trees.jetson_orin_nano(tmp_path / "jetson")), output=lambda arguments: told.get(arguments[0])
+    )
+    assert conditions.look("after", jetson).power_mode == "2 MAXN_SUPER"
+    assert conditions.look("after", jetson).throttle_events == {"oc1": 0, "oc2": 0, "oc3": 2}
 
 
 def test_a_fan_that_runs_is_no_throttling(tmp_path):
@@ -110,9 +174,10 @@ def test_the_clock_is_that_of_the_core_in_use(tmp_path):
     assert cpu_clock.clocks_hz(machine) == (1.728e9, 1.728e9)
 
 
-def _stat(pid, user, system, core=0):
+def _stat(pid, user, system, core=0, waited=0, started=0):
     """Return a /proc/PID/stat with a name that tries hard."""
-    fields = ["S", *["0"] * 10, str(user), str(system), *["0"] * 23, str(core), *["0"] * 10]
+    times = [str(user), str(system), str(waited), "0"]
+    fields = ["S", *["0"] * 10, *times, *["0"] * 4, str(started), *["0"] * 16, str(core), *["0"] * 10]
     return f"{pid} (a) b (c) {' '.join(fields)}\n"
 
 
@@ -122,7 +187,58 @@ def test_the_load_of_others_leaves_out_the_measured_process(tmp_path):
     first = load.read(machine, 7)
     write(tmp_path, {"proc/stat": "cpu 120 0 110 750 115 0 0 5 9 9\n", "proc/7/stat": _stat(7, 65, 55)})
     found = load.between(first, load.read(machine, 7))
-    assert found == load.Load(other_ratio=0.1, steal_ratio=0.05)
+    assert found is not None
+    assert (found.other_ratio, found.steal_ratio, found.agent_ratio) == (0.1, 0.05, 0.0)
+
+
+def test_the_agent_is_not_one_of_the_others(tmp_path):
+    """Of 60 busy ticks 20 are the measured process's, 15 the agent's and the commands' that it waited for; the window is in ms."""
+    tree = {"proc/stat": "cpu 100 0 100 700 100 0 0 0\n", "proc/7/stat": _stat(7, 50, 50), "proc/9/stat": _stat(9, 10, 0, waited=3)}
+    machine = recorded(write(tmp_path, tree))
+    first = load.read(machine, 7, 9)
+    write(
+        tmp_path, {"proc/stat": "cpu 160 0 100 740 100 0 0 0\n", "proc/7/stat": _stat(7, 70, 50), "proc/9/stat": _stat(9, 20, 0, waited=8)}
+    )
+    found = load.between(first, load.read(machine, 7, 9))
+    assert found is not None
+    assert (found.other_ratio, found.agent_ratio) == (0.25, 0.15)
+    assert found.window_ms > 0
+
+
+def test_a_window_too_short_for_ticks_is_widened_to_the_mark_before_it():
+    """The latest mark that is far enough away counts; none is: nothing is said."""
+    marks = [load.Usage(0, 0, 0, 0), load.Usage(100, 50, 0, 0), load.Usage(190, 50, 0, 0)]
+    found = load.up_to(marks, load.Usage(200, 60, 0, 0))
+    assert found is not None
+    assert found.other_ratio == pytest.approx(0.1)
+    assert load.up_to(marks[2:], load.Usage(200, 60, 0, 0)) is None
+    assert load.up_to([], None) is None
+
+
+def test_the_busiest_of_the_others_is_named(tmp_path):
+    """Most time between two tables; our own are left out, a pid that was used again starts from nothing, brackets belong to the name."""
+    machine = recorded(write(tmp_path, {"proc/stat": machine_trees.STAT}))
+    write(tmp_path, {f"proc/{pid}/stat": _stat(pid, 100, 0) for pid in (5, 6, 7)})
+    first = processes.read(machine)
+    write(tmp_path, {"proc/stat": "cpu 1100 0 500 8000 400 0 60 40 0 0\n"})
+    write(tmp_path, {"proc/5/stat": _stat(5, 130, 0), "proc/6/stat": _stat(6, 190, 0), "proc/7/stat": _stat(7, 50, 0, started=99)})
+    second = processes.read(machine)
+    assert processes.busiest(first, second, {6}) == OtherProcess(name="a) b (c", pid=7, load_ratio=0.5)
+    assert processes.busiest(first, second, {6, 7}) == OtherProcess(name="a) b (c", pid=5, load_ratio=0.3)
+    assert processes.busiest(first, second, {5, 6, 7}) is None
+    assert processes.busiest(second, second, ()) is None
+
+
+def test_a_watcher_with_a_table_names_the_worst(tmp_path):
+    """What used the processor between the table and the end stands in the summary."""
+    machine = recorded(write(tmp_path, {"proc/stat": "cpu 0 0 0 100\n0 0", "proc/5/stat": _stat(5, 0, 0)}))
+    write(tmp_path, {"proc/stat": "cpu 0 0 0 100 0 0 0 0\n"})
+    watcher = conditions.Watcher(None, machine, table=processes.read(machine))
+    watcher.start()
+    write(tmp_path, {"proc/stat": "cpu 80 0 0 120 0 0 0 0\n", "proc/5/stat": _stat(5, 75, 0)})
+    (found,) = watcher.stop()
+    assert found.other_load_ratio == 0.8
+    assert found.busiest_other == OtherProcess(name="a) b (c", pid=5, load_ratio=0.75)
 
 
 def test_a_load_over_too_few_ticks_is_none(tmp_path):
@@ -138,7 +254,9 @@ def test_a_process_that_is_gone_makes_the_load_of_others_unknown(tmp_path):
     machine = recorded(write(tmp_path, {"proc/stat": "cpu 0 0 0 100 0 0 0 0\n"}))
     first = load.read(machine, 7)
     write(tmp_path, {"proc/stat": "cpu 50 0 0 150 0 0 0 0\n"})
-    assert load.between(first, load.read(machine, 7)) == load.Load(None, 0.0)
+    found = load.between(first, load.read(machine, 7))
+    assert found is not None
+    assert (found.other_ratio, found.steal_ratio) == (None, 0.0)
 
 
 def test_a_watcher_sums_up_the_worst_of_its_looks():
@@ -150,13 +268,14 @@ def test_a_watcher_sums_up_the_worst_of_its_looks():
         Condition(when="during", temperatures_c={"cpu": 70.0}, clock_hz=2e9, clock_max_hz=2e9, under_voltage_now=True, swap_used_mb=3.0),
         Condition(when="during", temperatures_c={"cpu": 60.0}, clock_hz=2e9, clock_max_hz=2e9, throttled_now=False),
     ]
-    usages = [load.Usage(1000, 500, 0, 100), load.Usage(1100, 530, 10, 120), load.Usage(1200, 580, 20, 150)]
-    found = conditions.summary(looks, usages, events=[4, 4, 5])
+    usage = load.between(load.Usage(1000, 500, 0, 100), load.Usage(1200, 580, 20, 150))
+    found = conditions.summary(looks, usage, events=[{"core": 4}, {"core": 4}, {"core": 5}])
+    assert found.throttle_events == {"core": 5}
     assert found.temperatures_c == {"cpu": 70.0, "gpu": 40.0}
     assert (found.clock_hz, found.clock_max_hz, found.swap_used_mb) == (2e9, 2e9, 3.0)
     assert (found.throttled_now, found.under_voltage_now, found.throttled_since_boot) == (True, True, None)
     assert (found.other_load_ratio, found.steal_ratio) == (pytest.approx(0.15), pytest.approx(0.1))
-    assert conditions.summary(looks, usages, events=[4, 4]).throttled_now is False
+    assert conditions.summary(looks, usage, events=[{"core": 4}, {"core": 4}]).throttled_now is False
 
 
 def test_a_watcher_looks_while_it_is_asked_to(tmp_path):
@@ -211,4 +330,6 @@ def test_captured_throttle_flags_and_trees_are_read(captures):
     assert throttling.flags_of((pi / "get_throttled_0x0.txt").read_text()) == 0
     orin = recorded(captures / "jetson/sysfs_orin_nano_tree_partial")
     assert temperatures.read(orin) == {"cpu-thermal": 63.625}
-    assert throttling.read(orin) == throttling.Throttling(since_boot=True, under_voltage_since_boot=True, events=3)
+    assert throttling.read(orin) == throttling.Throttling(
+        since_boot=True, under_voltage_since_boot=True, events={"oc1": 1, "oc2": 0, "oc3": 2}
+    )
