@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent import records
-from edgemeter.agent.engine import job
+from edgemeter.agent.engine import job, output_check
+from edgemeter.agent.engine.answer_log import AnswerLog
 from edgemeter.agent.engine.loading import Model
 from edgemeter.agent.runtimes import Array
 
@@ -22,6 +23,7 @@ class Answered:
     preprocess_ns: NDArray[np.int64]
     postprocess_ns: NDArray[np.int64]
     check: records.OutputCheck
+    looks: records.Answers | None
     accuracy: records.Accuracy | None
     reason: str | None
 
@@ -33,26 +35,51 @@ def answer(work: job.Job, model: Model, prepared: Sequence[list[Array]], kept: d
     emit(job.Phase(name="accuracy"))
     before: list[int] = []
     after: list[int] = []
-    differences: list[float] = []
+    log = AnswerLog()
+    differences: list[output_check.Compared] = []
     for done, index in enumerate(items):
         begin = time.monotonic_ns()
         inputs = model.inputs_of(index, work.case.seed) if scoring else prepared[index]
         ready = time.monotonic_ns()
         model.runtime.bind(inputs)()
         outputs = model.runtime.outputs()
+        scores = None
         if index in kept:
-            differences.append(difference(kept[index], outputs))
+            differences.append(_compared(model, index, kept[index], outputs))
         if scoring and model.work:
             begin_answer = time.monotonic_ns()
-            model.work.answer(index, outputs)
+            scores = model.work.answer(index, outputs)
             after.append(time.monotonic_ns() - begin_answer)
             before.append(ready - begin)
             emit(job.Progress(done=done + 1, total=len(items)))
+        log.add(inputs, outputs, scores)
     accuracy = model.work.score() if scoring and model.work else None
-    check = records.OutputCheck(
-        compared=len(differences), identical=differences.count(0.0), worst_ratio=max(differences) if differences else None
+    return Answered(
+        preprocess_ns=np.array(before, np.int64),
+        postprocess_ns=np.array(after, np.int64),
+        check=output_check.summarise(differences),
+        looks=log.summary(_objects(model)),
+        accuracy=accuracy,
+        reason=_no_accuracy(work, model, accuracy),
     )
-    return Answered(np.array(before, np.int64), np.array(after, np.int64), check, accuracy, _no_accuracy(work, model, accuracy))
+
+
+def _compared(model: Model, index: int, kept: Sequence[Array], again: Sequence[Array]) -> output_check.Compared:
+    """Return the difference, and the share of answers that both have where the values alone do not settle it.
+
+    Of a classifier the values settle it: two photographs of one class would have the same answer.
+    """
+    found = output_check.difference(kept, again)
+    is_detector = model.card is not None and model.card.task == "detection"
+    if found.is_rounding or model.work is None or not is_detector:
+        return output_check.Compared(found, None)
+    return output_check.Compared(found, model.work.same_answer(index, kept, again))
+
+
+def _objects(model: Model) -> int | None:
+    """Return how many objects the ground truth of the photographs holds, None without one."""
+    truth = model.data.truth if model.data else None
+    return None if truth is None else len(truth["annotations"])
 
 
 def _no_accuracy(work: job.Job, model: Model, accuracy: records.Accuracy | None) -> str | None:
@@ -63,17 +90,3 @@ def _no_accuracy(work: job.Job, model: Model, accuracy: records.Accuracy | None)
     if not work.accuracy:
         return 'accuracy was not asked of this repeat (accuracy = "first" or "never")'
     return "the data set has no ground truth (--annotations)"
-
-
-def difference(kept: Sequence[Array], again: Sequence[Array]) -> float:
-    """Return the largest difference between two sets of outputs, relative to the largest value; infinite when the shapes differ."""
-    worst = 0.0
-    for one, other in zip(kept, again, strict=True):
-        if one.shape != other.shape:
-            return float("inf")
-        if one.size == 0 or np.array_equal(one, other, equal_nan=one.dtype.kind == "f"):
-            continue
-        apart = np.abs(one.astype(np.float64) - other.astype(np.float64)).max()
-        largest = np.abs(one.astype(np.float64)).max()
-        worst = max(worst, float(apart / largest) if largest > 0 else float("inf"))
-    return worst

@@ -16,6 +16,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     seed: int
     accuracy: bool
+    agreement: bool = False
     idle: bool
     spawned_ns: int
 
@@ -23,7 +24,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 class Phase(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The run has come to its next part; `seconds` is how long it will take, where that is known."""
 
-    name: Literal["load", "prepare", "warm-up", "idle before", "timed", "idle after", "accuracy"]
+    name: Literal["cool-down", "load", "prepare", "warm-up", "idle before", "timed", "idle after", "accuracy", "agreement"]
     seconds: float | None = None
 
 
@@ -67,6 +68,10 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     accuracy: records.Accuracy | None
     accuracy_reason: str | None
     output_check: records.OutputCheck
+    answers: records.Answers | None = None
+    agreement: records.Agreement | None = None
+    agreement_reason: str | None = None
+    accuracy_gate: records.AccuracyGate | None = None
     samples: tuple[records.Series, ...]
     timed: Window
     idle_before: Window | None
@@ -74,6 +79,10 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     # Latencies of the first, middle and last third of the timed part: the verdict looks for drift.
     thirds_p50_ms: tuple[float, ...]
     guesses: tuple[str, ...]
+    scheduling: records.Scheduling | None = None
+    batch: int = 1
+    load: records.Load | None = None
+    cpus: tuple[int, ...] | None = None
 
 
 Event = Phase | Progress | Failed | Measured

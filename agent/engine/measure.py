@@ -4,10 +4,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from edgemeter.agent import records, runtimes, samples
-from edgemeter.agent.engine import answers, described, job, loading, memory, statistics, timing
+from edgemeter.agent.engine import agreement, answers, described, gate, job, loading, memory, statistics, timing
 from edgemeter.agent.engine.answers import Emit
 from edgemeter.agent.runtimes import Array
 
@@ -47,9 +48,21 @@ def measure(work: job.Job, started_ns: int, emit: Emit) -> job.Measured:
         taken = _time(work, start, emit)
         outputs = described.tensors(start.model.loaded.outputs, runtime.outputs())
         answered = answers.answer(work, start.model, taken.prepared, taken.timed.kept, emit)
-        return _measured(work, start, taken, answered, outputs)
+        measured = _measured(work, start, taken, answered, outputs)
     finally:
+        # Before the reference loads the model too: a small board may not hold both.
         runtime.close()
+    agreed, why_not = _agree(work, start, taken, measured.latency.p50_ms or measured.latency.mean_ms, emit)
+    return msgspec.structs.replace(measured, agreement=agreed, agreement_reason=why_not)
+
+
+def _agree(work: job.Job, start: _Start, taken: _Timing, p50_ms: float, emit: Emit) -> tuple[records.Agreement | None, str | None]:
+    if not work.agreement:
+        return None, 'agreement with a reference was not asked of this repeat (agreement = "first" or "never")'
+    emit(job.Phase(name="agreement", seconds=agreement.LIMIT_S))
+    queries = [agreement.Timed(item, taken.prepared[item], outputs) for item, outputs in sorted(taken.timed.kept.items())]
+    same_answer = start.model.work.same_answer if start.model.work else None
+    return agreement.agree(work.case, start.model.loaded, p50_ms, queries, same_answer)
 
 
 def _start(work: job.Job, started_ns: int, emit: Emit, runtime: runtimes.Runtime) -> _Start:
@@ -122,6 +135,8 @@ def _measured(work: job.Job, start: _Start, taken: _Timing, answered: answers.An
         accuracy=answered.accuracy,
         accuracy_reason=answered.reason,
         output_check=answered.check,
+        answers=answered.looks,
+        accuracy_gate=gate.gate(answered.accuracy, model.card, work.case.reference_accuracy, work.case.gate),
         samples=_series(timed, answered),
         timed=job.Window(int(timed.starts_ns[0]), timed.end_ns),
         idle_before=taken.idle_before,

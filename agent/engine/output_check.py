@@ -1,6 +1,6 @@
 """Are these the same outputs? What the timed part gave against what the same input gives later, with an eye for what rounding may do."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +30,19 @@ class Difference:
         return self.ratio is not None and self.ratio <= SAME_RATIO
 
 
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Two sets of outputs for one input: how far their values are apart, and the share of answers that both have, where that is known."""
+
+    values: Difference
+    answers_ratio: float | None
+
+    @property
+    def is_same(self) -> bool:
+        """Whether both say the same: within rounding, or else in the answers that are decoded from them."""
+        return self.values.is_rounding or (self.answers_ratio is not None and self.answers_ratio >= SAME_ANSWER_RATIO)
+
+
 def difference(one: Sequence[Array], other: Sequence[Array]) -> Difference:
     """Return how far two sets of outputs are apart, relative to the largest value of each channel."""
     if len(one) != len(other):
@@ -40,23 +53,15 @@ def difference(one: Sequence[Array], other: Sequence[Array]) -> Difference:
     return Difference(identical, max(known, default=0.0) if len(known) == len(ratios) else None)
 
 
-def summarise(differences: Sequence[tuple[Difference, Callable[[], float | None]]]) -> OutputCheck:
-    """Return the check of all outputs that were kept.
-
-    Args:
-        differences: each with a way to ask for the share of answers that both have, asked only where the values are too far apart.
-    """
-    ratios = [found.ratio for found, _ in differences if found.ratio is not None]
+def summarise(compared: Sequence[Compared]) -> OutputCheck:
+    """Return the check of all outputs that were kept."""
+    ratios = [one.values.ratio for one in compared if one.values.ratio is not None]
     return OutputCheck(
-        compared=len(differences),
-        identical=sum(found.is_identical for found, _ in differences),
+        compared=len(compared),
+        identical=sum(one.values.is_identical for one in compared),
         worst_ratio=max(ratios, default=None),
-        differing=sum(not found.is_rounding and not _says_the_same(answers()) for found, answers in differences),
+        differing=sum(not one.is_same for one in compared),
     )
-
-
-def _says_the_same(ratio: float | None) -> bool:
-    return ratio is not None and ratio >= SAME_ANSWER_RATIO
 
 
 def _is_equal(one: Array, other: Array) -> bool:

@@ -188,6 +188,7 @@ def _one(run: _Run, sensors: Mapping[str, PowerSensor], why_no_power: str, tell:
         size_bytes=Path(case.model).stat().st_size,
         seed=run.seed,
         accuracy=case.accuracy == "every" or (case.accuracy == "first" and run.repeat == 0),
+        agreement=case.agreement == "every" or (case.agreement == "first" and run.repeat == 0),
         idle=bool(sensors),
         spawned_ns=0,
     )

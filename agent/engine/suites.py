@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from edgemeter.agent.engine.gate import DEFAULT_RATIO
 from edgemeter.agent.engine.modes import MODES
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.records import Name, Role, Sha256
@@ -27,6 +28,12 @@ FORMATS = {
 # Which runtimes read which file: a combination of a matrix that cannot work is left out of the suite, not failed.
 READERS = {".tflite": {"litert"}, ".onnx": {"onnx"}, ".json": {"replay"}} | {s: {"pytorch"} for s in FORMATS if FORMATS[s] == "pytorch"}
 
+# MLPerf Inference, MultiStream.
+SAMPLES_PER_QUERY = 8
+COOL_DOWN_LIMIT_S = 300.0
+# Keys of one scenario or mode only: said with another they would have no effect.
+BELONGS = {"samples_per_query": "multi_stream", "batch": "offline", "rate_per_s": "poisson", "minutes": "sustained"}
+
 Threads = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 AccuracyWhen = Literal["every", "first", "never"]
 
@@ -42,15 +49,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     options: dict[str, str] | None = None
     precision: str | list[str] | None = None
     threads: Threads | list[Threads] | None = None
-    scenario: Literal["single_stream"] | None = None
-    mode: Literal["rapid", "quick", "normal", "full"] | None = None
+    scenario: Literal["single_stream", "multi_stream", "offline", "poisson"] | None = None
+    samples_per_query: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None
+    batch: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None
+    rate_per_s: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
+    mode: Literal["rapid", "quick", "normal", "full", "sustained"] | None = None
+    minutes: Annotated[float, msgspec.Meta(gt=0)] | None = None
     repeats: Annotated[int, msgspec.Meta(ge=1)] | None = None
     queries: Annotated[int, msgspec.Meta(ge=1)] | None = None
     seconds: Annotated[float, msgspec.Meta(ge=0)] | None = None
     idle_seconds: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    cpus: Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=4095)]], msgspec.Meta(min_length=1)] | None = None
+    start_below_c: float | None = None
+    cool_down_limit_s: Annotated[float, msgspec.Meta(ge=0)] | None = None
     images: str | None = None
     annotations: str | None = None
     accuracy: AccuracyWhen | None = None
+    reference_accuracy: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
+    gate: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
+    agreement: AccuracyWhen | None = None
     role: Role | None = None
     seed: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
@@ -84,8 +101,17 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     images: str | None
     annotations: str | None
     accuracy: AccuracyWhen
+    reference_accuracy: float | None = None
+    gate: float = DEFAULT_RATIO
+    agreement: AccuracyWhen = "never"
     role: Role
     seed: int
+    samples_per_query: int = SAMPLES_PER_QUERY
+    batch: int | None = None
+    rate_per_s: float | None = None
+    cpus: tuple[int, ...] = ()
+    start_below_c: float | None = None
+    cool_down_limit_s: float = COOL_DOWN_LIMIT_S
 
     @property
     def label(self) -> str:
@@ -137,6 +163,7 @@ def expand(written: SuiteFile, folder: Path, instead: Settings = Settings()) -> 
         for model, runtime, backend, precision, threads in itertools.product(
             *(_each(v) for v in (merged.model, merged.runtime, merged.backend, merged.precision, merged.threads))
         ):
+            _refuse_idle_keys(merged, f"suite {written.name!r}: {where}")
             one = _single(merged, folder, str(model), runtime=runtime, backend=backend, precision=precision, threads=threads)
             if reads(one.runtime, Path(one.model)):
                 cases[msgspec.json.encode(one)] = one
@@ -150,6 +177,23 @@ def expand(written: SuiteFile, folder: Path, instead: Settings = Settings()) -> 
 
 def _said(settings: Settings) -> dict[str, object]:
     return {key: value for key, value in msgspec.structs.asdict(settings).items() if value is not None}
+
+
+def _refuse_idle_keys(merged: Settings, where: str) -> None:
+    chosen = {merged.scenario or "single_stream", merged.mode or "quick"}
+    for key, wanted in BELONGS.items():
+        if getattr(merged, key) is not None and wanted not in chosen:
+            message = f"{where}: {key} is for {wanted}, not for {' and '.join(sorted(chosen))}: leave it out, or choose {wanted}"
+            raise ConfigError(message)
+    if merged.scenario == "poisson" and merged.rate_per_s is None:
+        message = f"{where}: poisson needs a rate: add rate_per_s = NUMBER (--rate NUMBER)"
+        raise ConfigError(message)
+
+
+def _seconds(merged: Settings, by_mode: float) -> float:
+    if merged.minutes is not None:
+        return merged.minutes * 60
+    return by_mode if merged.seconds is None else merged.seconds
 
 
 def _each(value: object) -> list[object]:
@@ -174,14 +218,23 @@ def _single(merged: Settings, folder: Path, model: str, **axes: object) -> Case:
             "mode": merged.mode or "quick",
             "repeats": merged.repeats or mode.repeats,
             "queries": merged.queries or mode.queries,
-            "seconds": mode.seconds if merged.seconds is None else merged.seconds,
+            "seconds": _seconds(merged, mode.seconds),
             "warm_up_seconds": mode.warm_up_seconds,
             "idle_seconds": mode.idle_seconds if merged.idle_seconds is None else merged.idle_seconds,
             "images": None if merged.images is None else str(folder / merged.images),
             "annotations": None if merged.annotations is None else str(folder / merged.annotations),
             "accuracy": merged.accuracy or "every",
+            "reference_accuracy": merged.reference_accuracy,
+            "gate": merged.gate or DEFAULT_RATIO,
+            "agreement": merged.agreement or ("never" if merged.mode == "rapid" else "first"),
             "role": merged.role or "device",
             "seed": merged.seed or 0,
+            "samples_per_query": merged.samples_per_query or SAMPLES_PER_QUERY,
+            "batch": merged.batch,
+            "rate_per_s": merged.rate_per_s,
+            "cpus": sorted(set(merged.cpus or ())),
+            "start_below_c": merged.start_below_c,
+            "cool_down_limit_s": COOL_DOWN_LIMIT_S if merged.cool_down_limit_s is None else merged.cool_down_limit_s,
         },
         Case,
     )

@@ -1,7 +1,8 @@
 """LiteRT: TensorFlow Lite models (.tflite) on the CPU, by ai-edge-litert or, where there is none, tflite-runtime.
 
 Library: `pip install 'edgemeter[litert]'`; `edgemeter[tflite]` for Python up to 3.11 with numpy 1.
-Backends: `xnnpack` (the library's own default) or `builtin` (the kernels without a delegate). Without a choice the backend is named for
+Backends: `xnnpack` (the library's own default), `builtin` (the kernels without a delegate) or `reference` (the plain loops that say what an
+operator means: some forty times slower than XNNPACK, there to compare outputs with). Without a choice the backend is named for
 what happened: tflite-runtime 2.14 gives XNNPACK no quantised model, ai-edge-litert 2.3 does.
 What is timed is `Interpreter.invoke` itself; inputs and outputs are copied outside it.
 Tested with ai-edge-litert 2.3.0 and tflite-runtime 2.14.0.
@@ -23,7 +24,9 @@ _CANDIDATES = (
     Candidate("ai_edge_litert.interpreter", ("ai-edge-litert", "ai-edge-litert-nightly")),
     Candidate("tflite_runtime.interpreter", ("tflite-runtime", "tflite-runtime-nightly")),
 )
-_BACKENDS = ("xnnpack", "builtin")
+_BACKENDS = ("xnnpack", "builtin", "reference")
+# Which kernels a backend gets, by the library's name; all others get its own choice.
+_KERNELS = {"builtin": "BUILTIN_WITHOUT_DEFAULT_DELEGATES", "reference": "BUILTIN_REF"}
 _EDGE_TPU = "edgetpu-custom-op"
 # Names that a converter made up; a signature's name says more.
 _OPAQUE = re.compile(r"(StatefulPartitionedCall|PartitionedCall|Identity)(_\d+)?(:\d+)?|serving_default_\w+:\d+")
@@ -96,7 +99,7 @@ class LiteRt:
 def _open(model: Path, options: Options, found: Library) -> tuple[Any, list[dict[str, Any]], list[dict[str, Any]]]:
     """Return an interpreter with its tensors allocated, and the details of its inputs and outputs."""
     resolver = found.module.OpResolverType
-    kind = resolver.BUILTIN_WITHOUT_DEFAULT_DELEGATES if options.backend == "builtin" else resolver.AUTO
+    kind = getattr(resolver, _KERNELS.get(options.backend or "", "AUTO"))
     try:
         interpreter = found.module.Interpreter(model_path=str(model), num_threads=options.threads, experimental_op_resolver_type=kind)
         interpreter.allocate_tensors()
@@ -120,7 +123,7 @@ def _backend(interpreter: Any, options: Options, model: Path, found: Library) ->
             "leave the backend out, or choose builtin, to measure the kernels that do run it"
         )
         raise UnavailableError(message)
-    return backend
+    return "reference" if options.backend == "reference" else backend
 
 
 def _info(details: Mapping[str, Any], names: Mapping[int, str]) -> TensorInfo:

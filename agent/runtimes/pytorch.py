@@ -1,7 +1,8 @@
 """PyTorch: TorchScript archives (.pt, .pth, .torchscript) and exported programs (.pt2), on the CPU or a CUDA device.
 
 Library: `pip install 'edgemeter[torch]'`; on a Jetson, NVIDIA's own build of torch.
-Backend: `cpu` (the default), `cuda` or `cuda:N`. Never a pickle: `torch_archive` looks at the file first.
+Backend: `cpu` (the default), `cuda` or `cuda:N`. Setting `onednn = "off"` keeps oneDNN out, which leaves PyTorch's own kernels; it holds
+for the whole process. Never a pickle: `torch_archive` looks at the file first.
 TorchScript does not declare shapes: inputs are known only when the archive has a config.txt with `shape` (Ultralytics writes one), else
 `Loaded.inputs` is empty and any array is taken; `Loaded.outputs` is always empty for TorchScript.
 What is timed is the module's call in inference mode, which is entered once, outside (inside it costs 1.5 us a call), and on CUDA
@@ -48,12 +49,13 @@ class PyTorch:
 
     def load(self, model: Path, options: Options) -> Loaded:
         """Import PyTorch, load the model to the device; see `Runtime.load`."""
-        request.check_options("pytorch", options)
+        request.check_options("pytorch", options, extra=("onednn",))
         archive = torch_archive.read(model)
         found = library.load(_CANDIDATES, "torch")
         self._torch = found.module
         self._device = _device(found.module, options.backend or "cpu")
         _set_threads(found.module, options.threads)
+        _set_onednn(found.module, options.extra.get("onednn", "on"))
         _check_pickles(found.module, model, archive)
         started_ns = time.monotonic_ns()
         try:
@@ -140,6 +142,15 @@ def _set_threads(torch: Any, threads: int) -> None:
     # Can be set once in a process, before the first parallel work.
     with contextlib.suppress(RuntimeError):
         torch.set_num_interop_threads(1)
+
+
+def _set_onednn(torch: Any, asked: str) -> None:
+    """Keep oneDNN out where that is asked for; `on` leaves the library as it was built."""
+    if asked not in {"on", "off"}:
+        message = f"runtime 'pytorch' has no onednn {asked!r}: choose on or off"
+        raise ConfigError(message)
+    if asked == "off":
+        torch.backends.mkldnn.set_flags(_enabled=False)
 
 
 def _check_pickles(torch: Any, model: Path, archive: TorchArchive) -> None:
