@@ -13,11 +13,13 @@ from edgemeter.agent.errors import EdgemeterError, TransientError
 
 # Groups and commands of the other packages, by name: imported when they are called, not for --help.
 ELSEWHERE = {
+    "bundle": ("edgemeter.agent.bundle_cli:bundle", "Keys that sign bundles (`edgemeter run --bundle DIR` writes them)."),
     "ab": ("edgemeter.agent.ab_cli:ab", "Measure two cases in turn here: is B faster than A?"),
     "collector": ("edgemeter.collector.cli:collector", "Receive, keep and pass on the results of a fleet."),
     "compare": ("edgemeter.collector.compare_cli:compare", "Compare devices with a reference, like with like."),
     "demo": ("edgemeter.collector.demo_cli:demo", "Measure the shipped models here, deliver, compare and report: the whole way."),
     "models": ("edgemeter.models.cli:models", "List, show and rebuild the models that ship."),
+    "verify": ("edgemeter.agent.verify_cli:verify", "Compute every figure of bundles again from their raw samples."),
 }
 
 
@@ -81,6 +83,13 @@ def cli() -> None:
 @click.option("--delivery-timeout", type=click.FloatRange(0), default=60.0, show_default=True, help="Seconds to wait for receipts.")
 @click.option("--config", type=click.Path(path_type=Path), envvar="EDGEMETER_CONFIG", help="The agent's TOML configuration.")
 @click.option("--output", type=click.Path(path_type=Path), help='Also write {"runs": [...]} to this file.')
+@click.option("--bundle", type=click.Path(path_type=Path), metavar="DIR", help="Also write each run as one file that `verify` can check.")
+@click.option(
+    "--signing-key-file",
+    envvar="EDGEMETER_SIGNING_KEY_FILE",
+    type=click.Path(path_type=Path),
+    help="Sign bundles with this key (`edgemeter bundle keygen`). Default: the configuration's, else unsigned.",
+)
 @click.option("--json", "as_json", is_flag=True, help='Print {"runs": [record, ...]}.')
 def run(suite: Path | None, model: Path | None, **options: Any) -> None:
     """Measure a suite of cases, or one model of your own.
@@ -95,7 +104,7 @@ def run(suite: Path | None, model: Path | None, **options: Any) -> None:
     cases = run_command.suite_of(suite, model, options)
     for note in cases.left_out:
         click.echo(f"left out: {note}", err=True)
-    outcome = run_command.run(cases, options)
+    outcome = run_command.run(cases, options | {"suite_file": suite})
     if options["output"]:
         options["output"].write_bytes(run_command.document(outcome) + b"\n")
     if options["as_json"]:

@@ -22,6 +22,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     broker_password_file: str | None = None
     power: tuple[str, ...] = ()
     sensors: dict[str, dict[str, str]] = {}
+    signing_key_file: str | None = None
 
 
 def read(path: Path | None = None) -> Config:

@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 
 from edgemeter.agent import config, delivery, power, progress, records
+from edgemeter.agent.bundle import signature
+from edgemeter.agent.bundle.recorder import Recorder
 from edgemeter.agent.engine import session, suites
 from edgemeter.agent.errors import ConfigError, EdgemeterError, TransientError
 from edgemeter.agent.power import detect
@@ -77,11 +79,13 @@ def run(suite: suites.Suite, options: Mapping[str, Any]) -> Outcome:
             stack.callback(way.close)
         sensors, why_no_power = stack.enter_context(_sensors(options["power"], settings))
         tell = stack.enter_context(progress.Bars()) if progress.on_terminal() else _silence
-        outcomes = list(session.measure(suite, who, sensors, why_no_power, tell, way.keep if way else _unkept))
+        recorder = _recorder(options, settings, tell)
+        outcomes = list(session.measure(suite, who, sensors, why_no_power, recorder or tell, way.keep if way else _unkept))
         measured = [outcome for outcome in outcomes if isinstance(outcome, records.RunRecord)]
         errors = [outcome for outcome in outcomes if isinstance(outcome, EdgemeterError)]
         if errors and not measured:
             raise errors[0]
+        errors.extend(recorder.errors if recorder else [])
         left = way.drain(options["delivery_timeout"]) if way else 0
         return Outcome(measured, errors, _undelivered(left, way.why_left()) if way and left else None)
 
@@ -115,6 +119,16 @@ def document(outcome: Outcome) -> bytes:
 
 def _undelivered(left: int, why: str) -> str:
     return f"{left} records are not delivered: {why}; `edgemeter publish` sends them later"
+
+
+def _recorder(options: Mapping[str, Any], settings: config.Config, tell: session.Tell) -> Recorder | None:
+    """Return what writes a bundle of each run, where a folder for them was named."""
+    folder = options.get("bundle")
+    if folder is None:
+        return None
+    key = options.get("signing_key_file") or settings.signing_key_file
+    suite = options.get("suite_file")
+    return Recorder(folder, tell, None if suite is None else suite.read_bytes(), signature.signer(Path(key)) if key else None)
 
 
 def _silence(_: object) -> None:

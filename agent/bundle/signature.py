@@ -1,0 +1,161 @@
+"""Signs a bundle's manifest, and tells whether and by whom it was signed: Ed25519, by the library `cryptography`.
+
+A signature says that whoever held the key wrote this bundle, and that nothing in it changed since; not that the numbers are right.
+Keys are PEM files: PKCS #8 without a passphrase, and SubjectPublicKeyInfo. A fingerprint is the sha256 of the latter's DER form.
+"""
+
+import hashlib
+import os
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from edgemeter.agent.errors import ConfigError, EdgemeterError, UnavailableError
+
+
+class WrongSignatureError(EdgemeterError):
+    """The signature is not one of this manifest by this key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """Signs with one key."""
+
+    key: Any
+    public_pem: bytes
+
+    def sign(self, manifest: bytes) -> bytes:
+        """Return the signature, 64 bytes; the same for the same key and manifest."""
+        signature: bytes = self.key.sign(manifest)
+        return signature
+
+
+def signer(path: Path) -> Signer:
+    """Return the signer with the private key in a file.
+
+    Raises:
+        UnavailableError: the library is not installed.
+        ConfigError: the file cannot be read, or holds no such key.
+    """
+    serialization, ed25519 = _library()
+    try:
+        key = serialization.load_pem_private_key(_key_file(path), password=None)
+    except (ValueError, TypeError, _unsupported()) as error:
+        message = f"{str(path)!r} is not a private key in PEM without a passphrase: make one with `edgemeter bundle keygen FILE`"
+        raise ConfigError(message) from error
+    if not isinstance(key, ed25519.Ed25519PrivateKey):
+        message = f"the key in {str(path)!r} is not an Ed25519 key: make one with `edgemeter bundle keygen FILE`"
+        raise ConfigError(message)
+    return Signer(key, _public_pem(key.public_key()))
+
+
+def keygen(path: Path) -> tuple[Path, str]:
+    """Write a new private key to `path` (mode 0600) and its public half to `path`.pub; return that path and the fingerprint.
+
+    Raises:
+        UnavailableError: the library is not installed.
+        ConfigError: a file of either name is there already, or cannot be written.
+    """
+    serialization, ed25519 = _library()
+    key = ed25519.Ed25519PrivateKey.generate()
+    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    public = path.with_name(path.name + ".pub")
+    try:
+        if public.exists():
+            raise FileExistsError(17, "File exists", str(public))
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(private)
+        public.write_bytes(_public_pem(key.public_key()))
+    except OSError as error:
+        message = f"cannot write the key {str(error.filename or path)!r}: {error.strerror}: name another file"
+        raise ConfigError(message) from error
+    return public, fingerprint(_public_pem(key.public_key()))
+
+
+def fingerprint(public_pem: bytes) -> str:
+    """Return the sha256 of a public key's DER form, 64 hex digits.
+
+    Raises:
+        UnavailableError: the library is not installed.
+        ConfigError: it is no Ed25519 public key in PEM.
+    """
+    serialization, _ = _library()
+    der = _public_key(public_pem).public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(der).hexdigest()
+
+
+def fingerprint_of_file(path: Path) -> str:
+    """Return the fingerprint of the public key in a file.
+
+    Raises:
+        UnavailableError: the library is not installed.
+        ConfigError: the file cannot be read, or holds no such key.
+    """
+    try:
+        return fingerprint(_key_file(path))
+    except ConfigError as error:
+        message = f"{str(path)!r}: {error}"
+        raise ConfigError(message) from error
+
+
+def check(manifest: bytes, signature: bytes, public_pem: bytes) -> str:
+    """Return the fingerprint of the key that signed the manifest.
+
+    Raises:
+        UnavailableError: the library is not installed.
+        WrongSignatureError: the key did not sign it.
+    """
+    _library()
+    try:
+        _public_key(public_pem).verify(signature, manifest)
+    except ConfigError as error:
+        message = f"its key is none: {error}"
+        raise WrongSignatureError(message) from error
+    except import_module("cryptography.exceptions").InvalidSignature as error:
+        message = "the signature is not one of this manifest by this key: the bundle was changed, or the signature comes from another"
+        raise WrongSignatureError(message) from error
+    return fingerprint(public_pem)
+
+
+def _public_key(public_pem: bytes) -> Any:
+    serialization, ed25519 = _library()
+    try:
+        key = serialization.load_pem_public_key(public_pem)
+    except (ValueError, _unsupported()) as error:
+        message = "it is not a public key in PEM: `edgemeter bundle keygen FILE` writes one to FILE.pub"
+        raise ConfigError(message) from error
+    if not isinstance(key, ed25519.Ed25519PublicKey):
+        message = "it is not an Ed25519 key: `edgemeter bundle keygen FILE` writes one to FILE.pub"
+        raise ConfigError(message)
+    return key
+
+
+def _public_pem(key: Any) -> bytes:
+    serialization, _ = _library()
+    pem: bytes = key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return pem
+
+
+def _key_file(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        message = f"cannot read the key {str(path)!r}: {error.strerror}"
+        raise ConfigError(message) from error
+
+
+def _library() -> tuple[Any, Any]:
+    """Return the library's modules for reading keys and for Ed25519."""
+    try:
+        return import_module("cryptography.hazmat.primitives.serialization"), import_module(
+            "cryptography.hazmat.primitives.asymmetric.ed25519"
+        )
+    except ImportError as error:
+        message = "signatures need the library cryptography: pip install 'edgemeter[sign]'"
+        raise UnavailableError(message) from error
+
+
+def _unsupported() -> type[Exception]:
+    kind: type[Exception] = import_module("cryptography.exceptions").UnsupportedAlgorithm
+    return kind

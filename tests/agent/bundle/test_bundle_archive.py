@@ -1,0 +1,195 @@
+"""Facts about the file: written the same every time, read without trust."""
+
+import random
+import struct
+import zipfile
+
+import pytest
+
+from edgemeter.agent import records, samples
+from edgemeter.agent.bundle import archive
+from edgemeter.agent.bundle.read import read
+from edgemeter.agent.bundle.verify import verify
+from edgemeter.agent.bundle.write import check_folder, write
+from edgemeter.agent.errors import ConfigError
+from tests.fixtures.bundle_factory import CASE, make_sound_record, rezip, write_bundle, zip_of
+from tests.fixtures.record_factory import make_record
+
+
+def test_a_record_comes_back_as_it_was(tmp_path):
+    """Every field and every raw sample."""
+    record = make_sound_record()
+    back = read(write_bundle(tmp_path, record)).record
+    assert records.encode(back.__class__(**{f: getattr(back, f) for f in back.__struct_fields__ if f != "samples"})) == records.encode(
+        record.__class__(**{f: getattr(record, f) for f in record.__struct_fields__ if f != "samples"})
+    )
+    assert [(one.name, one.unit, samples.unpack(one).tolist()) for one in back.samples] == [
+        (one.name, one.unit, samples.unpack(one).tolist()) for one in record.samples
+    ]
+
+
+def test_the_same_run_gives_the_same_bytes(tmp_path):
+    """A bundle says nothing of when and where it was written."""
+    record = make_sound_record()
+    one, other = tmp_path / "a", tmp_path / "b"
+    one.mkdir()
+    other.mkdir()
+    first = write_bundle(one, record)
+    assert first.read_bytes() == write_bundle(other, record).read_bytes()
+    assert first.name == f"{record.id}.edgemeter"
+    assert [path.name for path in one.iterdir()] == [first.name]
+
+
+def test_any_zip_program_can_open_it(tmp_path):
+    """The raw samples are plain numbers; the case holds no path of the device."""
+    record = make_sound_record()
+    with zipfile.ZipFile(write_bundle(tmp_path, record)) as opened:
+        assert opened.testzip() is None
+        latency = struct.unpack(f"<{record.latency.count}I", opened.read("samples/latency.u4"))
+        case = opened.read("case.json").decode()
+        assert opened.read("suite.toml") == b'name = "one"\n'
+        assert "samples" not in opened.read("record.json").decode().split('"provenance"')[1]
+    assert sum(latency) / len(latency) / 1e6 == pytest.approx(record.latency.mean_ms)
+    assert "secret" not in case
+    assert '"tiny_fp32.onnx"' in case
+
+
+def test_series_of_one_name_get_files_of_their_own(tmp_path):
+    """Names that a file cannot have, and names that only differ in such characters, do not collide."""
+    series = tuple(
+        records.Series(name=name, unit="ns", dtype="<u4", count=0, data=samples.pack(name, "ns", samples.np.zeros(0, "i8")).data)
+        for name in ("a b", "a/b", "a b", "../x")
+    )
+    back = read(write(tmp_path, make_record(samples=series), CASE)).record
+    assert [one.name for one in back.samples] == ["a b", "a/b", "a b", "../x"]
+
+
+def _raw(files):
+    return lambda path: path.write_bytes(zip_of(files(archive.unpack(path))))
+
+
+def _flag(path):
+    content = bytearray(path.read_bytes())
+    for signature, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        place = content.index(signature)
+        content[place + offset] |= 1
+    path.write_bytes(content)
+
+
+def _lie(path):
+    """Make the first file's directory entry claim one byte less than it holds."""
+    content = bytearray(path.read_bytes())
+    place = content.index(b"PK\x01\x02")
+    (size,) = struct.unpack_from("<I", content, place + 24)
+    struct.pack_into("<I", content, place + 24, size - 1)
+    path.write_bytes(content)
+
+
+DAMAGE = {
+    "empty": (lambda path: path.write_bytes(b""), "cannot read the bundle"),
+    "no zip": (lambda path: path.write_bytes(b"x" * 1000), "cannot read the bundle"),
+    "cut": (lambda path: path.write_bytes(path.read_bytes()[:-40]), "cannot read the bundle"),
+    "a folder": (lambda path: (path.unlink(), path.mkdir()), "cannot read the bundle"),
+    "twice": (_raw(lambda files: [*files.items(), ("record.json", b"{}")]), "'record.json' more than once"),
+    "upwards": (_raw(lambda files: [*files.items(), ("../evil", b"")]), "'../evil', which no bundle has"),
+    "upwards below": (_raw(lambda files: [*files.items(), ("samples/../evil", b"")]), "which no bundle has"),
+    "absolute": (_raw(lambda files: [*files.items(), ("/etc/passwd", b"")]), "which no bundle has"),
+    "windows": (_raw(lambda files: [*files.items(), ("samples\\x", b"")]), "which no bundle has"),
+    "bomb": (_raw(lambda files: [*(files | {"suite.toml": bytes(20_000_000)}).items()]), "more than it can be"),
+    "many": (_raw(lambda files: [*files.items(), *((f"samples/{n}", b"") for n in range(300))]), "a bundle has at most 256"),
+    "encrypted": (_flag, "encrypted"),
+    "lying": (_lie, "cannot read the bundle"),
+    "no manifest": (
+        _raw(lambda files: [(name, text) for name, text in files.items() if name != "manifest.json"]),
+        "holds no manifest.json",
+    ),
+    "no record": (_raw(lambda files: [(name, text) for name, text in files.items() if name != "record.json"]), "record.json is missing"),
+    "a series less": (
+        _raw(lambda files: [(name, text) for name, text in files.items() if name != "samples/latency.u4"]),
+        "samples/latency.u4 is missing",
+    ),
+    "more than listed": (_raw(lambda files: [*files.items(), ("samples/more.u4", b"")]), "samples/more.u4 is not in the manifest"),
+    "changed": (
+        lambda path: rezip(path, lambda files: files.update({"case.json": b"{}"}), listed=False),
+        "case.json is not what the manifest says",
+    ),
+    "another record": (
+        lambda path: rezip(path, lambda files: files.update({"record.json": files["record.json"].replace(b'"id":"', b'"id":"x')})),
+        "its manifest's",
+    ),
+    "half a series": (
+        lambda path: rezip(path, lambda files: files.update({"samples/latency.u4": files["samples/latency.u4"][:-4]})),
+        "does not hold the 2000 values",
+    ),
+    "no record in it": (lambda path: rezip(path, lambda files: files.update({"record.json": b"[]"})), "not a run record"),
+    "from the future": (
+        lambda path: rezip(
+            path,
+            lambda files: files.update({"manifest.json": files["manifest.json"].replace(b'"version": 1', b'"version": 2')}),
+            listed=False,
+        ),
+        "update edgemeter here",
+    ),
+    "deep": (
+        lambda path: rezip(path, lambda files: files.update({"manifest.json": b"[" * 100_000}), listed=False),
+        "manifest.json is not a bundle's",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_bundle_is_one_line(tmp_path, damage):
+    """Whatever was done to it: no traceback, no memory, a line that says what is wrong."""
+    path = write_bundle(tmp_path)
+    DAMAGE[damage][0](path)
+    found = verify(path)
+    assert found.state == "damaged"
+    assert not found.holds
+    assert DAMAGE[damage][1] in found.error
+    assert "\n" not in found.error
+
+
+def test_no_bundle_at_all_is_one_line(tmp_path):
+    """A wrong path says so."""
+    assert "No such file" in verify(tmp_path / "none.edgemeter").error
+
+
+def test_a_file_too_large_is_not_opened(tmp_path):
+    """Its size is looked at first (the file is sparse: it takes no disk)."""
+    path = tmp_path / "big.edgemeter"
+    with path.open("wb") as file:
+        file.truncate(archive.FILE_BYTES + 1)
+    assert "more than a bundle can be" in verify(path).error
+
+
+def test_flipped_bits_are_noticed_or_do_not_matter(tmp_path):
+    """400 bundles with one bit flipped each: damaged, or every file in them is what it was."""
+    path = write_bundle(tmp_path)
+    whole, files = path.read_bytes(), dict(archive.unpack(path))
+    draw = random.Random(5)  # noqa: S311 - repeatable
+    for _ in range(400):
+        content = bytearray(whole)
+        content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
+        path.write_bytes(content)
+        try:
+            back = read(path)
+        except ConfigError:
+            continue
+        assert dict(archive.unpack(path)) == files
+        assert back.record.id
+
+
+def test_a_folder_that_cannot_be_written_is_found_before_measuring(tmp_path):
+    """A file in its place is a wrong option."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"cannot write bundles to .*file.*name another folder"):
+        check_folder(tmp_path / "file")
+    check_folder(tmp_path / "new" / "folder")
+    assert (tmp_path / "new" / "folder").is_dir()
+
+
+def test_a_bundle_that_cannot_be_written_leaves_nothing_behind(tmp_path):
+    """The folder is gone by then: one line, no partial file."""
+    with pytest.raises(ConfigError, match="cannot write the bundle"):
+        write(tmp_path / "gone", make_record(), CASE)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,166 @@
+"""Facts about signing bundles."""
+
+import hashlib
+import importlib
+import shutil
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from edgemeter.agent.bundle import archive, signature
+from edgemeter.agent.bundle.verify import verify
+from edgemeter.agent.errors import ConfigError, UnavailableError
+from tests.fixtures.bundle_factory import rezip, write_bundle
+
+pytest.importorskip("cryptography")
+
+
+@pytest.fixture
+def key(tmp_path):
+    """Return the path of a new private key."""
+    signature.keygen(tmp_path / "lab.key")
+    return tmp_path / "lab.key"
+
+
+def test_a_signed_bundle_names_its_key(tmp_path, key):
+    """With the public key named, it is the expected one; without, nobody says whose it is."""
+    path = write_bundle(tmp_path, signer=signature.signer(key))
+    expected = signature.fingerprint_of_file(tmp_path / "lab.key.pub")
+    found = verify(path, expected)
+    assert (found.signature.state, found.signature.fingerprint, found.signature.expected) == ("signed", expected, True)
+    assert found.holds
+    assert verify(path).signature.expected is None
+    assert verify(path).holds
+
+
+def test_another_key_is_not_the_expected_one(tmp_path, key):
+    """Signed by whoever is not signed by the lab."""
+    signature.keygen(tmp_path / "other.key")
+    found = verify(
+        write_bundle(tmp_path, signer=signature.signer(tmp_path / "other.key")), signature.fingerprint_of_file(key.with_name("lab.key.pub"))
+    )
+    assert found.signature.state == "signed"
+    assert found.signature.expected is False
+    assert not found.holds
+
+
+def test_an_unsigned_bundle_is_said_so(tmp_path, key):
+    """It holds where no key is asked for, and does not where one is."""
+    path = write_bundle(tmp_path)
+    assert verify(path).signature.state == "unsigned"
+    assert verify(path).holds
+    assert not verify(path, signature.fingerprint_of_file(key.with_name("lab.key.pub"))).holds
+
+
+def _changed_manifest(files):
+    files["manifest.json"] = files["manifest.json"].replace(b'"0.1.0"', b'"0.1.1"')
+
+
+def _cut(files):
+    files["manifest.sig"] = files["manifest.sig"][:-1]
+
+
+def _no_key(files):
+    del files["signer.pem"]
+
+
+def _garbled_key(files):
+    files["signer.pem"] = b"-----BEGIN PUBLIC KEY-----\nno\n-----END PUBLIC KEY-----\n"
+
+
+@pytest.mark.parametrize("change", [_changed_manifest, _cut, _no_key, _garbled_key])
+def test_a_wrong_signature_never_holds(tmp_path, key, change):
+    """Whatever does not fit together, key or no key asked for."""
+    path = rezip(write_bundle(tmp_path, signer=signature.signer(key)), change, listed=False)
+    found = verify(path)
+    assert found.signature.state == "wrong"
+    assert found.signature.detail
+    assert not found.holds
+
+
+def test_a_changed_record_with_a_new_manifest_is_not_signed(tmp_path, key):
+    """The manifest holds every file's hash, so that its signature covers them."""
+
+    def better(files):
+        files["record.json"] = files["record.json"].replace(b'"device":"pi-1"', b'"device":"pi-2"')
+
+    found = verify(rezip(write_bundle(tmp_path, signer=signature.signer(key)), better))
+    assert found.signature.state == "wrong"
+
+
+def test_the_private_key_is_for_its_owner_only_and_never_overwritten(key):
+    """Mode 0600; a second keygen to the same name fails in one line, and so does one beside a public key."""
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    before = key.read_bytes()
+    with pytest.raises(ConfigError, match=r"lab.key.*File exists"):
+        signature.keygen(key)
+    assert key.read_bytes() == before
+    key.unlink()
+    with pytest.raises(ConfigError, match="File exists"):
+        signature.keygen(key)
+    assert not key.exists()
+
+
+def _pem(kind, **settings):
+    """Return a private key of another kind, or protected by a passphrase."""
+    ec = importlib.import_module("cryptography.hazmat.primitives.asymmetric.ec")
+    ed25519 = importlib.import_module("cryptography.hazmat.primitives.asymmetric.ed25519")
+    serialization = importlib.import_module("cryptography.hazmat.primitives.serialization")
+    made = ec.generate_private_key(ec.SECP256R1()) if kind == "ec" else ed25519.Ed25519PrivateKey.generate()
+    protection = serialization.BestAvailableEncryption(b"pass") if settings else serialization.NoEncryption()
+    return made.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, protection)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (lambda: b"", "is not a private key in PEM"),
+        (lambda: b"\xff\x00 garbage", "is not a private key in PEM"),
+        (lambda: _pem("ec"), "is not an Ed25519 key"),
+        (lambda: _pem("ed", passphrase=True), "without a passphrase"),
+    ],
+)
+def test_a_key_that_cannot_sign_is_one_line(tmp_path, content, says):
+    """Empty, garbled, of another kind, protected: said before anything is measured."""
+    (tmp_path / "key").write_bytes(content())
+    with pytest.raises(ConfigError, match=says):
+        signature.signer(tmp_path / "key")
+
+
+def test_a_missing_key_is_one_line(tmp_path):
+    """The path is named."""
+    with pytest.raises(ConfigError, match=r"cannot read the key .*none"):
+        signature.signer(tmp_path / "none")
+    (tmp_path / "x").write_text("x")
+    with pytest.raises(ConfigError, match="is not a public key in PEM"):
+        signature.fingerprint_of_file(tmp_path / "x")
+
+
+def test_without_the_library_a_signature_is_not_checked(tmp_path, key, monkeypatch):
+    """It is neither right nor wrong then, and never the expected one; signing says what to install."""
+    path = write_bundle(tmp_path, signer=signature.signer(key))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "cryptography"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    found = verify(path, "0" * 64)
+    assert found.signature.state == "unchecked"
+    assert "edgemeter[sign]" in found.signature.detail
+    assert not found.holds
+    with pytest.raises(UnavailableError, match=r"edgemeter\[sign\]"):
+        signature.signer(key)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_openssl_agrees(tmp_path, key):
+    """The documented way to check a signature without edgemeter works, and the fingerprint is that of the key's DER form."""
+    files = archive.unpack(write_bundle(tmp_path, signer=signature.signer(key)))
+    for name in ("manifest.json", "manifest.sig", "signer.pem"):
+        (tmp_path / name).write_bytes(files[name])
+    command = "openssl pkeyutl -verify -pubin -inkey signer.pem -rawin -in manifest.json -sigfile manifest.sig"
+    done = subprocess.run(command.split(), cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "Signature Verified Successfully" in done.stdout, done.stderr
+    command = "openssl pkey -pubin -in signer.pem -outform DER"
+    der = subprocess.run(command.split(), cwd=tmp_path, capture_output=True, check=True).stdout
+    assert hashlib.sha256(der).hexdigest() == signature.fingerprint(files["signer.pem"])

@@ -1,0 +1,145 @@
+"""Facts about computing a record again from its raw samples."""
+
+import json
+
+import msgspec
+import numpy as np
+import pytest
+
+from edgemeter.agent import samples
+from edgemeter.agent.bundle.compare import compare
+from edgemeter.agent.bundle.verify import verify
+from tests.fixtures.bundle_factory import make_sound_record, rezip, write_bundle
+
+
+def test_a_sound_record_comes_out_as_stated(tmp_path):
+    """Latency, throughput, stages, energy with its uncertainty, and the verdict are all computed again, and none differs."""
+    record = make_sound_record()
+    assert record.energy is not None
+    assert record.energy.net_state == "resolved"
+    found = verify(write_bundle(tmp_path, record))
+    assert found.differences == ()
+    assert found.state == "same"
+    assert found.checked > 60
+    assert found.holds
+    assert (found.record, found.written_by) == (record.id, "0.1.0")
+
+
+def test_energy_is_what_the_power_was():
+    """The figure that is computed again is right, not only the same: 5 W for 12 s over 2,000 inferences, 3 W above idle."""
+    energy = make_sound_record().energy
+    assert energy.gross_mj == pytest.approx(5 * energy.window_ms / 2000, rel=0.02)
+    assert energy.net_mj == pytest.approx(3 * energy.window_ms / 2000, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "latency.p50_ms",
+        "latency.p90_low_ms",
+        "latency.p99_high_ms",
+        "latency.mean_ms",
+        "latency.sd_ms",
+        "latency.early_stopping_ms.p90",
+        "latency.refused.p99_9",
+        "throughput_per_s",
+        "preprocess.p90_ms",
+        "energy.gross_mj",
+        "energy.gross_u_mj",
+        "energy.net_mj",
+        "energy.net_u_mj",
+        "energy.idle_before_w",
+        "energy.samples",
+        "windows.timed_end_ns",
+    ],
+)
+def test_a_figure_changed_by_a_millionth_is_named(tmp_path, path):
+    """Whoever betters a number and writes a new manifest is caught, by the number's name, with both values."""
+    stated = {}
+
+    def better(files):
+        record = json.loads(files["record.json"])
+        *way, last = path.split(".")
+        part = record
+        for key in way:
+            part = part[key]
+        stated["was"] = part[last]
+        part[last] = part[last] * (1 - 1e-6) if isinstance(part[last], float) else part[last] - 1
+        files["record.json"] = json.dumps(record).encode()
+
+    found = verify(rezip(write_bundle(tmp_path), better))
+    assert found.state == "differs"
+    assert not found.holds
+    difference = next(one for one in found.differences if one.field == path)
+    # A changed end of the timed part moves the energy window too: what comes out is the last query's end all the same.
+    assert difference.recomputed == pytest.approx(stated["was"], rel=1e-12)
+    assert difference.stated != stated["was"]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"state": "valid", "reasons": ["made: up"]}, "verdict.reasons"),
+        ({"state": "invalid", "reasons": []}, "verdict.state"),
+    ],
+)
+def test_a_changed_verdict_is_named(tmp_path, change, field):
+    """The rules are asked again."""
+
+    def judge(files):
+        record = json.loads(files["record.json"])
+        record["verdict"] |= change
+        files["record.json"] = json.dumps(record).encode()
+
+    found = verify(rezip(write_bundle(tmp_path), judge))
+    assert field in {one.field for one in found.differences}
+
+
+def test_an_energy_without_support_is_named(tmp_path):
+    """A record that states an energy where its readings support none differs: the reason stands beside it."""
+    record = make_sound_record()
+    short = msgspec.structs.replace(record, samples=tuple(one for one in record.samples if not one.name.startswith("power")))
+    found = verify(write_bundle(tmp_path, short))
+    by_field = {one.field: one for one in found.differences}
+    assert by_field["energy"].recomputed is None
+    assert "it gave no two readings" in by_field["energy_reason"].recomputed
+
+
+def test_queries_that_overlap_are_named(tmp_path):
+    """Latencies that do not fit between the starts of the queries cannot be those of one query after the other."""
+    record = make_sound_record()
+    starts = next(one for one in record.samples if one.name == "query_start")
+    squeezed = samples.pack("query_start", "ns", (samples.unpack(starts) * 0.9).astype(np.int64))
+    changed = msgspec.structs.replace(record, samples=tuple(squeezed if one is starts else one for one in record.samples))
+    found = verify(write_bundle(tmp_path, changed))
+    assert any(one.field.startswith("samples.query_start") and one.recomputed > 1000 for one in found.differences)
+
+
+def test_what_cannot_be_computed_again_is_said(tmp_path):
+    """Each part without samples behind it is named with the reason, also in a record without any."""
+    found = verify(write_bundle(tmp_path))
+    assert {one.field for one in found.left} == {"accuracy", "output_check", "cold_start", "warm_up", "memory", "conditions"}
+    bare = make_sound_record(samples=(), windows=None, power_traces=())
+    found = verify(write_bundle(tmp_path, bare))
+    assert {"latency", "preprocess", "energy", "verdict"} <= {one.field for one in found.left}
+    assert found.checked == 0
+
+
+@pytest.mark.parametrize(
+    ("stated", "recomputed", "differing"),
+    [
+        ({"a": 1.0}, {"a": 1.0 + 1e-12}, []),
+        ({"a": 1.0}, {"a": 1.0 + 1e-8}, ["x.a"]),
+        ({"a": 1}, {"a": 1, "b": 2.0}, ["x.b"]),
+        ({"a": None}, {"a": 0.0}, ["x.a"]),
+        ([1, 2], [1, 3], ["x[1]"]),
+        ([1, 2], [1], ["x"]),
+        (True, 1, ["x"]),
+        ("1", 1, ["x"]),
+        ({"a": 1}, None, ["x"]),
+        (2, 2.0, []),
+    ],
+)
+def test_comparing_names_each_value_that_differs(stated, recomputed, differing):
+    """Numbers agree to 1e-9; absent is not zero, true is not 1, and a list of another length is another list."""
+    assert [one.field for one in compare("x", stated, recomputed) if type(one).__name__ == "Difference"] == differing

@@ -1,0 +1,103 @@
+"""Facts about `edgemeter run --bundle`, `edgemeter verify` and `edgemeter bundle keygen`."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.bundle_factory import rezip, write_bundle
+
+MODEL = Path(__file__).resolve().parents[1] / "fixtures" / "runtimes" / "replay.replay.json"
+
+
+def edgemeter(*arguments, **environment):
+    """Return the finished process of `edgemeter ARGUMENTS`."""
+    return subprocess.run(
+        [sys.executable, "-m", "edgemeter.agent.cli", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "COLUMNS": "120", **environment},
+    )
+
+
+def better(files):
+    """Improve the median in the record."""
+    record = json.loads(files["record.json"])
+    record["latency"]["p50_ms"] /= 2
+    files["record.json"] = json.dumps(record).encode()
+
+
+def test_a_run_writes_bundles_that_verify(tmp_path):
+    """The whole way: keygen, two runs of a suite, signed by the configured key, verified with the public one; then one is bettered."""
+    pytest.importorskip("cryptography")
+    made = edgemeter("bundle", "keygen", tmp_path / "lab.key")
+    assert made.returncode == 0, made.stderr
+    (tmp_path / "config.toml").write_text(f'signing_key_file = "{tmp_path}/lab.key"\n')
+    (tmp_path / "suite.toml").write_text(f'name = "two"\n[[case]]\nmodel = "{MODEL}"\nmode = "rapid"\nrepeats = 2\n')
+    options = ("--config", tmp_path / "config.toml", "--bundle", tmp_path / "results", "--json", "--power", "none")
+    done = edgemeter("run", tmp_path / "suite.toml", *options)
+    assert done.returncode == 0, done.stderr
+    bundles = sorted((tmp_path / "results").iterdir())
+    ids = {run["id"] for run in json.loads(done.stdout)["runs"]}
+    assert {path.name for path in bundles} == {f"{one}.edgemeter" for one in ids}
+    assert len(ids) == 2
+    found = edgemeter("verify", *bundles, "--key", tmp_path / "lab.key.pub", "--json")
+    assert found.returncode == 0, found.stdout
+    for one in json.loads(found.stdout)["bundles"]:
+        assert (one["state"], one["differences"], one["signature"]["expected"]) == ("same", [], True)
+        assert one["checked"] > 20
+        assert one["signature"]["fingerprint"] in made.stdout
+    rezip(bundles[0], better)
+    found = edgemeter("verify", *bundles, "--json")
+    assert found.returncode == 1
+    differing = {one["record"]: one for one in json.loads(found.stdout)["bundles"]}
+    assert {one["state"] for one in differing.values()} == {"same", "differs"}
+    bettered = differing[bundles[0].stem]
+    assert "latency.p50_ms" in {one["field"] for one in bettered["differences"]}
+    assert bettered["signature"]["state"] == "wrong"
+
+
+def test_a_difference_is_a_row_of_a_table(tmp_path):
+    """Field, stated, computed again; status 1."""
+    found = edgemeter("verify", rezip(write_bundle(tmp_path), better))
+    assert found.returncode == 1
+    (row,) = [line.split() for line in found.stdout.splitlines() if line.lstrip().startswith("latency.p50_ms")]
+    assert float(row[1]) * 2 == pytest.approx(float(row[2]), rel=1e-6)
+    assert "not signed" in found.stdout
+    assert "not computed again: memory" in found.stdout
+
+
+def test_a_damaged_bundle_fails_in_one_line(tmp_path):
+    """Beside a sound one, whose result is still told."""
+    whole = write_bundle(tmp_path)
+    broken = tmp_path / "broken.edgemeter"
+    broken.write_bytes(whole.read_bytes()[:500])
+    found = edgemeter("verify", whole, broken)
+    assert found.returncode == 1
+    assert "none differ" in found.stdout
+    (line,) = [line for line in found.stdout.splitlines() if ": damaged: " in line]
+    assert line.startswith(str(broken))
+    assert found.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("verify",), "Missing argument 'BUNDLE...'"),
+        (("verify", "x.edgemeter", "--key", "none.pub"), "cannot read the key 'none.pub'"),
+        (("bundle", "keygen", "/nonexistent/key"), "cannot write the key '/nonexistent/key'"),
+        (("run", "--model", str(MODEL), "--bundle", str(MODEL)), "cannot write bundles to"),
+        (("run", "--model", str(MODEL), "--bundle", "{tmp}", "--signing-key-file", "none.key"), "cannot read the key 'none.key'"),
+    ],
+)
+def test_wrong_usage_is_one_line(tmp_path, arguments, says):
+    """Status 2, before anything is measured."""
+    pytest.importorskip("cryptography")
+    done = edgemeter(*(one.replace("{tmp}", str(tmp_path)) for one in arguments))
+    assert done.returncode == 2, done.stderr
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
