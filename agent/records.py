@@ -13,6 +13,8 @@ import msgspec
 from edgemeter.agent.errors import ConfigError
 
 SCHEMA = 1
+# The share of a reference's accuracy that a model must keep for its speed to count, where nobody asked for another; see `engine.gate`.
+GATE_RATIO = 0.9
 
 # `replayed`: played back from a recording by the replay runtime or sensor; true of the recording, not of this run.
 Provenance = Literal["measured", "replayed", "estimated", "published"]
@@ -128,6 +130,56 @@ class WarmUp(_Part, frozen=True, kw_only=True):
     queries: Count
     duration_ms: float
     steady: bool
+
+
+class Load(_Part, frozen=True, kw_only=True):
+    """What was asked of the model: `samples` in all, and of an open loop (`poisson`) the rates and what waiting cost.
+
+    Queueing passes from the scheduled arrival to the call, service is the call; latency is both. `utilisation_ratio` is the share of
+    the time in which a query was being worked on: from 1 on the rate cannot be sustained. `unserved` arrivals were given up on.
+    """
+
+    samples_per_query: Annotated[int, msgspec.Meta(ge=1)]
+    calls_per_query: Annotated[int, msgspec.Meta(ge=1)] = 1
+    samples: Count
+    target_per_s: float | None = None
+    achieved_per_s: float | None = None
+    utilisation_ratio: float | None = None
+    is_sustained: bool | None = None
+    unserved: Count = 0
+    queueing: Stage | None = None
+    service: Stage | None = None
+
+
+class CoolDown(_Part, frozen=True, kw_only=True):
+    """The wait before the run for the machine to cool; `temperature_c` is the highest of all sensors at its end, null: none can be read."""
+
+    below_c: float
+    waited_s: float
+    temperature_c: float | None
+    is_reached: bool | None
+
+
+class CurvePoint(_Part, frozen=True, kw_only=True):
+    """One interval of a sustained run, which begins at `t_s`: the median latency, and the means of what was read beside it."""
+
+    t_s: float
+    queries: Count
+    p50_ms: float | None = None
+    clock_hz: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+
+
+class Sustained(_Part, frozen=True, kw_only=True):
+    """A long run over time. `throttled_after_s` is when latency or clock left the level of the first minute, null: they never did."""
+
+    interval_s: float
+    points: tuple[CurvePoint, ...]
+    level_p50_ms: float | None = None
+    level_clock_hz: float | None = None
+    throttled_after_s: float | None = None
+    evidence: str | None = None
 
 
 class Memory(_Part, frozen=True, kw_only=True):
@@ -448,6 +500,14 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     agreement: Agreement | None = None
     agreement_reason: str | None = None
     accuracy_gate: AccuracyGate | None = None
+    load: Load | None = None
+    sustained: Sustained | None = None
+    cool_down: CoolDown | None = None
+    # The cores that the run was kept to, null: any.
+    cpus: tuple[int, ...] | None = None
+    # What shuffled the runs of the session, and which place in that order this run had (from 1).
+    order_seed: int | None = None
+    order_place: int | None = None
     samples: tuple[Series, ...] = ()
 
 

@@ -11,10 +11,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from edgemeter.agent.engine.gate import DEFAULT_RATIO
 from edgemeter.agent.engine.modes import MODES
 from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.records import Name, Role, Sha256
+from edgemeter.agent.records import GATE_RATIO, Name, Role, Sha256
 
 FORMATS = {
     ".tflite": "litert",
@@ -102,7 +101,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     annotations: str | None
     accuracy: AccuracyWhen
     reference_accuracy: float | None = None
-    gate: float = DEFAULT_RATIO
+    gate: float = GATE_RATIO
     agreement: AccuracyWhen = "never"
     role: Role
     seed: int
@@ -225,7 +224,7 @@ def _single(merged: Settings, folder: Path, model: str, **axes: object) -> Case:
             "annotations": None if merged.annotations is None else str(folder / merged.annotations),
             "accuracy": merged.accuracy or "every",
             "reference_accuracy": merged.reference_accuracy,
-            "gate": merged.gate or DEFAULT_RATIO,
+            "gate": merged.gate or GATE_RATIO,
             "agreement": merged.agreement or ("never" if merged.mode == "rapid" else "first"),
             "role": merged.role or "device",
             "seed": merged.seed or 0,

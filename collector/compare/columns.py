@@ -136,6 +136,7 @@ _SURROUNDINGS = (
 _AGAINST = (
     Column("is_reference", lambda row: row.is_reference),
     Column("marks", lambda row: list(row.marks)),
+    Column("not_ranked_reason", lambda row: row.not_ranked),
     Column("reference_device", lambda row: row.reference.key.device),
     Column("reference_precision", lambda row: row.reference.key.precision),
     Column("reference_runtime", lambda row: row.reference.key.runtime),

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from edgemeter.agent.errors import ConfigError, UnavailableError
 from edgemeter.agent.records import RunRecord
+from edgemeter.collector.compare.accuracy_gate import not_ranked
 from edgemeter.collector.compare.cases import CaseKey, group
 from edgemeter.collector.compare.pairing import Pairing, pair
-from edgemeter.collector.compare.ratios import Ratios, ratios, same_scope
+from edgemeter.collector.compare.ratios import Ratios, ratios, same_scope, withheld
 from edgemeter.collector.compare.store import Contents, LeftOut
 from edgemeter.collector.compare.summary import Summary, environment, summarise
 
@@ -21,6 +22,7 @@ MARKS = {
     "replayed energy": "its power was played back from a recording",
     "suspect": "a rule of measuring was broken in at least one run",
     "suspect reference": "a rule of measuring was broken in at least one run of the reference",
+    "below accuracy gate": "its accuracy is too far below that of the model's most precise reference: its speed has no ratio and no rank",
     "one run": "the spread between runs is not known",
     "other precision": "the reference has another precision",
     "other runtime": "the reference has another runtime",
@@ -34,13 +36,14 @@ MARKS = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One case beside its reference; a reference case stands beside itself."""
+    """One case beside its reference; a reference case stands beside itself. `not_ranked` is why its speed does not rank, else None."""
 
     case: Summary
     reference: Summary
     choice: str
     ratios: Ratios
     marks: tuple[str, ...]
+    not_ranked: str | None
 
     @property
     def is_reference(self) -> bool:
@@ -71,17 +74,20 @@ def compare(contents: Contents, reference: str) -> Comparison:
     cases, unusable = group(contents.runs)
     summaries = [summarise(case) for case in cases]
     references = [summary for summary in summaries if belongs(summary.key)]
+    # What does not rank is nothing to be compared with either.
+    sound = [reference for reference in references if not_ranked(reference, references) is None]
     rows: list[Row] = []
     left_out = [*contents.left_out, *unusable, *(entry for summary in summaries for entry in summary.left_out)]
     for summary in summaries:
-        found = pair(summary, references)
+        found = pair(summary, [summary] if belongs(summary.key) else sound)
         if isinstance(found, Pairing):
-            rows.append(_row(summary, found))
+            rows.append(_row(summary, found, not_ranked(summary, references)))
         else:
             left_out += [LeftOut(run.id, found) for run in summary.runs]
     alone = _alone(rows)
     left_out += [LeftOut(run.id, "no device run to compare with this reference run") for row in alone for run in row.case.runs]
     shown = [row for row in rows if not any(row is other for other in alone)]
+    left_out += [LeftOut(run.id, f"not ranked: {row.not_ranked}") for row in shown if row.not_ranked for run in row.case.runs]
     return Comparison(reference, tuple(sorted(shown, key=_place)), tuple(left_out))
 
 
@@ -106,8 +112,10 @@ def _reference_cases(runs: Sequence[RunRecord], reference: str) -> Callable[[Cas
     raise ConfigError(message)
 
 
-def _row(case: Summary, pairing: Pairing) -> Row:
-    return Row(case, pairing.reference, pairing.choice, ratios(case, pairing.reference), _marks(case, pairing.reference))
+def _row(case: Summary, pairing: Pairing, why_not_ranked: str | None) -> Row:
+    found = ratios(case, pairing.reference)
+    shown = withheld(found) if why_not_ranked else found
+    return Row(case, pairing.reference, pairing.choice, shown, _marks(case, pairing.reference, shown, why_not_ranked), why_not_ranked)
 
 
 def _alone(rows: Sequence[Row]) -> list[Row]:
@@ -123,10 +131,10 @@ def _place(row: Row) -> tuple[str, str, str, bool, str, float]:
     return key.model, key.dataset_sha256, key.scenario, not row.is_reference, key.device, p50
 
 
-def _marks(case: Summary, reference: Summary) -> tuple[str, ...]:
+def _marks(case: Summary, reference: Summary, found_ratios: Ratios, why_not_ranked: str | None) -> tuple[str, ...]:
     own, other = case.key, reference.key
     is_itself = case is reference
-    p50 = ratios(case, reference).p50
+    p50 = found_ratios.p50
     both_energy = case.energy is not None and reference.energy is not None
     found = {
         "reference": is_itself,
@@ -134,6 +142,7 @@ def _marks(case: Summary, reference: Summary) -> tuple[str, ...]:
         "replayed energy": own.provenance != "replayed" and case.energy is not None and case.energy.provenance == "replayed",
         "suspect": case.suspect > 0,
         "suspect reference": reference.suspect > 0 and not is_itself,
+        "below accuracy gate": why_not_ranked is not None,
         "one run": len(case.runs) == 1,
         "other precision": own.precision != other.precision,
         "other runtime": own.runtime != other.runtime,

@@ -43,6 +43,11 @@ def ratios(case: Summary, reference: Summary) -> Ratios:
     )
 
 
+def withheld(found: Ratios) -> Ratios:
+    """Return the ratios of a case whose speed does not rank: of what it costs nothing, of its accuracy the difference."""
+    return Ratios(None, None, None, None, None, None, None, None, found.accuracy_difference)
+
+
 def same_scope(case: Summary, reference: Summary) -> bool:
     """Return whether both have an energy of the same scope and provenance."""
     own, other = case.energy, reference.energy

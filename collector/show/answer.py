@@ -18,8 +18,8 @@ class Group:
 
     @property
     def fastest(self) -> Row:
-        """The case of the lowest p50; the first one where none has a p50."""
-        return min(self.rows, key=_p50)
+        """The case of the lowest p50; the first one where none has a p50. A case that does not rank only where there is no other."""
+        return min(self.rows, key=lambda row: (row.not_ranked is not None, _p50(row)))
 
     @property
     def most_accurate(self) -> Row | None:
@@ -126,6 +126,8 @@ def _speed(row: Row) -> str:
         [*(["this figure"] if case.suspect else []), *(["the reference's"] if other.suspect and not row.is_reference else [])]
     )
     suspect = f" Suspect: {doubted}." if doubted else ""
+    if row.not_ranked:
+        return f"On {case.key.device} no case of {case.key.model} ranks: {row.not_ranked}."
     ratio = compared(row.ratios.p50, row.ratios.p50_low, row.ratios.p50_high)
     return (
         f"{case.key.device} runs {case.key.model} in {figures.significant(case.p50_ms.median)} ms at best (p50, {how}):"

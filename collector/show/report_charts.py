@@ -158,6 +158,7 @@ def _point(comparison: Comparison, row: Row, name: str, looks: Looks, cost: Spre
         is_reference=row.is_reference,
         is_hollow=_is_hollow(row),
         is_suspect=row.case.suspect > 0,
+        is_ranked=row.not_ranked is None,
     )
 
 

@@ -33,7 +33,7 @@ def columns(rows: Sequence[Row], notes: Notes) -> list[Column]:
     ]
     return [
         _spread("p50 ms", "median latency of an inference", lambda case: case.p50_ms, has_bar=True),
-        Column("to ref", "p50 against the reference's p50", _against, lambda row: row.ratios.p50),
+        Column("to ref", "p50 against the reference's p50", lambda row: _against(row, notes), lambda row: row.ratios.p50),
         _spread("p90 ms", "nine of ten inferences are faster", lambda case: case.p90_ms),
         _spread("per s", "inferences per second", lambda case: case.throughput_per_s),
         Column(
@@ -69,12 +69,14 @@ def _over(figure: str, beside: str) -> Markup:
     return join([figure, element("small", None, beside)] if beside else [figure])
 
 
-def _none(note: str, notes: Notes) -> Markup:
+def _none(note: str, notes: Notes, word: str = "none") -> Markup:
     number = notes.cite(note)
-    return element("span", {"class": "none", "title": note}, "none", element("sup", None, f" {number}"))
+    return element("span", {"class": "none", "title": note}, word, element("sup", None, f" {number}"))
 
 
-def _against(row: Row) -> Markup:
+def _against(row: Row, notes: Notes) -> Markup:
+    if row.not_ranked:
+        return _none(row.not_ranked, notes, "not ranked")
     if row.is_reference:
         return element("em", None, "reference")
     key = row.reference.key

@@ -32,6 +32,7 @@ class Point:
     is_reference: bool
     is_hollow: bool
     is_suspect: bool
+    is_ranked: bool = True
 
 
 def scatter(points: Sequence[Point], title: str, cost_title: str, accuracy_title: str) -> Markup:
@@ -49,8 +50,8 @@ def scatter(points: Sequence[Point], title: str, cost_title: str, accuracy_title
 
 def _fronts(points: Sequence[Point]) -> list[list[int]]:
     fronts = []
-    for series in dict.fromkeys(point.series for point in points if not point.is_reference):
-        own = [index for index, point in enumerate(points) if point.series == series and not point.is_reference]
+    for series in dict.fromkeys(point.series for point in points if point.is_ranked and not point.is_reference):
+        own = [index for index, point in enumerate(points) if point.series == series and point.is_ranked and not point.is_reference]
         fronts.append([own[index] for index in front([(points[one].cost, points[one].accuracy) for one in own])])
     return fronts
 

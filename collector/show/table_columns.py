@@ -85,6 +85,8 @@ def _differing(rows: Sequence[Row]) -> list[Column]:
 
 
 def _against(row: Row, notes: Notes) -> str:
+    if row.not_ranked:
+        return f"not ranked [{notes.cite(row.not_ranked)}]"
     if row.is_reference:
         return "reference"
     ratio = figures.times(row.ratios.p50)

@@ -1,0 +1,78 @@
+"""Facts about `edgemeter.collector.compare.accuracy_gate`: what keeps too little of its accuracy has no rank."""
+
+import pytest
+
+from edgemeter.agent.records import AccuracyGate
+from edgemeter.collector.show.answer import answer
+from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run
+
+
+def row_of(comparison, precision, device="pi-1"):
+    """Return the row of the device's case of that precision."""
+    (row,) = [row for row in comparison.rows if (row.case.key.device, row.case.key.precision) == (device, precision)]
+    return row
+
+
+def asked(ratio):
+    """Return a gate that the suite asked for."""
+    return AccuracyGate(
+        metric="coco_ap", value=0.5, reference_value=0.5, ratio=ratio, needed_value=0.5 * ratio, source="suite", passed=True
+    )
+
+
+def test_a_ruined_quantisation_has_no_ratio_and_says_why_by_name():
+    """Ten times as fast with an AP of .02: no ratio of cost, the difference of accuracy stays, and the reason names both cases."""
+    comparison = compare_runs(make_run(precision="int8", p50_ms=0.2, ap=0.02, id="ruined"), make_run(ap=0.4), make_reference(ap=0.4))
+    row = row_of(comparison, "int8")
+    assert "below accuracy gate" in row.marks
+    assert (row.ratios.p50, row.ratios.p90, row.ratios.throughput, row.ratios.energy_gross, row.ratios.peak_memory) == (None,) * 5
+    assert row.ratios.accuracy_difference == pytest.approx(-0.38)
+    assert row.not_ranked == (
+        "tiny-detector int8 on onnx, pi-1: coco_ap 0.020 of the 0.400 that tiny-detector fp32 on onnx, server-1 has, "
+        "needed 0.360 (90% of it): its speed does not rank"
+    )
+    assert [(entry.run, entry.reason) for entry in comparison.left_out] == [("ruined", f"not ranked: {row.not_ranked}")]
+
+
+@pytest.mark.parametrize(("ap", "ranks"), [(0.359, False), (0.361, True), (0.45, True)])
+def test_the_gate_is_nine_tenths_of_the_reference(ap, ranks):
+    """Just below it does not rank, just above it does, and better than the reference it does too."""
+    row = row_of(compare_runs(make_run(precision="int8", ap=ap), make_reference(ap=0.4)), "int8")
+    assert (row.not_ranked is None, row.ratios.p50 is not None) == (ranks, ranks)
+
+
+def test_the_gate_that_the_suite_asked_for_counts():
+    """With gate = 0.99 a loss of two per cent is too much; with 0.5 a loss of a third is not."""
+    strict = compare_runs(make_run(precision="int8", ap=0.392, accuracy_gate=asked(0.99)), make_reference(ap=0.4))
+    loose = compare_runs(make_run(precision="int8", ap=0.27, accuracy_gate=asked(0.5)), make_reference(ap=0.4))
+    assert row_of(strict, "int8").not_ranked
+    assert row_of(loose, "int8").not_ranked is None
+
+
+def test_a_ruined_file_on_the_reference_too_is_held_against_its_fp32():
+    """The same ruined int8 on the server is no excuse, does not rank there, and nothing is compared with it."""
+    ruined = {"precision": "int8", "ap": 0.02}
+    comparison = compare_runs(make_run(**ruined), make_reference(**ruined), make_reference(ap=0.4))
+    row, server = row_of(comparison, "int8"), row_of(comparison, "int8", "server-1")
+    assert "tiny-detector fp32 on onnx, server-1" in row.not_ranked
+    assert row.reference.key.precision == "fp32"
+    assert server.not_ranked
+
+
+def test_like_is_held_against_like_only():
+    """Accuracy on other data, or of a reference less precise than the case, decides nothing; of the same precision it does."""
+    other = compare_runs(make_run(precision="int8", ap=0.02), make_reference(ap=0.4, data=OTHER_DATA), make_reference(ap=None))
+    lower = compare_runs(make_run(ap=0.3), make_reference(precision="int8", ap=0.4))
+    same = compare_runs(make_run(ap=0.3), make_reference(ap=0.4))
+    assert row_of(other, "int8").not_ranked is None
+    assert row_of(lower, "fp32").not_ranked is None
+    assert row_of(same, "fp32").not_ranked
+
+
+def test_the_answer_does_not_praise_a_ruined_case():
+    """The fastest case is the fastest of those that rank; where none ranks the answer says so."""
+    ruined = make_run(precision="int8", p50_ms=0.2, ap=0.02)
+    with_another = answer(compare_runs(ruined, make_run(p50_ms=10.0, ap=0.4), make_reference(ap=0.4)))
+    alone = answer(compare_runs(ruined, make_reference(ap=0.4)))
+    assert "in 10.0 ms at best (p50, fp32" in with_another[0]
+    assert alone[0].startswith("On pi-1 no case of tiny-detector ranks: tiny-detector int8 on onnx, pi-1: coco_ap 0.020 of the 0.400")
