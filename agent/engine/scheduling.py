@@ -6,6 +6,7 @@ Source: Linux Documentation/scheduler/sched-stats.rst, /proc/PID/schedstat; getr
 
 import os
 import resource
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,21 +20,22 @@ class Counters:
     ran_ns: int | None
     waited_ns: int | None
     preemptions: int
+    taken_ns: int
 
 
 def read(proc: str = "/proc") -> Counters:
     """Return the counters up to now. Takes a few reads of small files: never call it between two clock reads."""
     told = [counts for path in Path(proc).glob("self/task/*/schedstat") if (counts := _counts(path))]
-    preemptions = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+    preemptions, taken_ns = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw, time.monotonic_ns()
     if not told:
-        return Counters(None, None, preemptions)
-    return Counters(sum(ran for ran, _ in told), sum(waited for _, waited in told), preemptions)
+        return Counters(None, None, preemptions, taken_ns)
+    return Counters(sum(ran for ran, _ in told), sum(waited for _, waited in told), preemptions, taken_ns)
 
 
-def between(first: Counters, second: Counters, window_ns: int) -> Scheduling:
-    """Return what happened between two reads that enclose a window of the monotonic clock."""
+def between(first: Counters, second: Counters) -> Scheduling:
+    """Return what happened between two reads: around the timed part, with what is prepared for it."""
     return Scheduling(
-        window_ms=window_ns / 1e6,
+        window_ms=(second.taken_ns - first.taken_ns) / 1e6,
         ran_ms=_elapsed_ms(first.ran_ns, second.ran_ns),
         waited_ms=_elapsed_ms(first.waited_ns, second.waited_ns),
         preemptions=max(0, second.preemptions - first.preemptions),
