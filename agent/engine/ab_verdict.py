@@ -7,6 +7,7 @@
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from statistics import NormalDist, stdev
 from typing import Literal
@@ -23,7 +24,9 @@ EARLY_SHARE = 0.2
 FIRST_LOOK = 5
 DECISION = 1 - FALSE_ALARMS * (1 - EARLY_SHARE)
 # Foresight: the number of pairs that settles it in four of five comparisons like this one.
-_CHANCE_Z = NormalDist().inv_cdf(0.8)
+_DIFFERS_Z = NormalDist().inv_cdf(0.8)
+# An estimate near 1 can leave the limits at either end: half of the misses at each.
+_ALIKE_Z = NormalDist().inv_cdf(0.9)
 FORESEEN_PAIRS = 1000
 
 
@@ -85,11 +88,13 @@ def _more(log_ratios: Sequence[float], limit: float) -> int | None:
     """Return about how many more pairs would settle it, were the ratio and the spread what they seem; None: more than is sensible."""
     if len(log_ratios) < 2:
         return None
-    effect, spread = abs(centre(log_ratios)), stdev(log_ratios)
-    for count in range(len(log_ratios) + 1, FORESEEN_PAIRS + 1):
+    effect, spread, now = abs(centre(log_ratios)), stdev(log_ratios), len(log_ratios)
+
+    def settles(count: int) -> bool:
         error = spread / math.sqrt(count)
-        differs = effect >= error * (student.quantile(DECISION, count - 1) + _CHANCE_Z)
-        alike = effect + error * (student.quantile(CONFIDENCE, count - 1) + _CHANCE_Z) <= limit
-        if differs or alike:
-            return count - len(log_ratios)
-    return None
+        differs = effect >= error * (student.quantile(DECISION, count - 1) + _DIFFERS_Z)
+        return differs or effect + error * (student.quantile(CONFIDENCE, count - 1) + _ALIKE_Z) <= limit
+
+    if not settles(FORESEEN_PAIRS):
+        return None
+    return 1 + bisect_left(range(now + 1, FORESEEN_PAIRS), True, key=settles)

@@ -19,7 +19,7 @@ def two_sided_p(t: float, freedom: float) -> float:
     return _incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=4096)
 def quantile(confidence: float, freedom: float) -> float:
     """Return the t that bounds `confidence` (0..1) of the distribution from both sides: P(|T| <= t) = confidence."""
     low, high = 0.0, 1.0

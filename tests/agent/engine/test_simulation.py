@@ -1,0 +1,153 @@
+"""Facts about all that the engine states, on a thousand synthetic devices whose truth is known."""
+
+import numpy as np
+import pytest
+
+from edgemeter.agent import samples
+from edgemeter.agent.engine import ab_verdict, run_statistics, statistics, verdict
+from edgemeter.agent.records import Condition
+from tests.fixtures.measured_factory import measured
+from tests.fixtures.synthetic_device import FAMILIES, RUN_SPREAD, STEADY, WIDER_RUN_SPREAD, Family
+
+PAIRS = 10
+# The light set has fewer devices, and so room for the sampling error of a share: 2.5 standard errors beyond 93-97 %.
+SIZES = [pytest.param(250, id="light"), pytest.param(1000, marks=pytest.mark.slow, id="thousand")]
+
+
+def covers_as_stated(covered: int, devices: int) -> bool:
+    """Return whether 93-97 % are covered, with room for the sampling error of so few devices."""
+    room = 0.0 if devices >= 1000 else 2.5 * (0.05 * 0.95 / devices) ** 0.5
+    return 0.93 - room <= covered / devices <= 0.97 + room
+
+
+def log_ratios(family: Family, devices: int, ratio: float, spread: float, seed: int):
+    """Return ln(B / A) of every pair, measured AB BA AB ..., float64 [devices, PAIRS]; B takes `ratio` times as long."""
+    draw = np.random.default_rng(seed)
+    p50 = family.p50(draw, family.session(draw, devices, 2 * PAIRS, spread)).reshape(devices, PAIRS, 2)
+    first, second = np.log(p50[..., 0]), np.log(p50[..., 1])
+    b_first = np.arange(PAIRS) % 2 == 1
+    return np.where(b_first, first - second, second - first) + np.log(ratio)
+
+
+def judged(rows) -> list[ab_verdict.Judgement]:
+    """Return the judgement on each device, stopped early by the rule."""
+    return [ab_verdict.judge(row[: stopping_place(row)]) for row in rows.tolist()]
+
+
+def stopping_place(row: list[float]) -> int:
+    """Return after how many pairs the comparison ends."""
+    return next((n for n in range(1, PAIRS) if ab_verdict.is_settled(row[:n], PAIRS)), PAIRS)
+
+
+@pytest.mark.parametrize("devices", SIZES)
+@pytest.mark.parametrize("family", STEADY, ids=lambda family: family.name)
+def test_the_bounds_of_a_percentile_cover_it(family, devices):
+    """The 95 % bounds that one run of 1,024 queries states for p50, p90 and p95 hold the true percentile 93-97 % of the time."""
+    draw = np.random.default_rng(11)
+    covered = dict.fromkeys(("p50", "p90", "p95"), 0)
+    for row in family.queries(draw, (devices, 1024)):
+        latency = statistics.summarise((row * 5e6).astype(np.int64))
+        for name in covered:
+            truth_ms = 5 * family.quantile(statistics.PERCENTILES[name])
+            covered[name] += getattr(latency, f"{name}_low_ms") <= truth_ms <= getattr(latency, f"{name}_high_ms")
+    assert all(covers_as_stated(count, devices) for count in covered.values()), covered
+
+
+@pytest.mark.parametrize("devices", SIZES)
+@pytest.mark.parametrize("runs", [5, 6, 8, 10, 20])
+@pytest.mark.parametrize("family", STEADY, ids=lambda family: family.name)
+def test_the_interval_over_runs_covers_the_device(family, runs, devices):
+    """The 95 % interval over 5 to 20 runs holds the device's true median 93-97 % of the time, skewed or bimodal as they are."""
+    draw = np.random.default_rng(runs)
+    rows = family.session(draw, devices, runs, RUN_SPREAD).tolist()
+    intervals = [run_statistics.median_interval(row) for row in rows]
+    assert covers_as_stated(sum(one.low <= 1 <= one.high for one in intervals), devices)
+
+
+@pytest.mark.parametrize("devices", SIZES)
+@pytest.mark.parametrize("ratio", [1.0, 1.03, 0.8])
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_the_interval_of_a_ratio_covers_it(family, ratio, devices):
+    """With ten pairs the 95 % interval holds the true ratio 93-97 % of the time, while the machine drifts and throttles, too."""
+    intervals = [run_statistics.pair_interval(row) for row in log_ratios(family, devices, ratio, RUN_SPREAD, seed=3)]
+    assert covers_as_stated(sum(one.low <= np.log(ratio) <= one.high for one in intervals), devices)
+
+
+@pytest.mark.parametrize("devices", SIZES)
+@pytest.mark.parametrize("ratio", [1.0, 1.03, 0.8])
+def test_stopping_early_leaves_the_interval_as_good(ratio, devices):
+    """Over all families together, what is stated after stopping early holds the true ratio at least 93 % of the time."""
+    found = [one for family in FAMILIES for one in judged(log_ratios(family, devices // 4, ratio, RUN_SPREAD, seed=4))]
+    assert covers_as_stated(sum(one.low <= ratio <= one.high for one in found), len(found))
+
+
+@pytest.mark.parametrize("devices", SIZES)
+@pytest.mark.parametrize("family", [*STEADY, FAMILIES[2]], ids=lambda family: family.name)
+def test_a_slowdown_of_three_percent_is_found(family, devices):
+    """Within ten runs a side at least nine of ten are called slower, at the run-to-run spread of a 0.2 ms model on a shared VM."""
+    states = [one.state for one in judged(log_ratios(family, devices, 1.03, RUN_SPREAD, seed=5))]
+    assert states.count("slower") / devices >= 0.9
+    assert "faster" not in states
+
+
+@pytest.mark.parametrize("devices", SIZES)
+@pytest.mark.parametrize("spread", [RUN_SPREAD, WIDER_RUN_SPREAD, 0.05])
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_a_against_a_is_hardly_ever_a_difference(family, spread, devices):
+    """At most 1 % of comparisons of a device with itself are called faster or slower, however wide the spread (99 % sampling bound)."""
+    states = [one.state for one in judged(log_ratios(family, devices, 1.0, spread, seed=6))]
+    alarms = states.count("faster") + states.count("slower")
+    assert alarms <= 0.01 * devices + 2.33 * (0.0099 * devices) ** 0.5
+
+
+@pytest.mark.slow
+def test_false_alarms_over_all_devices_are_at_most_one_percent():
+    """Over 12,000 comparisons of a device with itself (four families, three spreads) at most 1 % are alarms."""
+    seeds = range(100, 103)
+    states = [
+        one.state
+        for family in FAMILIES
+        for seed, spread in zip(seeds, (RUN_SPREAD, WIDER_RUN_SPREAD, 0.05), strict=True)
+        for one in judged(log_ratios(family, 1000, 1.0, spread, seed))
+    ]
+    assert (states.count("faster") + states.count("slower")) / len(states) <= 0.01
+
+
+def run_of(latency_ms):
+    """Return what a measuring process would report of a run with these queries."""
+    latency_ns = (latency_ms * 1e6).astype(np.int64)
+    return measured(
+        latency=statistics.summarise(latency_ns),
+        samples=(samples.pack("latency", "ns", latency_ns),),
+        thirds_p50_ms=tuple(float(np.median(third)) for third in np.array_split(latency_ms, 3)),
+    )
+
+
+def reasons_of(shape, devices: int, *conditions: Condition) -> list[tuple[str, str]]:
+    """Return state and reasons of the verdict on runs of 1,024 skewed queries whose speed follows `shape` over the run."""
+    draw = np.random.default_rng(8)
+    place = np.arange(1024) / 1024
+    runs = [run_of(5 * shape(place, draw.random()) * draw.lognormal(0, 0.05, 1024)) for _ in range(devices)]
+    return [(found.state, " ".join(found.reasons)) for found in (verdict.judge(run, conditions) for run in runs)]
+
+
+@pytest.mark.parametrize("devices", SIZES)
+def test_drift_within_a_run_makes_it_suspect(devices):
+    """A run that slows down by 15 % is suspect for its drift; steady ones are valid in at least 99 of 100 cases."""
+    drifting = reasons_of(lambda place, _: 1 + 0.15 * place, devices)
+    assert all(state != "valid" and "drift" in reasons for state, reasons in drifting)
+    steady = reasons_of(lambda place, _: np.ones_like(place), devices)
+    assert sum(state == "valid" for state, _ in steady) >= 0.99 * devices
+
+
+@pytest.mark.parametrize("devices", SIZES)
+def test_throttling_within_a_run_is_seen(devices):
+    """With the board's own flag the run is invalid, throttled; without one, a step of 30 % amid the run still makes it suspect."""
+
+    def step(place, moment):
+        return np.where(place > 0.2 + 0.6 * moment, 1.3, 1.0)
+
+    told = reasons_of(step, devices, Condition(when="during", throttled_now=True))
+    assert all(state == "invalid" and "throttled" in reasons for state, reasons in told)
+    untold = reasons_of(step, devices)
+    assert all(state != "valid" for state, _ in untold)
