@@ -14,6 +14,8 @@ from edgemeter.agent.engine.loading import Model
 from edgemeter.agent.runtimes import Array
 
 Emit = Callable[[job.Event], None]
+# Where nothing is scored, so many inputs are run again at least: one answer for all of them can only be told from several.
+LOOKED_AT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +30,23 @@ class Answered:
     reason: str | None
 
 
-def answer(work: job.Job, model: Model, prepared: Sequence[list[Array]], kept: dict[int, list[Array]], emit: Emit) -> Answered:
-    """Run the data set (or only what the output check needs) once more, and score the answers."""
+def answer(
+    work: job.Job, model: Model, prepared: Sequence[list[Array]], kept: dict[int, list[Array]], emit: Emit, *, is_joined: bool = False
+) -> Answered:
+    """Run the data set (or only what the output check needs) once more, and score the answers.
+
+    `prepared[i]` holds item i of the data; several items where `is_joined`: they are checked by themselves, before the data set.
+    """
     scoring = work.accuracy and model.work is not None and model.data is not None
-    items = range(len(model.data.files)) if scoring and model.data else sorted(kept)
     emit(job.Phase(name="accuracy"))
     before: list[int] = []
     after: list[int] = []
     log = AnswerLog()
     differences: list[output_check.Compared] = []
+    if is_joined:
+        differences, kept = _joined(model, prepared, kept, AnswerLog() if scoring else log), {}
+    looked_at = range(0 if is_joined else min(len(prepared), LOOKED_AT))
+    items = range(len(model.data.files)) if scoring and model.data else sorted({*kept, *looked_at})
     for done, index in enumerate(items):
         begin = time.monotonic_ns()
         inputs = model.inputs_of(index, work.case.seed) if scoring else prepared[index]
@@ -62,6 +72,17 @@ def answer(work: job.Job, model: Model, prepared: Sequence[list[Array]], kept: d
         accuracy=accuracy,
         reason=_no_accuracy(work, model, accuracy),
     )
+
+
+def _joined(model: Model, prepared: Sequence[list[Array]], kept: dict[int, list[Array]], log: AnswerLog) -> list[output_check.Compared]:
+    """Return how the outputs of whole batches, run once more, differ from those that were kept."""
+    found = []
+    for place, outputs in sorted(kept.items()):
+        model.runtime.bind(prepared[place])()
+        again = model.runtime.outputs()
+        log.add(prepared[place], again, None)
+        found.append(output_check.Compared(output_check.difference(outputs, again), None))
+    return found
 
 
 def _compared(model: Model, index: int, kept: Sequence[Array], again: Sequence[Array]) -> output_check.Compared:

@@ -1,5 +1,6 @@
 """One run, in this process: cold start, warm-up, idle, timed queries, idle, accuracy. What surrounds it is the session's business."""
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,16 +9,33 @@ import msgspec
 import numpy as np
 
 from edgemeter.agent import records, runtimes, samples
-from edgemeter.agent.engine import agreement, answers, described, gate, job, loading, memory, statistics, timing
+from edgemeter.agent.engine import (
+    agreement,
+    answers,
+    batching,
+    described,
+    gate,
+    job,
+    loading,
+    memory,
+    offered_load,
+    scenario,
+    scheduling,
+    statistics,
+)
 from edgemeter.agent.engine.answers import Emit
+from edgemeter.agent.engine.timing import Plan, Subject, Timed
+from edgemeter.agent.engine.warm_up import Warmed, warm_up
 from edgemeter.agent.runtimes import Array
 
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """The cold start: the loaded model, its first inputs, and what it took."""
+    """The cold start: the loaded model, the shape of its queries, its first item and first inputs, and what it took."""
 
     model: loading.Model
+    queries: batching.Shape
+    item: list[Array]
     first: list[Array]
     before_mb: float
     loaded_mb: float
@@ -29,8 +47,9 @@ class _Timing:
     """The timed part and what stands directly around it."""
 
     prepared: list[list[Array]]
-    warmed: timing.Warmed
-    timed: timing.Timed
+    warmed: Warmed
+    timed: Timed
+    scheduled: records.Scheduling
     peak_mb: float
     idle_before: job.Window | None
     idle_after: job.Window | None
@@ -47,7 +66,7 @@ def measure(work: job.Job, started_ns: int, emit: Emit) -> job.Measured:
         start = _start(work, started_ns, emit, runtime)
         taken = _time(work, start, emit)
         outputs = described.tensors(start.model.loaded.outputs, runtime.outputs())
-        answered = answers.answer(work, start.model, taken.prepared, taken.timed.kept, emit)
+        answered = answers.answer(work, start.model, taken.prepared, taken.timed.kept, emit, is_joined=start.queries.joined > 1)
         measured = _measured(work, start, taken, answered, outputs)
     finally:
         # Before the reference loads the model too: a small board may not hold both.
@@ -61,7 +80,7 @@ def _agree(work: job.Job, start: _Start, taken: _Timing, p50_ms: float, emit: Em
         return None, 'agreement with a reference was not asked of this repeat (agreement = "first" or "never")'
     emit(job.Phase(name="agreement", seconds=agreement.LIMIT_S))
     queries = [agreement.Timed(item, taken.prepared[item], outputs) for item, outputs in sorted(taken.timed.kept.items())]
-    same_answer = start.model.work.same_answer if start.model.work else None
+    same_answer = start.model.work.same_answer if start.model.work and start.queries.joined == 1 else None
     return agreement.agree(work.case, start.model.loaded, p50_ms, queries, same_answer)
 
 
@@ -70,7 +89,9 @@ def _start(work: job.Job, started_ns: int, emit: Emit, runtime: runtimes.Runtime
     before_mb = memory.resident_mb()
     model = loading.load(work.case, runtime)
     loaded_mb = memory.resident_mb()
-    first = model.inputs_of(0, work.case.seed)
+    queries = batching.shape(work.case, model.loaded.inputs)
+    item = model.inputs_of(0, work.case.seed)
+    first = batching.join([item] * queries.joined)
     call = runtime.bind(first)
     begin = time.monotonic_ns()
     call()
@@ -81,28 +102,34 @@ def _start(work: job.Job, started_ns: int, emit: Emit, runtime: runtimes.Runtime
         load_ms=model.loaded.load_ns / 1e6,
         first_ms=first_ns / 1e6,
     )
-    return _Start(model, first, before_mb, loaded_mb, cold)
+    return _Start(model, queries, item, first, before_mb, loaded_mb, cold)
 
 
 def _time(work: job.Job, start: _Start, emit: Emit) -> _Timing:
     case, runtime = work.case, start.model.runtime
     emit(job.Phase(name="prepare"))
-    prepared = loading.prepare(start.model, start.first, case.seed)
+    items = loading.prepare(start.model, start.item, case.seed)
+    prepared = batching.joined(items, start.queries.joined, loading.PREPARED_BYTES, case.seed)
+    subject = Subject(runtime.bind, runtime.outputs, prepared)
     emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds))
-    warmed = timing.warm_up(runtime.bind, prepared, case.warm_up_seconds)
+    warmed = warm_up(subject, case.warm_up_seconds)
     idle_before = _idle("idle before", work, emit)
-    emit(job.Phase(name="timed", seconds=max(case.seconds, case.queries * warmed.median_ns / 1e9)))
-    timed = timing.single_stream(
-        runtime.bind,
-        runtime.outputs,
-        prepared,
+    plan = Plan(
         queries=case.queries,
         seconds=case.seconds,
         expected_ns=warmed.median_ns,
         seed=work.seed,
+        batch=start.queries.batch,
+        calls=start.queries.calls,
+        rate_per_s=case.rate_per_s,
     )
+    how = scenario.SCENARIOS[case.scenario]
+    emit(job.Phase(name="timed", seconds=how.seconds(plan)))
+    before = scheduling.read()
+    timed = how.run(subject, plan)
+    scheduled = scheduling.between(before, scheduling.read())
     peak_mb = memory.peak_mb()
-    return _Timing(prepared, warmed, timed, peak_mb, idle_before, _idle("idle after", work, emit))
+    return _Timing(prepared, warmed, timed, scheduled, peak_mb, idle_before, _idle("idle after", work, emit))
 
 
 def _idle(name: str, work: job.Job, emit: Emit) -> job.Window | None:
@@ -117,7 +144,8 @@ def _idle(name: str, work: job.Job, emit: Emit) -> job.Window | None:
 
 def _measured(work: job.Job, start: _Start, taken: _Timing, answered: answers.Answered, outputs: Sequence[records.Tensor]) -> job.Measured:
     model, timed, warmed = start.model, taken.timed, taken.warmed
-    latency = timed.latency_ns
+    load = offered_load.load(work.case, start.queries, timed)
+    window = scenario.window(work.case.scenario, timed)
     return job.Measured(
         model=described.model(work, model.card),
         runtime=described.runtime(work.case, model.loaded),
@@ -125,8 +153,8 @@ def _measured(work: job.Job, start: _Start, taken: _Timing, answered: answers.An
         inputs=described.tensors(model.loaded.inputs, start.first),
         outputs=tuple(outputs),
         dataset=described.dataset(model.data, work.case.seed),
-        latency=statistics.summarise(latency),
-        throughput_per_s=latency.size / (float(latency.sum()) / 1e9),
+        latency=statistics.summarise(timed.latency_ns),
+        throughput_per_s=scenario.throughput_per_s(work.case.scenario, timed, load.samples),
         preprocess=statistics.stage(answered.preprocess_ns),
         postprocess=statistics.stage(answered.postprocess_ns),
         cold_start=start.cold,
@@ -137,12 +165,16 @@ def _measured(work: job.Job, start: _Start, taken: _Timing, answered: answers.An
         output_check=answered.check,
         answers=answered.looks,
         accuracy_gate=gate.gate(answered.accuracy, model.card, work.case.reference_accuracy, work.case.gate),
-        samples=_series(timed, answered),
-        timed=job.Window(int(timed.starts_ns[0]), timed.end_ns),
+        samples=_series(timed, window, answered),
+        timed=window,
+        scheduling=taken.scheduled,
         idle_before=taken.idle_before,
         idle_after=taken.idle_after,
-        thirds_p50_ms=tuple(float(np.median(third)) / 1e6 for third in np.array_split(latency, min(3, latency.size))),
+        thirds_p50_ms=_thirds_p50_ms(timed),
         guesses=model.guesses,
+        batch=start.queries.batch,
+        load=load,
+        cpus=tuple(sorted(os.sched_getaffinity(0))) if work.case.cpus else None,
     )
 
 
@@ -155,10 +187,18 @@ def _memory(start: _Start, taken: _Timing) -> records.Memory:
     )
 
 
-def _series(timed: timing.Timed, answered: answers.Answered) -> tuple[records.Series, ...]:
+def _thirds_p50_ms(timed: Timed) -> tuple[float, ...]:
+    """Return the medians of each third of the queries, without the time that they waited for others."""
+    calls_ns = timed.latency_ns if timed.arrivals_ns is None else timed.latency_ns - (timed.starts_ns - timed.arrivals_ns)
+    return tuple(float(np.median(third)) / 1e6 for third in np.array_split(calls_ns, min(3, calls_ns.size)))
+
+
+def _series(timed: Timed, window: job.Window, answered: answers.Answered) -> tuple[records.Series, ...]:
+    arrivals = () if timed.arrivals_ns is None else (samples.pack("arrival", "ns", timed.arrivals_ns - window.start_ns),)
     return (
         samples.pack("latency", "ns", timed.latency_ns),
-        samples.pack("query_start", "ns", timed.starts_ns - timed.starts_ns[0]),
+        samples.pack("query_start", "ns", timed.starts_ns - window.start_ns),
+        *arrivals,
         samples.pack("preprocess", "ns", answered.preprocess_ns),
         samples.pack("postprocess", "ns", answered.postprocess_ns),
     )

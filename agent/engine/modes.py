@@ -21,4 +21,6 @@ MODES: Mapping[str, Mode] = {
     "quick": Mode(queries=128, seconds=10.0, warm_up_seconds=10.0, idle_seconds=10.0, repeats=3),
     "normal": Mode(queries=1024, seconds=60.0, warm_up_seconds=30.0, idle_seconds=30.0, repeats=5),
     "full": Mode(queries=1024, seconds=600.0, warm_up_seconds=60.0, idle_seconds=60.0, repeats=5),
+    # One long run: how a board holds out. A short warm-up, so that the curve begins before it is hot.
+    "sustained": Mode(queries=64, seconds=1800.0, warm_up_seconds=5.0, idle_seconds=60.0, repeats=1),
 }

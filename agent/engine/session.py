@@ -5,7 +5,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -14,10 +14,11 @@ from edgemeter.agent import records
 from edgemeter.agent.energy import per_inference as energy
 from edgemeter.agent.energy import power_series
 from edgemeter.agent.energy.sampler import Sampler
-from edgemeter.agent.engine import isolation, job, verdict, windows
+from edgemeter.agent.engine import isolation, job, observer_store, verdict, windows
+from edgemeter.agent.engine.observation import Observation, Observing
 from edgemeter.agent.engine.suites import Case, Suite
 from edgemeter.agent.errors import ConfigError, EdgemeterError
-from edgemeter.agent.machine import clock, conditions, fingerprint
+from edgemeter.agent.machine import clock, fingerprint
 from edgemeter.agent.power import PowerSensor
 
 
@@ -48,37 +49,6 @@ class Identity:
 
     device: str
     fleet: str
-
-
-@dataclass(slots=True)
-class _Observation:
-    """What is read beside one run, from outside its process."""
-
-    sampler: Sampler | None
-    watcher: conditions.Watcher | None = None
-    seen: list[records.Condition] = field(default_factory=list)
-
-    def follow(self, event: job.Event, pid: int) -> None:
-        """Sample power from the first idle to the last, and the machine while queries are timed."""
-        if not isinstance(event, job.Phase):
-            return
-        if self.sampler and event.name in ("idle before", "timed"):
-            self.sampler.start()
-        if event.name == "timed":
-            self.watcher = conditions.Watcher(pid)
-            self.watcher.start()
-        elif self.watcher:
-            self.seen.extend(self.watcher.stop())
-            self.watcher = None
-        if self.sampler and event.name == "accuracy":
-            self.sampler.stop()
-
-    def end(self) -> None:
-        """Stop whatever still runs."""
-        if self.watcher:
-            self.watcher.stop()
-        if self.sampler:
-            self.sampler.stop()
 
 
 def check(suite: Suite) -> None:
@@ -143,10 +113,11 @@ def measure(
     tell: Tell,
     keep: Callable[[records.RunRecord], records.RunRecord] = lambda record: record,
     order: Sequence[tuple[Case, int]] | None = None,
+    observing: Observing = "all",
 ) -> Iterator[records.RunRecord | EdgemeterError]:
     """Measure every case as often as it says, and yield each record as `keep` returned it, or the error that its run ended with.
 
-    `order` names case and repeat of every run where they are not to be shuffled.
+    `order` names case and repeat of every run where they are not to be shuffled. `observing` says what is sampled beside them.
 
     Raises:
         ConfigError: something is wrong that shows before measuring.
@@ -155,13 +126,14 @@ def measure(
     seed = suite.cases[0].seed
     order = plan(suite, seed) if order is None else order
     environment = fingerprint.read()
+    observer = observer_store.find(environment, sensors) if observing == "all" else None
     hashes: dict[str, str] = {}
     for place, (case, repeat) in enumerate(order, 1):
         tell(RunBegins(case, repeat, place, len(order)))
         outcome: records.RunRecord | EdgemeterError
         try:
             hashes[case.model] = hashes.get(case.model) or sha256(case.model)
-            run = _Run(suite.name, case, repeat, seed + repeat, hashes[case.model], identity, environment)
+            run = _Run(suite.name, case, repeat, seed + repeat, hashes[case.model], identity, environment, observing, observer)
             outcome = keep(_one(run, sensors, why_no_power, tell))
         except EdgemeterError as error:
             outcome = error
@@ -178,6 +150,8 @@ class _Run:
     sha256: str
     identity: Identity
     environment: records.Environment
+    observing: Observing
+    observer: records.ObserverEffect | None
 
 
 def _one(run: _Run, sensors: Mapping[str, PowerSensor], why_no_power: str, tell: Tell) -> records.RunRecord:
@@ -192,8 +166,8 @@ def _one(run: _Run, sensors: Mapping[str, PowerSensor], why_no_power: str, tell:
         idle=bool(sensors),
         spawned_ns=0,
     )
-    observation = _Observation(Sampler(sensors) if sensors else None)
-    observation.seen.append(conditions.look("before"))
+    observation = Observation(sensors, run.observing)
+    observation.look_before()
     started_at_ns, monotonic_ns = time.time_ns(), time.monotonic_ns()
 
     def follow(event: job.Event, pid: int) -> None:
@@ -204,7 +178,7 @@ def _one(run: _Run, sensors: Mapping[str, PowerSensor], why_no_power: str, tell:
         measured = isolation.run(work, follow)
     finally:
         observation.end()
-    observation.seen.append(conditions.look("after"))
+    observation.look_after()
     power, why = _energy(observation.sampler, measured, why_no_power)
     traces = list(observation.sampler.traces().values()) if observation.sampler else []
     series = power_series.pack(traces, measured.timed.start_ns)
@@ -216,7 +190,11 @@ def _one(run: _Run, sensors: Mapping[str, PowerSensor], why_no_power: str, tell:
 def _energy(sampler: Sampler | None, measured: job.Measured, why: str) -> tuple[records.Energy | None, str | None]:
     if sampler is None:
         return None, why
-    return energy.of(sampler, measured.timed, measured.idle_before, measured.idle_after, measured.latency.count)
+    return energy.of(sampler, measured.timed, measured.idle_before, measured.idle_after, _inferences(measured))
+
+
+def _inferences(measured: job.Measured) -> int:
+    return measured.load.samples if measured.load else measured.latency.count
 
 
 def _record(
@@ -244,12 +222,12 @@ def _record(
         scenario=case.scenario,
         mode=case.mode,
         seed=run.seed,
-        batch=1,
         energy=power,
         energy_reason=why,
         environment=run.environment,
         conditions=tuple(seen),
-        verdict=verdict.judge(measured, seen),
+        observer=run.observer,
+        verdict=verdict.judge(measured, seen, run.environment, run.observer),
         provenance=_provenance(measured, power),
         **shared,
     )

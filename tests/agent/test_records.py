@@ -84,12 +84,14 @@ def test_the_names_that_others_script_against_are_there():
 
 def test_every_quantity_is_named_with_its_unit():
     """A number of the record ends in a unit or ratio, or is one of the few counts and numbers without a dimension."""
-    units = ("_ms", "_w", "_mj", "_mb", "_c", "_hz", "_ns", "_ratio", "_per_s", "_bytes", "_ratio")
+    units = ("_ms", "_w", "_mj", "_mb", "_c", "_hz", "_ns", "_ratio", "_per_s", "_bytes", "_s")
     plain = {"schema", "session", "seq", "repeat", "seed", "batch", "count", "queries", "threads", "images", "samples", "inferences"}
     plain |= {"cores", "value", "detail", "scale", "zero_point", "compared", "identical", "shape", "refused"}
     plain |= {"differing", "inputs", "alike", "not_finite", "objects", "found", "highest_score", "distinct_scores"}
     plain |= {"largest_difference", "lowest_cosine", "reference_value", "needed_value"}
     plain |= {"failures"}
+    plain |= {"throttle_flags", "throttle_events", "preemptions", "pairs", "pid", "ratio"}
+    plain |= {"samples_per_query", "calls_per_query", "unserved", "cpus", "order_seed", "order_place"}
     for name, part in records.json_schema()["$defs"].items():
         for field, kind in part["properties"].items():
             options = [kind, *kind.get("anyOf", []), kind.get("items", {}) if isinstance(kind.get("items"), dict) else {}]
