@@ -1,6 +1,6 @@
 """What `edgemeter run` and `edgemeter publish` do: options to cases, cases to records, records to the outbox and the broker."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,10 +8,11 @@ from typing import Any
 
 import msgspec
 
-from edgemeter.agent import config, delivery, power, progress, records
+from edgemeter.agent import config, power, progress, records
 from edgemeter.agent.bundle import signature
 from edgemeter.agent.bundle.recorder import Recorder
-from edgemeter.agent.engine import session, suites
+from edgemeter.agent.delivery.way import open_way
+from edgemeter.agent.engine import preflight, session, suites
 from edgemeter.agent.errors import ConfigError, EdgemeterError, TransientError
 from edgemeter.agent.power import detect
 
@@ -64,8 +65,10 @@ def _settings(said: Mapping[str, Any]) -> suites.Settings:
         raise ConfigError(message) from error
 
 
-def run(suite: suites.Suite, options: Mapping[str, Any]) -> Outcome:
+def run(suite: suites.Suite, options: Mapping[str, Any], say: Callable[[str], None] = lambda _: None) -> Outcome:
     """Measure the suite, deliver the records where a broker was named, and return what came of it.
+
+    What speaks against measuring now is told to `say` before the first run.
 
     Raises:
         EdgemeterError: nothing could be measured, or no broker answered at the start.
@@ -74,10 +77,12 @@ def run(suite: suites.Suite, options: Mapping[str, Any]) -> Outcome:
     who = session.Identity(options["device"] or settings.device or config.this_device(), options["fleet"] or settings.fleet)
     session.check(suite)
     with ExitStack() as stack:
-        way = delivery.open_way(who, settings, options["broker"], options["if_no_broker"])
+        way = open_way(who, settings, options["broker"], options["if_no_broker"])
         if way:
             stack.callback(way.close)
-        sensors, why_no_power = stack.enter_context(_sensors(options["power"], settings))
+        sensors, why_no_power = stack.enter_context(sensors_of(options["power"], settings))
+        for note in preflight.notes():
+            say(f"note: {note}")
         tell = stack.enter_context(progress.Bars()) if progress.on_terminal() else _silence
         recorder = _recorder(options, settings, tell)
         outcomes = list(session.measure(suite, who, sensors, why_no_power, recorder or tell, way.keep if way else _unkept))
@@ -98,7 +103,7 @@ def publish(options: Mapping[str, Any]) -> int:
     """
     settings = config.read(options["config"])
     who = session.Identity(options["device"] or settings.device or config.this_device(), options["fleet"] or settings.fleet)
-    way = delivery.open_way(who, settings, options["broker"], "fail")
+    way = open_way(who, settings, options["broker"], "fail")
     if way is None:
         message = "no broker is named: give --broker HOST, or set `broker` in the configuration"
         raise ConfigError(message)
@@ -140,7 +145,7 @@ def _unkept(record: records.RunRecord) -> records.RunRecord:
 
 
 @contextmanager
-def _sensors(said: str | None, settings: config.Config) -> Iterator[tuple[dict[str, power.PowerSensor], str]]:
+def sensors_of(said: str | None, settings: config.Config) -> Iterator[tuple[dict[str, power.PowerSensor], str]]:
     """Open the sensors that were named, else the one that sees the most of this machine; also say why there is none."""
     if said == "none":
         yield {}, "power was not to be measured (--power none)"

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import click
 
-from edgemeter.agent import broker_address
-from edgemeter.agent.broker_address import BrokerAddress
 from edgemeter.agent.config import home
+from edgemeter.agent.delivery import broker_address
+from edgemeter.agent.delivery.broker_address import BrokerAddress
 from edgemeter.agent.errors import UnavailableError
-from edgemeter.collector import influx_config
-from edgemeter.collector.quarantine import Quarantined
+from edgemeter.collector.keep import influx_config
+from edgemeter.collector.keep.quarantine import Quarantined
 
 LOOK_S = 0.5
 
@@ -61,7 +61,7 @@ def up(
 
     Example: edgemeter collector up --broker broker.example --influx http://influx.example:8086
     """
-    from edgemeter.collector.service import Collector
+    from edgemeter.collector.receive.service import Collector
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     path = ledger or home() / "ledger.sqlite"
@@ -95,7 +95,7 @@ def quarantine(ledger: Path | None, *, as_json: bool) -> None:
 
     Example: edgemeter collector quarantine --json
     """
-    from edgemeter.collector.ledger import Ledger
+    from edgemeter.collector.keep.ledger import Ledger
 
     with Ledger(ledger or home() / "ledger.sqlite", "read") as opened:
         entries = opened.quarantined()
@@ -125,7 +125,7 @@ def _broker(text: str | None, password_file: Path | None, port: int) -> Iterator
     if text:
         yield broker_address.parse(text, password_file=password_file)
         return
-    from edgemeter.collector.embedded_broker import EmbeddedBroker
+    from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
 
     embedded = EmbeddedBroker(port)
     try:

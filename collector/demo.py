@@ -15,10 +15,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from edgemeter.agent.errors import MeasurementError, TransientError, UnavailableError
-from edgemeter.collector.embedded_broker import EmbeddedBroker
-from edgemeter.collector.influx_config import InfluxConfig
-from edgemeter.collector.ledger import Ledger
-from edgemeter.collector.service import Collector
+from edgemeter.collector.keep.influx_config import InfluxConfig
+from edgemeter.collector.keep.ledger import Ledger
+from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
+from edgemeter.collector.receive.service import Collector
 
 DEVICE = "this-machine"
 READS = {"litert": (".tflite",), "onnx": (".onnx",), "pytorch": (".torchscript", ".pt", ".pt2")}

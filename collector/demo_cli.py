@@ -34,7 +34,7 @@ def demo(
     from edgemeter.collector import demo as whole_way
     from edgemeter.collector.compare import comparison as compare
     from edgemeter.collector.compare.store import open_store
-    from edgemeter.collector.influx_config import parse
+    from edgemeter.collector.keep.influx_config import parse
     from edgemeter.collector.show import report
     from edgemeter.collector.show.compare_table import show
 

@@ -6,8 +6,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from edgemeter.agent import mqtt_session, mqtt_version, outbox, sqlite_file
-from edgemeter.agent.broker_address import BrokerAddress, parse
+from edgemeter.agent.delivery import mqtt_session, mqtt_version, outbox, sqlite_file
+from edgemeter.agent.delivery.broker_address import BrokerAddress, parse
 from edgemeter.agent.doctor.finding import Finding, State
 from edgemeter.agent.errors import EdgemeterError
 

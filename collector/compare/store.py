@@ -13,7 +13,7 @@ import msgspec
 from edgemeter.agent import records
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.records import RunRecord
-from edgemeter.collector.ledger import Ledger
+from edgemeter.collector.keep.ledger import Ledger
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 
@@ -140,15 +140,17 @@ class LedgerFile:
     def contents(self, *, with_samples: bool = False) -> Contents:
         """Return the runs in the ledger; what lies in its quarantine is left out."""
         with Ledger(self.path, "read") as ledger:
-            runs = [held.record for held in ledger.records(with_samples=with_samples)]
+            runs = [entry.record for entry in ledger.records(with_samples=with_samples)]
             quarantined = ledger.quarantined()
         left_out: list[LeftOut] = []
+        # What InfluxDB refused lies in quarantine too, although the ledger holds the run.
+        held = {run.id for run in runs}
         unnamed = 0
         for entry in quarantined:
             run = _identity(entry.payload)
             if run is None:
                 unnamed += 1
-            else:
+            elif run not in held:
                 left_out.append(LeftOut(run, f"in the ledger's quarantine: {entry.reason}"))
         if unnamed:
             left_out.append(LeftOut(None, f"in the ledger's quarantine: {unnamed} messages that are no single record"))

@@ -9,14 +9,15 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from edgemeter.agent import messages, records, topics
-from edgemeter.agent.broker_address import parse
-from edgemeter.agent.outbox import Outbox
-from edgemeter.agent.publisher import Publisher
-from edgemeter.collector.embedded_broker import EmbeddedBroker
-from edgemeter.collector.influx_config import InfluxConfig
-from edgemeter.collector.ledger import COLLISION, Ledger
-from edgemeter.collector.service import Collector
+from edgemeter.agent import records
+from edgemeter.agent.delivery import messages, topics
+from edgemeter.agent.delivery.broker_address import parse
+from edgemeter.agent.delivery.outbox import Outbox
+from edgemeter.agent.delivery.publisher import Publisher
+from edgemeter.collector.keep.influx_config import InfluxConfig
+from edgemeter.collector.keep.ledger import COLLISION, Ledger
+from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
+from edgemeter.collector.receive.service import Collector
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.servers import Influx, address_of, mosquitto

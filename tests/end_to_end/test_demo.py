@@ -13,7 +13,7 @@ import pytest
 
 from edgemeter.agent import records
 from edgemeter.collector.compare.store import open_store
-from edgemeter.collector.ledger import Ledger
+from edgemeter.collector.keep.ledger import Ledger
 from tests.fixtures.servers import Influx
 
 EDGEMETER = [sys.executable, "-m", "edgemeter.agent.cli"]

@@ -3,7 +3,7 @@
 import pytest
 
 from edgemeter.agent.doctor import check_delivery
-from edgemeter.collector.embedded_broker import EmbeddedBroker
+from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
 from tests.fixtures import servers
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from edgemeter.agent import records
-from edgemeter.collector.ledger import Ledger
+from edgemeter.collector.keep.ledger import Ledger
 from tests.fixtures.servers import mosquitto
 
 EDGEMETER = [sys.executable, "-m", "edgemeter.agent.cli"]

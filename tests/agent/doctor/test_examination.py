@@ -8,12 +8,12 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.doctor import check_delivery, check_machine, check_software
 from edgemeter.agent.doctor import examination as doctor
 from edgemeter.agent.doctor.check_software import Package
 from edgemeter.agent.doctor.finding import Finding
 from edgemeter.agent.machine.machine import recorded
-from edgemeter.agent.outbox import Outbox
 from tests.fixtures import machine_trees, tiny_broker
 from tests.fixtures.machine_trees import write
 from tests.fixtures.record_factory import make_record

@@ -6,8 +6,8 @@ import pytest
 from edgemeter.agent import records
 from edgemeter.agent.errors import ConfigError
 from edgemeter.collector.compare.store import LeftOut, open_store
-from edgemeter.collector.ledger import Arrival, Ledger
-from edgemeter.collector.quarantine import Rejection
+from edgemeter.collector.keep.ledger import Arrival, Ledger
+from edgemeter.collector.keep.quarantine import Rejection
 from tests.fixtures.comparison_factory import document, make_reference, make_run
 from tests.fixtures.record_factory import make_record
 
@@ -61,6 +61,17 @@ def test_what_lies_in_the_quarantine_is_left_out_with_its_reason(tmp_path):
         LeftOut("from-tomorrow", "in the ledger's quarantine: schema 2"),
         LeftOut(None, "in the ledger's quarantine: 1 messages that are no single record"),
     ]
+
+
+def test_a_run_that_only_influxdb_refused_is_compared(tmp_path):
+    """It lies in quarantine for the sink's sake; the ledger holds it, so nothing is left out."""
+    path = tmp_path / "ledger.sqlite"
+    record = make_record(session=1, seq=1)
+    with Ledger(path) as ledger:
+        ledger.commit([arrival(record)], [Rejection("topic", records.encode(record), "the sink does not take it", 7)])
+    contents = open_store(str(path)).contents()
+    assert [run.id for run in contents.runs] == [record.id]
+    assert contents.left_out == []
 
 
 def test_several_stores_are_read_as_one(board, tmp_path):

@@ -1,0 +1,272 @@
+"""One client's session with an MQTT broker: MQTT 5, or 3.1.1 where the broker has only that; it reconnects by itself, with jitter.
+
+The only module that knows paho-mqtt. Both ends use it: the agent's publisher and the collector's receiver.
+"""
+
+import logging
+import random
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from edgemeter.agent.delivery import mqtt_version
+from edgemeter.agent.delivery.broker_address import BrokerAddress
+from edgemeter.agent.delivery.outstanding import Outstanding
+from edgemeter.agent.errors import ConfigError, EdgemeterError, UnavailableError
+
+if TYPE_CHECKING:
+    from paho.mqtt.client import Client
+
+logger = logging.getLogger(__name__)
+
+KEEP_ALIVE_S = 30
+CONNECT_TIMEOUT_S = 5.0
+PERSISTENT_EXPIRY_S = 24 * 3600
+# What we take unacknowledged from the broker, and how large one message may be.
+RECEIVE_MAXIMUM = 2000
+LARGEST_MESSAGE_BYTES = 16 << 20
+# 3.1.1 has no way to say how much a broker takes at once; this much every broker takes.
+WINDOW_OF_3_1_1 = 100
+TAKEN_OVER = "Session taken over"
+
+
+@dataclass(frozen=True, slots=True)
+class Will:
+    """What the broker publishes for us, retained, QoS 1, when the connection dies without a goodbye."""
+
+    topic: str
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message as it came; `mid` and `generation` (which connection) are what `MqttSession.acknowledge` needs."""
+
+    topic: str
+    payload: bytes
+    mid: int
+    qos: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Who we are to the broker, and who acknowledges what arrives (`manual`: the caller, by `acknowledge`)."""
+
+    client_id: str
+    lasting: Literal["clean", "persistent"] = "clean"
+    acknowledging: Literal["automatic", "manual"] = "automatic"
+    will: Will | None = None
+
+
+class Events(Protocol):
+    """What a session reports, from its network thread; none may raise, and only `received` may block (it stops the traffic)."""
+
+    def connected(self) -> None:
+        """Take note that a connection is up: subscribe and publish here, each time."""
+        ...
+
+    def disconnected(self, reason: str) -> None:
+        """Take note that it is gone; it comes back by itself unless `reason` is `TAKEN_OVER`."""
+        ...
+
+    def received(self, message: Message) -> None:
+        """Take one message."""
+        ...
+
+    def answered(self, refusal: str | None) -> None:
+        """Take the broker's answer to one publish of QoS 1 (None: taken), or to a subscription that it refused."""
+        ...
+
+
+class MqttSession:
+    """A session; `connect` once, `close` once or more. Its methods may be called from any thread."""
+
+    def __init__(self, address: BrokerAddress, profile: Profile, events: Events) -> None:
+        self.address = address
+        self.profile = profile
+        self.version: mqtt_version.Version = "5"
+        self._events = events
+        self._client: Client | None = None
+        self._outstanding = Outstanding()
+        self._window = WINDOW_OF_3_1_1
+        self._largest_bytes = LARGEST_MESSAGE_BYTES
+        self._generation = 0
+        self._socket: Any = None
+        self._first_answer = threading.Event()
+        self._refusal: str | None = None
+
+    def connect(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
+        """Return when the broker has accepted us.
+
+        Raises:
+            UnavailableError: no broker answers within `timeout_s`.
+            ConfigError: it refuses who we say we are.
+        """
+        deadline = time.monotonic() + timeout_s
+        self.version = mqtt_version.ask(self.address, timeout_s)
+        client = self._client = self._build()
+        try:
+            self._start(client)
+            if not self._first_answer.wait(max(0.1, deadline - time.monotonic())):
+                message = f"the broker at {self.address} took the connection but did not answer within {timeout_s:g} s: look at its log"
+                raise UnavailableError(message)
+            if self._refusal is not None:
+                raise _refused(self.address, self._refusal)
+        except EdgemeterError:
+            self.close()
+            raise
+
+    def publish(self, topic: str, payload: bytes, *, qos: int = 1, lasting: Literal["passing", "retained"] = "passing") -> None:
+        """Hand one message to the network thread; a QoS 1 message is repeated by itself after a reconnect."""
+        client = self._client
+        if client is not None:
+            self._outstanding.published(client.publish(topic, payload, qos=qos, retain=lasting == "retained").mid, qos)
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Subscribe at QoS 1; call it from `connected`, since a subscription sent before that is lost."""
+        if self._client is not None:
+            self._client.subscribe([(topic, 1) for topic in topics])
+
+    def acknowledge(self, message: Message) -> None:
+        """Let the broker forget `message` (acknowledging `manual`); nothing happens when its connection is gone: it comes again."""
+        if self._client is not None and message.qos and message.generation == self._generation:
+            self._client.ack(message.mid, message.qos)
+
+    def room(self) -> int:
+        """Return how many more QoS 1 messages the broker takes before it has answered earlier ones; 0 until a quarter is free."""
+        free = self._window - len(self._outstanding)
+        return free if 4 * free >= self._window else 0
+
+    def largest_bytes(self) -> int:
+        """Return the largest payload that the broker takes."""
+        return self._largest_bytes
+
+    def is_connected(self) -> bool:
+        """Return whether the connection is up."""
+        return self._client is not None and self._client.is_connected()
+
+    def flush(self, timeout_s: float) -> None:
+        """Wait until the broker has answered everything published at QoS 1, at most `timeout_s`."""
+        deadline = time.monotonic() + timeout_s
+        while len(self._outstanding) and self.is_connected() and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    def close(self) -> None:
+        """Say goodbye (the Will is not published) and end the network thread; may be called twice."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.disconnect()
+            client.loop_stop()
+
+    def _build(self) -> "Client":
+        from paho.mqtt import client as paho  # noqa: PLC0415 - 40 ms that a run without a broker does not pay
+        from paho.mqtt.enums import CallbackAPIVersion  # noqa: PLC0415 - as above
+
+        is_5 = self.version == "5"
+        client = paho.Client(
+            CallbackAPIVersion.VERSION2,
+            client_id=self.profile.client_id,
+            clean_session=None if is_5 else self.profile.lasting == "clean",
+            protocol=paho.MQTTv5 if is_5 else paho.MQTTv311,
+            manual_ack=self.profile.acknowledging == "manual",
+        )
+        client.connect_timeout = CONNECT_TIMEOUT_S
+        # The window is ours (`room`), because paho does not heed the broker's Receive Maximum.
+        client.max_inflight_messages = 0
+        jitter = random.uniform(0.3, 1.0)  # noqa: S311 - spreads reconnects, no secret
+        client.reconnect_delay_set(jitter, 30 * jitter)  # type: ignore[arg-type]
+        if self.address.user is not None:
+            client.username_pw_set(self.address.user, self.address.password)
+        if self.address.scheme == "mqtts":
+            client.tls_set_context(ssl.create_default_context())
+        if self.profile.will is not None:
+            client.will_set(self.profile.will.topic, self.profile.will.payload, qos=1, retain=True)
+        client.on_connect = self._on_connect
+        client.on_disconnect = self._on_disconnect
+        client.on_message = self._on_message
+        client.on_publish = self._on_publish
+        client.on_subscribe = self._on_subscribe
+        client.on_socket_open = self._on_socket_open
+        return client
+
+    def _start(self, client: "Client") -> None:
+        settings: dict[str, Any] = {}
+        if self.version == "5":
+            from paho.mqtt.packettypes import PacketTypes  # noqa: PLC0415 - as above
+            from paho.mqtt.properties import Properties  # noqa: PLC0415 - as above
+
+            properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+            properties.ReceiveMaximum = RECEIVE_MAXIMUM
+            properties.MaximumPacketSize = LARGEST_MESSAGE_BYTES
+            if self.profile.lasting == "persistent":
+                properties.SessionExpiryInterval = PERSISTENT_EXPIRY_S
+            settings = {"clean_start": self.profile.lasting == "clean", "properties": properties}
+        try:
+            client.connect(self.address.host, self.address.port, KEEP_ALIVE_S, **settings)
+        except OSError as error:
+            message = f"the broker at {self.address} answered once and then no more ({error}): try again"
+            raise UnavailableError(message) from error
+        client.loop_start()
+
+    def _on_socket_open(self, _client: Any, _data: Any, opened: Any) -> None:
+        self._socket = opened
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def _on_connect(self, _client: Any, _data: Any, _flags: Any, reason: Any, properties: Any) -> None:
+        if reason.is_failure:
+            self._refusal = str(reason)
+            if self._first_answer.is_set():
+                logger.warning("the broker at %s refuses %r: %s", self.address, self.profile.client_id, reason)
+            self._first_answer.set()
+            return
+        if self.version == "5":
+            self._window = min(RECEIVE_MAXIMUM, getattr(properties, "ReceiveMaximum", RECEIVE_MAXIMUM))
+            self._largest_bytes = min(LARGEST_MESSAGE_BYTES, getattr(properties, "MaximumPacketSize", LARGEST_MESSAGE_BYTES))
+        self._outstanding.reconnected()
+        self._generation += 1
+        self._events.connected()
+        self._first_answer.set()
+
+    def _on_disconnect(self, client: Any, _data: Any, _flags: Any, reason: Any, _properties: Any) -> None:
+        if str(reason) == TAKEN_OVER:
+            # Whoever reconnects now takes the session back, and so on for ever.
+            client.disconnect()
+        self._events.disconnected(str(reason))
+
+    def _on_message(self, _client: Any, _data: Any, message: Any) -> None:
+        try:
+            topic = message.topic
+        except UnicodeDecodeError:
+            topic = repr(message._topic)  # noqa: SLF001 - only for the message that says what was wrong
+        self._acknowledge_quickly()
+        self._events.received(Message(topic, bytes(message.payload), message.mid, message.qos, self._generation))
+
+    def _on_publish(self, _client: Any, _data: Any, mid: int, reason: Any, _properties: Any) -> None:
+        if self._outstanding.reported(mid):
+            self._events.answered(str(reason) if reason.is_failure else None)
+
+    def _on_subscribe(self, _client: Any, _data: Any, _mid: int, reasons: Any, _properties: Any) -> None:
+        for reason in reasons:
+            if reason.is_failure:
+                self._events.answered(f"subscription: {reason}")
+
+    def _acknowledge_quickly(self) -> None:
+        # A broker without TCP_NODELAY holds its next message back until our kernel has acknowledged the last one; Linux forgets this
+        # option after a while, so it is set anew.
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+        except (OSError, AttributeError):
+            return
+
+
+def _refused(address: BrokerAddress, reason: str) -> ConfigError | UnavailableError:
+    if "uthori" in reason or "password" in reason.lower():
+        who = f"user {address.user!r}" if address.user else "a client without a user name"
+        remedy = "give the user in the address (mqtt://USER@HOST) and the password in EDGEMETER_MQTT_PASSWORD"
+        return ConfigError(f"the broker at {address} refuses {who} ({reason}): {remedy}")
+    return UnavailableError(f"the broker at {address} refuses the connection ({reason}): look at its log")

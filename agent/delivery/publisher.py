@@ -1,0 +1,300 @@
+"""The publisher: brings the outbox to a collector over MQTT, and lets the outbox forget what a collector's receipt names.
+
+The broker's own acknowledgement counts for nothing here: no broker in use keeps what it acknowledged through every crash. A record
+is sent again after a reconnect, and when its receipt is overdue; the collector drops what comes twice.
+"""
+
+import logging
+import threading
+import time
+from collections import deque
+
+from edgemeter.agent.delivery import messages
+from edgemeter.agent.delivery.broker_address import BrokerAddress
+from edgemeter.agent.delivery.device_claim import DeviceClaim
+from edgemeter.agent.delivery.mqtt_session import CONNECT_TIMEOUT_S, TAKEN_OVER, Message, MqttSession, Profile, Will
+from edgemeter.agent.delivery.outbox import Outbox, Pending
+from edgemeter.agent.delivery.send_window import FIRST_TIMEOUT_S, SendWindow, spread
+from edgemeter.agent.delivery.topics import Kind, Topic
+from edgemeter.agent.errors import ConfigError, EdgemeterError, UnavailableError
+
+logger = logging.getLogger(__name__)
+
+WINDOW_RECORDS = 1000
+WINDOW_BYTES = 8 << 20
+GOODBYE_S = 2.0
+IDLE_S = 1.0
+LONGEST_PAUSE_S = 60.0
+# Somebody may have allowed meanwhile what the broker refused.
+REFUSED_PAUSE_S = 60.0
+# Topic, properties and header of a packet, generously.
+PACKET_OVERHEAD_BYTES = 1024
+# MQTT 3.1.1, and mosquitto 2.0 with MQTT 5 too, close without a reason when another client comes with our id. Connections that end
+# this soon, this often, while another session's state appears on our topic, are such a fight.
+SHORT_LIFE_S = 5.0
+SHORT_LIVES = 3
+
+
+class Publisher:
+    """Publishes the outbox's records of one device; use it as: connect or start, (put, wake)*, drain, close.
+
+    `birth` says who the device is. A second process of the same device publishes under a client id of its own, without birth, state
+    and Will (see `DeviceClaim`). Where both share an outbox both may send the same record: the collector drops one.
+    """
+
+    def __init__(
+        self,
+        address: BrokerAddress,
+        outbox: Outbox,
+        birth: messages.Birth,
+        *,
+        window_records: int = WINDOW_RECORDS,
+        receipt_timeout_s: float = FIRST_TIMEOUT_S,
+    ) -> None:
+        self.address = address
+        self._outbox = outbox
+        self._birth = birth
+        self._claim = DeviceClaim(outbox.path, birth.device)
+        self._window = SendWindow(window_records, WINDOW_BYTES, receipt_timeout_s)
+        self._session: MqttSession | None = None
+        self._thread: threading.Thread | None = None
+        self._receipts: deque[messages.Receipt] = deque()
+        self._wake = threading.Event()
+        self._forgot = threading.Condition()
+        self._closing = False
+        self._is_new_connection = False
+        self._is_displaced = False
+        self._stands_aside = False
+        self._was_heard = False
+        self._has_namesake = False
+        self._connected_s = 0.0
+        self._short_lives = 0
+        self._refusal: str | None = None
+        self._refused_s = 0.0
+        self._too_large: set[int] = set()
+
+    def connect(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
+        """Return when the broker has accepted this device; from then on the outbox empties by itself.
+
+        Raises:
+            UnavailableError: no broker answers within `timeout_s`.
+            ConfigError: the broker refuses who we say we are.
+        """
+        self._open_session(timeout_s)
+        self.start()
+
+    def start(self) -> None:
+        """Begin without waiting for a broker: it is looked for again and again, and the outbox empties when there is one."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="edgemeter-publisher", daemon=True)
+            self._thread.start()
+
+    def wake(self) -> None:
+        """Look into the outbox now: something was put there."""
+        self._wake.set()
+
+    def drain(self, timeout_s: float) -> int:
+        """Wait until the outbox holds no record of this device, at most `timeout_s`; return how many are left.
+
+        Raises:
+            UnavailableError: the broker refuses this device's records or its subscription (MQTT 5; a 3.1.1 broker does not say).
+        """
+        deadline = time.monotonic() + timeout_s
+        self.wake()
+        while not self._outbox.is_empty(self._birth.device):
+            if self._refusal is not None:
+                raise UnavailableError(self.why_left())
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                break
+            with self._forgot:
+                self._forgot.wait(min(remaining, 0.2))
+        return self._outbox.count(self._birth.device)
+
+    def why_left(self) -> str:
+        """Return why records are still in the outbox, as one line for people."""
+        kept = "the records stay in the outbox"
+        if self._refusal is not None:
+            return f"the broker at {self.address} refuses device {self._birth.device!r} ({self._refusal}): allow it its own topics; {kept}"
+        if self._session is None or not self._session.is_connected():
+            return f"the connection to the broker at {self.address} is down; {kept} and go out when it is back"
+        if self._too_large:
+            return f"{len(self._too_large)} records are larger than the broker at {self.address} takes: raise its packet limit; {kept}"
+        silent = " (or the broker refuses this device: MQTT 3.1.1 does not tell)" if self._session.version == "3.1.1" else ""
+        return f"no collector has confirmed them{silent}: is one running at {self.address} (`edgemeter collector up`)? {kept}"
+
+    def progress(self, doing: str) -> None:
+        """Tell whoever listens what the device is doing; lost when nobody does."""
+        if self._session is not None:
+            message = messages.Progress(session=self._birth.session, doing=doing)
+            self._session.publish(self._topic("progress"), messages.encode(message), qos=0)
+
+    @property
+    def resent(self) -> int:
+        """How many records were sent again."""
+        return self._window.resent
+
+    def close(self) -> None:
+        """Say goodbye and end the threads; what is left stays in the outbox. May be called twice."""
+        self._closing = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._session is not None:
+            if not self._stands_aside:
+                self._say("offline")
+                self._session.flush(GOODBYE_S)
+            self._session.close()
+        self._claim.release()
+
+    def connected(self) -> None:
+        """Session event: a connection is up."""
+        self._connected_s = time.monotonic()
+        self._is_new_connection = True
+        self._wake.set()
+
+    def disconnected(self, reason: str) -> None:
+        """Session event: the connection is gone."""
+        lived_s = time.monotonic() - self._connected_s
+        self._short_lives = self._short_lives + 1 if lived_s < SHORT_LIFE_S else 0
+        if reason == TAKEN_OVER or (self._has_namesake and self._short_lives >= SHORT_LIVES):
+            self._is_displaced = True
+        if not self._closing:
+            logger.info("connection to the broker at %s lost: %s", self.address, reason)
+        self._wake.set()
+
+    def received(self, message: Message) -> None:
+        """Session event: a receipt, or the device's state; anything else is not for us (amqtt shows all clients what is retained)."""
+        own = f"/{self._birth.device}/"
+        try:
+            if message.topic.endswith(f"{own}receipt"):
+                self._receipts.append(messages.decode_receipt(message.payload))
+                self._wake.set()
+            elif message.topic.endswith(f"{own}state"):
+                self._look_for_namesake(messages.decode_state(message.payload))
+        except ConfigError as error:
+            logger.warning("ignored what came on %s: %s", message.topic, error)
+
+    def answered(self, refusal: str | None) -> None:
+        """Session event: the broker's word on a publish or a subscription."""
+        # Any other failure concerns one message, which goes out again when its receipt is overdue.
+        if refusal is not None and "uthorized" in refusal:
+            self._refused_s = time.monotonic()
+            self._refusal = refusal
+        self._wake.set()
+
+    def _look_for_namesake(self, state: messages.State) -> None:
+        # Before our own state has come back, another session's is only what was left from the last time.
+        if state.session == self._birth.session:
+            self._was_heard = True
+        elif self._was_heard:
+            self._has_namesake = True
+
+    def _topic(self, kind: Kind) -> str:
+        return str(Topic(self._birth.fleet, self._birth.device, kind))
+
+    def _say(self, state: str) -> None:
+        if self._session is not None:
+            self._session.publish(self._topic("state"), self._state(state), lasting="retained")
+
+    def _state(self, state: str) -> bytes:
+        return messages.encode(messages.State(state=state, session=self._birth.session))  # type: ignore[arg-type]
+
+    def _open_session(self, timeout_s: float) -> None:
+        if self._session is not None:
+            self._session.close()
+        self._stands_aside = self._stands_aside or self._is_displaced or not self._claim.take()
+        self._is_displaced = False
+        if self._stands_aside:
+            logger.warning("another process speaks for device %r: this one publishes beside it", self._birth.device)
+            profile = Profile(f"{self._birth.device}~{self._birth.session}")
+        else:
+            profile = Profile(self._birth.device, will=Will(self._topic("state"), self._state("lost")))
+        session = self._session = MqttSession(self.address, profile, self)
+        try:
+            session.connect(timeout_s)
+        except EdgemeterError:
+            self._session = None
+            raise
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._closing:
+            self._wake.clear()
+            try:
+                pause_s = self._step()
+                failures = 0
+            except EdgemeterError as error:
+                # Said once, not with every try.
+                logger.log(logging.DEBUG if failures else logging.WARNING, "nothing can be published now: %s", error)
+                failures += 1
+                pause_s = min(LONGEST_PAUSE_S, IDLE_S * 2.0 ** min(failures - 1, 10)) * spread()
+            self._wake.wait(pause_s)
+
+    def _step(self) -> float:
+        self._take_receipts()
+        if self._session is None or self._is_displaced:
+            self._open_session(CONNECT_TIMEOUT_S)
+        session = self._session
+        if session is None or not session.is_connected():
+            return IDLE_S
+        if self._is_new_connection:
+            self._is_new_connection = False
+            self._greet(session)
+        if self._refusal is not None:
+            return self._await_permission()
+        now_s = time.monotonic()
+        self._window.expire(now_s)
+        for row in self._window.due(now_s):
+            again = self._outbox.read(row)
+            if again is not None:
+                self._send(session, again)
+        self._send_on(session)
+        return self._window.wait_s(now_s)
+
+    def _greet(self, session: MqttSession) -> None:
+        fleets = {self._birth.fleet, *self._outbox.fleets(self._birth.device)}
+        session.subscribe([str(Topic(fleet, self._birth.device, "receipt")) for fleet in sorted(fleets)])
+        if not self._stands_aside:
+            session.subscribe([self._topic("state")])
+            session.publish(self._topic("birth"), messages.encode(self._birth), lasting="retained")
+            self._say("online")
+        self._refusal = None
+        self._window.restart()
+
+    def _await_permission(self) -> float:
+        left_s = self._refused_s + REFUSED_PAUSE_S - time.monotonic()
+        if left_s <= 0:
+            self._refusal = None
+            self._window.restart()
+        return max(0.0, left_s)
+
+    def _take_receipts(self) -> None:
+        while self._receipts:
+            receipt = self._receipts.popleft()
+            self._window.receipted(receipt, time.monotonic())
+            self._outbox.forget(receipt)
+            with self._forgot:
+                self._forgot.notify_all()
+
+    def _send_on(self, session: MqttSession) -> None:
+        now_s = time.monotonic()
+        room = min(self._window.room(now_s), session.room())
+        if not room:
+            return
+        for one in self._outbox.pending(room, self._window.room_bytes(), after_row=self._window.after_row, device=self._birth.device):
+            if len(one.payload) + PACKET_OVERHEAD_BYTES > session.largest_bytes():
+                self._pass_over(one, session.largest_bytes())
+            else:
+                self._send(session, one)
+                self._window.sent([one], now_s)
+
+    def _send(self, session: MqttSession, one: Pending) -> None:
+        session.publish(str(Topic(one.fleet, one.device, "result")), one.payload)
+
+    def _pass_over(self, one: Pending, largest_bytes: int) -> None:
+        self._window.skip(one)
+        if one.row not in self._too_large:
+            self._too_large.add(one.row)
+            logger.error("record %d of session %d has %d bytes, the broker takes %d", one.seq, one.session, len(one.payload), largest_bytes)

@@ -1,0 +1,1 @@
+"""What the collector holds, and what it passes on to InfluxDB."""

@@ -1,0 +1,1 @@
+"""From the broker to the ledger: receive, check, commit, confirm."""

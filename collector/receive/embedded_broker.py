@@ -1,0 +1,122 @@
+"""A broker inside this process, for one machine: amqtt, on loopback only. Its limits are known, and receipts make them harmless.
+
+It speaks MQTT 3.1.1 only; drops what is in flight when a client goes, and what stays unacknowledged for 5 s; keeps nothing for an
+anonymous client that is away; shows retained messages to every new client whose filter matches; forgets everything when it ends.
+About 6,000 messages a second. For several machines start a real broker (mosquitto, EMQX, HiveMQ) and give its address.
+"""
+
+import asyncio
+import logging
+import threading
+import weakref
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from edgemeter.agent.delivery.broker_address import BrokerAddress
+from edgemeter.agent.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from amqtt.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+LOOPBACK = "127.0.0.1"
+START_S = 10.0
+STOP_S = 5.0
+
+_Result = TypeVar("_Result")
+
+
+class EmbeddedBroker:
+    """A broker on 127.0.0.1; `start` once, `stop` once or more."""
+
+    def __init__(self, port: int = 0) -> None:
+        self.port = port
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="edgemeter-broker", daemon=True)
+        self._broker: Broker | None = None
+        self._connections: weakref.WeakSet[asyncio.StreamWriter] = weakref.WeakSet()
+
+    def start(self) -> BrokerAddress:
+        """Return where the broker listens; port 0 has become a free one.
+
+        Raises:
+            UnavailableError: amqtt is not installed, or the port is taken.
+        """
+        try:
+            from amqtt.broker import Broker  # noqa: PLC0415 - 0.3 s, and the extra may be absent
+            from amqtt.contexts import BrokerConfig, ListenerConfig  # noqa: PLC0415 - as above
+            from amqtt.errors import BrokerError  # noqa: PLC0415 - as above
+        except ImportError as error:
+            self._loop.close()
+            message = "the embedded broker needs amqtt: pip install 'edgemeter[collector]', or give a broker's address with --broker"
+            raise UnavailableError(message) from error
+        # It reports every client that asks for MQTT 5, which ours do first, as an error.
+        logging.getLogger("amqtt").setLevel(logging.CRITICAL)
+        logging.getLogger("transitions").setLevel(logging.CRITICAL)
+        listener = ListenerConfig(bind=f"{LOOPBACK}:{self.port}")
+        plugins = {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}}
+        # Its tasks end in errors whenever a client goes away; nobody can do anything about it, and receipts make it harmless.
+        self._loop.set_exception_handler(lambda _loop, context: logger.debug("in the embedded broker: %s", context.get("message")))
+        self._thread.start()
+        try:
+            self._broker = self._call(self._start(Broker, BrokerConfig(listeners={"default": listener}, plugins=plugins)), START_S)
+        except (BrokerError, OSError) as error:
+            self.stop()
+            message = (
+                f"the embedded broker cannot listen at {LOOPBACK}:{self.port} ({error}): choose another port (--port, 0: any free one)"
+            )
+            raise UnavailableError(message) from error
+        self.port = self._listening_port(self._broker)
+        return BrokerAddress(LOOPBACK, self.port)
+
+    def stop(self) -> None:
+        """End the broker, its connections and its thread; may be called twice."""
+        if self._loop.is_closed():
+            return
+        if self._broker is not None:
+            self._call(self._shut_down(self._broker), 2 * STOP_S)
+            self._broker = None
+        if self._thread.is_alive():
+            self._call(_cancel_others(), STOP_S)
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+        self._loop.close()
+
+    def _call(self, work: Coroutine[Any, Any, _Result], timeout_s: float) -> _Result:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
+
+    async def _start(self, kind: Any, configuration: Any) -> "Broker":
+        # The constructor takes the running loop, so it has to be called on it.
+        broker: Broker = kind(configuration)
+        take = broker.stream_connected
+
+        async def noted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, listener_name: str) -> None:
+            self._connections.add(writer)
+            try:
+                await take(reader, writer, listener_name)
+            finally:
+                # amqtt leaves the connection open of a client that it refused.
+                writer.close()
+
+        broker.stream_connected = noted
+        await broker.start()
+        return broker
+
+    async def _shut_down(self, broker: "Broker") -> None:
+        await asyncio.wait_for(broker.shutdown(), STOP_S)
+        # Those who come while it ends are left over.
+        for writer in list(self._connections):
+            writer.transport.abort()
+        await asyncio.sleep(0)
+
+    def _listening_port(self, broker: "Broker") -> int:
+        # amqtt has no public way to ask for the port that the system chose.
+        return int(broker._servers["default"].instance.sockets[0].getsockname()[1])  # noqa: SLF001
+
+
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

@@ -1,0 +1,245 @@
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from edgemeter.agent import records
+from edgemeter.agent.delivery.messages import Receipt
+from edgemeter.agent.delivery.outbox import FORMAT, Outbox
+from edgemeter.agent.errors import ConfigError, UnavailableError
+from tests.fixtures.record_factory import make_record
+
+ROOT = Path(__file__).parents[3]
+LOTS = 10**9
+
+
+@pytest.fixture
+def outbox(tmp_path):
+    """Return an empty outbox."""
+    with Outbox(tmp_path / "deep" / "outbox.sqlite") as made:
+        yield made
+
+
+def reopened(outbox):
+    """Return another opening of the same file."""
+    return Outbox(outbox.path)
+
+
+def numbers(outbox, **how):
+    """Return session and number of what is pending."""
+    return [(one.session, one.seq) for one in outbox.pending(1000, LOTS, **how)]
+
+
+def put_many(outbox, count):
+    """Put so many records."""
+    for _ in range(count):
+        outbox.put(make_record())
+
+
+def test_put_numbers_records_from_one_without_gaps_and_keeps_them_whole(outbox):
+    """What comes back out is the record with its number, samples and all."""
+    kept = [outbox.put(make_record()) for _ in range(3)]
+    assert [record.seq for record in kept] == [1, 2, 3]
+    assert {record.session for record in kept} == {outbox.session}
+    assert [records.decode(one.payload) for one in outbox.pending(10, LOTS)] == kept
+
+
+def test_a_record_is_on_the_disk_before_put_returns(outbox):
+    """Another connection sees it at once: it is committed."""
+    outbox.put(make_record())
+    with reopened(outbox) as other:
+        assert other.count() == 1
+
+
+def test_every_opening_is_a_session_of_its_own_below_2_to_the_53(outbox):
+    """No two openings share a number, and every JSON reader keeps it exact."""
+    sessions = {outbox.session}
+    for _ in range(50):
+        with reopened(outbox) as other:
+            sessions.add(other.session)
+    assert len(sessions) == 51
+    assert all(0 < session < 2**53 for session in sessions)
+
+
+def test_a_copied_card_starts_other_sessions_than_the_original(outbox, tmp_path):
+    """A counter alone would repeat on the copy."""
+    outbox.close()
+    copy = tmp_path / "copy.sqlite"
+    copy.write_bytes(outbox.path.read_bytes())
+    with Outbox(copy) as clone, reopened(outbox) as original:
+        assert clone.session != original.session
+
+
+def test_earlier_sessions_come_first_and_numbers_never_repeat(outbox):
+    """Pending is in the order of put, over sessions; a new session begins at 1."""
+    outbox.put(make_record())
+    with reopened(outbox) as later:
+        later.put(make_record())
+        outbox.put(make_record())
+        assert numbers(later) == [(outbox.session, 1), (later.session, 1), (outbox.session, 2)]
+
+
+def test_another_device_in_the_same_opening_gets_a_session_of_its_own(outbox):
+    """Gaps are looked for per device: one device's numbers must not be another's gaps."""
+    first = outbox.put(make_record(device="a"))
+    second = outbox.put(make_record(device="b"))
+    assert (first.seq, second.seq) == (1, 1)
+    assert first.session != second.session
+    assert numbers(outbox, device="b") == [(second.session, 1)]
+
+
+def test_pending_stops_at_the_limits_but_never_at_nothing(outbox):
+    """One record larger than the limit still goes out."""
+    for _ in range(4):
+        outbox.put(make_record())
+    size = len(outbox.pending(1, LOTS)[0].payload)
+    assert len(outbox.pending(2, LOTS)) == 2
+    assert len(outbox.pending(10, 3 * size + 10)) == 3
+    assert len(outbox.pending(10, 1)) == 1
+
+
+def test_pending_goes_on_after_a_row_and_a_row_is_never_used_again(outbox):
+    """A cursor into the outbox stays right whatever is forgotten."""
+    kept = [outbox.put(make_record()) for _ in range(3)]
+    last = outbox.pending(10, LOTS)[-1].row
+    outbox.forget(Receipt(session=outbox.session, held=((1, 3),)))
+    outbox.put(kept[0])
+    (only,) = outbox.pending(10, LOTS, after_row=last)
+    assert only.seq == 4
+    assert outbox.read(only.row) == only
+    assert outbox.read(last) is None
+
+
+def test_a_receipt_drops_what_it_names_and_nothing_else(outbox):
+    """Ranges have both ends; a range of another session, or beyond the end, drops nothing."""
+    for _ in range(6):
+        outbox.put(make_record())
+    assert outbox.forget(Receipt(session=outbox.session + 1, held=((1, 6),))) == 0
+    assert outbox.forget(Receipt(session=outbox.session, held=((2, 3), (6, 2**53 - 1)))) == 3
+    assert [seq for _, seq in numbers(outbox)] == [1, 4, 5]
+    assert outbox.forget(Receipt(session=outbox.session, held=((2, 3),))) == 0
+
+
+def test_forgetting_takes_the_samples_along(outbox):
+    """No orphaned samples fill the card."""
+    outbox.put(make_record())
+    outbox.forget(Receipt(session=outbox.session, held=((1, 1),)))
+    assert outbox._connection.execute("SELECT count(*) FROM samples").fetchone() == (0,)
+    assert outbox.is_empty("pi-1")
+
+
+def test_count_and_emptiness_are_per_device_or_of_all(outbox):
+    """`drain` waits for its own device only."""
+    outbox.put(make_record(device="a"))
+    outbox.put(make_record(device="b", fleet="old"))
+    assert (outbox.count(), outbox.count("a"), outbox.count("c")) == (2, 1, 0)
+    assert not outbox.is_empty("a")
+    assert outbox.is_empty("c")
+    assert outbox.fleets("b") == ["old"]
+
+
+def test_a_full_disk_keeps_the_number_and_the_records_so_far(outbox):
+    """SQLite's own limit on pages stands for the full disk: same error, same path."""
+    outbox.put(make_record())
+    pages = outbox._connection.execute("PRAGMA page_count").fetchone()[0]
+    outbox._connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(UnavailableError, match="the disk is full: free some space; nothing kept so far is lost") as caught:
+        put_many(outbox, 100)
+    assert "\n" not in str(caught.value)
+    kept = outbox.count()
+    outbox._connection.execute("PRAGMA max_page_count = 1000000")
+    outbox.put(make_record())
+    assert [seq for _, seq in numbers(outbox)] == list(range(1, kept + 2))
+
+
+@pytest.mark.parametrize("content", [b"not a database at all" * 300, b"SQLite format 3\0" + b"\xff" * 4096])
+def test_a_file_that_is_no_outbox_is_refused_and_left_alone(tmp_path, content):
+    """Text and a garbled header: one line with the remedy."""
+    path = tmp_path / "outbox.sqlite"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"is not an edgemeter outbox .*move it away"):
+        Outbox(path)
+    assert path.read_bytes() == content
+
+
+def test_a_ledger_is_no_outbox(tmp_path):
+    """Another SQLite file of ours is not taken for this one."""
+    path = tmp_path / "other.sqlite"
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA application_id = 1")
+    connection.execute("CREATE TABLE t (a)")
+    connection.close()
+    with pytest.raises(ConfigError, match="a SQLite file, but not an edgemeter outbox"):
+        Outbox(path)
+
+
+def test_an_outbox_of_a_newer_version_is_refused(outbox):
+    """An older agent does not write into what it does not understand."""
+    outbox._connection.execute(f"PRAGMA user_version = {FORMAT.version + 1}")
+    with pytest.raises(ConfigError, match="update edgemeter here"):
+        reopened(outbox)
+
+
+def test_a_place_that_cannot_be_written_ends_in_one_line(tmp_path):
+    """A file where a folder should be."""
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UnavailableError, match=r"cannot open or make the outbox .*EDGEMETER_HOME"):
+        Outbox(tmp_path / "file" / "outbox.sqlite")
+
+
+WRITER = """
+    import sys
+    from pathlib import Path
+    from edgemeter.agent.delivery.outbox import Outbox
+    from tests.fixtures.record_factory import make_record
+    outbox = Outbox(Path(sys.argv[1]))
+    for _ in range(int(sys.argv[2])):
+        print(outbox.session, outbox.put(make_record()).seq, flush=True)
+"""
+
+
+def start_writer(path, count):
+    """Start a process that puts records and prints each once it is kept."""
+    command = [sys.executable, "-c", textwrap.dedent(WRITER), str(path), str(count)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+
+
+def test_what_put_has_returned_survives_kill_9(tmp_path):
+    """A writer killed in the middle: everything it reported is there, and the next opening goes on."""
+    path = tmp_path / "outbox.sqlite"
+    writer = start_writer(path, 100_000)
+    reported = [tuple(map(int, writer.stdout.readline().split())) for _ in range(40)]
+    os.kill(writer.pid, signal.SIGKILL)
+    rest, _ = writer.communicate()
+    reported += [tuple(map(int, line.split())) for line in rest.splitlines() if line.count(" ") == 1]
+    with Outbox(path) as outbox:
+        kept = numbers(outbox) if outbox.count() <= 1000 else [(p.session, p.seq) for p in outbox.pending(200_000, LOTS)]
+        assert reported == kept[: len(reported)]
+        assert [seq for _, seq in kept] == list(range(1, len(kept) + 1))
+        assert outbox.put(make_record()).seq == 1
+
+
+def test_several_processes_make_and_fill_one_outbox_at_the_same_time(tmp_path):
+    """None fails, none takes another's number, nothing is lost."""
+    path = tmp_path / "outbox.sqlite"
+    writers = [start_writer(path, 25) for _ in range(3)]
+    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
+    for writer in writers:
+        writer.stdout.close()
+    with Outbox(path) as outbox:
+        kept = numbers(outbox)
+        sessions = {session for session, _ in kept}
+        assert len(sessions) == 3
+        assert all(sorted(seq for s, seq in kept if s == session) == list(range(1, 26)) for session in sessions)
+
+
+def test_an_outbox_keeps_the_fields_of_a_record_and_only_numbers_are_set(outbox):
+    """Put changes session and seq and nothing else."""
+    record = make_record()
+    assert msgspec.structs.replace(outbox.put(record), session=None, seq=None) == record

@@ -1,0 +1,380 @@
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from edgemeter.agent.delivery import messages, topics
+from edgemeter.agent.delivery.broker_address import BrokerAddress, parse
+from edgemeter.agent.delivery.outbox import Outbox
+from edgemeter.agent.delivery.publisher import Publisher
+from edgemeter.agent.errors import ConfigError, UnavailableError
+from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
+from tests.fixtures.mqtt_peer import Peer, wait_until
+from tests.fixtures.record_factory import make_record
+from tests.fixtures.servers import address_of, free_port, mosquitto
+
+ROOT = Path(__file__).parents[3]
+ALL = f"{topics.ROOT}/#"
+TUNED = ("set_tcp_nodelay true",)
+
+with_mosquitto = pytest.mark.mosquitto
+
+
+def always(_seq, _times):
+    """Confirm everything."""
+    return True
+
+
+@contextmanager
+def started(server):
+    """Keep a server up for the block."""
+    server.start()
+    try:
+        yield address_of(server)
+    finally:
+        server.kill()
+
+
+@pytest.fixture(scope="module", params=[pytest.param("mosquitto", marks=with_mosquitto), "embedded"])
+def address(request, tmp_path_factory):
+    """Return the address of a running broker: a real mosquitto (MQTT 5) and the embedded one (3.1.1)."""
+    if request.param == "mosquitto":
+        with started(mosquitto(tmp_path_factory.mktemp("mosquitto"), *TUNED)) as where:
+            yield where
+    else:
+        broker = EmbeddedBroker()
+        yield broker.start()
+        broker.stop()
+
+
+@pytest.fixture
+def outbox(tmp_path):
+    """Return an empty outbox."""
+    with Outbox(tmp_path / "outbox.sqlite") as made:
+        yield made
+
+
+def make_birth(outbox, device="pi-1"):
+    """Return the birth of a device that holds `outbox`."""
+    return messages.Birth(
+        device=device, fleet="lab", session=outbox.session, agent="0.1.0", board=None, os=None, arch="aarch64", runtimes={"onnx": "1.22"}
+    )
+
+
+def make_publisher(address, outbox, device="pi-1", receipt_timeout_s=0.25):
+    """Return a publisher that is not connected yet."""
+    return Publisher(address, outbox, make_birth(outbox, device), receipt_timeout_s=receipt_timeout_s)
+
+
+@contextmanager
+def connected(address, outbox, **how):
+    """Keep a connected publisher for the block."""
+    publisher = make_publisher(address, outbox, **how)
+    publisher.connect()
+    try:
+        yield publisher
+    finally:
+        publisher.close()
+
+
+@contextmanager
+def peer(address, *subscriptions, **how):
+    """Keep a peer for the block."""
+    made = Peer(address, *subscriptions, **how)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def put(outbox, count, **changes):
+    """Put so many records."""
+    return [outbox.put(make_record(**changes)) for _ in range(count)]
+
+
+def last_state(one):
+    """Return the last state that `one` saw."""
+    states = [message for message in one.messages if message.topic.endswith("/state")]
+    return messages.decode_state(states[-1].payload).state if states else None
+
+
+def test_records_go_out_and_are_forgotten_on_receipt(address, outbox):
+    """The whole way, over MQTT 5 and over 3.1.1, for what was there before and what comes later."""
+    put(outbox, 3)
+    with peer(address, topics.EVERY_RESULT, confirm=always) as collector, connected(address, outbox) as publisher:
+        assert publisher.drain(10) == 0
+        put(outbox, 2)
+        publisher.wake()
+        assert publisher.drain(10) == 0
+    assert sorted(collector.times.values()) == [1] * 5
+
+
+def test_without_a_receipt_the_outbox_keeps_everything_and_says_why(address, outbox):
+    """The broker's acknowledgement is not a receipt."""
+    put(outbox, 3)
+    with connected(address, outbox) as publisher:
+        assert publisher.drain(0.5) == 3
+        assert "no collector has confirmed them" in publisher.why_left()
+    assert outbox.count() == 3
+
+
+def test_a_record_whose_receipt_is_overdue_is_sent_again(address, outbox):
+    """A lost receipt, or a lost message, costs time and not the record."""
+    put(outbox, 3)
+    with peer(address, topics.EVERY_RESULT, confirm=lambda _, times: times > 2) as collector, connected(address, outbox) as publisher:
+        assert publisher.drain(20) == 0
+        assert publisher.resent >= 6
+    assert all(times >= 3 for times in collector.times.values())
+
+
+def test_a_record_that_nobody_takes_holds_up_no_other(address, outbox):
+    """A window full of records that are never confirmed does not block those behind."""
+    put(outbox, 6)
+    publisher = Publisher(address, outbox, make_birth(outbox), window_records=2, receipt_timeout_s=0.3)
+    with peer(address, topics.EVERY_RESULT, confirm=lambda seq, _: seq != 2):
+        publisher.connect()
+        assert wait_until(lambda: outbox.count() == 1)
+        publisher.close()
+    assert [one.seq for one in outbox.pending(10, 10**9)] == [2]
+
+
+def test_another_devices_records_in_the_same_outbox_stay_there(address, outbox):
+    """A device writes below its own name only."""
+    put(outbox, 1)
+    put(outbox, 1, device="pi-2")
+    with peer(address, topics.EVERY_RESULT, confirm=always) as collector, connected(address, outbox) as publisher:
+        assert publisher.drain(10) == 0
+    assert outbox.count("pi-2") == 1
+    assert {message.topic for message in collector.messages} == {"edgemeter/v1/lab/pi-1/result"}
+
+
+def test_records_of_a_former_fleet_go_out_on_that_fleets_topic_and_are_receipted_there(address, outbox):
+    """A device that moved to another fleet loses nothing of before."""
+    put(outbox, 1, fleet="old")
+    with peer(address, topics.EVERY_RESULT, confirm=always) as collector, connected(address, outbox) as publisher:
+        assert publisher.drain(10) == 0
+    assert [message.topic for message in collector.messages] == ["edgemeter/v1/old/pi-1/result"]
+
+
+def test_birth_and_state_are_retained_and_a_goodbye_says_offline(address, outbox):
+    """Who comes later still learns who is there."""
+    with connected(address, outbox, device="pi-7"), peer(address, f"{topics.ROOT}/lab/pi-7/+", client_id="first") as one:
+        assert wait_until(lambda: last_state(one) == "online")
+        assert wait_until(lambda: [message for message in one.messages if message.topic.endswith("/birth")])
+        births = [message for message in one.messages if message.topic.endswith("/birth")]
+        assert messages.decode_birth(births[0].payload) == make_birth(outbox, "pi-7")
+    with peer(address, f"{topics.ROOT}/lab/pi-7/+", client_id="second") as two:
+        assert wait_until(lambda: last_state(two) == "offline")
+
+
+def test_progress_reaches_who_listens(address, outbox):
+    """What the device is doing now, at QoS 0."""
+    with peer(address, ALL) as listener, connected(address, outbox) as publisher:
+        publisher.progress("timing tiny-detector")
+        assert wait_until(lambda: any(message.topic.endswith("/progress") for message in listener.messages))
+
+
+def test_garbage_on_the_receipt_topic_is_ignored(address, outbox, caplog):
+    """Neither the publisher nor the outbox takes harm."""
+    put(outbox, 1)
+    with peer(address, topics.EVERY_STATE, client_id="rogue") as rogue, connected(address, outbox) as publisher:
+        assert wait_until(lambda: last_state(rogue) == "online")
+        for payload in (b"", b"\xff\x00", b"[]", b'{"session":1e999,"held":[]}', b'{"session":1,"held":[[1,' + b"9" * 400 + b"]]}"):
+            rogue.session.publish(f"{topics.ROOT}/lab/pi-1/receipt", payload)
+        assert wait_until(lambda: caplog.text.count("not a receipt") == 5)
+        with peer(address, topics.EVERY_RESULT, confirm=always, client_id="collector"):
+            assert publisher.drain(10) == 0
+
+
+def test_the_embedded_broker_gets_3_1_1_and_mosquitto_gets_5(address, outbox, request):
+    """The newest version that the broker has is spoken, and receipts come over both."""
+    expected = {"mosquitto": "5", "embedded": "3.1.1"}[request.node.callspec.params["address"]]
+    with connected(address, outbox) as publisher:
+        assert publisher._session.version == expected
+        assert publisher._session.is_connected()
+
+
+def test_no_broker_is_one_line_with_the_remedy(outbox):
+    """What the issue asks for, word by word."""
+    remedy = r"no MQTT broker answers at 127\.0\.0\.1:1 \(Connection refused\): start one \(.*\) or leave out --broker"
+    with pytest.raises(UnavailableError, match=remedy) as caught:
+        make_publisher(parse("127.0.0.1:1"), outbox).connect(1)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_host_name_that_nobody_knows_is_named_as_that(outbox):
+    """A typo in the name, not a broker that is down."""
+    with pytest.raises(UnavailableError, match="host name unknown"):
+        make_publisher(parse("no-such-host.invalid"), outbox).connect(1)
+
+
+@pytest.mark.parametrize(("answer", "message"), [(b"HTTP/1.1 400 Bad Request\r\n\r\n", "is no MQTT broker"), (None, "timed out")])
+def test_what_is_no_broker_at_the_address_is_said(outbox, answer, message):
+    """A web server, and a port that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(100)
+                if answer:
+                    connection.sendall(answer)
+                connection.recv(100)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        with pytest.raises(UnavailableError, match=message):
+            make_publisher(BrokerAddress("127.0.0.1", server.getsockname()[1]), outbox).connect(0.5)
+        thread.join(5)
+
+
+def test_a_publisher_that_was_started_without_a_broker_delivers_when_there_is_one(outbox, caplog):
+    """A board that boots before its broker."""
+    caplog.set_level(logging.WARNING)
+    put(outbox, 1)
+    port = free_port()
+    publisher = make_publisher(BrokerAddress("127.0.0.1", port), outbox)
+    publisher.start()
+    assert wait_until(lambda: "nothing can be published now: no MQTT broker answers" in caplog.text)
+    assert publisher.drain(0.1) == 1
+    assert "is down" in publisher.why_left()
+    broker = EmbeddedBroker(port)
+    try:
+        with peer(broker.start(), topics.EVERY_RESULT, confirm=always):
+            assert publisher.drain(15) == 0
+        publisher.close()
+    finally:
+        broker.stop()
+
+
+def test_two_processes_of_one_device_do_not_throw_each_other_out(address, outbox):
+    """The second publishes beside the first, under an id of its own, and says nothing about the device."""
+    with Outbox(outbox.path) as second_box, peer(address, ALL, confirm=always) as collector:
+        with connected(address, outbox) as first:
+            assert wait_until(lambda: last_state(collector) == "online")
+            with connected(address, second_box) as second:
+                put(second_box, 3)
+                second.wake()
+                put(outbox, 3)
+                first.wake()
+                assert (first.drain(10), second.drain(10)) == (0, 0)
+                assert first._session.profile.client_id == "pi-1"
+                assert second._session.profile.client_id == f"pi-1~{second_box.session}"
+                assert second._session.profile.will is None
+            assert last_state(collector) == "online"
+        assert wait_until(lambda: last_state(collector) == "offline")
+
+
+def test_the_next_process_speaks_for_the_device_when_the_first_has_gone(address, outbox):
+    """The lock goes with the process that held it."""
+    with connected(address, outbox):
+        pass
+    with Outbox(outbox.path) as again, connected(address, again) as publisher:
+        assert publisher._session.profile.client_id == "pi-1"
+
+
+@with_mosquitto
+def test_two_boards_of_one_name_end_in_a_warning_and_not_in_a_fight(tmp_path, caplog):
+    """They share no outbox, so only the broker's word tells; both deliver."""
+    with (
+        started(mosquitto(tmp_path, *TUNED)) as address,
+        Outbox(tmp_path / "a") as one_box,
+        Outbox(tmp_path / "b") as other_box,
+        peer(address, topics.EVERY_RESULT, confirm=always),
+        connected(address, one_box) as one,
+        connected(address, other_box) as other,
+    ):
+        assert wait_until(lambda: "another process speaks for device 'pi-1'" in caplog.text)
+        put(one_box, 2)
+        one.wake()
+        put(other_box, 2)
+        other.wake()
+        assert (one.drain(10), other.drain(10)) == (0, 0)
+        assert one._session.profile.client_id == f"pi-1~{one_box.session}"
+        assert other._session.profile.client_id == "pi-1"
+
+
+@with_mosquitto
+def test_a_refused_publish_ends_in_one_clear_line(tmp_path, outbox):
+    """MQTT 5's PUBACK says not authorised; waiting would not help, so drain does not wait."""
+    acl = tmp_path / "acl"
+    acl.write_text("topic read edgemeter/v1/#\n")
+    put(outbox, 1)
+    refusal = r"refuses device 'pi-1' \(Not authorized\): allow it its own topics"
+    with (
+        started(mosquitto(tmp_path, f"acl_file {acl}")) as address,
+        connected(address, outbox) as publisher,
+        pytest.raises(UnavailableError, match=refusal),
+    ):
+        publisher.drain(10)
+    assert outbox.count() == 1
+
+
+@with_mosquitto
+def test_a_broker_with_passwords_lets_in_who_has_one(tmp_path, outbox, monkeypatch):
+    """User in the address, password from the environment; without them one line says what to give."""
+    passwords = tmp_path / "passwords"
+    passwords.touch()
+    subprocess.run(["mosquitto_passwd", "-b", str(passwords), "pi", "secret"], check=True)
+    passwords.chmod(0o644)
+    with started(mosquitto(tmp_path, "allow_anonymous false", f"password_file {passwords}")) as address:
+        with pytest.raises(ConfigError, match=r"refuses a client without a user name .*mqtt://USER@HOST"):
+            make_publisher(address, outbox).connect()
+        monkeypatch.setenv("EDGEMETER_MQTT_PASSWORD", "wrong")
+        with pytest.raises(ConfigError, match="refuses user 'pi'"):
+            make_publisher(parse(f"mqtt://pi@127.0.0.1:{address.port}"), outbox).connect()
+        monkeypatch.setenv("EDGEMETER_MQTT_PASSWORD", "secret")
+        with connected(parse(f"mqtt://pi@127.0.0.1:{address.port}"), outbox) as publisher:
+            assert publisher.drain(1) == 0
+
+
+@with_mosquitto
+def test_a_record_larger_than_the_broker_takes_stays_and_does_not_break_the_connection(tmp_path, outbox, caplog):
+    """MQTT 5 says the limit; sending more would be cut off again and again."""
+    put(outbox, 1, case="x" * 20_000)
+    put(outbox, 1)
+    with (
+        started(mosquitto(tmp_path, *TUNED, "max_packet_size 10000")) as address,
+        peer(address, topics.EVERY_RESULT, confirm=always),
+        connected(address, outbox) as publisher,
+    ):
+        assert publisher.drain(1) == 1
+        assert "1 records are larger than the broker" in publisher.why_left()
+        assert publisher._session.is_connected()
+    assert "the broker takes 10000" in caplog.text
+
+
+KILLED = """
+    import sys, time
+    from pathlib import Path
+    from edgemeter.agent.delivery import broker_address, messages
+    from edgemeter.agent.delivery.outbox import Outbox
+    from edgemeter.agent.delivery.publisher import Publisher
+    outbox = Outbox(Path(sys.argv[2]))
+    birth = messages.Birth(device="pi-9", fleet="lab", session=outbox.session, agent="0", board=None, os=None, arch="x", runtimes={})
+    publisher = Publisher(broker_address.parse(sys.argv[1]), outbox, birth)
+    publisher.connect()
+    print(outbox.session, flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_killed_agent_is_lost_with_its_session_number(address, tmp_path):
+    """The Will speaks for who cannot."""
+    with peer(address, topics.EVERY_STATE) as listener:
+        command = [sys.executable, "-c", textwrap.dedent(KILLED), str(address), str(tmp_path / "box")]
+        agent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        session = int(agent.stdout.readline())
+        assert wait_until(lambda: last_state(listener) == "online")
+        os.kill(agent.pid, signal.SIGKILL)
+        agent.communicate()
+        assert wait_until(lambda: last_state(listener) == "lost")
+    assert messages.decode_state(listener.messages[-1].payload).session == session

@@ -1,0 +1,110 @@
+from edgemeter.agent.delivery.messages import Receipt
+from edgemeter.agent.delivery.outbox import Pending
+from edgemeter.agent.delivery.send_window import SendWindow
+
+
+def pending(*seqs):
+    """Return records of session 1 whose row is their number, 10 bytes each."""
+    return [Pending(seq, "pi", "lab", 1, seq, b"x" * 10) for seq in seqs]
+
+
+def receipt(*held):
+    """Return a receipt of session 1."""
+    return Receipt(session=1, held=held)
+
+
+def make_window(records=4, size=1000):
+    """Return a window without randomness, first timeout 5 s."""
+    return SendWindow(records, size, 5.0, lambda: 1.0)
+
+
+def test_the_window_is_bounded_in_records_and_opens_with_receipts():
+    """Backpressure from the collector reaches the device."""
+    window = make_window()
+    window.sent(pending(1, 2, 3, 4), 0.0)
+    assert window.room(0.0) == 0
+    window.receipted(receipt((1, 2)), 1.0)
+    assert window.room(1.0) == 2
+    assert window.after_row == 4
+
+
+def test_the_window_is_bounded_in_bytes():
+    """Large records count as what they are."""
+    window = make_window(records=100, size=30)
+    window.sent(pending(1, 2), 0.0)
+    assert (window.room(0.0), window.room_bytes()) == (98, 10)
+    window.sent(pending(3), 0.0)
+    assert window.room(0.0) == 0
+
+
+def test_silence_starts_again_at_the_oldest_record_and_waits_longer_each_time():
+    """No receipt at all: nobody is there, so the whole outbox waits."""
+    window = make_window()
+    now, pauses = 0.0, []
+    for _ in range(6):
+        window.sent(pending(1, 2), now)
+        now += 5.0
+        window.expire(now)
+        assert window.after_row == 0
+        assert window.room(now) == 0
+        pauses.append(window.wait_s(now))
+        now += pauses[-1]
+        assert window.room(now) == 4
+    assert pauses == [5.0, 10.0, 20.0, 40.0, 60.0, 60.0]
+    assert window.resent == 12
+
+
+def test_a_receipt_ends_the_silence_at_once():
+    """The collector is back: nothing waits out an old pause."""
+    window = make_window()
+    window.sent(pending(1), 0.0)
+    window.expire(5.0)
+    assert window.room(5.0) == 0
+    window.receipted(receipt((1, 1)), 6.0)
+    assert window.room(6.0) == 4
+
+
+def test_a_record_that_is_not_taken_is_sent_again_alone_and_does_not_hold_up_the_others():
+    """The collector lives and does not confirm 2: the window goes on without it."""
+    window = make_window(records=2)
+    window.sent(pending(1, 2), 0.0)
+    window.receipted(receipt((1, 1)), 1.0)
+    window.expire(5.0)
+    assert window.room(5.0) == 2
+    assert window.after_row == 2
+    assert window.due(9.9) == []
+    assert window.due(10.0) == [2]
+    assert window.due(19.9) == []
+    assert window.due(20.0) == [2]
+    assert window.resent == 2
+    window.receipted(receipt((2, 2)), 21.0)
+    assert window.due(1000.0) == []
+
+
+def test_a_slow_collector_is_given_longer():
+    """Receipts that take 8 s do not make every record come twice."""
+    window = make_window()
+    window.sent(pending(1, 2), 0.0)
+    window.receipted(receipt((1, 1)), 8.0)
+    assert window.timeout_s() == 32.0
+    window.expire(31.0)
+    assert window.due(1000.0) == []
+
+
+def test_a_new_connection_starts_again_at_the_oldest_record_at_once():
+    """What was on the old connection may be lost."""
+    window = make_window()
+    window.sent(pending(1, 2), 0.0)
+    window.expire(5.0)
+    window.restart()
+    assert (window.after_row, window.room(5.0)) == (0, 4)
+
+
+def test_a_receipt_for_everything_there_ever_was_is_as_quick_as_a_small_one():
+    """Ranges are walked over what is on the way, not over their numbers."""
+    window = make_window()
+    window.sent(pending(1, 2, 3), 0.0)
+    window.receipted(Receipt(session=2, held=((0, 2**53 - 1),)), 1.0)
+    assert window.room(1.0) == 1
+    window.receipted(receipt((2, 2**53 - 1)), 1.0)
+    assert window.room(1.0) == 3

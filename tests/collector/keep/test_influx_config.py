@@ -1,0 +1,54 @@
+import pytest
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.collector.keep.influx_config import parse
+
+TOKEN = {"EDGEMETER_INFLUX_TOKEN": "t0ken"}
+
+
+def test_url_arguments_and_environment_go_in_that_order():
+    """Option over the URL's own over environment over default."""
+    environ = {**TOKEN, "EDGEMETER_INFLUX_ORG": "env-org", "EDGEMETER_INFLUX_BUCKET": "env-bucket"}
+    assert parse("http://h:8086/", environ=TOKEN).url == "http://h:8086"
+    plain = parse("http://h:8086", environ=environ)
+    in_url = parse("https://h/influx?org=o%20rg&bucket=b", environ=environ)
+    given = parse("http://h:8086?org=o&bucket=b", org="x", bucket="y", environ=environ)
+    assert (plain.org, plain.bucket) == ("env-org", "env-bucket")
+    assert (in_url.url, in_url.org, in_url.bucket) == ("https://h/influx", "o rg", "b")
+    assert (given.org, given.bucket) == ("x", "y")
+    assert (parse("http://h", environ=TOKEN).org, parse("http://h", environ=TOKEN).bucket) == (None, "edgemeter")
+
+
+def test_the_token_comes_from_a_file_or_the_environment_and_is_never_shown(tmp_path):
+    """A file before our variable before InfluxDB's own."""
+    file = tmp_path / "token"
+    file.write_text("from-file\n")
+    assert parse("http://h", token_file=file, environ=TOKEN).token == "from-file"
+    assert parse("http://h", environ={**TOKEN, "INFLUX_TOKEN": "other"}).token == "t0ken"
+    config = parse("http://h", environ={"INFLUX_TOKEN": "other"})
+    assert config.token == "other"
+    assert "other" not in f"{config} {config!r}"
+
+
+@pytest.mark.parametrize("url", ["h:8086", "ftp://h", "http://", "http://h:99999", "http://[::1", "", "http://h#x"])
+def test_what_is_no_url_is_refused_with_the_form(url):
+    """One line that says what to write."""
+    with pytest.raises(ConfigError, match=r"is no InfluxDB URL.*write http://HOST:8086"):
+        parse(url, environ=TOKEN)
+
+
+def test_credentials_in_the_url_and_unknown_settings_are_refused():
+    """A URL ends in logs; a typo in a setting would be silent."""
+    with pytest.raises(ConfigError, match="EDGEMETER_INFLUX_TOKEN") as caught:
+        parse("http://user:hunter2@h", environ=TOKEN)
+    assert "hunter2" not in str(caught.value)
+    with pytest.raises(ConfigError, match="'buckets' is not known"):
+        parse("http://h?buckets=b", environ=TOKEN)
+
+
+def test_no_token_or_an_unreadable_file_is_said(tmp_path):
+    """With what to set."""
+    with pytest.raises(ConfigError, match="no InfluxDB token: set EDGEMETER_INFLUX_TOKEN"):
+        parse("http://h", environ={})
+    with pytest.raises(ConfigError, match=r"cannot read the InfluxDB token from '.*absent'"):
+        parse("http://h", token_file=tmp_path / "absent", environ=TOKEN)

@@ -1,0 +1,162 @@
+import msgspec
+import pytest
+
+from edgemeter.agent import records
+from edgemeter.agent.delivery import messages
+from edgemeter.agent.delivery.mqtt_session import Message
+from edgemeter.collector.keep.ledger import Ledger
+from edgemeter.collector.receive.admission import Admitted
+from tests.fixtures.record_factory import make_record
+
+TOPIC = "edgemeter/v1/lab/pi-1/result"
+
+
+def admit(payload, topic=TOPIC):
+    """Return what one message comes to."""
+    admitted = Admitted()
+    admitted.add(Message(topic, payload, 1, 1, 1), 7)
+    return admitted
+
+
+def encoded(**changes):
+    """Return a numbered record as JSON."""
+    return records.encode(make_record(**({"session": 5, "seq": 1} | changes)))
+
+
+def altered(**fields):
+    """Return a record's JSON with fields of any kind put in."""
+    document = msgspec.json.decode(encoded()) | fields
+    return msgspec.json.encode(document)
+
+
+def reason_of(admitted):
+    """Return the reason of the only rejection."""
+    assert not admitted.arrivals
+    (rejection,) = admitted.rejections
+    return rejection.reason
+
+
+def test_one_record_and_a_batch_of_them_are_taken():
+    """Both forms of the wire, the JSON text kept as it came."""
+    one, two = encoded(seq=1), encoded(seq=2)
+    assert [arrival.payload for arrival in admit(one).arrivals] == [one]
+    assert [arrival.payload for arrival in admit(messages.join([one, two])).arrivals] == [one, two]
+
+
+def test_one_bad_record_of_a_batch_does_not_take_the_others_along():
+    """Each record of a batch stands for itself."""
+    good, bad = encoded(seq=1), altered(latency="fast")
+    admitted = admit(messages.join([good, bad, encoded(seq=3)]))
+    assert [arrival.record.seq for arrival in admitted.arrivals] == [1, 3]
+    assert [rejection.payload for rejection in admitted.rejections] == [bad]
+    assert "Expected `object`, got `str` - at `$.latency`" in admitted.rejections[0].reason
+
+
+def test_a_field_from_the_future_is_tolerated_and_a_schema_from_the_future_is_not():
+    """An older collector keeps what it can be sure to understand."""
+    assert admit(altered(humidity_ratio=0.5)).arrivals
+    assert "update edgemeter here" in reason_of(admit(altered(schema=2)))
+
+
+@pytest.mark.parametrize(("field", "value"), [("device", "pi-2"), ("fleet", "field")])
+def test_a_record_on_another_devices_topic_is_not_taken(field, value):
+    """The broker's access list guards topics; this ties records to them."""
+    assert "it came on the topic of device 'pi-1' of fleet 'lab'" in reason_of(admit(encoded(**{field: value})))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"session": None},
+        {"seq": None},
+        {"session": 0},
+        {"seq": -1},
+        {"session": 2**53},
+        {"seq": 10**40},
+        {"started_at_ns": 2**63},
+        {"started_at_ns": -1},
+    ],
+)
+def test_a_record_without_a_number_that_a_ledger_can_hold_is_not_taken(fields):
+    """Absent, zero, negative, and larger than a column."""
+    assert "went through no outbox" in reason_of(admit(altered(**fields)))
+
+
+GARBAGE = [
+    b"",
+    b" ",
+    b"null",
+    b"{}",
+    b"[]x",
+    b"[1,2]",
+    b"[[[]]]",
+    b"\xff\xfe\x00",
+    b'{"schema":1}',
+    b'{"schema":"1"}',
+    b'{"schema":1e400}',
+    b'{"schema":NaN}',
+    b"{" * 50_000,
+    b"[" * 50_000,
+    b'{"a":' * 50_000,
+    b'[{"schema":1,"id":"x"},' + b"[" * 50_000,
+    b'{"schema":1,"id":"\\ud800"}',
+    encoded()[:-10],
+    encoded().replace(b'"pi-1"', b'"pi-1\xff"', 1),
+    altered(device="pi 1/+"),
+    altered(device="\N{GRINNING FACE}"),
+    altered(latency=None),
+    altered(samples=[{"name": 1}]),
+    encoded().replace(b"12.5", b"1e999", 1),
+    b"[" + b'{"schema":1,"id":""},' * 10_000 + b'{"schema":1,"id":""}]',
+]
+
+
+@pytest.mark.parametrize("payload", GARBAGE, ids=range(len(GARBAGE)))
+def test_garbage_is_rejected_with_a_reason_and_never_raises(payload, tmp_path):
+    """Any bytes at all: a reason of one line, and the quarantine takes it."""
+    admitted = admit(payload)
+    assert not admitted.arrivals
+    assert admitted.rejections
+    assert all(rejection.reason and "\n" not in rejection.reason for rejection in admitted.rejections)
+    with Ledger(tmp_path / "ledger") as ledger:
+        ledger.commit(admitted.arrivals, admitted.rejections)
+        assert ledger.quarantined()
+
+
+def test_every_single_byte_of_a_record_can_be_wrong(tmp_path):
+    """A flipped byte anywhere is taken as another valid record or rejected; the ledger takes either."""
+    payload = encoded(samples=())
+    admitted = Admitted()
+    for place in range(0, len(payload), 3):
+        for flip in (0x01, 0x80):
+            broken = payload[:place] + bytes([payload[place] ^ flip]) + payload[place + 1 :]
+            admitted.add(Message(TOPIC, broken, 1, 1, 1), 7)
+    assert len(admitted.arrivals) > 10
+    assert len(admitted.rejections) > 100
+    with Ledger(tmp_path / "ledger") as ledger:
+        committed = ledger.commit(admitted.arrivals, admitted.rejections)
+        assert committed.inserted + committed.duplicates + committed.collisions == len(admitted.arrivals)
+        assert len(list(ledger.records(with_samples=True))) == committed.inserted
+
+
+def test_an_empty_list_is_nothing():
+    """Neither a record nor garbage."""
+    admitted = admit(b"[]")
+    assert (admitted.arrivals, admitted.rejections) == ([], [])
+
+
+@pytest.mark.parametrize("topic", ["edgemeter/v1/lab/pi-1/results", "edgemeter/v2/lab/pi-1/result", "x", ""])
+def test_a_topic_that_is_not_ours_is_rejected(topic):
+    """Whoever subscribed us to more than ours."""
+    assert "is not a topic of ours" in reason_of(admit(encoded(), topic))
+
+
+def test_state_and_birth_are_changes_of_presence_and_an_emptied_topic_is_nothing():
+    """Who is there; a retained message that was deleted says nothing."""
+    state = messages.State(state="online", session=3)
+    birth = messages.Birth(device="pi-1", fleet="lab", session=3, agent="0", board=None, os=None, arch="x", runtimes={})
+    assert admit(messages.encode(state), "edgemeter/v1/lab/pi-1/state").changes[0].message == state
+    assert admit(messages.encode(birth), "edgemeter/v1/lab/pi-1/birth").changes[0].message == birth
+    assert admit(b"", "edgemeter/v1/lab/pi-1/state").changes == []
+    assert "came on the topic" in reason_of(admit(messages.encode(birth), "edgemeter/v1/lab/pi-2/birth"))
+    assert "not a device's state" in reason_of(admit(b"{}", "edgemeter/v1/lab/pi-1/state"))

@@ -1,0 +1,64 @@
+import socket
+import sys
+import threading
+
+import pytest
+
+from edgemeter.agent.errors import UnavailableError
+from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
+from tests.fixtures.mqtt_peer import Peer, wait_until
+
+
+def broker_threads():
+    """Return how many broker threads there are."""
+    return sum(thread.name == "edgemeter-broker" for thread in threading.enumerate())
+
+
+def test_it_listens_on_loopback_only_at_a_free_port_and_carries_messages():
+    """What the demo and a desk need."""
+    broker = EmbeddedBroker()
+    address = broker.start()
+    try:
+        assert (address.host, address.port) == ("127.0.0.1", broker.port)
+        listener = broker._broker._servers["default"].instance.sockets
+        assert [one.getsockname()[0] for one in listener] == ["127.0.0.1"]
+        one, two = Peer(address, "t/+", client_id="one"), Peer(address, client_id="two")
+        two.session.publish("t/x", b"hello")
+        assert wait_until(lambda: [message.payload for message in one.messages] == [b"hello"])
+        one.close()
+        two.close()
+    finally:
+        broker.stop()
+
+
+def test_it_stops_with_clients_connected_leaves_no_thread_and_frees_the_port():
+    """Ctrl-C leaves nothing behind; stop may come twice."""
+    before = broker_threads()
+    broker = EmbeddedBroker()
+    peer = Peer(broker.start(), "t")
+    broker.stop()
+    broker.stop()
+    peer.close()
+    assert broker_threads() == before
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", broker.port), 1)
+    again = EmbeddedBroker(broker.port)
+    assert again.start().port == broker.port
+    again.stop()
+
+
+def test_a_port_that_is_taken_is_said_with_the_remedy():
+    """One line, and no thread stays."""
+    before = broker_threads()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UnavailableError, match=rf"cannot listen at 127\.0\.0\.1:{port}.*--port"):
+            EmbeddedBroker(port).start()
+    assert broker_threads() == before
+
+
+def test_without_amqtt_the_extra_is_named(monkeypatch):
+    """The pip command stands in the message."""
+    monkeypatch.setitem(sys.modules, "amqtt.broker", None)
+    with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[collector\]'"):
+        EmbeddedBroker().start()
