@@ -84,7 +84,7 @@ def _implausible(facts: Facts) -> str | None:
     what = f"{asked} photographs" if is_classifier else f"{asked} annotated objects in {accuracy.images} photographs"
     return (
         f"{accuracy.metric} {accuracy.value:.3f} on {what}; nothing in use is below {least:.2g}: the model is ruined (quantisation?), "
-        "or its card (classes, normalisation, layout) or the annotations are not its own"
+        f"or its card (classes, normalisation, layout) or the annotations are not its own{_coarse_output(facts)}"
     )
 
 
