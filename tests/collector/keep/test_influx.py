@@ -218,6 +218,10 @@ def test_an_influxdb_that_comes_back_gets_everything(influxd, tmp_path, monkeypa
     monkeypatch.setattr(drain_module, "BATCH_RECORDS", 5)
     monkeypatch.setattr(drain_module, "FIRST_PAUSE_S", 0.1)
     server = Influx(influxd, tmp_path)
+    # Set up beforehand: a token that does not exist yet is a wrong token, which is not asked again soon.
+    server.start()
+    server.set_up()
+    server.kill()
     path = tmp_path / "ledger"
     fill(path, *(make_record(session=5, seq=seq) for seq in range(1, 13)))
     drain = Drain(path, InfluxSink(config_of(server)))
@@ -226,7 +230,6 @@ def test_an_influxdb_that_comes_back_gets_everything(influxd, tmp_path, monkeypa
         assert wait_until(lambda: "no InfluxDB answers" in (drain.trouble or ""))
         assert caplog.text.count("not drained") == 1
         server.start()
-        server.set_up()
         assert wait_until(lambda: drain.has_reached(12), 30)
         server.kill()
         fill(path, *(make_record(session=5, seq=seq) for seq in range(13, 21)))
