@@ -66,8 +66,8 @@ def compare(a: Case, b: Case, pairs: int, who: session.Identity, tell: session.T
     Raises:
         EdgemeterError: no pair of runs can be compared; it says why.
     """
-    # Accuracy would only lengthen the time between the two runs of a pair.
-    a, b = (msgspec.structs.replace(case, accuracy="never") for case in (a, b))
+    # Accuracy and agreement would only lengthen the time between the two runs of a pair.
+    a, b = (msgspec.structs.replace(case, accuracy="never", agreement="never") for case in (a, b))
     runs = session.measure(Suite("a/b", (a, b)), who, {}, WHY_NO_POWER, tell, order=order(a, b, pairs))
     done: list[_Run] = []
     for place, outcome in enumerate(runs):
