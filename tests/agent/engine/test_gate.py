@@ -1,9 +1,13 @@
 """Facts about `edgemeter.agent.engine.gate`: what a run has to reach."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
+from edgemeter.agent.engine import suites
 from edgemeter.agent.engine.gate import gate
+from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.records import GATE_RATIO
 from tests.fixtures.record_factory import SHA_DATA, make_accuracy
 from tests.fixtures.vision_factory import make_card
@@ -49,3 +53,26 @@ def test_without_an_accuracy_or_a_reference_there_is_no_gate():
     """Nothing is made up."""
     assert gate(None, card(value=0.6), 0.4, GATE_RATIO) is None
     assert gate(make_accuracy(), None, None, GATE_RATIO) is None
+
+
+def cases(**settings):
+    """Return the one case of a suite with these settings."""
+    (case,) = suites.expand(suites.SuiteFile(name="s", case=[suites.Settings(model="m.onnx", **settings)]), Path()).cases
+    return case
+
+
+def test_the_suite_says_gate_and_reference_or_the_usual_ones_hold():
+    """Nine tenths and no reference value; agreement is compared once, but not in rapid, where it would take longer than the run."""
+    usual, strict = cases(), cases(gate=0.99, reference_accuracy=0.37, agreement="every")
+    assert (usual.gate, usual.reference_accuracy, usual.agreement) == (GATE_RATIO, None, "first")
+    assert (strict.gate, strict.reference_accuracy, strict.agreement) == (0.99, 0.37, "every")
+    assert cases(mode="rapid").agreement == "never"
+    assert cases(mode="rapid", agreement="first").agreement == "first"
+
+
+@pytest.mark.parametrize("line", ["gate = 0", "gate = 1.1", "reference_accuracy = 37.0", 'agreement = "always"'])
+def test_a_gate_that_cannot_be_meant_is_refused(tmp_path, line):
+    """A per cent where a ratio belongs would make every model fail, or pass."""
+    (tmp_path / "s.toml").write_text(f'name = "s"\n[[case]]\nmodel = "m.onnx"\n{line}\n')
+    with pytest.raises(ConfigError, match=line.partition(" ")[0]):
+        suites.read(tmp_path / "s.toml")
