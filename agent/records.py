@@ -356,11 +356,12 @@ class Environment(_Part, frozen=True, kw_only=True):
 
 
 class OtherProcess(_Part, frozen=True, kw_only=True):
-    """A process that was not measured, by the kernel's short name for it, and its share of all cores' time."""
+    """Processes of one name that were not measured: the kernel's short name, the busiest's pid, and their share of all cores' time."""
 
     name: str
     pid: int
     load_ratio: float
+    processes: Annotated[int, msgspec.Meta(ge=1)] = 1
 
 
 class Condition(_Part, frozen=True, kw_only=True):

@@ -34,11 +34,15 @@ def read(machine: Machine) -> Table:
 
 
 def busiest(first: Table, second: Table, leave_out: Collection[int]) -> OtherProcess | None:
-    """Return the process that used most time between two tables, None where none used any; `leave_out` are pids of our own."""
+    """Return the name whose processes used most time between two tables, None where none used any; `leave_out` are pids of our own."""
     total = second.total - first.total
     spent = {key: ticks - first.ticks.get(key, 0) for key, ticks in second.ticks.items() if key[0] not in leave_out}
-    if total <= 0 or not spent:
+    by_name: dict[str, dict[int, int]] = {}
+    for (pid, _), ticks in spent.items():
+        if ticks > 0:
+            by_name.setdefault(second.names[pid], {})[pid] = ticks
+    if total <= 0 or not by_name:
         return None
-    pid, start = max(spent, key=lambda key: spent[key])
-    ticks = spent[pid, start]
-    return OtherProcess(name=second.names[pid], pid=pid, load_ratio=min(1.0, ticks / total)) if ticks > 0 else None
+    name, ticks_of = max(by_name.items(), key=lambda item: sum(item[1].values()))
+    share = min(1.0, sum(ticks_of.values()) / total)
+    return OtherProcess(name=name, pid=max(ticks_of, key=lambda pid: ticks_of[pid]), load_ratio=share, processes=len(ticks_of))

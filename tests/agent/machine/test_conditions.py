@@ -216,16 +216,19 @@ def test_a_window_too_short_for_ticks_is_widened_to_the_mark_before_it():
 
 
 def test_the_busiest_of_the_others_is_named(tmp_path):
-    """Most time between two tables; our own are left out, a pid that was used again starts from nothing, brackets belong to the name."""
+    """All of a name count together; our own are left out, a pid that was used again starts from nothing, brackets belong to the name."""
     machine = recorded(write(tmp_path, {"proc/stat": machine_trees.STAT}))
     write(tmp_path, {f"proc/{pid}/stat": _stat(pid, 100, 0) for pid in (5, 6, 7)})
+    write(tmp_path, {"proc/8/stat": _stat(8, 100, 0).replace("(a) b (c)", "(one)")})
     first = processes.read(machine)
-    write(tmp_path, {"proc/stat": "cpu 1100 0 500 8000 400 0 60 40 0 0\n"})
+    write(tmp_path, {"proc/stat": "cpu 1200 0 500 8000 400 0 60 40 0 0\n"})
     write(tmp_path, {"proc/5/stat": _stat(5, 130, 0), "proc/6/stat": _stat(6, 190, 0), "proc/7/stat": _stat(7, 50, 0, started=99)})
+    write(tmp_path, {"proc/8/stat": _stat(8, 170, 0).replace("(a) b (c)", "(one)")})
     second = processes.read(machine)
-    assert processes.busiest(first, second, {6}) == OtherProcess(name="a) b (c", pid=7, load_ratio=0.5)
-    assert processes.busiest(first, second, {6, 7}) == OtherProcess(name="a) b (c", pid=5, load_ratio=0.3)
-    assert processes.busiest(first, second, {5, 6, 7}) is None
+    assert processes.busiest(first, second, ()) == OtherProcess(name="a) b (c", pid=6, load_ratio=0.85, processes=3)
+    assert processes.busiest(first, second, {6}) == OtherProcess(name="a) b (c", pid=7, load_ratio=0.4, processes=2)
+    assert processes.busiest(first, second, {6, 7}) == OtherProcess(name="one", pid=8, load_ratio=0.35)
+    assert processes.busiest(first, second, {5, 6, 7, 8}) is None
     assert processes.busiest(second, second, ()) is None
 
 

@@ -1,0 +1,146 @@
+"""Deliberate disturbance gets caught: busy processes beside a run make it suspect, with the reason and the culprit's name."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from edgemeter.agent.engine import job, session, suites
+from edgemeter.agent.records import RunRecord
+
+pytestmark = pytest.mark.slow
+
+NAME = "edgemeter-hog"
+# Ends by itself, whatever becomes of the test.
+HOG = f"import time\nopen('/proc/self/comm', 'w').write({NAME!r})\nend = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
+
+
+def hog():
+    """Start one busy process, in a session of its own: the scheduler shares cores between sessions first."""
+    return subprocess.Popen([sys.executable, "-c", HOG], start_new_session=True)
+
+
+@contextmanager
+def hogs(count):
+    """Keep `count` cores busy."""
+    running = [hog() for _ in range(count)]
+    try:
+        yield running
+    finally:
+        for one in running:
+            one.kill()
+            one.wait()
+
+
+@pytest.fixture
+def replay(tmp_path):
+    """Return a replay model of 5 ms a query."""
+    document = {
+        "format": "edgemeter-replay",
+        "schema": 1,
+        "latencies_ms": [5.0],
+        "inputs": [{"name": "x", "shape": [1, 4], "dtype": "float32"}],
+        "outputs": [{"name": "y", "shape": [1, 2], "dtype": "float32", "values": [0.25, 0.75]}],
+    }
+    path = tmp_path / "m.replay.json"
+    path.write_text(json.dumps(document))
+    return path
+
+
+def run(model: Path, home: Path, *options: str) -> dict:
+    """Return the one record of `edgemeter run`."""
+    command = [sys.executable, "-m", "edgemeter.agent.cli", "run", "--model", str(model), "--repeats", "1", "--power", "none", "--json"]
+    done = subprocess.run(
+        [*command, *options], capture_output=True, check=True, env={**os.environ, "EDGEMETER_HOME": str(home)}, timeout=120
+    )
+    (record,) = json.loads(done.stdout)["runs"]
+    return record
+
+
+def reason_of(record: dict, rule: str) -> str:
+    """Return the evidence of a rule that the run broke; empty where it did not."""
+    return next((reason for reason in record["verdict"]["reasons"] if reason.startswith(rule + ":")), "")
+
+
+@pytest.mark.parametrize("mode", ["rapid", "quick"])
+def test_busy_processes_make_a_run_suspect_and_are_named(replay, tmp_path, mode):
+    """Two hogs for each core, before and during the run: busy-machine says how busy, and which process it was."""
+    with hogs(2 * (os.cpu_count() or 1)):
+        record = run(replay, tmp_path / "home", "--mode", mode)
+    assert record["verdict"]["state"] in ("suspect", "invalid")
+    assert NAME in reason_of(record, "busy-machine"), record["verdict"]
+    assert next(one for one in record["conditions"] if one["when"] == "during")["other_load_ratio"] > 0.4
+
+
+@pytest.mark.realdata
+def test_a_real_model_of_a_fifth_of_a_millisecond_is_caught_too(realdata, tmp_path):
+    """13 ms of timed queries are too short for clock ticks: the load is taken with what came before, and the kernel counted the waiting."""
+    pytest.importorskip("ai_edge_litert")
+    model = realdata / "models/mobilenet_v1_0.25_128_quant.tflite"
+    with hogs(2 * (os.cpu_count() or 1)):
+        record = run(model, tmp_path / "home", "--mode", "rapid")
+    assert record["verdict"]["state"] in ("suspect", "invalid")
+    assert NAME in reason_of(record, "busy-machine"), record["verdict"]
+    during = next(one for one in record["conditions"] if one["when"] == "during")
+    assert during["load_window_ms"] > record["scheduling"]["window_ms"]
+
+
+def test_hogs_in_the_second_half_alone_are_caught(replay):
+    """The first half was quiet: the mean load, or the drift, tells."""
+    seconds = 4.0
+    setting = suites.Settings(model=str(replay), mode="rapid", repeats=1, seconds=seconds)
+    cases = suites.expand(suites.SuiteFile(name="s", case=[setting]), replay.parent)
+    begun = []
+
+    def disturb():
+        begun.extend(hog() for _ in range(os.cpu_count() or 1))
+
+    timer = threading.Timer(seconds / 2, disturb)
+
+    def tell(event):
+        if isinstance(event, job.Phase) and event.name == "timed":
+            timer.start()
+
+    try:
+        (record,) = session.measure(cases, session.Identity("bench", "lab"), {}, "none", tell)
+    finally:
+        timer.join()
+        for one in begun:
+            one.kill()
+            one.wait()
+    assert isinstance(record, RunRecord), record
+    assert begun
+    assert record.verdict.state in ("suspect", "invalid")
+    broken = {reason.partition(":")[0] for reason in record.verdict.reasons}
+    assert broken & {"busy-machine", "drift"}, record.verdict
+    during = next(one for one in record.conditions if one.when == "during")
+    assert during.other_load_ratio > 0.2
+
+
+def test_the_agent_itself_is_not_one_of_the_others(replay):
+    """An agent that works while it samples (here: this very process) is counted apart."""
+    stop = threading.Event()
+
+    def work():
+        while not stop.is_set():
+            sum(range(1000))
+
+    setting = suites.Settings(model=str(replay), mode="rapid", repeats=1, seconds=2.0)
+    cases = suites.expand(suites.SuiteFile(name="s", case=[setting]), replay.parent)
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        (record,) = session.measure(cases, session.Identity("bench", "lab"), {}, "none", lambda _: None)
+    finally:
+        stop.set()
+        worker.join()
+    assert isinstance(record, RunRecord), record
+    during = next(one for one in record.conditions if one.when == "during")
+    share = 1 / (os.cpu_count() or 1)
+    assert during.agent_load_ratio > 0.3 * share
+    assert during.busiest_other is None or during.busiest_other.pid != os.getpid()
