@@ -19,6 +19,7 @@ ELSEWHERE = {
     "compare": ("edgemeter.collector.compare_cli:compare", "Compare devices with a reference, like with like."),
     "demo": ("edgemeter.collector.demo_cli:demo", "Measure the shipped models here, deliver, compare and report: the whole way."),
     "models": ("edgemeter.models.cli:models", "List, show and rebuild the models that ship."),
+    "profile": ("edgemeter.agent.profile_cli:profile", "Show the slowest operators of a model, by its runtime's own profiler."),
     "verify": ("edgemeter.agent.verify_cli:verify", "Compute every figure of bundles again from their raw samples."),
 }
 

@@ -1,0 +1,158 @@
+"""Facts about `edgemeter profile`, with the libraries' own profilers."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "runtimes"
+QUERIES = 10
+LIBRARIES = {"onnx": "onnxruntime", "litert": "ai_edge_litert", "pytorch": "torch"}
+MODELS = [
+    pytest.param("onnx.onnx", "onnx", id="onnx"),
+    pytest.param("litert.tflite", "litert", id="litert"),
+    pytest.param("pytorch.pt2", "pytorch", id="pytorch", marks=pytest.mark.torch),
+]
+
+
+def edgemeter(*arguments, **environment):
+    """Return the finished process of `edgemeter ARGUMENTS`."""
+    return subprocess.run(
+        [sys.executable, "-m", "edgemeter.agent.cli", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        env={**os.environ, "COLUMNS": "140", **environment},
+    )
+
+
+def profiled(*arguments):
+    """Return the profile as the command prints it for machines."""
+    done = edgemeter("profile", *arguments, "--queries", QUERIES, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def check_trace(path):
+    """Check that a file is a Chrome trace as the format's description says it, and return its complete events."""
+    trace = json.loads(path.read_text())
+    assert trace["displayTimeUnit"] == "ms"
+    lines = {}
+    for event in trace["traceEvents"]:
+        assert isinstance(event["name"], str)
+        assert event["ph"] in "XM"
+        assert type(event["pid"]) is type(event["tid"]) is int
+        if event["ph"] == "M":
+            assert event["name"] in ("process_name", "thread_name")
+            assert isinstance(event["args"]["name"], str)
+        else:
+            assert event["ts"] >= 0
+            assert event["dur"] >= 0
+            lines.setdefault(event["tid"], []).append(event)
+    named = {event["tid"] for event in trace["traceEvents"] if event["name"] == "thread_name"}
+    assert set(lines) <= named
+    for events in lines.values():
+        _check_nesting(events)
+    return [event for event in trace["traceEvents"] if event["ph"] == "X"]
+
+
+def _check_nesting(events):
+    """Check that events of one line contain each other or do not touch: a viewer draws nothing else (1 us of rounding)."""
+    ends = []
+    for event in events:
+        while ends and ends[-1] <= event["ts"] + 1:
+            ends.pop()
+        assert not ends or event["ts"] + event["dur"] <= ends[-1] + 1, event
+        ends.append(event["ts"] + event["dur"])
+
+
+@pytest.mark.parametrize(("model", "runtime"), MODELS)
+def test_every_operator_ran_once_an_inference(tmp_path, model, runtime):
+    """The plain and the profiled queries are counted, no operator is lost, and coverage is a ratio of what was timed."""
+    if importlib.util.find_spec(LIBRARIES[runtime]) is None:
+        pytest.skip(f"{LIBRARIES[runtime]} is not installed")
+    found = profiled("--model", FIXTURES / model, "--trace", tmp_path / "trace.json")
+    assert found["queries"] == QUERIES
+    assert found["runtime"] == runtime
+    assert found["operators"]
+    assert {one["calls"] % QUERIES for one in found["operators"]} == {0}
+    # LiteRT counts whole microseconds: of a model this small it sees none.
+    assert (0 if runtime == "litert" else 0.01) <= found["coverage_ratio"] <= 1
+    assert sum(one["share_ratio"] for one in found["operators"]) == pytest.approx(found["coverage_ratio"])
+    assert sum(one["share_ratio"] for one in found["types"]) == pytest.approx(found["coverage_ratio"])
+    assert found["profiled_p50_ms"] > 0
+    assert found["slowdown_ratio"] == pytest.approx(found["profiled_p50_ms"] / found["plain_p50_ms"] - 1)
+    events = check_trace(tmp_path / "trace.json")
+    assert sum(event["cat"] == "inference" for event in events) == QUERIES
+    assert sum(event["cat"] == "operator" for event in events) == sum(one["calls"] for one in found["operators"])
+
+
+@pytest.mark.realdata
+def test_a_real_detector_is_mostly_convolution(realdata, tmp_path):
+    """YOLOX in ONNX Runtime: nodes by name, convolutions first, most of the time covered, inferences around their operators."""
+    found = profiled("--model", realdata / "models" / "yolox_nano.onnx", "--trace", tmp_path / "trace.json")
+    assert found["types"][0]["type"] == "Conv"
+    assert found["coverage_ratio"] > 0.6
+    assert len(found["operators"]) > 200
+    events = check_trace(tmp_path / "trace.json")
+    spans = [(event["ts"], event["ts"] + event["dur"]) for event in events if event["cat"] == "inference"]
+    operators = [event for event in events if event["cat"] == "operator"]
+    assert all(any(begin - 1 <= one["ts"] and one["ts"] + one["dur"] <= end + 1 for begin, end in spans) for one in operators)
+
+
+@pytest.mark.realdata
+def test_litert_names_each_operator_of_a_real_model(realdata):
+    """MobileNet v1 with the builtin kernels: its 31 operators as its graph holds them; with XNNPACK, its kernels."""
+    if importlib.util.find_spec("ai_edge_litert") is None:
+        pytest.skip("ai_edge_litert is not installed")
+    model = realdata / "models" / "mobilenet_v1_0.25_128_quant.tflite"
+    found = profiled("--model", model, "--backend", "builtin")
+    calls = {one["type"]: one["calls"] / QUERIES for one in found["types"]}
+    assert calls == {"CONV_2D": 15, "DEPTHWISE_CONV_2D": 13, "AVERAGE_POOL_2D": 1, "RESHAPE": 1, "SOFTMAX": 1}
+    found = profiled("--model", model)
+    assert found["backend"] == "xnnpack"
+    assert sum(one["calls"] for one in found["operators"] if "QU8" in one["type"]) == 28 * QUERIES
+
+
+@pytest.mark.realdata
+def test_photographs_and_outputs_of_open_size_are_taken(realdata):
+    """The SSD's post-processing says its output shapes only after it ran."""
+    if importlib.util.find_spec("ai_edge_litert") is None:
+        pytest.skip("ai_edge_litert is not installed")
+    model = realdata / "models" / "coco_ssd_mobilenet_v1_1.0_quant_2018_06_29.tflite"
+    found = profiled("--model", model, "--images", realdata / "images" / "coco_tiny_80", "--threads", 2)
+    assert found["data"] == "coco_tiny_80"
+    assert "TFLite_Detection_PostProcess" in {one["type"] for one in found["types"]}
+    assert found["coverage_ratio"] > 0.8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        (("--model", "none.onnx"), 2, "there is no model at"),
+        (("--model", FIXTURES / "replay.replay.json"), 1, "runtime 'replay' has no profile"),
+        (("--model", FIXTURES / "onnx_opset99.onnx"), 2, "opset 99"),
+        (("--model", FIXTURES / "onnx.onnx", "--queries", "1"), 2, "queries"),
+        (("--model", FIXTURES / "onnx.onnx", "--queries", "5", "--trace", "/nonexistent/trace.json"), 2, "cannot write the trace"),
+    ],
+)
+def test_what_cannot_be_profiled_is_one_line(arguments, status, says):
+    """Status and words."""
+    done = edgemeter("profile", *arguments)
+    assert done.returncode == status, done.stderr
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_crash_of_the_library_is_one_line(tmp_path):
+    """The process that profiles dies by a signal: the command says so, and what to do."""
+    (tmp_path / "onnxruntime.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
+    done = edgemeter("profile", "--model", FIXTURES / "onnx.onnx", PYTHONPATH=str(tmp_path))
+    assert done.returncode == 1
+    assert "the process that profiled 'onnx.onnx' on onnx was killed by SIGSEGV" in done.stderr
+    assert "Traceback" not in done.stderr

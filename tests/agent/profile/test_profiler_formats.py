@@ -1,0 +1,107 @@
+"""Facts about what profilers write, read without their libraries."""
+
+import json
+import struct
+
+import pytest
+
+from edgemeter.agent.errors import MeasurementError, UnavailableError
+from edgemeter.agent.profile import litert_c, litert_events, onnx_events, profiler
+from edgemeter.agent.profile.litert_c import RawEvent
+from edgemeter.agent.runtimes import RUNTIMES
+
+
+def run_at(ts):
+    """Return ONNX Runtime's events of one inference of two nodes."""
+    return [
+        {"cat": "Node", "ph": "X", "name": "conv_kernel_time", "ts": ts + 10, "dur": 50, "tid": 7, "args": {"op_name": "Conv"}},
+        {"cat": "Node", "ph": "X", "name": "conv_fence_after", "ts": ts + 60, "dur": 1, "tid": 7, "args": {"op_name": "Conv"}},
+        {"cat": "Node", "ph": "X", "name": "relu_kernel_time", "ts": ts + 70, "dur": 5, "tid": 7, "args": {"op_name": "Relu"}},
+        {"cat": "Session", "ph": "X", "name": "SequentialExecutor::Execute", "ts": ts + 5, "dur": 80, "tid": 7, "args": {}},
+        {"cat": "Session", "ph": "X", "name": "model_run", "ts": ts, "dur": 100, "tid": 7, "args": {}},
+    ]
+
+
+def test_onnx_events_are_those_of_the_recorded_runs():
+    """Warm-up runs, fences and the executor around the nodes are left out."""
+    start = [{"cat": "Session", "ph": "X", "name": "session_initialization", "ts": 1, "dur": 1000, "args": {}}]
+    text = json.dumps([*start, *run_at(2000), *run_at(3000), *run_at(4000), *run_at(5000)]).encode()
+    found = onnx_events.parse(text, skip=2)
+    assert [(one.name, one.type, one.start_us, one.duration_us, one.category) for one in found] == [
+        ("conv", "Conv", 4010, 50, "operator"),
+        ("relu", "Relu", 4070, 5, "operator"),
+        ("inference", "inference", 4000, 100, "inference"),
+        ("conv", "Conv", 5010, 50, "operator"),
+        ("relu", "Relu", 5070, 5, "operator"),
+        ("inference", "inference", 5000, 100, "inference"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (b"", "cannot be read"),
+        (b'[{"cat": "Node", "name": "x_kernel_time"}]', "cannot be read"),
+        (b"7", "cannot be read"),
+        (b"[]", "holds 0 runs"),
+        (json.dumps(run_at(1)).encode(), "holds 1 runs"),
+    ],
+)
+def test_a_profile_that_holds_nothing_is_no_profile(text, says):
+    """Garbled, empty, or of the warm-up only."""
+    with pytest.raises(MeasurementError, match=says):
+        onnx_events.parse(text, skip=1)
+
+
+@pytest.mark.parametrize("event_bytes", [88, 104, 120])
+@pytest.mark.parametrize("written", [0, 4])
+def test_litert_events_of_any_size_are_read(event_bytes, written):
+    """What stands behind the first four fields grew from version to version; the last four bytes may be left unwritten."""
+    events = [(8 * place, 1 << place % 5, 1000 * place, 10 + place) for place in range(1, 30)]
+    raw = b""
+    for event in events:
+        raw += struct.pack("<Qi4xQQ", *event).ljust(event_bytes - 4, b"\0") + (b"\0\0\0\0" if written else b"\xa5\xa5\xa5\xa5")
+    raw += b"\xa5" * (len(events) * 512 - len(raw))
+    found = litert_c.unpack(raw, len(events), lambda address: f"at {address}")
+    assert [(one.tag, one.kind, one.start_us, one.elapsed_us) for one in found] == [
+        (f"at {address}", kind, start, elapsed) for address, kind, start, elapsed in events
+    ]
+
+
+def test_litert_durations_without_a_start_follow_each_other():
+    """XNNPACK's operators are laid out from the start of their inference; what is no operator is left out."""
+    raw = [
+        RawEvent("LiteRT::Run[buffer registration]", 1, 5000, 20),
+        RawEvent("invoke", 16, 5100, 100),
+        RawEvent("Invoke", 1, 5105, 90),
+        RawEvent("Conv", 8, 0, 40),
+        RawEvent("Conv", 8, 0, 30),
+        RawEvent("SOFTMAX", 2, 5180, 5),
+        RawEvent("Invoke", 32, 0, 1 << 32),
+        RawEvent("invoke", 16, 5300, 100),
+        RawEvent("Conv", 8, 0, 41),
+    ]
+    found = list(litert_events.events(raw))
+    assert [(one.name, one.type, one.start_us, one.duration_us, one.laid_out) for one in found] == [
+        ("inference", "inference", 5100, 100, False),
+        ("Conv #1", "Conv", 5100, 40, True),
+        ("Conv #2", "Conv", 5140, 30, True),
+        ("SOFTMAX #1", "SOFTMAX", 5180, 5, False),
+        ("inference", "inference", 5300, 100, False),
+        ("Conv #1", "Conv", 5300, 41, True),
+    ]
+
+
+def test_every_runtime_has_a_profiler_or_a_word_of_advice():
+    """A new runtime without either is caught."""
+    assert set(profiler.PROFILERS) | set(profiler.ABSENT) == set(RUNTIMES)
+    assert not set(profiler.PROFILERS) & set(profiler.ABSENT)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"), [("replay", "profile the model that was recorded"), ("other", "use its own tools, or one of litert")]
+)
+def test_a_runtime_without_a_profiler_says_what_to_use(name, says):
+    """One line."""
+    with pytest.raises(UnavailableError, match=says):
+        profiler.create(name)
