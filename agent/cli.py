@@ -18,8 +18,9 @@ ELSEWHERE = {
     "collector": ("edgemeter.collector.cli:collector", "Receive, keep and pass on the results of a fleet."),
     "compare": ("edgemeter.collector.compare_cli:compare", "Compare devices with a reference, like with like."),
     "demo": ("edgemeter.collector.demo_cli:demo", "Measure the shipped models here, deliver, compare and report: the whole way."),
+    "calibrate": ("edgemeter.agent.calibrate_cli:calibrate", "Measure what measuring itself adds on this machine."),
     "models": ("edgemeter.models.cli:models", "List, show and rebuild the models that ship."),
-    "profile": ("edgemeter.agent.profile_cli:profile", "Show the slowest operators of a model, by its runtime's own profiler."),
+    "rules": ("edgemeter.agent.rules_cli:rules", "By which rules a run is called valid, suspect or invalid."),
     "verify": ("edgemeter.agent.verify_cli:verify", "Compute every figure of bundles again from their raw samples."),
 }
 
@@ -105,7 +106,7 @@ def run(suite: Path | None, model: Path | None, **options: Any) -> None:
     cases = run_command.suite_of(suite, model, options)
     for note in cases.left_out:
         click.echo(f"left out: {note}", err=True)
-    outcome = run_command.run(cases, options | {"suite_file": suite})
+    outcome = run_command.run(cases, options | {"suite_file": suite}, lambda note: click.echo(note, err=True))
     if options["output"]:
         options["output"].write_bytes(run_command.document(outcome) + b"\n")
     if options["as_json"]:
