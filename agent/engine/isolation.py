@@ -28,7 +28,7 @@ def run(work: job.Job, follow: Follow) -> job.Measured:
     """
     with tempfile.TemporaryFile() as stderr:
         process = subprocess.Popen(
-            [sys.executable, "-m", "edgemeter.agent.engine.worker"],
+            [sys.executable, "-m", "edgemeter.agent.engine.worker", *([",".join(map(str, work.case.cpus))] if work.case.cpus else [])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,

@@ -18,10 +18,13 @@ class Observation:
     """Follows one run by its events; `seen` are the looks at the machine before, during and after it, in that order."""
 
     seen: list[Condition]
+    # Every single look at the machine while queries were timed, with its moment, monotonic ns.
+    looks: list[tuple[int, Condition]]
 
     def __init__(self, sensors: Mapping[str, PowerSensor], observing: Observing = "all", machine: Machine = THIS_MACHINE) -> None:
         self.sampler = Sampler(sensors) if sensors and observing == "all" else None
         self.seen = []
+        self.looks = []
         self._observing = observing
         self._machine = machine
         self._table: processes.Table | None = None
@@ -66,6 +69,7 @@ class Observation:
         seen = self._watcher.stop()
         self.seen.extend(seen)
         if seen:
+            self.looks.extend(self._watcher.taken)
             self._watcher = None
         else:
             self._watcher.mark()

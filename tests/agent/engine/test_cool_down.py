@@ -1,0 +1,64 @@
+"""Facts about `edgemeter.agent.engine.cool_down`."""
+
+import pytest
+
+from edgemeter.agent.engine import cool_down
+from edgemeter.agent.machine.machine import recorded
+
+
+class Board:
+    """A board whose processor cools by a degree a second while we wait; the clock is the waiting."""
+
+    def __init__(self, folder, start_c):
+        self.zone = folder / "sys/class/thermal/thermal_zone0"
+        self.zone.mkdir(parents=True)
+        (self.zone / "type").write_text("cpu-thermal\n")
+        self.machine = recorded(folder)
+        self.now_s = 100.0
+        self.begun = 0
+        self._set(start_c)
+
+    def sleep(self, seconds):
+        """Let a board cool."""
+        self.now_s += seconds
+        self._set(self.temperature_c - seconds)
+
+    def begins(self):
+        """Count the waits that are shown."""
+        self.begun += 1
+
+    def wait(self, below_c, limit_s):
+        """Return the wait for this board."""
+        return cool_down.wait(below_c, limit_s, self.begins, self.machine, lambda: self.now_s, self.sleep)
+
+    def _set(self, temperature_c):
+        self.temperature_c = temperature_c
+        (self.zone / "temp").write_text(f"{round(temperature_c * 1000)}\n")
+
+
+def test_a_hot_board_is_waited_for(tmp_path):
+    """From 60 to below 45 degrees takes 16 looks of a second; the wait is shown."""
+    board = Board(tmp_path, 60.0)
+    found = board.wait(45.0, 300.0)
+    assert (found.waited_s, found.temperature_c, found.is_reached) == (16.0, 44.0, True)
+    assert board.begun == 1
+
+
+def test_a_cool_board_is_not_waited_for(tmp_path):
+    """Below the start temperature already: nothing is shown, no time passes."""
+    board = Board(tmp_path, 40.0)
+    assert board.wait(45.0, 300.0).waited_s == 0.0
+    assert board.begun == 0
+
+
+def test_the_limit_ends_the_wait_and_says_so(tmp_path):
+    """After ten seconds the run begins as hot as it is."""
+    found = Board(tmp_path, 80.0).wait(45.0, 10.0)
+    assert (found.waited_s, found.temperature_c, found.is_reached) == (10.0, 70.0, False)
+
+
+def test_a_machine_without_a_thermometer_is_not_waited_for(tmp_path):
+    """Nothing can be read, and nothing is claimed."""
+    found = cool_down.wait(45.0, 300.0, pytest.fail, recorded(tmp_path))
+    assert (found.temperature_c, found.is_reached) == (None, None)
+    assert found.waited_s < 1
