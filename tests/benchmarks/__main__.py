@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks import engine
+from tests.benchmarks import costs, engine, litert_benchmark, loadgen
 from tests.benchmarks.comparison import Comparison, as_rows
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,14 +20,16 @@ def main() -> int:
     models = Path(os.environ.get("EDGEMETER_REALDATA") or ROOT.parent / "shared" / "realdata") / "models"
     done: list[Comparison] = []
     if models.is_dir():
-        done.extend(engine.comparisons(models))
+        for part in (engine, loadgen, litert_benchmark, costs):
+            done.extend(part.comparisons(models))
     else:
         print(f"engine: left out, {models} is not there (set EDGEMETER_REALDATA)", file=sys.stderr)
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(as_rows(done), indent=2) + "\n")
     table = Table("benchmark", "ours", "peer", "", "ratio", "goal")
     for one in done:
-        row = (f"{one.ours:.4g} {one.unit}", one.peer, f"{one.peer_value:.4g} {one.unit}", f"{one.ratio:.4f}")
+        bounds = "" if one.ratio_low is None else f"\n({one.ratio_low:.4f} .. {one.ratio_high:.4f})"
+        row = (f"{one.ours:.4g} {one.unit}", one.peer, f"{one.peer_value:.4g} {one.unit}", f"{one.ratio:.4f}{bounds}")
         table.add_row(one.name, *row, f"{one.goal}: {'met' if one.met else 'missed'}")
     Console().print(table)
     return 0 if all(one.met for one in done) else 1
