@@ -1,0 +1,34 @@
+"""Facts about the lines of `make bench`."""
+
+from itertools import count
+
+import pytest
+
+from tests.benchmarks.comparison import as_rows, at_most, interleaved, within
+
+
+def test_a_ratio_is_that_of_neighbours_though_the_machine_drifts():
+    """Both slow down by half over the session; ours takes 1 % longer, and the interval is narrow around that."""
+    moments = count()
+
+    def figure(times):
+        return times * (1 + 0.5 * next(moments) / 40)
+
+    paired = interleaved(lambda: figure(1.01), lambda: figure(1.0), 20)
+    assert paired.ratio == pytest.approx(1.01, abs=0.003)
+    assert paired.low < 1.01 < paired.high
+    assert paired.high - paired.low < 0.02
+
+
+def test_a_goal_is_missed_by_the_ratio_itself():
+    """1 % above misses a goal of 0.2 % and meets one of 2 %; a cost is met up to its limit."""
+    paired = interleaved(lambda: 1.01, lambda: 1.0, 10)
+    assert [at_most("n", "ms", "p", paired, limit).met for limit in (1.002, 1.02)] == [False, True]
+    assert [within("n", "ms", ours, 50.0).met for ours in (50.0, 50.1)] == [True, False]
+
+
+def test_a_row_has_what_the_results_file_promises():
+    """Name, unit, both values, ratio, goal and machine stand in every row."""
+    (row,) = as_rows([within("n", "ms", 10.0, 50.0)])
+    assert {"name", "unit", "ours", "peer", "peer_value", "ratio", "goal", "machine"} <= set(row)
+    assert row["ratio"] == pytest.approx(0.2)
