@@ -1,6 +1,7 @@
 """Facts about `edgemeter.agent.engine.session`: whole runs in real processes, on the replay runtime."""
 
 import json
+import os
 import signal
 from pathlib import Path
 
@@ -124,3 +125,117 @@ def test_what_keep_returns_is_the_record(tmp_path):
     replay(tmp_path)
     (record,) = measure(suite(tmp_path, 'model = "m.replay.json"'), keep=lambda one: msgspec.structs.replace(one, seq=7))
     assert record.seq == 7
+
+
+def one(folder: Path, *lines: str) -> RunRecord:
+    """Return the record of a suite of one run."""
+    (record,) = measure(suite(folder, 'model = "m.replay.json"', *lines))
+    assert isinstance(record, RunRecord), record
+    return record
+
+
+def series(record: RunRecord, name: str):
+    """Return the raw samples of that name."""
+    return samples.unpack(next(each for each in record.samples if each.name == name))
+
+
+def test_a_query_of_several_samples_is_recorded_as_such(tmp_path):
+    """Eight samples of 2 ms, one after the other: queries of 16 ms, 500 samples a second."""
+    replay(tmp_path)
+    record = one(tmp_path, 'scenario = "multi_stream"')
+    assert (record.scenario, record.batch, record.latency.count) == ("multi_stream", 1, 64)
+    assert (record.load.samples_per_query, record.load.calls_per_query, record.load.samples) == (8, 8, 512)
+    assert record.latency.min_ms >= 16.0
+    assert record.throughput_per_s == pytest.approx(8000 / record.latency.mean_ms)
+
+
+def test_offline_fills_the_batch_that_the_model_leaves_open(tmp_path):
+    """Four samples a call; throughput counts samples over the whole window, and the record says what went in."""
+    replay(tmp_path, inputs=[{"name": "x", "shape": [None, 4], "dtype": "float32"}])
+    record = one(tmp_path, 'scenario = "offline"', "batch = 4")
+    assert (record.batch, record.inputs[0].shape, record.latency.count, record.load.samples) == (4, (4, 4), 16, 64)
+    assert record.throughput_per_s == pytest.approx(64e9 / record.windows.timed_end_ns)
+    assert record.throughput_per_s < 4000 / record.latency.mean_ms
+    assert record.output_check.compared == record.output_check.identical > 0
+
+
+def test_an_open_loop_keeps_queueing_apart(tmp_path):
+    """At a third of what it can the rate is sustained; latency is queueing and service, and can be computed from the raw samples."""
+    replay(tmp_path)
+    record = one(tmp_path, 'scenario = "poisson"', "rate_per_s = 150.0")
+    load = record.load
+    assert (load.target_per_s, load.is_sustained, load.unserved) == (150.0, True, 0)
+    assert 0.2 <= load.utilisation_ratio < 0.9
+    assert load.achieved_per_s == pytest.approx(record.throughput_per_s)
+    waits = series(record, "query_start") - series(record, "arrival")
+    assert waits.min() >= 0
+    assert load.queueing.mean_ms == pytest.approx(waits.mean() / 1e6)
+    assert load.service.p50_ms == pytest.approx(2.0, rel=0.2)
+    assert record.latency.mean_ms == pytest.approx(load.queueing.mean_ms + load.service.mean_ms)
+
+
+def test_a_rate_beyond_the_model_is_said_not_to_be_sustained(tmp_path):
+    """Five times what it can: utilisation above 1, arrivals given up on."""
+    replay(tmp_path)
+    record = one(tmp_path, 'scenario = "poisson"', "rate_per_s = 2500.0", "queries = 500")
+    assert record.load.is_sustained is False
+    assert record.load.utilisation_ratio > 1
+    assert record.load.unserved + record.latency.count == 500
+
+
+@pytest.mark.slow
+def test_a_run_that_slows_down_shows_it_over_time(tmp_path):
+    """Nine seconds whose second half is half as fast again: the curve has it, and says from when on."""
+    replay(tmp_path, latencies_ms=[2.0] * 2600 + [3.0] * 3000)
+    record = one(tmp_path, 'mode = "sustained"', "minutes = 0.15", "repeats = 1")
+    found = record.sustained
+    assert (record.mode, len(found.points), found.interval_s) == ("sustained", 9, 1.0)
+    assert found.points[1].p50_ms == pytest.approx(2.0, rel=0.1)
+    assert found.points[8].p50_ms == pytest.approx(3.0, rel=0.1)
+    assert 3.0 <= found.throttled_after_s <= 6.0
+    assert found.evidence.startswith(f"from {found.throttled_after_s:.0f} s on p50 is above ")
+
+
+def test_a_run_keeps_to_its_cores_and_says_which(tmp_path):
+    """The child sets its affinity; what the record says is what the kernel said there."""
+    replay(tmp_path)
+    core = max(os.sched_getaffinity(0))
+    seen: list[set[int]] = []
+
+    def look(event):
+        if isinstance(event, job.Phase) and event.name == "load":
+            seen.extend(
+                set(child.cpu_affinity()) for child in psutil.Process().children() if "edgemeter.agent.engine.worker" in child.cmdline()
+            )
+
+    (record,) = session.measure(suite(tmp_path, 'model = "m.replay.json"', f"cpus = [{core}]"), WHO, {}, "none", look)
+    assert seen == [{core}]
+    assert record.cpus == (core,)
+    assert one(tmp_path).cpus is None
+
+
+def test_a_core_that_is_not_there_ends_the_session_before_it_begins(tmp_path):
+    """Nothing is measured on other cores than those asked for."""
+    replay(tmp_path)
+    with pytest.raises(ConfigError, match="4000 cannot be used here"):
+        one(tmp_path, "cpus = [4000]")
+
+
+def test_the_order_of_runs_can_be_had_again(tmp_path):
+    """The record names the seed and the place; the plan of that seed has the run in that place."""
+    for name in "ab":
+        replay(tmp_path, name)
+    cases = suite(tmp_path, 'model = ["a.replay.json", "b.replay.json"]', "repeats = 2", "seed = 9")
+    found = measure(cases)
+    assert [(record.order_seed, record.order_place) for record in found] == [(9, 1), (9, 2), (9, 3), (9, 4)]
+    order = [(Path(case.model).name, repeat) for case, repeat in session.plan(cases, 9)]
+    assert [(record.model.file, record.repeat) for record in found] == order
+
+
+def test_a_wanted_start_temperature_is_in_the_record(tmp_path):
+    """A machine that is cool, or has no thermometer, is not waited for; the record tells which it was."""
+    replay(tmp_path)
+    record = one(tmp_path, "start_below_c = 150.0")
+    assert (record.cool_down.below_c, record.cool_down.waited_s < 1.0) == (150.0, True)
+    assert record.cool_down.is_reached in (True, None)
+    assert one(tmp_path).cool_down is None

@@ -32,7 +32,7 @@ def test_every_commented_default_of_the_sample_is_a_known_key(tmp_path):
     """With all commented keys switched on the sample still reads."""
     lines = SAMPLE.read_text().splitlines()
     text = "\n".join(line.removeprefix("# ") for line in lines).replace('"..."', f'"{"0" * 64}"')
-    assert len(_suite(tmp_path, text).cases) == 5
+    assert len(_suite(tmp_path, text).cases) == 9
 
 
 def test_a_matrix_leaves_out_what_a_runtime_cannot_read(tmp_path):
