@@ -21,6 +21,7 @@ ELSEWHERE = {
     "calibrate": ("edgemeter.agent.calibrate_cli:calibrate", "Measure what measuring itself adds on this machine."),
     "models": ("edgemeter.models.cli:models", "List, show and rebuild the models that ship."),
     "rules": ("edgemeter.agent.rules_cli:rules", "By which rules a run is called valid, suspect or invalid."),
+    "profile": ("edgemeter.agent.profile_cli:profile", "Show the slowest operators of a model, by its runtime's own profiler."),
     "verify": ("edgemeter.agent.verify_cli:verify", "Compute every figure of bundles again from their raw samples."),
 }
 
@@ -47,6 +48,14 @@ class _Group(click.Group):
             formatter.write_dl(rows)
 
 
+def _cpus(_ctx: click.Context, _param: click.Parameter, value: str | None) -> list[int] | None:
+    try:
+        return None if value is None else [int(part) for part in value.split(",")]
+    except ValueError as error:
+        message = f"{value!r} are no core numbers: give N or N,N"
+        raise click.BadParameter(message) from error
+
+
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="edgemeter", prog_name="edgemeter")
 def cli() -> None:
@@ -64,8 +73,20 @@ def cli() -> None:
 @click.option("--runtime", help="litert, onnx, pytorch, replay. Default: by the file's suffix.")
 @click.option("--backend", help="The runtime's own: xnnpack, builtin; cpu, cuda, ...")
 @click.option("--threads", type=click.IntRange(1, 1024), help="Threads of the runtime. Default: 1.")
-@click.option("--mode", type=click.Choice(["rapid", "quick", "normal", "full"]), help="How long to measure. Default: quick (10 s).")
-@click.option("--repeats", type=click.IntRange(1), help="Independent processes per case. Default: by mode, 3 or 5.")
+@click.option(
+    "--scenario",
+    type=click.Choice(["single_stream", "multi_stream", "offline", "poisson"]),
+    help="How queries come: one after the other, several samples each, in batches, at a rate. Default: single_stream.",
+)
+@click.option("--samples-per-query", type=click.IntRange(1), help="multi_stream: samples of a query. Default: 8.")
+@click.option("--batch", type=click.IntRange(1), help="offline: samples of a batch, where the model leaves that open. Default: 1.")
+@click.option("--rate", "rate_per_s", type=float, help="poisson: queries a second that arrive, whether the model is ready or not.")
+@click.option("--mode", type=click.Choice(["rapid", "quick", "normal", "full", "sustained"]), help="How long. Default: quick (10 s).")
+@click.option("--minutes", type=float, help="How long a sustained run lasts. Default: 30.")
+@click.option("--repeats", type=click.IntRange(1), help="Independent processes per case. Default: by mode, 1 to 5.")
+@click.option("--cpus", callback=_cpus, metavar="N[,N]", help="Keep the run to these cores. Default: any.")
+@click.option("--start-below-c", type=float, help="Wait before each run until no thermometer reads this much. Default: no wait.")
+@click.option("--cool-down-limit-s", type=click.FloatRange(0), help="How long to wait for that at most. Default: 300.")
 @click.option("--accuracy", type=click.Choice(["every", "first", "never"]), help="In which repeats. Default: every.")
 @click.option("--precision", help="What to call the precision. Default: as the card or the tensors show.")
 @click.option("--name", help="What to call the model. Default: its card's name, or the file's.")
