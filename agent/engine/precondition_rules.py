@@ -41,6 +41,9 @@ def _governor(before: Condition, _: Environment | None) -> str | None:
 
 
 def _throttled_since_boot(before: Condition, _: Environment | None) -> str | None:
+    counted = ", ".join(f"{name} {count}" for name, count in before.throttle_events.items() if count)
+    if counted:
+        return f"throttle events have been counted since the board was switched on ({counted}): look at its cooling and power supply"
     if not (before.throttled_since_boot or before.under_voltage_since_boot):
         return None
     what = "throttled" if before.throttled_since_boot else "had too low a supply voltage"
@@ -104,7 +107,7 @@ PRECONDITIONS: tuple[Precondition, ...] = (
     Precondition(
         "flags-since-boot",
         "note",
-        "no throttle or under-voltage flag has come up since boot",
+        "the board has not throttled or lacked voltage since boot",
         _throttled_since_boot,
         "such a flag stays up until the next boot, and hides a short event of the same kind",
     ),

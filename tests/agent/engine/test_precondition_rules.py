@@ -27,6 +27,11 @@ CASES = [
     ("governor", {"governor": "ondemand"}, "'ondemand'"),
     ("flags-since-boot", {"throttled_since_boot": True}, "has throttled"),
     ("flags-since-boot", {"under_voltage_since_boot": True}, "too low a supply voltage"),
+    (
+        "flags-since-boot",
+        {"throttle_events": {"oc1": 0, "oc3": 2}, "throttled_since_boot": True},
+        "since the board was switched on (oc3 2)",
+    ),
     ("hot-start", {"temperatures_c": {"cpu": 81.0}}, "cpu is at 81 C, within 5 C of its limit of 85 C"),
     ("hot-start", {"temperatures_c": {"cpu": 50.0, "apex_0": 76.0}}, "80 C, the limit that is assumed where none is told"),
     ("swap-in-use", {"swap_used_mb": 12.0}, "12 MB"),
