@@ -1,0 +1,60 @@
+"""Facts about real int8 models without a card: the sound one ranks, the one that wrong scales ruined is caught by name."""
+
+from pathlib import Path
+
+import flatbuffers
+import pytest
+from ai_edge_litert import schema_py_generated as schema
+
+from edgemeter.agent.engine import job, measure, suites, verdict
+
+pytestmark = [pytest.mark.realdata, pytest.mark.slow]
+SOUND = "yolov8n_full_integer_quant.tflite"
+
+
+def ruined(path: Path, factor: float) -> bytes:
+    """Return the model with the scales of nine of its convolutions' outputs multiplied: as calibrated on pictures too dark."""
+    model = schema.ModelT.InitFromPackedBuf(path.read_bytes(), 0)
+    (graph,) = model.subgraphs
+    codes = [code.builtinCode for code in model.operatorCodes]
+    convolutions = [one for one in graph.operators if codes[one.opcodeIndex] == schema.BuiltinOperator.CONV_2D]
+    for one in convolutions[3:12]:
+        quantisation = graph.tensors[one.outputs[0]].quantization
+        quantisation.scale = [quantisation.scale[0] * factor]
+    builder = flatbuffers.Builder(1 << 20)
+    builder.Finish(model.Pack(builder), b"TFL3")
+    return bytes(builder.Output())
+
+
+def broken_rules(model: Path, realdata: Path) -> tuple[float, list[str]]:
+    """Return the AP of a rapid run in this process, and the rules about answers that it breaks."""
+    settings = suites.Settings(
+        model=str(model),
+        mode="rapid",
+        agreement="every",
+        images=str(realdata / "images" / "coco_tiny_80"),
+        annotations=str(realdata / "annotations" / "coco_tiny_80_instances_val2017.json"),
+    )
+    (case,) = suites.expand(suites.SuiteFile(name="s", case=[settings]), model.parent).cases
+    work = job.Job(case=case, sha256="0" * 64, size_bytes=1, seed=3, accuracy=True, agreement=True, idle=False, spawned_ns=0)
+    found = measure.measure(work, 0, lambda _: None)
+    ours = {"outputs-differ", *(rule.name for rule in verdict.accuracy_rules.RULES)}
+    named = [reason.partition(":")[0] for reason in verdict.judge(found, ()).reasons]
+    assert found.agreement is not None, found.agreement_reason
+    return found.accuracy.value, [name for name in named if name in ours]
+
+
+def test_a_sound_int8_model_breaks_no_rule_about_answers(realdata):
+    """Its AP is what independent runners found, and the reference kernels agree with it."""
+    value, broken = broken_rules(realdata / "models" / SOUND, realdata)
+    assert value == pytest.approx(0.3647, abs=0.005)
+    assert broken == []
+
+
+def test_a_model_ruined_by_wrong_scales_is_invalid_by_name(realdata, tmp_path):
+    """It runs as fast as before, and what it finds is worth nothing: said without a reference value and without a card."""
+    model = tmp_path / SOUND
+    model.write_bytes(ruined(realdata / "models" / SOUND, 0.2))
+    value, broken = broken_rules(model, realdata)
+    assert value < 0.05
+    assert "implausible-accuracy" in broken
