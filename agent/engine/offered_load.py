@@ -8,8 +8,13 @@ from edgemeter.agent.engine.timing import Timed
 
 def load(case: Case, queries: batching.Shape, timed: Timed) -> records.Load:
     """Return what was asked of the model, and how much of it was done."""
+    return told(timed, queries.samples, queries.calls, case.rate_per_s)
+
+
+def told(timed: Timed, samples_per_query: int, calls_per_query: int, rate_per_s: float | None) -> records.Load:
+    """Return what `load` returns, from what a record holds."""
     served = int(timed.latency_ns.size)
-    part = records.Load(samples_per_query=queries.samples, calls_per_query=queries.calls, samples=served * queries.samples)
+    part = records.Load(samples_per_query=samples_per_query, calls_per_query=calls_per_query, samples=served * samples_per_query)
     if timed.arrivals_ns is None:
         return part
     queueing_ns = timed.starts_ns - timed.arrivals_ns
@@ -18,7 +23,7 @@ def load(case: Case, queries: batching.Shape, timed: Timed) -> records.Load:
         samples_per_query=part.samples_per_query,
         calls_per_query=part.calls_per_query,
         samples=part.samples,
-        target_per_s=case.rate_per_s,
+        target_per_s=rate_per_s,
         achieved_per_s=served * 1e9 / max(timed.end_ns - timed.begin_ns, 1),
         utilisation_ratio=busy,
         is_sustained=busy is not None and busy < 1 and timed.unserved == 0,

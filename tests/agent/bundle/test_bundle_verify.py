@@ -6,9 +6,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from edgemeter.agent import samples
+from edgemeter.agent import records, samples
+from edgemeter.agent.bundle import recompute
 from edgemeter.agent.bundle.compare import compare
 from edgemeter.agent.bundle.verify import verify
+from edgemeter.agent.engine import offered_load, sustained
 from tests.fixtures.bundle_factory import make_sound_record, rezip, write_bundle
 
 
@@ -113,6 +115,46 @@ def test_queries_that_overlap_are_named(tmp_path):
     changed = msgspec.structs.replace(record, samples=tuple(squeezed if one is starts else one for one in record.samples))
     found = verify(write_bundle(tmp_path, changed))
     assert any(one.field.startswith("samples.query_start") and one.recomputed > 1000 for one in found.differences)
+
+
+def test_the_curve_of_a_long_run_is_computed_again(tmp_path):
+    """Its medians and powers follow from the samples; clock and temperature are taken as stated, and that is said."""
+    record = make_sound_record()
+    facts = recompute.Facts(record, {one.name: samples.unpack(one) for one in record.samples})
+    curve = sustained.of(recompute._measured(facts), (), facts.traces())
+    points = tuple(msgspec.structs.replace(point, clock_hz=1.5e9, temperature_c=60.0) for point in curve.points)
+    curve = sustained.judged(points, curve.interval_s)
+    assert len(points) > 10
+    assert points[3].power_w == pytest.approx(5, rel=0.02)
+    found = verify(write_bundle(tmp_path, msgspec.structs.replace(record, sustained=curve)))
+    assert found.differences == ()
+    assert any(one.field.startswith("sustained.points") for one in found.left)
+    worse = (msgspec.structs.replace(points[0], p50_ms=points[0].p50_ms * 0.9), *points[1:])
+    found = verify(write_bundle(tmp_path, msgspec.structs.replace(record, sustained=msgspec.structs.replace(curve, points=worse))))
+    assert "sustained.points[0].p50_ms" in {one.field for one in found.differences}
+    shorter = msgspec.structs.replace(curve, points=points[:-1])
+    assert verify(write_bundle(tmp_path, msgspec.structs.replace(record, sustained=shorter))).state == "differs"
+
+
+def test_an_open_loop_is_computed_again(tmp_path):
+    """Rates, utilisation, queueing and service follow from arrivals, starts and latencies; a bettered one is named."""
+    record = make_sound_record()
+    raw = {one.name: samples.unpack(one) for one in record.samples}
+    arrivals_ns = raw["query_start"] - 100_000
+    latency_ns = raw["latency"] + 100_000
+    series = {"latency": latency_ns, "arrival": arrivals_ns}
+    kept = [one for one in record.samples if one.name != "latency"]
+    packed = (*(samples.pack(name, "ns", values) for name, values in series.items()), *kept)
+    part = records.Load(samples_per_query=1, samples=2000, target_per_s=150.0)
+    record = msgspec.structs.replace(record, scenario="poisson", samples=packed, load=part)
+    load = offered_load.told(recompute.Facts(record, raw | series).timed, 1, 1, 150.0)
+    assert load.queueing.p50_ms == pytest.approx(0.1)
+    differing = {one.field for one in verify(write_bundle(tmp_path, msgspec.structs.replace(record, load=load))).differences}
+    assert not any(field.startswith("load") for field in differing)
+    assert not any("queries that began" in field for field in differing)
+    better = msgspec.structs.replace(load, utilisation_ratio=0.5)
+    differing = {one.field for one in verify(write_bundle(tmp_path, msgspec.structs.replace(record, load=better))).differences}
+    assert "load.utilisation_ratio" in differing
 
 
 def test_what_cannot_be_computed_again_is_said(tmp_path):
