@@ -52,7 +52,7 @@ def of(measured: Measured, looks: Looks, traces: Sequence[Trace]) -> Sustained:
     power = _power(traces)
     points = tuple(
         _point(series["latency"][places == place], measured.timed.start_ns, (place * interval_s, interval_s), looks, power)
-        for place in range(max(1, int(length_s // interval_s)))
+        for place in range(max(1, round(length_s / interval_s)))
     )
     return judged(points, interval_s)
 

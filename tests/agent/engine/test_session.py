@@ -57,6 +57,7 @@ def test_a_run_becomes_a_complete_record(tmp_path):
     assert record.cold_start.first_ms == pytest.approx(20.0, rel=0.5)
     assert record.cold_start.process_ms is not None
     assert record.throughput_per_s == pytest.approx(1000 / record.latency.mean_ms)
+    assert (record.cpus, record.cool_down, record.sustained, record.load.samples) == (None, None, None, 64)
     assert (record.energy, record.energy_reason) == (None, "no power sensor on this machine")
     assert (record.accuracy, record.dataset.images) == (None, 0)
     assert record.output_check.compared == record.output_check.identical > 0
@@ -211,7 +212,6 @@ def test_a_run_keeps_to_its_cores_and_says_which(tmp_path):
     (record,) = session.measure(suite(tmp_path, 'model = "m.replay.json"', f"cpus = [{core}]"), WHO, {}, "none", look)
     assert seen == [{core}]
     assert record.cpus == (core,)
-    assert one(tmp_path).cpus is None
 
 
 def test_a_core_that_is_not_there_ends_the_session_before_it_begins(tmp_path):
@@ -225,9 +225,9 @@ def test_the_order_of_runs_can_be_had_again(tmp_path):
     """The record names the seed and the place; the plan of that seed has the run in that place."""
     for name in "ab":
         replay(tmp_path, name)
-    cases = suite(tmp_path, 'model = ["a.replay.json", "b.replay.json"]', "repeats = 2", "seed = 9")
+    cases = suite(tmp_path, 'model = ["a.replay.json", "b.replay.json"]', "seed = 9")
     found = measure(cases)
-    assert [(record.order_seed, record.order_place) for record in found] == [(9, 1), (9, 2), (9, 3), (9, 4)]
+    assert [(record.order_seed, record.order_place) for record in found] == [(9, 1), (9, 2)]
     order = [(Path(case.model).name, repeat) for case, repeat in session.plan(cases, 9)]
     assert [(record.model.file, record.repeat) for record in found] == order
 
@@ -238,4 +238,3 @@ def test_a_wanted_start_temperature_is_in_the_record(tmp_path):
     record = one(tmp_path, "start_below_c = 150.0")
     assert (record.cool_down.below_c, record.cool_down.waited_s < 1.0) == (150.0, True)
     assert record.cool_down.is_reached in (True, None)
-    assert one(tmp_path).cool_down is None

@@ -1,0 +1,107 @@
+"""Facts about the cold start: process, import, load and first query, each against a clock of its own in a library that we slow down."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from edgemeter.agent.engine import session, suites
+from edgemeter.agent.records import RunRecord
+
+MODELS = Path(__file__).parents[2] / "fixtures" / "runtimes"
+# Stands before the real library on the path of the measuring process: it does nothing, slowly, and writes down when.
+LIBRARY = """
+import json, os, time
+
+MARKS = {"import_begins": time.monotonic_ns()}
+time.sleep(0.25)
+MARKS["import_ends"] = time.monotonic_ns()
+import numpy as np
+
+
+class OpResolverType:
+    AUTO = BUILTIN_REF = BUILTIN_WITHOUT_DEFAULT_DELEGATES = 0
+
+
+class Interpreter:
+    def __init__(self, **settings):
+        MARKS["load_begins"] = time.monotonic_ns()
+        time.sleep(0.15)
+        self.calls = 0
+
+    def allocate_tensors(self):
+        MARKS["load_ends"] = time.monotonic_ns()
+
+    def _details(self, name):
+        return [{
+            "name": name, "index": 0, "shape": np.array([1, 2]), "shape_signature": np.array([1, 2]), "dtype": np.float32,
+            "quantization_parameters": {"scales": [], "zero_points": []},
+        }]
+
+    def get_input_details(self):
+        return self._details("x")
+
+    def get_output_details(self):
+        return self._details("y")
+
+    def _get_ops_details(self):
+        return []
+
+    def set_tensor(self, index, value):
+        pass
+
+    def get_tensor(self, index):
+        return np.ones((1, 2), np.float32)
+
+    def invoke(self):
+        begin = time.monotonic_ns()
+        time.sleep(0.1 if self.calls == 0 else 0.005)
+        if self.calls == 0:
+            MARKS["first_begins"], MARKS["first_ends"] = begin, time.monotonic_ns()
+            with open(os.environ["COLD_START_MARKS"], "w") as file:
+                json.dump(MARKS, file)
+        self.calls += 1
+"""
+# Python imports this module by itself when it starts.
+STARTING = """
+import time
+time.sleep(0.2)
+"""
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Return the record of a run with the slow library, and what the library wrote down."""
+    package = tmp_path / "path" / "ai_edge_litert"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "interpreter.py").write_text(LIBRARY)
+    (tmp_path / "path" / "sitecustomize.py").write_text(STARTING)
+    marks = tmp_path / "marks.json"
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "path"))
+    monkeypatch.setenv("COLD_START_MARKS", str(marks))
+    model = MODELS / "litert.tflite"
+    suite = tmp_path / "suite.toml"
+    suite.write_text(f'name = "cold"\n[[case]]\nmodel = "{model}"\nmode = "rapid"\nrepeats = 1\nagreement = "never"\n')
+    (record,) = session.measure(suites.read(suite), session.Identity("bench", "lab"), {}, "none", lambda _: None)
+    assert isinstance(record, RunRecord), record
+    return record, json.loads(marks.read_text())
+
+
+def test_each_part_of_the_cold_start_is_its_own(run):
+    """Import, load and first query are what the library's own clock says, within what stands around it; none holds another."""
+    record, marks = run
+    cold = record.cold_start
+    for part, found_ms in (("import", cold.import_ms), ("load", cold.load_ms), ("first", cold.first_ms)):
+        own_ms = (marks[f"{part}_ends"] - marks[f"{part}_begins"]) / 1e6
+        assert own_ms <= found_ms <= own_ms + 60, part
+
+
+def test_the_start_of_the_process_is_counted_from_before_it_was_started(run):
+    """What Python does before our first line is in `process_ms`; the four parts fit between the start and the first answer."""
+    record, marks = run
+    cold = record.cold_start
+    assert cold.process_ms >= 200
+    assert record.monotonic_ns + cold.process_ms * 1e6 <= marks["import_begins"]
+    whole_ms = (marks["first_ends"] - record.monotonic_ns) / 1e6
+    assert cold.process_ms + cold.import_ms + cold.load_ms + cold.first_ms <= whole_ms + 1
