@@ -63,5 +63,5 @@ def _show(found: "Calibrated") -> None:
         click.echo(f"whether it is below {OBSERVER_RATIO:.0%} is not known yet: measure more pairs (--pairs), on a quiet machine")
     else:
         click.echo(f"that is below {OBSERVER_RATIO:.0%}")
-    for doubt in dict.fromkeys(found.doubts):
-        click.echo(f"in doubt: {doubt} ({found.doubts.count(doubt)} of {2 * effect.pairs} runs)", err=True)
+    if found.doubts:
+        click.echo(f"suspect runs: {'; '.join(found.doubts)}: calibrate again when the machine is quiet", err=True)

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ WHY_NO_POWER = "the observer effect is one on latency"
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
-    """The effect, p50 of each run in ms (with sampling, without it), pair by pair, and which runs were in doubt."""
+    """The effect, p50 of each run in ms (with sampling, without it), pair by pair, and how many runs were in doubt, by rule."""
 
     effect: ObserverEffect
     pairs_ms: tuple[tuple[float, float], ...]
@@ -41,7 +42,8 @@ def calibrate(case: Case, who: session.Identity, sensors: Mapping[str, PowerSens
         order: tuple[Observing, Observing] = ("nothing", "all") if pair % 2 else ("all", "nothing")
         p50_ms = {observing: _run(bare, who, sensors, tell, observing, doubts) for observing in order}
         found.append((p50_ms["all"], p50_ms["nothing"]))
-    return Calibrated(effect_of(found, case.label, tuple(sorted(sensors))), tuple(found), tuple(doubts))
+    counted = tuple(f"{rule}: {count} of {2 * pairs} runs" for rule, count in Counter(doubts).items())
+    return Calibrated(effect_of(found, case.label, tuple(sorted(sensors))), tuple(found), counted)
 
 
 def effect_of(pairs_ms: list[tuple[float, float]], case: str, sensors: tuple[str, ...]) -> ObserverEffect:
@@ -79,5 +81,5 @@ def _run(
         message = f"a run of {case.label} cannot be used: {'; '.join(verdict.reasons)}"
         raise MeasurementError(message)
     # An effect that was calibrated earlier says nothing of this one.
-    doubts.extend(f"sampling {observing}: {reason}" for reason in verdict.reasons if not reason.startswith("observer-effect"))
+    doubts.extend(rule for reason in verdict.reasons if (rule := reason.partition(":")[0]) != "observer-effect")
     return outcome.latency.p50_ms

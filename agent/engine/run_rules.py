@@ -78,7 +78,7 @@ def _waited(facts: Facts) -> str | None:
     share = seen.waited_ms / (seen.window_ms * min(threads, seen.cores))
     if share <= WAITED_RATIO:
         return None
-    return f"its threads waited {seen.waited_ms:.3g} ms for a core, {share:.0%} of the {seen.window_ms:.4g} ms that were timed"
+    return f"its threads waited {seen.waited_ms:,.1f} ms for a core, {share:.0%} of the {seen.window_ms:,.1f} ms that were timed"
 
 
 RULES: tuple[Rule, ...] = (

@@ -77,6 +77,7 @@ def test_pairs_are_measured_with_and_without_sampling(model, tmp_path):
     assert all(p50_ms == pytest.approx(2.0, rel=0.05) for pair in found.pairs_ms for p50_ms in pair)
     was_read = [later > earlier for earlier, later in zip(before, [*before[1:], len(reads)], strict=True)]
     assert was_read == [True, False, False, True, True, False]
+    assert all(doubt.endswith(" of 6 runs") for doubt in found.doubts)
 
 
 def test_a_run_that_fails_ends_the_calibration(tmp_path):
