@@ -88,6 +88,15 @@ def cli() -> None:
 @click.option("--start-below-c", type=float, help="Wait before each run until no thermometer reads this much. Default: no wait.")
 @click.option("--cool-down-limit-s", type=click.FloatRange(0), help="How long to wait for that at most. Default: 300.")
 @click.option("--accuracy", type=click.Choice(["every", "first", "never"]), help="In which repeats. Default: every.")
+@click.option(
+    "--reference-accuracy",
+    type=click.FloatRange(0, 1, min_open=True),
+    help="What the fp32 model reaches on this data. Default: the card's.",
+)
+@click.option("--gate", type=click.FloatRange(0, 1, min_open=True), help="Share of it that must be kept. Default: 0.9.")
+@click.option(
+    "--agreement", type=click.Choice(["every", "first", "never"]), help="Compare with reference kernels. Default: first, in rapid never."
+)
 @click.option("--precision", help="What to call the precision. Default: as the card or the tensors show.")
 @click.option("--name", help="What to call the model. Default: its card's name, or the file's.")
 @click.option("--sha256", help="Refuse the model unless it has this hash.")

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from edgemeter.agent import records
 from edgemeter.agent.engine import output_check, reference_process
 from edgemeter.agent.engine.suites import Case
+from edgemeter.agent.errors import EdgemeterError
 from edgemeter.agent.model_tensors import real_values
 from edgemeter.agent.runtimes import Array, Loaded
 
@@ -59,9 +60,18 @@ def agree(
     reference = choose(case.runtime, loaded.backend, case.options, is_slow=p50_ms * PLAIN_LOOPS > limit_s * 1000 / 2)
     if isinstance(reference, str):
         return None, reference
+    try:
+        return _ask(case, reference, loaded, queries[:INPUTS], same_answer, limit_s)
+    except (OSError, EdgemeterError) as error:
+        # What was measured stands, whatever becomes of the comparison.
+        return None, f"the comparison with the reference ({_words(reference)}) failed: {error}"
+
+
+def _ask(
+    case: Case, reference: Reference, loaded: Loaded, asked: Sequence[Timed], same_answer: SameAnswer | None, limit_s: float
+) -> tuple[records.Agreement | None, str | None]:
     with tempfile.TemporaryDirectory(prefix="edgemeter-") as name:
         folder = Path(name)
-        asked = queries[:INPUTS]
         request = reference_process.Request(case.model, reference.runtime, reference.backend, case.threads, dict(reference.options))
         (folder / reference_process.REQUEST).write_bytes(msgspec.json.encode(request))
         for place, query in enumerate(asked):

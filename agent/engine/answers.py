@@ -11,6 +11,7 @@ from edgemeter.agent import records
 from edgemeter.agent.engine import job, output_check
 from edgemeter.agent.engine.answer_log import AnswerLog
 from edgemeter.agent.engine.loading import Model
+from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.runtimes import Array
 
 Emit = Callable[[job.Event], None]
@@ -94,7 +95,11 @@ def _compared(model: Model, index: int, kept: Sequence[Array], again: Sequence[A
     is_detector = model.card is not None and model.card.task == "detection"
     if found.is_rounding or model.work is None or not is_detector:
         return output_check.Compared(found, None)
-    return output_check.Compared(found, model.work.same_answer(index, kept, again))
+    try:
+        return output_check.Compared(found, model.work.same_answer(index, kept, again))
+    except ConfigError:
+        # What was kept cannot even be decoded: no answer at all is another answer.
+        return output_check.Compared(found, None)
 
 
 def _objects(model: Model) -> int | None:

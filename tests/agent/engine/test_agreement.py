@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import msgspec
@@ -12,6 +13,7 @@ import pytest
 from edgemeter.agent import records, runtimes
 from edgemeter.agent.engine import reference_process, session, suites
 from edgemeter.agent.engine.agreement import INPUTS, Reference, Timed, agree, choose
+from edgemeter.agent.errors import ConfigError
 
 MODELS = Path(__file__).parents[2] / "fixtures" / "runtimes"
 PLAIN = {"graph_optimisation": "none"}
@@ -96,6 +98,22 @@ def test_a_reference_that_takes_too_long_or_breaks_is_a_reason(tmp_path):
     assert found is None
     assert "cannot run" in why
     assert "broken.onnx" in why
+
+
+def test_a_full_disk_or_an_answer_that_cannot_be_decoded_costs_no_run(tmp_path, monkeypatch):
+    """The comparison is left out with the reason; nothing is raised that would end the run."""
+    case, loaded, queries = timed(MODELS / "onnx.onnx")
+
+    def undecodable(item, *_):
+        message = f"item {item}: these are no detections"
+        raise ConfigError(message)
+
+    _, why = agree(case, loaded, 1.0, queries, undecodable)
+    assert why.endswith("failed: item 0: these are no detections")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "not there"))
+    found, why = agree(case, loaded, 1.0, queries, None)
+    assert found is None
+    assert "No such file or directory" in why
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,10 @@ from ai_edge_litert import schema_py_generated as schema
 from PIL import Image
 
 from edgemeter.agent import runtimes
-from edgemeter.agent.engine import job, measure, suites, verdict
+from edgemeter.agent.engine import answers, job, measure, suites, verdict
+from edgemeter.agent.engine.loading import Model
+from edgemeter.agent.errors import ConfigError
+from tests.fixtures.vision_factory import make_card, make_loaded, tensors
 
 SIDE, CLASSES, ANCHORS, PHOTOGRAPHS, OBJECTS = 16, 2, 128, 15, 4
 CARD = f"""
@@ -60,6 +63,23 @@ def test_a_runtime_that_cheats_is_caught_and_an_honest_one_is_not(tmp_path, monk
     found, broken = run(tmp_path / "model.cheat", runtime="cheat")
     assert [reason.partition(":")[0] for reason in broken] == rules
     assert found.output_check.compared >= 2
+
+
+class Undecodable:
+    """A task that cannot decode what it is given."""
+
+    def same_answer(self, *_):
+        """Refuse."""
+        message = "these are no detections"
+        raise ConfigError(message)
+
+
+def test_kept_outputs_that_cannot_be_decoded_are_another_answer():
+    """A detector whose timed outputs are not even of its own shape has not answered: no error that hides it, a difference."""
+    loaded = make_loaded(tensors((1, 6, 20)))
+    model = Model(None, loaded, make_card("yolov8"), (), None, Undecodable())
+    found = answers._compared(model, 0, [np.zeros((1, 3))], [np.zeros((1, 6, 20))])
+    assert not found.is_same
 
 
 def int8_model(scale: float) -> bytes:
