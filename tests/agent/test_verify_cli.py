@@ -119,3 +119,11 @@ def test_wrong_usage_is_one_line(tmp_path, arguments, says):
     assert done.returncode == 2, done.stderr
     assert says in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", [("verify",), ("bundle",), ("bundle", "keygen")])
+def test_their_help_teaches_by_an_example(command):
+    """As every command's does."""
+    done = edgemeter(*command, "--help")
+    assert done.returncode == 0, done.stderr
+    assert "Example: edgemeter" in done.stdout
