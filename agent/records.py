@@ -361,7 +361,7 @@ class OtherProcess(_Part, frozen=True, kw_only=True):
     name: str
     pid: int
     load_ratio: float
-    processes: Annotated[int, msgspec.Meta(ge=1)] = 1
+    count: Annotated[int, msgspec.Meta(ge=1)] = 1
 
 
 class Condition(_Part, frozen=True, kw_only=True):

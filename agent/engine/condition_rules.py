@@ -27,7 +27,7 @@ def _by_whom(during: Condition) -> str:
     worst = during.busiest_other
     if worst is None or during.other_load_ratio is None:
         return ""
-    more = f" and {worst.processes - 1} more" if worst.processes > 1 else ""
+    more = f" and {worst.count - 1} more" if worst.count > 1 else ""
     named = f"`{worst.name}` (pid {worst.pid}{more})"
     return f", most of it {named}" if worst.load_ratio >= during.other_load_ratio / 2 else f", the busiest {named} {worst.load_ratio:.0%}"
 

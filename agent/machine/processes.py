@@ -45,4 +45,4 @@ def busiest(first: Table, second: Table, leave_out: Collection[int]) -> OtherPro
         return None
     name, ticks_of = max(by_name.items(), key=lambda item: sum(item[1].values()))
     share = min(1.0, sum(ticks_of.values()) / total)
-    return OtherProcess(name=name, pid=max(ticks_of, key=lambda pid: ticks_of[pid]), load_ratio=share, processes=len(ticks_of))
+    return OtherProcess(name=name, pid=max(ticks_of, key=lambda pid: ticks_of[pid]), load_ratio=share, count=len(ticks_of))

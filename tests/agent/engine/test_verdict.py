@@ -137,7 +137,7 @@ def test_the_culprit_is_named():
     one = OtherProcess(name="stress", pid=123, load_ratio=0.45)
     (reason,) = verdict.judge(measured(), with_look("during", other_load_ratio=0.48, busiest_other=one)).reasons
     assert reason == "busy-machine: other processes used 48% of the machine's cores during the run, most of it `stress` (pid 123)"
-    many = OtherProcess(name="make", pid=7, load_ratio=0.1, processes=3)
+    many = OtherProcess(name="make", pid=7, load_ratio=0.1, count=3)
     (reason,) = verdict.judge(measured(), with_look("during", other_load_ratio=0.48, busiest_other=many)).reasons
     assert reason.endswith("during the run, the busiest `make` (pid 7 and 2 more) 10%")
 

@@ -225,8 +225,8 @@ def test_the_busiest_of_the_others_is_named(tmp_path):
     write(tmp_path, {"proc/5/stat": _stat(5, 130, 0), "proc/6/stat": _stat(6, 190, 0), "proc/7/stat": _stat(7, 50, 0, started=99)})
     write(tmp_path, {"proc/8/stat": _stat(8, 170, 0).replace("(a) b (c)", "(one)")})
     second = processes.read(machine)
-    assert processes.busiest(first, second, ()) == OtherProcess(name="a) b (c", pid=6, load_ratio=0.85, processes=3)
-    assert processes.busiest(first, second, {6}) == OtherProcess(name="a) b (c", pid=7, load_ratio=0.4, processes=2)
+    assert processes.busiest(first, second, ()) == OtherProcess(name="a) b (c", pid=6, load_ratio=0.85, count=3)
+    assert processes.busiest(first, second, {6}) == OtherProcess(name="a) b (c", pid=7, load_ratio=0.4, count=2)
     assert processes.busiest(first, second, {6, 7}) == OtherProcess(name="one", pid=8, load_ratio=0.35)
     assert processes.busiest(first, second, {5, 6, 7, 8}) is None
     assert processes.busiest(second, second, ()) is None
