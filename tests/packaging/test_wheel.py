@@ -147,7 +147,6 @@ SMOKE = {
     "bench": imports("mlperf_loadgen" if platform.machine() == "x86_64" else "numpy"),
     "demo": demo,
     "sign": says("bundle", "keygen", "--help", holds="Example"),
-    "bench": imports("mlperf_loadgen"),
     "convert": says("models", "build", "--help", holds="Example"),
 }
 
