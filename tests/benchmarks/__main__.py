@@ -30,8 +30,10 @@ def main() -> int:
     for one in done:
         bounds = "" if one.ratio_low is None else f"\n({one.ratio_low:.4f} .. {one.ratio_high:.4f})"
         row = (f"{one.ours:.4g} {one.unit}", one.peer, f"{one.peer_value:.4g} {one.unit}", f"{one.ratio:.4f}{bounds}")
-        table.add_row(one.name, *row, f"{one.goal}: {'met' if one.met else 'missed'}")
-    Console().print(table)
+        table.add_row(one.name, *row, f"{one.goal}: {'met' if one.met else 'missed'}{'' if one.is_sure else ', not sure'}")
+    console = Console()
+    # Nobody reads a pipe at 80 columns.
+    (console if console.is_terminal else Console(width=200)).print(table)
     return 0 if all(one.met for one in done) else 1
 
 

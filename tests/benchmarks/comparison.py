@@ -11,7 +11,10 @@ from edgemeter.agent.engine import run_statistics
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`ratio` is ours / peer, with its 95 % interval where it was taken in pairs; `goal` says in words what it should be."""
+    """`ratio` is ours / peer, with its 95 % interval where it was taken in pairs; `goal` says in words what it should be.
+
+    `is_sure` is false where the goal lies within the interval: another time the answer may be another.
+    """
 
     name: str
     unit: str
@@ -24,6 +27,7 @@ class Comparison:
     met: bool
     ratio_low: float | None = None
     ratio_high: float | None = None
+    is_sure: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,7 @@ def interleaved(ours: Callable[[], float], peer: Callable[[], float], rounds: in
 
 
 def at_most(name: str, unit: str, peer: str, paired: Paired, limit: float) -> Comparison:
-    """Return the comparison whose ratio should be at most `limit`; the interval beside it says how sure the answer is."""
+    """Return the comparison whose ratio should be at most `limit`; whether that is sure is told by the interval."""
     return Comparison(
         name=name,
         unit=unit,
@@ -82,6 +86,7 @@ def at_most(name: str, unit: str, peer: str, paired: Paired, limit: float) -> Co
         met=paired.ratio <= limit,
         ratio_low=paired.low,
         ratio_high=paired.high,
+        is_sure=not paired.low <= limit < paired.high,
     )
 
 

@@ -9,7 +9,7 @@ from tests.benchmarks.subject import Loops
 
 # Model, its goal, queries a block, pairs of blocks. A block is short against what else happens on a machine.
 QUICK = ("mobilenet_v1_0.25_128_quant.tflite", 1.002, 128, 400)
-SLOW = ("coco_ssd_mobilenet_v1_1.0_quant_2018_06_29.tflite", 1.005, 8, 200)
+SLOW = ("coco_ssd_mobilenet_v1_1.0_quant_2018_06_29.tflite", 1.005, 4, 300)
 
 
 def comparisons(models: Path) -> Iterator[Comparison]:

@@ -24,6 +24,9 @@ def test_a_goal_is_missed_by_the_ratio_itself():
     """1 % above misses a goal of 0.2 % and meets one of 2 %; a cost is met up to its limit."""
     paired = interleaved(lambda: 1.01, lambda: 1.0, 10)
     assert [at_most("n", "ms", "p", paired, limit).met for limit in (1.002, 1.02)] == [False, True]
+    assert all(at_most("n", "ms", "p", paired, limit).is_sure for limit in (1.002, 1.02))
+    wide = interleaved(iter([1.0, 1.02] * 5).__next__, lambda: 1.0, 10)
+    assert not at_most("n", "ms", "p", wide, 1.01).is_sure
     assert [within("n", "ms", ours, 50.0).met for ours in (50.0, 50.1)] == [True, False]
 
 
