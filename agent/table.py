@@ -8,7 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from edgemeter.agent.records import Energy, RunRecord
+from edgemeter.agent.records import Energy, Load, RunRecord, Sustained
 
 ABSENT = "-"
 STYLE = {"valid": "green", "suspect": "yellow", "invalid": "red"}
@@ -77,9 +77,30 @@ def _notes(runs: Sequence[RunRecord]) -> list[str]:
         for run in runs
         if run.latency.refused
     ]
+    load = [_load_note(run, run.load) for run in runs if run.load and run.load.is_sustained is not None]
+    sustained = [_sustained_note(run, run.sustained) for run in runs if run.sustained]
     energy = [f"no energy: {run.energy_reason}" for run in runs if run.energy is None]
     accuracy = [f"no accuracy: {run.accuracy_reason}" for run in runs if run.accuracy is None]
-    return [*reasons, *refused, *energy, *accuracy]
+    return [*reasons, *refused, *load, *sustained, *energy, *accuracy]
+
+
+def _load_note(run: RunRecord, load: Load) -> str:
+    rate = f"{significant(load.target_per_s)} queries a second of {run.model.name}"
+    busy = f"busy {load.utilisation_ratio:.0%} of the time" if load.utilisation_ratio is not None else "busy an unknown share of the time"
+    if load.is_sustained:
+        waited = f", they waited {significant(load.queueing.p50_ms)} ms (p50)" if load.queueing else ""
+        return f"sustained: {rate}: {busy}{waited}"
+    unserved = f", {load.unserved} never served" if load.unserved else ""
+    return f"not sustained: {rate}: {busy}{unserved}; the latencies only say how long it was tried: offer a lower rate"
+
+
+def _sustained_note(run: RunRecord, sustained: Sustained) -> str:
+    minutes = significant(len(sustained.points) * sustained.interval_s / 60, 3)
+    if sustained.level_p50_ms is None:
+        return f"over time: {run.model.name}: {minutes} min are too short for a level of the first minute"
+    if sustained.throttled_after_s is None:
+        return f"over time: {run.model.name} held its first minute's {significant(sustained.level_p50_ms)} ms for {minutes} min"
+    return f"over time: {run.model.name} throttled after {sustained.throttled_after_s:.0f} s: {sustained.evidence}"
 
 
 def significant(value: float | None, digits: int = 4) -> str:

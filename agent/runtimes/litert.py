@@ -38,6 +38,7 @@ class LiteRt:
     def __init__(self) -> None:
         self._interpreter: Any = None
         self._inputs: tuple[TensorInfo, ...] = ()
+        self._details: list[dict[str, Any]] | None = None
 
     def load(self, model: Path, options: Options) -> Loaded:
         """Import the library, load the model, allocate its tensors; see `Runtime.load`."""
@@ -67,8 +68,10 @@ class LiteRt:
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy the inputs into the interpreter; return its `invoke`."""
         request.check_inputs(inputs, self._inputs)
-        details = self._interpreter.get_input_details()
+        # Asking anew for each query builds dictionaries: what they drive out of the caches shows with a small model (+0.2 % at 0.2 ms).
+        details = self._details or self._interpreter.get_input_details()
         resized = [(entry, array) for entry, array in zip(details, inputs, strict=True) if tuple(entry["shape"]) != array.shape]
+        self._details = None if resized else details
         try:
             for entry, array in resized:
                 self._interpreter.resize_tensor_input(entry["index"], array.shape)
@@ -92,7 +95,7 @@ class LiteRt:
 
     def close(self) -> None:
         """Let the interpreter go; its memory goes with it."""
-        self._interpreter = None
+        self._interpreter = self._details = None
         self._inputs = ()
 
 

@@ -1,0 +1,54 @@
+"""Facts about what `edgemeter.agent.table` says below the table of an open loop and of a long run."""
+
+import io
+
+import msgspec
+from rich.console import Console
+
+from edgemeter.agent import table
+from edgemeter.agent.records import CurvePoint, Load, Stage, Sustained
+from tests.fixtures.record_factory import make_record
+
+
+def printed(**changes):
+    """Return what is printed of a run."""
+    out = io.StringIO()
+    table.print_runs([make_record(**changes)], Console(file=out, width=200))
+    return out.getvalue()
+
+
+LOAD = Load(
+    samples_per_query=1,
+    samples=64,
+    target_per_s=20.0,
+    achieved_per_s=19.5,
+    utilisation_ratio=0.36,
+    is_sustained=True,
+    queueing=Stage(count=64, mean_ms=5.0, p50_ms=1.75, p90_ms=9.0),
+)
+
+
+def test_a_rate_that_was_sustained_says_how_long_queries_waited():
+    """Utilisation and queueing stand below the table."""
+    assert "sustained: 20 queries a second of tiny-detector: busy 36% of the time, they waited 1.75 ms (p50)" in printed(load=LOAD)
+
+
+def test_a_rate_that_was_not_sustained_is_said_plainly():
+    """The latencies of an overloaded queue grow with the time that it is watched: the note says so."""
+    text = printed(load=msgspec.structs.replace(LOAD, is_sustained=False, utilisation_ratio=1.8, unserved=12))
+    assert "not sustained: 20 queries a second of tiny-detector: busy 180% of the time, 12 never served" in text
+    assert "offer a lower rate" in text
+
+
+def test_a_long_run_says_whether_it_held():
+    """Half an hour at the level of the first minute, or the moment when it was left."""
+    curve = Sustained(interval_s=10.0, points=(CurvePoint(t_s=0.0, queries=9, p50_ms=5.0),) * 180, level_p50_ms=5.0)
+    assert "tiny-detector held its first minute's 5 ms for 30 min" in printed(sustained=curve)
+    hot = msgspec.structs.replace(curve, throttled_after_s=420.0, evidence="from 420 s on p50 is above 5.25 ms")
+    assert "tiny-detector throttled after 420 s: from 420 s on p50 is above 5.25 ms" in printed(sustained=hot)
+    assert "too short for a level" in printed(sustained=msgspec.structs.replace(curve, level_p50_ms=None))
+
+
+def test_a_closed_loop_has_no_such_note():
+    """Nothing was offered at a rate."""
+    assert "sustained" not in printed(load=Load(samples_per_query=1, samples=64))
