@@ -10,7 +10,8 @@ from tests.fixtures.measured_factory import measured
 from tests.fixtures.synthetic_device import FAMILIES, RUN_SPREAD, STEADY, WIDER_RUN_SPREAD, Family
 
 PAIRS = 10
-# The light set has fewer devices, and so room for the sampling error of a share: 2.5 standard errors beyond 93-97 %.
+DEVICES = 1000
+# What is judged pair by pair has fewer devices in the light set: room for the sampling error of a share, 2.5 standard errors beyond 93-97 %
 SIZES = [pytest.param(250, id="light"), pytest.param(1000, marks=pytest.mark.slow, id="thousand")]
 
 
@@ -39,38 +40,35 @@ def stopping_place(row: list[float]) -> int:
     return next((n for n in range(1, PAIRS) if ab_verdict.is_settled(row[:n], PAIRS)), PAIRS)
 
 
-@pytest.mark.parametrize("devices", SIZES)
 @pytest.mark.parametrize("family", STEADY, ids=lambda family: family.name)
-def test_the_bounds_of_a_percentile_cover_it(family, devices):
+def test_the_bounds_of_a_percentile_cover_it(family):
     """The 95 % bounds that one run of 1,024 queries states for p50, p90 and p95 hold the true percentile 93-97 % of the time."""
     draw = np.random.default_rng(11)
     covered = dict.fromkeys(("p50", "p90", "p95"), 0)
-    for row in family.queries(draw, (devices, 1024)):
+    for row in family.queries(draw, (DEVICES, 1024)):
         latency = statistics.summarise((row * 5e6).astype(np.int64))
         for name in covered:
             truth_ms = 5 * family.quantile(statistics.PERCENTILES[name])
             covered[name] += getattr(latency, f"{name}_low_ms") <= truth_ms <= getattr(latency, f"{name}_high_ms")
-    assert all(covers_as_stated(count, devices) for count in covered.values()), covered
+    assert all(covers_as_stated(count, DEVICES) for count in covered.values()), covered
 
 
-@pytest.mark.parametrize("devices", SIZES)
 @pytest.mark.parametrize("runs", [5, 6, 8, 10, 20])
 @pytest.mark.parametrize("family", STEADY, ids=lambda family: family.name)
-def test_the_interval_over_runs_covers_the_device(family, runs, devices):
+def test_the_interval_over_runs_covers_the_device(family, runs):
     """The 95 % interval over 5 to 20 runs holds the device's true median 93-97 % of the time, skewed or bimodal as they are."""
     draw = np.random.default_rng(runs)
-    rows = family.session(draw, devices, runs, RUN_SPREAD).tolist()
+    rows = family.session(draw, DEVICES, runs, RUN_SPREAD).tolist()
     intervals = [run_statistics.median_interval(row) for row in rows]
-    assert covers_as_stated(sum(one.low <= 1 <= one.high for one in intervals), devices)
+    assert covers_as_stated(sum(one.low <= 1 <= one.high for one in intervals), DEVICES)
 
 
-@pytest.mark.parametrize("devices", SIZES)
 @pytest.mark.parametrize("ratio", [1.0, 1.03, 0.8])
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_the_interval_of_a_ratio_covers_it(family, ratio, devices):
+def test_the_interval_of_a_ratio_covers_it(family, ratio):
     """With ten pairs the 95 % interval holds the true ratio 93-97 % of the time, while the machine drifts and throttles, too."""
-    intervals = [run_statistics.pair_interval(row) for row in log_ratios(family, devices, ratio, RUN_SPREAD, seed=3)]
-    assert covers_as_stated(sum(one.low <= np.log(ratio) <= one.high for one in intervals), devices)
+    intervals = [run_statistics.pair_interval(row) for row in log_ratios(family, DEVICES, ratio, RUN_SPREAD, seed=3)]
+    assert covers_as_stated(sum(one.low <= np.log(ratio) <= one.high for one in intervals), DEVICES)
 
 
 @pytest.mark.parametrize("devices", SIZES)
