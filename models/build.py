@@ -9,7 +9,7 @@ import msgspec
 from edgemeter.agent import card
 from edgemeter.agent.dataset import Dataset, open_folder
 from edgemeter.agent.errors import ConfigError, MeasurementError, UnavailableError
-from edgemeter.models import card_file, parity, scene_files, shipped
+from edgemeter.models import card_file, catalogue, parity, scene_files
 from edgemeter.models.progress import Tell
 from edgemeter.models.recipe import NAME, Recipe
 from edgemeter.models.scene import SIZE_PX
@@ -19,7 +19,7 @@ from edgemeter.models.shapes import CLASSES
 NEEDED = ("torch", "litert_torch", "ai_edge_quantizer", "ai_edge_litert", "onnx", "onnxruntime", "onnxscript", "PIL", "hotcoco")
 
 
-def build(out: Path, recipe: Recipe, tell: Tell) -> list[shipped.ModelFile]:
+def build(out: Path, recipe: Recipe, tell: Tell) -> list[catalogue.ModelFile]:
     """Make `out/scenes` and `out/shipped`, and return the models.
 
     Raises:
@@ -40,7 +40,7 @@ def build(out: Path, recipe: Recipe, tell: Tell) -> list[shipped.ModelFile]:
     return models
 
 
-def check_drift(models: Sequence[shipped.ModelFile]) -> None:
+def check_drift(models: Sequence[catalogue.ModelFile]) -> None:
     """Compare what the files score with the first of them.
 
     Raises:
@@ -60,7 +60,7 @@ def check_drift(models: Sequence[shipped.ModelFile]) -> None:
         raise MeasurementError(message)
 
 
-def _describe(path: Path, made: Mapping[str, str | int | float], data: Dataset, tell: Tell) -> shipped.ModelFile:
+def _describe(path: Path, made: Mapping[str, str | int | float], data: Dataset, tell: Tell) -> catalogue.ModelFile:
     """Score the file, write its card, and return both."""
     from edgemeter.models.detector import STRIDES  # noqa: PLC0415 - PyTorch again
 
@@ -69,7 +69,7 @@ def _describe(path: Path, made: Mapping[str, str | int | float], data: Dataset, 
         task="detection",
         family="edgemeter",
         precision=path.stem.rpartition("_")[2],
-        sha256=shipped.sha256(path),
+        sha256=catalogue.sha256(path),
         licence="Apache-2.0",
         source="trained on drawn scenes: edgemeter.models.scene",
         input=card.Input(height=SIZE_PX, width=SIZE_PX, layout="NHWC" if path.suffix == ".tflite" else "NCHW"),
@@ -80,7 +80,7 @@ def _describe(path: Path, made: Mapping[str, str | int | float], data: Dataset, 
     )
     scored = msgspec.structs.replace(about, accuracy=parity.figures(path, about, data, tell))
     card.beside(path).write_text(card_file.text(scored), encoding="utf-8")
-    return shipped.ModelFile(path, scored)
+    return catalogue.ModelFile(path, scored)
 
 
 def _require(modules: Sequence[str]) -> None:

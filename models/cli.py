@@ -11,7 +11,7 @@ import click
 
 from edgemeter.agent import card
 from edgemeter.agent.errors import ConfigError
-from edgemeter.models import shipped
+from edgemeter.models import catalogue
 from edgemeter.models.progress import Tell, silent
 
 
@@ -30,7 +30,7 @@ def list_models(*, as_json: bool) -> None:
 
     Example: edgemeter models list --json
     """
-    found = shipped.models()
+    found = catalogue.models()
     if as_json:
         click.echo(json.dumps({"models": [_row(model) for model in found]}, indent=2))
     else:
@@ -45,8 +45,8 @@ def show(file: str, *, as_json: bool) -> None:
 
     Example: edgemeter models show edgemeter-shapes_int8.tflite
     """
-    found = shipped.find(file)
-    actual = shipped.sha256(found.path)
+    found = catalogue.find(file)
+    actual = catalogue.sha256(found.path)
     if found.about.sha256 not in (None, actual):
         message = f"{str(found.path)!r} has sha256 {actual}, its card says {found.about.sha256}: the file was changed, fetch it again"
         raise ConfigError(message)
@@ -77,7 +77,7 @@ def build(out: Path, **changes: int | None) -> None:
     _print_table(made)
 
 
-def _row(model: shipped.ModelFile) -> dict[str, Any]:
+def _row(model: catalogue.ModelFile) -> dict[str, Any]:
     """Return one model as a row of the table."""
     return {
         "name": model.about.name,
@@ -90,7 +90,7 @@ def _row(model: shipped.ModelFile) -> dict[str, Any]:
     }
 
 
-def _print_table(found: list[shipped.ModelFile]) -> None:
+def _print_table(found: list[catalogue.ModelFile]) -> None:
     """Print one table per model name; narrow enough for 80 columns."""
     from rich.console import Console
     from rich.table import Table

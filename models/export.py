@@ -4,6 +4,7 @@ import copy
 import json
 import warnings
 from pathlib import Path
+from zipfile import ZipFile, ZipInfo
 
 import torch
 from torch import Tensor, nn
@@ -37,10 +38,22 @@ def to_torchscript(model: Detector, path: Path) -> None:
         warnings.simplefilter("ignore", DeprecationWarning)
         script = torch.jit.freeze(torch.jit.trace(model, _example()))
         torch.jit.save(script, str(path), _extra_files={"config.txt": json.dumps({"shape": list(_example().shape)})})
+    _without_source_lines(path)
+
+
+def _without_source_lines(path: Path) -> None:
+    """Write a TorchScript file again without the members that name the source files on the machine that traced it."""
+    with ZipFile(path) as archive:
+        members = [(info, archive.read(info)) for info in archive.infolist() if not info.filename.endswith(".debug_pkl")]
+    with ZipFile(path, "w") as archive:
+        for info, content in members:
+            archive.writestr(ZipInfo(info.filename), content)
 
 
 def to_onnx(model: Detector, path: Path) -> None:
     """Write an ONNX file, input `image` float32 [1, 3, H, W], outputs `boxes` and `scores`."""
+    import onnx  # noqa: PLC0415 - extra `convert`
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         warnings.simplefilter("ignore", FutureWarning)
@@ -55,6 +68,11 @@ def to_onnx(model: Detector, path: Path) -> None:
             external_data=False,
             verbose=False,
         )
+    written = onnx.load(str(path))
+    # The exporter notes beside every node the source lines, with their paths, that led to it.
+    for part in (written, written.graph, *written.graph.node, *written.graph.value_info, *written.graph.input, *written.graph.output):
+        del part.metadata_props[:]
+    onnx.save(written, str(path))
 
 
 def to_litert(model: Detector, path: Path) -> None:

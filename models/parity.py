@@ -5,9 +5,9 @@ from pathlib import Path
 from edgemeter.agent import runtimes, task
 from edgemeter.agent.card import Card
 from edgemeter.agent.dataset import Dataset
+from edgemeter.agent.engine.suites import runtime_for
 from edgemeter.agent.errors import MeasurementError
 from edgemeter.agent.records import Accuracy
-from edgemeter.agent.engine.suites import runtime_for
 from edgemeter.models.progress import Tell
 
 # How far a file may score from the network it was exported from, by its precision.

@@ -1,0 +1,75 @@
+"""`edgemeter models`: list, show, and what is said when something is missing."""
+
+import json
+import shutil
+
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent import card
+from edgemeter.agent.errors import ConfigError, UnavailableError
+from edgemeter.models import build as builder
+from edgemeter.models import catalogue
+from edgemeter.models.cli import models
+
+
+def invoke(*arguments):
+    """Run the command and return its result; what it raises is raised."""
+    return CliRunner().invoke(models, list(arguments), catch_exceptions=False)
+
+
+def test_the_list_names_every_file_within_80_columns():
+    """One line per file, with its AP and the first digits of its hash."""
+    lines = invoke("list").output.splitlines()
+    for model in catalogue.models():
+        (line,) = [line for line in lines if line.startswith(model.path.name)]
+        assert f"{model.about.accuracy['value']:.3f}" in line
+        assert model.about.sha256[:8] in line
+    assert max(map(len, lines)) <= 80
+
+
+def test_the_list_is_json_for_machines():
+    """The same models, with exact figures."""
+    rows = json.loads(invoke("list", "--json").output)["models"]
+    assert [row["sha256"] for row in rows] == [model.about.sha256 for model in catalogue.models()]
+    assert all(row["size_bytes"] > 0 and row["accuracy"]["metric"] == "coco_ap" for row in rows)
+
+
+def test_show_prints_the_card():
+    """By shipped name or by path, as text or as JSON."""
+    model = catalogue.models()[0]
+    text = card.beside(model.path).read_text(encoding="utf-8")
+    assert invoke("show", model.path.name).output == invoke("show", str(model.path)).output == text
+    assert json.loads(invoke("show", model.path.name, "--json").output)["card"]["sha256"] == model.about.sha256
+
+
+def test_show_refuses_a_file_that_is_not_the_one_of_its_card(tmp_path):
+    """One byte more than the card knows."""
+    model = catalogue.models()[0]
+    for path in (model.path, card.beside(model.path)):
+        shutil.copy(path, tmp_path)
+    changed = tmp_path / model.path.name
+    changed.write_bytes(changed.read_bytes() + b"\0")
+    with pytest.raises(ConfigError, match=f"{changed.name}.*sha256"):
+        invoke("show", str(changed))
+
+
+def test_show_says_when_a_model_has_no_card(tmp_path):
+    """A model file alone."""
+    (tmp_path / "own.onnx").write_bytes(b"x")
+    with pytest.raises(ConfigError, match=r"own\.onnx\.toml"):
+        invoke("show", str(tmp_path / "own.onnx"))
+
+
+def test_build_names_the_extra_that_is_missing(monkeypatch, tmp_path):
+    """Before anything is drawn or written."""
+    monkeypatch.setattr(builder, "find_spec", lambda name: None if name in ("torch", "litert_torch") else object())
+    with pytest.raises(UnavailableError, match=r"torch, litert_torch: pip install 'edgemeter\[convert\]'"):
+        invoke("build", "--out", str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("command", [(), ("list",), ("show",), ("build",)])
+def test_help_has_an_example(command):
+    """One sentence and one example each."""
+    assert "Example: edgemeter models" in invoke(*command, "--help").output
