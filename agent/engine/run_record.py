@@ -15,21 +15,28 @@ from edgemeter.agent.machine import clock
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """One run to come: of which case, for which time, with which seeds, for whom."""
+class Always:
+    """What all runs of a session share."""
 
     suite: str
-    case: Case
-    repeat: int
-    seed: int
-    order_seed: int | None
-    place: int
-    sha256: str
     device: str
     fleet: str
+    order_seed: int | None
     environment: records.Environment
     observing: Observing
     observer: records.ObserverEffect | None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run to come: of which case, for which time, with which seed, in which place of the order."""
+
+    case: Case
+    repeat: int
+    seed: int
+    place: int
+    sha256: str
+    always: Always
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +58,13 @@ def record(run: Run, measured: job.Measured, around: Around) -> records.RunRecor
     shared = {name: getattr(measured, name) for name in measured.__struct_fields__ if name in records.RunRecord.__struct_fields__}
     return records.RunRecord(
         id=uuid.uuid4().hex,
-        device=run.device,
-        fleet=run.fleet,
+        device=run.always.device,
+        fleet=run.always.fleet,
         role=case.role,
         started_at_ns=around.started_at_ns,
         clock_synchronised=clock.synchronised(),
         monotonic_ns=around.monotonic_ns,
-        suite=run.suite,
+        suite=run.always.suite,
         case=_case_id(run, measured),
         repeat=run.repeat,
         scenario=case.scenario,
@@ -65,14 +72,14 @@ def record(run: Run, measured: job.Measured, around: Around) -> records.RunRecor
         seed=run.seed,
         energy=around.power,
         energy_reason=around.why_no_power,
-        environment=run.environment,
+        environment=run.always.environment,
         conditions=tuple(around.seen),
-        observer=run.observer,
-        verdict=verdict.judge(measured, around.seen, run.environment, run.observer),
+        observer=run.always.observer,
+        verdict=verdict.judge(measured, around.seen, run.always.environment, run.always.observer),
         provenance=_provenance(measured, around.power),
         sustained=around.sustained,
         cool_down=around.cool_down,
-        order_seed=run.order_seed,
+        order_seed=run.always.order_seed,
         order_place=run.place,
         **shared,
     )

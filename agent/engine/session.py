@@ -16,7 +16,7 @@ from edgemeter.agent.energy import power_series
 from edgemeter.agent.energy.sampler import Sampler
 from edgemeter.agent.engine import affinity, cool_down, isolation, job, observer_store, run_record, sustained, windows
 from edgemeter.agent.engine.observation import Observation, Observing
-from edgemeter.agent.engine.run_record import Around, Run
+from edgemeter.agent.engine.run_record import Always, Around, Run
 from edgemeter.agent.engine.suites import Case, Suite
 from edgemeter.agent.errors import ConfigError, EdgemeterError
 from edgemeter.agent.machine import fingerprint
@@ -130,26 +130,14 @@ def measure(
     order = plan(suite, seed) if order is None else order
     environment = fingerprint.read()
     observer = observer_store.find(environment, sensors) if observing == "all" else None
+    always = Always(suite.name, identity.device, identity.fleet, order_seed, environment, observing, observer)
     hashes: dict[str, str] = {}
     for place, (case, repeat) in enumerate(order, 1):
         tell(RunBegins(case, repeat, place, len(order)))
         outcome: records.RunRecord | EdgemeterError
         try:
             hashes[case.model] = hashes.get(case.model) or sha256(case.model)
-            run = Run(
-                suite=suite.name,
-                case=case,
-                repeat=repeat,
-                seed=seed + repeat,
-                order_seed=order_seed,
-                place=place,
-                sha256=hashes[case.model],
-                device=identity.device,
-                fleet=identity.fleet,
-                environment=environment,
-                observing=observing,
-                observer=observer,
-            )
+            run = Run(case, repeat, seed + repeat, place, hashes[case.model], always)
             outcome = keep(_one(run, sensors, why_no_power, tell))
         except EdgemeterError as error:
             outcome = error
@@ -173,7 +161,7 @@ def _one(run: Run, sensors: Mapping[str, PowerSensor], why_no_power: str, tell: 
     if case.start_below_c is not None:
         begins = partial(tell, job.Phase(name="cool-down", seconds=case.cool_down_limit_s))
         cooled = cool_down.wait(case.start_below_c, case.cool_down_limit_s, begins)
-    observation = Observation(sensors, run.observing)
+    observation = Observation(sensors, run.always.observing)
     observation.look_before()
     started_at_ns, monotonic_ns = time.time_ns(), time.monotonic_ns()
 
