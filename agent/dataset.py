@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from edgemeter.agent import annotations as ground_truth
 from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.vision import annotations as ground_truth
 
 logger = logging.getLogger(__name__)
 

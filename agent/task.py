@@ -10,9 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent import card
 from edgemeter.agent.dataset import Dataset
 from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.recognition import card
 from edgemeter.agent.records import Accuracy
 from edgemeter.agent.runtimes import Loaded
 

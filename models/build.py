@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 
-from edgemeter.agent import card
 from edgemeter.agent.dataset import Dataset, open_folder
 from edgemeter.agent.errors import ConfigError, MeasurementError, UnavailableError
+from edgemeter.agent.recognition import card
 from edgemeter.models import card_file, catalogue, parity, scene_files
 from edgemeter.models.progress import Tell
 from edgemeter.models.recipe import NAME, Recipe

@@ -1,11 +1,11 @@
-"""Model cards as text: the TOML that `edgemeter.agent.card` reads."""
+"""Model cards as text: the TOML that `edgemeter.agent.recognition.card` reads."""
 
 import json
 from typing import Any
 
 import msgspec
 
-from edgemeter.agent.card import Card
+from edgemeter.agent.recognition.card import Card
 
 
 def text(model: Card) -> str:

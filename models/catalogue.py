@@ -4,8 +4,8 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgemeter.agent import card
 from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.recognition import card
 
 FOLDER = Path(__file__).parent / "shipped"
 

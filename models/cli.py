@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from edgemeter.agent import card
 from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.recognition import card
 from edgemeter.models import catalogue
 from edgemeter.models.progress import Tell, silent
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from edgemeter.agent import runtimes, task
-from edgemeter.agent.card import Card
 from edgemeter.agent.dataset import Dataset
 from edgemeter.agent.engine.suites import runtime_for
 from edgemeter.agent.errors import MeasurementError
+from edgemeter.agent.recognition.card import Card
 from edgemeter.agent.records import Accuracy
 from edgemeter.models.progress import Tell
 

@@ -25,7 +25,7 @@ from edgemeter.agent import records
 from edgemeter.agent.engine import output_check, reference_process
 from edgemeter.agent.engine.suites import Case
 from edgemeter.agent.errors import EdgemeterError
-from edgemeter.agent.model_tensors import real_values
+from edgemeter.agent.recognition.model_tensors import real_values
 from edgemeter.agent.runtimes import Array, Loaded
 
 INPUTS = 4

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from edgemeter.agent import card, recognise, records
+from edgemeter.agent import records
 from edgemeter.agent.dataset import Dataset
 from edgemeter.agent.engine import job, noise
 from edgemeter.agent.engine.suites import Case
+from edgemeter.agent.recognition import card, recognise
 from edgemeter.agent.runtimes import Array, Loaded, TensorInfo
 
 

@@ -8,7 +8,7 @@ by several per cent by itself. Below 0.9 it is another model; whoever needs MLPe
 
 from typing import Literal
 
-from edgemeter.agent.card import Card
+from edgemeter.agent.recognition.card import Card
 from edgemeter.agent.records import Accuracy, AccuracyGate
 
 

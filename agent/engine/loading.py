@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgemeter.agent import card, recognise, runtimes, task
+from edgemeter.agent import runtimes, task
 from edgemeter.agent.dataset import Dataset, open_folder
 from edgemeter.agent.engine import noise
 from edgemeter.agent.engine.suites import Case
 from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.recognition import card, recognise
 from edgemeter.agent.runtimes import Array, Loaded
 
 # Inputs are prepared before timing: so many, or as many as fit.

@@ -1,12 +1,12 @@
 """Statistics over runs: intervals that hold with as few runs as people make, and whether two sets of runs differ.
 
 Queries of one run share its process, its memory layout and its hour, so they say nothing about the next run: every interval here is over
-runs. Which method stands where was chosen by coverage in simulation (2,000 sets of runs each; normal, lognormal, exponential, bimodal
+runs. Which method stands where was chosen by coverage in simulation (600 to 20,000 sets of runs each; normal, lognormal, exponential, bimodal
 and contaminated run-to-run noise; a stated 95 % should cover 93-97 %):
 
 - Median of one case, 6 runs and more: interpolated order statistics (Hettmansperger and Sheather 1986), 93.6-96.5 % for every noise.
   It is what a smoothed bootstrap of the median tends to, computed exactly. Resampling does worse with few runs: BCa of the mean covers
-  61-88 % with 5 runs and 69-96 % with 10, the studentised bootstrap 84-94 % and 78-99 %.
+  64-88 % with 5 runs and 69-96 % with 10, the studentised bootstrap 84-94 % and 78-99 %.
 - Five runs: their range, which has 93.75 % for every noise, widened by a twentieth of itself (on logarithms) each way: 95.0-96.3 %.
 - Three or four runs: Student's t on logarithms, 93-96 %, but 90 and 93 % with two modes. Nothing without assumptions does better:
   the range has 75 and 87.5 %.

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent import card
 from edgemeter.agent.dataset import Dataset
 from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.model_tensors import input_of, real_values
-from edgemeter.agent.preprocess import Preprocessor
+from edgemeter.agent.recognition import card
+from edgemeter.agent.recognition.model_tensors import input_of, real_values
 from edgemeter.agent.records import Accuracy
 from edgemeter.agent.runtimes import Loaded
+from edgemeter.agent.vision.preprocess import Preprocessor
 
 _BEST = 5
 

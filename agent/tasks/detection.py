@@ -6,15 +6,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent import card, coco_ap, decoder, matching
-from edgemeter.agent.categories import category_ids
 from edgemeter.agent.dataset import Dataset
-from edgemeter.agent.decoder import Detections, Frame
 from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.model_tensors import input_of, real_values
-from edgemeter.agent.preprocess import Preprocessor
+from edgemeter.agent.recognition import card
+from edgemeter.agent.recognition.model_tensors import input_of, real_values
 from edgemeter.agent.records import Accuracy
 from edgemeter.agent.runtimes import Loaded
+from edgemeter.agent.vision import coco_ap, decoder, matching
+from edgemeter.agent.vision.categories import category_ids
+from edgemeter.agent.vision.decoder import Detections, Frame
+from edgemeter.agent.vision.preprocess import Preprocessor
 
 
 class Detection:

@@ -6,8 +6,9 @@ from zipfile import ZipFile, is_zipfile
 import numpy as np
 import pytest
 
-from edgemeter.agent import card, runtimes
+from edgemeter.agent import runtimes
 from edgemeter.agent.engine.suites import runtime_for
+from edgemeter.agent.recognition import card
 from edgemeter.models import build, catalogue
 from edgemeter.models.recipe import Recipe
 from edgemeter.models.scene import Stream, draw

@@ -3,9 +3,10 @@
 import msgspec
 import pytest
 
-from edgemeter.agent import card, runtimes
+from edgemeter.agent import runtimes
 from edgemeter.agent.dataset import open_folder
 from edgemeter.agent.errors import ConfigError, MeasurementError
+from edgemeter.agent.recognition import card
 from edgemeter.models import build, card_file, catalogue, parity, scene_files
 from edgemeter.models.progress import silent
 

@@ -6,8 +6,8 @@ import shutil
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent import card
 from edgemeter.agent.errors import ConfigError, UnavailableError
+from edgemeter.agent.recognition import card
 from edgemeter.models import build as builder
 from edgemeter.models import catalogue
 from edgemeter.models.cli import models

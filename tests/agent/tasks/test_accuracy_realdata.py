@@ -2,8 +2,9 @@
 
 import pytest
 
-from edgemeter.agent import recognise, runtimes, task
+from edgemeter.agent import runtimes, task
 from edgemeter.agent.dataset import open_folder
+from edgemeter.agent.recognition import recognise
 
 pytestmark = [pytest.mark.realdata, pytest.mark.slow]
 

@@ -1,1 +1,0 @@
-"""One file per family of detector outputs; the table is in `edgemeter.agent.decoder`."""

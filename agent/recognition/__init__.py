@@ -1,0 +1,1 @@
+"""What a model file is: its card, or what its shapes and metadata tell."""

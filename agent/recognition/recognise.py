@@ -1,0 +1,174 @@
+"""A card for a model that has none: what it is, from its tensors, what it says of itself, and its file name."""
+
+import re
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.recognition import card, normalisation, self_description
+from edgemeter.agent.recognition.family import Family, UnknownFamilyError, find
+from edgemeter.agent.recognition.self_description import SelfDescription
+from edgemeter.agent.runtimes import Loaded, TensorInfo
+from edgemeter.agent.vision.decoder import DECODERS
+
+Layout = Literal["NHWC", "NCHW"]
+
+# Source: Ultralytics' validation (0.7), YOLOv5's (0.6) and YOLOX's (0.65).
+_NMS_IOU = {"yolov8": 0.7, "yolov5": 0.6, "yolox": 0.65}
+_RESIZE: dict[str, card.Resize] = {"yolov8": "letterbox", "yolov5": "letterbox", "yolox": "letterbox-top-left"}
+# Whole numbers of two to four digits: in `mobilenet_v2_1.0_224` only 224.
+_NUMBER = re.compile(r"(?<![\d.])\d{2,4}(?!\d|\.\d)")
+# COCO scores at most 100 detections of a photograph.
+_MAX_DETECTIONS = 100
+# What exporters append to a model's name to say which file of it this is, and the precision that it tells.
+_ENDINGS = {
+    "full_integer_quant": "int8",
+    "integer_quant": "int8",
+    "dynamic_range_quant": "int8-dynamic",
+    "int8_metadata": "int8",
+    "int8": "int8",
+    "uint8": "int8",
+    "quant": "int8",
+    "quantized": "int8",
+    "float16": "fp16",
+    "fp16": "fp16",
+    "half": "fp16",
+    "float32": "fp32",
+    "fp32": "fp32",
+    "edgetpu": None,
+    "metadata": None,
+    "torchscript": None,
+}
+
+
+def card_for(model: Path, loaded: Loaded) -> tuple[card.Card, tuple[str, ...]]:
+    """Return the card beside the model, or one that is made up, with what had to be guessed for it.
+
+    Raises:
+        ConfigError: the card is wrong, or there is none and the model cannot be recognised; says what to write.
+    """
+    beside = card.beside(model)
+    return (card.read(beside), ()) if beside.exists() else recognise(model, loaded)
+
+
+def recognise(model: Path, loaded: Loaded) -> tuple[card.Card, tuple[str, ...]]:
+    """Return a card for the model, and what was guessed for it, each as a sentence.
+
+    Raises:
+        ConfigError: the model is none of the known families, or not surely one; says which keys a card needs.
+    """
+    said = self_description.read(loaded.metadata)
+    try:
+        info, layout = _image_input(loaded)
+        size, size_from = _size(info, layout, said, model)
+        family = find(loaded.outputs, size, model.name, said)
+    except UnknownFamilyError as error:
+        raise ConfigError(_unsure(model, error)) from error
+    normal = normalisation.find(info, family, said, model.suffix.lower())
+    precision, precision_from = _precision(model, loaded)
+    made = card.Card(
+        name=name_of(model),
+        task=family.task,
+        family=family.name,
+        precision=precision,
+        input=card.Input(
+            height=size[0],
+            width=size[1],
+            layout=layout,
+            colour="BGR" if family.name == "yolox" else "RGB",
+            resize=_RESIZE.get(family.name, "centre-crop" if family.task == "classification" else "stretch"),
+            crop_ratio=1.0 if said.task == "classify" else 0.875,
+            mean=normal.mean,
+            sd=normal.sd,
+        ),
+        output=_output(family, said),
+    )
+    guesses = [f"family {family.name} from {family.why}", family.doubt, size_from, normal.doubt, precision_from]
+    return made, tuple(f"{model.name} has no card; guessed: {guess}" for guess in guesses if guess)
+
+
+def name_of(model: Path) -> str:
+    """Return the name that all files of one model share: the file's, without what tells format and precision."""
+    stem = _bare(model.name)[0]
+    clean = re.sub(r"[^A-Za-z0-9 ._:@-]", "-", stem).lstrip(" ._:@-")[:128]
+    return clean or "model"
+
+
+def _bare(file_name: str) -> tuple[str, str | None]:
+    """Return the name without its endings, and the precision that they tell."""
+    stem, precision = Path(file_name).stem, None
+    while found := re.fullmatch(rf"(.+?)[._-]({'|'.join(_ENDINGS)})", stem, re.IGNORECASE):
+        stem = found[1]
+        precision = precision or _ENDINGS[found[2].lower()]
+    return stem, precision
+
+
+def _image_input(loaded: Loaded) -> tuple[TensorInfo | None, Layout]:
+    """Return the input that takes the picture (None where none is declared, as in TorchScript) and its layout."""
+    if not loaded.inputs:
+        return None, "NCHW"
+    if len(loaded.inputs) == 1 and len(loaded.inputs[0].shape) == 4:
+        info = loaded.inputs[0]
+        if info.shape[3] == 3:
+            return info, "NHWC"
+        if info.shape[1] == 3:
+            return info, "NCHW"
+    shapes = [list(info.shape) for info in loaded.inputs]
+    message = f"its inputs {shapes} are not one picture of three channels"
+    raise UnknownFamilyError(message)
+
+
+def _size(info: TensorInfo | None, layout: Layout, said: SelfDescription, model: Path) -> tuple[tuple[int, int], str | None]:
+    """Return height and width, and from what they were guessed (None where the file says them)."""
+    if info is not None:
+        height, width = info.shape[1:3] if layout == "NHWC" else info.shape[2:4]
+        if height is not None and width is not None:
+            return (height, width), None
+    if said.size is not None:
+        return said.size, None
+    in_name = [int(number) for number in _NUMBER.findall(_bare(model.name)[0]) if int(number) % 32 == 0]
+    if len(in_name) == 1:
+        return (in_name[0], in_name[0]), f"input {in_name[0]} x {in_name[0]} from the file name"
+    if "yolo" in model.name.lower():
+        return (640, 640), "input 640 x 640, the usual for YOLO: neither file nor name says"
+    message = "neither it nor its name says the size of its input"
+    raise UnknownFamilyError(message)
+
+
+def _precision(model: Path, loaded: Loaded) -> tuple[str, str | None]:
+    """Return the precision, and from what it was guessed: weights may be smaller than inputs and outputs show."""
+    kinds = {np.dtype(info.dtype).name for info in (*loaded.inputs, *loaded.outputs)}
+    if kinds & {"int8", "uint8"}:
+        return "int8", None
+    in_name = _bare(model.name)[1]
+    if in_name is not None:
+        return in_name, f"precision {in_name} from the file name"
+    return ("fp16", None) if "float16" in kinds else ("fp32", "precision fp32: inputs and outputs show no other")
+
+
+def _output(family: Family, said: SelfDescription) -> card.Output:
+    is_detector = family.task == "detection"
+    labels, offset = said.labels, 0
+    if not is_detector and family.classes == 1001:
+        labels, offset = labels[1:] if len(labels) == 1001 else labels, -1
+    elif is_detector and len(labels) == family.classes + 1:
+        offset = 1
+    return card.Output(
+        classes=family.classes,
+        labels=labels,
+        label_offset=offset,
+        nms_iou=_NMS_IOU.get(family.name),
+        max_detections=_MAX_DETECTIONS,
+        strides=(8, 16, 32) if family.name == "yolox" else (),
+    )
+
+
+def _unsure(model: Path, why: UnknownFamilyError) -> str:
+    families = ", ".join([*DECODERS, "classifier"])
+    return (
+        f"cannot tell what {str(model)!r} is: {why}. Write a card beside it, {card.beside(model).name!r}, with name, task (detection or "
+        f"classification), family ({families}), precision, [input] height, width, layout (NHWC or NCHW), resize, mean, sd and "
+        "[output] classes, labels, nms_iou"
+    )

@@ -1,0 +1,1 @@
+"""Photographs to tensors, tensors to boxes, boxes to COCO AP."""

@@ -1,0 +1,64 @@
+"""From a detector's class index to the category id of the annotations."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.recognition import card
+
+# TensorFlow's detectors number classes as COCO's ids do, gaps included: 1..90 for 80 categories.
+_COCO_LAST_ID = 90
+
+
+def category_ids(model: card.Card, categories: Sequence[Mapping[str, Any]]) -> tuple[int | None, ...]:
+    """Return the category id of each class of the model; None for a class that the annotations do not know.
+
+    By name where the model's labels name every category; else by place, where there are as many classes as categories, or where
+    90 classes stand for COCO's ids 1..90. Labels that contradict their place are an error, not a guess.
+
+    Args:
+        model: the card; its `output` holds `classes`, `labels` and `label_offset`.
+        categories: those of the annotations, each with `id` and `name`.
+
+    Raises:
+        ConfigError: the classes cannot be matched; says both counts.
+    """
+    labels = _labels(model.output)
+    count = model.output.classes if model.output.classes is not None else len(labels)
+    names = Counter(_plain(category["name"]) for category in categories)
+    by_name = {_plain(category["name"]): int(category["id"]) for category in categories if names[_plain(category["name"])] == 1}
+    named = tuple(by_name.get(labels[k]) if k < len(labels) else None for k in range(count))
+    if len(by_name) == len(categories) and set(by_name.values()) <= set(named):
+        return named
+    placed = _by_place(count, sorted(int(category["id"]) for category in categories))
+    if placed is None or any(name not in (None, place) for name, place in zip(named, placed, strict=True)):
+        raise ConfigError(_mismatch(model, count, len(categories), sum(name is not None for name in named)))
+    return placed
+
+
+def _labels(output: card.Output) -> list[str]:
+    """Return the label of each class, in class order."""
+    start = max(output.label_offset, 0)
+    missing = max(-output.label_offset, 0)
+    return [""] * missing + [_plain(label) for label in output.labels[start:]]
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower()
+
+
+def _by_place(count: int, ids: Sequence[int]) -> tuple[int | None, ...] | None:
+    if count == len(ids):
+        return tuple(ids)
+    if count == _COCO_LAST_ID and ids and ids[0] >= 1 and ids[-1] <= _COCO_LAST_ID:
+        return tuple(k + 1 if k + 1 in ids else None for k in range(count))
+    return None
+
+
+def _mismatch(model: card.Card, count: int, categories: int, matched: int) -> str:
+    return (
+        f"model {model.name!r} has {count or 'an unknown number of'} classes, the annotations have {categories} categories, and "
+        f"{matched} of the model's labels name one of them: give annotations for this model's classes, "
+        "or set output.classes and output.labels in its card"
+    )

@@ -1,0 +1,83 @@
+"""Decoders: from a detector's output tensors to boxes. The protocol, and the table of names.
+
+A decoder is one file in `decoders/` and one line in `DECODERS`; its name is the `family` of a model card.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.recognition import card
+from edgemeter.agent.runtimes import Loaded
+
+Floats = NDArray[np.float32]
+
+DECODERS: Mapping[str, str] = {
+    "edgemeter": "edgemeter.agent.vision.decoders.edgemeter_grid:EdgemeterGrid",
+    "tflite-postprocess": "edgemeter.agent.vision.decoders.tflite_postprocess:TflitePostprocess",
+    "yolov5": "edgemeter.agent.vision.decoders.yolov5:YoloV5",
+    "yolov8": "edgemeter.agent.vision.decoders.yolov8:YoloV8",
+    "yolox": "edgemeter.agent.vision.decoders.yolox:YoloX",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """How one photograph was put into the model's input.
+
+    input_x = photo_x * scale_x + offset_x (pixels of the input), likewise y; sizes in pixels.
+    """
+
+    photo_width: int
+    photo_height: int
+    input_width: int
+    input_height: int
+    scale_x: float
+    scale_y: float
+    offset_x: float
+    offset_y: float
+
+
+@dataclass(frozen=True, slots=True)
+class Detections:
+    """The objects found in one photograph, best first.
+
+    boxes: float32 [n, 4] as x1, y1, x2, y2 in pixels of the photograph, clipped to it; scores: float32 [n], 0..1;
+    classes: int32 [n], the model's own class index, 0-based (background not counted).
+    """
+
+    boxes: Floats
+    scores: Floats
+    classes: NDArray[np.int32]
+
+
+class Decoder(Protocol):
+    """Turns the outputs of one query (batch 1) into detections; stateless but for what its constructor computed.
+
+    Constructed with the card and what the runtime found; raises ConfigError there when the outputs do not fit the family.
+    """
+
+    def __init__(self, model: card.Card, loaded: Loaded) -> None: ...
+
+    def decode(self, outputs: Sequence[Floats], frame: Frame) -> Detections:
+        """Return the detections in `outputs` (dequantised, float32, in the model's order), NMS applied where the family needs it."""
+        ...
+
+
+def create(model: card.Card, loaded: Loaded) -> Decoder:
+    """Return the decoder of the card's family.
+
+    Raises:
+        ConfigError: no decoder has that name, or the outputs do not fit it.
+    """
+    if model.family not in DECODERS:
+        message = f"no decoder is called {model.family!r}: choose one of {', '.join(DECODERS)}"
+        raise ConfigError(message)
+    module, _, attribute = DECODERS[model.family].partition(":")
+    decoder: Decoder = getattr(import_module(module), attribute)(model, loaded)
+    return decoder

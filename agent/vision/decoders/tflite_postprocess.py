@@ -1,0 +1,112 @@
+"""Detectors that end in TFLite_Detection_PostProcess: boxes, classes, scores and count, suppressed inside the model.
+
+Boxes are ymin, xmin, ymax, xmax, 0..1 of the input. The operator gives boxes, classes, scores, count in this order, but exporters
+shuffle them, and before the first call their shapes read []: the roles are found from names, shapes and values of the real tensors.
+Source: tensorflow/lite/kernels/detection_postprocess.cc (outputs 0..3); names of Object Detection API and Model Maker exports.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.recognition import card
+from edgemeter.agent.runtimes import Loaded
+from edgemeter.agent.vision import boxes
+from edgemeter.agent.vision.decoder import Detections, Floats, Frame
+
+ROLES = ("boxes", "classes", "scores", "count")
+# The role by the number that follows the name; no number is 0.
+_NUMBERED: Mapping[str, tuple[str, ...]] = {
+    "tflite_detection_postprocess": ROLES,
+    "statefulpartitionedcall": ("count", "scores", "classes", "boxes"),
+}
+_WORDS: Mapping[str, tuple[str, ...]] = {
+    "boxes": ("box", "location"),
+    "classes": ("class", "category", "categories"),
+    "scores": ("score",),
+    "count": ("num", "count"),
+}
+
+
+class TflitePostprocess:
+    """Decodes the four tensors of the operator, in whatever order the model gives them."""
+
+    def __init__(self, model: card.Card, loaded: Loaded) -> None:
+        if len(loaded.outputs) != 4:
+            message = (
+                f"model {model.name!r}: family tflite-postprocess has four outputs (boxes, classes, scores, count), "
+                f"this model has {len(loaded.outputs)}: choose another family in its card"
+            )
+            raise ConfigError(message)
+        self._output = model.output
+        self._roles = roles_by_name([info.name for info in loaded.outputs])
+
+    def decode(self, outputs: Sequence[Floats], frame: Frame) -> Detections:
+        """Return the detections; `outputs` are the four tensors, float32."""
+        part = self._assign(outputs)
+        # The count is not always trustworthy (some exports pad it); a padded row has score 0 and falls to the threshold.
+        above = part["scores"] > self._output.score_threshold
+        ymin, xmin, ymax, xmax = part["boxes"][above].T
+        size = np.array([frame.input_width, frame.input_height] * 2, np.float32)
+        found = np.stack([xmin, ymin, xmax, ymax], axis=1) * size
+        return boxes.select(found, part["scores"][above], part["classes"][above].astype(np.int32), self._output, frame)
+
+    def _assign(self, outputs: Sequence[Floats]) -> dict[str, Floats]:
+        """Return the tensors by role: boxes [n, 4], classes [n], scores [n]."""
+        roles = self._roles
+        if roles is None or not _is_boxes(outputs[roles.index("boxes")]):
+            roles = roles_by_shape(outputs)
+        part = dict(zip(roles, outputs, strict=True))
+        found = {"boxes": part["boxes"].reshape(-1, 4), "classes": part["classes"].ravel(), "scores": part["scores"].ravel()}
+        if _has_fractions(found["classes"]) and not _has_fractions(found["scores"]):
+            found["classes"], found["scores"] = found["scores"], found["classes"]
+        if not len(found["boxes"]) == len(found["classes"]) == len(found["scores"]):
+            message = (
+                f"the outputs' shapes {[list(o.shape) for o in outputs]} are not those of boxes, classes, scores and count: check `family`"
+            )
+            raise ConfigError(message)
+        return found
+
+
+def roles_by_name(names: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the role of each output as its name tells it, None unless the four names tell four roles."""
+    roles = tuple(_role(name.lower()) for name in names)
+    return roles if sorted(roles) == sorted(ROLES) else None
+
+
+def roles_by_shape(outputs: Sequence[Floats]) -> tuple[str, ...]:
+    """Return the roles as the shapes tell them: boxes end in 4, the count is the smallest, classes come before scores.
+
+    Raises:
+        ConfigError: no tensor has the shape of boxes.
+    """
+    at = next((i for i, output in enumerate(outputs) if _is_boxes(output)), None)
+    if at is None:
+        message = (
+            f"no output of shape [1, n, 4] among {[list(o.shape) for o in outputs]}: these are no detections, check `family` in the card"
+        )
+        raise ConfigError(message)
+    others = [i for i in range(len(outputs)) if i != at]
+    # Where all hold one element, the operator's order decides: the count comes last.
+    count = min(reversed(others), key=lambda i: outputs[i].size)
+    classes, scores = (i for i in others if i != count)
+    by_index = {at: "boxes", count: "count", classes: "classes", scores: "scores"}
+    return tuple(by_index[i] for i in range(len(outputs)))
+
+
+def _role(name: str) -> str:
+    for stem, roles in _NUMBERED.items():
+        if match := re.fullmatch(rf"{stem}(?::(\d))?", name):
+            number = int(match[1] or 0)
+            return roles[number] if number < len(roles) else ""
+    return next((role for role, words in _WORDS.items() if any(word in name for word in words)), "")
+
+
+def _is_boxes(output: Floats) -> bool:
+    return output.ndim >= 2 and output.shape[-1] == 4 and output.size >= 4 and (output.ndim == 3 or output.shape[0] != 1)
+
+
+def _has_fractions(values: Floats) -> bool:
+    return bool(np.any(values != np.floor(values)))

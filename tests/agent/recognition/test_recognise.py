@@ -1,0 +1,165 @@
+"""Cards for models that have none."""
+
+from pathlib import Path
+
+import pytest
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.recognition import card, recognise
+from edgemeter.agent.runtimes import TensorInfo
+from tests.fixtures.vision_factory import make_loaded, tensors
+
+YOLO = tensors((1, 84, 8400))
+SCORES = tensors((1, 1000))
+NAMES = {"names": str({i: f"thing {i}" for i in range(80)})}
+
+
+def recognised(name, inputs, outputs, metadata=None):
+    """Return the card and the guesses for a model of this name."""
+    return recognise.card_for(Path("absent") / name, make_loaded(outputs, inputs, metadata))
+
+
+def test_a_card_beside_the_model_wins(tmp_path):
+    """Nothing is guessed then, whatever the shapes."""
+    (tmp_path / "m.onnx.toml").write_text(
+        'name = "mine"\ntask = "detection"\nfamily = "yolov8"\nprecision = "fp32"\n[input]\nheight = 8\nwidth = 8\nlayout = "NCHW"\n'
+    )
+    made, guesses = recognise.card_for(tmp_path / "m.onnx", make_loaded(SCORES, tensors((1, 3, 640, 640))))
+    assert (made.name, made.input.height, guesses) == ("mine", 8, ())
+
+
+def test_a_wrong_card_is_not_passed_over(tmp_path):
+    """A typing error in it is an error, not a reason to guess."""
+    (tmp_path / "m.onnx.toml").write_text('name = "mine"\ntusk = "detection"\n')
+    with pytest.raises(ConfigError, match=r"m\.onnx\.toml"):
+        recognise.card_for(tmp_path / "m.onnx", make_loaded(YOLO, tensors((1, 3, 640, 640))))
+
+
+def test_yolov8_in_onnx():
+    """Letterbox, RGB, 0..1, its own names, COCO's hundred detections."""
+    made, guesses = recognised("yolov8n.onnx", tensors((1, 3, 640, 640)), YOLO, NAMES)
+    assert (made.name, made.task, made.family, made.precision) == ("yolov8n", "detection", "yolov8", "fp32")
+    assert made.input == card.Input(height=640, width=640, layout="NCHW", resize="letterbox")
+    assert (made.output.classes, made.output.nms_iou, made.output.max_detections) == (80, 0.7, 100)
+    assert made.output.labels[79] == "thing 79"
+    assert all(guess.startswith("yolov8n.onnx has no card; guessed: ") for guess in guesses)
+
+
+def test_open_sides_come_from_the_metadata():
+    """A dynamic ONNX file names its size; without it YOLO's usual one is guessed, and said."""
+    inputs = tensors((None, 3, None, None))
+    made, _ = recognised("yolov8n.onnx", inputs, tensors((1, 84, None)), {**NAMES, "imgsz": "[320, 416]"})
+    assert (made.input.height, made.input.width) == (320, 416)
+    made, guesses = recognised("yolov8n.onnx", inputs, tensors((1, 84, None)), NAMES)
+    assert made.input.height == 640
+    assert any("input 640 x 640" in guess for guess in guesses)
+
+
+def test_yolov8_in_int8_keeps_zero_to_one():
+    """YOLO's range is known; it does not depend on how the input was quantised."""
+    made, _ = recognised("yolov8n_full_integer_quant.tflite", [TensorInfo("x", (1, 640, 640, 3), "int8", 0.00392, -128)], YOLO)
+    assert (made.name, made.precision, made.input.layout) == ("yolov8n", "int8", "NHWC")
+    assert (made.input.mean[0], made.input.sd[0]) == (0, 255)
+
+
+def test_yolox_takes_blue_first_and_pixels():
+    """Top-left letterbox, BGR, 0..255, three strides."""
+    made, _ = recognised("yolox_nano.onnx", tensors((1, 3, 416, 416)), tensors((1, 3549, 85)))
+    assert (made.input.colour, made.input.resize, made.input.sd[0]) == ("BGR", "letterbox-top-left", 1)
+    assert (made.output.strides, made.output.nms_iou) == ((8, 16, 32), 0.65)
+
+
+def test_torchscript_is_recognised_by_name():
+    """Nothing is declared; every assumption is said."""
+    made, guesses = recognised("yolov5n_320.torchscript.pt", (), ())
+    assert (made.name, made.family, made.input.height, made.output.classes) == ("yolov5n_320", "yolov5", 320, 80)
+    assert len(guesses) == 4
+
+
+def test_an_ssd_takes_pixels_as_its_quantisation_says():
+    """uint8 with scale 1/128 and zero 128: the quantised value is the pixel."""
+    infos = tensors((), (), (), (), names=["TFLite_Detection_PostProcess"] + [f"TFLite_Detection_PostProcess:{k}" for k in (1, 2, 3)])
+    made, _ = recognised("ssd.tflite", [TensorInfo("x", (1, 300, 300, 3), "uint8", 1 / 128, 127)], infos)
+    assert (made.input.mean[0], made.input.sd[0], made.input.resize) == (127, 128, "stretch")
+    assert (made.output.classes, made.output.nms_iou) == (90, None)
+
+
+def test_a_label_file_with_background_is_shifted():
+    """91 lines for 90 classes: the label of class k stands one further."""
+    infos = tensors((1, 10, 4), (1, 10), (1, 10), (1,))
+    made, _ = recognised(
+        "ssd.tflite", tensors((1, 300, 300, 3), dtype="uint8"), infos, {"labels.txt": "\n".join(f"l{i}" for i in range(91))}
+    )
+    assert (made.output.classes, made.output.label_offset, len(made.output.labels)) == (90, 1, 91)
+
+
+def test_a_classifier_with_background_is_shifted_back():
+    """1001 scores are 1000 classes: score k is class k - 1, and the label list loses its first line."""
+    lines = "\n".join(["background", *(f"l{i}" for i in range(1000))])
+    made, _ = recognised(
+        "m_quant.tflite", [TensorInfo("x", (1, 224, 224, 3), "int8", 1 / 128, 0)], tensors((1, 1001)), {"labels.txt": lines}
+    )
+    assert (made.output.label_offset, made.output.labels[0], made.task) == (-1, "l0", "classification")
+    assert (made.input.resize, made.input.crop_ratio, made.input.mean[0]) == ("centre-crop", 0.875, 128)
+
+
+@pytest.mark.parametrize(
+    ("name", "metadata", "mean", "sd", "guessed"),
+    [
+        ("m.tflite", {}, 127.5, 127.5, True),
+        ("m.onnx", {}, 123.675, 58.395, True),
+        ("m.tflite", {"input_mean": "0", "input_sd": "255"}, 0, 255, False),
+        ("m.onnx", {"task": "classify"}, 0, 255, False),
+    ],
+)
+def test_a_float_classifiers_range_is_read_or_guessed_aloud(name, metadata, mean, sd, guessed):
+    """What the file says; else what is usual for its framework, with a warning."""
+    made, guesses = recognised(name, tensors((1, 224, 224, 3)), SCORES, metadata)
+    assert (made.input.mean[0], made.input.sd[0]) == (mean, sd)
+    assert any("a wrong guess costs accuracy" in guess for guess in guesses) == guessed
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "precision"),
+    [
+        ("yolov8n_float16.tflite", "yolov8n", "fp16"),
+        ("yolov8n_dynamic_range_quant.tflite", "yolov8n", "int8-dynamic"),
+        ("yolov8n-int8.onnx", "yolov8n", "int8"),
+        ("yolov8n.fp32.onnx", "yolov8n", "fp32"),
+        ("mobilenet_v1_0.25_128_quant_edgetpu.tflite", "mobilenet_v1_0.25_128", "int8"),
+        ("int8.onnx", "int8", "fp32"),
+        ("größe /x.onnx", "x", "fp32"),
+        ("-ü.onnx", "model", "fp32"),
+    ],
+)
+def test_endings_tell_precision_and_the_shared_name(file, name, precision):
+    """All files of one model have one name, which fits a topic and a tag."""
+    made, guesses = recognised(file, tensors((1, 3, 640, 640)), YOLO)
+    assert (made.name, made.precision) == (name, precision)
+    assert recognise.name_of(Path(file)) == name
+    assert any(f"precision {precision}" in guess for guess in guesses)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "why"),
+    [
+        (tensors((1, 1, 28, 28)), tensors((1, 10)), r"inputs \[\[1, 1, 28, 28\]\] are not one picture"),
+        (tensors((1, 3, 640, 640), (1, 2)), YOLO, "are not one picture"),
+        (tensors((1, 128)), SCORES, "are not one picture"),
+        (tensors((1, 3, 640, 640)), tensors((1, 300, 6)), r"outputs \[1, 300, 6\] on an input of 640 x 640"),
+        (tensors((1, 3, None, None)), SCORES, "says the size of its input"),
+    ],
+)
+def test_what_is_not_recognised_says_what_to_write(inputs, outputs, why):
+    """The reason, the file to write, and the keys that it needs."""
+    with pytest.raises(ConfigError, match=why) as caught:
+        recognised("net.onnx", inputs, outputs)
+    for word in ("'net.onnx.toml'", "task", "family", "yolov8", "classifier", "precision", "[input]", "layout", "[output]", "classes"):
+        assert word in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_shipped_family_is_never_guessed():
+    """Its files have cards; two outputs alone do not make one."""
+    with pytest.raises(ConfigError, match="cannot tell"):
+        recognised("edgemeter-shapes_fp32.onnx", tensors((1, 3, 128, 128)), tensors((1, 336, 4), (1, 336, 5)))

@@ -1,0 +1,110 @@
+"""The decoder of the shipped family, on tensors made by hand."""
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.recognition import card
+from edgemeter.agent.runtimes import Loaded, TensorInfo
+from edgemeter.agent.vision.decoder import Frame, create
+
+# 64 x 32 pixels, strides 16 and 32: a grid of 2 x 4 cells, then one of 1 x 2.
+CELLS, CLASSES = 10, 3
+FRAME = Frame(64, 32, 64, 32, 1.0, 1.0, 0.0, 0.0)
+
+
+def model(**output):
+    """Return a card for the small grid."""
+    settings = {"classes": CLASSES, "strides": (16, 32), "score_threshold": 0.1, "nms_iou": 0.5, **output}
+    size = card.Input(height=32, width=64, layout="NHWC")
+    return card.Card(name="grid", task="detection", family="edgemeter", precision="fp32", input=size, output=card.Output(**settings))
+
+
+def loaded(*shapes):
+    """Return what a runtime reports of outputs with these shapes."""
+    outputs = tuple(TensorInfo(f"output_{i}", shape, "float32") for i, shape in enumerate(shapes))
+    return Loaded("none", "0", "cpu", (), outputs, {}, 0, 0)
+
+
+DECLARED = loaded((1, CELLS, 4), (1, CELLS, CLASSES))
+
+
+def answers(*cells):
+    """Return outputs where each (cell, distances, class, score) answers and all others are background."""
+    boxes, scores = np.zeros((1, CELLS, 4), np.float32), np.zeros((1, CELLS, CLASSES), np.float32)
+    for cell, distances, label, score in cells:
+        boxes[0, cell] = distances
+        scores[0, cell, label] = score
+    return [boxes, scores]
+
+
+def test_a_cell_answers_from_its_centre_in_units_of_its_stride():
+    """Cell 6 is the third of the second row: centre (40, 24); cell 9 the second of the coarse grid: centre (48, 16)."""
+    found = create(model(), DECLARED).decode(answers((6, (0.5, 1, 0.25, 0.5), 1, 0.5), (9, (1, 0.5, 0.25, 0.25), 2, 0.75)), FRAME)
+    np.testing.assert_array_equal(found.boxes, [[16, 0, 56, 24], [32, 8, 44, 32]])
+    np.testing.assert_array_equal(found.classes, [2, 1])
+    np.testing.assert_array_equal(found.scores, np.float32([0.75, 0.5]))
+    assert (found.boxes.dtype, found.scores.dtype, found.classes.dtype) == (np.float32, np.float32, np.int32)
+
+
+def test_boxes_are_given_in_pixels_of_the_photograph_and_clipped_to_it():
+    """A photograph of 20 x 40 was put into the input at a third of the way, stretched in x and shrunk in y."""
+    frame = Frame(20, 40, 64, 32, 2.0, 0.5, 4.0, 6.0)
+    found = create(model(), DECLARED).decode(answers((1, (0.5, 0, 0.5, 1), 0, 0.9)), frame)
+    np.testing.assert_array_equal(found.boxes, [[6, 4, 14, 36]])
+    reaching_out = create(model(), DECLARED).decode(answers((1, (9, 9, 9, 9), 0, 0.9)), frame)
+    np.testing.assert_array_equal(reaching_out.boxes, [[0, 0, 20, 40]])
+
+
+def test_one_object_of_a_class_is_reported_once_and_of_two_classes_twice():
+    """Two cells answer with the same box: the better one stays; another class in the same place stays too."""
+    same = [(0, (0, 0, 1, 0.5), 0, 0.6), (1, (1, 0, 0, 0.5), 0, 0.8), (1, (1, 0, 0, 0.5), 2, 0.3)]
+    found = create(model(), DECLARED).decode(answers(*same), FRAME)
+    np.testing.assert_array_equal(found.classes, [0, 2])
+    np.testing.assert_array_equal(found.scores, np.float32([0.8, 0.3]))
+    np.testing.assert_array_equal(found.boxes[0], found.boxes[1])
+
+
+def test_scores_below_the_threshold_are_background_and_the_best_are_kept():
+    """The threshold and the limit are the card's."""
+    outputs = answers(*((cell, (0.1, 0.1, 0.1, 0.1), 1, 0.05 + 0.05 * cell) for cell in range(8)))
+    assert len(create(model(score_threshold=0.1499), DECLARED).decode(outputs, FRAME).scores) == 6
+    best = create(model(max_detections=2), DECLARED).decode(outputs, FRAME)
+    np.testing.assert_allclose(best.scores, [0.40, 0.35], rtol=1e-6)
+
+
+def test_nothing_found_is_an_empty_answer():
+    """An empty scene gives arrays of the promised shapes."""
+    found = create(model(), DECLARED).decode(answers(), FRAME)
+    assert (found.boxes.shape, found.scores.shape, found.classes.shape) == ((0, 4), (0,), (0,))
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((1, CELLS, 4),),
+        ((1, CELLS, CLASSES), (1, CELLS, 4)),
+        ((1, CELLS - 1, 4), (1, CELLS - 1, CLASSES)),
+        ((1, CELLS, 4), (1, CELLS, CLASSES + 1)),
+        ((CELLS, 4), (CELLS, CLASSES)),
+    ],
+)
+def test_outputs_that_do_not_fit_the_grid_are_refused_by_name(shapes):
+    """The message names the shapes found and the card to correct; a file that declares none is checked at its first answer."""
+    with pytest.raises(ConfigError, match=r"'grid'.*strides.*card"):
+        create(model(), loaded(*shapes))
+    decoder = create(model(), loaded())
+    with pytest.raises(ConfigError, match=r"'grid'.*strides.*card"):
+        decoder.decode([np.zeros(shape, np.float32) for shape in shapes], FRAME)
+
+
+def test_outputs_may_leave_sizes_open():
+    """What a file does not fix is taken at its word."""
+    assert create(model(), loaded((None, None, 4), (None, CELLS, None)))
+
+
+@pytest.mark.parametrize("strides", [(), (0,), (-16,), (16, 24)])
+def test_a_card_whose_strides_make_no_grid_is_refused(strides):
+    """Each stride has to divide both sides of the input."""
+    with pytest.raises(ConfigError, match=r"output\.strides"):
+        create(model(strides=strides), DECLARED)

@@ -1,0 +1,87 @@
+"""The decoder of TFLite_Detection_PostProcess, whatever the order and the names of its four tensors."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.vision import decoder
+from edgemeter.agent.vision.decoders.tflite_postprocess import roles_by_name
+from tests.fixtures.vision_factory import make_card, make_loaded, same_size, tensors
+
+PARTS = {
+    "boxes": np.array([[[0.25, 0.5, 0.75, 1.0], [0, 0, 0.5, 0.25], [0, 0, 0, 0]]], np.float32),
+    "classes": np.array([[2, 0, 0]], np.float32),
+    "scores": np.array([[0.75, 0.5, 0]], np.float32),
+    "count": np.array([3], np.float32),
+}
+OPERATOR = {role: "TFLite_Detection_PostProcess" + suffix for role, suffix in zip(PARTS, ("", ":1", ":2", ":3"), strict=True)}
+SAVED_MODEL = {
+    "boxes": "StatefulPartitionedCall:3",
+    "classes": "StatefulPartitionedCall:2",
+    "scores": "StatefulPartitionedCall:1",
+    "count": "StatefulPartitionedCall:0",
+}
+WORDS = {"boxes": "detection_boxes", "classes": "detection_classes", "scores": "detection_scores", "count": "num_detections"}
+SILENT = dict.fromkeys(PARTS, "output")
+
+
+def decode(order, names, shapes=None):
+    """Return the detections of a model that gives its tensors in this order under these names."""
+    infos = tensors(*(shapes or [PARTS[role].shape for role in order]), names=[names[role] for role in order])
+    made = decoder.create(make_card("tflite-postprocess", classes=90), make_loaded(infos))
+    return made.decode([PARTS[role] for role in order], same_size(64, 32))
+
+
+def check(found):
+    """Two detections, the padding left out: y and x in their places, scaled to the photograph."""
+    assert found.boxes.tolist() == [[32, 8, 64, 24], [0, 0, 16, 16]]
+    assert (found.classes.tolist(), found.scores.tolist()) == ([2, 0], [0.75, 0.5])
+
+
+@pytest.mark.parametrize("names", [OPERATOR, SAVED_MODEL, WORDS], ids=["operator", "saved-model", "words"])
+def test_names_tell_the_roles_in_any_order(names):
+    """All 24 orders, also before the first call, when every shape reads []."""
+    for order in permutations(PARTS):
+        check(decode(order, names))
+        check(decode(order, names, shapes=[()] * 4))
+
+
+def test_without_names_shapes_and_values_tell_the_roles():
+    """Boxes end in 4, the count is the smallest, scores have fractions where classes have none."""
+    for order in permutations(PARTS):
+        check(decode(order, SILENT))
+
+
+def test_names_that_lie_are_not_believed():
+    """Where `boxes` is not of the shape of boxes, or `classes` has fractions, the tensors decide."""
+    swapped = {"boxes": OPERATOR["count"], "count": OPERATOR["boxes"], "classes": OPERATOR["scores"], "scores": OPERATOR["classes"]}
+    check(decode(tuple(PARTS), swapped))
+
+
+def test_an_ambiguous_set_of_names_tells_nothing():
+    """Four roles or none: two scores are no answer."""
+    assert roles_by_name(["scores", "scores_2", "boxes", "count"]) is None
+    assert roles_by_name(["StatefulPartitionedCall:31", "StatefulPartitionedCall:32", "a", "b"]) is None
+
+
+def test_a_single_detection_is_read():
+    """With one row, boxes alone have four values, and the operator's order tells the rest."""
+    parts = [part[:, :1] if part.ndim > 1 else part for part in PARTS.values()]
+    made = decoder.create(make_card("tflite-postprocess"), make_loaded(tensors((), (), (), (), names=list(OPERATOR.values()))))
+    assert made.decode(parts, same_size(64, 32)).boxes.tolist() == [[32, 8, 64, 24]]
+
+
+def test_another_number_of_outputs_is_refused():
+    """A raw SSD head is another family."""
+    with pytest.raises(ConfigError, match=r"four outputs .* this model has 2"):
+        decoder.create(make_card("tflite-postprocess"), make_loaded(tensors((1, 1917, 4), (1, 1917, 91))))
+
+
+@pytest.mark.parametrize("shapes", [[(1, 3)] * 4, [(1, 3, 4), (1, 2), (1, 3), (1,)]])
+def test_tensors_that_are_no_detections_are_refused(shapes):
+    """No boxes at all, or not as many classes as boxes."""
+    made = decoder.create(make_card("tflite-postprocess"), make_loaded(tensors((), (), (), ())))
+    with pytest.raises(ConfigError, match="family"):
+        made.decode([np.zeros(shape, np.float32) for shape in shapes], same_size())

@@ -1,0 +1,90 @@
+"""The decoder of YOLOv8 heads, on tensors made by hand."""
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.vision import decoder
+from tests.fixtures.vision_factory import make_card, make_loaded, same_size, tensors
+
+ANCHORS, CLASSES = 84, 3
+
+
+def head(boxes, scores):
+    """Return a head's output [1, 4 + classes, anchors] in which only the first anchors say something; the last centre is far right."""
+    tensor = np.zeros((1, 4 + CLASSES, ANCHORS), np.float32)
+    tensor[0, 0, -1] = 60
+    tensor[0, :4, : len(boxes)] = np.transpose(boxes)
+    tensor[0, 4:, : len(scores)] = np.transpose(scores)
+    return tensor
+
+
+def decode(tensor, **output):
+    """Return the detections of one output."""
+    made = decoder.create(make_card("yolov8", **{"classes": CLASSES, "nms_iou": 0.7, **output}), make_loaded())
+    return made.decode([tensor], same_size())
+
+
+def test_boxes_are_centres_and_sizes_in_pixels():
+    """An ONNX file's boxes are pixels of the input."""
+    found = decode(head([[20, 30, 10, 20]], [[0, 0.8, 0]]))
+    assert found.boxes.tolist() == [[15, 20, 25, 40]]
+    assert (found.classes.tolist(), found.scores.tolist()) == ([1], [np.float32(0.8)])
+
+
+def test_boxes_of_zero_to_one_are_recognised():
+    """A TFLite file's boxes are parts of the input."""
+    tensor = head([[20, 30, 10, 20]], [[0, 0.8, 0]])
+    tensor[:, :4] /= 64
+    assert decode(tensor).boxes.tolist() == [[15, 20, 25, 40]]
+
+
+def test_an_anchor_may_find_several_classes():
+    """Every class above the threshold is a detection of its own, best first."""
+    found = decode(head([[20, 30, 10, 20]], [[0.2, 0.8, 0.0005]]))
+    assert found.classes.tolist() == [1, 0]
+
+
+def test_the_threshold_is_the_cards():
+    """What is not above it is no candidate."""
+    assert decode(head([[20, 30, 10, 20]], [[0.2, 0.8, 0.5]]), score_threshold=0.5).classes.tolist() == [1]
+
+
+def test_doubles_of_one_class_are_suppressed():
+    """Two anchors on the same object are one detection."""
+    assert decode(head([[20, 30, 10, 20], [20, 31, 10, 20]], [[0, 0.8, 0], [0, 0.9, 0]])).scores.tolist() == [np.float32(0.9)]
+
+
+def test_the_transposed_head_is_recognised_by_the_class_count():
+    """[1, anchors, 4 + classes] is the same answer."""
+    tensor = head([[20, 30, 10, 20]], [[0, 0.8, 0]])
+    assert decode(np.ascontiguousarray(tensor.transpose(0, 2, 1))).boxes.tolist() == [[15, 20, 25, 40]]
+    assert decode(tensor, classes=None).boxes.tolist() == [[15, 20, 25, 40]]
+
+
+def test_nothing_found_is_an_empty_answer():
+    """No anchor above the threshold: no detections, no error."""
+    assert decode(head([], [])).boxes.shape == (0, 4)
+
+
+@pytest.mark.parametrize("shape", [(1, 9, 84), (2, 7, 84), (7, 84), (1, 300, 6), ()])
+def test_outputs_that_do_not_fit_are_refused_before_they_run(shape):
+    """A wrong class count, a batch, an end-to-end head: where the file declares it, at once."""
+    with pytest.raises(ConfigError, match=r"shape \[1, 7, anchors\]"):
+        decode(np.zeros(shape, np.float32))
+    if len(shape) == 3:
+        with pytest.raises(ConfigError, match=r"shape \[1, 7, anchors\]"):
+            decoder.create(make_card("yolov8", classes=CLASSES), make_loaded(tensors(shape)))
+
+
+def test_a_second_output_is_refused():
+    """A segmentation model's masks are not left out silently."""
+    with pytest.raises(ConfigError, match="has one output, this model has 2"):
+        decoder.create(make_card("yolov8", classes=3), make_loaded(tensors((1, 39, 84), (1, 32, 16, 16))))
+
+
+def test_open_dimensions_wait_for_the_real_tensor():
+    """A dynamic file declares no anchors; it is accepted, and checked when it answers."""
+    made = decoder.create(make_card("yolov8", classes=CLASSES), make_loaded(tensors((1, 7, None))))
+    with pytest.raises(ConfigError):
+        made.decode([np.zeros((1, 8, 84), np.float32)], same_size())

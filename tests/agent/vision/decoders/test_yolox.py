@@ -1,0 +1,67 @@
+"""The decoder of YOLOX's raw grid, on tensors made by hand."""
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.vision import decoder
+from tests.fixtures.vision_factory import make_card, make_input, make_loaded, same_size, tensors
+
+# 64 x 32 pixels: 4 x 8 cells of 8 pixels, then 2 x 4 of 16, then 1 x 2 of 32.
+CELLS = 32 + 8 + 2
+WANTED = make_input(height=32, width=64)
+
+
+def head(**rows):
+    """Return [1, cells, 5 + 2]; `cell_7=[...]` fills row 7."""
+    tensor = np.zeros((1, CELLS, 7), np.float32)
+    for name, row in rows.items():
+        tensor[0, int(name.removeprefix("cell_"))] = row
+    return tensor
+
+
+def decode(tensor, **output):
+    """Return the detections."""
+    made = decoder.create(make_card("yolox", wanted=WANTED, **{"classes": 2, "nms_iou": 0.65, **output}), make_loaded())
+    return made.decode([tensor], same_size(64, 32))
+
+
+def test_cells_run_row_by_row_over_the_strides():
+    """Cell 9 is x 1, y 1 at stride 8; cell 33 is x 1, y 0 at 16; cell 41 is x 1, y 0 at 32."""
+    size = [np.log(1), np.log(0.5)]
+    found = decode(
+        head(
+            cell_9=[0.5, 0.25, *size, 0.9, 1, 0],
+            cell_33=[0.5, 0.5, *size, 0.8, 0, 1],
+            cell_41=[0.5, 0.5, *size, 0.7, 1, 0],
+        )
+    )
+    assert found.boxes.tolist() == [[8, 8, 16, 12], [16, 4, 32, 12], [32, 8, 64, 24]]
+    assert found.classes.tolist() == [0, 1, 0]
+    assert found.scores.tolist() == pytest.approx([0.9, 0.8, 0.7])
+
+
+def test_a_cell_finds_its_best_class_only():
+    """As YOLOX's own post-processing."""
+    assert decode(head(cell_0=[0, 0, 1, 1, 0.9, 0.4, 0.5])).classes.tolist() == [1]
+
+
+def test_the_threshold_is_on_objectness_times_class():
+    """Each may be above it where the product is not."""
+    assert len(decode(head(cell_0=[0, 0, 1, 1, 0.5, 0.5, 0]), score_threshold=0.3).scores) == 0
+
+
+def test_the_strides_are_the_cards():
+    """A card may name others; the grid has to fit."""
+    made = decoder.create(make_card("yolox", wanted=WANTED, classes=2, strides=(32,)), make_loaded(tensors((1, 2, 7))))
+    assert made.decode([np.zeros((1, 2, 7), np.float32)], same_size(64, 32)).boxes.shape == (0, 4)
+
+
+@pytest.mark.parametrize("shape", [(1, CELLS, 8), (1, 41, 7), (1, 7, CELLS), (CELLS, 7)])
+def test_outputs_that_do_not_fit_are_refused(shape):
+    """Another class count, another grid, another order of axes."""
+    with pytest.raises(ConfigError, match=r"shape \[1, 42, 7\]"):
+        decode(np.zeros(shape, np.float32))
+    if len(shape) == 3:
+        with pytest.raises(ConfigError, match=r"shape \[1, 42, 7\]"):
+            decoder.create(make_card("yolox", wanted=WANTED, classes=2), make_loaded(tensors(shape)))

@@ -1,0 +1,88 @@
+"""Ground truth files: what is read, and what is refused with which words."""
+
+import json
+
+import pytest
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.vision import annotations
+from tests.fixtures.vision_factory import make_truth
+
+
+def written(folder, content):
+    """Return the path of a file with this content: text, or a document."""
+    path = folder / "truth.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return path
+
+
+def test_a_coco_document_is_read(tmp_path):
+    """Images, categories and boxes; what else stands there is passed over."""
+    truth = make_truth()
+    truth["info"] = {"year": 2017}
+    truth["annotations"][0]["segmentation"] = [[0, 0, 1, 1, 2, 2]]
+    document = annotations.read(written(tmp_path, truth))
+    assert [image.file_name for image in document.images] == ["photo_0.png", "photo_1.png"]
+    assert document.annotations[1].bbox == (16, 8, 16, 16)
+    assert [category.id for category in document.categories] == [7, 8]
+
+
+def test_an_index_is_read(tmp_path):
+    """File name to class, for classification."""
+    assert annotations.read(written(tmp_path, {"a.jpg": 0, "b.jpg": 999})) == {"a.jpg": 0, "b.jpg": 999}
+
+
+@pytest.mark.parametrize(
+    "content", ["", "no json", "[]", "[1, 2]", '"text"', '{"a.jpg": "cat"}', '{"a.jpg": -1}', '{"images": []}', "[" * 100_000]
+)
+def test_what_is_neither_is_refused(tmp_path, content):
+    """Garbage, lists, names instead of numbers, a document without its other parts."""
+    with pytest.raises(ConfigError, match=r"truth\.json.* neither COCO's .* nor an index"):
+        annotations.read(written(tmp_path, content))
+
+
+@pytest.mark.parametrize(
+    ("where", "key", "value", "said"),
+    [
+        ("annotations", "bbox", [1, 2, -3, 4], r"annotations\[\d+\].bbox\[2\]"),
+        ("annotations", "bbox", [1, 2, 3], r"annotations\[\d+\].bbox"),
+        ("annotations", "bbox", "box", r"annotations\[\d+\].bbox"),
+        ("annotations", "area", -1, r"annotations\[\d+\].area"),
+        ("annotations", "iscrowd", 2, r"annotations\[\d+\].iscrowd"),
+        ("annotations", "id", 2, "annotation id 2 stands there twice"),
+        ("annotations", "image_id", 5, "annotation 1 is of image 5, which is not among the images"),
+        ("annotations", "category_id", 5, "annotation 1 is of category 5, which is not among the categories"),
+        ("images", "id", -1, r"images\[\d+\].id"),
+        ("images", "id", 2**53 + 1, r"images\[\d+\].id"),
+        ("images", "id", "100", r"images\[\d+\].id"),
+        ("images", "id", 101, "image id 101 stands there twice"),
+        ("images", "file_name", "photo_1.png", "file name 'photo_1.png' stands there twice"),
+        ("images", "file_name", "../secret.png", "leads out of the image folder"),
+        ("images", "file_name", "/etc/passwd", "leads out of the image folder"),
+        ("categories", "id", 8, "category id 8 stands there twice"),
+        ("categories", "name", None, r"categories\[\d+\].name"),
+    ],
+)
+def test_a_garbled_document_says_where(tmp_path, where, key, value, said):
+    """One wrong value anywhere ends in one line that names it."""
+    truth = make_truth()
+    truth[where][0][key] = value
+    with pytest.raises(ConfigError, match=said) as caught:
+        annotations.read(written(tmp_path, truth))
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unreadable_file_is_named(tmp_path):
+    """No such file, or a folder in its place."""
+    with pytest.raises(ConfigError, match=r"cannot read the annotations .*absent\.json"):
+        annotations.read(tmp_path / "absent.json")
+    with pytest.raises(ConfigError, match="Is a directory"):
+        annotations.read(tmp_path)
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path):
+    """A file in another encoding is one line, not a traceback."""
+    path = tmp_path / "truth.json"
+    path.write_bytes(b'{"\xff.jpg": 1}')
+    with pytest.raises(ConfigError, match="neither COCO's"):
+        annotations.read(path)

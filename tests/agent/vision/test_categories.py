@@ -1,0 +1,81 @@
+"""From class index to category id."""
+
+import pytest
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.vision.categories import category_ids
+from tests.fixtures.vision_factory import make_card
+
+# The 80 ids of COCO: 1..90 without these.
+COCO_IDS = [i for i in range(1, 91) if i not in (12, 26, 29, 30, 45, 66, 68, 69, 71, 83)]
+COCO = [{"id": i, "name": f"thing {i}"} for i in COCO_IDS]
+
+
+def of(categories, **output):
+    """Return the ids for a card with this output."""
+    return category_ids(make_card("yolov8", **output), categories)
+
+
+def test_eighty_classes_are_cocos_in_order():
+    """Class 11 is id 13: the gap at 12 is skipped."""
+    assert of(COCO, classes=80) == tuple(COCO_IDS)
+
+
+def test_ninety_classes_are_cocos_ids_less_one():
+    """TensorFlow's class k is id k + 1; ids that COCO does not use have no category."""
+    ids = of(COCO, classes=90)
+    assert ids[0] == 1
+    assert ids[11] is None
+    assert ids[89] == 90
+    assert [i for i in ids if i is not None] == COCO_IDS
+
+
+def test_as_many_classes_as_categories_go_by_order():
+    """The shipped model has its own categories."""
+    assert of([{"id": 5, "name": "disc"}, {"id": 3, "name": "ring"}], classes=2) == (3, 5)
+
+
+def test_labels_win_over_order():
+    """A model that counts its classes otherwise than the annotations is matched by name, whatever the case."""
+    categories = [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}]
+    assert of(categories, classes=2, labels=("Dog ", "CAT")) == (2, 1)
+    assert of(categories, classes=4, labels=("bird", "dog", "fish", "cat")) == (None, 2, None, 1)
+
+
+def test_the_label_offset_finds_the_label_of_a_class():
+    """A label file that begins with the background is one ahead of the classes."""
+    categories = [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}]
+    assert of(categories, classes=2, labels=("background", "dog", "cat"), label_offset=1) == (2, 1)
+    assert of(categories, classes=3, labels=("dog", "cat"), label_offset=-1) == (None, 2, 1)
+
+
+def test_labels_alone_tell_the_number_of_classes():
+    """A card with labels needs no count."""
+    assert of([{"id": 1, "name": "cat"}], labels=("dog", "cat")) == (None, 1)
+
+
+def test_other_names_for_the_same_classes_go_by_order():
+    """`aeroplane` for `airplane` is no contradiction: the others stand where they should."""
+    categories = [{"id": 1, "name": "airplane"}, {"id": 2, "name": "dog"}]
+    assert of(categories, classes=2, labels=("aeroplane", "dog")) == (1, 2)
+
+
+def test_labels_that_contradict_the_order_are_an_error():
+    """Counting by place would call every dog a cat."""
+    categories = [{"id": 1, "name": "cat"}, {"id": 2, "name": "hound"}]
+    with pytest.raises(ConfigError, match="2 classes, the annotations have 2 categories, and 1 of"):
+        of(categories, classes=2, labels=("dog", "cat"))
+
+
+@pytest.mark.parametrize(
+    ("output", "said"), [({"classes": 3}, "3 classes"), ({"classes": 90}, "90 classes"), ({}, "an unknown number of classes")]
+)
+def test_what_does_not_match_says_both_counts(output, said):
+    """Neither as many, nor COCO's numbering, nor names."""
+    with pytest.raises(ConfigError, match=f"{said}, the annotations have 2 categories"):
+        of([{"id": 100, "name": "a"}, {"id": 200, "name": "b"}], **output)
+
+
+def test_categories_of_one_name_go_by_order():
+    """Two categories of the same name cannot be told apart by it."""
+    assert of([{"id": 1, "name": "cat"}, {"id": 2, "name": "cat"}], classes=2, labels=("cat", "lynx")) == (1, 2)

@@ -1,0 +1,164 @@
+"""From photograph to tensor: geometry, colour, layout, values."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.runtimes import TensorInfo
+from edgemeter.agent.vision import preprocess
+from edgemeter.agent.vision.preprocess import Preprocessor, place
+from tests.fixtures.vision_factory import make_input
+
+FLOAT = TensorInfo("x", (), "float32")
+
+
+@pytest.fixture
+def photo(tmp_path):
+    """Return a function that writes a picture of one colour, and gives its path."""
+
+    def write(width, height, colour=(10, 20, 30), name="photo.png"):
+        Image.new("RGB", (width, height), colour).save(tmp_path / name)
+        return tmp_path / name
+
+    return write
+
+
+def corners_of(size, wanted):
+    """Return where the photograph's corners come to lie in the input: x1, y1, x2, y2."""
+    frame = place(size, wanted).frame(size, wanted)
+    return (
+        frame.offset_x,
+        frame.offset_y,
+        size[0] * frame.scale_x + frame.offset_x,
+        size[1] * frame.scale_y + frame.offset_y,
+    )
+
+
+def test_stretch_fills_the_input():
+    """Each side gets its own scale."""
+    assert corners_of((100, 50), make_input()) == (0, 0, 64, 64)
+
+
+def test_letterbox_centres_and_rounds_as_ultralytics():
+    """640 x 425 in 640 x 640 leaves 215 rows: 107 above (round(107.5 - 0.1)), 108 below."""
+    assert corners_of((640, 425), make_input(height=640, width=640, resize="letterbox")) == (0, 107, 640, 532)
+    assert corners_of((500, 333), make_input(height=640, width=640, resize="letterbox")) == (0, 107, 640, 533)
+
+
+def test_letterbox_top_left_starts_at_the_corner():
+    """YOLOX pads right and below only."""
+    assert corners_of((416, 208), make_input(height=416, width=416, resize="letterbox-top-left")) == (0, 0, 416, 208)
+
+
+def test_centre_crop_takes_the_middle_of_the_shorter_side():
+    """0.875 of 80 pixels, 70 x 70 in the middle of 160 x 80, become 64 x 64."""
+    placement = place((160, 80), make_input(resize="centre-crop"))
+    assert placement.crop == (45, 5, 115, 75)
+    assert corners_of((160, 80), make_input(resize="centre-crop")) == pytest.approx(
+        (-45 * 64 / 70, -5 * 64 / 70, 115 * 64 / 70, 75 * 64 / 70)
+    )
+
+
+def test_a_sliver_keeps_one_pixel():
+    """A panorama of 1000 x 1 is no error."""
+    assert place((1000, 1), make_input(resize="letterbox")).height == 1
+
+
+def test_letterbox_pads_with_the_cards_grey(photo):
+    """Above and below stands `pad`, between them the picture."""
+    tensor, frame = Preprocessor(make_input(resize="letterbox", sd=(1.0,) * 3), FLOAT).load(photo(64, 32))
+    assert tensor.shape == (1, 64, 64, 3)
+    assert (tensor[0, :16] == 114).all()
+    assert (tensor[0, 48:] == 114).all()
+    assert (tensor[0, 16:48] == [10, 20, 30]).all()
+    assert (frame.offset_y, frame.scale_y) == (16, 1)
+
+
+def test_layout_and_colour_are_the_cards(photo):
+    """Planes in front for NCHW, blue first for BGR."""
+    tensor, _ = Preprocessor(make_input(layout="NCHW", colour="BGR", sd=(1.0,) * 3), FLOAT).load(photo(20, 30))
+    assert tensor.shape == (1, 3, 64, 64)
+    assert tensor.dtype == np.float32
+    assert tensor.flags.c_contiguous
+    assert [np.unique(plane).tolist() for plane in tensor[0]] == [[30], [20], [10]]
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_each_channel_has_its_own_mean_and_sd(photo, layout):
+    """(pixel - mean) / sd, channel by channel, in the input's own order."""
+    wanted = make_input(layout=layout, mean=(1.0, 2.0, 3.0), sd=(2.0, 4.0, 8.0))
+    tensor, _ = Preprocessor(wanted, FLOAT).load(photo(64, 64))
+    channels = tensor[0].transpose(2, 0, 1) if layout == "NHWC" else tensor[0]
+    assert [np.unique(plane).tolist() for plane in channels] == [[4.5], [4.5], [3.375]]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scale", "zero", "mean", "sd", "expected"),
+    [
+        ("uint8", 1 / 128, 128, 128.0, 128.0, [0, 77, 255]),
+        ("int8", 1 / 255, -128, 0.0, 255.0, [-128, -51, 127]),
+        ("int8", 1 / 128, 0, 127.5, 127.5, [-128, -51, 127]),
+        ("uint8", None, None, 0.0, 1.0, [0, 77, 255]),
+        ("int16", 1 / 32767, 0, 0.0, 255.0, [0, 9894, 32767]),
+    ],
+)
+def test_integer_inputs_are_quantised_by_the_models_own_scale(dtype, scale, zero, mean, sd, expected):
+    """Round to nearest, saturate at the ends."""
+    table = preprocess.pixel_table(make_input(mean=(mean,) * 3, sd=(sd,) * 3), TensorInfo("x", (), dtype, scale, zero))
+    assert table.dtype == dtype
+    assert table[:, [0, 77, 255]].tolist() == [expected] * 3
+
+
+def test_real_values_are_exact():
+    """No reciprocal is multiplied: 1/255 to 255/255 are the nearest float32."""
+    table = preprocess.pixel_table(make_input(), FLOAT)
+    assert (table[0] == (np.arange(256) / 255).astype(np.float32)).all()
+
+
+def test_a_dtype_that_no_photograph_becomes_is_refused():
+    """Strings, booleans and what numpy does not know end in one line."""
+    for dtype in ("bool", "object", "bfloat16"):
+        with pytest.raises(ConfigError, match=f"dtype '{dtype}'"):
+            preprocess.pixel_table(make_input(), TensorInfo("x", (), dtype))
+
+
+def test_exif_orientation_is_applied(tmp_path):
+    """A phone's portrait, stored lying, is seen upright."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    picture = Image.new("RGB", (40, 20), (200, 0, 0))
+    picture.save(tmp_path / "phone.jpg", exif=exif)
+    _, frame = Preprocessor(make_input(), FLOAT).load(tmp_path / "phone.jpg")
+    assert (frame.photo_width, frame.photo_height) == (20, 40)
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "RGBA", "1", "CMYK"])
+def test_every_mode_becomes_three_channels(tmp_path, mode):
+    """Grey, palette, transparent, black-and-white and print photographs are read like others."""
+    Image.new(mode, (8, 8)).save(tmp_path / ("photo.tif" if mode == "CMYK" else "photo.png"))
+    (path,) = tmp_path.iterdir()
+    assert Preprocessor(make_input(), FLOAT).load(path)[0].shape == (1, 64, 64, 3)
+
+
+@pytest.mark.parametrize("content", [b"", b"not an image", b"\xff\xd8\xff\xe0 cut", b"\x89PNG\r\n\x1a\n"])
+def test_what_is_no_image_is_named(tmp_path, content):
+    """An empty, foreign or cut file is one line with its path and the remedy."""
+    path = tmp_path / "broken.jpg"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"broken\.jpg.*replace it"):
+        Preprocessor(make_input(), FLOAT).load(path)
+
+
+def test_a_truncated_photograph_is_refused(photo):
+    """Half a file is no photograph: a grey lower half would be scored as if it were one."""
+    path = photo(200, 200, name="half.jpg")
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(ConfigError, match=r"half\.jpg"):
+        Preprocessor(make_input(), FLOAT).load(path)
+
+
+def test_an_absent_file_is_named(tmp_path):
+    """A file that went away since the folder was read is one line."""
+    with pytest.raises(ConfigError, match=r"gone\.jpg"):
+        Preprocessor(make_input(), FLOAT).load(tmp_path / "gone.jpg")
