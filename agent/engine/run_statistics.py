@@ -1,7 +1,7 @@
 """Statistics over runs: intervals that hold with as few runs as people make, and whether two sets of runs differ.
 
 Queries of one run share its process, its memory layout and its hour, so they say nothing about the next run: every interval here is over
-runs. Which method stands where was chosen by coverage in simulation (600 to 20,000 sets of runs each; normal, lognormal, exponential, bimodal
+runs. Which method stands where was chosen by coverage in simulation (600 to 20,000 sets of runs; normal, skewed, exponential, bimodal
 and contaminated run-to-run noise; a stated 95 % should cover 93-97 %):
 
 - Median of one case, 6 runs and more: interpolated order statistics (Hettmansperger and Sheather 1986), 93.6-96.5 % for every noise.
