@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from edgemeter.agent.engine.observer import Calibrated
+    from edgemeter.agent.engine.observing.observer import Calibrated
 
 
 @click.group()
@@ -51,7 +51,7 @@ def observer(suite: Path | None, model: Path | None, pairs: int, *, as_json: boo
 
 
 def _show(found: "Calibrated") -> None:
-    from edgemeter.agent.engine.condition_rules import OBSERVER_RATIO
+    from edgemeter.agent.engine.verdict.condition_rules import OBSERVER_RATIO
 
     effect = found.effect
     click.echo(f"{effect.case}, p50 {effect.p50_ms:.4g} ms without sampling, {effect.pairs} pairs; sampled: ", nl=False)

@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 
 from edgemeter.agent import config, progress, run_command
-from edgemeter.agent.engine import observer as calibration
-from edgemeter.agent.engine import observer_store, session
+from edgemeter.agent.engine import session
+from edgemeter.agent.engine.observing import observer as calibration
+from edgemeter.agent.engine.observing import observer_store
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.machine import fingerprint
 

@@ -11,7 +11,8 @@ def rules(*, as_json: bool, as_markdown: bool) -> None:
 
     Example: edgemeter rules
     """
-    from edgemeter.agent.engine import rule_table, verdict
+    from edgemeter.agent.engine.verdict import judge as verdict
+    from edgemeter.agent.engine.verdict import rule_table
 
     if as_json and as_markdown:
         message = "give either --json or --markdown"

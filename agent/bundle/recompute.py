@@ -13,8 +13,10 @@ from edgemeter.agent import records, samples
 from edgemeter.agent.bundle.compare import Difference, Finding, Left, compare
 from edgemeter.agent.energy import per_inference, power_series
 from edgemeter.agent.energy.sampler import Trace
-from edgemeter.agent.engine import job, offered_load, scenario, statistics, sustained, verdict, windows
-from edgemeter.agent.engine.timing import Timed
+from edgemeter.agent.engine import job, statistics, windows
+from edgemeter.agent.engine.scenarios import offered_load, scenario, sustained
+from edgemeter.agent.engine.scenarios.timing import Timed
+from edgemeter.agent.engine.verdict import judge as verdict
 from edgemeter.agent.errors import ConfigError
 
 NO_SAMPLES = "its raw samples are not in the record"

@@ -9,22 +9,14 @@ import msgspec
 import numpy as np
 
 from edgemeter.agent import records, runtimes, samples
-from edgemeter.agent.engine import (
-    agreement,
-    answers,
-    batching,
-    described,
-    gate,
-    job,
-    loading,
-    memory,
-    offered_load,
-    scenario,
-    scheduling,
-    statistics,
-)
-from edgemeter.agent.engine.answers import Emit
-from edgemeter.agent.engine.timing import Plan, Subject, Timed
+from edgemeter.agent.engine import described, job, loading, memory, statistics
+from edgemeter.agent.engine.answers import agreement
+from edgemeter.agent.engine.answers import collect as answers
+from edgemeter.agent.engine.answers.collect import Emit
+from edgemeter.agent.engine.observing import scheduling
+from edgemeter.agent.engine.scenarios import batching, offered_load, scenario
+from edgemeter.agent.engine.scenarios.timing import Plan, Subject, Timed
+from edgemeter.agent.engine.verdict import gate
 from edgemeter.agent.engine.warm_up import Warmed, warm_up
 from edgemeter.agent.runtimes import Array
 

@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable
 
-from edgemeter.agent.engine import precondition_rules
+from edgemeter.agent.engine.verdict import precondition_rules
 from edgemeter.agent.machine import conditions, fingerprint, load
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import msgspec
 
 from edgemeter.agent import records
-from edgemeter.agent.engine import job, verdict
-from edgemeter.agent.engine.observation import Observing
+from edgemeter.agent.engine import job
+from edgemeter.agent.engine.observing.observation import Observing
 from edgemeter.agent.engine.suites import Case
+from edgemeter.agent.engine.verdict import judge as verdict
 from edgemeter.agent.machine import clock
 
 

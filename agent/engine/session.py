@@ -14,9 +14,11 @@ from edgemeter.agent import records
 from edgemeter.agent.energy import per_inference as energy
 from edgemeter.agent.energy import power_series
 from edgemeter.agent.energy.sampler import Sampler
-from edgemeter.agent.engine import affinity, cool_down, isolation, job, observer_store, run_record, sustained, windows
-from edgemeter.agent.engine.observation import Observation, Observing
+from edgemeter.agent.engine import affinity, cool_down, isolation, job, run_record, windows
+from edgemeter.agent.engine.observing import observer_store
+from edgemeter.agent.engine.observing.observation import Observation, Observing
 from edgemeter.agent.engine.run_record import Always, Around, Run
+from edgemeter.agent.engine.scenarios import sustained
 from edgemeter.agent.engine.suites import Case, Suite
 from edgemeter.agent.errors import ConfigError, EdgemeterError
 from edgemeter.agent.machine import fingerprint

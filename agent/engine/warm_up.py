@@ -4,8 +4,8 @@ import statistics
 from dataclasses import dataclass
 
 from edgemeter.agent.engine.garbage import no_collection
+from edgemeter.agent.engine.scenarios.timing import Subject
 from edgemeter.agent.engine.steadiness import has_settled, looks_settled
-from edgemeter.agent.engine.timing import Subject
 
 # The first look comes after so many queries and this time: clocks take tens of milliseconds to rise. The next come after a quarter more.
 FIRST_LOOK = 64

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from edgemeter.agent import runtimes
-from edgemeter.agent.engine import noise, single_stream
+from edgemeter.agent.engine import noise
 from edgemeter.agent.engine.garbage import no_collection
-from edgemeter.agent.engine.timing import Plan, Subject
+from edgemeter.agent.engine.scenarios import single_stream
+from edgemeter.agent.engine.scenarios.timing import Plan, Subject
 
 
 class Loops:

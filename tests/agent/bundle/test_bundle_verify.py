@@ -10,7 +10,7 @@ from edgemeter.agent import records, samples
 from edgemeter.agent.bundle import recompute
 from edgemeter.agent.bundle.compare import compare
 from edgemeter.agent.bundle.verify import verify
-from edgemeter.agent.engine import offered_load, sustained
+from edgemeter.agent.engine.scenarios import offered_load, sustained
 from tests.fixtures.bundle_factory import make_sound_record, rezip, write_bundle
 
 

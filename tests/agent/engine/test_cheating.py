@@ -10,8 +10,10 @@ from ai_edge_litert import schema_py_generated as schema
 from PIL import Image
 
 from edgemeter.agent import runtimes
-from edgemeter.agent.engine import answers, job, measure, suites, verdict
+from edgemeter.agent.engine import job, measure, suites
+from edgemeter.agent.engine.answers import collect as answers
 from edgemeter.agent.engine.loading import Model
+from edgemeter.agent.engine.verdict import judge as verdict
 from edgemeter.agent.errors import ConfigError
 from tests.fixtures.vision_factory import make_card, make_loaded, tensors
 

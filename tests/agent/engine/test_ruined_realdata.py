@@ -6,7 +6,8 @@ import flatbuffers
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 
-from edgemeter.agent.engine import job, measure, suites, verdict
+from edgemeter.agent.engine import job, measure, suites
+from edgemeter.agent.engine.verdict import judge as verdict
 
 pytestmark = [pytest.mark.realdata, pytest.mark.slow]
 SOUND = "yolov8n_full_integer_quant.tflite"

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from edgemeter.agent import samples
-from edgemeter.agent.engine import ab_verdict, run_statistics, statistics, verdict
+from edgemeter.agent.engine import ab_verdict, run_statistics, statistics
+from edgemeter.agent.engine.verdict import judge as verdict
 from edgemeter.agent.records import Condition
 from tests.fixtures.measured_factory import measured
 from tests.fixtures.synthetic_device import FAMILIES, RUN_SPREAD, STEADY, WIDER_RUN_SPREAD, Family

@@ -1,0 +1,1 @@
+"""What is looked at beside a run, and what looking costs."""

@@ -1,0 +1,1 @@
+"""How queries come: one file per scenario; the table of names is in `scenario.py`."""

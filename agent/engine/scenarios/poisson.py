@@ -1,0 +1,92 @@
+"""Scenario poisson: an open loop. Queries arrive by a schedule that was fixed before, whether the model is ready or not.
+
+Gaps between arrivals are exponential with mean 1 / `rate_per_s` (numpy's PCG64, seeded). A latency counts from the scheduled arrival to
+completion, so that a slow query also delays those behind it and none is left out (no coordinated omission). Queueing is what passes from
+the arrival to the bare call: waiting for queries before it, copying the inputs in, and waking up late. Queries wait in the order of
+arrival. Neighbouring latencies depend on each other here, so the bounds of percentiles, which take them as independent, are too narrow
+under high load.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.agent.engine.garbage import no_collection
+from edgemeter.agent.engine.scenarios.timing import DRAWN, Clock, Kept, Moments, Plan, Subject, Timed
+
+# Sleeping wakes up to about 0.1 ms late: the rest is spun.
+SPIN_NS = 200_000
+LEAD_NS = 1_000_000
+# A rate that cannot be sustained is given up on when the schedule has been over for as long as it took; a median needs 11.
+GIVE_UP_RATIO = 2
+FEWEST = 11
+
+
+def schedule_ns(plan: Plan) -> NDArray[np.int64]:
+    """Return when each query arrives, after the beginning, int64 [n]: as many as `queries`, or as the rate brings in `seconds`."""
+    rate_per_s = plan.rate_per_s or 1.0
+    count = max(plan.queries, math.ceil(rate_per_s * plan.seconds))
+    gaps_s = np.random.default_rng(plan.seed).exponential(1 / rate_per_s, count)
+    return (np.cumsum(gaps_s) * 1e9).astype(np.int64)
+
+
+def seconds(plan: Plan) -> float:
+    """Return about how long it will take, at a rate that can be sustained."""
+    return float(schedule_ns(plan)[-1]) / 1e9
+
+
+def run(subject: Subject, plan: Plan) -> Timed:
+    """Serve the schedule and return the latency of every query that was served, from its scheduled arrival."""
+    due = schedule_ns(plan)
+    offsets = due.tolist()
+    order = plan.drawn(len(subject.inputs))
+    kept = Kept(subject.outputs, len(offsets))
+    starts, ends = Moments(len(offsets)), Moments(len(offsets))
+    bind, inputs, clock = subject.bind, subject.inputs, subject.clock
+    done = 0
+    with no_collection():
+        begin = clock() + LEAD_NS
+        give_up = begin + GIVE_UP_RATIO * offsets[-1]
+        for offset in offsets:
+            item = order[done % DRAWN]
+            call = bind(inputs[item])
+            _wait_until(begin + offset, clock, subject.sleep)
+            start = clock()
+            call()
+            end = clock()
+            starts.values[done] = start
+            ends.values[done] = end
+            if kept.wants(done, item):
+                kept.keep(item)
+            done += 1
+            if end > give_up and done >= FEWEST:
+                break
+    arrivals, finished = begin + due[:done], ends.taken(done)
+    return Timed(starts.taken(done), finished - arrivals, kept.by_input, begin, int(finished[-1]), arrivals, len(offsets) - done)
+
+
+def _wait_until(moment_ns: int, clock: Clock, sleep: Callable[[float], None]) -> None:
+    rest_ns = moment_ns - clock()
+    if rest_ns > SPIN_NS:
+        sleep((rest_ns - SPIN_NS) / 1e9)
+    while clock() < moment_ns:
+        pass
+
+
+def utilisation_ratio(timed: Timed) -> float | None:
+    """Return the share of the arrivals' time in which a query was being worked on; None for a closed loop.
+
+    Work on a query begins at its arrival or when the one before it is done, whichever is later. At 1 or more the queue grows without end:
+    the rate cannot be sustained. The second half of the schedule must hold it as well: the higher of the two is returned.
+    """
+    if timed.arrivals_ns is None:
+        return None
+    arrivals, ends = timed.arrivals_ns, timed.arrivals_ns + timed.latency_ns
+    before = np.concatenate(([timed.begin_ns], ends[:-1]))
+    work = ends - np.maximum(arrivals, before)
+    half = arrivals.size // 2
+    whole = float(work.sum()) / max(int(arrivals[-1]) - timed.begin_ns, 1)
+    late = float(work[half:].sum()) / max(int(arrivals[-1] - arrivals[half - 1]), 1) if half else whole
+    return max(whole, late)
