@@ -172,7 +172,7 @@ def _verdict(facts: Facts) -> Iterator[Finding]:
     except (TypeError, ConfigError) as error:
         yield Left("verdict", f"the record does not hold all that the rules look at: {error}")
         return
-    judged = verdict.judge(measured, facts.record.conditions, facts.record.environment, facts.record.observer)
+    judged = verdict.judge(measured, facts.record.conditions, facts.record.environment, facts.record.observer, facts.record.cool_down)
     yield from compare("verdict", facts.record.verdict, judged)
 
 

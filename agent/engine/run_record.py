@@ -76,7 +76,7 @@ def record(run: Run, measured: job.Measured, around: Around) -> records.RunRecor
         environment=run.always.environment,
         conditions=tuple(around.seen),
         observer=run.always.observer,
-        verdict=verdict.judge(measured, around.seen, run.always.environment, run.always.observer),
+        verdict=verdict.judge(measured, around.seen, run.always.environment, run.always.observer, around.cool_down),
         provenance=_provenance(measured, around.power),
         sustained=around.sustained,
         cool_down=around.cool_down,

@@ -32,6 +32,8 @@ class CaseKey:
     precision: str
     batch: int
     scenario: str
+    samples_per_query: int
+    target_per_s: float | None
     dataset_sha256: str
     input_values: int | None
 
@@ -63,6 +65,8 @@ def key_of(run: RunRecord) -> CaseKey:
         precision=run.precision,
         batch=run.batch,
         scenario=run.scenario,
+        samples_per_query=run.load.samples_per_query if run.load else run.batch,
+        target_per_s=run.load.target_per_s if run.load else None,
         dataset_sha256=run.dataset.sha256,
         input_values=_input_values(run),
     )

@@ -69,6 +69,8 @@ _IDENTITY = (
     _key("threads"),
     _key("batch"),
     _key("scenario"),
+    _key("samples_per_query"),
+    _key("target_per_s"),
     _key("task"),
     _of_case("dataset", lambda case: case.newest.dataset.name),
     _of_case("dataset_images", lambda case: case.newest.dataset.images),

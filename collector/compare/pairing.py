@@ -39,6 +39,13 @@ _LIKENESSES = (
     _Likeness("for the same model", lambda case: case.key.model, lambda case: case.key.model),
     _Likeness("for the same task", lambda case: case.key.task, lambda case: case.key.task),
     _Likeness("in the same scenario", lambda case: case.key.scenario, lambda case: case.key.scenario),
+    # Only where the latency is of so many samples: offline, each machine takes the batch that suits it.
+    _Likeness(
+        "with as many samples a query",
+        lambda case: case.key.samples_per_query if case.key.scenario == "multi_stream" else None,
+        lambda case: f"{case.key.samples_per_query}",
+    ),
+    _Likeness("at the same rate", lambda case: case.key.target_per_s, lambda case: f"{case.key.target_per_s} per s"),
     _Likeness(
         "on the same data",
         lambda case: case.key.dataset_sha256,
@@ -51,9 +58,9 @@ _LIKENESSES = (
 def pair(case: Summary, references: Sequence[Summary]) -> Pairing | str:
     """Return the reference case that `case` is compared with, or the reason why none is like it.
 
-    Equal must be: provenance (measured or replayed), model name, task, scenario, data, and input size where both are known. Of several, the
-    same precision on the same runtime comes first, then the highest precision; then the same runtime, valid before suspect, the same batch,
-    the lowest p50.
+    Equal must be: provenance (measured or replayed), model name, task, scenario with its samples a query and rate, data, and input size
+    where both are known. Of several, the same precision on the same runtime comes first, then the highest precision; then the same runtime,
+    valid before suspect, the same batch, the lowest p50.
     """
     if any(case is reference for reference in references):
         return Pairing(case, "the reference itself")

@@ -98,7 +98,24 @@ def _observer(facts: Facts) -> str | None:
     )
 
 
+def _not_cooled(facts: Facts) -> str | None:
+    cooled = facts.cool_down
+    if cooled is None or cooled.is_reached is not False or cooled.temperature_c is None:
+        return None
+    return (
+        f"after {cooled.waited_s:.0f} s the hottest sensor still read {cooled.temperature_c:.0f} C, not below {cooled.below_c:g} C:"
+        " wait longer (cool_down_limit_s), or start warmer"
+    )
+
+
 RULES: tuple[Rule, ...] = (
+    Rule(
+        "not-cooled",
+        "suspect",
+        "the start temperature that was asked for was reached",
+        _not_cooled,
+        "runs that start at different temperatures throttle at different times, and are not repeats of each other",
+    ),
     Rule(
         "throttled",
         "invalid",

@@ -9,7 +9,7 @@ from typing import Literal
 from edgemeter.agent.engine.job import Measured
 from edgemeter.agent.engine.verdict import accuracy_rules, condition_rules, precondition_rules, run_rules
 from edgemeter.agent.engine.verdict.rule import Facts, Rule
-from edgemeter.agent.records import Condition, Environment, ObserverEffect, Verdict
+from edgemeter.agent.records import Condition, CoolDown, Environment, ObserverEffect, Verdict
 
 RULES: tuple[Rule, ...] = (*run_rules.RULES, *accuracy_rules.RULES, *condition_rules.RULES, *precondition_rules.RULES)
 
@@ -19,9 +19,10 @@ def judge(
     conditions: Sequence[Condition],
     environment: Environment | None = None,
     observer: ObserverEffect | None = None,
+    cool_down: CoolDown | None = None,
 ) -> Verdict:
     """Return the verdict on a run: the worst state of all broken rules, and `rule: evidence` for each, reasons apart from notes."""
-    facts = Facts(measured, conditions, environment, observer)
+    facts = Facts(measured, conditions, environment, observer, cool_down)
     broken = [(rule, evidence) for rule in RULES if (evidence := rule.evidence(facts)) is not None]
     states = {rule.state for rule, _ in broken}
     state: Literal["valid", "suspect", "invalid"] = "invalid" if "invalid" in states else "suspect" if "suspect" in states else "valid"

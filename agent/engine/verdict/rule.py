@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from edgemeter.agent import samples
 from edgemeter.agent.engine.job import Measured
-from edgemeter.agent.records import Condition, Environment, ObserverEffect
+from edgemeter.agent.records import Condition, CoolDown, Environment, ObserverEffect
 
 # `note`: worth knowing, and no reason to doubt the figures.
 Effect = Literal["note", "suspect", "invalid"]
@@ -23,6 +23,7 @@ class Facts:
     conditions: Sequence[Condition]
     environment: Environment | None = None
     observer: ObserverEffect | None = None
+    cool_down: CoolDown | None = None
 
     def looks(self, *when: str) -> list[Condition]:
         """Return the looks at the machine `before`, `during` or `after` the run; with no argument all, in their order."""

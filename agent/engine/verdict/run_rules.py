@@ -81,7 +81,22 @@ def _waited(facts: Facts) -> str | None:
     return f"its threads waited {seen.waited_ms:,.1f} ms for a core, {share:.0%} of the {seen.window_ms:,.1f} ms that were timed"
 
 
+def _rate_not_sustained(facts: Facts) -> str | None:
+    load = facts.measured.load
+    if load is None or load.is_sustained is not False:
+        return None
+    unserved = f", {load.unserved} were given up on" if load.unserved else ""
+    return f"{load.target_per_s:g} queries a second arrived, {load.achieved_per_s:.4g} were answered{unserved}: lower the rate"
+
+
 RULES: tuple[Rule, ...] = (
+    Rule(
+        "rate-not-sustained",
+        "invalid",
+        "an open loop keeps up with the rate at which queries arrive",
+        _rate_not_sustained,
+        "beyond that the queue grows as long as one measures, and so does the latency: it is a figure of the length of the run",
+    ),
     Rule(
         "outputs-differ",
         "invalid",

@@ -83,6 +83,7 @@ def test_every_number_with_a_dimension_ends_in_its_unit():
     row = json.loads(to_json(compare_runs(make_run(), make_reference())))["rows"][1]
     units = ("_ms", "_mb", "_mj", "_w", "_c", "_ns", "_bytes", "_per_s")
     plain = (
+        "samples_per_query",
         "_ratio",
         "_ratio_min",
         "_ratio_max",

@@ -84,6 +84,17 @@ def test_the_layout_of_an_input_makes_no_difference():
     assert not compare_runs(make_run(inputs=channels_last), make_reference()).left_out
 
 
+def test_a_rate_or_a_query_of_other_size_is_left_out():
+    """Waiting times at another rate, and queries of more samples, are other figures; offline each machine takes its own batch."""
+    slow, fast = (records.Load(samples_per_query=1, samples=100, target_per_s=rate) for rate in (10.0, 50.0))
+    found = compare_runs(make_run(scenario="poisson", load=slow), make_reference(scenario="poisson", load=fast))
+    assert "no reference at the same rate: this is 10.0 per s, the reference has 50.0 per s" in only_reason(found)
+    one, eight = (records.Load(samples_per_query=samples, samples=100) for samples in (1, 8))
+    found = compare_runs(make_run(scenario="multi_stream", load=one), make_reference(scenario="multi_stream", load=eight))
+    assert "no reference with as many samples a query: this is 1, the reference has 8" in only_reason(found)
+    assert device_row(compare_runs(make_run(scenario="offline", load=one), make_reference(scenario="offline", load=eight)))
+
+
 def test_an_invalid_run_is_left_out_with_the_reasons_of_its_verdict():
     """An invalid run is in no median."""
     verdict = records.Verdict(state="invalid", reasons=("throttled: the board throttled", "drift: 12 %"))

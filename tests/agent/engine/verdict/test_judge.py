@@ -6,7 +6,7 @@ import pytest
 from edgemeter.agent.engine import statistics
 from edgemeter.agent.engine.verdict import accuracy_rules, run_rules
 from edgemeter.agent.engine.verdict import judge as verdict
-from edgemeter.agent.records import Condition, ObserverEffect, OtherProcess, OutputCheck, Runtime, Scheduling, WarmUp
+from edgemeter.agent.records import Condition, CoolDown, Load, ObserverEffect, OtherProcess, OutputCheck, Runtime, Scheduling, WarmUp
 from tests.fixtures.measured_factory import measured, measured_of
 from tests.fixtures.record_factory import make_environment
 
@@ -46,6 +46,12 @@ CASES = [
     ("under-voltage", "suspect", measured(), (*QUIET, Condition(when="during", under_voltage_now=True))),
     ("under-voltage", "suspect", measured(), with_look("after", governor="performance", throttle_events={"oc1": 1, "oc3": 0})),
     ("busy-machine", "suspect", measured(), with_look("during", other_load_ratio=0.4)),
+    (
+        "rate-not-sustained",
+        "invalid",
+        measured(load=Load(samples_per_query=1, samples=90, target_per_s=100.0, achieved_per_s=48.5, is_sustained=False, unserved=10)),
+        QUIET,
+    ),
     ("stolen-time", "suspect", measured(), with_look("during", steal_ratio=0.1)),
     ("swapping", "suspect", measured(), (*QUIET, Condition(when="during", swap_used_mb=100.0))),
     ("settings-changed", "suspect", measured(), with_look("after", governor="powersave")),
@@ -74,9 +80,18 @@ def test_a_sound_run_on_a_quiet_machine_is_valid():
     assert (found.state, found.reasons, found.notes) == ("valid", (), ())
 
 
+@pytest.mark.parametrize(("is_reached", "temperature_c", "state"), [(True, 49.0, "valid"), (False, 63.0, "suspect"), (None, None, "valid")])
+def test_a_run_that_began_too_warm_is_suspect(is_reached, temperature_c, state):
+    """Reached, or no thermometer to tell: nothing to say; not reached: suspect, with what it read."""
+    cooled = CoolDown(below_c=50.0, waited_s=300.0, temperature_c=temperature_c, is_reached=is_reached)
+    found = verdict.judge(measured(), QUIET, cool_down=cooled)
+    assert found.state == state
+    assert state == "valid" or "after 300 s the hottest sensor still read 63 C, not below 50 C" in found.reasons[0]
+
+
 def test_every_rule_has_a_test():
     """A rule without a test of its own is not shown to work; the other files of rules have tests of their own."""
-    here = {case[0] for case in CASES} | {"observer-effect"}
+    here = {case[0] for case in CASES} | {"observer-effect", "not-cooled"}
     elsewhere = {rule.name for rule in (*accuracy_rules.RULES, *verdict.precondition_rules.RULES)}
     assert {rule.name for rule in verdict.RULES} - elsewhere == here
 
