@@ -51,7 +51,7 @@ types: .types/edgemeter
 
 pins:
 	uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
-	  --no-header pyproject.toml requirements/build.in --extra dev -o requirements/dev.txt
+	  --no-header pyproject.toml requirements/build.in --extra dev -c requirements/constraints.txt -o requirements/dev.txt
 	uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
 	  --no-header pyproject.toml requirements/build.in --extra demo -c requirements/dev.txt -o requirements/demo.txt
 
