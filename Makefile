@@ -1,5 +1,5 @@
 # make demo    everything set up, the shipped models measured, delivered, compared, reported
-# make test    everything set up, all tests that this machine can run
+# make test    everything set up, all tests that this machine can run (ARGS='...' for pytest)
 # make check   format, lint, types, the test set, docs and packaging: green before every commit
 # make bench   benchmarks against peers, written to .bench/results.json
 # make pins    requirements/*.txt anew from pyproject.toml (needs uv)
@@ -15,7 +15,7 @@ demo: .venv/.demo
 	$(BIN)/edgemeter demo
 
 test: .venv/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(ARGS)
 
 check: .venv/.dev types
 	$(BIN)/ruff format --check .

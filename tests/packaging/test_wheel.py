@@ -133,13 +133,13 @@ def demo(program: Path, home: Path) -> None:
 
 
 SMOKE = {
-    "": says("doctor", holds="ready to measure"),
+    "": says("doctor", holds="no model can run"),
     "vision": says("doctor", holds="hotcoco"),
     "litert": measures(".tflite"),
     "tflite": measures(".tflite"),
     "coral": measures(".tflite"),
     "onnx": measures(".onnx"),
-    "torch": measures(".pt2"),
+    "torch": measures(".torchscript"),
     "jtop": imports("jtop"),
     "influx": imports("influxdb_client"),
     "broker": imports("amqtt"),
