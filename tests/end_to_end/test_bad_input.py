@@ -1,0 +1,103 @@
+"""Facts about bad input: each is one line that says what to do, and a status that tells; never a traceback, never a number."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.fixtures.servers import free_port
+
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "runtimes"
+SHIPPED = Path(__file__).resolve().parents[2] / "models" / "shipped"
+
+
+def edgemeter(*arguments: object, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Return the finished command, its home below `cwd`."""
+    command = [sys.executable, "-m", "edgemeter.agent.cli", *map(str, arguments)]
+    variables = {**os.environ, "EDGEMETER_HOME": str(cwd / "home"), **environment}
+    return subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.fixture
+def place(tmp_path):
+    """Return a folder with two photographs, sound and broken models, annotations, suites and stores."""
+    photographs = tmp_path / "photos"
+    photographs.mkdir()
+    for name in ("a.png", "b.png"):
+        Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(photographs / name)
+    (tmp_path / "empty").mkdir()
+    sound = (SHIPPED / "edgemeter-shapes_int8.tflite").read_bytes()
+    (tmp_path / "cut.tflite").write_bytes(sound[: len(sound) // 2])
+    (tmp_path / "text.onnx").write_text("this is no model\n")
+    absent = {"images": [{"id": 1, "file_name": "gone.png"}], "annotations": [], "categories": [{"id": 1, "name": "x"}]}
+    (tmp_path / "absent.json").write_text(json.dumps(absent))
+    (tmp_path / "typo.toml").write_text('name = "s"\n[[case]]\nmodel = "m.onnx"\nthreds = 2\n')
+    (tmp_path / "notes.txt").write_text("no ledger\n")
+    return tmp_path
+
+
+SOUND = SHIPPED / "edgemeter-shapes_fp32.onnx"
+CASES = [
+    ("a missing model", ("run", "--model", "gone.onnx", "--images", "photos"), "there is no model at"),
+    ("a truncated .tflite", ("run", "--model", "cut.tflite", "--images", "photos"), "is truncated or garbled"),
+    ("an .onnx that is text", ("run", "--model", "text.onnx", "--images", "photos"), "it is not an ONNX model"),
+    ("a folder without images", ("run", "--model", SOUND, "--images", "empty"), "no photographs"),
+    ("no folder", ("run", "--model", SOUND, "--images", "gone"), "there is no folder of images"),
+    ("annotations of absent images", ("run", "--model", SOUND, "--images", "photos", "--annotations", "absent.json"), "'gone.png'"),
+    ("a suite with a typo", ("run", "typo.toml"), "unknown field `threds` - at `$.case[0]`"),
+    ("an unknown runtime", ("run", "--model", SOUND, "--runtime", "tensorrt9"), "no runtime is called 'tensorrt9'"),
+    ("a store that is not ours", ("compare", "--reference", "reference", "--store", "notes.txt"), "notes.txt"),
+    ("a store that is not there", ("compare", "--reference", "reference", "--store", "gone.sqlite"), "gone.sqlite"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "says"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_bad_input_is_one_line_that_says_what_to_do(place, arguments, says):
+    """Nothing on standard output, one line on standard error, status 1 or 2."""
+    done = edgemeter(*arguments, cwd=place)
+    assert done.returncode in (1, 2)
+    assert done.stdout == ""
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("note: ")]
+    assert len(lines) == 1, done.stderr
+    assert says in lines[0]
+    assert ":" in lines[0]
+
+
+def test_no_broker_at_the_address_ends_before_anything_is_measured(place):
+    """The address is tried first, and the line names it and both ways out."""
+    address = f"127.0.0.1:{free_port()}"
+    done = edgemeter("run", "--model", SOUND, "--images", "photos", "--broker", address, cwd=place)
+    assert done.returncode == 1
+    assert f"no MQTT broker answers at {address}" in done.stderr
+    assert "leave out --broker" in done.stderr
+
+
+def test_a_runtime_that_is_not_installed_says_how_to_install_it(place):
+    """The line holds the pip command with the extra."""
+    (place / "shadow").mkdir()
+    (place / "shadow" / "onnxruntime.py").write_text("raise ImportError('not here')\n")
+    done = edgemeter("run", "--model", SOUND, "--mode", "rapid", cwd=place, PYTHONPATH=str(place / "shadow"))
+    assert done.returncode == 1
+    assert "pip install 'edgemeter[onnx]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize(
+    ("file", "says"),
+    [
+        ("mobilenet_v1_0.25_128_quant_edgetpu.tflite", "is compiled for the Edge TPU (custom op edgetpu-custom-op)"),
+        ("model_invoking_error.tflite", "fake-op-double"),
+    ],
+)
+def test_a_real_model_that_cannot_run_here_says_why(realdata, place, file, says):
+    """An Edge TPU model on a processor, and one that fails at allocation by design."""
+    done = edgemeter("run", "--model", realdata / "models" / file, "--images", "photos", cwd=place)
+    assert done.returncode in (1, 2)
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
