@@ -2,15 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from edgemeter.agent.records import Energy, Load, RunRecord, Sustained
 
 ABSENT = "-"
+METRIC = {"coco_ap": "AP", "top1": "top-1"}
 STYLE = {"valid": "green", "suspect": "yellow", "invalid": "red"}
 
 
@@ -18,13 +21,15 @@ def print_runs(runs: Sequence[RunRecord], console: Console | None = None) -> Non
     """Print the runs as a table, and below it why any of them should not be believed, and why energy or accuracy is missing."""
     console = console or Console()
     shown = [column for column in COLUMNS if column.always or any(column.text(run) != ABSENT for run in runs)]
-    table = Table(
-        title=f"{runs[0].device}: {len(runs)} run{'s' * (len(runs) > 1)}" if runs else None, title_justify="left", box=SIMPLE_HEAD
-    )
+    title = f"{runs[0].device}: {len(runs)} run{'s' * (len(runs) > 1)}" if runs else None
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for column in shown:
-        table.add_column(column.heading, justify=column.justify, no_wrap=column.heading != "model", overflow="fold")
+        # Only the model's name gives way on a narrow terminal.
+        wide = max(len(column.heading), *(len(column.text(run)) for run in runs)) if column.heading != "model" else 8
+        table.add_column(column.heading, justify=column.justify, min_width=wide, no_wrap=column.heading != "model", overflow="fold")
     for run in runs:
-        table.add_row(*(column.text(run) for column in shown), style="dim" if run.verdict.state == "invalid" else None)
+        cells = [Text(column.text(run), style=STYLE[run.verdict.state] if column.heading == "verdict" else "") for column in shown]
+        table.add_row(*cells, style="dim" if run.verdict.state == "invalid" else None)
     console.print(table)
     for note in dict.fromkeys(_notes(runs)):
         console.print(note, markup=False, highlight=False, soft_wrap=True)
@@ -39,11 +44,7 @@ class _Column:
 
 
 def _accuracy(run: RunRecord) -> str:
-    return f"{run.accuracy.value:.4f}" if run.accuracy else ABSENT
-
-
-def _accuracy_metric(run: RunRecord) -> str:
-    return run.accuracy.metric if run.accuracy else ABSENT
+    return f"{run.accuracy.value:.4f} {METRIC.get(run.accuracy.metric, run.accuracy.metric)}" if run.accuracy else ABSENT
 
 
 COLUMNS = (
@@ -53,11 +54,10 @@ COLUMNS = (
     _Column("p90 ms", "right", always=True, text=lambda run: significant(run.latency.p90_ms)),
     _Column("per s", "right", always=True, text=lambda run: significant(run.throughput_per_s)),
     _Column("accuracy", "right", always=False, text=_accuracy),
-    _Column("", "left", always=False, text=_accuracy_metric),
     _Column("mJ gross", "right", always=False, text=lambda run: significant(run.energy.gross_mj) if run.energy else ABSENT),
     _Column("mJ net", "right", always=False, text=lambda run: _net(run.energy)),
     _Column("MB", "right", always=True, text=lambda run: significant(run.memory.peak_mb, 3)),
-    _Column("verdict", "left", always=True, text=lambda run: f"[{STYLE[run.verdict.state]}]{run.verdict.state}[/]"),
+    _Column("verdict", "left", always=True, text=lambda run: run.verdict.state),
 )
 
 
@@ -72,8 +72,7 @@ def _net(energy: Energy | None) -> str:
 def _notes(runs: Sequence[RunRecord]) -> list[str]:
     reasons = [f"{run.verdict.state}: {run.model.name} on {run.runtime.name}: {reason}" for run in runs for reason in run.verdict.reasons]
     refused = [
-        f"not stated: {', '.join(run.latency.refused)} of {run.model.name}: {run.latency.count} queries are too few"
-        f" ({', '.join(f'{name} needs {count}' for name, count in run.latency.refused.items())})"
+        f"not stated: {', '.join(f'{name} (needs {count:,} queries)' for name, count in run.latency.refused.items())} of {run.model.name}"
         for run in runs
         if run.latency.refused
     ]
@@ -110,4 +109,4 @@ def significant(value: float | None, digits: int = 4) -> str:
     if value == 0:
         return "0"
     text = f"{value:.{digits}g}"
-    return f"{float(text):.0f}" if "e" in text else text
+    return f"{Decimal(text):f}" if "e" in text else text
