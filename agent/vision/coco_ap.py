@@ -1,7 +1,8 @@
 """COCO average precision, computed by hotcoco.
 
-hotcoco rather than pycocotools or faster-coco-eval: the same AP to 1e-15, wheels for every board and Python from 3.10 on (its stable
-ABI needs no compiler), and 5,000 images with 443,211 detections take 0.3 s where pycocotools takes 24 s.
+hotcoco (MIT) rather than pycocotools or faster-coco-eval: it gives the COCO API's published figures to 1e-9 on that project's own fixture (a
+test holds it), is the quickest of the three by far at the size of val2017, and one wheel of the stable ABI serves every Python from 3.10
+on, for x86_64 and aarch64.
 """
 
 from collections.abc import Mapping, Sequence
