@@ -1,8 +1,7 @@
 """COCO average precision, computed by hotcoco.
 
-hotcoco (MIT) rather than pycocotools or faster-coco-eval: it gives the COCO API's published figures to 1e-9 on that project's own fixture (a
-test holds it), is the quickest of the three by far at the size of val2017, and one wheel of the stable ABI serves every Python from 3.10
-on, for x86_64 and aarch64.
+hotcoco (MIT) rather than pycocotools or faster-coco-eval: it gives the COCO API's published figures to 1e-9 on that project's own
+fixture (a test holds it), and one wheel of the stable ABI serves every Python from 3.10 on, for x86_64 and aarch64.
 """
 
 from collections.abc import Mapping, Sequence
