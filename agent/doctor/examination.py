@@ -10,6 +10,7 @@ from edgemeter.agent.doctor import check_machine, check_software
 from edgemeter.agent.doctor.finding import Finding, State
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 from edgemeter.agent.power.detect import choose, detect
+from edgemeter.agent.power.world import HERE, World
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -41,16 +42,16 @@ def examine(
     return [
         *check_machine.check(machine),
         *check_software.check(),
-        *_power(sensors),
+        *_power(sensors, HERE if machine is THIS_MACHINE else World(machine.root)),
         *check_delivery.check(home, broker, password_file),
     ]
 
 
-def _power(settings: Mapping[str, Mapping[str, str]] | None) -> Iterator[Finding]:
-    found = detect(settings)
+def _power(settings: Mapping[str, Mapping[str, str]] | None, world: World = HERE) -> Iterator[Finding]:
+    found = detect(settings, world=world)
     for one in found:
         if one.description is None:
-            yield Finding(area="power", name=one.name, state="absent", what=one.reason or "")
+            yield Finding(area="power", name=one.name, state="absent" if one.is_absent else "warn", what=one.reason or "")
         else:
             left_out = f", without {', '.join(one.description.excludes)}" if one.description.excludes else ""
             yield Finding(area="power", name=one.name, state="ok", what=f"{one.description.id}: {one.description.scope}{left_out}")

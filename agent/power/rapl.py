@@ -9,7 +9,7 @@ Only root may read them since Linux 5.10 (CVE-2020-8694). `sudo chmod a+r /sys/c
 until the next boot; for good, a file /etc/udev/rules.d/70-rapl.rules with the line
     SUBSYSTEM=="powercap", ACTION=="add", RUN+="/bin/chmod a+r /sys%p/energy_uj"
 
-Configuration: `sysfs`, default /sys.
+Configuration: nothing.
 Tested with: trees of this form; not yet on a machine that has the counters.
 """
 
@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.errors import TransientError, UnavailableError
-from edgemeter.agent.power import Description, Reading
+from edgemeter.agent.power import AbsentError, Description, Rail, Reading
+from edgemeter.agent.power.world import HERE, World
 
 # The counters move every millisecond; this is how often we read.
 PERIOD_MS = 100.0
@@ -52,9 +53,9 @@ class Rapl:
     """Adds up the processor's packages and memory, or reads the platform's counter."""
 
     def __init__(
-        self, sysfs: str = "/sys", clock: Callable[[], int] = time.monotonic_ns, sleep: Callable[[float], None] = time.sleep
+        self, world: World = HERE, clock: Callable[[], int] = time.monotonic_ns, sleep: Callable[[float], None] = time.sleep
     ) -> None:
-        self._folder = Path(sysfs) / "class/powercap"
+        self._folder = world.root / "sys/class/powercap"
         self._clock = clock
         self._sleep = sleep
         self._zones: list[_Zone] = []
@@ -63,7 +64,8 @@ class Rapl:
         """Return which counters there are.
 
         Raises:
-            UnavailableError: there are none, or only root may read them.
+            AbsentError: there are none.
+            UnavailableError: only root may read them.
         """
         self._zones = self._zones or self._choose()
         names = [zone.name for zone in self._zones]
@@ -90,11 +92,17 @@ class Rapl:
         self._zones = self._zones or self._choose()
         begin = self._clock()
         energy_uj = sum(self._count(zone) for zone in self._zones)
-        return Reading(taken_ns=(begin + self._clock()) // 2, energy_mj=energy_uj / 1000)
+        rails = tuple(Rail(zone.name, None) for zone in self._zones)
+        return Reading(taken_ns=(begin + self._clock()) // 2, energy_mj=energy_uj / 1000, rails=rails)
 
     def close(self) -> None:
         """Forget the counters."""
         self._zones = []
+
+    @staticmethod
+    def recognises(content: bytes) -> bool:  # noqa: ARG004 - it reads a tree
+        """Return False."""
+        return False
 
     def _choose(self) -> list[_Zone]:
         zones = self._find()
@@ -107,7 +115,7 @@ class Rapl:
                 f"no RAPL counter in {str(self._folder)!r}: a virtual machine and most ARM boards have none; "
                 "on an Intel or AMD machine try `sudo modprobe intel_rapl_msr`"
             )
-            raise UnavailableError(message)
+            raise AbsentError(message)
         try:
             for zone in [*chosen, *platform]:
                 self._count(zone)

@@ -1,6 +1,6 @@
 """Replays a recorded power trace: for demonstrations and tests. Its figures are those of the recording, not of this machine.
 
-Configuration: `path`, the recording; `scope`, where the recording does not say it. The recording is JSON
+Configuration: `path`, the recording; `scope`, where the recording does not say it (or says another). The recording is JSON
 
     {"id": "ina226-pi4", "scope": "board-input", "excludes": ["power-supply loss"], "period_ms": 100,
      "resolution_w": 0.025, "gain_u_ratio": 0.02, "t_s": [0.0, 0.1, 0.2], "power_w": [3.1, 3.2, 3.0]}
@@ -29,9 +29,12 @@ import msgspec
 
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.power import Description, Reading
+from edgemeter.agent.power.world import HERE, World
 from edgemeter.agent.records import Scope
 
 NS_PER_S = 1e9
+# The names of the two columns stand near the beginning, whatever the length.
+SEARCHED_BYTES = 4_000_000
 
 
 class Recording(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,8 +53,9 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class Replay:
     """Plays one recording in a loop."""
 
-    def __init__(self, path: str, scope: str | None = None, clock: Callable[[], int] = time.monotonic_ns) -> None:
-        self._path = Path(path)
+    def __init__(self, path: str = "", scope: str | None = None, world: World = HERE, clock: Callable[[], int] = time.monotonic_ns) -> None:
+        self._path = path
+        self._world = world
         self._scope = scope
         self._clock = clock
         self._recording: Recording | None = None
@@ -67,7 +71,7 @@ class Replay:
         scope = self._known_scope(recording)
         spacing_ms = statistics.median(later - earlier for earlier, later in pairwise(recording.t_s)) * 1000
         return Description(
-            id=f"replay:{recording.id or self._path.name}",
+            id=f"replay:{recording.id or Path(self._path).name or 'recording'}",
             scope=scope,
             excludes=recording.excludes,
             kind="power",
@@ -94,35 +98,49 @@ class Replay:
 
     def _read(self) -> Recording:
         if self._recording is None:
-            self._recording = _load(self._path)
+            self._recording = _load(self._path, self._world)
         return self._recording
+
+    @staticmethod
+    def recognises(content: bytes) -> bool:
+        """Say whether it holds `t_s` and `power_w`."""
+        start = content[:SEARCHED_BYTES]
+        return b"t_s" in start and b"power_w" in start
 
     def _known_scope(self, recording: Recording) -> Scope:
         scope = self._scope or recording.scope
         for known in get_args(Scope):
             if scope == known:
                 return known  # type: ignore[no-any-return]
-        message = f"recording {str(self._path)!r} has scope {scope!r}: set scope to one of {', '.join(get_args(Scope))}"
+        message = f"recording {self._path!r} has scope {scope!r}: set scope to one of {', '.join(get_args(Scope))}"
         raise ConfigError(message)
 
 
-def _load(path: Path) -> Recording:
+def _load(path: str, world: World) -> Recording:
+    content = _content(path, world)
     try:
-        content = path.read_bytes()
         recording = msgspec.json.decode(content, type=Recording) if content.lstrip()[:1] == b"{" else _csv(content.decode())
-    except OSError as error:
-        message = f"cannot read the power recording {str(path)!r}: {error.strerror}: correct the path"
-        raise ConfigError(message) from error
     except (msgspec.MsgspecError, ValueError, KeyError, TypeError, csv.Error) as error:
-        message = (
-            f"{str(path)!r} is not a power recording ({error}): it needs JSON with t_s and power_w, or CSV with the header t_s,power_w"
-        )
+        message = f"{path!r} is not a power recording ({error}): it needs JSON with t_s and power_w, or CSV with the header t_s,power_w"
         raise ConfigError(message) from error
     whole = len(recording.t_s) == len(recording.power_w) >= 2
     if not whole or not all(map(math.isfinite, recording.power_w)) or any(not b - a > 0 for a, b in pairwise(recording.t_s)):
-        message = f"power recording {str(path)!r} needs two or more points, finite, with increasing t_s: correct the file"
+        message = f"power recording {path!r} needs two or more points, finite, with increasing t_s: correct the file"
         raise ConfigError(message)
     return recording
+
+
+def _content(path: str, world: World) -> bytes:
+    if not path and world.content is not None:
+        return world.content
+    if not path:
+        message = 'the replay sensor plays a recording: set path = "trace.json" in [sensors.replay]'
+        raise ConfigError(message)
+    try:
+        return (world.root / path).read_bytes()
+    except OSError as error:
+        message = f"cannot read the power recording {path!r}: {error.strerror}: correct the path"
+        raise ConfigError(message) from error
 
 
 def _csv(text: str) -> Recording:

@@ -14,6 +14,7 @@ from edgemeter.agent.doctor import examination as doctor
 from edgemeter.agent.doctor.check_software import Package
 from edgemeter.agent.doctor.finding import Finding
 from edgemeter.agent.machine.machine import recorded
+from edgemeter.agent.power.world import World
 from tests.fixtures import machine_trees, tiny_broker
 from tests.fixtures.machine_trees import write
 from tests.fixtures.record_factory import make_record
@@ -206,11 +207,10 @@ def test_json_holds_every_finding(tmp_path):
 
 def test_a_machine_with_a_sensor_says_what_runs_will_use(tmp_path):
     """The sensor with its scope and what it leaves out; without one, that there will be no energy."""
-    settings = {"rapl": {"sysfs": str(machine_trees.intel_pc(tmp_path) / "sys")}}
-    found = {finding.name: finding for finding in doctor._power(settings)}
+    found = {finding.name: finding for finding in doctor._power({}, World(machine_trees.intel_pc(tmp_path)))}
     assert found["rapl"].what.startswith("rapl:package-0+dram: cpu-package, without mainboard")
     assert (found["energy"].state, found["energy"].what) == ("ok", "runs use rapl, which sees cpu-package")
-    none = {finding.name: finding for finding in doctor._power({"rapl": {"sysfs": str(tmp_path / "nothing")}})}
+    none = {finding.name: finding for finding in doctor._power({}, World(tmp_path / "nothing"))}
     assert (none["rapl"].state, none["energy"].state) == ("absent", "warn")
 
 

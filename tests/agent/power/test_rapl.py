@@ -8,6 +8,7 @@ import pytest
 
 from edgemeter.agent.errors import TransientError, UnavailableError
 from edgemeter.agent.power.rapl import Rapl
+from edgemeter.agent.power.world import World
 from tests.fixtures.machine_trees import intel_pc, rapl_zone, write
 from tests.fixtures.ordinary_user import closed_mode, ordinary_user
 
@@ -29,7 +30,7 @@ class _Machine:
         return self.now_ns
 
     def sensor(self, during_check=lambda: None):
-        return Rapl(str(self.root / "sys"), clock=self.clock, sleep=lambda _: during_check())
+        return Rapl(World(self.root), clock=self.clock, sleep=lambda _: during_check())
 
 
 @pytest.fixture
@@ -118,10 +119,10 @@ def test_a_dead_platform_counter_gives_way_to_the_packages(pc):
 def test_a_machine_without_counters_says_so(tmp_path):
     """A virtual machine; and one whose only zone is of another kind."""
     with pytest.raises(UnavailableError, match="virtual machine"):
-        Rapl(str(tmp_path)).describe()
+        Rapl(World(tmp_path)).describe()
     write(tmp_path, rapl_zone("intel-rapl-mmio:0", "package-0", 1))
     with pytest.raises(UnavailableError, match="no RAPL counter"):
-        Rapl(str(tmp_path / "sys")).describe()
+        Rapl(World(tmp_path)).describe()
 
 
 def test_counters_that_only_root_may_read_come_with_the_remedy():
@@ -170,7 +171,7 @@ def test_a_counter_without_a_range_cannot_wrap(pc):
 @pytest.mark.captures
 def test_the_captured_shape_is_understood(tmp_path, captures):
     """The sub-zone inside its zone, as a tree laid out like /sys/devices has it; energy added, since the capture has none."""
-    shutil.copytree(captures / "server/powercap_shape", tmp_path / "class/powercap")
-    zone = tmp_path / "class/powercap/intel-rapl:0"
+    shutil.copytree(captures / "server/powercap_shape", tmp_path / "sys/class/powercap")
+    zone = tmp_path / "sys/class/powercap/intel-rapl:0"
     (zone / "energy_uj").write_text("123\n")
-    assert Rapl(str(tmp_path)).describe().id == "rapl:package-0"
+    assert Rapl(World(tmp_path)).describe().id == "rapl:package-0"

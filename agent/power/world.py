@@ -1,0 +1,147 @@
+"""The world that a power sensor reads: a tree of files, and commands. A recording stands in for it, and the same code reads it."""
+
+import os
+import select
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from edgemeter.agent.errors import TransientError, UnavailableError
+from edgemeter.agent.power import AbsentError
+
+COMMAND_TIMEOUT_S = 5.0
+CHUNK_BYTES = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """What a command printed before it ended; `status` is its exit status."""
+
+    stdout: str
+    stderr: str = ""
+    status: int = 0
+
+
+class Stream(Protocol):
+    """The lines of a command that goes on printing."""
+
+    def line(self, timeout_s: float) -> str:
+        """Return the next line without its end.
+
+        Raises:
+            TransientError: none came in time.
+            UnavailableError: the command has ended.
+        """
+        ...
+
+    def close(self) -> None:
+        """End the command; may be called twice."""
+        ...
+
+
+def run(arguments: Sequence[str]) -> Printed:
+    """Return what the command printed, whatever its exit status.
+
+    Raises:
+        AbsentError: there is no such command.
+        UnavailableError: it may not be started.
+        TransientError: it took longer than 5 s.
+    """
+    try:
+        done = subprocess.run(
+            list(arguments),
+            capture_output=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            timeout=COMMAND_TIMEOUT_S,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except subprocess.TimeoutExpired as error:
+        message = f"`{' '.join(arguments)}` took longer than {COMMAND_TIMEOUT_S:.0f} s: is the machine overloaded?"
+        raise TransientError(message) from error
+    except OSError as error:
+        raise _not_started(arguments, error) from error
+    return Printed(done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"), done.returncode)
+
+
+def stream(arguments: Sequence[str]) -> Stream:
+    """Start a command that goes on printing.
+
+    Raises:
+        AbsentError: there is no such command.
+        UnavailableError: it may not be started.
+    """
+    return _Process(arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Where a sensor looks: `root` holds sys, proc and dev; `run` and `stream` start commands.
+
+    `content` is what a recorded file holds, for sensors that read a network, a port or a library; None in the real world.
+    """
+
+    root: Path = field(default_factory=lambda: Path("/"))
+    run: Callable[[Sequence[str]], Printed] = run
+    stream: Callable[[Sequence[str]], Stream] = stream
+    content: bytes | None = None
+
+
+HERE = World()
+
+
+class _Process:
+    def __init__(self, arguments: Sequence[str]) -> None:
+        self._name = arguments[0]
+        try:
+            self._process = subprocess.Popen(
+                list(arguments),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "LC_ALL": "C"},
+                bufsize=0,
+            )
+        except OSError as error:
+            raise _not_started(arguments, error) from error
+        self._pending = b""
+
+    def line(self, timeout_s: float) -> str:
+        """Return the next line."""
+        output = self._process.stdout
+        if output is None or output.closed:
+            message = f"`{self._name}` was closed: open the sensor again"
+            raise UnavailableError(message)
+        ends = time.monotonic() + timeout_s
+        while b"\n" not in self._pending:
+            if not select.select([output], [], [], max(0.0, ends - time.monotonic()))[0]:
+                message = f"`{self._name}` printed nothing for {timeout_s:.3g} s"
+                raise TransientError(message)
+            chunk = os.read(output.fileno(), CHUNK_BYTES)
+            if not chunk:
+                message = f"`{self._name}` ended by itself: start it by hand to see why"
+                raise UnavailableError(message)
+            self._pending += chunk
+        line, _, self._pending = self._pending.partition(b"\n")
+        return line.decode(errors="replace").rstrip("\r")
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(COMMAND_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+
+def _not_started(arguments: Sequence[str], error: OSError) -> UnavailableError:
+    if isinstance(error, FileNotFoundError):
+        return AbsentError(f"there is no command {arguments[0]!r} on this machine")
+    return UnavailableError(f"cannot start {arguments[0]!r}: {error.strerror}: run it by hand to see what it needs")
