@@ -66,6 +66,15 @@ class Tensor(_Part, frozen=True, kw_only=True):
     zero_point: int | None = None
 
 
+class Subset(_Part, frozen=True, kw_only=True):
+    """Which part of the data was used: `images` of `drawn_from`, chosen by `method` with `seed`; the same ones on every machine."""
+
+    images: Count
+    drawn_from: Count
+    seed: int
+    method: str
+
+
 class Dataset(_Part, frozen=True, kw_only=True):
     """The images and their ground truth; `sha256` covers both."""
 
@@ -73,6 +82,7 @@ class Dataset(_Part, frozen=True, kw_only=True):
     sha256: Sha256
     images: Count
     annotated: bool
+    subset: Subset | None = None
 
 
 class Latency(_Part, frozen=True, kw_only=True):
@@ -263,14 +273,68 @@ class PowerTrace(_Part, frozen=True, kw_only=True):
     gain_u_ratio: float | None = None
 
 
+class PartAccuracy(_Part, frozen=True, kw_only=True):
+    """Accuracy over a part of the data: a class, the images with so many objects, a group. Null: nothing to find there, or too little.
+
+    `objects` is null where answers are not objects. `low` and `high` bound the value, 95 %.
+    """
+
+    name: str
+    value: float | None
+    images: Count
+    objects: Count | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+class GroupGap(_Part, frozen=True, kw_only=True):
+    """The largest difference between two groups; the bounds (95 %) hold for all pairs together, because the largest was picked."""
+
+    best: str
+    worst: str
+    value: float
+    low: float | None
+    high: float | None
+
+
+class Corruption(_Part, frozen=True, kw_only=True):
+    """Accuracy on the photographs corrupted in one way, at the severities 1 to 5."""
+
+    name: str
+    values: tuple[float | None, ...]
+
+
+class Robustness(_Part, frozen=True, kw_only=True):
+    """Accuracy on corrupted photographs: the mean over all corruptions and severities, and how far below the clean value it is."""
+
+    seed: int
+    mean_value: float | None
+    drop_value: float | None
+    corruptions: tuple[Corruption, ...]
+
+
 class Accuracy(_Part, frozen=True, kw_only=True):
-    """Accuracy of the outputs of this run's model, over `images` images."""
+    """Accuracy of the outputs of this run's model, over `images` images.
+
+    `low` and `high` bound the value (95 %) as `interval` says; null where that was not computed. `group_metric` is what `groups` and
+    their gap hold, which is not always `metric`. `warnings` count what in the ground truth is odd, and how it was taken.
+    """
 
     metric: str
     value: float
     images: Count
     dataset_sha256: Sha256
     detail: dict[str, float | None] = {}
+    low: float | None = None
+    high: float | None = None
+    interval: str | None = None
+    per_class: tuple[PartAccuracy, ...] = ()
+    by_objects: tuple[PartAccuracy, ...] = ()
+    group_metric: str | None = None
+    groups: tuple[PartAccuracy, ...] = ()
+    group_gap: GroupGap | None = None
+    robustness: Robustness | None = None
+    warnings: tuple[str, ...] = ()
 
 
 class OutputCheck(_Part, frozen=True, kw_only=True):

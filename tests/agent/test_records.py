@@ -92,6 +92,7 @@ def test_every_quantity_is_named_with_its_unit():
     plain |= {"failures"}
     plain |= {"throttle_flags", "throttle_events", "preemptions", "pairs", "pid", "ratio"}
     plain |= {"samples_per_query", "calls_per_query", "unserved", "cpus", "order_seed", "order_place"}
+    plain |= {"drawn_from", "low", "high", "values", "mean_value", "drop_value"}
     for name, part in records.json_schema()["$defs"].items():
         for field, kind in part["properties"].items():
             options = [kind, *kind.get("anyOf", []), kind.get("items", {}) if isinstance(kind.get("items"), dict) else {}]
