@@ -1,19 +1,17 @@
 """From a photograph to a model's input tensor, as the model's card declares it."""
 
-import warnings
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.errors import ConfigError, UnavailableError
+from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.recognition import card
 from edgemeter.agent.runtimes import TensorInfo
-from edgemeter.agent.vision import bilinear
+from edgemeter.agent.vision import bilinear, photograph
 from edgemeter.agent.vision.decoder import Frame
 
 Array = NDArray[Any]
@@ -73,7 +71,7 @@ class Preprocessor:
     def __init__(self, wanted: card.Input, info: TensorInfo) -> None:
         self._wanted = wanted
         self._table = pixel_table(wanted, info)
-        self._imaging = _pillow()
+        self._imaging = photograph.pillow()
 
     def load(self, path: Path) -> tuple[Array, Frame]:
         """Return the input tensor (batch 1, layout, dtype and quantisation as the model declares) and how the photo lies in it.
@@ -81,24 +79,10 @@ class Preprocessor:
         Raises:
             ConfigError: the file is not an image that can be read (named).
         """
-        photo = self._decode(path)
+        photo = photograph.read(path)
         placement = place(photo.size, self._wanted)
         pixels = self._arrange(self._resize(photo, placement), placement)
         return self._values(pixels)[None], placement.frame(photo.size, self._wanted)
-
-    def _decode(self, path: Path) -> Any:
-        """Return the photograph as an RGB image, upright as its EXIF orientation says."""
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error", self._imaging.DecompressionBombWarning)
-                with self._imaging.open(path) as photo:
-                    photo.load()
-                    import_module("PIL.ImageOps").exif_transpose(photo, in_place=True)
-                    return photo if photo.mode == "RGB" else photo.convert("RGB")
-        # What Pillow's format plug-ins raise on garbled files; it has no common base of its own.
-        except (OSError, SyntaxError, ValueError, self._imaging.DecompressionBombError, self._imaging.DecompressionBombWarning) as error:
-            message = f"cannot read the photograph {str(path)!r}: {error}; remove it or replace it by a whole image file"
-            raise ConfigError(message) from error
 
     def _resize(self, photo: Any, placement: Placement) -> Pixels:
         """Return the placed part of the photograph: uint8 [h, w, 3], RGB.
@@ -156,16 +140,3 @@ def _dtype(info: TensorInfo) -> np.dtype[Any]:
             return dtype
     message = f"input {info.name!r} has dtype {info.dtype!r}: a photograph becomes numpy's float and integer values only"
     raise ConfigError(message)
-
-
-def _pillow() -> Any:
-    """Return the module PIL.Image.
-
-    Raises:
-        UnavailableError: Pillow is not installed.
-    """
-    try:
-        return import_module("PIL.Image")
-    except ImportError as error:
-        message = "reading photographs needs Pillow, which is not installed: pip install 'edgemeter[vision]'"
-        raise UnavailableError(message) from error

@@ -1,0 +1,96 @@
+"""Photographs: files to pixels and back, by Pillow; the one module that knows it."""
+
+import warnings
+from importlib import import_module
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.agent.errors import ConfigError, UnavailableError
+
+Pixels = NDArray[np.uint8]
+
+# Of EXIF's eight orientations those that swap width and height. Source: EXIF 2.32, tag 0x0112.
+_ORIENTATION = 0x0112
+_SIDEWAYS = frozenset({5, 6, 7, 8})
+
+
+def pillow() -> Any:
+    """Return the module PIL.Image.
+
+    Raises:
+        UnavailableError: Pillow is not installed.
+    """
+    try:
+        return import_module("PIL.Image")
+    except ImportError as error:
+        message = "reading photographs needs Pillow, which is not installed: pip install 'edgemeter[vision]'"
+        raise UnavailableError(message) from error
+
+
+def read(path: Path) -> Any:
+    """Return the photograph as an RGB image of Pillow's, upright as its EXIF orientation says.
+
+    Raises:
+        ConfigError: the file is not an image that can be read (named).
+    """
+    imaging = pillow()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", imaging.DecompressionBombWarning)
+            with imaging.open(path) as photo:
+                photo.load()
+                import_module("PIL.ImageOps").exif_transpose(photo, in_place=True)
+                return photo if photo.mode == "RGB" else photo.convert("RGB")
+    except _garbled(imaging) as error:
+        raise ConfigError(_unreadable(path, error)) from error
+
+
+def size(path: Path) -> tuple[int, int]:
+    """Return width and height of the photograph, upright; reads only the head of the file.
+
+    Raises:
+        ConfigError: the file is not an image that can be read (named).
+    """
+    imaging = pillow()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", imaging.DecompressionBombWarning)
+            with imaging.open(path) as photo:
+                width, height = photo.size
+                return (height, width) if photo.getexif().get(_ORIENTATION) in _SIDEWAYS else (width, height)
+    except _garbled(imaging) as error:
+        raise ConfigError(_unreadable(path, error)) from error
+
+
+def write(pixels: Pixels, path: Path) -> None:
+    """Write the pixels (uint8 [h, w, 3], RGB) as a file that loses nothing; its suffix says which kind."""
+    pillow().fromarray(pixels).save(path)
+
+
+def as_jpeg(pixels: Pixels, quality: int) -> Pixels:
+    """Return what is left of the pixels (uint8 [h, w, 3], RGB) after JPEG of this quality, 1 to 95."""
+    imaging = pillow()
+    file = BytesIO()
+    imaging.fromarray(pixels).save(file, "JPEG", quality=quality)
+    return np.asarray(imaging.open(file).convert("RGB"))
+
+
+def as_box_mosaic(pixels: Pixels, ratio: float) -> Pixels:
+    """Return the pixels (uint8 [h, w, 3], RGB) shrunk to this ratio of their sides and enlarged again, both by averaging boxes."""
+    imaging = pillow()
+    photo = imaging.fromarray(pixels)
+    small = photo.resize((max(int(photo.width * ratio), 1), max(int(photo.height * ratio), 1)), imaging.Resampling.BOX)
+    return np.asarray(small.resize(photo.size, imaging.Resampling.BOX))
+
+
+def _garbled(imaging: Any) -> tuple[type[BaseException], ...]:
+    """Return what Pillow's format plug-ins raise on garbled files; it has no common base of its own."""
+    return (OSError, SyntaxError, ValueError, imaging.DecompressionBombError, imaging.DecompressionBombWarning)
+
+
+def _unreadable(path: Path, error: BaseException) -> str:
+    return f"cannot read the photograph {str(path)!r}: {error}; remove it or replace it by a whole image file"
