@@ -13,6 +13,7 @@ from edgemeter.agent.engine.observing import observer as calibration
 from edgemeter.agent.engine.observing import observer_store
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.machine import fingerprint
+from edgemeter.agent.power import opening
 
 
 def observer(suite: Path | None, model: Path | None, pairs: int, options: Mapping[str, Any]) -> tuple[calibration.Calibrated, Path]:
@@ -28,7 +29,7 @@ def observer(suite: Path | None, model: Path | None, pairs: int, options: Mappin
         message = f"the suite holds {len(cases.cases)} cases ({', '.join(one.label for one in cases.cases)}): leave one"
         raise ConfigError(message)
     with ExitStack() as stack:
-        sensors, _ = stack.enter_context(run_command.sensors_of(options["power"], settings))
+        sensors, _ = stack.enter_context(opening.opened(options["power"], settings.power, settings.sensors))
         tell = stack.enter_context(progress.Bars()) if progress.on_terminal() else _silence
         found = calibration.calibrate(cases.cases[0], who, sensors, pairs, tell)
     return found, observer_store.keep(found.effect, fingerprint.read())

@@ -22,6 +22,7 @@ ELSEWHERE = {
     "models": ("edgemeter.models.cli:models", "List, show and rebuild the models that ship."),
     "rules": ("edgemeter.agent.rules_cli:rules", "By which rules a run is called valid, suspect or invalid."),
     "profile": ("edgemeter.agent.profile_cli:profile", "Show the slowest operators of a model, by its runtime's own profiler."),
+    "sensors": ("edgemeter.agent.sensors_cli:sensors", "Show what measures power here, and read recordings of it."),
     "verify": ("edgemeter.agent.verify_cli:verify", "Compute every figure of bundles again from their raw samples."),
 }
 

@@ -1,20 +1,20 @@
 """What `edgemeter run` and `edgemeter publish` do: options to cases, cases to records, records to the outbox and the broker."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from edgemeter.agent import config, power, progress, records
+from edgemeter.agent import config, progress, records
 from edgemeter.agent.bundle import signature
 from edgemeter.agent.bundle.recorder import Recorder
 from edgemeter.agent.delivery.way import open_way
 from edgemeter.agent.engine import preflight, session, suites
 from edgemeter.agent.errors import ConfigError, EdgemeterError, TransientError
-from edgemeter.agent.power import detect
+from edgemeter.agent.power import opening
 
 # Options of `run` that are settings of a case: given with a suite they hold for all its cases.
 CASE_OPTIONS = (
@@ -91,7 +91,7 @@ def run(suite: suites.Suite, options: Mapping[str, Any], say: Callable[[str], No
         way = open_way(who, settings, options["broker"], options["if_no_broker"])
         if way:
             stack.callback(way.close)
-        sensors, why_no_power = stack.enter_context(sensors_of(options["power"], settings))
+        sensors, why_no_power = stack.enter_context(opening.opened(options["power"], settings.power, settings.sensors))
         for note in preflight.notes():
             say(f"note: {note}")
         tell = stack.enter_context(progress.Bars()) if progress.on_terminal() else _silence
@@ -153,25 +153,3 @@ def _silence(_: object) -> None:
 
 def _unkept(record: records.RunRecord) -> records.RunRecord:
     return record
-
-
-@contextmanager
-def sensors_of(said: str | None, settings: config.Config) -> Iterator[tuple[dict[str, power.PowerSensor], str]]:
-    """Open the sensors that were named, else the one that sees the most of this machine; also say why there is none."""
-    if said == "none":
-        yield {}, "power was not to be measured (--power none)"
-        return
-    names = said.split(",") if said else list(settings.power)
-    why = ""
-    if not names:
-        found, why = detect.choose(detect.detect(settings.sensors))
-        names = [found] if found else []
-    sensors = {name: power.create(name, **settings.sensors.get(name, {})) for name in names}
-    try:
-        for sensor in sensors.values():
-            # A sensor that was asked for by name and is not here ends the command before anything is measured.
-            sensor.describe()
-        yield sensors, why
-    finally:
-        for sensor in sensors.values():
-            sensor.close()

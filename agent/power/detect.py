@@ -18,12 +18,16 @@ NO_SENSOR = "no power sensor on this machine"
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One known sensor: what it is where it is here, else the reason why it is not; `is_absent` unless it is here and cannot be read."""
+    """One known sensor: what it is where it is here, else the reason why it is not; `is_absent` unless it is here and cannot be read.
+
+    `is_chosen_unasked` is false of one that a run uses only when it was named.
+    """
 
     name: str
     description: Description | None
     reason: str | None
     is_absent: bool = False
+    is_chosen_unasked: bool = True
 
 
 def detect(settings: Mapping[str, Mapping[str, str]] | None = None, names: Sequence[str] | None = None, world: World = HERE) -> list[Found]:
@@ -44,7 +48,7 @@ def choose(found: Iterable[Found]) -> tuple[str | None, str]:
     One that is blocked from giving an energy yields to one that is not.
     """
     known = list(found)
-    here = [(one, one.description) for one in known if one.description is not None and one.name not in NEVER_FOUND]
+    here = [(one, one.description) for one in known if one.description is not None and one.is_chosen_unasked]
     if not here:
         unreadable = [f"{one.name} is here and cannot be read: {one.reason}" for one in known if not one.is_absent]
         return None, "; ".join(unreadable) or NO_SENSOR
@@ -63,15 +67,14 @@ def rank(scope: Scope) -> int:
 
 
 def _look(name: str, settings: Mapping[str, str], world: World) -> Found:
+    unasked = settings.get("type", name) not in NEVER_FOUND
     try:
         sensor = power.create(name, **settings, **({} if world is HERE else {"world": world}))
     except EdgemeterError as error:
-        return Found(name, None, str(error))
+        return Found(name, None, str(error), is_chosen_unasked=unasked)
     try:
-        return Found(name, sensor.describe(), None)
-    except AbsentError as error:
-        return Found(name, None, str(error), is_absent=True)
+        return Found(name, sensor.describe(), None, is_chosen_unasked=unasked)
     except EdgemeterError as error:
-        return Found(name, None, str(error))
+        return Found(name, None, str(error), isinstance(error, AbsentError), unasked)
     finally:
         sensor.close()

@@ -36,7 +36,7 @@ DEVICE_FILES = (
 SHOWN = re.compile(r"^[^\n/]*\b(?:cat|head|tail)\s+(?P<paths>/.*)$")
 BRACES = re.compile(r"\{([^{}]*)\}")
 # What `grep . /sys/class/hwmon/hwmon2/*` and `tail -n +1` print.
-NAMED_LINE = re.compile(r"^(?P<path>/(?:sys|proc|dev|etc)/[^\s:]+(?::[^\s:/]+)*?):\s?(?P<value>.*)$")
+NAMED_LINE = re.compile(r"^(?P<path>/(?:sys|proc|dev|etc)/(?:[^\s/]*[^\s/:]/)*[^\s/:]+):\s?(?P<value>.*)$")
 HEADED = re.compile(r"^==> (?P<path>/\S+) <==$")
 
 
@@ -108,6 +108,11 @@ class Recording:
         sensor: PowerSensor = power.create(name, world=self.world)
         try:
             return Recorded(name, sensor.describe(), sensor.read())
+        except EdgemeterError as error:
+            if self._kept is None:
+                raise
+            # Where our tree of links lies says nothing to whoever sent the recording.
+            raise type(error)(str(error).replace(self._kept.name, "")) from error
         finally:
             sensor.close()
 

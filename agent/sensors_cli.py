@@ -1,0 +1,161 @@
+"""The commands `edgemeter sensors ...`: what measures watts here, what it shows, and what it shows of a recording."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from edgemeter.agent.power import Description, Reading
+    from edgemeter.agent.power.detect import Found
+    from edgemeter.agent.power.live import Shown
+
+COUNTER_WARNING = "an energy counter: a single state of it holds no watts"
+
+
+@click.group(invoke_without_command=True, short_help="Show what measures power here, and read recordings of it.")
+@click.option("--config", type=click.Path(path_type=Path), envvar="EDGEMETER_CONFIG", help="The agent's TOML configuration.")
+@click.option("--all", "everything", is_flag=True, help="Also list what is not here, and why.")
+@click.option("--json", "as_json", is_flag=True, help='Print {"sensors": [...], "chosen": ...}.')
+@click.pass_context
+def sensors(context: click.Context, config: Path | None, *, everything: bool, as_json: bool) -> None:
+    """Show what measures power here, in watts now, what it leaves out, and which sensor a run would use.
+
+    Example: edgemeter sensors --all
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from edgemeter.agent import power
+    from edgemeter.agent.config import read as read_config
+    from edgemeter.agent.power import detect, live
+
+    settings = read_config(config).sensors
+    found = detect.detect(settings)
+    shown = []
+    for one in found:
+        if one.description is not None:
+            sensor = power.create(one.name, **settings.get(one.name, {}))
+            try:
+                shown.append(live.look(one.name, sensor))
+            finally:
+                sensor.close()
+    chosen, why = detect.choose(found)
+    absent = [one for one in found if one.description is None]
+    if as_json:
+        rows = [_document(one.name, one.description, one.reading, one.power_w, one.error) for one in shown]
+        rows += [{"sensor": one.name, "error": one.reason, "absent": one.is_absent} for one in absent]
+        click.echo(json.dumps({"sensors": rows, "chosen": chosen, "why": why}, indent=2))
+    else:
+        _print_list(shown, [one for one in absent if everything or not one.is_absent], f"runs use {why}" if chosen else why)
+
+
+@sensors.command("read", short_help="Read one sensor, or a recording of one.")
+@click.argument("name", required=False)
+@click.option("--from", "recording", type=click.Path(path_type=Path, exists=True), help="A recorded tree, output, answer or bytes.")
+@click.option("--as", "as_name", metavar="NAME", help="The sensor whose recording it is. Default: the one that knows its form.")
+@click.option("--config", type=click.Path(path_type=Path), envvar="EDGEMETER_CONFIG", help="The agent's TOML configuration.")
+@click.option("--json", "as_json", is_flag=True, help="Print sensor, scope, excludes, total_w, rails and warnings as JSON.")
+def read_sensor(name: str | None, recording: Path | None, as_name: str | None, config: Path | None, *, as_json: bool) -> None:
+    """Read one sensor of this machine, or run its real reader on a recording from another one.
+
+    Example: edgemeter sensors read --from tegrastats.txt --json
+    """
+    from edgemeter.agent.errors import EdgemeterError
+
+    if (recording is None) == (name is None):
+        message = "give either the NAME of a sensor, or --from PATH with a recording of one"
+        raise click.UsageError(message)
+    try:
+        found = _of_recording(recording, as_name) if recording else _of_machine(name or "", config)
+    except EdgemeterError as error:
+        if as_json:
+            click.echo(json.dumps({"error": " ".join(str(error).split())}, indent=2))
+        raise
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    else:
+        _print_reading(found)
+
+
+def _of_recording(path: Path, name: str | None) -> dict[str, Any]:
+    from edgemeter.agent.power.recording import Recording
+
+    with Recording(path) as source:
+        said = source.read(name)
+    return _document(said.name, said.description, said.reading, said.reading.power_w, None)
+
+
+def _of_machine(name: str, config: Path | None) -> dict[str, Any]:
+    from edgemeter.agent import power
+    from edgemeter.agent.config import read as read_config
+    from edgemeter.agent.errors import UnavailableError
+    from edgemeter.agent.power import live
+
+    sensor = power.create(name, **read_config(config).sensors.get(name, {}))
+    try:
+        shown = live.look(name, sensor)
+    finally:
+        sensor.close()
+    if shown.error is not None:
+        raise UnavailableError(shown.error)
+    return _document(name, shown.description, shown.reading, shown.power_w, None)
+
+
+def _document(
+    name: str, description: "Description | None", reading: "Reading | None", power_w: float | None, error: str | None
+) -> dict[str, Any]:
+    if description is None or reading is None:
+        return {"sensor": name, "error": error}
+    warnings = [*description.warnings, *([f"no energy is given from it: {description.blocked}"] if description.blocked else [])]
+    if power_w is None:
+        warnings.append(COUNTER_WARNING)
+    return {
+        "sensor": name,
+        "id": description.id,
+        "scope": description.scope,
+        "excludes": list(description.excludes),
+        "total_w": power_w,
+        "rails": [{"name": rail.name, "power_w": rail.power_w} for rail in reading.rails],
+        "warnings": warnings,
+    }
+
+
+def _print_list(shown: "list[Shown]", absent: "list[Found]", why: str) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("sensor", no_wrap=True)
+    table.add_column("W now", justify="right", no_wrap=True)
+    table.add_column("scope", no_wrap=True)
+    table.add_column("leaves out")
+    for one in shown:
+        described = one.description
+        watts = "-" if one.power_w is None else f"{one.power_w:.3f}"
+        table.add_row(one.name, watts, described.scope if described else "", Text(", ".join(described.excludes) if described else ""))
+    console = Console()
+    if shown:
+        console.print(table)
+    for one in shown:
+        described = one.description
+        for warning in (*(described.warnings if described else ()), *filter(None, (described.blocked if described else None, one.error))):
+            console.print(f"{one.name}: {warning}", markup=False, highlight=False, soft_wrap=True)
+    for missing in absent:
+        console.print(f"{missing.name}: {missing.reason}", style="dim", markup=False, highlight=False, soft_wrap=True)
+    console.print(why, markup=False, highlight=False, soft_wrap=True)
+
+
+def _print_reading(found: dict[str, Any]) -> None:
+    total = found["total_w"]
+    click.echo(f"{found['id']}: {'-' if total is None else f'{total:.4f} W'} ({found['scope']})")
+    for rail in found["rails"]:
+        watts = "-" if rail["power_w"] is None else f"{rail['power_w']:.4f} W"
+        click.echo(f"  {rail['name']:<24} {watts:>12}")
+    if found["excludes"]:
+        click.echo(f"leaves out {', '.join(found['excludes'])}")
+    for warning in found["warnings"]:
+        click.echo(f"warning: {warning}", file=sys.stderr)

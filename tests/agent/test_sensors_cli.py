@@ -1,0 +1,89 @@
+"""Facts about `edgemeter sensors`."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent.errors import ConfigError, UnavailableError
+from edgemeter.agent.sensors_cli import sensors
+from tests.fixtures.machine_trees import rapl_zone, write
+
+TRACE = {"id": "bench", "scope": "module", "excludes": ["fan"], "t_s": [0, 1], "power_w": [2.5, 2.5]}
+
+
+def run(*arguments):
+    """Return the result of `edgemeter sensors ARGUMENTS`, errors raised."""
+    return CliRunner().invoke(sensors, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+@pytest.fixture
+def trace(tmp_path):
+    """Return a recorded trace of 2.5 W."""
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(TRACE))
+    return path
+
+
+@pytest.fixture
+def configuration(tmp_path, trace):
+    """Return a configuration with the trace as sensor `replay` and as one of the user's own name."""
+    path = tmp_path / "config.toml"
+    path.write_text(f'[sensors.replay]\npath = "{trace}"\n[sensors.bench]\ntype = "replay"\npath = "{trace}"\n')
+    return path
+
+
+def test_a_recording_is_read_into_one_document(trace):
+    """The keys that bug reports are compared by."""
+    document = json.loads(run("read", "--from", trace, "--json").stdout)
+    assert document == {
+        "sensor": "replay", "id": "replay:bench", "scope": "module", "excludes": ["fan"], "total_w": 2.5, "rails": [], "warnings": []
+    }  # fmt: skip
+
+
+def test_a_counter_in_a_recording_holds_no_watts(tmp_path):
+    """One state of it says nothing of power: null, with a warning, and never zero."""
+    write(tmp_path, rapl_zone("intel-rapl:0", "package-0", 5_000))
+    document = json.loads(run("read", "--from", tmp_path, "--as", "rapl", "--json").stdout)
+    assert (document["total_w"], document["rails"]) == (None, [{"name": "package-0", "power_w": None}])
+    assert "holds no watts" in document["warnings"][0]
+
+
+def test_an_unreadable_recording_is_an_error_in_json_too(trace):
+    """For machines on standard output, for people as one line on standard error, with an exit status."""
+    trace.write_text('{"t_s": [0, 1], "power_w": [1')
+    result = CliRunner().invoke(sensors, ["read", "--from", str(trace), "--json"])
+    assert isinstance(result.exception, ConfigError)
+    assert "not a power recording" in json.loads(result.stdout)["error"]
+
+
+def test_a_named_sensor_is_read_live(configuration):
+    """With its settings; a name of the user's own takes its type from them."""
+    for name in ("replay", "bench"):
+        shown = run("read", name, "--config", configuration).stdout
+        assert "replay:bench: 2.5000 W (module)" in shown
+        assert "leaves out fan" in shown
+
+
+def test_a_sensor_that_is_not_here_says_so():
+    """Reading was asked for by name."""
+    result = CliRunner().invoke(sensors, ["read", "replay"])
+    assert isinstance(result.exception, (UnavailableError, ConfigError))
+    assert "set path" in str(result.exception)
+
+
+def test_neither_or_both_of_name_and_recording_is_wrong_usage(trace):
+    """One of them."""
+    assert CliRunner().invoke(sensors, ["read"]).exit_code == 2
+    assert CliRunner().invoke(sensors, ["read", "replay", "--from", str(trace)]).exit_code == 2
+
+
+def test_the_list_shows_watts_and_what_a_run_would_use(configuration):
+    """A replay is shown where it is configured, and never chosen by itself."""
+    document = json.loads(run("--config", configuration, "--json").stdout)
+    rows = {row["sensor"]: row for row in document["sensors"]}
+    assert rows["replay"]["total_w"] == rows["bench"]["total_w"] == 2.5
+    assert document["chosen"] not in ("replay", "bench")
+    shown = run("--config", configuration, "--all").stdout
+    assert "2.500" in shown
+    assert "leaves out" in shown
