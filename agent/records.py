@@ -46,7 +46,10 @@ class Model(_Part, frozen=True, kw_only=True):
 
 
 class Runtime(_Part, frozen=True, kw_only=True):
-    """What ran it: our name, the package and version that did the work, and the backend inside it."""
+    """What ran it: our name, the package and version that did the work, and the backend inside it.
+
+    `facts` is what else a runtime tells of how it ran: the clock of an Edge TPU, how many operators were on it.
+    """
 
     name: str
     package: str
@@ -54,6 +57,7 @@ class Runtime(_Part, frozen=True, kw_only=True):
     backend: str
     threads: Annotated[int, msgspec.Meta(ge=1)]
     options: dict[str, str] = {}
+    facts: dict[str, str] = {}
 
 
 class Tensor(_Part, frozen=True, kw_only=True):

@@ -34,6 +34,7 @@ def runtime(case: Case, loaded: Loaded) -> records.Runtime:
         backend=loaded.backend,
         threads=case.threads,
         options=dict(case.options),
+        facts=dict(loaded.facts),
     )
 
 

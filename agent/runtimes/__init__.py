@@ -20,6 +20,7 @@ Array = NDArray[Any]
 
 RUNTIMES: Mapping[str, str] = {
     "litert": "edgemeter.agent.runtimes.litert:LiteRt",
+    "edgetpu": "edgemeter.agent.runtimes.edgetpu:EdgeTpu",
     "onnx": "edgemeter.agent.runtimes.onnx_runtime:OnnxRuntime",
     "pytorch": "edgemeter.agent.runtimes.pytorch:PyTorch",
     "replay": "edgemeter.agent.runtimes.replay:Replay",
@@ -28,11 +29,15 @@ RUNTIMES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a runtime is to run: threads, its own backend choice (provider, delegate), and its own further settings."""
+    """How a runtime is to run: threads, its own backend choice (provider, delegate), and its own further settings.
+
+    `sha256` is the hash that the suite, the command or the model's card names; a format that holds code is not opened without one.
+    """
 
     threads: int = 1
     backend: str | None = None
     extra: Mapping[str, str] = field(default_factory=dict)
+    sha256: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,8 @@ class Loaded:
     """What a runtime found when it loaded a model.
 
     `metadata` holds what the file itself says (ONNX metadata_props, TorchScript's extra files, TFLite metadata and labels),
-    as text by name. `import_ns` and `load_ns` are monotonic durations: importing the library, and reading and compiling the model.
+    as text by name. `facts` are what else a record should tell of how it ran (the clock of an Edge TPU, how much of the model is on it).
+    `import_ns` and `load_ns` are monotonic durations: importing the library, and reading and compiling the model.
     """
 
     package: str
@@ -66,6 +72,7 @@ class Loaded:
     metadata: Mapping[str, str]
     import_ns: int
     load_ns: int
+    facts: Mapping[str, str] = field(default_factory=dict)
 
 
 class Runtime(Protocol):

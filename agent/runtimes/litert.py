@@ -11,6 +11,7 @@ Tested with ai-edge-litert 2.3.0 and tflite-runtime 2.14.0.
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +20,27 @@ import numpy as np
 from edgemeter.agent.errors import ConfigError, MeasurementError, UnavailableError
 from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, library, request, tflite_file
 from edgemeter.agent.runtimes.library import Candidate, Library
+from edgemeter.agent.runtimes.tflite_file import TfliteFile
 
-_CANDIDATES = (
+CANDIDATES = (
     Candidate("ai_edge_litert.interpreter", ("ai-edge-litert", "ai-edge-litert-nightly")),
     Candidate("tflite_runtime.interpreter", ("tflite-runtime", "tflite-runtime-nightly")),
 )
 _BACKENDS = ("xnnpack", "builtin", "reference")
 # Which kernels a backend gets, by the library's name; all others get its own choice.
 _KERNELS = {"builtin": "BUILTIN_WITHOUT_DEFAULT_DELEGATES", "reference": "BUILTIN_REF"}
-_EDGE_TPU = "edgetpu-custom-op"
+EDGE_TPU = "edgetpu-custom-op"
 # Names that a converter made up; a signature's name says more.
 _OPAQUE = re.compile(r"(StatefulPartitionedCall|PartitionedCall|Identity)(_\d+)?(:\d+)?|serving_default_\w+:\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An interpreter, and what it says of its inputs and outputs."""
+
+    interpreter: Any
+    inputs: list[dict[str, Any]]
+    outputs: list[dict[str, Any]]
 
 
 class LiteRt:
@@ -44,25 +55,42 @@ class LiteRt:
         """Import the library, load the model, allocate its tensors; see `Runtime.load`."""
         request.check_options("litert", options, backends=_BACKENDS)
         file = tflite_file.read(model)
-        if _EDGE_TPU in file.custom_operators:
-            message = f"{str(model)!r} is compiled for the Edge TPU (custom op {_EDGE_TPU}); run the CPU version of the model here"
+        if EDGE_TPU in file.custom_operators:
+            message = (
+                f"{str(model)!r} is compiled for the Edge TPU (custom op {EDGE_TPU}); run the CPU version of the model here, "
+                "or this one with the runtime edgetpu where a Coral is"
+            )
             raise ConfigError(message)
-        found = library.load(_CANDIDATES, "litert")
+        found = library.load(CANDIDATES, "litert")
         started_ns = time.monotonic_ns()
-        interpreter, inputs, outputs = _open(model, options, found)
+        kind = getattr(found.module.OpResolverType, _KERNELS.get(options.backend or "", "AUTO"))
+        try:
+            opened = open_interpreter(model, options.threads, found, experimental_op_resolver_type=kind)
+        except (ValueError, RuntimeError) as error:
+            message = (
+                f"{found.package} {found.version} cannot run {str(model)!r}: {library.one_line(error)}; "
+                "convert the model again, with builtin operators only"
+            )
+            raise ConfigError(message) from error
         load_ns = time.monotonic_ns() - started_ns
-        backend = _backend(interpreter, options, model, found)
-        self._interpreter = interpreter
-        self._inputs = tuple(_info(details, file.inputs) for details in inputs)
+        return self._take(opened, file, found, _backend(opened.interpreter, options, model, found), load_ns)
+
+    def _take(
+        self, opened: Opened, file: TfliteFile, found: Library, backend: str, load_ns: int, facts: Mapping[str, str] | None = None
+    ) -> Loaded:
+        """Keep the interpreter, and return what was found."""
+        self._interpreter = opened.interpreter
+        self._inputs = tuple(_info(details, file.inputs) for details in opened.inputs)
         return Loaded(
             package=found.package,
             version=found.version,
             backend=backend,
             inputs=self._inputs,
-            outputs=tuple(_info(details, file.outputs) for details in outputs),
+            outputs=tuple(_info(details, file.outputs) for details in opened.outputs),
             metadata=file.metadata,
             import_ns=found.import_ns,
             load_ns=load_ns,
+            facts=facts or {},
         )
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
@@ -99,20 +127,11 @@ class LiteRt:
         self._inputs = ()
 
 
-def _open(model: Path, options: Options, found: Library) -> tuple[Any, list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return an interpreter with its tensors allocated, and the details of its inputs and outputs."""
-    resolver = found.module.OpResolverType
-    kind = getattr(resolver, _KERNELS.get(options.backend or "", "AUTO"))
-    try:
-        interpreter = found.module.Interpreter(model_path=str(model), num_threads=options.threads, experimental_op_resolver_type=kind)
-        interpreter.allocate_tensors()
-        return interpreter, interpreter.get_input_details(), interpreter.get_output_details()
-    except (ValueError, RuntimeError) as error:
-        message = (
-            f"{found.package} {found.version} cannot run {str(model)!r}: {library.one_line(error)}; "
-            "convert the model again, with builtin operators only"
-        )
-        raise ConfigError(message) from error
+def open_interpreter(model: Path, threads: int, found: Library, **settings: Any) -> Opened:
+    """Return an interpreter with its tensors allocated; raises what the library raises: ValueError or RuntimeError."""
+    interpreter = found.module.Interpreter(model_path=str(model), num_threads=threads, **settings)
+    interpreter.allocate_tensors()
+    return Opened(interpreter, interpreter.get_input_details(), interpreter.get_output_details())
 
 
 def _backend(interpreter: Any, options: Options, model: Path, found: Library) -> str:

@@ -5,6 +5,7 @@ Source: https://github.com/google-ai-edge/LiteRT/blob/main/tflite/converter/sche
 https://github.com/tensorflow/tflite-support/blob/master/tensorflow_lite_support/metadata/metadata_schema.fbs.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from mmap import ACCESS_READ, mmap
@@ -25,9 +26,14 @@ _NORMALISATION = 1
 
 @dataclass(frozen=True, slots=True)
 class TfliteFile:
-    """What a .tflite file holds. `inputs` and `outputs` are the names that its signature gives, by index of the tensor."""
+    """What a .tflite file holds. `inputs` and `outputs` are the names that its signature gives, by index of the tensor.
+
+    `custom_uses` tells how often each custom operator stands in the graphs, `builtin_uses` how often any other does.
+    """
 
     custom_operators: tuple[str, ...]
+    custom_uses: Mapping[str, int]
+    builtin_uses: int
     inputs: Mapping[int, str]
     outputs: Mapping[int, str]
     metadata: Mapping[str, str]
@@ -48,7 +54,9 @@ def read(model: Path) -> TfliteFile:
             _check(top)
             inputs, outputs = _signature(top)
             metadata = {**_own_words(data, top), **model_file.texts(model)}
-            return TfliteFile(_custom_operators(top), inputs, outputs, metadata)
+            uses = _uses(top)
+            builtin_uses = uses.pop("", 0)
+            return TfliteFile(_custom_operators(top), uses, builtin_uses, inputs, outputs, metadata)
     except GarbledError as error:
         message = f"the model {str(model)!r} is truncated or garbled (it needs {error}): fetch it again"
         raise ConfigError(message) from error
@@ -93,6 +101,13 @@ def _check_vectors(table: Table, vectors: Sequence[tuple[int, int]]) -> None:
 
 def _custom_operators(top: Table) -> tuple[str, ...]:
     return tuple(name for name in (code.text(1) for code in top.tables(1)) if name)
+
+
+def _uses(top: Table) -> dict[str, int]:
+    """Return how often each operator stands in the graphs: by its custom name, all builtin ones together under no name."""
+    names = [code.text(1) for code in top.tables(1)]
+    chosen = (operator.integer(0, "<I") for subgraph in top.tables(2) for operator in subgraph.tables(3))
+    return dict(Counter(names[place] if place < len(names) else "" for place in chosen))
 
 
 def _signature(top: Table) -> tuple[Mapping[int, str], Mapping[int, str]]:
