@@ -1,0 +1,300 @@
+"""The Edge TPU runtime against a delegate library that is compiled here, and against machines that lack one thing or another."""
+
+import ctypes
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.errors import ConfigError, UnavailableError
+from edgemeter.agent.runtimes import Options, edgetpu, tflite_file
+from edgemeter.agent.runtimes.edgetpu import EdgeTpu
+
+pytest.importorskip("ai_edge_litert")
+pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a C compiler (gcc)")
+
+USB = {"idVendor": "1a6e\n", "idProduct": "089a\n", "speed": "5000\n"}
+
+
+def built(folder: Path, source: Path, *flags: str) -> Path:
+    """Return libedgetpu.so.1 in the folder: a link to the compiled libedgetpu.so.1.0, as Debian has it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["gcc", "-shared", "-fPIC", *flags, "-o", folder / "libedgetpu.so.1.0", source], check=True)
+    (folder / "libedgetpu.so.1").symlink_to("libedgetpu.so.1.0")
+    return folder / "libedgetpu.so.1"
+
+
+@pytest.fixture(scope="module")
+def delegate(tmp_path_factory, models) -> Path:
+    """Return the compiled delegate library, the build for the maximum clock."""
+    return built(tmp_path_factory.mktemp("delegate"), models / "edgetpu_delegate.c")
+
+
+@pytest.fixture
+def opened(delegate, models, tmp_path):
+    """Return a function that loads the compiled model on a machine below `tmp_path`."""
+    made = []
+
+    def load(library=delegate, **options):
+        made.append(EdgeTpu(tmp_path, str(library)))
+        return made[-1], made[-1].load(models / "edgetpu.tflite", Options(**options))
+
+    yield load
+    for runtime in made:
+        runtime.close()
+
+
+def plug(root: Path, place: str, files: dict[str, str]) -> None:
+    """Write a USB device into the tree."""
+    (root / "sys/bus/usb/devices" / place).mkdir(parents=True)
+    for name, text in files.items():
+        (root / "sys/bus/usb/devices" / place / name).write_text(text)
+
+
+def asked(library: Path) -> str:
+    """Return the settings that the delegate was asked for last."""
+    handle = ctypes.CDLL(str(library))
+    handle.asked_settings.restype = ctypes.c_char_p
+    return handle.asked_settings().decode()
+
+
+def test_the_delegate_takes_the_compiled_operators_and_the_cpu_the_rest(opened, x):
+    """2x comes from the delegate's kernel, + 1 from LiteRT's."""
+    runtime, found = opened()
+    runtime.bind([x])()
+    np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
+    assert (found.facts["edgetpu_operators"], found.facts["cpu_operators"]) == ("1", "1")
+    assert found.facts["libedgetpu"] == "BuildLabel(N/A), RuntimeVersion(14)"
+
+
+def test_close_gives_the_device_back(opened, delegate):
+    """A Coral that stays open is refused to the next process."""
+    handle = ctypes.CDLL(str(delegate))
+    before = handle.delegates_alive()
+    runtime, _ = opened()
+    assert handle.delegates_alive() == before + 1
+    runtime.close()
+    assert handle.delegates_alive() == before
+
+
+@pytest.mark.parametrize(
+    ("backend", "performance", "settings"),
+    [
+        (None, None, ""),
+        ("usb", None, "device=usb;"),
+        ("usb:0", None, "device=usb:0;"),
+        (":0", None, "device=:0;"),
+        (None, "low", "device=:0;Performance=Low;"),
+        ("usb", "max", "device=usb:0;Performance=Max;"),
+    ],
+)
+def test_device_and_performance_reach_the_library_as_it_reads_them(opened, delegate, backend, performance, settings):
+    """It heeds `Performance` only for a device with a number."""
+    opened(backend=backend, extra={"performance": performance} if performance else {})
+    assert asked(delegate) == settings
+
+
+@pytest.mark.parametrize("backend", ["tpu", "usb0", "usb:", "usb:-1", "pcie:0", "", "USB"])
+def test_a_device_that_cannot_be_meant_is_refused(opened, backend):
+    """The library would only say that it found none."""
+    with pytest.raises(ConfigError, match="choose usb, pci, usb:N"):
+        opened(backend=backend)
+
+
+def test_a_performance_that_cannot_be_meant_is_refused(opened):
+    """The words are named."""
+    with pytest.raises(ConfigError, match="'turbo': choose one of low, medium, high, max"):
+        opened(extra={"performance": "turbo"})
+
+
+def test_what_is_plugged_in_is_recorded_and_names_the_backend(opened, tmp_path):
+    """One USB Coral on a USB 3 link, whose firmware is not loaded yet."""
+    plug(tmp_path, "2-1", USB)
+    _, found = opened()
+    assert found.backend == "usb,max"
+    assert found.facts["accelerators"] == "Coral USB (1a6e:089a, not used since it was plugged in) at 5000 Mbit/s"
+
+
+def test_of_usb_and_pcie_only_the_answer_to_the_question_is_claimed(opened, tmp_path):
+    """Which of two was opened is not known unless it was chosen."""
+    plug(tmp_path, "2-1", USB | {"idVendor": "18d1\n", "idProduct": "9302\n"})
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/apex_0").touch()
+    assert opened()[1].backend == "any,max"
+    assert opened(backend="usb:0")[1].backend == "usb:0,max"
+
+
+@pytest.mark.parametrize(
+    ("plugged", "words"),
+    [(False, "as 'pci:1': this machine shows none on USB or PCIe; plug one in"), (True, "'pci:1': this machine shows Coral USB")],
+)
+def test_a_board_without_an_edge_tpu_says_so(opened, tmp_path, plugged, words):
+    """The library itself gives no reason."""
+    if plugged:
+        plug(tmp_path, "2-1", USB)
+    with pytest.raises(UnavailableError, match=words) as caught:
+        opened(backend="pci:1")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_board_without_libedgetpu_says_what_to_install(opened):
+    """The loader's words stand in the line."""
+    with pytest.raises(UnavailableError, match=r"libedgetpu-nowhere.so.1 cannot be loaded: .*; install Coral's package libedgetpu1-std"):
+        opened(library="libedgetpu-nowhere.so.1")
+
+
+def test_a_library_that_is_no_delegate_is_told(opened, tmp_path):
+    """Another library under that name is not called."""
+    (tmp_path / "a.c").write_text("int nothing = 0;\n")
+    with pytest.raises(UnavailableError, match="is no Edge TPU library: it lacks tflite_plugin_create_delegate"):
+        opened(library=built(tmp_path / "other", tmp_path / "a.c"))
+
+
+def test_a_model_that_was_not_compiled_is_refused(delegate, models, tmp_path):
+    """It would run on the CPU and be published as the Edge TPU's."""
+    with pytest.raises(ConfigError, match=r"has no operator for the Edge TPU .* compile it with edgetpu_compiler"):
+        EdgeTpu(tmp_path, str(delegate)).load(models / "litert.tflite", Options())
+
+
+def test_a_delegate_that_leaves_the_compiled_operator_is_an_error(models, tmp_path):
+    """So a libedgetpu that does not fit the interpreter ends, and nothing is measured."""
+    (tmp_path / "a.c").write_text(
+        "#include <stdlib.h>\n#include <stdint.h>\n"
+        "struct delegate { void *data; int (*prepare)(void *, void *); void *buffers[3]; int64_t flags; void *opaque; };\n"
+        "static int leave(void *context, void *delegate) { return 0; }\n"
+        "void *tflite_plugin_create_delegate(char **k, char **v, size_t n, void (*report)(const char *)) {\n"
+        "  struct delegate *made = calloc(1, sizeof *made); made->prepare = leave; made->flags = 1; return made; }\n"
+        "void tflite_plugin_destroy_delegate(void *delegate) { free(delegate); }\n"
+    )
+    library = built(tmp_path / "other", tmp_path / "a.c")
+    with pytest.raises(ConfigError, match=r"edgetpu-custom-op.*; install the libedgetpu that belongs to this interpreter") as caught:
+        EdgeTpu(tmp_path, str(library)).load(models / "edgetpu.tflite", Options())
+    assert "\n" not in str(caught.value)
+
+
+# Each library that is loaded stays in the process, so that each of these needs one of its own.
+CODE = """
+import sys
+from pathlib import Path
+from edgemeter.agent.runtimes import edgetpu_library
+print(edgetpu_library.load(sys.argv[1], Path(sys.argv[2])))
+"""
+
+
+def told(library: Path, root: Path) -> str:
+    """Return what a process of its own finds out about a library."""
+    done = subprocess.run([sys.executable, "-c", CODE, library, root], capture_output=True, text=True, check=True)
+    return done.stdout.strip().removeprefix("EdgeTpuLibrary")
+
+
+@pytest.mark.parametrize(("flags", "clock"), [((), "'max'"), (("-DTHROTTLE_EDGE_TPU",), "'std'")])
+def test_the_build_itself_tells_its_clock(models, tmp_path, flags, clock):
+    """Copied by hand, without package or telling folder: only the throttled build holds the sentence."""
+    library = built(tmp_path / "lib", models / "edgetpu_delegate.c", *flags)
+    assert told(library, tmp_path) == f"(clock={clock}, package=None, version='BuildLabel(N/A), RuntimeVersion(14)')"
+
+
+def test_a_build_without_words_leaves_the_clock_open(tmp_path):
+    """Unknown is not standard."""
+    (tmp_path / "a.c").write_text("void *tflite_plugin_create_delegate(void) { return 0; }\n")
+    assert told(built(tmp_path / "lib", tmp_path / "a.c"), tmp_path) == "(clock=None, package=None, version=None)"
+
+
+@pytest.mark.parametrize(("folder", "clock"), [("throttled/k8", "'std'"), ("direct/aarch64", "'max'")])
+def test_the_folder_of_googles_zip_tells_the_clock(tmp_path, folder, clock):
+    """It goes before the words in the file."""
+    (tmp_path / "a.c").write_text("void *tflite_plugin_create_delegate(void) { return 0; }\n")
+    assert told(built(tmp_path / folder, tmp_path / "a.c"), tmp_path) == f"(clock={clock}, package=None, version=None)"
+
+
+@pytest.mark.parametrize("variant", ["std", "max"])
+def test_the_debian_package_tells_clock_and_version(models, tmp_path, variant):
+    """The package that installed this very file, whatever the file holds."""
+    library = built(tmp_path / "usr/lib", models / "edgetpu_delegate.c")
+    info = tmp_path / "var/lib/dpkg/info"
+    info.mkdir(parents=True)
+    (info / "libedgetpu1-std:amd64.list").write_text(f"/.\n{library}.0\n" if variant == "std" else "/usr/lib/libedgetpu.so.1.0\n")
+    (info / "libedgetpu1-max:amd64.list").write_text(f"/.\n{library}.0\n" if variant == "max" else "")
+    stanzas = [
+        f"Package: libedgetpu1-{kind}\nStatus: install ok installed\nVersion: {version}\n"
+        for kind, version in (("std", "16.0"), ("max", "15.0"))
+    ]
+    (tmp_path / "var/lib/dpkg/status").write_text("\n".join(stanzas))
+    package = {"std": "libedgetpu1-std 16.0", "max": "libedgetpu1-max 15.0"}[variant]
+    assert told(library, tmp_path) == f"(clock='{variant}', package='{package}', version='BuildLabel(N/A), RuntimeVersion(14)')"
+
+
+def test_operators_are_counted(models):
+    """One was compiled, one was left to the CPU."""
+    file = tflite_file.read(models / "edgetpu.tflite")
+    assert (file.custom_uses, file.builtin_uses) == ({"edgetpu-custom-op": 1}, 1)
+    assert (tflite_file.read(models / "litert.tflite").custom_uses, tflite_file.read(models / "litert.tflite").builtin_uses) == ({}, 2)
+
+
+GOOGLE = """
+import ctypes
+from ai_edge_litert.interpreter import load_delegate
+ASKED = []
+def make_interpreter(path, device=None): raise NotImplementedError
+def list_edge_tpus(): return []
+def load_edgetpu_delegate(options=None):
+    ASKED.append(options)
+    return load_delegate({library!r}, options)
+"""
+
+
+def package(folder: Path, files: dict[str, str], monkeypatch) -> None:
+    """Write a package `pycoral` and let it be found."""
+    for name, text in files.items():
+        (folder / "pycoral" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "pycoral" / name).write_text(text)
+    monkeypatch.syspath_prepend(folder)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "pycoral"]:
+        monkeypatch.delitem(sys.modules, name)
+
+
+@pytest.mark.usefixtures("_pycoral_is_forgotten")
+def test_googles_pycoral_is_used_where_it_is(opened, delegate, tmp_path, monkeypatch, x):
+    """Its own delegate, with our settings."""
+    files = {"__init__.py": "__version__ = '2.0.0'\n", "utils/__init__.py": "", "utils/edgetpu.py": GOOGLE.format(library=str(delegate))}
+    package(tmp_path / "site", files, monkeypatch)
+    runtime, found = opened(backend="usb")
+    runtime.bind([x])()
+    np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
+    assert found.facts["pycoral"] == "2.0.0"
+    assert sys.modules["pycoral.utils.edgetpu"].ASKED == [{"device": "usb"}]
+
+
+@pytest.mark.usefixtures("_pycoral_is_forgotten")
+@pytest.mark.parametrize(
+    "files", [{"__init__.py": "raise SystemExit('ran')"}, {"__init__.py": "", "utils/__init__.py": "", "utils/edgetpu.py": "x = 1\n"}]
+)
+def test_what_is_only_called_pycoral_is_left_alone(opened, tmp_path, monkeypatch, files):
+    """PyPI's package of that name is another's; its code is not run."""
+    package(tmp_path / "site", files, monkeypatch)
+    assert "pycoral" not in opened()[1].facts
+
+
+@pytest.fixture
+def _pycoral_is_forgotten():
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] == "pycoral"]:
+        del sys.modules[name]
+
+
+@pytest.mark.realdata
+def test_a_real_compiled_model_is_read_and_not_run_on_a_cpu(realdata, tmp_path, delegate):
+    """Its operators are counted; without a Coral nothing is measured."""
+    model = realdata / "models" / "mobilenet_v1_0.25_128_quant_edgetpu.tflite"
+    file = tflite_file.read(model)
+    assert file.custom_uses == {"edgetpu-custom-op": 1}
+    with pytest.raises(UnavailableError, match="opened no Edge TPU"):
+        EdgeTpu(tmp_path, str(delegate)).load(model, Options(backend="pci"))
+
+
+def test_the_constructor_takes_the_machines_own_library():
+    """Nothing is loaded before a model is."""
+    assert EdgeTpu()._shared_library == edgetpu.SHARED_LIBRARY == "libedgetpu.so.1"
