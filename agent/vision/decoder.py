@@ -18,9 +18,14 @@ from edgemeter.agent.runtimes import Loaded
 Floats = NDArray[np.float32]
 
 DECODERS: Mapping[str, str] = {
+    "detr": "edgemeter.agent.vision.decoders.detr:Detr",
     "edgemeter": "edgemeter.agent.vision.decoders.edgemeter_grid:EdgemeterGrid",
+    "nanodet": "edgemeter.agent.vision.decoders.nanodet:NanoDet",
     "tflite-postprocess": "edgemeter.agent.vision.decoders.tflite_postprocess:TflitePostprocess",
+    "torchvision": "edgemeter.agent.vision.decoders.torchvision:Torchvision",
+    "yolo26": "edgemeter.agent.vision.decoders.yolo26:Yolo26",
     "yolov5": "edgemeter.agent.vision.decoders.yolov5:YoloV5",
+    "yolov5-heads": "edgemeter.agent.vision.decoders.yolov5_heads:YoloV5Heads",
     "yolov8": "edgemeter.agent.vision.decoders.yolov8:YoloV8",
     "yolox": "edgemeter.agent.vision.decoders.yolox:YoloX",
 }
@@ -47,8 +52,8 @@ class Frame:
 class Detections:
     """The objects found in one photograph, best first.
 
-    boxes: float32 [n, 4] as x1, y1, x2, y2 in pixels of the photograph, clipped to it; scores: float32 [n], 0..1;
-    classes: int32 [n], the model's own class index, 0-based (background not counted).
+    boxes: float32 [n, 4] as x1, y1, x2, y2 in pixels of the photograph, clipped to it where the family's own evaluation does;
+    scores: float32 [n], 0..1; classes: int32 [n], the model's own class index, 0-based (background not counted).
     """
 
     boxes: Floats
@@ -67,6 +72,14 @@ class Decoder(Protocol):
     def decode(self, outputs: Sequence[Floats], frame: Frame) -> Detections:
         """Return the detections in `outputs` (dequantised, float32, in the model's order), NMS applied where the family needs it."""
         ...
+
+
+def blanks(loaded: Loaded) -> list[Floats]:
+    """Return zeros in the shapes of the declared outputs, to try a layout on before the first query; none where a size is open."""
+    shapes = [tuple(size for size in info.shape if size is not None) for info in loaded.outputs]
+    if any(len(shape) != len(info.shape) for shape, info in zip(shapes, loaded.outputs, strict=True)):
+        return []
+    return [np.broadcast_to(np.float32(0), shape) for shape in shapes]
 
 
 def create(model: card.Card, loaded: Loaded) -> Decoder:

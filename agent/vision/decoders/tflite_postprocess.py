@@ -2,6 +2,7 @@
 
 Boxes are ymin, xmin, ymax, xmax, 0..1 of the input. The operator gives boxes, classes, scores, count in this order, but exporters
 shuffle them, and before the first call their shapes read []: the roles are found from names, shapes and values of the real tensors.
+Boxes that leave the photograph are scored as the operator gives them: the published AP of these models was (clipped, SSD gains 0.0017).
 Source: tensorflow/lite/kernels/detection_postprocess.cc (outputs 0..3); names of Object Detection API and Model Maker exports.
 """
 
@@ -22,6 +23,8 @@ _NUMBERED: Mapping[str, tuple[str, ...]] = {
     "tflite_detection_postprocess": ROLES,
     "statefulpartitionedcall": ("count", "scores", "classes", "boxes"),
 }
+# A score may exceed 1 by a step of its quantisation; from here it is the number of a class.
+_NO_SCORE = 2.0
 _WORDS: Mapping[str, tuple[str, ...]] = {
     "boxes": ("box", "location"),
     "classes": ("class", "category", "categories"),
@@ -51,16 +54,17 @@ class TflitePostprocess:
         ymin, xmin, ymax, xmax = part["boxes"][above].T
         size = np.array([frame.input_width, frame.input_height] * 2, np.float32)
         found = np.stack([xmin, ymin, xmax, ymax], axis=1) * size
-        return boxes.select(found, part["scores"][above], part["classes"][above].astype(np.int32), self._output, frame)
+        kept, scores, classes = boxes.survivors(found, part["scores"][above], part["classes"][above].astype(np.int32), self._output)
+        return Detections(boxes.unplaced(kept, frame), scores, classes)
 
     def _assign(self, outputs: Sequence[Floats]) -> dict[str, Floats]:
         """Return the tensors by role: boxes [n, 4], classes [n], scores [n]."""
         roles = self._roles
-        if roles is None or not _is_boxes(outputs[roles.index("boxes")]):
+        if roles is None or not _may_be(dict(zip(roles, outputs, strict=True))):
             roles = roles_by_shape(outputs)
         part = dict(zip(roles, outputs, strict=True))
         found = {"boxes": part["boxes"].reshape(-1, 4), "classes": part["classes"].ravel(), "scores": part["scores"].ravel()}
-        if _has_fractions(found["classes"]) and not _has_fractions(found["scores"]):
+        if (_is_scores(found["classes"]) and not _is_scores(found["scores"])) or found["scores"].max(initial=0.0) >= _NO_SCORE:
             found["classes"], found["scores"] = found["scores"], found["classes"]
         if not len(found["boxes"]) == len(found["classes"]) == len(found["scores"]):
             message = (
@@ -108,5 +112,12 @@ def _is_boxes(output: Floats) -> bool:
     return output.ndim >= 2 and output.shape[-1] == 4 and output.size >= 4 and (output.ndim == 3 or output.shape[0] != 1)
 
 
-def _has_fractions(values: Floats) -> bool:
-    return bool(np.any(values != np.floor(values)))
+def _may_be(part: Mapping[str, Floats]) -> bool:
+    """Return whether the sizes are those of boxes, classes, scores and count; names may be on the wrong tensors."""
+    number = part["scores"].size
+    return _is_boxes(part["boxes"]) and part["classes"].size == number == part["boxes"].size // 4 and part["count"].size == 1
+
+
+def _is_scores(values: Floats) -> bool:
+    """Return whether these are scores and no class numbers: nothing beyond 1, and not all whole."""
+    return bool(np.all(values <= 1) and np.any(values != np.floor(values)))

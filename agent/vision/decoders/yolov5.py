@@ -15,9 +15,6 @@ from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.vision import boxes
 from edgemeter.agent.vision.decoder import Detections, Floats, Frame
 
-# A box centre in 0..1 never reaches this; in pixels the rightmost anchors always do.
-_LARGEST_NORMALISED = 2.0
-
 
 class YoloV5:
     """Decodes the first output; further ones (the raw maps that some exports keep) are left alone."""
@@ -33,7 +30,7 @@ class YoloV5:
         tensor = outputs[0]
         self._check(tensor.shape)
         rows, threshold = tensor[0], self._output.score_threshold
-        is_normalised = rows[:, 0].max(initial=0.0) <= _LARGEST_NORMALISED
+        is_normalised = rows[:, 0].max(initial=0.0) <= boxes.LARGEST_NORMALISED
         # A class score never exceeds 1, so a row whose objectness is below the threshold has no candidate: most rows end here.
         rows = rows[rows[:, 4] > threshold]
         scores = rows[:, 5:] * rows[:, 4:5]

@@ -15,9 +15,6 @@ from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.vision import boxes
 from edgemeter.agent.vision.decoder import Detections, Floats, Frame
 
-# A box centre in 0..1 never reaches this; in pixels the rightmost anchors always do.
-_LARGEST_NORMALISED = 2.0
-
 
 class YoloV8:
     """Decodes one [1, 4 + classes, anchors] tensor; the transposed [1, anchors, 4 + classes] too."""
@@ -37,7 +34,7 @@ class YoloV8:
         rows = tensor[0] if self._anchors_last(tensor.shape) else tensor[0].T
         classes, anchors = np.nonzero(rows[4:] > self._output.score_threshold)
         centred = rows[:4, anchors].T
-        if rows[0].max(initial=0.0) <= _LARGEST_NORMALISED:
+        if rows[0].max(initial=0.0) <= boxes.LARGEST_NORMALISED:
             centred = centred * np.array([frame.input_width, frame.input_height] * 2, np.float32)
         scores = rows[4 + classes, anchors]
         return boxes.select(boxes.corners(centred), scores, classes.astype(np.int32), self._output, frame)

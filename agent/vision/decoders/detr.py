@@ -1,0 +1,71 @@
+"""DETR and its kin (RT-DETR, D-FINE, RF-DETR, Deformable DETR, YOLOS): a fixed set of queries, each a box and class scores.
+
+Two outputs, in any order: boxes [1, queries, 4] as centre x, centre y, width, height in 0..1, and scores [1, queries, n]; or one
+[1, queries, 4 + classes] (RT-DETR by Ultralytics). With n = classes + 1 the last column is "no object" and a softmax chooses one class
+per query (DETR, YOLOS); with n = classes each stands for itself (sigmoid). Scores that are 0..1 have been through it in the graph.
+Source: huggingface/transformers `image_processing_detr.py`, `image_processing_rt_detr.py` (`post_process_object_detection`).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.recognition import card
+from edgemeter.agent.runtimes import Loaded
+from edgemeter.agent.vision import boxes, grid
+from edgemeter.agent.vision.decoder import Detections, Floats, Frame, blanks
+
+
+class Detr:
+    """Decodes boxes and scores; further outputs (encoder states, masks) are left alone."""
+
+    def __init__(self, model: card.Card, loaded: Loaded) -> None:
+        self._output = model.output
+        if declared := blanks(loaded):
+            self._parts(declared)
+
+    def decode(self, outputs: Sequence[Floats], frame: Frame) -> Detections:
+        """Return the detections; nothing is suppressed but what the card asks for."""
+        centred, values = self._parts(outputs)
+        if self._output.classes is not None and values.shape[1] == self._output.classes + 1:
+            scores = _softmax(values)[:, :-1]
+            queries, classes = np.arange(len(scores)), scores.argmax(axis=1)
+            above = scores[queries, classes] > self._output.score_threshold
+            queries, classes = queries[above], classes[above]
+        else:
+            scores = grid.sigmoid(values)
+            queries, classes = np.nonzero(scores > self._output.score_threshold)
+        found = boxes.corners(boxes.in_pixels(centred, frame))
+        return boxes.select(found[queries], scores[queries, classes], classes.astype(np.int32), self._output, frame)
+
+    def _parts(self, outputs: Sequence[Floats]) -> tuple[Floats, Floats]:
+        """Return boxes [queries, 4] and scores [queries, n].
+
+        Raises:
+            ConfigError: there are none such.
+        """
+        classes, sets = self._output.classes, [output[0] for output in outputs if output.ndim == 3 and output.shape[0] == 1]
+        if len(outputs) == 1 and sets and sets[0].shape[1] > 4 and classes in (None, sets[0].shape[1] - 4):
+            return sets[0][:, :4], sets[0][:, 4:]
+        found = next((part for part in sets if part.shape[1] == 4), None)
+        if found is not None:
+            for part in sets:
+                is_right = part.shape[1] > 1 if classes is None else part.shape[1] in (classes, classes + 1)
+                if part is not found and len(part) == len(found) and is_right:
+                    return found, part
+        wanted = "n" if classes is None else f"{classes} or {classes + 1}"
+        message = (
+            f"family detr needs boxes [1, queries, 4] and scores [1, queries, {wanted}], the model gives "
+            f"{[list(output.shape) for output in outputs]}: correct output.classes or `family` in its card"
+        )
+        raise ConfigError(message)
+
+
+def _softmax(values: Floats) -> Floats:
+    """Return the softmax of each row; what is 0..1 and adds up to 1 comes back as it is."""
+    if values.size and values.min() >= 0 and np.allclose(values.sum(axis=1), 1, atol=0.05):
+        return values
+    weights = np.exp(values - values.max(axis=1, keepdims=True, initial=-np.inf))
+    share: Floats = weights / weights.sum(axis=1, keepdims=True)
+    return share

@@ -1,0 +1,62 @@
+"""torchvision's detectors (Faster R-CNN, RetinaNet, SSD, FCOS): lists of boxes, labels and scores, of another length each time.
+
+Boxes [n, 4] as x1, y1, x2, y2 in pixels of the input, labels [n] counted from 1 (0 is the background; with COCO's weights they are its ids,
+1..90), scores [n]; in any order, with or without a leading batch axis. Suppression is inside the model.
+Source: pytorch/vision `torchvision/models/detection/generalized_rcnn.py` and `roi_heads.py` (`postprocess_detections`).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.recognition import card
+from edgemeter.agent.runtimes import Loaded
+from edgemeter.agent.vision import boxes
+from edgemeter.agent.vision.decoder import Detections, Floats, Frame
+
+
+class Torchvision:
+    """Decodes the three lists; further outputs (masks, keypoints) are left alone."""
+
+    def __init__(self, model: card.Card, loaded: Loaded) -> None:
+        self._output = model.output
+        self._labels = [i for i, info in enumerate(loaded.outputs) if info.dtype.startswith("int") and info.scale is None]
+        if loaded.outputs and len(loaded.outputs) < 3:
+            raise ConfigError(_mismatch([info.shape for info in loaded.outputs]))
+
+    def decode(self, outputs: Sequence[Floats], frame: Frame) -> Detections:
+        """Return the detections; `outputs` are the lists, float32."""
+        found, labels, scores = self._lists(outputs)
+        above = scores > self._output.score_threshold
+        found = boxes.in_pixels(found[above], frame)
+        return boxes.select(found, scores[above], labels[above].astype(np.int32) - 1, self._output, frame)
+
+    def _lists(self, outputs: Sequence[Floats]) -> tuple[Floats, Floats, Floats]:
+        """Return boxes [n, 4], labels [n] and scores [n].
+
+        Raises:
+            ConfigError: there are no such lists, or they are of different length.
+        """
+        at = next((i for i, output in enumerate(outputs) if output.ndim in (2, 3) and output.shape[-1] == 4), None)
+        if at is None:
+            raise ConfigError(_mismatch([output.shape for output in outputs]))
+        found = outputs[at].reshape(-1, 4)
+        rest = [i for i, output in enumerate(outputs) if i != at and output.ndim <= 2 and output.size == len(found)]
+        if len(rest) != 2:
+            raise ConfigError(_mismatch([output.shape for output in outputs]))
+        labels, scores = rest if self._is_labels(outputs, *rest) else rest[::-1]
+        return found, outputs[labels].ravel(), outputs[scores].ravel()
+
+    def _is_labels(self, outputs: Sequence[Floats], one: int, other: int) -> bool:
+        """Return whether the first of two lists holds the labels: whole numbers where the other has scores."""
+        if self._labels:
+            return one in self._labels
+        return bool(np.all(outputs[one] >= 1) and np.all(outputs[one] == np.floor(outputs[one])) and np.all(outputs[other] <= 1))
+
+
+def _mismatch(shapes: Sequence[tuple[int | None, ...]]) -> str:
+    return (
+        f"family torchvision needs boxes [n, 4], labels [n] and scores [n], the model gives {[list(shape) for shape in shapes]}: "
+        "correct `family` in its card"
+    )
