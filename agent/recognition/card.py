@@ -42,7 +42,10 @@ class Output(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One model file: identity, task, decoder family, input and output; `made` and `accuracy` say how and how good."""
+    """One model file: identity, task, decoder family, input and output.
+
+    `made` says how it was made, `accuracy` how good it is, `parity` how far it is from the file it was converted from.
+    """
 
     name: Name
     task: str
@@ -55,6 +58,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     output: Output = Output()
     made: dict[str, str | int | float] = {}
     accuracy: dict[str, str | int | float] = {}
+    parity: dict[str, str | int | float] = {}
 
 
 def beside(model: Path) -> Path:
