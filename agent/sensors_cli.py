@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from edgemeter.agent.calibration.procedure import Held, Reference
     from edgemeter.agent.power import Description, Reading
+    from edgemeter.agent.power.calibration_file import Calibration
     from edgemeter.agent.power.detect import Found
     from edgemeter.agent.power.live import Shown
 
@@ -159,3 +161,88 @@ def _print_reading(found: dict[str, Any]) -> None:
         click.echo(f"leaves out {', '.join(found['excludes'])}")
     for warning in found["warnings"]:
         click.echo(f"warning: {warning}", file=sys.stderr)
+
+
+@sensors.command("calibrate", short_help="Fit gain and offset of a sensor against a better instrument.")
+@click.argument("name")
+@click.option("--against", metavar="SENSOR", help="Another sensor that sees the same load.")
+@click.option("--typed", is_flag=True, help="Type in what a meter shows at each step.")
+@click.option("--steps", type=click.IntRange(3, 50), default=6, show_default=True, help="Load steps, from idle to all cores.")
+@click.option("--settle", "settle_s", type=click.FloatRange(0), default=5.0, show_default=True, help="Seconds before a step is read.")
+@click.option("--seconds", type=click.FloatRange(1), default=20.0, show_default=True, help="Seconds that a step is read.")
+@click.option(
+    "--reference-u", type=click.FloatRange(0, 0.5), help="Relative standard uncertainty of the reference's gain. Default: its own."
+)
+@click.option("--reference-offset-u", type=click.FloatRange(0), default=0.0, help="Standard uncertainty of its zero, W.")
+@click.option("--reference-name", default="typed-in readings", show_default=True, help="What the typed readings come from.")
+@click.option("--reference-scope", help="What the typed readings see: wall-ac, board-input, ... Default: what the sensor sees.")
+@click.option("--promotion", metavar="MODEL", help="Keep it as a named model of a wider scope, used as NAME+MODEL only.")
+@click.option("--config", type=click.Path(path_type=Path), envvar="EDGEMETER_CONFIG", help="The agent's TOML configuration.")
+@click.option("--json", "as_json", is_flag=True, help="Print the calibration as JSON.")
+def calibrate_sensor(name: str, against: str | None, promotion: str | None, config: Path | None, **options: Any) -> None:
+    """Fit gain and offset of a sensor against another one, or against readings you type in, over load steps made here.
+
+    Example: edgemeter sensors calibrate ina3221 --against joulescope
+    """
+    if (against is None) != options["typed"]:
+        message = "give either --against SENSOR, or --typed"
+        raise click.UsageError(message)
+    import msgspec
+
+    from edgemeter.agent import sensors_calibrate
+    from edgemeter.agent.calibration.procedure import Plan
+    from edgemeter.agent.config import read as read_config
+
+    found, held, path = sensors_calibrate.calibrate(
+        (name, against),
+        read_config(config).sensors,
+        Plan(options["steps"], options["settle_s"], options["seconds"]),
+        _told(options),
+        promotion,
+        _tell_step,
+        _ask,
+    )
+    if options["as_json"]:
+        click.echo(json.dumps({**msgspec.to_builtins(found), "points": [msgspec.to_builtins(one) for one in held]}, indent=2))
+    else:
+        _print_calibration(found, held)
+    click.echo(f"kept in {path}: later runs on this board use it", err=True)
+
+
+def _told(options: dict[str, Any]) -> "Reference":
+    from edgemeter.agent.calibration.procedure import Reference
+    from edgemeter.agent.errors import ConfigError
+    from edgemeter.agent.power.detect import WIDEST_FIRST
+
+    scope = options["reference_scope"]
+    if scope not in (None, *WIDEST_FIRST):
+        message = f"there is no scope {scope!r}: choose one of {', '.join(WIDEST_FIRST)}"
+        raise ConfigError(message)
+    return Reference(options["reference_name"], scope, (), options["reference_u"], options["reference_offset_u"])
+
+
+def _tell_step(event: "Held | float") -> None:
+    if isinstance(event, float):
+        click.echo(f"loading {event:.0%} of the cores ...", err=True)
+    else:
+        click.echo(f"  {event.step.sensor_w:.4f} W shown, {event.step.reference_w:.4f} W by the reference", err=True)
+
+
+def _ask(_share: float) -> tuple[float, float]:
+    """Return what somebody reads off a meter, W, and the step of its display."""
+    while True:
+        said = click.prompt("  the meter shows (W)", err=True)
+        try:
+            watts = float(said)
+        except ValueError:
+            click.echo(f"  {said!r} is no number of watts", err=True)
+            continue
+        return watts, 10.0 ** -len(said.partition(".")[2])
+
+
+def _print_calibration(found: "Calibration", held: "list[Held]") -> None:
+    gain_u = "unknown (say it with --reference-u)" if found.gain_u_ratio is None else f"{found.gain_u_ratio:.2%}"
+    what = f"{found.scope}, as the promotion {found.name!r}" if found.name else found.scope
+    click.echo(f"{found.sensor} ({what}) against {found.reference}: {len(held)} steps, {found.lowest_w:.3g} to {found.highest_w:.3g} W")
+    click.echo(f"  true = {found.offset_w:+.4f} W + {found.gain:.5f} x shown; the points lie off it by {found.residual_w:.2g} W")
+    click.echo(f"  standard uncertainties: gain {gain_u}, zero {found.offset_u_w:.2g} W")

@@ -33,6 +33,8 @@ class Description:
 
     `gain_u_ratio` is the relative standard uncertainty of its gain (k = 1); None means nobody knows it, which is not zero.
     `resolution_w` is the step of a power reading, `resolution_mj` that of an energy counter.
+    `offset_u_w` is the standard uncertainty of its zero, where a calibration knows it, and `valid_w` the power between which it holds.
+    `is_modelled` marks a figure that a model made out of a narrower scope: an estimate, whatever it was fitted to.
     `warnings` say what makes one doubt its figures; `blocked` says why no energy may be given from it as it is set up, and what to do.
     """
 
@@ -46,6 +48,9 @@ class Description:
     resolution_mj: float | None = None
     warnings: tuple[str, ...] = ()
     blocked: str | None = None
+    offset_u_w: float | None = None
+    valid_w: tuple[float, float] | None = None
+    is_modelled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.errors import ConfigError, UnavailableError
+from edgemeter.agent.power import opening
 from edgemeter.agent.sensors_cli import sensors
 from tests.fixtures.machine_trees import rapl_zone, write
 
@@ -87,3 +88,51 @@ def test_the_list_shows_watts_and_what_a_run_would_use(configuration):
     shown = run("--config", configuration, "--all").stdout
     assert "2.500" in shown
     assert "leaves out" in shown
+
+
+@pytest.fixture
+def two_traces(tmp_path, monkeypatch):
+    """Return a configuration of two sensors of one type, of which `good` shows 1.2 times what `cheap` shows, and a home of our own."""
+    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "home"))
+    lines = []
+    for name, gain in (("cheap", 1.0), ("good", 1.2)):
+        path = tmp_path / f"{name}.json"
+        # A sawtooth of three minutes: each of the short steps below sees another power.
+        shape = {"t_s": [0, 180], "power_w": [2.0 * gain, 20.0 * gain], "period_ms": 10.0, "gain_u_ratio": 0.005}
+        path.write_text(json.dumps({"id": name, "scope": "module", **shape}))
+        lines.append(f'[sensors.{name}]\ntype = "replay"\npath = "{path}"\n')
+    config = tmp_path / "config.toml"
+    config.write_text("".join(lines))
+    return config
+
+
+@pytest.mark.slow
+def test_a_calibration_is_made_kept_and_used(two_traces):
+    """Against another sensor, over real load steps; what is opened later shows what the reference shows."""
+    steps = ("--steps", 3, "--settle", 3, "--seconds", 1.5)
+    result = run("calibrate", "cheap", "--against", "good", *steps, "--config", two_traces, "--json")
+    document = json.loads(result.stdout)
+    assert document["gain"] == pytest.approx(1.2, rel=0.05)
+    assert document["gain_u_ratio"] >= 0.005
+    assert len(document["points"]) == 3
+    settings = {name: {"type": "replay", "path": str(two_traces.parent / f"{name}.json")} for name in ("cheap", "good")}
+    with opening.opened("cheap,good", (), settings) as (opened, _):
+        shown = {name: sensor.read().power_w for name, sensor in opened.items()}
+    assert shown["cheap"] == pytest.approx(2.0 * document["gain"] + document["offset_w"], rel=0.01)
+    assert shown["good"] == pytest.approx(2.4, rel=0.01)
+
+
+def test_calibrating_needs_one_kind_of_reference(two_traces):
+    """A sensor or typed readings; not both, not none, not itself; and a scope that there is."""
+    for arguments in ((), ("--against", "good", "--typed")):
+        assert CliRunner().invoke(sensors, ["calibrate", "cheap", *arguments]).exit_code == 2
+    for arguments, said in ((("--against", "cheap"), "its own reference"), (("--typed", "--reference-scope", "all"), "no scope 'all'")):
+        result = CliRunner().invoke(sensors, ["calibrate", "cheap", *arguments, "--config", str(two_traces)])
+        assert said in str(result.exception)
+
+
+def test_a_promotion_that_was_never_made_is_refused(two_traces):
+    """By the name that it was asked for."""
+    settings = {"cheap": {"type": "replay", "path": str(two_traces.parent / "cheap.json")}}
+    with pytest.raises(ConfigError, match="'desk'"), opening.opened("cheap+desk", (), settings):
+        pass

@@ -1,0 +1,1 @@
+"""How a sensor is calibrated: load steps, both instruments read, a line through them."""
