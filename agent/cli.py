@@ -13,6 +13,7 @@ from edgemeter.agent.errors import EdgemeterError, TransientError
 
 # Groups and commands of the other packages, by name: imported when they are called, not for --help.
 ELSEWHERE = {
+    "accuracy": ("edgemeter.agent.accuracy_cli:accuracy", "Score detections in COCO's result format, or a model, without timing it."),
     "bundle": ("edgemeter.agent.bundle_cli:bundle", "Keys that sign bundles (`edgemeter run --bundle DIR` writes them)."),
     "ab": ("edgemeter.agent.ab_cli:ab", "Measure two cases in turn here: is B faster than A?"),
     "collector": ("edgemeter.collector.cli:collector", "Receive, keep and pass on the results of a fleet."),

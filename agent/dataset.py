@@ -1,20 +1,29 @@
-"""Data sets: a folder of photographs and, where there is one, its ground truth."""
+"""Data sets: a folder of photographs and, where there is one, its ground truth.
+
+Ground truth (`annotations`) is told by what it is: COCO JSON or a JSON index `{"file": class}`; a text index `file class` (.txt, .csv,
+.tsv); YOLO labels (their folder, or data.yaml, or classes.txt); class folders need none, or a list of their classes (.txt).
+"""
 
 import hashlib
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from edgemeter.agent.datasets import class_folders, class_index, yolo
+from edgemeter.agent.datasets.class_index import ClassIndex
 from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.records import Subset
 from edgemeter.agent.vision import annotations as ground_truth
+from edgemeter.agent.vision.annotations import Document
 
 logger = logging.getLogger(__name__)
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
+SUBSET_METHOD = "smallest sha256 of `seed:file name`"
 _CHUNK_BYTES = 1 << 20
 
 
@@ -23,9 +32,10 @@ class Dataset:
     """Photographs in a fixed order, with ground truth.
 
     `truth` is the parsed COCO annotation document (task detection: dict with images, annotations, categories) or None.
-    `classes` maps file name to class index 0..999, in the order of `files` (task classification), or is None.
+    `classes` maps file name to class index 0..999, in the order of `files` (task classification), or is None; with `class_names` the
+    index is only the place among those names, and a model must know them or have as many. `groups` maps file names to a group.
     `image_ids` are COCO's image ids in the order of `files` (None without COCO annotations).
-    `sha256` covers the bytes of all files in order, and of the annotations.
+    `sha256` covers the bytes of all files in order, and of the annotations. `warnings` count what in the annotations is odd.
     """
 
     name: str
@@ -34,32 +44,124 @@ class Dataset:
     image_ids: tuple[int, ...] | None = None
     truth: Mapping[str, Any] | None = None
     classes: Mapping[str, int] | None = None
+    class_names: tuple[str, ...] | None = None
+    groups: Mapping[str, str] | None = None
+    subset: Subset | None = None
+    warnings: tuple[str, ...] = ()
 
 
-def open_folder(images: Path, annotations: Path | None = None, limit: int | None = None) -> Dataset:
-    """Return the photographs of a folder (not of folders below it), sorted by name, the first `limit` of them.
+@dataclass(frozen=True, slots=True)
+class _Truth:
+    """Ground truth, what stands for its bytes in the hash of the data set, and what is odd about it."""
+
+    content: Document | ClassIndex
+    identity: Path | bytes
+    warnings: tuple[str, ...] = ()
+
+    def named(self) -> list[str]:
+        """Return the file names, sorted."""
+        if isinstance(self.content, ClassIndex):
+            return sorted(self.content.classes)
+        return sorted(image.file_name for image in self.content.images if image.file_name is not None)
+
+
+def open_folder(images: Path, annotations: Path | None = None, subset: int | None = None, seed: int = 0) -> Dataset:
+    """Return the photographs of a folder, sorted by name; `subset` takes so many of them, chosen by `seed`, the same on every machine.
 
     With annotations the photographs are those that they name, sorted the same way: one that has no ground truth cannot be scored and
-    is left out with a warning, because a folder often holds more than one set (all of val2017, annotations of 80).
+    is left out with a warning, because a folder often holds more than one set (all of val2017, annotations of 80). Folders below it
+    count only as class folders, or where annotations name them.
 
     Raises:
         ConfigError: no folder, no photograph in it, or annotations that are garbled or name photographs that are not there.
     """
-    present = _photographs(images)
+    truth = _truth(images, annotations)
+    if truth is None:
+        present = _photographs(images)
+        names, chosen = _choose(present, subset, seed)
+        files = tuple(images / name for name in names)
+        return Dataset(images.resolve().name, files, _sha256(files), subset=chosen)
+    named = truth.named()
+    _check_named(images, annotations, named)
+    names, chosen = _choose(named, subset, seed)
+    files = tuple(images / name for name in names)
+    made = Dataset(images.resolve().name, files, _sha256((*files, truth.identity)), subset=chosen, warnings=truth.warnings)
+    return _with_classes(made, truth.content, names) if isinstance(truth.content, ClassIndex) else _with_boxes(made, truth.content, names)
+
+
+def _with_classes(made: Dataset, index: ClassIndex, names: list[str]) -> Dataset:
+    groups = {name: index.groups[name] for name in names if name in index.groups}
+    return replace(made, classes={name: index.classes[name] for name in names}, class_names=index.names, groups=groups or None)
+
+
+def _with_boxes(made: Dataset, document: Document, names: list[str]) -> Dataset:
+    ids = {image.file_name: image.id for image in document.images}
+    image_ids = tuple(ids[name] for name in names)
+    return replace(made, image_ids=image_ids, truth=ground_truth.plain(document, set(image_ids)))
+
+
+def _truth(images: Path, annotations: Path | None) -> _Truth | None:
+    """Return the ground truth, told by what it is; None where there is none."""
     if annotations is None:
-        files = tuple(images / name for name in present[:limit])
-        return Dataset(images.resolve().name, files, _sha256(files))
-    truth = ground_truth.read(annotations)
-    named = sorted(truth) if isinstance(truth, dict) else sorted(image.file_name for image in truth.images)
-    _check_named(images, annotations, named, present)
-    named = named[:limit]
-    files = tuple(images / name for name in named)
-    sha256 = _sha256((*files, annotations))
-    if isinstance(truth, dict):
-        return Dataset(images.resolve().name, files, sha256, classes={name: truth[name] for name in named})
-    ids = {image.file_name: image.id for image in truth.images}
-    image_ids = tuple(ids[name] for name in named)
-    return Dataset(images.resolve().name, files, sha256, image_ids, _restrict(truth, set(image_ids)))
+        if _names_of_photographs(images) or not class_folders.find(images, SUFFIXES):
+            return None
+        index = class_folders.read(images, SUFFIXES)
+        return _Truth(index, msgspec.json.encode(index.classes, order="sorted"))
+    suffix = annotations.suffix.lower()
+    if annotations.is_dir() or suffix in (".yaml", ".yml") or annotations.name == "classes.txt":
+        return _of_yolo(images, annotations)
+    if suffix in (".txt", ".csv", ".tsv"):
+        is_list = suffix == ".txt" and not _names_of_photographs(images) and not _is_index(annotations)
+        index = class_folders.read(images, SUFFIXES, annotations) if is_list else class_index.read(annotations)
+        return _Truth(index, msgspec.json.encode(index.classes, order="sorted"))
+    content = ground_truth.read(annotations)
+    if isinstance(content, dict):
+        return _Truth(ClassIndex(content), annotations)
+    if unnamed := sum(image.file_name is None for image in content.images):
+        message = (
+            f"{unnamed} of the {len(content.images)} images in {str(annotations)!r} have no file_name: add it, or score detections only"
+        )
+        raise ConfigError(message)
+    return _Truth(content, annotations, ground_truth.oddities(content))
+
+
+def _of_yolo(images: Path, annotations: Path) -> _Truth:
+    document, odd = yolo.read(images, annotations, _photographs(images))
+    return _Truth(document, msgspec.json.encode(document), (*odd, *ground_truth.oddities(document)))
+
+
+def _is_index(path: Path) -> bool:
+    """Return whether the first line of a text names a photograph."""
+    first = next((line for line in class_index.text_lines(path) if line.strip()), "")
+    return Path(first.strip().rsplit(None, 1)[0] if first else "").suffix.lower() in SUFFIXES
+
+
+def _choose(names: list[str], count: int | None, seed: int) -> tuple[list[str], Subset | None]:
+    """Return so many of the names, sorted, and how they were chosen: by a hash of each, so that the order of files plays no part.
+
+    Raises:
+        ConfigError: there are not as many.
+    """
+    if count is None:
+        return names, None
+    if count > len(names):
+        message = f"a subset of {count} was asked for, the data set holds {len(names)} photographs: ask for fewer"
+        raise ConfigError(message)
+    chosen = sorted(names, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest())[:count]
+    return sorted(chosen), Subset(images=count, drawn_from=len(names), seed=seed, method=SUBSET_METHOD)
+
+
+def _names_of_photographs(folder: Path) -> list[str]:
+    """Return the names of the image files in the folder, sorted.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    try:
+        return sorted(path.name for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and path.is_file())
+    except OSError as error:
+        message = f"cannot read the image folder {str(folder)!r}: {error.strerror}; give the folder that holds the photographs"
+        raise ConfigError(message) from error
 
 
 def _photographs(folder: Path) -> list[str]:
@@ -68,22 +170,18 @@ def _photographs(folder: Path) -> list[str]:
     Raises:
         ConfigError: it is no folder, or holds none.
     """
-    try:
-        names = sorted(path.name for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and path.is_file())
-    except OSError as error:
-        message = f"cannot read the image folder {str(folder)!r}: {error.strerror}; give the folder that holds the photographs"
-        raise ConfigError(message) from error
+    names = _names_of_photographs(folder)
     if not names:
         message = f"no photographs ({', '.join(SUFFIXES)}) in {str(folder)!r}: give the folder that holds them itself, not one above it"
         raise ConfigError(message)
     return names
 
 
-def _check_named(folder: Path, annotations: Path, named: list[str], present: list[str]) -> None:
+def _check_named(folder: Path, annotations: Path | None, named: list[str]) -> None:
     if not named:
         message = f"the annotations {str(annotations)!r} name no photographs: give those of {str(folder)!r}"
         raise ConfigError(message)
-    here = set(present)
+    here = set(_names_of_photographs(folder))
     absent = [name for name in named if name not in here and not (folder / name).is_file()]
     if absent:
         message = (
@@ -96,38 +194,25 @@ def _check_named(folder: Path, annotations: Path, named: list[str], present: lis
         logger.warning("%d photographs in %s are left out, the annotations do not name them (first %s)", len(extra), folder, first)
 
 
-def _restrict(document: ground_truth.Document, image_ids: set[int]) -> dict[str, Any]:
-    """Return the document as plain data, for these images only; an annotation without area gets that of its box."""
-    plain: dict[str, Any] = msgspec.to_builtins(document)
-    plain["images"] = [image for image in plain["images"] if image["id"] in image_ids]
-    plain["annotations"] = [
-        {**annotation, "bbox": list(annotation["bbox"]), "area": _area(annotation)}
-        for annotation in plain["annotations"]
-        if annotation["image_id"] in image_ids
-    ]
-    return plain
-
-
-def _area(annotation: Mapping[str, Any]) -> float:
-    area: float | None = annotation["area"]
-    return annotation["bbox"][2] * annotation["bbox"][3] if area is None else area
-
-
-def _sha256(files: Iterable[Path]) -> str:
-    """Return one hash over the hashes of the files in order, so that no byte can move from one file to the next unseen.
+def _sha256(parts: Iterable[Path | bytes]) -> str:
+    """Return one hash over the hashes of the files (or bytes) in order, so that no byte can move from one to the next unseen.
 
     Raises:
         ConfigError: a file cannot be read.
     """
     total = hashlib.sha256()
-    for path in files:
-        one = hashlib.sha256()
-        try:
-            with path.open("rb") as file:
-                while chunk := file.read(_CHUNK_BYTES):
-                    one.update(chunk)
-        except OSError as error:
-            message = f"cannot read {str(path)!r}: {error.strerror}"
-            raise ConfigError(message) from error
-        total.update(one.digest())
+    for part in parts:
+        total.update(hashlib.sha256(part).digest() if isinstance(part, bytes) else _sha256_of_file(part))
     return total.hexdigest()
+
+
+def _sha256_of_file(path: Path) -> bytes:
+    one = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(_CHUNK_BYTES):
+                one.update(chunk)
+    except OSError as error:
+        message = f"cannot read {str(path)!r}: {error.strerror}"
+        raise ConfigError(message) from error
+    return one.digest()

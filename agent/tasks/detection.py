@@ -1,8 +1,9 @@
 """Detection: boxes in photographs, scored by COCO's average precision."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,7 +13,7 @@ from edgemeter.agent.recognition import card
 from edgemeter.agent.recognition.model_tensors import input_of, real_values
 from edgemeter.agent.records import Accuracy
 from edgemeter.agent.runtimes import Loaded
-from edgemeter.agent.vision import coco_ap, decoder, matching
+from edgemeter.agent.vision import coco_report, decoder, matching
 from edgemeter.agent.vision.categories import category_ids
 from edgemeter.agent.vision.decoder import Detections, Frame
 from edgemeter.agent.vision.preprocess import Preprocessor
@@ -62,12 +63,9 @@ class Detection:
             return None
         answered = sorted(self._answers)
         rows = [self._rows(image_ids[index], self._answers[index]) for index in answered]
-        figures: Mapping[str, float | None] = coco_ap.evaluate(truth, np.concatenate(rows), [image_ids[index] for index in answered])
-        value = figures["ap"]
-        if value is None:
-            return None
-        detail = {name: figure for name, figure in figures.items() if name != "ap"}
-        return Accuracy(metric="coco_ap", value=value, images=len(answered), dataset_sha256=self._data.sha256, detail=detail)
+        ids = [image_ids[index] for index in answered]
+        accuracy = coco_report.report(truth, np.concatenate(rows), ids, self._data.sha256)
+        return None if accuracy is None else msgspec.structs.replace(accuracy, warnings=self._data.warnings)
 
     def _decode(self, index: int, outputs: Sequence[NDArray[Any]]) -> Detections:
         return self._decoder.decode(real_values(outputs, self._loaded), self._frames[index])

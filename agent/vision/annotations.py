@@ -1,9 +1,10 @@
 """Ground truth as files hold it: COCO's annotation document (detection), or an index from file name to class (classification)."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -13,15 +14,20 @@ Side = Annotated[float, msgspec.Meta(ge=0)]
 # Ids travel to the metric in a column of float64, which is exact up to here.
 Id = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 ClassIndex = Annotated[int, msgspec.Meta(ge=0)]
+# What a group may be called; COCO has no such key, people add it to images or to annotations.
+Group = str | int | float | bool | None
+# Python's json module writes these words, which JSON does not know.
+_NO_NUMBER = re.compile(rb"[-+]?(NaN|Infinity)")
 
 
 class Image(msgspec.Struct, frozen=True):
-    """One photograph as COCO names it; `width` and `height` in pixels, where given."""
+    """One photograph as COCO names it; `width` and `height` in pixels, where given. Scoring detections needs no `file_name`."""
 
     id: Id
-    file_name: Annotated[str, msgspec.Meta(min_length=1)]
+    file_name: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     width: int | None = None
     height: int | None = None
+    group: Group = None
 
 
 class Category(msgspec.Struct, frozen=True):
@@ -32,14 +38,28 @@ class Category(msgspec.Struct, frozen=True):
 
 
 class Annotation(msgspec.Struct, frozen=True):
-    """One object: `bbox` is x, y, width, height in pixels; `area` is that of its outline, of its box where none is given."""
+    """One object: `bbox` is x, y, width, height in pixels; `area` is that of its outline, of its box where none is given.
+
+    A box without extent (width or height 0 or less) stays: it counts as an object that nothing finds, as it does for COCO.
+    """
 
     id: Id
     image_id: Id
     category_id: Id
-    bbox: tuple[float, float, Side, Side]
+    bbox: tuple[float, float, float, float]
     area: Side | None = None
     iscrowd: Annotated[int, msgspec.Meta(ge=0, le=1)] = 0
+    group: Group = None
+
+    @property
+    def has_extent(self) -> bool:
+        """Return whether the box has width and height."""
+        return self.bbox[2] > 0 and self.bbox[3] > 0
+
+    @property
+    def size_px(self) -> float:
+        """Return `area`, or that of the box."""
+        return max(self.bbox[2], 0.0) * max(self.bbox[3], 0.0) if self.area is None else self.area
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -68,7 +88,7 @@ def read(path: Path) -> Document | dict[str, int]:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         message = (
             f"the annotations {str(path)!r} are neither COCO's (images, annotations, categories; bbox is x, y, width, height) "
-            f'nor an index {{"file": class}}: {error}'
+            f'nor an index {{"file": class}}: {what_is_wrong(content, error)}'
         )
         raise ConfigError(message) from error
     if problem := _contradiction(document):
@@ -77,11 +97,46 @@ def read(path: Path) -> Document | dict[str, int]:
     return document
 
 
+def what_is_wrong(content: bytes, error: Exception) -> str:
+    """Return what the JSON error says, and where it stands on a word that Python writes and JSON does not know: which."""
+    at = re.search(r"\(byte (\d+)\)", str(error))
+    word = _NO_NUMBER.match(content, int(at[1])) if at else None
+    return f"{word[0].decode()} at byte {word.start()} is no number: find where it comes from" if word else str(error)
+
+
+def oddities(document: Document) -> tuple[str, ...]:
+    """Return what in the document is odd and yet has a meaning, counted, each with how it is taken."""
+    flat = [annotation.id for annotation in document.annotations if not annotation.has_extent]
+    unsized = sum(annotation.area is None for annotation in document.annotations)
+    found = []
+    if flat:
+        found.append(
+            f"{len(flat)} of {len(document.annotations)} annotations have a box whose width or height is not above 0 "
+            f"(first: id {flat[0]}): each counts as an object that was not found, as in the COCO API"
+        )
+    if unsized:
+        found.append(f"{unsized} of {len(document.annotations)} annotations have no area: that of the box tells small from large")
+    return tuple(found)
+
+
+def plain(document: Document, image_ids: set[int] | None = None) -> dict[str, Any]:
+    """Return the document as plain data, for these images only (None: all); an annotation without area gets that of its box."""
+    return {
+        "images": [msgspec.to_builtins(image) for image in document.images if image_ids is None or image.id in image_ids],
+        "annotations": [
+            {**msgspec.to_builtins(annotation), "bbox": list(annotation.bbox), "area": annotation.size_px}
+            for annotation in document.annotations
+            if image_ids is None or annotation.image_id in image_ids
+        ],
+        "categories": msgspec.to_builtins(document.categories),
+    }
+
+
 def _contradiction(document: Document) -> str | None:
     """Return what is wrong with the document as a whole, None when nothing is."""
     images = {image.id for image in document.images}
     categories = {category.id for category in document.categories}
-    names = [image.file_name for image in document.images]
+    names = [image.file_name for image in document.images if image.file_name is not None]
     outside = next((name for name in names if Path(name).is_absolute() or ".." in Path(name).parts), None)
     if outside is not None:
         return f"the file name {outside!r} leads out of the image folder"

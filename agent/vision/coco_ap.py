@@ -1,11 +1,13 @@
 """COCO average precision, computed by hotcoco.
 
 hotcoco (MIT) rather than pycocotools or faster-coco-eval: it gives the COCO API's published figures to 1e-9 on that project's own
-fixture (a test holds it), and one wheel of the stable ABI serves every Python from 3.10 on, for x86_64 and aarch64.
+fixture (a test holds it), one wheel of the stable ABI serves every Python from 3.10 on, for x86_64 and aarch64, and a validation set
+takes seconds instead of minutes (`tests/benchmarks/coco.py`).
 """
 
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
+from dataclasses import dataclass
 from importlib import import_module
 from io import StringIO
 from typing import Any
@@ -23,41 +25,111 @@ METRICS: Mapping[str, str] = {
     "APs": "ap_small",
     "APm": "ap_medium",
     "APl": "ap_large",
-    "AR1": "ar1",
-    "AR10": "ar10",
-    "AR100": "ar100",
+    "AR1": "ar_1",
+    "AR10": "ar_10",
+    "AR100": "ar_100",
     "ARs": "ar_small",
     "ARm": "ar_medium",
     "ARl": "ar_large",
 }
+# The standard error of a bootstrap of 100 is itself known to 7 %; more would cost a small board seconds.
+REPLICATES = 100
+_SEED = 0
+# COCO's own sizes have these places in the arrays of an evaluation: all, small, medium, large; the last of 1, 10, 100 detections.
+_ALL, _SMALL, _MOST = 0, 1, 2
+_EVERY_AREA = (0.0, 1e10)
 
 
-def evaluate(truth: Mapping[str, Any], rows: NDArray[np.float64], image_ids: Sequence[int]) -> dict[str, float | None]:
-    """Return COCO's twelve figures by our names, 0..1; None where COCO has none (no object of that size in the truth).
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """COCO's twelve figures by our names, 0..1, and AP by category id; None where there is no object to find."""
 
-    Args:
-        truth: the COCO annotation document.
-        rows: float64 [n, 7]: image id, x, y, width, height, score, category id of every detection.
-        image_ids: the images that count; those without detections or without annotations count too.
+    overall: dict[str, float | None]
+    by_category: dict[int, float | None]
 
-    Raises:
-        UnavailableError: hotcoco is not installed.
-    """
-    hotcoco = _hotcoco()
-    # Renumbered from 1: an annotation id of 0 reads as "not matched" in COCO's own bookkeeping.
-    annotations = [{**annotation, "id": number} for number, annotation in enumerate(truth["annotations"], 1)]
-    # Only ids: the size of an image takes no part in AP, and where the document leaves it out hotcoco would refuse the image.
-    images = [{"id": image["id"]} for image in truth["images"]]
-    wanted = hotcoco.COCO({"images": images, "categories": truth["categories"], "annotations": annotations})
-    evaluation = hotcoco.COCOeval(wanted, wanted.load_res(rows), "bbox")
-    evaluation.params.img_ids = list(image_ids)
-    evaluation.evaluate()
-    evaluation.accumulate()
-    # The figures exist only after `summarize`, which prints them; our standard output is the result and nothing else.
-    with redirect_stdout(StringIO()):
-        evaluation.summarize()
-    figures = evaluation.get_results()
-    return {ours: (None if figures[theirs] < 0 else float(figures[theirs])) for theirs, ours in METRICS.items()}
+
+class CocoAp:
+    """Scores the detections of one set of images, whole or in part."""
+
+    def __init__(self, truth: Mapping[str, Any], rows: NDArray[np.float64]) -> None:
+        """Take the COCO annotation document and the detections.
+
+        Args:
+            truth: the document as plain data; `area` must be there, what else stands in it beside COCO's keys is passed over.
+            rows: float64 [n, 7]: image id, x, y, width, height, score, category id of every detection.
+
+        Raises:
+            UnavailableError: hotcoco is not installed.
+        """
+        self._hotcoco = _hotcoco()
+        self._truth, self._rows = truth, rows
+        self._wanted = self._document([annotation["area"] for annotation in truth["annotations"]])
+        self._found = self._wanted.load_res(rows)
+
+    def figures(self, image_ids: Sequence[int]) -> Figures:
+        """Return the figures over these images; those without detections or without annotations count too."""
+        evaluation = self._evaluate(self._wanted, self._found, image_ids)
+        # The figures exist only after `summarize`, which prints them; our standard output is the result and nothing else.
+        with redirect_stdout(StringIO()):
+            evaluation.summarize()
+        said = evaluation.get_results()
+        precision = evaluation.eval["precision"][:, :, :, _ALL, _MOST]
+        by_category = {int(number): _mean(precision[:, :, place]) for place, number in enumerate(evaluation.params.cat_ids)}
+        return Figures({ours: _figure(said[theirs]) for theirs, ours in METRICS.items()}, by_category)
+
+    def standard_error(self, image_ids: Sequence[int]) -> float:
+        """Return the standard error of AP over these images, by a seeded bootstrap of them."""
+        return self._bootstrap(self._wanted, self._found, image_ids, "AP")
+
+    def recall(self, annotations: Sequence[bool], image_ids: Sequence[int]) -> tuple[float | None, float]:
+        """Return AR (100 detections) of the annotations marked, and its standard error; the others are there and not asked for.
+
+        As COCO takes small, medium and large: what is not asked for is ignored, and so is what finds it.
+        """
+        # Instead of the area stands whether it is asked for: the range of "small" then picks these.
+        wanted = self._document([1.0 if is_asked else 2.0 for is_asked in annotations])
+        found = wanted.load_res(self._rows)
+        asked = [_EVERY_AREA, (0.5, 1.5), (0.5, 1.5), (0.5, 1.5)]
+        recall = self._evaluate(wanted, found, image_ids, asked).eval["recall"][:, :, _SMALL, _MOST]
+        return _mean(recall), self._bootstrap(wanted, found, image_ids, "ARs", asked)
+
+    def _document(self, areas: Sequence[float]) -> Any:
+        keys = ("image_id", "category_id", "bbox", "iscrowd")
+        # Renumbered from 1: an annotation id of 0 reads as "not matched" in COCO's own bookkeeping.
+        annotations = [
+            {"id": number, "area": area, **{key: annotation[key] for key in keys}}
+            for number, (annotation, area) in enumerate(zip(self._truth["annotations"], areas, strict=True), 1)
+        ]
+        # Only ids: the size of an image takes no part in AP, and where the document leaves it out hotcoco would refuse the image.
+        images = [{"id": image["id"]} for image in self._truth["images"]]
+        return self._hotcoco.COCO({"images": images, "categories": self._truth["categories"], "annotations": annotations})
+
+    def _evaluate(self, wanted: Any, found: Any, image_ids: Sequence[int], areas: Sequence[tuple[float, float]] = ()) -> Any:
+        evaluation = self._hotcoco.COCOeval(wanted, found, "bbox")
+        evaluation.params.img_ids = list(image_ids)
+        if areas:
+            evaluation.params.area_rng = [list(area) for area in areas]
+        evaluation.evaluate()
+        evaluation.accumulate()
+        return evaluation
+
+    def _bootstrap(
+        self, wanted: Any, found: Any, image_ids: Sequence[int], metric: str, areas: Sequence[tuple[float, float]] = ()
+    ) -> float:
+        """Return the standard error of a figure. hotcoco bootstraps a difference: that to finding nothing, which is always 0."""
+        nothing = self._evaluate(wanted, wanted.load_res(np.empty((0, 7))), image_ids, areas)
+        something = self._evaluate(wanted, found, image_ids, areas)
+        return float(self._hotcoco.compare(nothing, something, n_bootstrap=REPLICATES, seed=_SEED)["ci"][metric]["std_err"])
+
+
+def _figure(value: float) -> float | None:
+    return None if value < 0 else float(value)
+
+
+def _mean(values: NDArray[np.float64]) -> float | None:
+    """Return the mean of what is defined: COCO marks the rest with -1."""
+    defined = values[values > -1]
+    return float(defined.mean()) if defined.size else None
 
 
 def _hotcoco() -> Any:

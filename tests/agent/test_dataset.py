@@ -34,15 +34,6 @@ def test_photographs_come_sorted_by_name(folder):
     assert (data.name, data.truth, data.classes, data.image_ids) == ("images", None, None, None)
 
 
-def test_a_limit_takes_the_first(folder):
-    """A quick look takes the first by name, with only their ground truth."""
-    assert len(open_folder(folder, limit=2).files) == 2
-    data = open_folder(folder, annotated(folder, make_truth(2)), limit=1)
-    assert data.image_ids == (100,)
-    assert {a["image_id"] for a in data.truth["annotations"]} == {100}
-    assert [image["id"] for image in data.truth["images"]] == [100]
-
-
 def test_annotations_set_order_and_ids(folder):
     """The ids stand in the order of the file names, whatever the order in the document."""
     truth = make_truth(2)

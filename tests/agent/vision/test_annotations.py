@@ -44,7 +44,6 @@ def test_what_is_neither_is_refused(tmp_path, content):
 @pytest.mark.parametrize(
     ("where", "key", "value", "said"),
     [
-        ("annotations", "bbox", [1, 2, -3, 4], r"annotations\[\d+\].bbox\[2\]"),
         ("annotations", "bbox", [1, 2, 3], r"annotations\[\d+\].bbox"),
         ("annotations", "bbox", "box", r"annotations\[\d+\].bbox"),
         ("annotations", "area", -1, r"annotations\[\d+\].area"),

@@ -1,0 +1,88 @@
+"""What `edgemeter accuracy` does: files in, one accuracy out, as a document."""
+
+import hashlib
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.agent import records
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.vision import annotations as ground_truth
+from edgemeter.agent.vision import coco_report, coco_results
+from edgemeter.agent.vision.coco_ap import METRICS
+
+# What the value of a metric is called beside its details.
+NAMES = {coco_report.METRIC: "ap", "top1": "top1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """What was scored: `accuracy` is None where the ground truth holds nothing to find. `detections` is None of a classifier."""
+
+    accuracy: records.Accuracy | None
+    images: int
+    detections: int | None
+    warnings: tuple[str, ...]
+
+
+def of_detections(annotations: Path, detections: Path, bounds: coco_report.Bounds) -> Scored:
+    """Return the accuracy of detections in COCO's result format; every image of the annotations counts.
+
+    Raises:
+        EdgemeterError: a file is unreadable or the two do not belong together, or a library is missing.
+    """
+    document = ground_truth.read(annotations)
+    if isinstance(document, dict):
+        message = f"{str(annotations)!r} holds one class per file, detections are scored against boxes: give COCO annotations"
+        raise ConfigError(message)
+    rows = coco_results.read(detections, document)
+    identity = hashlib.sha256(annotations.read_bytes()).hexdigest()
+    images = [image.id for image in document.images]
+    accuracy = coco_report.report(ground_truth.plain(document), rows, images, identity, bounds)
+    warnings = (*ground_truth.oddities(document), *_silent(rows, len(images), len(document.annotations)))
+    return Scored(accuracy, len(images), len(rows), warnings)
+
+
+def _silent(rows: NDArray[np.float64], images: int, objects: int) -> tuple[str, ...]:
+    """Return what is missing, in words: images without detections count, and who does not know takes the figure for too low."""
+    if not objects:
+        return ("the annotations hold no objects: there is no AP",)
+    silent = images - len(np.unique(rows[:, coco_results.IMAGE]))
+    return (f"{silent} of {images} images have no detections: they count",) if silent else ()
+
+
+def document(scored: Scored) -> dict[str, Any]:
+    """Return the accuracy as plain data with short names; a figure is null where there is nothing to find."""
+    one = scored.accuracy
+    if one is None:
+        figures: dict[str, Any] = dict.fromkeys(METRICS.values())
+        return {**figures, "images": scored.images, "detections": scored.detections, "per_class": {}, "warnings": list(scored.warnings)}
+    whole = msgspec.to_builtins(one)
+    return {
+        NAMES.get(one.metric, one.metric): one.value,
+        **one.detail,
+        "low": one.low,
+        "high": one.high,
+        "interval": one.interval,
+        "images": scored.images,
+        **({} if scored.detections is None else {"detections": scored.detections}),
+        "per_class": per_class(one),
+        **{key: whole[key] for key in ("by_objects", "group_metric", "groups", "group_gap", "robustness")},
+        "dataset_sha256": one.dataset_sha256,
+        "warnings": list(scored.warnings),
+    }
+
+
+def per_class(accuracy: records.Accuracy) -> dict[str, float | None]:
+    """Return the figure of each class by its name; of several classes of one name the later ones are numbered."""
+    seen: Counter[str] = Counter()
+    named = {}
+    for part in accuracy.per_class:
+        seen[part.name] += 1
+        named[part.name if seen[part.name] == 1 else f"{part.name} ({seen[part.name]})"] = part.value
+    return named

@@ -1,0 +1,117 @@
+"""Detections as files hold them: COCO's result format, a list of {image_id, category_id, bbox: [x, y, width, height], score}."""
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.vision import annotations
+
+Rows = NDArray[np.float64]
+
+IMAGE, X, Y, WIDTH, HEIGHT, SCORE, CATEGORY = range(7)
+_BBOX = "bbox is x, y, width, height in pixels"
+# So many boxes at least before their form is judged by where they lie.
+_ENOUGH = 20
+# A box may leave the photograph by this much and still be x, y, width, height: not every decoder clips.
+_SLACK_PX = 2.0
+
+
+class _Detection(msgspec.Struct, frozen=True, gc=False):
+    """One detection; other keys (id, area, segmentation) are passed over. Ids may be written 42.0."""
+
+    image_id: float
+    category_id: float
+    bbox: tuple[float, float, float, float]
+    score: float
+
+
+class _Wrapped(msgspec.Struct, frozen=True):
+    """The list inside a document, as some tools write it."""
+
+    annotations: Sequence[_Detection]
+
+
+def read(path: Path, truth: annotations.Document) -> Rows:
+    """Return the detections of a file: float64 [n, 7]: image id, x, y, width, height, score, category id.
+
+    Raises:
+        ConfigError: it cannot be read, or what it holds cannot be scored against this ground truth; says what, how many and the first.
+    """
+    found = _decode(path)
+    flat = chain.from_iterable((d.image_id, *d.bbox, d.score, d.category_id) for d in found)
+    rows = np.fromiter(flat, np.float64, 7 * len(found)).reshape(-1, 7)
+    if problem := _problem(rows, truth):
+        message = f"the detections {str(path)!r} cannot be scored: {problem}"
+        raise ConfigError(message)
+    return rows
+
+
+def _decode(path: Path) -> Sequence[_Detection]:
+    content = b""
+    try:
+        content = path.read_bytes()
+        if content.lstrip()[:1] == b"{":
+            return msgspec.json.decode(content, type=_Wrapped).annotations
+        return msgspec.json.decode(content, type=list[_Detection])
+    except OSError as error:
+        message = f"cannot read the detections {str(path)!r}: {error.strerror}"
+        raise ConfigError(message) from error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        message = (
+            f"the detections {str(path)!r} are not a list of COCO results (image_id, category_id, bbox, score; {_BBOX}): "
+            f"{annotations.what_is_wrong(content, error)}"
+        )
+        raise ConfigError(message) from error
+
+
+def _problem(rows: Rows, truth: annotations.Document) -> str | None:
+    """Return why the rows cannot be scored, None when they can."""
+    images = np.array(sorted(image.id for image in truth.images), np.float64)
+    categories = np.array(sorted(category.id for category in truth.categories), np.float64)
+    bad = np.asarray(~np.isfinite(rows).all(axis=1), np.bool_)
+    if bad.any():
+        return f"{_count(bad)} hold a number that is not finite{_first(rows, bad)}"
+    if (bad := ~np.isin(rows[:, IMAGE], images)).any():
+        return f"{_count(bad)} are of images that the annotations do not have{_first(rows, bad)}: give the annotations they were made for"
+    if (bad := ~np.isin(rows[:, CATEGORY], categories)).any():
+        named = ", ".join(f"{number:g}" for number in np.unique(rows[bad, CATEGORY])[:5])
+        return (
+            f"{_count(bad)} are of categories that the annotations do not have ({named}){_first(rows, bad)}: "
+            "write COCO's category ids, not class indices"
+        )
+    bad = np.asarray((rows[:, [WIDTH, HEIGHT]] < 0).any(axis=1), np.bool_)
+    if bad.any():
+        return f"{_count(bad)} have a negative width or height{_first(rows, bad)}: {_BBOX}"
+    return _corners(rows, {image.id: (image.width, image.height) for image in truth.images})
+
+
+def _corners(rows: Rows, sizes: Mapping[int, tuple[int | None, int | None]]) -> str | None:
+    """Return what speaks for boxes written as two corners: most leave their photograph as x, y, width, height, and none as corners."""
+    known = {number: size for number, size in sizes.items() if None not in size}
+    of_known = rows[np.isin(rows[:, IMAGE], np.array(list(known), np.float64))]
+    if len(of_known) < _ENOUGH:
+        return None
+    size = np.array([known[int(number)] for number in of_known[:, IMAGE]], np.float64) + _SLACK_PX
+    start, second = of_known[:, [X, Y]], of_known[:, [WIDTH, HEIGHT]]
+    leaves = (start + second > size).any(axis=1)
+    if leaves.mean() > 0.5 and ((second >= start) & (second <= size)).all():
+        return (
+            f"{int(leaves.sum())} of {len(of_known)} boxes leave their photograph, "
+            f"and none would if they were two corners (x1, y1, x2, y2): {_BBOX}"
+        )
+    return None
+
+
+def _count(bad: NDArray[np.bool_]) -> str:
+    return f"{int(bad.sum())} of {len(bad)} detections"
+
+
+def _first(rows: Rows, bad: NDArray[np.bool_]) -> str:
+    place = int(np.argmax(bad))
+    row = rows[place]
+    return f" (first: number {place}, image {row[IMAGE]:.15g}, category {row[CATEGORY]:g}, bbox {row[X : HEIGHT + 1].tolist()})"
