@@ -22,6 +22,8 @@ RUNTIMES: Mapping[str, str] = {
     "litert": "edgemeter.agent.runtimes.litert:LiteRt",
     "edgetpu": "edgemeter.agent.runtimes.edgetpu:EdgeTpu",
     "onnx": "edgemeter.agent.runtimes.onnx_runtime:OnnxRuntime",
+    "openvino": "edgemeter.agent.runtimes.open_vino:OpenVino",
+    "ncnn": "edgemeter.agent.runtimes.tencent_ncnn:Ncnn",
     "pytorch": "edgemeter.agent.runtimes.pytorch:PyTorch",
     "replay": "edgemeter.agent.runtimes.replay:Replay",
 }

@@ -13,6 +13,7 @@ _HEAD_BYTES = 64
 # What a file says of itself is labels and settings; more than this is none of it, and a zip can claim any size.
 _TEXT_BYTES = 1 << 20
 _TEXTS = 32
+_WITH_WEIGHTS = (".xml", ".param")
 # All that zipfile raises on a garbled archive with members stored or deflated; NotImplementedError is a RuntimeError.
 BROKEN_ZIP = (zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, RuntimeError, ValueError)
 COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -40,6 +41,12 @@ def head(model: Path) -> bytes:
         message = f"{str(model)!r} is a Git LFS pointer, not the model: run git lfs pull where it came from"
         raise ConfigError(message)
     return start
+
+
+def parts(model: Path) -> tuple[Path, ...]:
+    """Return the files that make the model, in the order in which they are hashed: some formats keep the weights in a .bin beside it."""
+    weights = model.with_suffix(".bin")
+    return (model, weights) if model.suffix.lower() in _WITH_WEIGHTS and weights.is_file() else (model,)
 
 
 def texts(archive: Path | IO[bytes], below: str = "") -> Mapping[str, str]:

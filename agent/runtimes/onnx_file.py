@@ -6,10 +6,12 @@ https://protobuf.dev/programming-guides/encoding (wire format).
 """
 
 import struct
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
+
+from edgemeter.agent.runtimes import TensorInfo
 
 _GRAPH = 7
 _NODE, _INITIALIZER = 1, 5
@@ -17,6 +19,7 @@ _NODE_INPUT, _NODE_OUTPUT, _OPERATOR = 1, 2, 4
 _DIMENSION, _TYPE, _FLOATS, _INTEGERS, _NAME, _RAW = 1, 2, 4, 5, 8, 9
 # TensorProto.DataType -> struct format of one element in raw data.
 _FORMATS = {1: "<f", 2: "<B", 3: "<b", 4: "<H", 5: "<h", 6: "<i", 7: "<q"}
+_QUANTISED = ("int8", "uint8", "int16", "uint16")
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
@@ -47,6 +50,19 @@ def quantisations(model: Path) -> Mapping[str, Quantisation]:
             return _of_graph(data, graphs[-1]) if graphs else {}
     except (OSError, ValueError, IndexError, struct.error):
         return {}
+
+
+def with_quantisation(declared: Sequence[TensorInfo], model: Path) -> tuple[TensorInfo, ...]:
+    """Return the tensors with the scale and zero point of those that are quantised."""
+    if not any(info.dtype in _QUANTISED for info in declared):
+        return tuple(declared)
+    found = quantisations(model)
+    return tuple(
+        replace(info, scale=found[info.name].scale, zero_point=found[info.name].zero_point)
+        if info.dtype in _QUANTISED and info.name in found
+        else info
+        for info in declared
+    )
 
 
 def _of_graph(data: mmap, graph: _Span) -> Mapping[str, Quantisation]:

@@ -15,7 +15,6 @@ Tested with onnxruntime 1.31.1 on the CPU.
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +43,6 @@ _OPTIMISATIONS = {
 }
 # ONNX element types that numpy calls otherwise.
 _DTYPES = {"float": "float32", "double": "float64", "string": "object"}
-_INTEGERS = ("int8", "uint8", "int16", "uint16")
 _TENSOR = re.compile(r"tensor\((\w+)\)")
 # What stands before the words of an error: its number, the file, then the place in the C++ source with the function's signature.
 _NOISE = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from .*? failed:|\S+\.(?:cc|h):\d+ .*?\) (?=[A-Z])")
@@ -78,8 +76,8 @@ class OnnxRuntime:
         session = _session(model, chosen, providers, found)
         load_ns = time.monotonic_ns() - started_ns
         self._session = session
-        self._inputs = _quantised(tuple(_info(entry, model) for entry in session.get_inputs()), model)
-        self._outputs = _quantised(tuple(_info(entry, model) for entry in session.get_outputs()), model)
+        self._inputs = onnx_file.with_quantisation(tuple(_info(entry, model) for entry in session.get_inputs()), model)
+        self._outputs = onnx_file.with_quantisation(tuple(_info(entry, model) for entry in session.get_outputs()), model)
         return Loaded(
             package=found.package,
             version=found.version,
@@ -206,16 +204,3 @@ def _info(entry: Any, model: Path) -> TensorInfo:
         raise ConfigError(message)
     shape = tuple(size if isinstance(size, int) else None for size in entry.shape)
     return TensorInfo(entry.name, shape, _DTYPES.get(match[1], match[1]))
-
-
-def _quantised(declared: tuple[TensorInfo, ...], model: Path) -> tuple[TensorInfo, ...]:
-    """Return the tensors with the scale and zero point of those that are quantised."""
-    if not any(info.dtype in _INTEGERS for info in declared):
-        return declared
-    found = onnx_file.quantisations(model)
-    return tuple(
-        replace(info, scale=found[info.name].scale, zero_point=found[info.name].zero_point)
-        if info.dtype in _INTEGERS and info.name in found
-        else info
-        for info in declared
-    )

@@ -1,0 +1,189 @@
+"""OpenVINO: its own models (.xml, with .bin beside it) and ONNX models on Intel and Arm processors, Intel GPUs and NPUs.
+
+Library: `pip install 'edgemeter[openvino]'`.
+Backend: a device as OpenVINO names it, `cpu` (the default), `gpu`, `gpu.1`, `npu`. AUTO, MULTI and HETERO are not taken: with them the
+library chooses, and what ran is not known.
+Setting: `precision` is what is computed with: `f32` (the default on a CPU), `f16`, `bf16`, or `auto`. Left to itself OpenVINO computes an
+fp32 model in bfloat16 or float16 where the processor can, and its answers change; whatever it is, the record names it (`cpu,bf16`).
+Any property by its own name in capitals is passed on: `ENABLE_CPU_PINNING = "NO"`.
+What is timed is `InferRequest.infer` on a tensor that lies ready, outputs not copied; one stream, so that a query has all threads.
+Tested with openvino 2026.4.1 on the CPU.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgemeter.agent.errors import ConfigError, MeasurementError, UnavailableError
+from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, library, metadata_yaml, model_file, onnx_file, request
+from edgemeter.agent.runtimes.library import Candidate, Library
+
+_CANDIDATES = (Candidate("openvino", ("openvino", "openvino-nightly")),)
+_PRECISIONS = ("f32", "f16", "bf16", "auto")
+_DTYPES = {
+    "f32": "float32", "f16": "float16", "f64": "float64", "boolean": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
+    "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
+}  # fmt: skip
+# The first byte of an ONNX file is the tag of a field of ModelProto; OpenVINO would try all its readers on anything else.
+_ONNX_TAGS = b"\x08\x12\x1a\x22\x28\x32\x3a\x42\x72\xa2\xca"
+
+
+class OpenVino:
+    """Runs an OpenVINO or ONNX model with OpenVINO."""
+
+    def __init__(self) -> None:
+        self._module: Any = None
+        self._request: Any = None
+        self._inputs: tuple[TensorInfo, ...] = ()
+        self._last: Any = None
+
+    def load(self, model: Path, options: Options) -> Loaded:
+        """Import the library, compile the model for the device; see `Runtime.load`."""
+        properties = {name: value for name, value in options.extra.items() if name.isupper()}
+        request.check_options("openvino", options, extra=("precision", *properties))
+        precision = options.extra.get("precision")
+        if precision not in {None, *_PRECISIONS}:
+            message = f"runtime 'openvino' has no precision {precision!r}: choose one of {', '.join(_PRECISIONS)}"
+            raise ConfigError(message)
+        _check_head(model)
+        found = library.load(_CANDIDATES, "openvino")
+        started_ns = time.monotonic_ns()
+        core = found.module.Core()
+        device = _device(core, options.backend or "cpu", found)
+        try:
+            graph = core.read_model(str(model))
+            compiled = core.compile_model(graph, device, _settings(device, options.threads, precision) | properties)
+            inputs, outputs = (tuple(_info(port, model) for port in ports) for ports in (compiled.inputs, compiled.outputs))
+            self._request = compiled.create_infer_request()
+        except (RuntimeError, ValueError, TypeError) as error:
+            message = (
+                f"{found.package} {found.version} cannot run {str(model)!r} on {device}: {_reason(error)}; "
+                "fetch the model again, or export it for this version"
+            )
+            raise ConfigError(message) from error
+        load_ns = time.monotonic_ns() - started_ns
+        self._module, self._inputs = found.module, _quantised(inputs, model)
+        computed = _computed(compiled, precision, device)
+        return Loaded(
+            package=found.package,
+            version=found.version,
+            backend=",".join(filter(None, (device.lower(), computed if computed != "f32" else None))),
+            inputs=self._inputs,
+            outputs=_quantised(outputs, model),
+            metadata={**metadata_yaml.read(model.parent), **_said(graph)},
+            import_ns=found.import_ns,
+            load_ns=load_ns,
+            facts={"computed_in": computed} if computed else {},
+        )
+
+    def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
+        """Copy the inputs into tensors of the request; return its `infer`."""
+        request.check_inputs(inputs, self._inputs)
+        try:
+            for place, array in enumerate(inputs):
+                self._request.set_input_tensor(place, self._module.Tensor(array.copy(order="C")))
+        except RuntimeError as error:
+            message = f"OpenVINO does not take the input: {_reason(error)}"
+            raise ConfigError(message) from error
+        infer = self._request.infer
+        self._last = None
+
+        def call() -> None:
+            self._last = infer(share_outputs=True)
+
+        return call
+
+    def outputs(self) -> list[Array]:
+        """Return copies of the outputs, in the model's order."""
+        if self._last is None:
+            message = "OpenVINO has no output to give: call what bind returned first"
+            raise MeasurementError(message)
+        return [np.array(array) for array in self._last.values()]
+
+    def close(self) -> None:
+        """Let the request go, and the compiled model with it."""
+        self._last = self._request = self._module = None
+        self._inputs = ()
+
+
+def _check_head(model: Path) -> None:
+    """Return when the file may be OpenVINO's XML or ONNX: else OpenVINO tries every format that it knows, and one of them is code."""
+    start = model_file.head(model)
+    is_xml = start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<")
+    if start[4:8] == b"TFL3" or (not is_xml and start[0] not in _ONNX_TAGS):
+        message = f"{str(model)!r} is neither an OpenVINO model (.xml with .bin beside it) nor an ONNX one: give one of these"
+        raise ConfigError(message)
+
+
+def _device(core: Any, backend: str, found: Library) -> str:
+    """Return the device that is asked for, in the library's spelling."""
+    available = core.available_devices
+    asked = backend.upper()
+    match = next((name for name in available if name in {asked, f"{asked}.0"}), None)
+    if match is None:
+        message = (
+            f"{found.package} {found.version} has no device {backend!r} here: it has {', '.join(available).lower()}; "
+            "choose one of these, or install the driver of the other"
+        )
+        raise UnavailableError(message)
+    return str(match)
+
+
+def _settings(device: str, threads: int, precision: str | None) -> dict[str, Any]:
+    settings: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1}
+    if device == "CPU":
+        settings["INFERENCE_NUM_THREADS"] = threads
+        precision = precision or "f32"
+    if precision not in {None, "auto"}:
+        settings["INFERENCE_PRECISION_HINT"] = precision
+    return settings if device != "NPU" else {name: value for name, value in settings.items() if name != "NUM_STREAMS"}
+
+
+def _computed(compiled: Any, asked: str | None, device: str) -> str | None:
+    """Return the precision that the library says it computes in; asked for by name, no other will do."""
+    try:
+        computed = str(compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name())
+    except (RuntimeError, AttributeError):
+        computed = None
+    if asked not in {None, "auto", computed}:
+        message = f"OpenVINO computes in {computed or 'a precision it does not tell'} on {device}, not in {asked!r}: choose that, or auto"
+        raise UnavailableError(message)
+    return computed
+
+
+def _said(graph: Any) -> Mapping[str, str]:
+    """Return what the model says of itself: the properties of the ONNX file it came from, or what its exporter wrote."""
+    said: dict[str, str] = {}
+    sections = dict(graph.rt_info.items())
+    for entries in (sections.get("framework"), sections.get("model_info")):
+        if isinstance(entries, dict):
+            said |= {str(name): str(getattr(value, "value", value)) for name, value in entries.items()}
+    return said
+
+
+def _info(port: Any, model: Path) -> TensorInfo:
+    """Return one input or output as the model declares it."""
+    name = port.get_any_name() if port.get_names() else f"tensor_{port.get_index()}"
+    shape = port.partial_shape
+    if shape.rank.is_dynamic:
+        message = f"{name!r} has no rank: export {str(model)!r} with a fixed number of dimensions"
+        raise ValueError(message)
+    dtype = port.get_element_type().get_type_name()
+    return TensorInfo(name, tuple(size.get_length() if size.is_static else None for size in shape), _DTYPES.get(dtype, dtype))
+
+
+def _quantised(declared: tuple[TensorInfo, ...], model: Path) -> tuple[TensorInfo, ...]:
+    """Return the tensors with scale and zero point where an ONNX file has them; OpenVINO's own keep their inputs real."""
+    return declared if model.suffix.lower() == ".xml" else onnx_file.with_quantisation(declared, model)
+
+
+def _reason(error: Exception) -> str:
+    """Return the last words of the library's chain of places, which are what it is about."""
+    lines = [
+        line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith(("Exception from", "FrontEnd API failed"))
+    ]
+    words = [line for line in lines if not line.startswith("Check '")] or lines or [type(error).__name__]
+    return library.one_line(" ".join(words)).rstrip(".")
