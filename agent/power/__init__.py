@@ -14,6 +14,14 @@ from edgemeter.agent.errors import ConfigError, UnavailableError
 from edgemeter.agent.records import Scope
 
 SENSORS: Mapping[str, str] = {
+    "ina3221": "edgemeter.agent.power.ina3221:Ina3221",
+    "ina3221x": "edgemeter.agent.power.ina3221x:Ina3221x",
+    "jetson_thor": "edgemeter.agent.power.jetson_thor:JetsonThor",
+    "ina2xx": "edgemeter.agent.power.ina2xx:Ina2xx",
+    "powerz": "edgemeter.agent.power.powerz:PowerZ",
+    "power_hwmon": "edgemeter.agent.power.power_hwmon:PowerHwmon",
+    "battery": "edgemeter.agent.power.battery:Battery",
+    "pi5_pmic": "edgemeter.agent.power.pi5_pmic:Pi5Pmic",
     "rapl": "edgemeter.agent.power.rapl:Rapl",
     "replay": "edgemeter.agent.power.replay:Replay",
 }

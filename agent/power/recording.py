@@ -25,6 +25,7 @@ PLACES = (
     (re.compile(r"intel-rapl(-mmio)?:\d+(:\d+)?"), "sys/class/powercap"),
     (re.compile(r"hwmon\d+"), "sys/class/hwmon"),
     (re.compile(r"thermal_zone\d+"), "sys/class/thermal"),
+    (re.compile(r"BAT\d+"), "sys/class/power_supply"),
 )
 DEVICE_FILES = (
     (re.compile(r"(in|curr|power|energy)\d+_(input|average)"), "sys/class/hwmon/hwmon0"),
@@ -98,7 +99,7 @@ class Recording:
             except EdgemeterError as error:
                 reasons.append(error)
         if found:
-            return min(found, key=lambda one: rank(one.description.scope))
+            return min(found, key=lambda one: (one.description.blocked is not None, rank(one.description.scope)))
         if reasons:
             raise reasons[0]
         message = f"there is no power sensor in the tree {str(self._path)!r}: it must be laid out as / (sys/class/hwmon/...)"

@@ -1,0 +1,99 @@
+"""The chips that the kernel shows in /sys/class/hwmon, and how one is told from another: by its bus address, its name or its folder."""
+
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgemeter.agent.errors import TransientError, UnavailableError
+from edgemeter.agent.power import AbsentError, sysfs_file
+
+FOLDER = re.compile(r"hwmon\d+")
+I2C_ADDRESS = re.compile(r"\d+-00[0-9a-f]{2}")
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """One folder hwmonN; `name` is None where the file is not there or empty (an excerpt of a tree); `address` is one like 1-0040."""
+
+    folder: Path
+    name: str | None
+    address: str | None
+
+    def has(self, file: str) -> bool:
+        """Say whether there is such a file."""
+        return (self.folder / file).exists()
+
+    def number(self, file: str) -> int:
+        """Return the number in one of its files; raises as `sysfs_file.number`."""
+        return sysfs_file.number(self.folder / file)
+
+    def text(self, file: str) -> str | None:
+        """Return the text of one of its files, None where there is none."""
+        try:
+            return sysfs_file.text(self.folder / file) or None
+        except AbsentError:
+            return None
+
+    @property
+    def known_as(self) -> str:
+        """What a message and a rail call it."""
+        return f"{self.name or 'unnamed'} at {self.address or self.folder.name}"
+
+    def answers_to(self, device: str) -> bool:
+        """Say whether the user's `device` means this one."""
+        return device in {self.address, self.name, self.folder.name}
+
+    def shunt_in_device_tree_ohm(self) -> float | None:
+        """Return the shunt that the board's device tree names, None where it names none."""
+        try:
+            content = (self.folder / "device/of_node/shunt-resistor").read_bytes()
+        except OSError:
+            return None
+        # Source: device tree specification, a cell is 32 bits, big-endian; ti,ina2xx.yaml, shunt-resistor is in microohms.
+        return struct.unpack(">I", content)[0] / 1e6 if len(content) == 4 and any(content) else None
+
+
+def chips(root: Path) -> list[Chip]:
+    """Return all chips, in the order of their numbers.
+
+    Raises:
+        UnavailableError: there are some, and this user may not look at them.
+    """
+    return [Chip(folder, _name(folder), _address(folder)) for folder in _folders(root)]
+
+
+def _folders(root: Path) -> list[Path]:
+    found: dict[Path, Path] = {}
+    # The class folder links to the devices; a recorded tree may hold the devices alone.
+    for place in (root / "sys/class/hwmon", root / "sys/bus/i2c/devices", root / "sys/bus/i2c/drivers"):
+        for folder in _below(place):
+            found.setdefault(folder.resolve(), folder)
+    return sorted(found.values(), key=lambda folder: (int(folder.name.removeprefix("hwmon")), str(folder)))
+
+
+def _below(place: Path) -> Iterator[Path]:
+    patterns = ("hwmon*",) if place.name == "hwmon" else ("*/hwmon/hwmon*", "*/*/hwmon/hwmon*")
+    try:
+        for pattern in patterns:
+            yield from (folder for folder in place.glob(pattern) if FOLDER.fullmatch(folder.name) and folder.is_dir())
+    except OSError as error:
+        message = f"cannot look for chips in {str(place)!r}: {error.strerror}: run where /sys is open"
+        raise UnavailableError(message) from error
+
+
+def _name(folder: Path) -> str | None:
+    for file in ("name", "device/name"):
+        try:
+            return sysfs_file.text(folder / file) or None
+        except AbsentError:
+            continue
+        except TransientError:
+            return None
+    return None
+
+
+def _address(folder: Path) -> str | None:
+    parts = [*(folder / "device").resolve().parts, *folder.resolve().parts]
+    return next((part for part in reversed(parts) if I2C_ADDRESS.fullmatch(part)), None)

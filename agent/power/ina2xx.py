@@ -1,0 +1,297 @@
+"""INA219/220/226/230/231/234/260, SY24655 and INA228/237/238/700/780, SQ52206 current monitors through the kernel's drivers.
+
+Where: /sys/class/hwmon/hwmonN, `name` as above: in1_input bus mV, curr1_input mA (signed), energy1_input uJ where the chip counts.
+in0_input is the shunt's voltage. power1_input is not used: the INA219's power register has no sign, and the others' have coarser steps.
+INA228, INA780 and SQ52206 count energy in the chip; that counter has no sign either and is used only while current flows forwards.
+Source: Linux drivers/hwmon/ina2xx.c, ina238.c and their documentation.
+
+The driver takes a shunt of 10 mOhm unless it was told another; common boards have 100 mOhm, which makes its current ten times
+too high. So a shunt that nobody set is a reason to give no energy, until it is confirmed here. A confirmed shunt that differs from the
+driver's rescales the current. To load the driver: `echo ina219 0x40 | sudo tee /sys/bus/i2c/devices/i2c-1/new_device` (the stock
+overlay `i2c-sensor,ina219` does nothing). Where the shunt sits is the user's wiring: in the 5 V feed it sees the whole board.
+
+    [sensors.ina2xx]
+    shunt_ohm = "0.1"          # what is printed on the shunt (R100), confirms or corrects the driver's
+    device = "1-0040"          # which chip, where there are several; "1-0040,1-0041" adds them up
+    scope = "board-input"      # what the shunt feeds
+    direction = "forward"      # or "reverse", where current towards the board reads negative
+
+Gain: 2 % standard uncertainty (a 1 % shunt and 0.5 to 1 % of the chip, added, for want of a calibration); 0.5 % where the shunt is in
+the chip. Both are a class, not a data sheet's figure: calibrate for better.
+Tested with: a capture of an INA219 in a UPS, and trees of the drivers' form; not yet on a board.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from edgemeter.agent.errors import TransientError, UnavailableError
+from edgemeter.agent.power import AbsentError, Description, Rail, Reading, hwmon, settings
+from edgemeter.agent.power.hwmon import Chip
+from edgemeter.agent.power.world import HERE, World
+
+PERIOD_MS = 100.0
+# Source: INA2XX_RSHUNT_DEFAULT and INA238_RSHUNT_DEFAULT in the drivers, 10 mOhm.
+DRIVER_SHUNT_OHM = 0.01
+BOARD_U_RATIO = 0.02
+INTERNAL_U_RATIO = 0.005
+# A step of the shunt's voltage in uV. Source: shunt_div in ina2xx.c; the data sheets of INA228, INA238 (ADCRANGE = 0).
+SHUNT_STEP_UV = {
+    "ina219": 10.0, "ina220": 10.0,
+    "ina226": 2.5, "ina230": 2.5, "ina231": 2.5, "ina234": 2.5, "sy24655": 2.5,
+    "ina237": 5.0, "ina238": 5.0, "sq52206": 5.0, "ina228": 0.3125,
+}  # fmt: skip
+UNKNOWN_STEP_UV = 10.0
+# Chips with the shunt inside, and a step of their current in mA. Source: data sheets, "current LSB"; INA780 and INA700: from ina238.c.
+INTERNAL_STEP_MA = {"ina260": 1.25, "ina700": 0.48, "ina780": 2.4}
+NAMES = frozenset({*SHUNT_STEP_UV, *INTERNAL_STEP_MA})
+BUS_STEP_MV = {"ina219": 4.0, "ina220": 4.0, "ina234": 25.6, "ina237": 3.125, "ina238": 3.125, "sq52206": 3.125}
+USUAL_BUS_STEP_MV = 1.25
+# The drivers give whole milliamperes and millivolts.
+DRIVER_STEP_MA = 1.0
+DRIVER_STEP_MV = 1.0
+# More than rounding: the driver's shunt is another than the user's.
+SAME_SHUNT_RATIO = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class _Shunt:
+    """The driver's shunt and where its value is from, and the user's; None where the chip has its own."""
+
+    driver_ohm: float
+    origin: Literal["set", "device tree", "default"]
+    confirmed_ohm: float | None
+
+    @property
+    def true_ohm(self) -> float:
+        """What the current is computed with."""
+        return self.confirmed_ohm or self.driver_ohm
+
+
+@dataclass(frozen=True, slots=True)
+class _Meter:
+    chip: Chip
+    shunt: _Shunt | None
+    sign: int
+    counts: bool
+
+    @property
+    def current_ratio(self) -> float:
+        """What the driver's current is multiplied with, and so its energy."""
+        return self.shunt.driver_ohm / self.shunt.true_ohm if self.shunt else 1.0
+
+    def power_w(self) -> float:
+        """Return voltage times current, towards the board."""
+        return self.sign * self.chip.number("in1_input") * self.chip.number("curr1_input") * self.current_ratio / 1e6
+
+    def energy_mj(self) -> float:
+        """Return the chip's own count."""
+        return self.chip.number("energy1_input") * self.current_ratio / 1000
+
+    def resolution_w(self) -> float:
+        """Return the step of a power reading at the present voltage and current."""
+        name = self.chip.name or ""
+        voltage_step_v = max(BUS_STEP_MV.get(name, USUAL_BUS_STEP_MV), DRIVER_STEP_MV) / 1000
+        voltage_v = abs(self.chip.number("in1_input")) / 1000
+        current_a = abs(self.chip.number("curr1_input")) * self.current_ratio / 1000
+        return max(voltage_v * self._current_step_a(name), current_a * voltage_step_v)
+
+    def _current_step_a(self, name: str) -> float:
+        if self.shunt is None:
+            return max(INTERNAL_STEP_MA[name], DRIVER_STEP_MA) / 1000
+        step_ma = SHUNT_STEP_UV.get(name, UNKNOWN_STEP_UV) / self.shunt.driver_ohm / 1000
+        return max(step_ma, DRIVER_STEP_MA) * self.current_ratio / 1000
+
+
+class Ina2xx:
+    """Multiplies voltage and current of one chip, or of several that the user adds up."""
+
+    def __init__(
+        self,
+        shunt_ohm: str = "",
+        device: str = "",
+        scope: str = "",
+        direction: str = "forward",
+        world: World = HERE,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._confirmed_ohm = settings.positive("ina2xx", "shunt_ohm", shunt_ohm) if shunt_ohm else None
+        self._devices = tuple(filter(None, map(str.strip, device.split(","))))
+        self._scope = settings.scope("ina2xx", scope) if scope else None
+        self._sign = settings.direction("ina2xx", direction)
+        self._world = world
+        self._clock = clock
+        self._meters: tuple[_Meter, ...] = ()
+        self._last_mj: float | None = None
+
+    def describe(self) -> Description:
+        """Return which chip is read, and whether its shunt is known.
+
+        Raises:
+            AbsentError: the kernel shows no such chip.
+            UnavailableError: it cannot be read, or there are several and nobody said which is the total.
+        """
+        chosen = self._chosen()
+        try:
+            self._meters = tuple(map(self._meter, chosen))
+            resolution_w = max(meter.resolution_w() for meter in self._meters)
+            reading = self.read()
+        except (TransientError, AbsentError) as error:
+            # The chip is here: a file that is not is no absence.
+            raise UnavailableError(str(error)) from error
+        counts = reading.energy_mj is not None
+        internal = all(meter.shunt is None for meter in self._meters)
+        return Description(
+            id=f"ina2xx:{'+'.join(meter.chip.known_as.replace(' at ', '@') for meter in self._meters)}",
+            scope=self._scope or "board-input",
+            excludes=("power-supply loss",),
+            kind="energy" if counts else "power",
+            period_ms=max(PERIOD_MS, *(_update_ms(meter.chip) for meter in self._meters)),
+            resolution_w=None if counts else resolution_w,
+            gain_u_ratio=INTERNAL_U_RATIO if internal else BOARD_U_RATIO,
+            warnings=tuple(self._warnings(reading)),
+            blocked="; ".join(filter(None, map(_blocked, self._meters))) or None,
+        )
+
+    def read(self) -> Reading:
+        """Return voltage times current, or the chip's energy counter.
+
+        Raises:
+            TransientError: the driver gave no number this time.
+            UnavailableError: the chip is gone, or its counter was reset or counts what flows backwards.
+        """
+        self._meters = self._meters or tuple(map(self._meter, self._chosen()))
+        begin = self._clock()
+        powers_w = [meter.power_w() for meter in self._meters]
+        counts = all(meter.counts for meter in self._meters)
+        energy_mj = sum(meter.energy_mj() for meter in self._meters) if counts else None
+        taken_ns = (begin + self._clock()) // 2
+        rails = tuple(Rail(_rail(meter.chip), power) for meter, power in zip(self._meters, powers_w, strict=True))
+        if energy_mj is None:
+            return Reading(taken_ns=taken_ns, power_w=sum(powers_w), rails=rails)
+        self._check_counter(energy_mj, powers_w)
+        return Reading(taken_ns=taken_ns, energy_mj=energy_mj, rails=rails)
+
+    def close(self) -> None:
+        """Forget the chips."""
+        self._meters = ()
+        self._last_mj = None
+
+    @staticmethod
+    def recognises(content: bytes) -> bool:  # noqa: ARG004 - it reads a tree
+        """Return False."""
+        return False
+
+    def _chosen(self) -> list[Chip]:
+        found = [chip for chip in hwmon.chips(self._world.root) if is_ina2xx(chip)]
+        if not found:
+            message = (
+                f"no INA2xx chip in {str(self._world.root / 'sys/class/hwmon')!r}: wire one and load its driver, "
+                "`echo ina219 0x40 | sudo tee /sys/bus/i2c/devices/i2c-1/new_device`"
+            )
+            raise AbsentError(message)
+        chosen = [chip for chip in found if not self._devices or any(chip.answers_to(device) for device in self._devices)]
+        names = ", ".join(chip.known_as for chip in found)
+        unknown = [device for device in self._devices if not any(chip.answers_to(device) for chip in found)]
+        if unknown:
+            message = f"no INA2xx chip is called {', '.join(unknown)!r}: correct device in [sensors.ina2xx]; there are {names}"
+            raise UnavailableError(message)
+        if len(chosen) > max(1, len(self._devices)) or (len(chosen) > 1 and not self._devices):
+            message = (
+                f"there are {len(chosen)} INA2xx chips ({', '.join(map(_seen, chosen))}), and which of them is the total is not known: "
+                f'set device = "{_handle(chosen[0])}" in [sensors.ina2xx], or several joined by commas to add them up'
+            )
+            raise UnavailableError(message)
+        return chosen
+
+    def _meter(self, chip: Chip) -> _Meter:
+        shunt = None if chip.name in INTERNAL_STEP_MA else _shunt(chip, self._confirmed_ohm)
+        counts = chip.has("energy1_input") and self._sign > 0 and chip.number("curr1_input") >= 0
+        return _Meter(chip, shunt, self._sign, counts)
+
+    def _check_counter(self, energy_mj: float, powers_w: Sequence[float]) -> None:
+        if min(powers_w) < 0:
+            message = (
+                "the INA2xx's energy counter has no sign, and current flows backwards through it: turn the chip's IN+ and IN- around, "
+                'or set direction = "reverse" in [sensors.ina2xx] to read power instead'
+            )
+            raise UnavailableError(message)
+        if self._last_mj is not None and energy_mj < self._last_mj:
+            message = f"the INA2xx's energy counter went back from {self._last_mj:.0f} to {energy_mj:.0f} mJ: it was reset, measure again"
+            raise UnavailableError(message)
+        self._last_mj = energy_mj
+
+    def _warnings(self, reading: Reading) -> list[str]:
+        warnings = []
+        if self._scope is None:
+            warnings.append("taken for the board's input: set scope in [sensors.ina2xx] where the shunt feeds something else")
+        warnings += filter(None, map(_rescaled, self._meters))
+        warnings += [
+            f"{rail.name} is negative: current flows backwards, out of a battery for one; "
+            'set direction = "reverse" in [sensors.ina2xx] where that feeds the board'
+            for rail in reading.rails
+            if rail.power_w is not None and rail.power_w < 0
+        ]
+        return warnings
+
+
+def is_ina2xx(chip: Chip) -> bool:
+    """Say whether the chip is one of these; one without a name is where it has the drivers' files."""
+    if chip.name is None:
+        return chip.has("shunt_resistor") and chip.has("curr1_input")
+    return chip.name in NAMES
+
+
+def _shunt(chip: Chip, confirmed_ohm: float | None) -> _Shunt:
+    in_tree_ohm = chip.shunt_in_device_tree_ohm()
+    if not chip.has("shunt_resistor"):
+        # ina238.c shows no such file.
+        return _Shunt(in_tree_ohm or DRIVER_SHUNT_OHM, "device tree" if in_tree_ohm else "default", confirmed_ohm)
+    driver_ohm = chip.number("shunt_resistor") / 1e6
+    if driver_ohm <= 0:
+        message = f"{chip.known_as}: shunt_resistor is {driver_ohm:g} Ohm: write the shunt's microohms into it"
+        raise UnavailableError(message)
+    if in_tree_ohm == driver_ohm:
+        return _Shunt(driver_ohm, "device tree", confirmed_ohm)
+    return _Shunt(driver_ohm, "default" if driver_ohm == DRIVER_SHUNT_OHM else "set", confirmed_ohm)
+
+
+def _rescaled(meter: _Meter) -> str | None:
+    if meter.shunt is None or abs(meter.current_ratio - 1) < SAME_SHUNT_RATIO:
+        return None
+    return (
+        f"{meter.chip.known_as}: the driver takes a shunt of {meter.shunt.driver_ohm:g} Ohm ({meter.shunt.origin}), "
+        f"{meter.shunt.true_ohm:g} was confirmed: its current is multiplied by {meter.current_ratio:g}"
+    )
+
+
+def _blocked(meter: _Meter) -> str | None:
+    if meter.shunt is None or meter.shunt.confirmed_ohm or meter.shunt.origin != "default":
+        return None
+    return (
+        f"{meter.chip.known_as} uses the driver's default shunt of {DRIVER_SHUNT_OHM:g} Ohm, where most boards have 0.1 Ohm and a tenth of "
+        'the power: look at the shunt (R100 is 0.1 Ohm, R010 is 0.01) and set shunt_ohm = "0.1" in [sensors.ina2xx]'
+    )
+
+
+def _update_ms(chip: Chip) -> float:
+    try:
+        return float(chip.number("update_interval"))
+    except (UnavailableError, TransientError):
+        return 0.0
+
+
+def _rail(chip: Chip) -> str:
+    return chip.text("label") or chip.name or "ina2xx"
+
+
+def _handle(chip: Chip) -> str:
+    return chip.address or chip.folder.name
+
+
+def _seen(chip: Chip) -> str:
+    try:
+        return f"{chip.known_as} {chip.number('in1_input') * chip.number('curr1_input') / 1e6:.3f} W"
+    except (UnavailableError, TransientError):
+        return f"{chip.known_as} unreadable"

@@ -1,0 +1,184 @@
+"""The power-management chip of a Raspberry Pi 5, Compute Module 5 or 500, read by `vcgencmd pmic_read_adc`.
+
+It prints current and voltage of twelve rails behind the board's own regulators; their products are added up. The two are paired by
+name: the numbers in brackets differ between a rail's current and its voltage. `EXT5V` (the 5 V input) and `BATT` (the clock's
+battery) have a voltage only. Early firmware calls `0V8_SW` `0V8_SYS`.
+
+What takes the 5 V directly is not seen: USB devices, a USB Coral among them, HATs, NVMe drives, the fan; nor is what the regulators
+lose. Nobody states the converter's gain error, so it is unknown. A step of the core's current is 8.93 mA, about 8 mW; of the other
+rails' 0.976 mA (both found in captures). The DDR rails read exactly 0 at low load. One read takes about 23 ms of the firmware's
+time, and within it the rails are read one after the other.
+
+Needs: vcgencmd (package `raspi-utils` or `libraspberrypi-bin`), and the group `video` for others than root.
+Configuration: nothing.
+Tested with: captures of Raspberry Pi 5 at idle and under load, and of older boards' refusals; not yet on a board.
+"""
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from edgemeter.agent.errors import TransientError, UnavailableError
+from edgemeter.agent.power import USB_DEVICES, AbsentError, Description, Rail, Reading, sysfs_file
+from edgemeter.agent.power.world import HERE, World
+
+COMMAND = ("vcgencmd", "pmic_read_adc")
+PERIOD_MS = 100.0
+# Source: steps between values in captures (VDD_CORE carries most of the power and has the coarsest step: 8.93 mA at about 0.9 V).
+RESOLUTION_W = 0.008
+RAILS = (
+    "3V7_WL_SW", "3V3_SYS", "1V8_SYS", "DDR_VDD2", "DDR_VDDQ", "1V1_SYS",
+    "0V8_SW", "VDD_CORE", "3V3_DAC", "3V3_ADC", "0V8_AON", "HDMI",
+)  # fmt: skip
+# Source: Raspberry Pi documentation, the firmware warns of under-voltage at 4.63 V.
+LOWEST_INPUT_V = 4.63
+EARLY_NAMES = {"0V8_SYS": "0V8_SW"}
+VOLTAGE_ONLY = frozenset({"EXT5V", "BATT"})
+EXCLUDES = (USB_DEVICES, "HATs", "NVMe drives", "fan", "conversion loss", "power-supply loss")
+VALUE = re.compile(r"(?P<rail>[A-Z0-9_]+)_(?:A\s+current\(\d+\)=(?P<current_a>-?\d+\.\d+)A|V\s+volt\(\d+\)=(?P<voltage_v>-?\d+\.\d+)V)")
+# The start of a line of ours, whole or cut.
+OURS = re.compile(rb"\b[A-Z0-9_]+_(A\s+current|V\s+volt)\(\d+\)")
+REFUSALS = re.compile(rb"error=\d+ error_msg=|VCHI initiali[sz]ation failed|open device file: /dev/vc|vcgencmd: (command )?not found")
+# A shell's line above or below what a command printed.
+PROMPT = re.compile(r".*vcgencmd\s+pmic_read_adc\s*|\S*[$#>]\s*|\S+@\S+.*[$#]\s*")
+PI_5_FAMILY = re.compile(r"Raspberry Pi (5|500|Compute Module 5)")
+
+
+@dataclass(slots=True)
+class _Rail:
+    current_a: float | None = None
+    voltage_v: float | None = None
+
+
+class Pi5Pmic:
+    """Adds up the rails of the power-management chip."""
+
+    def __init__(self, world: World = HERE, clock: Callable[[], int] = time.monotonic_ns) -> None:
+        self._world = world
+        self._clock = clock
+
+    def describe(self) -> Description:
+        """Return what the chip sees.
+
+        Raises:
+            AbsentError: there is no vcgencmd, or the board is an older Raspberry Pi.
+            UnavailableError: it refuses, or prints something else than twelve rails.
+        """
+        try:
+            rails = self._rails()
+        except TransientError as error:
+            raise UnavailableError(str(error)) from error
+        return Description(
+            id="pi5_pmic",
+            scope="soc-rails",
+            excludes=EXCLUDES,
+            kind="power",
+            period_ms=PERIOD_MS,
+            resolution_w=RESOLUTION_W,
+            gain_u_ratio=None,
+            warnings=tuple(_warnings(rails)),
+        )
+
+    def read(self) -> Reading:
+        """Return the sum of the rails.
+
+        Raises:
+            AbsentError, UnavailableError: as `describe`.
+            TransientError: what was printed is cut or garbled.
+        """
+        begin = self._clock()
+        rails = self._rails()
+        taken_ns = (begin + self._clock()) // 2
+        powers = tuple(
+            Rail(name, rail.current_a * rail.voltage_v)
+            for name, rail in rails.items()
+            if rail.current_a is not None and rail.voltage_v is not None
+        )
+        return Reading(taken_ns=taken_ns, power_w=sum(rail.power_w or 0.0 for rail in powers), rails=powers)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    @staticmethod
+    def recognises(content: bytes) -> bool:
+        """Say whether it holds a line of `pmic_read_adc`, or a refusal of vcgencmd."""
+        return OURS.search(content) is not None or REFUSALS.search(content) is not None
+
+    def _rails(self) -> Mapping[str, _Rail]:
+        printed = self._world.run(COMMAND)
+        output = f"{printed.stdout}\n{printed.stderr}"
+        if not OURS.search(output.encode()):
+            raise self._refusal(output)
+        return _parse(printed.stdout)
+
+    def _refusal(self, output: str) -> UnavailableError:
+        said = " ".join(output.split())
+        if "not registered" in said:
+            message = (
+                f"the firmware knows no `pmic_read_adc` ({said[:80]}): a Raspberry Pi 4 or older has no power sensor, "
+                "measure it with an external one; on a Raspberry Pi 5 update with `sudo rpi-eeprom-update -a`"
+            )
+            return AbsentError(message) if self._is_older_board() else UnavailableError(message)
+        if "VCHI" in said or "/dev/vc" in said:
+            message = f"vcgencmd may not ask the firmware ({said[:80]}): `sudo usermod -aG video $USER`, then log in again"
+            return UnavailableError(message)
+        if "not found" in said:
+            message = f"vcgencmd is not installed ({said[:80]}): `sudo apt install raspi-utils`"
+            return AbsentError(message)
+        message = f"`{' '.join(COMMAND)}` printed {said[:80]!r}, and no rail: run it by hand, on a Raspberry Pi 5"
+        return UnavailableError(message)
+
+    def _is_older_board(self) -> bool:
+        try:
+            model = sysfs_file.text(self._world.root / "proc/device-tree/model")
+        except (UnavailableError, TransientError):
+            return False
+        return "Raspberry Pi" in model and not PI_5_FAMILY.search(model)
+
+
+def _parse(output: str) -> Mapping[str, _Rail]:
+    """Return the rails by name.
+
+    Raises:
+        TransientError: a line is of another form, comes twice, or a rail is missing or lacks its voltage.
+    """
+    rails: dict[str, _Rail] = {}
+    for line in filter(None, map(str.strip, output.splitlines())):
+        value = VALUE.fullmatch(line)
+        if value is None:
+            if PROMPT.fullmatch(line):
+                continue
+            message = f"`pmic_read_adc` printed {line[:60]!r}, which is cut or garbled: no sum without it; read again"
+            raise TransientError(message)
+        rail = rails.setdefault(EARLY_NAMES.get(value["rail"], value["rail"]), _Rail())
+        kind = "current_a" if value["current_a"] else "voltage_v"
+        if getattr(rail, kind) is not None:
+            message = f"`pmic_read_adc` printed {line[:60]!r} and another value before it: give one reading at a time"
+            raise TransientError(message)
+        setattr(rail, kind, float(value[kind]))
+    _check_whole(rails)
+    return rails
+
+
+def _check_whole(rails: Mapping[str, _Rail]) -> None:
+    missing = [name for name in RAILS if name not in rails]
+    unpaired = [name for name, rail in rails.items() if rail.voltage_v is None or (name in RAILS and rail.current_a is None)]
+    if missing or unpaired:
+        message = (
+            f"`pmic_read_adc` printed {len(rails)} rails, truncated: "
+            f"missing {', '.join(missing) or 'none'}; without current or voltage {', '.join(unpaired) or 'none'}; "
+            "read again, without arguments"
+        )
+        raise TransientError(message)
+
+
+def _warnings(rails: Mapping[str, _Rail]) -> list[str]:
+    warnings = []
+    if more := [name for name in rails if name not in RAILS and name not in VOLTAGE_ONLY]:
+        counted = [name for name in more if rails[name].current_a is not None]
+        warnings.append(f"rails that this version does not know: {', '.join(more)}; counted: {', '.join(counted) or 'none (no current)'}")
+    external = rails.get("EXT5V")
+    if external is not None and external.voltage_v is not None and external.voltage_v < LOWEST_INPUT_V:
+        warnings.append(f"the 5 V input is at {external.voltage_v:.2f} V, below {LOWEST_INPUT_V} V: use a better supply or cable")
+    return warnings

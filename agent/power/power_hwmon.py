@@ -1,0 +1,248 @@
+"""Any chip that the kernel shows in /sys/class/hwmon with watts or joules of its own: graphics cards, power supplies, regulators.
+
+Where: hwmonN with powerN_input or powerN_average in uW, energyN_input in uJ, and powerN_label. Chips with a sensor of their own here
+(ina3221, INA2xx, powerz) and batteries are left to those. What a chip measures is known for a few drivers only; for any other no
+energy is given until `scope` says it. Of several channels one is the total: the user's, or none. A counter that goes back was reset, or
+has wrapped at a width that the kernel does not tell: measure again.
+Source: Linux Documentation/hwmon/sysfs-interface.rst, and the drivers' pages for the names in KNOWN.
+
+    [sensors.power_hwmon]
+    device = "corsairpsu"        # the chip: its name, hwmonN or bus address; needed where there are several
+    channel = "power1"           # or its label; "power1,power2" adds up what does not overlap
+    scope = "board-input"        # what it measures
+
+Gain and steps are the driver's affair and unknown.
+Tested with: trees of this form; not yet on a machine.
+"""
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgemeter.agent.errors import TransientError, UnavailableError
+from edgemeter.agent.power import AbsentError, Description, Rail, Reading, hwmon, ina2xx, powerz, settings
+from edgemeter.agent.power.hwmon import Chip
+from edgemeter.agent.power.world import HERE, World
+from edgemeter.agent.records import Scope
+
+PERIOD_MS = 100.0
+CHANNEL = re.compile(r"(?P<id>(?P<kind>power|energy)\d+)_(?P<source>input|average)")
+HAVE_THEIR_OWN = frozenset({"ina3221", powerz.NAME})
+BATTERY = re.compile(r"BAT\d*|ucsi_source_psy.*|CMB\d+|macsmc_battery", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What a driver's chips measure."""
+
+    scope: Scope
+    excludes: tuple[str, ...]
+    warning: str | None = None
+
+
+# Source: Linux Documentation/gpu/amdgpu/thermal.rst, Documentation/hwmon/{acpi_power_meter,fam15h_power}.rst,
+# Documentation/ABI/testing/sysfs-driver-intel-{i915,xe}-hwmon.
+KNOWN: Mapping[str, _Kind] = {
+    "amdgpu": _Kind("gpu-board", ("mainboard", "processor", "power-supply loss"), "in an APU this is the whole chip, processor included"),
+    "i915": _Kind("gpu-board", ("mainboard", "processor", "power-supply loss")),
+    "xe": _Kind("gpu-board", ("mainboard", "processor", "power-supply loss")),
+    "fam15h_power": _Kind("cpu-package", ("mainboard", "memory", "disks", "GPU", "fans", "power-supply loss")),
+    "power_meter": _Kind(
+        "board-input",
+        ("power-supply loss",),
+        'the firmware does not tell whether it measures before or after the power supply: set scope = "wall-ac" where it is before',
+    ),
+}
+UNKNOWN = _Kind("soc-rails", ("whatever the chip does not see",))
+
+
+@dataclass(frozen=True, slots=True)
+class _Channel:
+    """One powerN or energyN of a chip."""
+
+    chip: Chip
+    id: str
+    file: str
+    label: str | None
+
+    @property
+    def is_energy(self) -> bool:
+        return self.id.startswith("energy")
+
+    @property
+    def name(self) -> str:
+        return self.label or self.id
+
+    def number(self) -> int:
+        return self.chip.number(self.file)
+
+
+class PowerHwmon:
+    """Reads one channel of one chip, or the sum of those that the user names."""
+
+    def __init__(
+        self,
+        device: str = "",
+        channel: str = "",
+        scope: str = "",
+        world: World = HERE,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._device = device
+        self._wanted = tuple(filter(None, map(str.strip, channel.split(","))))
+        self._scope = settings.scope("power_hwmon", scope) if scope else None
+        self._world = world
+        self._clock = clock
+        self._channels: tuple[_Channel, ...] = ()
+        self._last_uj: dict[str, int] = {}
+
+    def describe(self) -> Description:
+        """Return which channels are read and what they are known to measure.
+
+        Raises:
+            AbsentError: no chip has any.
+            UnavailableError: they cannot be read, or which is the total is not known.
+        """
+        self._channels = self._choose()
+        try:
+            self.read()
+        except (TransientError, AbsentError) as error:
+            raise UnavailableError(str(error)) from error
+        chip = self._channels[0].chip
+        kind = KNOWN.get(chip.name or "", UNKNOWN)
+        unsaid = self._scope is None and kind is UNKNOWN
+        blocked = (
+            f"what {chip.known_as} measures is not known, {kind.scope} is only the least it can be: "
+            'set scope in [sensors.power_hwmon], to "board-input" for one'
+        )
+        return Description(
+            id=f"power_hwmon:{chip.name or chip.folder.name}:{'+'.join(channel.id for channel in self._channels)}",
+            scope=self._scope or kind.scope,
+            excludes=kind.excludes if self._scope in {None, kind.scope} else (),
+            kind="energy" if self._channels[0].is_energy else "power",
+            period_ms=PERIOD_MS,
+            resolution_w=None,
+            gain_u_ratio=None,
+            warnings=(kind.warning,) if kind.warning and self._scope is None else (),
+            blocked=blocked if unsaid else None,
+        )
+
+    def read(self) -> Reading:
+        """Return the watts or joules of the channels.
+
+        Raises:
+            TransientError: the driver gave no number this time.
+            UnavailableError: the chip is gone, or its counter was reset.
+        """
+        self._channels = self._channels or self._choose()
+        begin = self._clock()
+        numbers = [channel.number() for channel in self._channels]
+        taken_ns = (begin + self._clock()) // 2
+        if self._channels[0].is_energy:
+            for channel, number_uj in zip(self._channels, numbers, strict=True):
+                self._check_counter(channel, number_uj)
+            rails = tuple(Rail(channel.name, None) for channel in self._channels)
+            return Reading(taken_ns=taken_ns, energy_mj=sum(numbers) / 1000, rails=rails)
+        rails = tuple(Rail(channel.name, number_uw / 1e6) for channel, number_uw in zip(self._channels, numbers, strict=True))
+        return Reading(taken_ns=taken_ns, power_w=sum(numbers) / 1e6, rails=rails)
+
+    def close(self) -> None:
+        """Forget the chip."""
+        self._channels = ()
+        self._last_uj = {}
+
+    @staticmethod
+    def recognises(content: bytes) -> bool:  # noqa: ARG004 - it reads a tree
+        """Return False."""
+        return False
+
+    def _choose(self) -> tuple[_Channel, ...]:
+        found = {chip: channels for chip in hwmon.chips(self._world.root) if (channels := self._channels_of(chip))}
+        if not found:
+            message = f"no chip in {str(self._world.root / 'sys/class/hwmon')!r} shows powerN_input, powerN_average or energyN_input"
+            raise AbsentError(message)
+        meant = [chip for chip in found if not self._device or chip.answers_to(self._device)]
+        if len(meant) != 1:
+            seen = "; ".join(f"{chip.known_as}: {_seen(channels)}" for chip, channels in found.items())
+            message = (
+                f"{len(meant)} chips are meant by device = {self._device!r}, and there are {len(found)} with power of their own: "
+                f"{seen}; name one as device in [sensors.power_hwmon]"
+            )
+            raise UnavailableError(message)
+        return self._total(meant[0], found[meant[0]])
+
+    def _total(self, chip: Chip, channels: Sequence[_Channel]) -> tuple[_Channel, ...]:
+        if self._wanted:
+            chosen = tuple(channel for channel in channels if {channel.id, channel.label} & set(self._wanted))
+            if len(chosen) == len(self._wanted) and len({channel.is_energy for channel in chosen}) == 1:
+                return chosen
+            message = (
+                f"channel = {','.join(self._wanted)!r} in [sensors.power_hwmon] does not fit {chip.known_as}: it has {_seen(channels)}"
+            )
+            raise UnavailableError(message)
+        counters = tuple(channel for channel in channels if channel.is_energy)
+        # One counter beside one power is the same thing counted.
+        likely = counters if len(counters) == 1 and len(channels) <= 2 else tuple(channels)
+        if len(likely) == 1:
+            return likely
+        message = (
+            f"which channel of {chip.known_as} is the total is not known: {_seen(channels)}; "
+            f'set channel = "{channels[0].id}" in [sensors.power_hwmon], or several that do not overlap, joined by commas'
+        )
+        raise UnavailableError(message)
+
+    def _channels_of(self, chip: Chip) -> list[_Channel]:
+        if chip.name in HAVE_THEIR_OWN or ina2xx.is_ina2xx(chip) or self._is_battery(chip):
+            return []
+        try:
+            files = sorted(path.name for path in chip.folder.iterdir())
+        except OSError as error:
+            message = f"cannot look into {str(chip.folder)!r}: {error.strerror}: run where /sys is open"
+            raise UnavailableError(message) from error
+        found: dict[str, _Channel] = {}
+        for file in sorted(files, key=_order):
+            # `_average` sorts before `_input`, which is the newer value and takes its place.
+            if match := CHANNEL.fullmatch(file):
+                found[match["id"]] = _Channel(chip, match["id"], file, chip.text(f"{match['id']}_label"))
+        return list(found.values())
+
+    def _is_battery(self, chip: Chip) -> bool:
+        supplies = self._world.root / "sys/class/power_supply"
+        if chip.name and (BATTERY.fullmatch(chip.name) or _is_supply(supplies, chip.name)):
+            return True
+        return chip.text("device/type") in {"Battery", "Mains", "UPS", "USB"}
+
+    def _check_counter(self, channel: _Channel, now_uj: int) -> None:
+        last_uj = self._last_uj.get(channel.id)
+        if last_uj is not None and now_uj < last_uj:
+            message = (
+                f"{channel.name} of {channel.chip.known_as} went back from {last_uj} to {now_uj} uJ: it was reset or wrapped, measure again"
+            )
+            raise UnavailableError(message)
+        self._last_uj[channel.id] = now_uj
+
+
+def _is_supply(supplies: Path, name: str) -> bool:
+    # The kernel's hwmon for a power supply bears its name, with dashes made underscores.
+    try:
+        return any(path.name.replace("-", "_") == name for path in supplies.iterdir())
+    except OSError:
+        return False
+
+
+def _order(file: str) -> tuple[str, int, str]:
+    match = re.match(r"([a-z]+)(\d+)(.*)", file)
+    return (match[1], int(match[2]), match[3]) if match else (file, 0, "")
+
+
+def _seen(channels: Sequence[_Channel]) -> str:
+    return ", ".join(f"{channel.id}{f' ({channel.label})' if channel.label else ''} {_value(channel)}" for channel in channels)
+
+
+def _value(channel: _Channel) -> str:
+    try:
+        return f"{channel.number() / 1e6:.3f} {'J' if channel.is_energy else 'W'}"
+    except (UnavailableError, TransientError):
+        return "unreadable"

@@ -1,0 +1,110 @@
+"""ChargerLAB POWER-Z KM002C and KM003C, meters that sit in a USB-C lead, through the kernel's driver `powerz`.
+
+Plug the meter into the board's USB-C feed, and its own data port into the machine that runs Edgemeter.
+Where: /sys/class/hwmon/hwmonN with the name `powerz` (Linux 6.7 or newer, CONFIG_SENSORS_POWERZ): in0_input is VBUS in mV,
+curr1_input IBUS in mA; its sign tells the direction. There is no power file. Each file is a USB exchange of its own, so voltage and current
+are some milliseconds apart. Source: Linux drivers/hwmon/powerz.c and Documentation/hwmon/powerz.rst.
+
+    [sensors.powerz]
+    direction = "forward"      # or "reverse", where current towards the board reads negative
+    scope = "board-input"      # what hangs on the meter
+    device = "hwmon4"          # which one, where there are several
+
+The driver gives whole milliamperes and millivolts. The meter's gain error is not known to us: calibrate.
+Tested with: trees of the driver's form; not yet with a meter.
+"""
+
+import time
+from collections.abc import Callable
+
+from edgemeter.agent.errors import TransientError, UnavailableError
+from edgemeter.agent.power import AbsentError, Description, Rail, Reading, hwmon, settings
+from edgemeter.agent.power.hwmon import Chip
+from edgemeter.agent.power.world import HERE, World
+
+NAME = "powerz"
+PERIOD_MS = 100.0
+# The driver cuts microamperes down to this.
+CURRENT_STEP_A = 0.001
+
+
+class PowerZ:
+    """Multiplies voltage and current of the USB-C lead."""
+
+    def __init__(
+        self,
+        direction: str = "forward",
+        scope: str = "",
+        device: str = "",
+        world: World = HERE,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._sign = settings.direction("powerz", direction)
+        self._scope = settings.scope("powerz", scope or "board-input")
+        self._device = device
+        self._world = world
+        self._clock = clock
+        self._chip: Chip | None = None
+
+    def describe(self) -> Description:
+        """Return what the meter sees.
+
+        Raises:
+            AbsentError: the kernel shows none.
+            UnavailableError: it cannot be read, or there are several and nobody said which.
+        """
+        self._chip = self._find()
+        try:
+            reading = self.read()
+            voltage_v = self._chip.number("in0_input") / 1000
+        except (TransientError, AbsentError) as error:
+            raise UnavailableError(str(error)) from error
+        backwards = reading.power_w is not None and reading.power_w < 0
+        warning = 'current flows backwards through the meter: turn it around, or set direction = "reverse" in [sensors.powerz]'
+        return Description(
+            id=f"powerz:{self._chip.folder.name}",
+            scope=self._scope,
+            excludes=("power-supply loss",),
+            kind="power",
+            period_ms=PERIOD_MS,
+            resolution_w=max(voltage_v, 1.0) * CURRENT_STEP_A,
+            gain_u_ratio=None,
+            warnings=(warning,) if backwards else (),
+        )
+
+    def read(self) -> Reading:
+        """Return voltage times current.
+
+        Raises:
+            TransientError: the meter did not answer this time.
+            UnavailableError: it is gone.
+        """
+        self._chip = self._chip or self._find()
+        begin = self._clock()
+        power_w = self._sign * self._chip.number("in0_input") * self._chip.number("curr1_input") / 1e6
+        return Reading(taken_ns=(begin + self._clock()) // 2, power_w=power_w, rails=(Rail("VBUS", power_w),))
+
+    def close(self) -> None:
+        """Forget the meter."""
+        self._chip = None
+
+    @staticmethod
+    def recognises(content: bytes) -> bool:  # noqa: ARG004 - it reads a tree
+        """Return False."""
+        return False
+
+    def _find(self) -> Chip:
+        found = [chip for chip in hwmon.chips(self._world.root) if chip.name == NAME]
+        chosen = [chip for chip in found if not self._device or chip.answers_to(self._device)]
+        if not found:
+            message = (
+                f"no POWER-Z in {str(self._world.root / 'sys/class/hwmon')!r}: plug one in; its driver is in Linux 6.7 (`modprobe powerz`)"
+            )
+            raise AbsentError(message)
+        if len(chosen) != 1:
+            message = (
+                f"{len(chosen)} of {len(found)} POWER-Z meters are meant by device = {self._device!r}: "
+                f"name one in [sensors.powerz], {' or '.join(chip.folder.name for chip in found)}"
+            )
+            raise UnavailableError(message)
+        return chosen[0]
