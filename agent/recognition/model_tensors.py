@@ -30,7 +30,8 @@ def input_of(model: card.Card, loaded: Loaded) -> TensorInfo:
     info, wanted = loaded.inputs[0], model.input
     size = (wanted.height, wanted.width)
     shape = (1, *size, 3) if wanted.layout == "NHWC" else (1, 3, *size)
-    if not fits(shape, info.shape):
+    # torchvision's detectors take a picture without a batch axis.
+    if not fits(shape, info.shape) and not fits(shape[1:], info.shape):
         message = (
             f"model {model.name!r} takes {describe(info.dtype, info.shape)}, its card says {list(shape)} ({wanted.layout}): "
             "correct height, width or layout in the card, or export the model with batch 1"

@@ -1,9 +1,11 @@
 """From pixel values to a model's real input values, for a model without a card."""
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 
+from edgemeter.agent.recognition import file_name
 from edgemeter.agent.recognition.family import Family
 from edgemeter.agent.recognition.self_description import SelfDescription, Triple
 from edgemeter.agent.runtimes import TensorInfo
@@ -11,42 +13,67 @@ from edgemeter.agent.runtimes import TensorInfo
 
 @dataclass(frozen=True, slots=True)
 class Normalisation:
-    """real = (pixel - mean) / sd, pixels 0..255; `doubt` says what was assumed, None where it follows from the model."""
+    """real = (pixel - mean) / sd, pixels 0..255, in the order of the input's colours; `doubt` says what was assumed, else None."""
 
     mean: Triple
     sd: Triple
     doubt: str | None = None
 
 
+_SETTLED_BY = "a wrong guess costs accuracy; input.mean and input.sd say"
 _UNIT = Normalisation((0.0, 0.0, 0.0), (255.0, 255.0, 255.0))
 _PIXELS = Normalisation((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
-_TENSORFLOW = Normalisation(
-    (127.5, 127.5, 127.5), (127.5, 127.5, 127.5), "pixels become -1..1, the usual for TensorFlow: a wrong guess costs accuracy"
-)
+_TENSORFLOW = Normalisation((127.5, 127.5, 127.5), (127.5, 127.5, 127.5), f"pixels become -1..1, the usual for TensorFlow: {_SETTLED_BY}")
 # Source: torchvision's models.
-_IMAGENET = Normalisation(
-    (123.675, 116.28, 103.53), (58.395, 57.12, 57.375), "ImageNet's mean and sd, the usual for PyTorch: a wrong guess costs accuracy"
-)
+_IMAGENET_MEAN, _IMAGENET_SD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
+_IMAGENET = Normalisation(_IMAGENET_MEAN, _IMAGENET_SD, f"ImageNet's mean and sd, the usual for PyTorch: {_SETTLED_BY}")
+# Source: tensorflow/tpu `models/official/efficientnet/lite/efficientnet_lite_builder.py`.
+_EFFICIENTNET_LITE = Normalisation((127.0, 127.0, 127.0), (128.0, 128.0, 128.0), f"(pixel - 127) / 128, EfficientNet-Lite's: {_SETTLED_BY}")
+# Source: Keras `applications/efficientnet.py`, whose graph holds the rescaling.
+_KERAS_EFFICIENTNET = Normalisation(_PIXELS.mean, _PIXELS.sd, f"pixels 0..255, Keras's for EfficientNet: {_SETTLED_BY}")
+# The blue channel comes first. Source: RangiLyu/nanodet `config/nanodet-plus-m_416.yml`.
+_NANODET = Normalisation(_IMAGENET_MEAN[::-1], _IMAGENET_SD[::-1])
 
 
-def find(info: TensorInfo | None, family: Family, said: SelfDescription, suffix: str) -> Normalisation:
+def find(info: TensorInfo | None, family: Family, said: SelfDescription, name: str) -> Normalisation:
     """Return how pixels become the model's input.
 
     Args:
         info: the input as the runtime found it, None where the file declares none (float32 then).
-        family: the model's family; YOLO's are known by it.
+        family: the model's family; a detector's training is known by it.
         said: what the file says of itself.
-        suffix: of the model file, which tells the framework.
+        name: of the model file, which tells the framework.
     """
-    if family.name in ("yolov5", "yolov8") or said.task == "classify":
+    trained = _of_family(family, name)
+    if trained is not None:
+        return trained
+    if said.task == "classify":
         return _UNIT
     if info is not None and np.dtype(info.dtype).kind in "iu":
         return _quantised(info)
-    if family.name == "yolox":
-        return _PIXELS
     if said.mean is not None and said.sd is not None:
         return Normalisation(said.mean, said.sd)
-    return _TENSORFLOW if suffix == ".tflite" else _IMAGENET
+    return _usual(info, family, name.lower())
+
+
+def _usual(info: TensorInfo | None, family: Family, name: str) -> Normalisation:
+    if re.search(r"efficientnet[-_]?lite", name):
+        return _EFFICIENTNET_LITE
+    # A file whose colours are its last axis came from TensorFlow, whatever its format.
+    if name.endswith(".tflite") or (info is not None and info.shape[-1] == 3):
+        return _KERAS_EFFICIENTNET if "efficientnet" in name and family.name == "classifier" else _TENSORFLOW
+    return _IMAGENET
+
+
+def _of_family(family: Family, name: str) -> Normalisation | None:
+    """Return what a family of detectors was trained with, None of a family that says nothing."""
+    if family.name in ("yolov5", "yolov5-heads", "yolov8", "yolo26", "torchvision"):
+        return _UNIT
+    if family.name == "detr":
+        if file_name.takes_zero_to_one(name):
+            return _UNIT
+        return Normalisation(_IMAGENET_MEAN, _IMAGENET_SD, None if file_name.family_in(name) == "detr" else _IMAGENET.doubt)
+    return {"nanodet": _NANODET, "yolox": _PIXELS}.get(family.name)
 
 
 def _quantised(info: TensorInfo) -> Normalisation:

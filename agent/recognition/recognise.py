@@ -1,23 +1,35 @@
 """A card for a model that has none: what it is, from its tensors, what it says of itself, and its file name."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.recognition import card, normalisation, self_description
-from edgemeter.agent.recognition.family import Family, UnknownFamilyError, find
+from edgemeter.agent.recognition import card, normalisation, one_tensor, self_description, shapes
+from edgemeter.agent.recognition.family import Family, UnknownFamilyError
 from edgemeter.agent.recognition.self_description import SelfDescription
 from edgemeter.agent.runtimes import Loaded, TensorInfo
 from edgemeter.agent.vision.decoder import DECODERS
+from edgemeter.agent.vision.decoders.nanodet import OLD_STRIDES
 
 Layout = Literal["NHWC", "NCHW"]
 
-# Source: Ultralytics' validation (0.7), YOLOv5's (0.6) and YOLOX's (0.65).
-_NMS_IOU = {"yolov8": 0.7, "yolov5": 0.6, "yolox": 0.65}
-_RESIZE: dict[str, card.Resize] = {"yolov8": "letterbox", "yolov5": "letterbox", "yolox": "letterbox-top-left"}
+# Source: Ultralytics' validation (0.7), YOLOv5's (0.6), YOLOX's (0.65) and NanoDet's (0.6).
+_NMS_IOU = {"yolov8": 0.7, "yolov5": 0.6, "yolov5-heads": 0.6, "yolox": 0.65, "nanodet": 0.6}
+_RESIZE: dict[str, card.Resize] = {
+    "yolov8": "letterbox",
+    "yolov5": "letterbox",
+    "yolov5-heads": "letterbox",
+    "yolo26": "letterbox",
+    "yolox": "letterbox-top-left",
+    "classifier": "centre-crop",
+}
+# What is usual where neither the file nor its name says a size.
+_USUAL_SIDE = {"classifier": 224, "detr": 640, "nanodet": 416, "torchvision": 800, "yolox": 640}
+_USUAL_YOLO_SIDE = 640
 # Whole numbers of two to four digits: in `mobilenet_v2_1.0_224` only 224.
 _NUMBER = re.compile(r"(?<![\d.])\d{2,4}(?!\d|\.\d)")
 # COCO scores at most 100 detections of a photograph.
@@ -62,31 +74,50 @@ def recognise(model: Path, loaded: Loaded) -> tuple[card.Card, tuple[str, ...]]:
     said = self_description.read(loaded.metadata)
     try:
         info, layout = _image_input(loaded)
-        size, size_from = _size(info, layout, said, model)
-        family = find(loaded.outputs, size, model.name, said)
+        size, size_from = _size(info, layout, said, model, [one.shape for one in loaded.outputs])
+        family = shapes.find(loaded.outputs, size, model.name, said)
+        if size is None:
+            size, size_from = _usual_size(family)
     except UnknownFamilyError as error:
         raise ConfigError(_unsure(model, error)) from error
-    normal = normalisation.find(info, family, said, model.suffix.lower())
+    normal = normalisation.find(info, family, said, model.name)
     precision, precision_from = _precision(model, loaded)
     made = card.Card(
         name=name_of(model),
         task=family.task,
         family=family.name,
         precision=precision,
-        input=card.Input(
-            height=size[0],
-            width=size[1],
-            layout=layout,
-            colour="BGR" if family.name == "yolox" else "RGB",
-            resize=_RESIZE.get(family.name, "centre-crop" if family.task == "classification" else "stretch"),
-            crop_ratio=1.0 if said.task == "classify" else 0.875,
-            mean=normal.mean,
-            sd=normal.sd,
-        ),
+        input=_input(family, size, layout, normal, said, model),
         output=_output(family, said),
     )
-    guesses = [f"family {family.name} from {family.why}", family.doubt, size_from, normal.doubt, precision_from]
-    return made, tuple(f"{model.name} has no card; guessed: {guess}" for guess in guesses if guess)
+    guesses = [f"family {family.name} from {family.why}", size_from, precision_from]
+    doubts = [*family.doubts, normal.doubt]
+    about = f"{model.name} has no card; "
+    return made, (*(f"{about}guessed: {guess}" for guess in guesses if guess), *(f"{about}unsure: {doubt}" for doubt in doubts if doubt))
+
+
+def _input(
+    family: Family, size: tuple[int, int], layout: Layout, normal: normalisation.Normalisation, said: SelfDescription, model: Path
+) -> card.Input:
+    resize, pad = _RESIZE.get(family.name, "stretch"), 114
+    # NanoDet with three strides was made to keep the picture's proportions, on black; NanoDet-Plus was not.
+    if family.name == "nanodet" and family.strides == OLD_STRIDES:
+        resize, pad = "letterbox", 0
+    crop_ratio = 1.0 if said.task == "classify" else 0.875
+    if re.search(r"efficientnet[-_]?lite", model.name.lower()):
+        # Its evaluation leaves a margin of 16 pixels whatever the size.
+        crop_ratio = size[0] / (size[0] + 32)
+    return card.Input(
+        height=size[0],
+        width=size[1],
+        layout=layout,
+        colour="BGR" if family.name in ("yolox", "nanodet") else "RGB",
+        resize=resize,
+        pad=pad,
+        crop_ratio=crop_ratio,
+        mean=normal.mean,
+        sd=normal.sd,
+    )
 
 
 def name_of(model: Path) -> str:
@@ -106,35 +137,48 @@ def _bare(file_name: str) -> tuple[str, str | None]:
 
 
 def _image_input(loaded: Loaded) -> tuple[TensorInfo | None, Layout]:
-    """Return the input that takes the picture (None where none is declared, as in TorchScript) and its layout."""
+    """Return the input that takes the picture (None where none is declared, as in TorchScript) and its layout.
+
+    torchvision's detectors take it without a batch axis.
+    """
     if not loaded.inputs:
         return None, "NCHW"
-    if len(loaded.inputs) == 1 and len(loaded.inputs[0].shape) == 4:
+    if len(loaded.inputs) == 1 and len(loaded.inputs[0].shape) in (3, 4):
         info = loaded.inputs[0]
-        if info.shape[3] == 3:
+        if info.shape[-1] == 3:
             return info, "NHWC"
-        if info.shape[1] == 3:
+        if info.shape[-3] == 3:
             return info, "NCHW"
-    shapes = [list(info.shape) for info in loaded.inputs]
-    message = f"its inputs {shapes} are not one picture of three channels"
+        # tf2onnx and torch.onnx leave all sides open when asked to; the format's own order is the better guess then.
+        if info.shape[1:] == (None, None, None):
+            return info, "NCHW"
+    declared = [list(info.shape) for info in loaded.inputs]
+    message = f"its inputs {declared} are not one picture of three channels"
     raise UnknownFamilyError(message)
 
 
-def _size(info: TensorInfo | None, layout: Layout, said: SelfDescription, model: Path) -> tuple[tuple[int, int], str | None]:
-    """Return height and width, and from what they were guessed (None where the file says them)."""
+def _size(
+    info: TensorInfo | None, layout: Layout, said: SelfDescription, model: Path, outputs: Sequence[tuple[int | None, ...]]
+) -> tuple[tuple[int, int] | None, str | None]:
+    """Return height and width, None where nothing tells, and from what they were guessed (None where the file says them)."""
     if info is not None:
-        height, width = info.shape[1:3] if layout == "NHWC" else info.shape[2:4]
+        height, width = info.shape[-3:-1] if layout == "NHWC" else info.shape[-2:]
         if height is not None and width is not None:
             return (height, width), None
     if said.size is not None:
         return said.size, None
+    side = one_tensor.side_of(outputs)
+    if side is not None:
+        return (side, side), f"input {side} x {side}, whose grid has as many cells as the output"
     in_name = [int(number) for number in _NUMBER.findall(_bare(model.name)[0]) if int(number) % 32 == 0]
     if len(in_name) == 1:
         return (in_name[0], in_name[0]), f"input {in_name[0]} x {in_name[0]} from the file name"
-    if "yolo" in model.name.lower():
-        return (640, 640), "input 640 x 640, the usual for YOLO: neither file nor name says"
-    message = "neither it nor its name says the size of its input"
-    raise UnknownFamilyError(message)
+    return None, None
+
+
+def _usual_size(family: Family) -> tuple[tuple[int, int], str]:
+    side = _USUAL_SIDE.get(family.name, _USUAL_YOLO_SIDE)
+    return (side, side), f"input {side} x {side}, the usual for {family.name}: neither file nor name says; input.height and input.width do"
 
 
 def _precision(model: Path, loaded: Loaded) -> tuple[str, str | None]:
@@ -161,7 +205,7 @@ def _output(family: Family, said: SelfDescription) -> card.Output:
         label_offset=offset,
         nms_iou=_NMS_IOU.get(family.name),
         max_detections=_MAX_DETECTIONS,
-        strides=(8, 16, 32) if family.name == "yolox" else (),
+        strides=(8, 16, 32) if family.name == "yolox" else family.strides,
     )
 
 

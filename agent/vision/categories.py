@@ -15,7 +15,7 @@ def category_ids(model: card.Card, categories: Sequence[Mapping[str, Any]]) -> t
     """Return the category id of each class of the model; None for a class that the annotations do not know.
 
     By name where the model's labels name every category; else by place, where there are as many classes as categories, or where
-    90 classes stand for COCO's ids 1..90. Labels that contradict their place are an error, not a guess.
+    90 classes stand for COCO's ids 1..90, 91 for 0..90 (DETR). Labels that contradict their place are an error, not a guess.
 
     Args:
         model: the card; its `output` holds `classes`, `labels` and `label_offset`.
@@ -51,8 +51,9 @@ def _plain(name: str) -> str:
 def _by_place(count: int, ids: Sequence[int]) -> tuple[int | None, ...] | None:
     if count == len(ids):
         return tuple(ids)
-    if count == _COCO_LAST_ID and ids and ids[0] >= 1 and ids[-1] <= _COCO_LAST_ID:
-        return tuple(k + 1 if k + 1 in ids else None for k in range(count))
+    first_id = {_COCO_LAST_ID: 1, _COCO_LAST_ID + 1: 0}.get(count)
+    if first_id is not None and ids and ids[0] >= 1 and ids[-1] <= _COCO_LAST_ID:
+        return tuple(k + first_id if k + first_id in ids else None for k in range(count))
     return None
 
 

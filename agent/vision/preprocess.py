@@ -71,10 +71,13 @@ class Preprocessor:
     def __init__(self, wanted: card.Input, info: TensorInfo) -> None:
         self._wanted = wanted
         self._table = pixel_table(wanted, info)
+        self._has_batch = len(info.shape) != 3
         self._imaging = photograph.pillow()
 
     def load(self, path: Path) -> tuple[Array, Frame]:
-        """Return the input tensor (batch 1, layout, dtype and quantisation as the model declares) and how the photo lies in it.
+        """Return the input tensor (batch, layout, dtype and quantisation as the model declares) and how the photo lies in it.
+
+        The batch is 1; a model whose input has three axes gets none.
 
         Raises:
             ConfigError: the file is not an image that can be read (named).
@@ -82,7 +85,8 @@ class Preprocessor:
         photo = photograph.read(path)
         placement = place(photo.size, self._wanted)
         pixels = self._arrange(self._resize(photo, placement), placement)
-        return self._values(pixels)[None], placement.frame(photo.size, self._wanted)
+        values = self._values(pixels)
+        return values[None] if self._has_batch else values, placement.frame(photo.size, self._wanted)
 
     def _resize(self, photo: Any, placement: Placement) -> Pixels:
         """Return the placed part of the photograph: uint8 [h, w, 3], RGB.

@@ -1,4 +1,4 @@
-"""YOLOX: [1, cells, 5 + classes], one anchor per cell: the raw grid as its exporter writes it, or (`--decode_in_inference`) boxes in pixels.
+"""YOLOX: [1, cells, 5 + classes], one anchor per cell: its exporter writes the raw grid or (`--decode_in_inference`) boxes in pixels.
 
 A raw row is x, y (offset from the cell, in cells), width, height (logarithm, in cells), objectness, class scores; cells run over the
 strides in order, each row by row. The values tell which it is: an offset stays within a few cells, a centre in pixels does not.

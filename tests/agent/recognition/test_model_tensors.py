@@ -10,8 +10,8 @@ from tests.fixtures.vision_factory import make_card, make_input, make_loaded, te
 
 
 def test_the_declared_input_is_taken():
-    """Open dimensions fit; the batch may be open too."""
-    for shape in ((1, 64, 64, 3), (None, None, None, 3)):
+    """Open dimensions fit; the batch may be open or absent too."""
+    for shape in ((1, 64, 64, 3), (None, None, None, 3), (64, 64, 3)):
         assert input_of(make_card("yolov8"), make_loaded(inputs=tensors(shape))).shape == shape
     card = make_card("yolov8", wanted=make_input(layout="NCHW"))
     assert input_of(card, make_loaded(inputs=tensors((1, 3, 64, 64)))).shape == (1, 3, 64, 64)
@@ -22,7 +22,7 @@ def test_an_undeclared_input_is_float32():
     assert input_of(make_card("yolov5"), make_loaded()).dtype == "float32"
 
 
-@pytest.mark.parametrize("shape", [(1, 3, 64, 64), (1, 32, 64, 3), (8, 64, 64, 3), (1, 64, 64, 1), (64, 64, 3)])
+@pytest.mark.parametrize("shape", [(1, 3, 64, 64), (1, 32, 64, 3), (8, 64, 64, 3), (1, 64, 64, 1), (64, 3), (64, 32, 3)])
 def test_another_shape_than_the_cards_is_refused(shape):
     """Layout, size, batch, channels, rank: both are named."""
     with pytest.raises(ConfigError, match=r"its card says \[1, 64, 64, 3\] \(NHWC\)"):

@@ -46,13 +46,17 @@ def test_yolov8_in_onnx():
 
 
 def test_open_sides_come_from_the_metadata():
-    """A dynamic ONNX file names its size; without it YOLO's usual one is guessed, and said."""
+    """A dynamic ONNX file names its size; else the output's grid or the usual one says it, which is a guess and said."""
     inputs = tensors((None, 3, None, None))
     made, _ = recognised("yolov8n.onnx", inputs, tensors((1, 84, None)), {**NAMES, "imgsz": "[320, 416]"})
     assert (made.input.height, made.input.width) == (320, 416)
     made, guesses = recognised("yolov8n.onnx", inputs, tensors((1, 84, None)), NAMES)
     assert made.input.height == 640
-    assert any("input 640 x 640" in guess for guess in guesses)
+    assert any("input 640 x 640, the usual" in guess for guess in guesses)
+    made, guesses = recognised("yolov8n.onnx", inputs, tensors((None, 84, 2100)), NAMES)
+    assert made.input.height == 320
+    assert any("as many cells" in guess for guess in guesses)
+    assert recognised("resnet50.onnx", inputs, SCORES)[0].input.height == 224
 
 
 def test_yolov8_in_int8_keeps_zero_to_one():
@@ -108,13 +112,17 @@ def test_a_classifier_with_background_is_shifted_back():
     [
         ("m.tflite", {}, 127.5, 127.5, True),
         ("m.onnx", {}, 123.675, 58.395, True),
+        ("m_tf2onnx.onnx", {}, 127.5, 127.5, True),
+        ("efficientnet_lite0_fp32.tflite", {}, 127, 128, True),
+        ("efficientnet-lite4-11.onnx", {}, 127, 128, True),
         ("m.tflite", {"input_mean": "0", "input_sd": "255"}, 0, 255, False),
         ("m.onnx", {"task": "classify"}, 0, 255, False),
     ],
 )
 def test_a_float_classifiers_range_is_read_or_guessed_aloud(name, metadata, mean, sd, guessed):
     """What the file says; else what is usual for its framework, with a warning."""
-    made, guesses = recognised(name, tensors((1, 224, 224, 3)), SCORES, metadata)
+    shape = (1, 224, 224, 3) if "tflite" in name or "tf2onnx" in name else (1, 3, 224, 224)
+    made, guesses = recognised(name, tensors(shape), SCORES, metadata)
     assert (made.input.mean[0], made.input.sd[0]) == (mean, sd)
     assert any("a wrong guess costs accuracy" in guess for guess in guesses) == guessed
 
@@ -146,8 +154,8 @@ def test_endings_tell_precision_and_the_shared_name(file, name, precision):
         (tensors((1, 1, 28, 28)), tensors((1, 10)), r"inputs \[\[1, 1, 28, 28\]\] are not one picture"),
         (tensors((1, 3, 640, 640), (1, 2)), YOLO, "are not one picture"),
         (tensors((1, 128)), SCORES, "are not one picture"),
-        (tensors((1, 3, 640, 640)), tensors((1, 300, 6)), r"outputs \[1, 300, 6\] on an input of 640 x 640"),
-        (tensors((1, 3, None, None)), SCORES, "says the size of its input"),
+        (tensors((1, 3, 640, 640)), tensors((1, 300, 7)), r"outputs \[1, 300, 7\] on an input of 640 x 640"),
+        (tensors((1, 3, None, None)), tensors((1, None)), r"outputs \[1, \?\] on an input of open size"),
     ],
 )
 def test_what_is_not_recognised_says_what_to_write(inputs, outputs, why):
@@ -163,3 +171,45 @@ def test_the_shipped_family_is_never_guessed():
     """Its files have cards; two outputs alone do not make one."""
     with pytest.raises(ConfigError, match="cannot tell"):
         recognised("edgemeter-shapes_fp32.onnx", tensors((1, 3, 128, 128)), tensors((1, 336, 4), (1, 336, 5)))
+
+
+def test_nanodet_takes_blue_first_with_its_own_mean():
+    """Stretched for NanoDet-Plus (four strides), letterboxed on black for its predecessor."""
+    made, guesses = recognised("nanodet-plus-m_416.onnx", tensors((1, 3, 416, 416)), tensors((1, 3598, 112)))
+    assert (made.family, made.input.colour, made.input.resize, made.output.nms_iou) == ("nanodet", "BGR", "stretch", 0.6)
+    assert (made.input.mean, made.input.sd) == ((103.53, 116.28, 123.675), (57.375, 57.12, 58.395))
+    assert made.output.strides == (8, 16, 32, 64)
+    assert any("unsure: 80 classes" in guess for guess in guesses)
+    made, _ = recognised("nanodet_m.onnx", tensors((1, 3, 320, 320)), tensors((1, 2100, 112)))
+    assert (made.input.resize, made.input.pad) == ("letterbox", 0)
+
+
+def test_end_to_end_models_suppress_nothing():
+    """YOLO26 and torchvision's have done it themselves; DETR needs none."""
+    made, _ = recognised("yolo26n.onnx", tensors((1, 3, 640, 640)), tensors((1, 300, 6)), NAMES)
+    assert (made.family, made.input.resize, made.input.sd[0], made.output.nms_iou) == ("yolo26", "letterbox", 255, None)
+    made, _ = recognised("rtdetr.onnx", tensors((1, 3, 640, 640)), tensors((1, 300, 80), (1, 300, 4)))
+    assert (made.input.resize, made.input.mean[0], made.input.sd[0], made.output.nms_iou) == ("stretch", 0, 255, None)
+    made, _ = recognised("detr.onnx", tensors((1, 3, 800, 800)), tensors((1, 100, 92), (1, 100, 4)))
+    assert (made.output.classes, made.input.mean[0]) == (91, 123.675)
+
+
+def test_torchvisions_detectors_take_one_picture_without_a_batch():
+    """Three axes, all sides open: the usual size is said to be a guess."""
+    made, guesses = recognised("fasterrcnn.onnx", tensors((3, None, None)), tensors((None, 4), (None,), (None,)))
+    assert (made.family, made.input.layout, made.input.height, made.output.classes) == ("torchvision", "NCHW", 800, 90)
+    assert any("guessed: input 800 x 800" in guess and "input.height" in guess for guess in guesses)
+
+
+def test_a_doubt_names_the_key_that_settles_it():
+    """What was assumed without evidence is unsure, not guessed, and says what to write in a card."""
+    _, guesses = recognised("m.onnx", tensors((1, 3, 640, 640)), tensors((1, 8400, 85)))
+    doubts = [guess for guess in guesses if "unsure:" in guess]
+    assert doubts
+    assert all(any(key in doubt for key in ("family", "output.", "input.")) for doubt in doubts)
+
+
+def test_efficientnet_lite_leaves_its_own_margin():
+    """32 pixels on both sides together, whatever the size."""
+    made, _ = recognised("efficientnet_lite2.tflite", tensors((1, 260, 260, 3)), SCORES)
+    assert made.input.crop_ratio == pytest.approx(260 / 292)

@@ -2,8 +2,9 @@
 
 import pytest
 
-from edgemeter.agent.recognition.family import UnknownFamilyError, find
+from edgemeter.agent.recognition.family import UnknownFamilyError
 from edgemeter.agent.recognition.self_description import SelfDescription
+from edgemeter.agent.recognition.shapes import find
 from tests.fixtures.vision_factory import tensors
 
 SILENT = SelfDescription((), None, None, None, None)
@@ -30,7 +31,20 @@ def said(labels=0, task=None):
         ((1, None, 85), SIZE, "m.onnx", said(80), "yolov5", 80),
         ((1, 3549, 85), (416, 416), "yolox_nano.onnx", SILENT, "yolox", 80),
         ((1, 3549, 7), (416, 416), "m.onnx", SILENT, "yolox", 2),
+        ((1, 8400, 85), SIZE, "yolov6n.onnx", SILENT, "yolov5", 80),
+        ((1, 8400, 84), SIZE, "m.onnx", SILENT, "yolov8", 80),
+        ((1, 8400, 85), SIZE, "m.onnx", SILENT, "yolox", 80),
+        ((1, 300, 6), SIZE, "m.onnx", SILENT, "yolo26", 80),
+        ((1, 300, 6), SIZE, "yolov8n.onnx", said(3), "yolo26", 3),
+        ((1, None, 6), None, "yolo26n.onnx", SILENT, "yolo26", 80),
+        ((1, 25200, 6), SIZE, "m.onnx", SILENT, "yolov5", 1),
+        ((1, 300, 84), SIZE, "rtdetr-l.onnx", SILENT, "detr", 80),
+        ((1, 3598, 112), (416, 416), "nanodet-plus-m_416.onnx", SILENT, "nanodet", 80),
+        ((1, 2125, 112), (320, 320), "m.onnx", SILENT, "nanodet", 80),
+        ((1, 2125, 35), (320, 320), "m.onnx", said(3), "nanodet", 3),
+        ((1, 35, 2125), (320, 320), "nanodet.tflite", SILENT, "nanodet", 3),
         ((1, 1000), (224, 224), "m.onnx", SILENT, "classifier", 1000),
+        ((1, 102), (224, 224), "mobilenet_v2_flowers.tflite", SILENT, "classifier", 102),
         ((1, 1001), (224, 224), "m.tflite", SILENT, "classifier", 1001),
         ((1, 1, 1, 1001), (224, 224), "m.tflite", SILENT, "classifier", 1001),
         ((None, 1000), (224, 224), "m.onnx", SILENT, "classifier", 1000),
@@ -50,6 +64,56 @@ def test_yolov5_with_its_raw_maps_is_recognised():
 
 
 @pytest.mark.parametrize(
+    ("shapes", "name", "words", "family", "classes"),
+    [
+        ([(1, 100, 92), (1, 100, 4)], "detr-r50.onnx", SILENT, "detr", 91),
+        ([(1, 300, 4), (1, 300, 80)], "m.onnx", SILENT, "detr", 80),
+        ([(1, 300, 4), (1, 300, 91)], "rf-detr.onnx", SILENT, "detr", 91),
+        ([(None, 100, 6), (None, 100, 4)], "m.onnx", said(5), "detr", 5),
+        ([(1, 300, 6), (1, 300, 4)], "m.onnx", said(6), "detr", 6),
+        ([(1, 300, 6), (1, 300, 4)], "rtdetr.onnx", SILENT, "detr", 6),
+        ([(1, 300, 6), (1, 300, 4)], "m.onnx", SILENT, "detr", 5),
+        ([(None, 4), (None,), (None,)], "m.onnx", SILENT, "torchvision", 90),
+        ([(100,), (100,), (100, 4)], "ssd.onnx", SILENT, "torchvision", 90),
+        ([(1, None, 4), (1, None), (1, None)], "m.onnx", said(91), "torchvision", 90),
+        ([(None, 4), (None,), (None,), (None, 1, 28, 28)], "maskrcnn.onnx", said(3), "torchvision", 3),
+        ([(1, 3, 80, 80, 85), (1, 3, 40, 40, 85), (1, 3, 20, 20, 85)], "m.onnx", SILENT, "yolov5-heads", 80),
+        ([(1, 24, 20, 20), (1, 24, 80, 80), (1, 24, 40, 40)], "yolov5n.onnx", SILENT, "yolov5-heads", 3),
+        ([(1, 80, 80, 255), (1, 40, 40, 255), (1, 20, 20, 255)], "m.tflite", SILENT, "yolov5-heads", 80),
+        ([(1, 6400, 80), (1, 6400, 32), (1, 1600, 80), (1, 1600, 32), (1, 400, 80), (1, 400, 32)], "m.onnx", SILENT, "nanodet", 80),
+        (
+            [(1, 80, 80, 3), (1, 40, 40, 3), (1, 20, 20, 3), (1, 80, 80, 32), (1, 40, 40, 32), (1, 20, 20, 32)],
+            "m.tflite",
+            SILENT,
+            "nanodet",
+            3,
+        ),
+    ],
+)
+def test_several_outputs_tell_the_family(shapes, name, words, family, classes):
+    """Sets, lists and maps, in any order; what the file does not name is said, with the key of the card."""
+    found = find(tensors(*shapes), SIZE, name, words)
+    assert (found.name, found.task, found.classes) == (family, "detection", classes)
+    assert words.labels or any("output.classes" in doubt for doubt in found.doubts)
+
+
+def test_nanodets_grid_tells_its_generation():
+    """Four strides are NanoDet-Plus, three the first NanoDet; their cells reach from different points."""
+    assert find(tensors((1, 3598, 112)), (416, 416), "m.onnx", SILENT).strides == (8, 16, 32, 64)
+    assert find(tensors((1, 2100, 112)), (320, 320), "nanodet_m.onnx", SILENT).strides == (8, 16, 32)
+
+
+@pytest.mark.parametrize(
+    ("shape", "key"),
+    [((1, 8400, 84), "`family`"), ((1, 8400, 85), "input.colour"), ((1, 300, 84), "`family`"), ((1, 300, 6), "output.labels")],
+)
+def test_look_alikes_are_doubted_with_the_key_that_settles_it(shape, key):
+    """The shape fits more than one family: what was assumed is said, and where to say otherwise."""
+    assert any(key in doubt for doubt in find(tensors(shape), SIZE, "m.onnx", SILENT).doubts)
+    assert find(tensors((1, 84, 8400)), SIZE, "m.onnx", SILENT).doubts == ()
+
+
+@pytest.mark.parametrize(
     ("shapes", "words", "classes"),
     [
         ([(1, 10, 4), (1, 10), (1, 10), (1,)], SILENT, 90),
@@ -64,7 +128,7 @@ def test_four_outputs_are_a_postprocess_model(shapes, words, classes):
     names = ["TFLite_Detection_PostProcess"] + [f"TFLite_Detection_PostProcess:{k}" for k in (1, 2, 3)]
     found = find(tensors(*shapes, names=names), (300, 300), "m.tflite", words)
     assert (found.name, found.classes) == ("tflite-postprocess", classes)
-    assert (found.doubt is None) == bool(words.labels)
+    assert (found.doubts == ()) == bool(words.labels)
 
 
 @pytest.mark.parametrize(
@@ -75,26 +139,33 @@ def test_four_outputs_are_a_postprocess_model(shapes, words, classes):
         ("yolo11s.torchscript", "yolov8"),
         ("yolov8n.pt", "yolov8"),
         ("yolox_s.pt", "yolox"),
+        ("yolov5nu.pt", "yolov8"),
+        ("yolov10n.torchscript", "yolo26"),
+        ("yolo26s.torchscript", "yolo26"),
+        ("nanodet-plus-m_416.pt", "nanodet"),
+        ("rtdetr-l.torchscript", "detr"),
     ],
 )
 def test_without_outputs_the_file_name_tells(name, family):
     """TorchScript declares nothing."""
     found = find([], SIZE, name, SILENT)
     assert (found.name, found.classes, found.why) == (family, 80, "the file name")
-    assert "80 classes" in found.doubt
+    assert "80 classes" in found.doubts[0]
+    assert "output.classes" in found.doubts[0]
     assert find([], SIZE, name, said(3)).classes == 3
 
 
 @pytest.mark.parametrize(
     ("shapes", "size", "name", "words", "why"),
     [
-        ([(1, 300, 6)], SIZE, "yolo26n.onnx", SILENT, r"\[1, 300, 6\] on an input of 640 x 640"),
         ([(1, 116, 8400), (1, 32, 160, 160)], SIZE, "yolov8n-seg.onnx", SILENT, "no known family"),
         ([(1, 56, 8400)], SIZE, "yolov8n-pose.onnx", said(1, "pose"), "task is 'pose'"),
         ([(1, 56, 8400)], SIZE, "yolov8n-pose.onnx", said(1), "52 classes, but it names 1"),
-        ([(1, 8400, 85)], SIZE, "yolov6n.onnx", SILENT, "no known family"),
+        ([(1, 300, 7)], SIZE, "m.onnx", SILENT, r"\[1, 300, 7\] on an input of 640 x 640"),
         ([(1, 84, 8400)], (320, 320), "m.onnx", SILENT, "no known family"),
         ([(1, 1280)], (224, 224), "features.onnx", SILENT, "1280 values, which may be scores or features"),
+        ([(1, 336, 4), (1, 336, 5)], (128, 128), "edgemeter-shapes_fp32.onnx", SILENT, "no known family"),
+        ([(1, 7)], (224, 224), "m.onnx", said(3), "7 scores and names 3"),
         ([(1, 19248, 4), (1, 19248, 81)], SIZE, "m.onnx", SILENT, "no known family"),
         ([(1, 10), (1, 10), (1, 10), (1, 10)], SIZE, "m.tflite", SILENT, "no known family"),
         ([], SIZE, "model.pt", SILENT, "its file name tells no family"),
