@@ -55,4 +55,8 @@ def find(model: str | Path) -> ModelFile:
 
 def sha256(path: Path) -> str:
     """Return the hash of a file's bytes."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    total = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            total.update(chunk)
+    return total.hexdigest()

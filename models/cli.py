@@ -2,60 +2,125 @@
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import click
 
 from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.recognition import card
-from edgemeter.models import catalogue
-from edgemeter.models.progress import Tell, silent
+from edgemeter.models import options
+from edgemeter.models.cache import Cache
+from edgemeter.models.catalogue_entry import Entry
+
+# Commands of other modules, by name: imported when they are called.
+ELSEWHERE = {
+    "add": "edgemeter.models.add_cli:add",
+    "cache": "edgemeter.models.cache_cli:cache",
+    "convert": "edgemeter.models.convert_cli:convert",
+    "export-bundle": "edgemeter.models.bundle_cli:export_bundle",
+    "fetch": "edgemeter.models.fetch_cli:fetch",
+    "import-bundle": "edgemeter.models.bundle_cli:import_bundle",
+}
 
 
-@click.group()
+class _Group(click.Group):
+    """A group whose larger commands are imported by name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *filter(self._is_there, ELSEWHERE)})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in ELSEWHERE or not self._is_there(cmd_name):
+            return super().get_command(ctx, cmd_name)
+        module, _, attribute = ELSEWHERE[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    @staticmethod
+    def _is_there(name: str) -> bool:
+        return find_spec(ELSEWHERE[name].partition(":")[0]) is not None
+
+
+@click.group(cls=_Group)
 def models() -> None:
-    """List, show and rebuild the models that ship.
+    """List models that are known, fetch them, add your own, convert and check them.
 
     Example: edgemeter models list
     """
 
 
 @models.command("list")
-@click.option("--json", "as_json", is_flag=True, help='Print {"models": [...]}.')
-def list_models(*, as_json: bool) -> None:
-    """List the models that ship, with what each file scores on the shipped scenes.
+@click.option("--json", "as_json", is_flag=True, help='Print {"models": [those that ship], "catalogue": [entries]}.')
+@options.catalogue
+@options.cache
+def list_models(catalogue_file: Path, cache: Path, limit_mb: int, *, as_json: bool) -> None:
+    """List the models that ship, with what each file scores on the shipped scenes, and those that can be fetched or made.
 
     Example: edgemeter models list --json
     """
-    found = catalogue.models()
+    import msgspec
+
+    from edgemeter.models import catalogue, entries, table
+
+    found, known = catalogue.models(), entries.entries(catalogue_file)
     if as_json:
-        click.echo(json.dumps({"models": [_row(model) for model in found]}, indent=2))
-    else:
-        _print_table(found)
+        document = {"models": [table.shipped_row(model) for model in found], "catalogue": msgspec.to_builtins(list(known.values()))}
+        click.echo(json.dumps(document, indent=2))
+        return
+    table.print_shipped(found)
+    click.echo()
+    table.print_catalogue(known.values(), Cache(cache, limit_mb * 1_000_000))
 
 
 @models.command()
-@click.argument("file")
-@click.option("--json", "as_json", is_flag=True, help="Print the card as JSON.")
-def show(file: str, *, as_json: bool) -> None:
-    """Show the card of a model file: a path, or the name of one that ships.
+@click.argument("model")
+@click.option("--json", "as_json", is_flag=True, help="Print the card or entry as JSON.")
+@options.catalogue
+@options.cache
+def show(model: str, catalogue_file: Path, cache: Path, limit_mb: int, *, as_json: bool) -> None:
+    """Show the card of a model file (a path, or the name of one that ships), or a catalogue's entry by its name.
 
     Example: edgemeter models show edgemeter-shapes_int8.tflite
     """
-    found = catalogue.find(file)
-    actual = catalogue.sha256(found.path)
-    if found.about.sha256 not in (None, actual):
-        message = f"{str(found.path)!r} has sha256 {actual}, its card says {found.about.sha256}: the file was changed, fetch it again"
-        raise ConfigError(message)
-    if as_json:
-        import msgspec
+    from edgemeter.models import catalogue, entries
 
-        click.echo(json.dumps({**_row(found), "card": msgspec.to_builtins(found.about)}, indent=2))
+    known = entries.entries(catalogue_file)
+    if model in known and not Path(model).is_file():
+        _show_entry(known[model], Cache(cache, limit_mb * 1_000_000), as_json=as_json)
+    elif Path(model).is_file() or (catalogue.FOLDER / model).is_file():
+        _show_card(model, as_json=as_json)
     else:
-        click.echo(card.beside(found.path).read_text(encoding="utf-8"), nl=False)
+        names = ", ".join(path.path.name for path in catalogue.models())
+        message = f"there is no file {model!r}, none of that name ships ({names}), and the catalogue has none: `edgemeter models list`"
+        raise ConfigError(message)
+
+
+@models.command()
+@click.argument("name", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help='Print {"files": [...]}.')
+@options.catalogue
+@options.cache
+def verify(name: tuple[str, ...], catalogue_file: Path, cache: Path, limit_mb: int, *, as_json: bool) -> None:
+    """Compare the hashes of model files (all that ship, were fetched or added; or those named) with the catalogue.
+
+    Example: edgemeter models verify
+    """
+    from edgemeter.models import table
+    from edgemeter.models import verify as verification
+
+    found = verification.verify(name, Cache(cache, limit_mb * 1_000_000), catalogue_file)
+    if as_json:
+        keys = ("name", "state", "expected", "actual", "by")
+        click.echo(json.dumps({"files": [{**{key: getattr(one, key) for key in keys}, "path": str(one.path)} for one in found]}, indent=2))
+    else:
+        table.print_checked(found)
+    wrong = [one for one in found if one.state != "ok"]
+    for one in wrong:
+        what = "is not here" if one.state == "absent" else f"has sha256 {one.actual}, not {one.expected} ({one.by})"
+        click.echo(f"edgemeter: {one.name}: {str(one.path)!r} {what}: fetch or add it again", err=True)
+    if wrong:
+        sys.exit(1)
 
 
 @models.command()
@@ -69,58 +134,44 @@ def build(out: Path, **changes: int | None) -> None:
     Example: edgemeter models build --out /tmp/models
     """
     from edgemeter.models import build as builder
+    from edgemeter.models import table
     from edgemeter.models.recipe import Recipe
+    from edgemeter.models.show_progress import progress
 
     recipe = Recipe(**{name: value for name, value in changes.items() if value is not None})
-    with _progress() as tell:
+    with progress() as tell:
         made = builder.build(out, recipe, tell)
-    _print_table(made)
+    table.print_shipped(made)
 
 
-def _row(model: catalogue.ModelFile) -> dict[str, Any]:
-    """Return one model as a row of the table."""
-    return {
-        "name": model.about.name,
-        "file": str(model.path),
-        "format": model.format,
-        "precision": model.about.precision,
-        "size_bytes": model.size_bytes,
-        "accuracy": model.about.accuracy,
-        "sha256": model.about.sha256,
-    }
+def _show_card(model: str, *, as_json: bool) -> None:
+    """Print the card of a file that is the one which the card describes."""
+    import msgspec
+
+    from edgemeter.agent.recognition import card
+    from edgemeter.models import catalogue, table
+
+    found = catalogue.find(model)
+    actual = catalogue.sha256(found.path)
+    if found.about.sha256 not in (None, actual):
+        message = f"{str(found.path)!r} has sha256 {actual}, its card says {found.about.sha256}: the file was changed, fetch it again"
+        raise ConfigError(message)
+    if as_json:
+        click.echo(json.dumps({**table.shipped_row(found), "card": msgspec.to_builtins(found.about)}, indent=2))
+    else:
+        click.echo(card.beside(found.path).read_text(encoding="utf-8"), nl=False)
 
 
-def _print_table(found: list[catalogue.ModelFile]) -> None:
-    """Print one table per model name; narrow enough for 80 columns."""
-    from rich.console import Console
-    from rich.table import Table
+def _show_entry(entry: Entry, cache: Cache, *, as_json: bool) -> None:
+    """Print an entry, and where its file is if it is here."""
+    import msgspec
 
-    for name in dict.fromkeys(model.about.name for model in found):
-        table = Table("file", "format", "precision", title=name, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        for heading in ("kB", "AP"):
-            table.add_column(heading, justify="right")
-        table.add_column("sha256")
-        for model in (model for model in found if model.about.name == name):
-            ap = model.about.accuracy.get("value")
-            figures = (f"{model.size_bytes / 1000:.0f}", "" if ap is None else f"{float(ap):.3f}", (model.about.sha256 or "")[:8])
-            table.add_row(model.path.name, model.format, model.about.precision, *figures)
-        Console().print(table)
+    from edgemeter.models import toml_text
 
-
-@contextmanager
-def _progress() -> Iterator[Tell]:
-    """Yield what shows progress on a terminal; nothing is shown elsewhere."""
-    if not sys.stderr.isatty():
-        yield silent
+    there = cache.find(entry.name)
+    path = str(there[0]) if there else entry.path
+    if as_json:
+        click.echo(json.dumps({"entry": msgspec.to_builtins(entry), "path": path}, indent=2))
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        bar = bars.add_task("", total=None)
-
-        def tell(step: str, done: int, total: int) -> None:
-            bars.update(bar, description=step, completed=done, total=total)
-
-        yield tell
+    click.echo(toml_text.document(msgspec.to_builtins(entry)), nl=False)
+    click.echo(f"\n# its file: {path or 'not here yet'}")
