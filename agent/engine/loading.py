@@ -38,7 +38,8 @@ def load(case: Case, runtime: runtimes.Runtime) -> Model:
     Raises:
         EdgemeterError: the runtime or a library is missing, the file is broken, or model and data do not fit.
     """
-    options = runtimes.Options(threads=case.threads, backend=case.backend, extra=case.options)
+    sha256 = case.sha256 or _hash_on_card(Path(case.model))
+    options = runtimes.Options(threads=case.threads, backend=case.backend, extra=case.options, sha256=sha256)
     loaded = runtime.load(Path(case.model), options)
     if case.images is None:
         known, guesses = _card_if_known(Path(case.model), loaded)
@@ -46,6 +47,11 @@ def load(case: Case, runtime: runtimes.Runtime) -> Model:
     data = open_folder(Path(case.images), Path(case.annotations) if case.annotations else None)
     known, guesses = recognise.card_for(Path(case.model), loaded)
     return Model(runtime, loaded, known, tuple(guesses), data, task.create(known, loaded, data))
+
+
+def _hash_on_card(model: Path) -> str | None:
+    beside = card.beside(model)
+    return card.read(beside).sha256 if beside.exists() else None
 
 
 def _card_if_known(model: Path, loaded: Loaded) -> tuple[card.Card | None, tuple[str, ...]]:

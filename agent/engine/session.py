@@ -23,6 +23,7 @@ from edgemeter.agent.engine.suites import Case, Suite
 from edgemeter.agent.errors import ConfigError, EdgemeterError
 from edgemeter.agent.machine import fingerprint
 from edgemeter.agent.power import PowerSensor
+from edgemeter.agent.runtimes import model_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +82,18 @@ def _must_be_file(path: str, what: str) -> None:
 
 
 def sha256(path: str) -> str:
-    """Return the hash of a file.
+    """Return the hash of a model: of its file, or of its files one after the other where it has its weights in a second one.
 
     Raises:
         ConfigError: it cannot be read.
     """
     _must_be_file(path, "model")
+    digest = hashlib.sha256()
     try:
-        with Path(path).open("rb") as file:
-            digest = hashlib.sha256()
-            while block := file.read(1 << 20):
-                digest.update(block)
+        for part in model_file.parts(Path(path)):
+            with part.open("rb") as file:
+                while block := file.read(1 << 20):
+                    digest.update(block)
     except OSError as error:
         message = f"cannot read {path!r}: {error.strerror}"
         raise ConfigError(message) from error
@@ -152,7 +154,7 @@ def _one(run: Run, sensors: Mapping[str, PowerSensor], why_no_power: str, tell: 
     work = job.Job(
         case=case,
         sha256=run.sha256,
-        size_bytes=Path(case.model).stat().st_size,
+        size_bytes=sum(part.stat().st_size for part in model_file.parts(Path(case.model))),
         seed=run.seed,
         accuracy=case.accuracy == "every" or (case.accuracy == "first" and run.repeat == 0),
         agreement=case.agreement == "every" or (case.agreement == "first" and run.repeat == 0),

@@ -22,10 +22,14 @@ FORMATS = {
     ".pth": "pytorch",
     ".torchscript": "pytorch",
     ".pt2": "pytorch",
+    ".xml": "openvino",
+    ".param": "ncnn",
+    ".engine": "tensorrt",
+    ".plan": "tensorrt",
     ".json": "replay",
 }
 # Which runtimes read which file: a combination of a matrix that cannot work is left out of the suite, not failed.
-READERS = {".tflite": {"litert"}, ".onnx": {"onnx"}, ".json": {"replay"}} | {s: {"pytorch"} for s in FORMATS if FORMATS[s] == "pytorch"}
+READERS = {suffix: {runtime} for suffix, runtime in FORMATS.items()} | {".tflite": {"litert", "edgetpu"}, ".onnx": {"onnx", "openvino"}}
 
 # MLPerf Inference, MultiStream.
 SAMPLES_PER_QUERY = 8
