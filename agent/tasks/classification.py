@@ -1,6 +1,7 @@
-"""Classification: one class per photograph, scored by top-1 accuracy."""
+"""Classification: one class per photograph, scored by top-1 and top-5 accuracy."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,14 @@ from edgemeter.agent.dataset import Dataset
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.recognition import card
 from edgemeter.agent.recognition.model_tensors import input_of, real_values
-from edgemeter.agent.records import Accuracy
+from edgemeter.agent.records import Accuracy, PartAccuracy
 from edgemeter.agent.runtimes import Loaded
+from edgemeter.agent.tasks.wilson import standard_error, wilson
+from edgemeter.agent.vision import groups as groups_of
+from edgemeter.agent.vision.groups import Group
 from edgemeter.agent.vision.preprocess import Preprocessor
 
+METRIC = "top1"
 _BEST = 5
 
 
@@ -27,7 +32,8 @@ class Classification:
         self._model, self._loaded, self._data = model, loaded, data
         self._preprocessor = Preprocessor(model.input, input_of(model, loaded))
         self._answers: dict[int, list[int]] = {}
-        self._check_classes()
+        self._check_labels()
+        self._truth = self._classes()
 
     def prepare(self, index: int) -> list[NDArray[Any]]:
         """Return the one input for photograph `index`.
@@ -58,24 +64,104 @@ class Classification:
 
     def score(self) -> Accuracy | None:
         """Return top-1 (and top-5) over all photographs answered; None without ground truth."""
-        if self._data.classes is None or not self._answers:
+        if self._truth is None or not self._answers:
             return None
-        truth = tuple(self._data.classes.values())
-        top1 = sum(best[0] == truth[index] for index, best in self._answers.items()) / len(self._answers)
-        top5 = sum(truth[index] in best for index, best in self._answers.items()) / len(self._answers)
-        return Accuracy(metric="top1", value=top1, images=len(self._answers), dataset_sha256=self._data.sha256, detail={"top5": top5})
+        right = {index: best[0] == self._truth[index] for index, best in self._answers.items()}
+        top1, top5 = sum(right.values()), sum(self._truth[index] in best for index, best in self._answers.items())
+        low, high = wilson(top1, len(right))
+        low5, high5 = wilson(top5, len(right))
+        groups = self._groups(right)
+        return Accuracy(
+            metric=METRIC,
+            value=top1 / len(right),
+            images=len(right),
+            dataset_sha256=self._data.sha256,
+            detail={"top5": top5 / len(right), "top5_low": low5, "top5_high": high5},
+            low=low,
+            high=high,
+            interval="95 %, Wilson",
+            group_metric=METRIC if groups else None,
+            groups=tuple(group.part for group in groups),
+            group_gap=groups_of.largest_gap(groups),
+            warnings=self._data.warnings,
+        )
+
+    def _groups(self, right: Mapping[int, bool]) -> list[Group]:
+        """Return top-1 of each group by name, with Wilson's bounds; none of a group that is too small."""
+        members: defaultdict[str, list[bool]] = defaultdict(list)
+        for index, is_right in right.items():
+            name = (self._data.groups or {}).get(list(self._data.classes or ())[index])
+            if name is not None:
+                members[name].append(is_right)
+        return [_group(name, sum(its), len(its)) for name, its in sorted(members.items())]
 
     def _scores(self, outputs: Sequence[NDArray[Any]]) -> NDArray[np.float32]:
         return real_values(outputs, self._loaded)[0].ravel()
 
-    def _check_classes(self) -> None:
+    def _check_labels(self) -> None:
+        """Refuse labels that are not as many as the classes: every label after the missing one would name the wrong class."""
         output = self._model.output
-        if self._data.classes is None or output.classes is None:
+        if output.classes is None or not output.labels:
             return
-        last = max(self._data.classes.values())
-        if last >= output.classes + output.label_offset:
+        wanted = sorted({output.classes, output.classes + output.label_offset})
+        if len(output.labels) not in wanted:
             message = (
-                f"the ground truth of {self._data.name!r} has class {last}, model {self._model.name!r} has {output.classes} classes "
-                f"(label_offset {output.label_offset}): give the index that belongs to this model"
+                f"model {self._model.name!r} has {len(output.labels)} labels and {output.classes} classes (label_offset "
+                f"{output.label_offset}): give {' or '.join(map(str, wanted))} labels"
             )
             raise ConfigError(message)
+
+    def _classes(self) -> tuple[int, ...] | None:
+        """Return the class of each photograph in the model's own numbers, None without ground truth.
+
+        Raises:
+            ConfigError: the ground truth is not in this model's classes.
+        """
+        if self._data.classes is None:
+            return None
+        truth, output = tuple(self._data.classes.values()), self._model.output
+        if self._data.class_names is not None:
+            places = self._named_places(self._data.class_names)
+            return tuple(places[place] for place in truth)
+        if output.classes is not None and max(truth) >= output.classes + output.label_offset:
+            message = (
+                f"the ground truth of {self._data.name!r} has class {max(truth)}, model {self._model.name!r} has {output.classes} classes "
+                f"(label_offset {output.label_offset}): give the index that belongs to this model"
+                f"{self._background_hint(min(truth), max(truth))}"
+            )
+            raise ConfigError(message)
+        return truth
+
+    def _background_hint(self, first: int, last: int) -> str:
+        """Return what an index 1 to 1000 suggests: it counts the background as class 0."""
+        output = self._model.output
+        is_shifted = output.classes is not None and first >= 1 and last == output.classes + output.label_offset
+        return "; it seems to count the background as class 0: subtract 1 from every class" if is_shifted else ""
+
+    def _named_places(self, names: Sequence[str]) -> tuple[int, ...]:
+        """Return the model's class of each class folder: by its labels where they name all, else by place where there are as many.
+
+        Raises:
+            ConfigError: neither; some folders of many classes must not become the first classes.
+        """
+        output = self._model.output
+        plain = [label.strip().lower() for label in output.labels]
+        wanted = [name.strip().lower() for name in names]
+        if all(plain.count(name) == 1 for name in wanted):
+            return tuple(plain.index(name) for name in wanted)
+        if output.classes is not None and len(names) == output.classes + output.label_offset:
+            return tuple(range(len(names)))
+        message = (
+            f"{self._data.name!r} has {len(names)} class folders, model {self._model.name!r} has {output.classes} classes, and its labels "
+            "do not name the folders: give a list of all its classes as annotations (.txt, one a line, first word the folder's name), "
+            "or name the folders by class number"
+        )
+        raise ConfigError(message)
+
+
+def _group(name: str, right: int, images: int) -> Group:
+    if images < groups_of.SMALLEST_GROUP:
+        return groups_of.group(name, None, None, images, None)
+    low, high = wilson(right, images)
+    part = PartAccuracy(name=name, value=right / images, images=images, low=low, high=high)
+    return Group(part, standard_error(right, images))

@@ -1,40 +1,28 @@
 """Detections of a whole data set become an accuracy: COCO's figures, with bounds, by class, by number of objects and by group."""
 
-import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent import records
+from edgemeter.agent.vision import groups as groups_of
 from edgemeter.agent.vision.coco_ap import REPLICATES, CocoAp
+from edgemeter.agent.vision.groups import Group
 
 METRIC = "coco_ap"
 RECALL = "coco_ar_100"
 # Images by how many objects they show (crowds not counted): name, from, to.
 OBJECTS = (("1", 1, 1), ("2-4", 2, 4), ("5-9", 5, 9), ("10+", 10, None))
-# Below so many images (of a group of annotations: objects) a group gets no figure: it would be an anecdote.
-SMALLEST_GROUP = 30
 # A bootstrap of fewer images says little of the next.
 FEWEST_IMAGES = 10
 # Up to so many detections bounds are computed without being asked for: seconds on a Raspberry Pi.
 MOST_DETECTIONS = 100_000
 INTERVAL = f"95 %, normal, standard error by bootstrap over images ({REPLICATES} replicates, seed 0)"
-_CONFIDENCE = 0.95
 
 Bounds = Literal["auto", "always", "never"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """A group with its figure and standard error; both None where it is too small or has nothing to find."""
-
-    part: records.PartAccuracy
-    error: float | None
 
 
 def report(
@@ -56,7 +44,7 @@ def report(
         return None
     is_bounded = bounds == "always" or (bounds == "auto" and len(rows) <= MOST_DETECTIONS)
     error = scored.standard_error(image_ids) if is_bounded and len(image_ids) >= FEWEST_IMAGES else None
-    low, high = between(value, error)
+    low, high = groups_of.between(value, error)
     metric, groups = _groups(scored, truth, image_ids, is_bounded=is_bounded)
     return records.Accuracy(
         metric=METRIC,
@@ -71,16 +59,8 @@ def report(
         by_objects=_by_objects(scored, truth, image_ids),
         group_metric=metric,
         groups=tuple(group.part for group in groups),
-        group_gap=_gap(groups),
+        group_gap=groups_of.largest_gap(groups),
     )
-
-
-def between(value: float, error: float | None, confidence: float = _CONFIDENCE) -> tuple[float | None, float | None]:
-    """Return the normal bounds of a ratio, within 0..1; None without a standard error."""
-    if error is None:
-        return None, None
-    reach = NormalDist().inv_cdf((1 + confidence) / 2) * error
-    return max(value - reach, 0.0), min(value + reach, 1.0)
 
 
 def _per_class(truth: Mapping[str, Any], by_category: Mapping[int, float | None], images: set[int]) -> tuple[records.PartAccuracy, ...]:
@@ -115,7 +95,7 @@ def _objects(truth: Mapping[str, Any], images: set[int]) -> Iterable[Mapping[str
 
 def _groups(
     scored: CocoAp, truth: Mapping[str, Any], image_ids: Sequence[int], *, is_bounded: bool
-) -> tuple[str | None, tuple[_Group, ...]]:
+) -> tuple[str | None, tuple[Group, ...]]:
     """Return what was computed for each group, and the groups by name: AP for groups of images, recall for groups of annotations.
 
     False finds belong to no group of annotations, so AP would make the rare group the worse one; recall has no such bias.
@@ -133,47 +113,17 @@ def _groups(
     return None, ()
 
 
-def _of_images(scored: CocoAp, truth: Mapping[str, Any], name: str, image_ids: Sequence[int], *, is_bounded: bool) -> _Group:
+def _of_images(scored: CocoAp, truth: Mapping[str, Any], name: str, image_ids: Sequence[int], *, is_bounded: bool) -> Group:
     objects = sum(1 for _ in _objects(truth, set(image_ids)))
-    value = scored.figures(image_ids).overall["ap"] if len(image_ids) >= SMALLEST_GROUP else None
+    value = scored.figures(image_ids).overall["ap"] if len(image_ids) >= groups_of.SMALLEST_GROUP else None
     error = scored.standard_error(image_ids) if value is not None and is_bounded else None
-    return _group(name, value, error, len(image_ids), objects)
+    return groups_of.group(name, value, error, len(image_ids), objects)
 
 
-def _of_annotations(scored: CocoAp, truth: Mapping[str, Any], name: str, image_ids: Sequence[int]) -> _Group:
+def _of_annotations(scored: CocoAp, truth: Mapping[str, Any], name: str, image_ids: Sequence[int]) -> Group:
     is_asked = [one.get("group") is not None and str(one["group"]) == name for one in truth["annotations"]]
     inside = set(image_ids)
     members = [one for one, asked in zip(truth["annotations"], is_asked, strict=True) if asked and one["image_id"] in inside]
     members = [one for one in members if not one["iscrowd"]]
-    value, error = scored.recall(is_asked, image_ids) if len(members) >= SMALLEST_GROUP else (None, None)
-    return _group(name, value, error, len({one["image_id"] for one in members}), len(members))
-
-
-def _group(name: str, value: float | None, error: float | None, images: int, objects: int) -> _Group:
-    low, high = (None, None) if value is None else between(value, error)
-    part = records.PartAccuracy(name=name, value=value, images=images, objects=objects, low=low, high=high)
-    return _Group(part, None if value is None else error)
-
-
-def _gap(groups: Sequence[_Group]) -> records.GroupGap | None:
-    return largest_gap([(group.part, group.error) for group in groups])
-
-
-def largest_gap(groups: Sequence[tuple[records.PartAccuracy, float | None]]) -> records.GroupGap | None:
-    """Return the largest difference between two of the groups (figure, standard error); None with fewer than two figures.
-
-    It was picked from all pairs, so its bounds are Bonferroni's over that many: all pairs lie within theirs at once with 95 %.
-    """
-    known = [(part, part.value, error) for part, error in groups if part.value is not None]
-    if len(known) < 2:
-        return None
-    best = max(known, key=lambda one: one[1])
-    worst = min(known, key=lambda one: one[1])
-    pairs = len(list(itertools.combinations(known, 2)))
-    value = best[1] - worst[1]
-    low = high = None
-    if best[2] is not None and worst[2] is not None:
-        error = float(np.hypot(best[2], worst[2]))
-        reach = NormalDist().inv_cdf(1 - (1 - _CONFIDENCE) / 2 / pairs) * error
-        low, high = max(value - reach, 0.0), min(value + reach, 1.0)
-    return records.GroupGap(best=best[0].name, worst=worst[0].name, value=value, low=low, high=high)
+    value, error = scored.recall(is_asked, image_ids) if len(members) >= groups_of.SMALLEST_GROUP else (None, None)
+    return groups_of.group(name, value, error, len({one["image_id"] for one in members}), len(members))
