@@ -7,9 +7,13 @@ from pathlib import Path
 import msgspec
 
 from edgemeter.agent.dataset import Dataset, open_folder
+from edgemeter.agent.engine.suites import runtime_for
 from edgemeter.agent.errors import ConfigError, MeasurementError, UnavailableError
 from edgemeter.agent.recognition import card
-from edgemeter.models import card_file, catalogue, parity, scene_files
+from edgemeter.models import card_file, catalogue, scene_files
+from edgemeter.models.convert import describe
+from edgemeter.models.convert.answers import Pictures, ask
+from edgemeter.models.convert.verdict import LIMITS
 from edgemeter.models.progress import Tell
 from edgemeter.models.recipe import NAME, Recipe
 from edgemeter.models.scene import SIZE_PX
@@ -51,7 +55,7 @@ def check_drift(models: Sequence[catalogue.ModelFile]) -> None:
     lost = [
         f"{model.path.name} {scores[model.path.name]:.3f}"
         for model in models
-        if abs(scores[model.path.name] - scores[first]) > parity.AP_DRIFT_MAX[model.about.precision]
+        if abs(scores[model.path.name] - scores[first]) > LIMITS[model.about.precision].lost
     ]
     if lost:
         message = (
@@ -78,7 +82,11 @@ def _describe(path: Path, made: Mapping[str, str | int | float], data: Dataset, 
         ),
         made=dict(made),
     )
-    scored = msgspec.structs.replace(about, accuracy=parity.figures(path, about, data, tell))
+    answered = ask(path, runtime_for(path), Pictures(about, data), lambda *_: None, tell)
+    if answered.accuracy is None:
+        message = f"{path.name!r} cannot be scored on {data.name!r}: the data set has no ground truth"
+        raise MeasurementError(message)
+    scored = msgspec.structs.replace(about, accuracy=describe.figures(answered.accuracy, answered.runtime))
     card.beside(path).write_text(card_file.text(scored), encoding="utf-8")
     return catalogue.ModelFile(path, scored)
 

@@ -6,10 +6,15 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from edgemeter.agent.errors import EdgemeterError
+
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Swallow what this process writes to standard output and error, at the level of file descriptors; print it when an error leaves."""
+    """Swallow what this process writes to standard output and error, at the level of file descriptors.
+
+    It is printed when an error leaves, but for one of ours, which says on one line what is wrong.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     kept = [os.dup(descriptor) for descriptor in (1, 2)]
@@ -18,6 +23,8 @@ def quiet() -> Iterator[None]:
             for descriptor in (1, 2):
                 os.dup2(talk.fileno(), descriptor)
             yield
+        except EdgemeterError:
+            raise
         except BaseException:
             talk.seek(0)
             os.write(kept[1], talk.read())

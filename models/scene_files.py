@@ -42,8 +42,8 @@ def annotations(scenes: list[Scene]) -> bytes:
     return msgspec.json.format(msgspec.json.encode(document), indent=0) + b"\n"
 
 
-def write(folder: Path, seed: int, count: int, tell: Tell) -> None:
-    """Draw the validation scenes of `seed` into `folder`: `images/scene_NNN.png` and `annotations.json`.
+def write(folder: Path, seed: int, count: int, tell: Tell, stream: Stream = Stream.VALIDATION) -> None:
+    """Draw scenes of `seed` into `folder`: `images/scene_NNN.png` and `annotations.json`.
 
     Raises:
         ConfigError: the folder cannot be written.
@@ -54,9 +54,9 @@ def write(folder: Path, seed: int, count: int, tell: Tell) -> None:
     try:
         (folder / IMAGES).mkdir(parents=True, exist_ok=True)
         for index in range(count):
-            scenes.append(draw(seed, Stream.VALIDATION, index))
+            scenes.append(draw(seed, stream, index))
             imaging.fromarray(scenes[-1].image).save(folder / IMAGES / file_name(index), "PNG", optimize=True)
-            tell("drawing validation scenes", index + 1, count)
+            tell(f"drawing {stream.name.lower()} scenes", index + 1, count)
         (folder / ANNOTATIONS).write_bytes(annotations(scenes))
     except OSError as error:
         message = f"cannot write scenes to {str(folder)!r}: {error.strerror}; choose another folder with --out"
