@@ -20,8 +20,11 @@ SENSORS: Mapping[str, str] = {
     "ina2xx": "edgemeter.agent.power.ina2xx:Ina2xx",
     "powerz": "edgemeter.agent.power.powerz:PowerZ",
     "power_hwmon": "edgemeter.agent.power.power_hwmon:PowerHwmon",
+    "ina_i2c": "edgemeter.agent.power.ina_i2c:InaI2c",
     "battery": "edgemeter.agent.power.battery:Battery",
     "pi5_pmic": "edgemeter.agent.power.pi5_pmic:Pi5Pmic",
+    "tegrastats": "edgemeter.agent.power.tegrastats:Tegrastats",
+    "jtop": "edgemeter.agent.power.jtop_service:Jtop",
     "rapl": "edgemeter.agent.power.rapl:Rapl",
     "replay": "edgemeter.agent.power.replay:Replay",
 }

@@ -1,0 +1,201 @@
+"""jetson-stats: what its service measures, for those who run jtop.
+
+Library: `jetson-stats` (`pip install 'edgemeter[jtop]'`, module `jtop`), of the same minor version as the service on the board. It is under
+the AGPL-3.0: nothing else here needs it, and the sensors `ina3221`, `ina3221x` and `jetson_thor` read the same chips without it. Its
+service runs as root, so it helps where only root may read them and this user is in the group `jtop`.
+
+Of each rail `power` is taken, never `avg`, which is a running mean of all time since the service began. The total is made by `jetson_rails`
+and not taken from `tot`, which on AGX Orin counts VDDQ_VDD2_1V8AO twice.
+
+Timing: the service has one interval, set by its first client; who comes later gets that one, whatever `interval_s` says, and the period is
+the service's. Resolution: 40 uV over the board's usual shunt, at the present voltage. Gain: 5 % (k = 1) by default, see `jetson_rails`.
+
+    [sensors.jtop]
+    interval_s = "1.0"
+
+Tested with: a module that plays its interface, and what an Orin Nano's service answered; not yet on a board.
+"""
+
+import ast
+import queue
+import re
+import time
+from importlib import import_module
+from typing import Any
+
+import msgspec
+
+from edgemeter.agent.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.power import AbsentError, Description, Rail, Reading, jetson_rails
+from edgemeter.agent.power.world import HERE, World
+
+SOCKET = "run/jtop.sock"
+FORM = re.compile(rb"""["']rail["']\s*:|["']Power TOT["']|\bjtop\.service\b|\bJtopException\b|/run/jtop\.sock""")
+MW_PER_W = 1000
+MV_PER_V = 1000
+MS_PER_S = 1000
+FLAT = "Power "
+
+
+class _Rail(msgspec.Struct, frozen=True):
+    """One rail, in mW and mV; `tot` bears the name of the rail that it is, or none where it is a sum."""
+
+    power: int | float
+    volt: int | float | None = None
+    online: bool = True
+    name: str | None = None
+
+
+class _Power(msgspec.Struct, frozen=True):
+    """What `jtop.power` holds."""
+
+    rail: dict[str, _Rail]
+    tot: _Rail | None = None
+
+
+class Jtop:
+    """Reads the rails that jtop's service measures."""
+
+    def __init__(self, interval_s: str = "1.0", world: World = HERE) -> None:
+        self._interval_s = interval_s
+        self._world = world
+        self._client: Any = None
+        # What a foreign call may raise: known once the library is loaded.
+        self._failures: tuple[type[Exception], ...] = (OSError, EOFError, queue.Empty)
+
+    def describe(self) -> Description:
+        """Return which board's total it is, and the service's interval.
+
+        Raises:
+            AbsentError: no jtop service runs here.
+            UnavailableError: it cannot be asked, or its rails make no total that we know.
+            ConfigError: the interval is no number of seconds.
+        """
+        rails = self._power()
+        board = jetson_rails.board_of(list(rails), jetson_rails.device_tree_says(self._world.root))
+        steps_w = {name: _step_w(rails[name], board.shunt_uohm) for name in board.total if board.usual_step_w(name) is not None}
+        warnings = [f"rail {name!r} is offline and not needed for the total" for name, rail in rails.items() if not rail.online]
+        try:
+            return jetson_rails.describe("jtop", board, _shown(rails), self._period_ms(), steps_w, warnings)
+        except TransientError as error:
+            message = f"jtop's service has a rail of the total offline: {error}"
+            raise UnavailableError(message) from error
+
+    def read(self) -> Reading:
+        """Return the service's next reading; waits up to an interval for it.
+
+        Raises:
+            TransientError: a rail of the total is offline.
+            UnavailableError: the service does not answer any more.
+        """
+        rails = self._power()
+        taken_ns = time.monotonic_ns()
+        board = jetson_rails.board_of(list(rails), jetson_rails.device_tree_says(self._world.root))
+        shown = _shown(rails)
+        return Reading(taken_ns=taken_ns, power_w=jetson_rails.total_w(board, shown), rails=shown)
+
+    def close(self) -> None:
+        """Leave the service."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    @staticmethod
+    def recognises(content: bytes) -> bool:
+        """Say whether it holds `jtop.power`, `jtop.stats`, or what jtop says when it fails."""
+        return FORM.search(content) is not None
+
+    def _power(self) -> dict[str, _Rail]:
+        if self._world.content is not None:
+            return _rails(_decoded(self._world.content))
+        client = self._open()
+        try:
+            answers = client.ok()
+            power = client.power if answers else None
+        except self._failures as error:
+            self.close()
+            raise UnavailableError(_refused(error)) from error
+        if not answers:
+            self.close()
+            message = "jtop's service stopped answering: `systemctl status jtop.service` says why"
+            raise UnavailableError(message)
+        return _rails(power)
+
+    def _open(self) -> Any:
+        if self._client is not None:
+            return self._client
+        socket = self._world.root / SOCKET
+        interval_s = self._interval()
+        if not socket.exists():
+            message = (
+                f"no jtop service here ({str(socket)!r} is not there): `pip install 'edgemeter[jtop]'`, then `sudo jtop --install-service`"
+            )
+            raise AbsentError(message)
+        try:
+            library = import_module("jtop")
+        except ImportError as error:
+            message = f"jtop's service runs here and its library cannot be loaded ({error}): pip install 'edgemeter[jtop]'"
+            raise UnavailableError(message) from error
+        self._failures = (*self._failures, library.JtopException)
+        try:
+            client = library.jtop(interval=interval_s)
+            client.start()
+        except self._failures as error:
+            raise UnavailableError(_refused(error)) from error
+        self._client = client
+        return client
+
+    def _interval(self) -> float:
+        try:
+            interval_s = float(self._interval_s)
+        except ValueError:
+            interval_s = 0.0
+        if not 0.1 <= interval_s <= 60:
+            message = f"interval_s is {self._interval_s!r}: set it to seconds from 0.1 to 60 in [sensors.jtop]"
+            raise ConfigError(message)
+        return interval_s
+
+    def _period_ms(self) -> float:
+        return (self._interval() if self._client is None else float(self._client.interval)) * MS_PER_S
+
+
+def _decoded(content: bytes) -> object:
+    """Return what is recorded: JSON, or a dictionary as Python prints it."""
+    text = content.decode(errors="replace").strip()
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        try:
+            return ast.literal_eval(text)
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            message = f"jtop answered no rails but {' '.join(text.split())[:200]!r}: do what it says, or record `jtop.power` whole"
+            raise UnavailableError(message) from error
+
+
+def _rails(power: object) -> dict[str, _Rail]:
+    """Return the rails by name, the total's own among them."""
+    if isinstance(power, dict) and "rail" not in power:
+        flat = {str(key)[len(FLAT) :]: value for key, value in power.items() if str(key).startswith(FLAT)}
+        power = {"rail": {name: {"power": value} for name, value in flat.items() if name != "TOT"}}
+    try:
+        found = msgspec.convert(power, type=_Power)
+    except msgspec.ValidationError as error:
+        message = f"jtop's power has another form than we know ({error}): this needs jetson-stats 4.2 or newer; report its version"
+        raise UnavailableError(message) from error
+    rails = {name: rail for name, rail in found.rail.items() if jetson_rails.is_rail(name)}
+    if found.tot is not None and found.tot.name:
+        rails[found.tot.name] = found.tot
+    return rails
+
+
+def _shown(rails: dict[str, _Rail]) -> tuple[Rail, ...]:
+    return tuple(Rail(name, rail.power / MW_PER_W if rail.online else None) for name, rail in rails.items())
+
+
+def _step_w(rail: _Rail, shunt_uohm: int) -> float | None:
+    return None if not rail.volt else jetson_rails.SHUNT_STEP_UV / shunt_uohm * rail.volt / MV_PER_V
+
+
+def _refused(error: Exception) -> str:
+    said = " ".join(str(error).split()) or type(error).__name__
+    return f"jtop's service cannot be asked: {said}; the library must have the service's version, and this user be in the group jtop"

@@ -1,0 +1,172 @@
+"""NVIDIA's `tegrastats`: a fallback where the monitors' own files may not be read.
+
+What it prints of a rail is `NAME now/mean`, in mW: without a unit under JetPack 4, `4500mW/4400mW` under 5 and 6, `now/mean/peak` under 7.
+The mean runs since its start, so `now` is taken. What of it is the total: `jetson_rails`, by the names alone. On some releases it prints
+no rails unless it runs as root.
+
+It is started with `--interval`, by default 100 ms, and stays until the sensor is closed. It costs a process of its own that reads far more
+than power; the sensors `ina3221`, `ina3221x` and `jetson_thor` come before it. A reading may be as old as the interval. Voltages are not
+printed: the resolution is that of the board's usual voltages. Gain: 5 % (k = 1) by default, see `jetson_rails`.
+
+    [sensors.tegrastats]
+    interval_ms = "100"
+
+Tested with: lines recorded on Nano, TX2, AGX Xavier, AGX Orin and Orin Nano under JetPack 4 to 7; not yet run on a board.
+"""
+
+import re
+import time
+from dataclasses import dataclass
+
+from edgemeter.agent.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
+from edgemeter.agent.power import Description, Rail, Reading, ina3221x, jetson_rails
+from edgemeter.agent.power.jetson_rails import Board
+from edgemeter.agent.power.world import HERE, Stream, World
+
+# Above the interval, for the start of the program.
+LINE_TIMEOUT_S = 5.0
+# A line that is cut at its beginning, or stands before the power was first read, may be followed by a whole one.
+FIRST_LINES = 3
+SEARCHED_LINES = 50
+SEARCHED_BYTES = 1_000_000
+# After so many intervals the pipe may have filled, and what comes out of it is of the past: lines take up to 1.5 KB, a pipe 64.
+STALE_LINES = 20
+NS_PER_MS = 1_000_000
+MS_PER_S = 1000
+MEMORY = re.compile(r"\bI?(?:SYS)?(?:RAM|SWAP)\s+\d+/\d+\s*(?:[kMG]?B)?(?:\s*\([^)]*\)?)?")
+# A figure that is cut off has no unit or no slash behind it and is not taken.
+RAIL = re.compile(r"(?<![@\w])(?P<name>[A-Z][A-Z0-9_]*)\s+(?P<now>-?\d+)(?P<unit>mW)?\s*/\s*-?\d+(?:mW)?(?:\s*/\s*-?\d+(?:mW)?)?(?![\w(.])")
+LINE = re.compile(
+    r"\bRAM \d+/\d+|\bCPU \[|\b(?:EMC|GR3D)_FREQ\b|@-?[\d.]+C\b|\b[A-Z][A-Z0-9_]*\s+-?\d+mW\s*/|\b(?:POM|VDD|VIN)\w*\s+-?\d+/-?\d+"
+)
+NAMED = re.compile(r"\btegrastats\b")
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    rails: tuple[Rail, ...]
+    has_units: bool
+
+
+class Tegrastats:
+    """Reads the rails that tegrastats prints."""
+
+    def __init__(self, interval_ms: str = "100", world: World = HERE) -> None:
+        self._interval_ms = interval_ms
+        self._world = world
+        self._stream: Stream | None = None
+        self._board: Board | None = None
+        self._read_ns = 0
+
+    def describe(self) -> Description:
+        """Return which board's total it is; starts tegrastats for one line.
+
+        Raises:
+            AbsentError: there is no tegrastats.
+            UnavailableError: it prints no rails, or none that make a total that we know.
+            ConfigError: the interval is no number of milliseconds.
+        """
+        try:
+            line, board = self._first()
+        finally:
+            # What it prints until the first reading would be old by then.
+            self.close()
+        # Without units it is JetPack 4, whose driver may take 422 ms for a fresh value.
+        period_ms = float(self._interval()) if line.has_units else max(ina3221x.PERIOD_MS, self._interval())
+        return jetson_rails.describe("tegrastats", board, line.rails, period_ms)
+
+    def read(self) -> Reading:
+        """Return what it printed last.
+
+        Raises:
+            TransientError: it printed nothing, or a line without all rails of the total.
+            UnavailableError: it ended.
+        """
+        if self._world.content is None and time.monotonic_ns() - self._read_ns > STALE_LINES * self._interval() * NS_PER_MS:
+            self.close()
+        if self._stream is None or self._board is None:
+            line, board = self._first()
+        else:
+            line, board = _parsed(self._newest(self._stream)), self._board
+        # It measures just before it prints.
+        self._read_ns = time.monotonic_ns()
+        return Reading(taken_ns=self._read_ns, power_w=jetson_rails.total_w(board, line.rails), rails=line.rails)
+
+    def close(self) -> None:
+        """End tegrastats."""
+        if self._stream is not None:
+            self._stream.close()
+        self._stream = None
+
+    @staticmethod
+    def recognises(content: bytes) -> bool:
+        """Say whether it holds a line of tegrastats, or says why there is none."""
+        text = content[:SEARCHED_BYTES].decode(errors="replace")
+        return LINE.search(text) is not None or NAMED.search(text) is not None
+
+    def _interval(self) -> int:
+        if not self._interval_ms.isdecimal() or not 10 <= int(self._interval_ms) <= 60_000:
+            message = (
+                f"interval_ms is {self._interval_ms!r}: set it to a whole number of milliseconds from 10 to 60000 in [sensors.tegrastats]"
+            )
+            raise ConfigError(message)
+        return int(self._interval_ms)
+
+    def _timeout_s(self) -> float:
+        return LINE_TIMEOUT_S + 2 * self._interval() / MS_PER_S
+
+    def _first(self) -> tuple[_Line, Board]:
+        """Start tegrastats and return its first whole line, and whose it is."""
+        self._stream = self._world.stream(["tegrastats", "--interval", str(self._interval())])
+        failed: EdgemeterError | None = None
+        said, lines = "", 0
+        for _ in range(SEARCHED_LINES):
+            try:
+                text = self._stream.line(self._timeout_s())
+            except EdgemeterError as error:
+                raise failed or UnavailableError(_why(said, error)) from error
+            if not LINE.search(text):
+                said = said or text.strip()
+                continue
+            try:
+                line = _parsed(text)
+                self._board = _board(line)
+            except EdgemeterError as error:
+                failed, lines = failed or error, lines + 1
+                if lines == FIRST_LINES:
+                    break
+            else:
+                return line, self._board
+        raise failed or UnavailableError(_why(said, None))
+
+    def _newest(self, stream: Stream) -> str:
+        """Return the newest line that waits, else the next; of a recording, the next."""
+        line = stream.line(self._timeout_s())
+        while self._world.content is None:
+            try:
+                line = stream.line(0)
+            except TransientError:
+                break
+        return line
+
+
+def _parsed(text: str) -> _Line:
+    found = [match for match in RAIL.finditer(MEMORY.sub(" ", text)) if jetson_rails.is_rail(match["name"])]
+    names = [match["name"] for match in found]
+    if len(set(names)) < len(names):
+        message = f"tegrastats printed a rail twice in one line ({', '.join(names)}): the line is garbled; read it again"
+        raise TransientError(message)
+    return _Line(tuple(Rail(match["name"], int(match["now"]) / 1000) for match in found), any(match["unit"] for match in found))
+
+
+def _board(line: _Line) -> Board:
+    if not line.rails:
+        message = "tegrastats prints no power rails: on this release only root sees them; run as root"
+        raise UnavailableError(message)
+    return jetson_rails.board_of([rail.name for rail in line.rails])
+
+
+def _why(said: str, error: EdgemeterError | None) -> str:
+    if said:
+        return f"tegrastats printed no line of its own but {said[:200]!r}: start it by hand and do what it asks"
+    return f"tegrastats printed no line that we know{f' ({error})' if error else ''}: start it by hand to see why"
