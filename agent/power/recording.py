@@ -13,7 +13,7 @@ from pathlib import Path
 
 from edgemeter.agent import power
 from edgemeter.agent.errors import ConfigError, EdgemeterError, UnavailableError
-from edgemeter.agent.power import AbsentError, Description, PowerSensor, Reading
+from edgemeter.agent.power import AbsentError, Description, PowerSensor, Reading, sysfs_file
 from edgemeter.agent.power.detect import rank
 from edgemeter.agent.power.world import Printed, Stream, World
 
@@ -25,6 +25,10 @@ PLACES = (
     (re.compile(r"intel-rapl(-mmio)?:\d+(:\d+)?"), "sys/class/powercap"),
     (re.compile(r"hwmon\d+"), "sys/class/hwmon"),
     (re.compile(r"thermal_zone\d+"), "sys/class/thermal"),
+    (re.compile(r"ina3221x?"), "sys/bus/i2c/drivers"),
+    (re.compile(r"\d+-00[0-7][0-9a-f]"), "sys/bus/i2c/devices"),
+    (re.compile(r"iio:device\d+"), "sys/bus/iio/devices"),
+    (re.compile(r"class|bus|devices|firmware"), "sys"),
     (re.compile(r"BAT\d+"), "sys/class/power_supply"),
 )
 DEVICE_FILES = (
@@ -38,6 +42,8 @@ SHOWN = re.compile(r"^[^\n/]*\b(?:cat|head|tail)\s+(?P<paths>/.*)$")
 BRACES = re.compile(r"\{([^{}]*)\}")
 # What `grep . /sys/class/hwmon/hwmon2/*` and `tail -n +1` print.
 NAMED_LINE = re.compile(r"^(?P<path>/(?:sys|proc|dev|etc)/(?:[^\s/]*[^\s/:]/)*[^\s/:]+):\s?(?P<value>.*)$")
+# What `cat` and the like say of a file that they may not read, or whose driver gives no value.
+REFUSED = re.compile(r"^(?:cat|grep|head|tail): (?:(?:cannot open|error reading) ')?(?P<path>/[^\s']+)'?(?: for reading)?: (?P<why>[^:]+)$")
 HEADED = re.compile(r"^==> (?P<path>/\S+) <==$")
 
 
@@ -173,8 +179,13 @@ def files_shown(text: str) -> dict[str, str]:
     waiting: list[str] = []
     for line in lines:
         if (shown := SHOWN.match(line)) or (shown := HEADED.match(line)):
-            paths = shown.groupdict().get("paths") or shown.group("path")
+            # A shell's user writes iio\:device0.
+            paths = (shown.groupdict().get("paths") or shown.group("path")).replace("\\", "")
             waiting = [path for word in paths.split() for path in _expanded(word) if _is_safe(path)]
+        elif (refused := REFUSED.match(line)) and _is_safe(refused.group("path")):
+            if refused.group("why").encode() in sysfs_file.ERRORS:
+                files[refused.group("path")] = line
+            waiting = [path for path in waiting if path != refused.group("path")]
         elif (named := NAMED_LINE.match(line)) and _is_safe(named.group("path")):
             files[named.group("path")] = named.group("value")
         elif waiting and line.strip():

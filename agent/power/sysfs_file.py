@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 from pathlib import Path
 
 from edgemeter.agent.errors import TransientError, UnavailableError
@@ -10,6 +11,9 @@ from edgemeter.agent.power import AbsentError
 LONGEST_BYTES = 4096
 # What a driver answers while the part that it asks is off or busy: the next read may work.
 PASSING = frozenset({errno.EAGAIN, errno.EBUSY, errno.EIO, errno.ENODATA, errno.ETIMEDOUT, errno.EREMOTEIO, errno.EINTR})
+# What a recording holds of a file that `cat` could not show: it is taken for the error that it was.
+SHELL_SAID = re.compile(rb"(?:cat|grep|head|tail): .*: (?P<why>[^:\n]+)\s*")
+ERRORS = {os.strerror(code).encode(): code for code in (*PASSING, errno.EACCES, errno.EPERM)}
 
 
 def text(path: Path | str) -> str:
@@ -27,6 +31,8 @@ def text(path: Path | str) -> str:
             content = os.read(descriptor, LONGEST_BYTES)
         finally:
             os.close(descriptor)
+        if (said := SHELL_SAID.fullmatch(content)) and said["why"] in ERRORS:
+            raise OSError(ERRORS[said["why"]], said["why"].decode())  # noqa: TRY301 - mapped below like the error that it was
     except (FileNotFoundError, NotADirectoryError) as error:
         message = f"there is no {str(path)!r}"
         raise AbsentError(message) from error
