@@ -58,6 +58,10 @@ def _cpus(_ctx: click.Context, _param: click.Parameter, value: str | None) -> li
         raise click.BadParameter(message) from error
 
 
+def _names(_ctx: click.Context, _param: click.Parameter, value: str | None) -> list[str] | None:
+    return None if value is None else [part.strip() for part in value.split(",")]
+
+
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="edgemeter", prog_name="edgemeter")
 def cli() -> None:
@@ -71,7 +75,15 @@ def cli() -> None:
 @click.argument("suite", required=False, type=click.Path(path_type=Path))
 @click.option("--model", type=click.Path(path_type=Path), help="A model file (.tflite, .onnx, .pt, .pt2) instead of a suite.")
 @click.option("--images", type=click.Path(path_type=Path), help="Folder of photographs. Without it the model is timed on noise.")
-@click.option("--annotations", type=click.Path(path_type=Path), help='Ground truth: COCO JSON, or {"file": class index}.')
+@click.option("--annotations", type=click.Path(path_type=Path), help="Ground truth: COCO JSON, YOLO labels, an index of classes.")
+@click.option("--subset", type=click.IntRange(1), help="Use so many of the photographs, chosen by the seed. Default: all.")
+@click.option("--seed", type=click.IntRange(0), help="Draws subset, inputs, arrivals, order and corruptions. Default: 0.")
+@click.option(
+    "--corrupt",
+    callback=_names,
+    metavar="NAME[,NAME]",
+    help="Also score on corrupted photographs, five severities each: gaussian_noise, motion_blur, ..., or all.",
+)
 @click.option("--runtime", help="litert, onnx, pytorch, replay. Default: by the file's suffix.")
 @click.option("--backend", help="The runtime's own: xnnpack, builtin; cpu, cuda, ...")
 @click.option("--threads", type=click.IntRange(1, 1024), help="Threads of the runtime. Default: 1.")

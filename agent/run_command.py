@@ -20,6 +20,9 @@ from edgemeter.agent.power import opening
 CASE_OPTIONS = (
     "images",
     "annotations",
+    "subset",
+    "seed",
+    "corrupt",
     "runtime",
     "backend",
     "threads",

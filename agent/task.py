@@ -5,7 +5,7 @@ A task is one file in `tasks/` and one line in `TASKS`; its name is the `task` o
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,8 @@ TASKS: Mapping[str, str] = {
     "classification": "edgemeter.agent.tasks.classification:Classification",
     "detection": "edgemeter.agent.tasks.detection:Detection",
 }
+# How much of an accuracy is computed.
+Parts = Literal["all", "value"]
 
 
 class Task(Protocol):
@@ -51,8 +53,11 @@ class Task(Protocol):
         """Return the share (0..1) of the answer for item `index` that two raw outputs have in common; None where neither says anything."""
         ...
 
-    def score(self) -> Accuracy | None:
-        """Return the accuracy of all answers taken, None when the data set has no ground truth."""
+    def score(self, parts: Parts = "all") -> Accuracy | None:
+        """Return the accuracy of all answers taken, None when the data set has no ground truth.
+
+        `value` leaves out what costs time beside the value and its details: bounds, classes, groups.
+        """
         ...
 
 

@@ -61,4 +61,4 @@ def dataset(data: Dataset | None, seed: int) -> records.Dataset:
     if data is None:
         return noise.dataset(seed)
     annotated = data.truth is not None or data.classes is not None
-    return records.Dataset(name=data.name, sha256=data.sha256, images=len(data.files), annotated=annotated)
+    return records.Dataset(name=data.name, sha256=data.sha256, images=len(data.files), annotated=annotated, subset=data.subset)

@@ -17,6 +17,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     accuracy: bool
     agreement: bool = False
+    corrupt: bool = False
     idle: bool
     spawned_ns: int
 
@@ -24,12 +25,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 class Phase(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The run has come to its next part; `seconds` is how long it will take, where that is known."""
 
-    name: Literal["cool-down", "load", "prepare", "warm-up", "idle before", "timed", "idle after", "accuracy", "agreement"]
+    name: Literal["cool-down", "load", "prepare", "warm-up", "idle before", "timed", "idle after", "accuracy", "corruption", "agreement"]
     seconds: float | None = None
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """How far the accuracy pass is."""
+    """How far the accuracy pass is, or that over corrupted photographs."""
 
     done: int
     total: int

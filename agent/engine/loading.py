@@ -44,7 +44,7 @@ def load(case: Case, runtime: runtimes.Runtime) -> Model:
     if case.images is None:
         known, guesses = _card_if_known(Path(case.model), loaded)
         return Model(runtime, loaded, known, guesses, None, None)
-    data = open_folder(Path(case.images), Path(case.annotations) if case.annotations else None)
+    data = open_folder(Path(case.images), Path(case.annotations) if case.annotations else None, case.subset, case.seed)
     known, guesses = recognise.card_for(Path(case.model), loaded)
     return Model(runtime, loaded, known, tuple(guesses), data, task.create(known, loaded, data))
 

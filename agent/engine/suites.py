@@ -14,6 +14,7 @@ import msgspec
 from edgemeter.agent.engine.modes import MODES
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.records import GATE_RATIO, Name, Role, Sha256
+from edgemeter.agent.vision import corruptions
 
 FORMATS = {
     ".tflite": "litert",
@@ -67,6 +68,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     cool_down_limit_s: Annotated[float, msgspec.Meta(ge=0)] | None = None
     images: str | None = None
     annotations: str | None = None
+    subset: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    corrupt: list[str] | None = None
     accuracy: AccuracyWhen | None = None
     reference_accuracy: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
     gate: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
@@ -115,6 +118,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     cpus: tuple[int, ...] = ()
     start_below_c: float | None = None
     cool_down_limit_s: float = COOL_DOWN_LIMIT_S
+    subset: int | None = None
+    corrupt: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -226,6 +231,8 @@ def _single(merged: Settings, folder: Path, model: str, **axes: object) -> Case:
             "idle_seconds": mode.idle_seconds if merged.idle_seconds is None else merged.idle_seconds,
             "images": None if merged.images is None else str(folder / merged.images),
             "annotations": None if merged.annotations is None else str(folder / merged.annotations),
+            "subset": merged.subset,
+            "corrupt": corruptions.names_of(merged.corrupt or ()),
             "accuracy": merged.accuracy or "every",
             "reference_accuracy": merged.reference_accuracy,
             "gate": merged.gate or GATE_RATIO,

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,6 @@ class Classification:
         self._model, self._loaded, self._data = model, loaded, data
         self._preprocessor = Preprocessor(model.input, input_of(model, loaded))
         self._answers: dict[int, list[int]] = {}
-        self._check_labels()
         self._truth = self._classes()
 
     def prepare(self, index: int) -> list[NDArray[Any]]:
@@ -62,7 +61,7 @@ class Classification:
         del index
         return float(np.argmax(self._scores(one)) == np.argmax(self._scores(other)))
 
-    def score(self) -> Accuracy | None:
+    def score(self, parts: Literal["all", "value"] = "all") -> Accuracy | None:
         """Return top-1 (and top-5) over all photographs answered; None without ground truth."""
         if self._truth is None or not self._answers:
             return None
@@ -70,7 +69,7 @@ class Classification:
         top1, top5 = sum(right.values()), sum(self._truth[index] in best for index, best in self._answers.items())
         low, high = wilson(top1, len(right))
         low5, high5 = wilson(top5, len(right))
-        groups = self._groups(right)
+        groups = self._groups(right) if parts == "all" else []
         return Accuracy(
             metric=METRIC,
             value=top1 / len(right),
@@ -103,11 +102,11 @@ class Classification:
         output = self._model.output
         if output.classes is None or not output.labels:
             return
-        wanted = sorted({output.classes, output.classes + output.label_offset})
-        if len(output.labels) not in wanted:
+        wanted = output.classes + output.label_offset
+        if len(output.labels) != wanted:
             message = (
                 f"model {self._model.name!r} has {len(output.labels)} labels and {output.classes} classes (label_offset "
-                f"{output.label_offset}): give {' or '.join(map(str, wanted))} labels"
+                f"{output.label_offset}): give {wanted} labels in its card, or none"
             )
             raise ConfigError(message)
 
@@ -119,6 +118,7 @@ class Classification:
         """
         if self._data.classes is None:
             return None
+        self._check_labels()
         truth, output = tuple(self._data.classes.values()), self._model.output
         if self._data.class_names is not None:
             places = self._named_places(self._data.class_names)

@@ -1,7 +1,7 @@
 """Detection: boxes in photographs, scored by COCO's average precision."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -56,7 +56,7 @@ class Detection:
         """Return the share of the boxes in two raw outputs that the other has too; None where neither shows any."""
         return matching.matched_ratio(self._decode(index, one), self._decode(index, other))
 
-    def score(self) -> Accuracy | None:
+    def score(self, parts: Literal["all", "value"] = "all") -> Accuracy | None:
         """Return COCO AP over all photographs answered; None without ground truth, or where it holds no object to find."""
         truth, image_ids = self._data.truth, self._data.image_ids
         if truth is None or image_ids is None or not self._answers:
@@ -64,7 +64,8 @@ class Detection:
         answered = sorted(self._answers)
         rows = [self._rows(image_ids[index], self._answers[index]) for index in answered]
         ids = [image_ids[index] for index in answered]
-        accuracy = coco_report.report(truth, np.concatenate(rows), ids, self._data.sha256)
+        score = coco_report.report if parts == "all" else coco_report.value_only
+        accuracy = score(truth, np.concatenate(rows), ids, self._data.sha256)
         return None if accuracy is None else msgspec.structs.replace(accuracy, warnings=self._data.warnings)
 
     def _decode(self, index: int, outputs: Sequence[NDArray[Any]]) -> Detections:

@@ -63,6 +63,17 @@ def report(
     )
 
 
+def value_only(truth: Mapping[str, Any], rows: NDArray[np.float64], image_ids: Sequence[int], sha256: str) -> records.Accuracy | None:
+    """Return COCO's figures alone, as `report` takes its arguments."""
+    figures = CocoAp(truth, rows).figures(image_ids).overall
+    value = figures.pop("ap")
+    return (
+        None
+        if value is None
+        else records.Accuracy(metric=METRIC, value=value, images=len(image_ids), dataset_sha256=sha256, detail=figures)
+    )
+
+
 def _per_class(truth: Mapping[str, Any], by_category: Mapping[int, float | None], images: set[int]) -> tuple[records.PartAccuracy, ...]:
     """Return AP of every category in the order of the document, with its objects (crowds not counted) and the images that show it."""
     objects: Counter[int] = Counter()

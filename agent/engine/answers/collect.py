@@ -4,12 +4,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent import records
 from edgemeter.agent.engine import job
-from edgemeter.agent.engine.answers import output_check
+from edgemeter.agent.engine.answers import output_check, robustness
 from edgemeter.agent.engine.answers.answer_log import AnswerLog
 from edgemeter.agent.engine.loading import Model
 from edgemeter.agent.errors import ConfigError
@@ -66,6 +67,9 @@ def answer(
             emit(job.Progress(done=done + 1, total=len(items)))
         log.add(inputs, outputs, scores)
     accuracy = model.work.score() if scoring and model.work else None
+    if work.corrupt and accuracy is not None:
+        found = robustness.robustness(model, work.case.corrupt, work.case.seed, accuracy, emit)
+        accuracy = msgspec.structs.replace(accuracy, robustness=found)
     return Answered(
         preprocess_ns=np.array(before, np.int64),
         postprocess_ns=np.array(after, np.int64),
