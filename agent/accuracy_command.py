@@ -2,6 +2,7 @@
 
 import hashlib
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent import records
+from edgemeter.agent import records, runtimes
+from edgemeter.agent.engine import job, loading, suites
+from edgemeter.agent.engine.answers import robustness
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.vision import annotations as ground_truth
 from edgemeter.agent.vision import coco_report, coco_results
@@ -28,6 +31,7 @@ class Scored:
     images: int
     detections: int | None
     warnings: tuple[str, ...]
+    subset: records.Subset | None = None
 
 
 def of_detections(annotations: Path, detections: Path, bounds: coco_report.Bounds) -> Scored:
@@ -46,6 +50,32 @@ def of_detections(annotations: Path, detections: Path, bounds: coco_report.Bound
     accuracy = coco_report.report(ground_truth.plain(document), rows, images, identity, bounds)
     warnings = (*ground_truth.oddities(document), *_silent(rows, len(images), len(document.annotations)))
     return Scored(accuracy, len(images), len(rows), warnings)
+
+
+def of_model(case: suites.Case, emit: Callable[[job.Event], None]) -> Scored:
+    """Return the accuracy of a model on its data set, without timing it; corruptions too, where the case names some.
+
+    Raises:
+        EdgemeterError: the model, the runtime or the data cannot be used, or there is no ground truth.
+    """
+    runtime = runtimes.create(case.runtime)
+    try:
+        model = loading.load(case, runtime)
+        if model.work is None or model.data is None or (model.data.truth is None and model.data.classes is None):
+            message = "there is nothing to score against: give --images DIR and --annotations FILE (class folders need no annotations)"
+            raise ConfigError(message)
+        emit(job.Phase(name="accuracy"))
+        for index in range(len(model.data.files)):
+            runtime.bind(model.work.prepare(index))()
+            model.work.answer(index, runtime.outputs())
+            emit(job.Progress(done=index + 1, total=len(model.data.files)))
+        accuracy = model.work.score()
+        if accuracy is not None and case.corrupt:
+            found = robustness.robustness(model, case.corrupt, case.seed, accuracy, emit)
+            accuracy = msgspec.structs.replace(accuracy, robustness=found)
+    finally:
+        runtime.close()
+    return Scored(accuracy, len(model.data.files), None, (*model.guesses, *model.data.warnings), model.data.subset)
 
 
 def _silent(rows: NDArray[np.float64], images: int, objects: int) -> tuple[str, ...]:
@@ -74,6 +104,7 @@ def document(scored: Scored) -> dict[str, Any]:
         "per_class": per_class(one),
         **{key: whole[key] for key in ("by_objects", "group_metric", "groups", "group_gap", "robustness")},
         "dataset_sha256": one.dataset_sha256,
+        **({} if scored.subset is None else {"subset": msgspec.to_builtins(scored.subset)}),
         "warnings": list(scored.warnings),
     }
 
