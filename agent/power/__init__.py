@@ -26,6 +26,12 @@ SENSORS: Mapping[str, str] = {
     "tegrastats": "edgemeter.agent.power.tegrastats:Tegrastats",
     "jtop": "edgemeter.agent.power.jtop_service:Jtop",
     "rapl": "edgemeter.agent.power.rapl:Rapl",
+    "shelly": "edgemeter.agent.power.shelly:Shelly",
+    "tasmota": "edgemeter.agent.power.tasmota:Tasmota",
+    "joulescope": "edgemeter.agent.power.joulescope:Joulescope",
+    "fnirsi": "edgemeter.agent.power.fnirsi:Fnirsi",
+    "um25c": "edgemeter.agent.power.um25c:Um25c",
+    "nvml": "edgemeter.agent.power.nvml:Nvml",
     "replay": "edgemeter.agent.power.replay:Replay",
 }
 
@@ -74,9 +80,10 @@ class Rail:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One reading: `power_w` for a power sensor, `energy_mj` since some start for a counter; stamped at mid-read, monotonic.
+    """One reading: `power_w` of a power sensor, `energy_mj` since some start of a counter; stamped at mid-read, monotonic.
 
-    `rails` are what it was made of, where the sensor sees parts; they need not add up to the whole.
+    A counter that also shows its power now may give it in `power_w`: for people, not for the energy. `rails` are what it was made of,
+    where the sensor sees parts; they need not add up to the whole.
     """
 
     taken_ns: int
