@@ -25,6 +25,7 @@ RUNTIMES: Mapping[str, str] = {
     "openvino": "edgemeter.agent.runtimes.open_vino:OpenVino",
     "ncnn": "edgemeter.agent.runtimes.tencent_ncnn:Ncnn",
     "pytorch": "edgemeter.agent.runtimes.pytorch:PyTorch",
+    "tensorrt": "edgemeter.agent.runtimes.nvidia_tensorrt:TensorRt",
     "replay": "edgemeter.agent.runtimes.replay:Replay",
 }
 

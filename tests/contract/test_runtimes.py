@@ -1,6 +1,8 @@
 """What every runtime promises, asked of every name in the table."""
 
+import hashlib
 import importlib.util
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,30 +13,47 @@ import pytest
 
 from edgemeter.agent.errors import ConfigError, UnavailableError
 from edgemeter.agent.runtimes import RUNTIMES, Options, create
+from tests.fixtures import stand_ins
 
 ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "tests" / "fixtures" / "runtimes"
+LITERT = ("ai_edge_litert", "tflite_runtime")
 LIBRARIES = {
-    "litert": ("ai_edge_litert", "tflite_runtime"),
+    "litert": LITERT,
+    "edgetpu": LITERT,
     "onnx": ("onnxruntime",),
+    "openvino": ("openvino",),
+    "ncnn": ("ncnn",),
     "pytorch": ("torch",),
+    "tensorrt": ("tensorrt",),
     "replay": (),
 }
+# Hardware that cannot be here, and what is put in its place.
+STAND_INS = {"edgetpu": stand_ins.edgetpu, "tensorrt": stand_ins.tensorrt}
+# Runtimes that may run the fixture of another.
+READS_TOO = {("openvino", "onnx")}
 X = np.array([[0, 1, 2, 3]], np.float32)
 
 
 def fixture_of(name: str) -> Path:
     """Return the runtime's model of y = 2x + 1 (`NAME.SUFFIX`)."""
-    found = sorted(FIXTURES.glob(f"{name}.*"))
+    found = sorted(path for path in FIXTURES.glob(f"{name}.*") if path.suffix != ".bin")
     assert len(found) == 1, f"runtime {name!r} needs one fixture tests/fixtures/runtimes/{name}.SUFFIX, has {found}"
     return found[0]
 
 
+def options_for(name: str, path: Path) -> Options:
+    """Return the options that the runtime needs to open a file at all: an engine of TensorRT is opened by its hash only."""
+    return Options(sha256=hashlib.sha256(path.read_bytes()).hexdigest()) if name == "tensorrt" and path.is_file() else Options()
+
+
 @pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.torch] if name == "pytorch" else []) for name in RUNTIMES])
-def installed(request) -> str:
-    """Return the name of a runtime whose library is here, or skip."""
+def installed(request, tmp_path_factory, monkeypatch) -> str:
+    """Return the name of a runtime whose library is here or has a stand-in, or skip."""
     libraries = LIBRARIES[request.param]
-    if libraries and not any(importlib.util.find_spec(library) for library in libraries):
+    if request.param in STAND_INS:
+        STAND_INS[request.param](tmp_path_factory.mktemp("stand-in"), monkeypatch)
+    if libraries and not any(library in sys.modules or importlib.util.find_spec(library) for library in libraries):
         pytest.skip(f"no {' or '.join(libraries)} is installed")
     return request.param
 
@@ -43,7 +62,7 @@ def installed(request) -> str:
 def loaded(installed):
     """Return a runtime that has loaded its fixture, and what it found."""
     runtime = create(installed)
-    yield runtime, runtime.load(fixture_of(installed), Options())
+    yield runtime, runtime.load(fixture_of(installed), options_for(installed, fixture_of(installed)))
     runtime.close()
 
 
@@ -75,7 +94,7 @@ def test_an_absent_library_is_unavailable_and_names_the_extra(name, monkeypatch)
         monkeypatch.setitem(sys.modules, library, None)
     runtime = create(name)
     with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[\w+\]'$") as caught:
-        runtime.load(fixture_of(name), Options())
+        runtime.load(fixture_of(name), options_for(name, fixture_of(name)))
     assert "\n" not in str(caught.value)
     extra = str(caught.value).rpartition("[")[2].partition("]")[0]
     assert extra in msgspec.toml.decode((ROOT / "pyproject.toml").read_bytes())["project"]["optional-dependencies"]
@@ -104,7 +123,7 @@ def test_what_is_no_model_ends_in_one_line(installed, kind, tmp_path):
     path = broken(kind, tmp_path)
     runtime = create(installed)
     with pytest.raises(ConfigError) as caught:
-        runtime.load(path, Options())
+        runtime.load(path, options_for(installed, path))
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
     runtime.close()
@@ -114,24 +133,26 @@ def test_what_is_no_model_ends_in_one_line(installed, kind, tmp_path):
 def test_a_model_of_another_runtime_is_refused(installed):
     """A runtime that is given another's fixture says that it is none of its own."""
     for other in RUNTIMES:
-        if other == installed:
+        if other == installed or (installed, other) in READS_TOO:
             continue
         runtime = create(installed)
         with pytest.raises(ConfigError):
-            runtime.load(fixture_of(other), Options())
+            runtime.load(fixture_of(other), options_for(installed, fixture_of(other)))
         runtime.close()
 
 
 def test_a_model_cut_off_anywhere_is_refused_or_whole(installed, tmp_path):
     """No truncation ends the process or changes an answer; what was cut behind the graph (ONNX keeps its notes there) may go unnoticed."""
     whole = fixture_of(installed).read_bytes().rstrip()
+    path = tmp_path / f"cut{fixture_of(installed).suffix}"
+    if fixture_of(installed).with_suffix(".bin").exists():
+        shutil.copy(fixture_of(installed).with_suffix(".bin"), path.with_suffix(".bin"))
     survivors = []
     for length in sorted({*range(1, 64), *range(64, len(whole), max(1, len(whole) // 200)), len(whole) - 1}):
-        path = tmp_path / "cut"
         path.write_bytes(whole[:length])
         runtime = create(installed)
         try:
-            runtime.load(path, Options())
+            runtime.load(path, options_for(installed, path))
             runtime.bind([X])()
             np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
             survivors.append(length)
@@ -215,7 +236,7 @@ def test_close_may_come_twice_and_before_load(installed):
     """Close is safe at any time."""
     runtime = create(installed)
     runtime.close()
-    runtime.load(fixture_of(installed), Options())
+    runtime.load(fixture_of(installed), options_for(installed, fixture_of(installed)))
     runtime.close()
     runtime.close()
 
@@ -224,7 +245,7 @@ def test_two_of_one_kind_do_not_disturb_each_other(installed):
     """Each runtime keeps its own inputs and outputs."""
     one, other = create(installed), create(installed)
     for runtime in (one, other):
-        runtime.load(fixture_of(installed), Options())
+        runtime.load(fixture_of(installed), options_for(installed, fixture_of(installed)))
     calls = [one.bind([X]), other.bind([X])]
     calls[0]()
     kept = one.outputs()[0]
@@ -237,5 +258,5 @@ def test_two_of_one_kind_do_not_disturb_each_other(installed):
 
 def test_an_unknown_name_is_refused_with_those_known():
     """The error lists every runtime."""
-    with pytest.raises(ConfigError, match="litert, onnx, pytorch, replay"):
+    with pytest.raises(ConfigError, match="litert, edgetpu, onnx, openvino, ncnn, pytorch, tensorrt, replay"):
         create("tensorrt-of-tomorrow")
