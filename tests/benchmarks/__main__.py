@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks import costs, engine, litert_benchmark, loadgen
+from tests.benchmarks import coco, costs, engine, litert_benchmark, loadgen
 from tests.benchmarks.comparison import Comparison, as_rows
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,7 +20,7 @@ def main() -> int:
     models = Path(os.environ.get("EDGEMETER_REALDATA") or ROOT.parent / "shared" / "realdata") / "models"
     done: list[Comparison] = []
     if models.is_dir():
-        for part in (engine, loadgen, litert_benchmark, costs):
+        for part in (engine, loadgen, litert_benchmark, costs, coco):
             done.extend(part.comparisons(models))
     else:
         print(f"engine: left out, {models} is not there (set EDGEMETER_REALDATA)", file=sys.stderr)

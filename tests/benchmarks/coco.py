@@ -1,0 +1,93 @@
+"""COCO evaluation at the size of val2017 against pycocotools, on the same made-up boxes: as fast as wanted, and the same AP."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from importlib import import_module
+from importlib.util import find_spec
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.agent.vision.coco_ap import CocoAp
+from tests.benchmarks.comparison import Comparison, at_most, interleaved, within
+
+# val2017 has 5,000 images and 36,781 boxes; detectors give up to 100 detections an image.
+IMAGES, OBJECTS, DETECTIONS, CATEGORIES = 5_000, 36_781, 500_000, 80
+WIDTH, HEIGHT = 640.0, 480.0
+ROUNDS = 2
+
+
+def comparisons(models: Path) -> Iterator[Comparison]:
+    """Yield the time of an evaluation beside pycocotools', and how far apart the twelve figures are; none where it is not installed."""
+    del models
+    if find_spec("pycocotools") is None:
+        print("coco: left out, pycocotools is not installed (extra `bench`)", file=sys.stderr)
+        return
+    truth, rows = made_up(IMAGES, OBJECTS, DETECTIONS)
+    ours: list[float] = []
+    theirs: list[float] = []
+    paired = interleaved(lambda: _timed(_ours, truth, rows, ours), lambda: _timed(_peer, truth, rows, theirs), ROUNDS)
+    yield at_most("COCO evaluation, 5,000 images, 500,000 detections", "s", "pycocotools", paired, 1 / 50)
+    apart = float(np.abs(np.subtract(ours, theirs)).max())
+    yield within("COCO evaluation, largest difference of twelve figures from pycocotools", "AP", apart, 1e-9)
+
+
+def made_up(images: int, objects: int, detections: int) -> tuple[dict[str, Any], NDArray[np.float64]]:
+    """Return a COCO document and detections [n, 7]: a third of them near an object, of its class mostly, the rest anywhere."""
+    draw = np.random.default_rng(0)
+    sides = np.exp(draw.uniform(np.log(8), np.log(300), (objects, 2)))
+    corners = draw.random((objects, 2)) * ([WIDTH, HEIGHT] - sides)
+    boxes = np.column_stack([corners, sides]).round(2)
+    of_image, category = draw.integers(1, images + 1, objects), np.minimum(draw.exponential(12, objects).astype(int), CATEGORIES - 1) + 1
+    truth = {
+        "images": [{"id": number} for number in range(1, images + 1)],
+        "categories": [{"id": number, "name": str(number)} for number in range(1, CATEGORIES + 1)],
+        "annotations": [
+            {
+                "id": place + 1,
+                "image_id": int(of_image[place]),
+                "category_id": int(category[place]),
+                "bbox": boxes[place].tolist(),
+                "area": float(sides[place].prod() * 0.6),
+                "iscrowd": int(place % 80 == 0),
+            }
+            for place in range(objects)
+        ],
+    }
+    near = draw.integers(0, objects, detections // 3)
+    moved = boxes[near] + draw.normal(0, 0.08, (len(near), 4)) * np.tile(sides[near], 2)
+    is_right = draw.random(len(near)) < 0.9
+    classes = np.where(is_right, category[near], draw.integers(1, CATEGORIES + 1, len(near)))
+    hits = np.column_stack([of_image[near], moved[:, :2], np.maximum(moved[:, 2:], 1), draw.beta(3, 2, len(near)), classes])
+    rest = detections - len(near)
+    places, extents = draw.random((rest, 2)) * 300, draw.uniform(5, 300, (rest, 2))
+    anywhere = [draw.integers(1, images + 1, rest), places, extents, draw.beta(1, 6, rest), draw.integers(1, CATEGORIES + 1, rest)]
+    return truth, np.concatenate([hits, np.column_stack(anywhere)])
+
+
+def _timed(evaluate: Any, truth: dict[str, Any], rows: NDArray[np.float64], figures: list[float]) -> float:
+    begin = time.monotonic()
+    figures[:] = evaluate(truth, rows)
+    return time.monotonic() - begin
+
+
+def _ours(truth: dict[str, Any], rows: NDArray[np.float64]) -> list[float]:
+    found = CocoAp(truth, rows).figures([image["id"] for image in truth["images"]]).overall
+    return [-1.0 if value is None else value for value in found.values()]
+
+
+def _peer(truth: dict[str, Any], rows: NDArray[np.float64]) -> list[float]:
+    with redirect_stdout(StringIO()):
+        wanted = import_module("pycocotools.coco").COCO()
+        wanted.dataset = truth
+        wanted.createIndex()
+        evaluation = import_module("pycocotools.cocoeval").COCOeval(wanted, wanted.loadRes(rows), "bbox")
+        evaluation.evaluate()
+        evaluation.accumulate()
+        evaluation.summarize()
+    return [float(value) for value in evaluation.stats]
