@@ -37,6 +37,8 @@ def described(trace: Trace) -> PowerTrace:
         resolution_w=found.resolution_w,
         resolution_mj=found.resolution_mj,
         gain_u_ratio=found.gain_u_ratio,
+        warnings=found.warnings,
+        blocked=found.blocked,
     )
 
 
@@ -71,12 +73,14 @@ def _description(said: PowerTrace) -> Description | None:
         resolution_w=said.resolution_w,
         gain_u_ratio=said.gain_u_ratio,
         resolution_mj=said.resolution_mj,
+        warnings=said.warnings,
+        blocked=said.blocked,
     )
 
 
 def _pair(trace: Trace, timed_start_ns: int) -> tuple[Series, Series]:
     taken = np.array([reading.taken_ns - timed_start_ns for reading in trace.readings], np.int64)
-    is_counter = trace.readings[0].power_w is None
+    is_counter = trace.readings[0].energy_mj is not None
     values = [reading.energy_mj if is_counter else reading.power_w for reading in trace.readings]
     name, unit = (f"energy.{trace.name}", "mJ") if is_counter else (f"power.{trace.name}", "W")
     return samples.pack(name, unit, np.array(values, np.float64)), samples.pack(f"power_at.{trace.name}", "ns", taken)

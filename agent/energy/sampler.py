@@ -113,7 +113,7 @@ class _SensorThread(threading.Thread):
             self._failures += 1
             logger.debug("power sensor %s: %s", self.sensor_name, error)
             return
-        value = reading.power_w if reading.power_w is not None else reading.energy_mj
+        value = reading.power_w if reading.energy_mj is None else reading.energy_mj
         if value is None or not math.isfinite(value):
             self._failures += 1
             return

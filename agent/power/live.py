@@ -30,7 +30,7 @@ def look(name: str, sensor: PowerSensor, sleep: Callable[[float], None] = time.s
     try:
         description = sensor.describe()
         first = sensor.read()
-        if description.kind == "power":
+        if first.power_w is not None:
             return Shown(name, description, first, first.power_w)
         sleep(COUNTER_S)
         second = sensor.read()

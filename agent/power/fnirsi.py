@@ -1,0 +1,243 @@
+"""FNIRSI USB meters FNB48, FNB58 and C1, over USB HID through the kernel's hidraw, without a library.
+
+A packet of 64 bytes holds 0xAA, its kind (0x04: measurements), four samples of 15 bytes, one byte, and a CRC-8. A sample is voltage and
+current, both little-endian in 10 uV and 10 uA, then data lines and temperature, which are not used. There are 100 samples a second,
+10 ms apart by the meter's own clock, so the time of a sample follows from its place. The meter stops unless it is asked to go on every
+second.
+
+    [sensors.fnirsi]
+    # device = "/dev/hidraw0"       # default: the one whose USB numbers are a FNIRSI meter's
+
+In the USB feed of a board it sees all that the board draws, its USB devices included. Others than root need a udev rule:
+    KERNEL=="hidraw*", ATTRS{idVendor}=="2e3c", MODE="0660", GROUP="plugdev"
+Recordings: packets one after the other, or the text of the usual logger (columns voltage_V and current_A), whose times are not used.
+Source: the packets as published with the logger fnirsi-usb-power-data-logger (MIT); the CRC's polynomial 0x39 and start 0x42 were found
+to give the published commands. The maker states 0.5 % + 2 digits for voltage, 0.5 % + 2 digits for current.
+Tested with: packets of this form, and a pseudo-terminal that plays the meter; not yet on a device.
+"""
+
+import os
+import re
+import select
+import statistics
+import struct
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from edgemeter.agent.errors import TransientError, UnavailableError
+from edgemeter.agent.power import AbsentError, Description, Rail, Reading, sysfs_file
+from edgemeter.agent.power.world import HERE, World
+
+PACKET_BYTES, SAMPLE_BYTES, SAMPLES, SAMPLE_NS = 64, 15, 4, 10_000_000
+HEAD, MEASUREMENTS = 0xAA, 0x04
+START, NEXT, GO_ON = 0x81, 0x82, 0x83
+# Vendor and product numbers of USB.
+METERS = {"0483:003A": "FNB48", "0483:003B": "C1", "2E3C:5558": "FNB58", "2E3C:0049": "FNB48S"}
+DIGIT = 1e-5
+# No meter of this kind carries more: what shows more is garbled.
+HIGHEST_V, HIGHEST_A = 60.0, 12.0
+GO_ON_S = 1.0
+TIMEOUT_S = 1.0
+PERIOD_MS = 100.0
+GAIN_U_RATIO = 0.0041  # two limits of 0.5 %, rectangular, in squares
+USUAL_V = 5.0
+CRC_POLYNOMIAL, CRC_START = 0x39, 0x42
+HID_ID = re.compile(r"HID_ID=[0-9A-F]{4}:0000([0-9A-F]{4}):0000([0-9A-F]{4})")
+COLUMNS = (b"voltage_V", b"current_A")
+
+
+class Fnirsi:
+    """Reads one meter; a reading is the mean of what came since the one before."""
+
+    def __init__(self, device: str = "", world: World = HERE, clock: Callable[[], int] = time.monotonic_ns) -> None:
+        self._asked = device
+        self._world = world
+        self._clock = clock
+        self._descriptor: int | None = None
+        self._model = "recorded"
+        self._told_ns = 0
+        self._recorded = self._packets(world.content) if world.content is not None else None
+
+    def describe(self) -> Description:
+        """Return what the meter is.
+
+        Raises:
+            AbsentError: there is none.
+            UnavailableError: it may not be opened.
+        """
+        if self._recorded is None:
+            self._open()
+        elif not self._world.content or not self.recognises(self._world.content):
+            message = "the recording holds no packet of a FNIRSI meter and no logger's columns"
+            raise UnavailableError(message)
+        return Description(
+            id=f"fnirsi:{self._model}",
+            scope="board-input",
+            excludes=("power-supply loss",),
+            kind="power",
+            period_ms=PERIOD_MS,
+            resolution_w=DIGIT * USUAL_V,
+            gain_u_ratio=GAIN_U_RATIO,
+        )
+
+    def read(self) -> Reading:
+        """Return the mean power since the last reading, stamped at its middle.
+
+        Raises:
+            TransientError: nothing came, or it was garbled.
+            UnavailableError: the meter is gone.
+        """
+        if self._recorded is not None:
+            samples = next(self._recorded, None)
+            if samples is None:
+                message = "the recording of the FNIRSI meter is at its end"
+                raise UnavailableError(message)
+        else:
+            samples = self._live()
+        watts = statistics.fmean(samples)
+        taken = self._clock() - len(samples) * SAMPLE_NS // 2
+        return Reading(taken_ns=taken, power_w=watts, rails=(Rail("USB", watts),))
+
+    def close(self) -> None:
+        """Close the device."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    @staticmethod
+    def recognises(content: bytes) -> bool:
+        """Say whether it begins with a packet, whole or cut, or with a logger's columns."""
+        return all(column in content[:4096] for column in COLUMNS) or (
+            len(content) >= 2 and content[0] == HEAD and content[1] in (MEASUREMENTS, START, NEXT, GO_ON, 0x03)
+        )
+
+    def _open(self) -> int:
+        if self._descriptor is None:
+            path, self._model = (self._asked, "set") if self._asked else _find(self._world.root)
+            try:
+                self._descriptor = os.open(self._world.root / path.lstrip("/"), os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY)
+            except FileNotFoundError as error:
+                message = f"there is no {path!r}: correct device in [sensors.fnirsi]"
+                raise AbsentError(message) from error
+            except OSError as error:
+                message = f"cannot open {path!r} ({error.strerror}): run as root, or add the udev rule of the documentation"
+                raise UnavailableError(message) from error
+            for kind in (START, NEXT, GO_ON):
+                self._tell(kind)
+        return self._descriptor
+
+    def _tell(self, kind: int) -> None:
+        body = bytes([kind]) + bytes(PACKET_BYTES - 3)
+        try:
+            # The kernel takes the number of the report first, 0 where a device has only one.
+            os.write(self._descriptor or 0, b"\0" + bytes([HEAD]) + body + bytes([crc8(body)]))
+        except OSError as error:
+            self.close()
+            message = f"the FNIRSI meter is gone ({error.strerror}): plug it in again"
+            raise UnavailableError(message) from error
+        self._told_ns = self._clock()
+
+    def _live(self) -> list[float]:
+        descriptor = self._open()
+        if self._clock() - self._told_ns > GO_ON_S * 1e9:
+            self._tell(GO_ON)
+        ends = time.monotonic() + TIMEOUT_S
+        samples: list[float] = []
+        while not samples or select.select([descriptor], [], [], 0)[0]:
+            if not select.select([descriptor], [], [], max(0.0, ends - time.monotonic()))[0]:
+                message = f"the FNIRSI meter sent nothing for {TIMEOUT_S:.0f} s"
+                raise TransientError(message)
+            try:
+                packet = os.read(descriptor, PACKET_BYTES)
+            except OSError as error:
+                self.close()
+                message = f"the FNIRSI meter is gone ({error.strerror}): plug it in again"
+                raise UnavailableError(message) from error
+            samples += _watts(packet)
+        return samples
+
+    def _packets(self, content: bytes) -> Iterator[list[float]]:
+        """Yield the power of the samples of each packet, W."""
+        if all(column in content[:4096] for column in COLUMNS):
+            yield from _logged(content.decode(errors="replace"))
+            return
+        for start in range(0, len(content), PACKET_BYTES):
+            if samples := _watts(content[start : start + PACKET_BYTES]):
+                yield samples
+
+
+def crc8(content: bytes) -> int:
+    """Return the checksum of a packet without its first and last byte."""
+    value = CRC_START
+    for byte in content:
+        value ^= byte
+        for _ in range(8):
+            value = (value << 1 ^ CRC_POLYNOMIAL) & 0xFF if value & 0x80 else value << 1 & 0xFF
+    return value
+
+
+def _watts(packet: bytes) -> list[float]:
+    """Return the power of a packet's samples, W; none of another kind of packet.
+
+    Raises:
+        TransientError: it is cut or garbled.
+    """
+    if len(packet) != PACKET_BYTES or packet[0] != HEAD:
+        message = f"the FNIRSI meter sent {len(packet)} bytes that are no packet of {PACKET_BYTES}: {packet[:8].hex()}"
+        raise TransientError(message)
+    if crc8(packet[1:-1]) != packet[-1]:
+        message = f"a packet of the FNIRSI meter is garbled: checksum 0x{packet[-1]:02x} instead of 0x{crc8(packet[1:-1]):02x}"
+        raise TransientError(message)
+    if packet[1] != MEASUREMENTS:
+        return []
+    values = [struct.unpack_from("<II", packet, 2 + place * SAMPLE_BYTES) for place in range(SAMPLES)]
+    return [_power_w(volts * DIGIT, amperes * DIGIT) for volts, amperes in values]
+
+
+def _power_w(volts: float, amperes: float) -> float:
+    if not (0 <= volts <= HIGHEST_V and 0 <= amperes <= HIGHEST_A):
+        message = f"the FNIRSI meter shows {volts:.3g} V and {amperes:.3g} A, more than any carries: the packet is garbled"
+        raise TransientError(message)
+    return volts * amperes
+
+
+def _logged(text: str) -> Iterator[list[float]]:
+    """Yield the samples of a logger's text, four at a time as they came."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    heading = next(place for place, line in enumerate(lines) if "voltage_V" in line)
+    names = re.split(r"[\s,;]+", lines[heading].strip(" #"))
+    if "voltage_V" not in names or "current_A" not in names:
+        message = f"the logger's heading {lines[heading][:60]!r} has no columns voltage_V and current_A"
+        raise UnavailableError(message)
+    volts_at, amperes_at = names.index("voltage_V"), names.index("current_A")
+    samples = []
+    for line in lines[heading + 1 :]:
+        parts = re.split(r"[\s,;]+", line.strip())
+        try:
+            samples.append(_power_w(float(parts[volts_at]), float(parts[amperes_at])))
+        except (ValueError, IndexError) as error:
+            message = f"the logger's line {line[:60]!r} is cut or garbled"
+            raise TransientError(message) from error
+        if len(samples) == SAMPLES:
+            yield samples
+            samples = []
+    if samples:
+        yield samples
+
+
+def _find(root: Path) -> tuple[str, str]:
+    """Return device file and model of the first meter.
+
+    Raises:
+        AbsentError: there is none.
+    """
+    for folder in sorted((root / "sys/class/hidraw").glob("hidraw*")):
+        try:
+            found = HID_ID.search(sysfs_file.text(folder / "device/uevent").upper())
+        except (UnavailableError, TransientError):
+            continue
+        if found and (model := METERS.get(f"{found.group(1)}:{found.group(2)}")):
+            return f"dev/{folder.name}", model
+    message = "no FNIRSI USB meter is plugged in (no hidraw device with its USB numbers)"
+    raise AbsentError(message)

@@ -1,0 +1,182 @@
+"""Joulescope JS110 and JS220, by their maker's library.
+
+The instrument measures 1 or 2 million times a second and adds up energy itself; twice a second it publishes the sum. The sum is read,
+so nothing between two readings is lost; the mean power of the last half second stands beside it.
+
+    [sensors.joulescope]
+    # device = "u/js220/000123"     # default: the only one that is connected
+
+In the DC feed of a board it sees all that the board draws, its USB devices included, and not the loss of the power supply before it.
+Needs: `pip install 'edgemeter[joulescope]'` (pyjoulescope_driver, Apache-2.0; wheels for x86_64 and aarch64, none for armv7l), and the
+maker's udev rules.
+Source: the library's own entry point `statistics`: topics s/stats/value and s/sstats/value, accumulators.energy in J.
+Tested with: the library without an instrument, and recorded values of this form; not yet on a device.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from edgemeter.agent.errors import TransientError, UnavailableError
+from edgemeter.agent.power import AbsentError, Description, Rail, Reading
+from edgemeter.agent.power.http_meter import decoded, number
+from edgemeter.agent.power.world import HERE, World
+
+PERIOD_MS = 500.0
+RATE_HZ = 2
+TIMEOUT_S = 5.0
+JS220_SAMPLES_PER_S = 1_000_000
+MJ_PER_J = 1000.0
+# Limits of the maker's data sheets over the ranges that a board takes, rectangular: JS220 0.4 % class, JS110 1 % class.
+GAIN_U_RATIO = {"js220": 0.0023, "js110": 0.0058}
+
+
+class Joulescope:
+    """Listens to one instrument."""
+
+    def __init__(self, device: str = "", world: World = HERE, clock: Callable[[], int] = time.monotonic_ns) -> None:
+        self._asked = device
+        self._world = world
+        self._clock = clock
+        self._driver: Any = None
+        self._device = ""
+        self._came = threading.Event()
+        self._newest: Reading | None = None
+
+    def describe(self) -> Description:
+        """Return what the instrument is.
+
+        Raises:
+            AbsentError: none is connected.
+            UnavailableError: the library is not installed, or the instrument cannot be opened.
+        """
+        if self._world.content is None:
+            self._open()
+        else:
+            self._recorded(self._world.content)
+        kind = next((name for name in GAIN_U_RATIO if name in self._device), None)
+        return Description(
+            id=f"joulescope:{self._device or 'recorded'}",
+            scope="board-input",
+            excludes=("power-supply loss",),
+            kind="energy",
+            period_ms=PERIOD_MS,
+            resolution_w=None,
+            gain_u_ratio=GAIN_U_RATIO[kind] if kind else None,
+            resolution_mj=1e-6,
+        )
+
+    def read(self) -> Reading:
+        """Return the energy since the instrument began, and the power of the last half second.
+
+        Raises:
+            TransientError: nothing came for 5 s.
+            UnavailableError: the instrument is gone.
+        """
+        if self._world.content is not None:
+            return self._recorded(self._world.content)
+        self._open()
+        if self._newest is None and not self._came.wait(TIMEOUT_S):
+            message = f"Joulescope {self._device} published nothing for {TIMEOUT_S:.0f} s: plug it in again"
+            raise TransientError(message)
+        newest = self._newest
+        if newest is None:
+            message = f"Joulescope {self._device} gave no number"
+            raise TransientError(message)
+        return newest
+
+    def close(self) -> None:
+        """Close the instrument."""
+        if self._driver is not None:
+            self._driver.finalize()
+            self._driver = None
+            self._newest = None
+            self._came.clear()
+
+    @staticmethod
+    def recognises(content: bytes) -> bool:
+        """Say whether it is a published value, whole or cut."""
+        return b'"accumulators"' in content or (b'"signals"' in content and b'"current"' in content)
+
+    def _open(self) -> None:
+        if self._driver is not None:
+            return
+        try:
+            from pyjoulescope_driver import Driver  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            message = "a Joulescope is read by its maker's library: pip install 'edgemeter[joulescope]'"
+            raise AbsentError(message) from error
+        driver = Driver()
+        try:
+            self._device = self._choose(driver.device_paths())
+            driver.open(self._device)
+            self._begin(driver)
+        except (RuntimeError, OSError, TimeoutError) as error:
+            driver.finalize()
+            message = f"cannot open Joulescope {self._device}: {error}: close other programs that use it, and install the udev rules"
+            raise UnavailableError(message) from error
+        except UnavailableError:
+            driver.finalize()
+            raise
+        self._driver = driver
+
+    def _choose(self, connected: Any) -> str:
+        found = [str(path) for path in connected if any(name in str(path) for name in GAIN_U_RATIO)]
+        if self._asked:
+            if self._asked in found:
+                return self._asked
+            message = f"[sensors.joulescope] device = {self._asked!r} is not connected: there is {', '.join(found) or 'none'}"
+            raise AbsentError(message)
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            message = "no Joulescope is connected"
+            raise AbsentError(message)
+        message = f"several Joulescopes are connected ({', '.join(found)}): set device in [sensors.joulescope]"
+        raise UnavailableError(message)
+
+    def _begin(self, driver: Any) -> None:
+        """Let current range and statistics run, and listen."""
+        if "js110" in self._device:
+            driver.publish(f"{self._device}/s/i/range/select", "auto")
+            topic = "s/sstats/value"
+        else:
+            driver.publish(f"{self._device}/s/i/range/mode", "auto")
+            driver.publish(f"{self._device}/s/stats/scnt", JS220_SAMPLES_PER_S // RATE_HZ)
+            driver.publish(f"{self._device}/s/stats/ctrl", 1)
+            topic = "s/stats/value"
+        driver.subscribe(f"{self._device}/{topic}", "pub", self._take)
+
+    def _take(self, _topic: str, value: Mapping[str, Any]) -> None:
+        """Keep a published value; called from the library's thread."""
+        try:
+            self._newest = _reading(value, self._clock())
+        except TransientError:
+            return
+        self._came.set()
+
+    def _recorded(self, content: bytes) -> Reading:
+        try:
+            return _reading(decoded(content, "the Joulescope"), self._clock())
+        except TransientError as error:
+            raise UnavailableError(str(error)) from error
+
+
+def _reading(value: Mapping[str, Any], taken_ns: int) -> Reading:
+    """Return a published value as a reading.
+
+    Raises:
+        TransientError: it holds no energy, or no power.
+    """
+    try:
+        energy, power = value["accumulators"]["energy"], value["signals"]["power"]["avg"]
+        joules, watts = number(energy["value"]), number(power["value"])
+        units = energy.get("units", "J"), power.get("units", "W")
+    except (KeyError, TypeError, AttributeError) as error:
+        message = f"the Joulescope's value holds no accumulators.energy and signals.power.avg ({error})"
+        raise TransientError(message) from error
+    if joules is None or watts is None or units != ("J", "W"):
+        message = f"the Joulescope's value holds {energy!r} and {power!r}, not joules and watts"
+        raise TransientError(message)
+    return Reading(taken_ns=taken_ns, energy_mj=joules * MJ_PER_J, power_w=watts, rails=(Rail("DC", watts),))

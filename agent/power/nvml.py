@@ -1,0 +1,162 @@
+"""NVIDIA GPUs in servers, by NVML: the energy counter where the GPU has one, else the instant power.
+
+Volta and later count mJ since the driver was loaded, in updates of about 100 ms. Older ones only show power; on Ampere and later that
+figure is a mean of a second, so the field of the instant power is read where it exists. Some GPUs look at their power for a quarter of
+the time only (A100, H100: 25 of each 100 ms): windows of many updates and random phases average that out, short ones do not.
+
+A Jetson has NVML and no power in it: that is no sensor. The GPU's board is seen, not processor, memory of the host or power supply.
+
+    [sensors.nvml]
+    # gpu = "0"                     # default: 0; its number, or its UUID
+
+Needs: `pip install 'edgemeter[nvidia]'` (nvidia-ml-py, BSD).
+Source: NVML API reference; Yang, Adamek, Armour, arXiv 2312.02741 (error within 5 %, proportional).
+Tested with: the library's interface played in tests; on a GPU by a test that skips without one.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any, Literal, get_args
+
+from edgemeter.agent.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.power import AbsentError, Description, Rail, Reading
+from edgemeter.agent.power.world import HERE, World
+
+PERIOD_MS = 100.0
+AVERAGED_MS = 1000.0
+# A limit of 5 %, rectangular: a standard uncertainty.
+GAIN_U_RATIO = 0.029
+W_PER_MW = 1e-3
+EXCLUDES = ("processor", "host memory", "mainboard", "disks", "fans", "power-supply loss")
+
+Source = Literal["counter", "instant", "averaged"]
+
+
+class Nvml:
+    """Reads one GPU."""
+
+    def __init__(self, gpu: str = "0", world: World = HERE, clock: Callable[[], int] = time.monotonic_ns) -> None:
+        self._gpu = gpu
+        self._world = world
+        self._clock = clock
+        self._library: Any = None
+        self._handle: Any = None
+        self._source: Source | None = None
+
+    def describe(self) -> Description:
+        """Return which GPU it is, and by what it is read.
+
+        Raises:
+            AbsentError: there is no library, driver or GPU, or it has no power sensor.
+            UnavailableError: it may not be read.
+            ConfigError: there is no such GPU.
+        """
+        self._open()
+        name = self._text(self._library.nvmlDeviceGetName)
+        uuid = self._text(self._library.nvmlDeviceGetUUID)
+        warnings = []
+        if self._source == "averaged":
+            warnings.append("this GPU shows a mean of a second: time long windows")
+        if (count := self._library.nvmlDeviceGetCount()) > 1:
+            warnings.append(f"{count} GPUs are here and GPU {self._gpu} is read: set gpu in [sensors.nvml]")
+        return Description(
+            id=f"nvml:{name}:{uuid}",
+            scope="gpu-board",
+            excludes=EXCLUDES,
+            kind="energy" if self._source == "counter" else "power",
+            period_ms=AVERAGED_MS if self._source == "averaged" else PERIOD_MS,
+            resolution_w=None if self._source == "counter" else W_PER_MW,
+            gain_u_ratio=GAIN_U_RATIO,
+            resolution_mj=1.0 if self._source == "counter" else None,
+            warnings=tuple(warnings),
+        )
+
+    def read(self) -> Reading:
+        """Return the counter, or the power.
+
+        Raises:
+            TransientError: this reading failed.
+            UnavailableError: the GPU is gone.
+        """
+        self._open()
+        begin = self._clock()
+        try:
+            value = self._value(self._source or "averaged")
+        except self._library.NVMLError as error:
+            gone = isinstance(error, (self._library.NVMLError_GpuIsLost, self._library.NVMLError_NotSupported))
+            message = f"GPU {self._gpu} gave no power ({error})" + (": it fell off the bus, see the kernel log" if gone else "")
+            raise (UnavailableError if gone else TransientError)(message) from error
+        taken = (begin + self._clock()) // 2
+        if self._source == "counter":
+            return Reading(taken_ns=taken, energy_mj=float(value), rails=(Rail(f"GPU {self._gpu}", None),))
+        return Reading(taken_ns=taken, power_w=value * W_PER_MW, rails=(Rail(f"GPU {self._gpu}", value * W_PER_MW),))
+
+    def close(self) -> None:
+        """Give the library back."""
+        if self._library is not None:
+            self._library.nvmlShutdown()
+            self._library, self._handle = None, None
+
+    @staticmethod
+    def recognises(content: bytes) -> bool:  # noqa: ARG004 - it asks a library
+        """Return False."""
+        return False
+
+    def _open(self) -> None:
+        if self._handle is not None:
+            return
+        library = self._loaded()
+        try:
+            library.nvmlInit()
+        except library.NVMLError as error:
+            message = f"no NVIDIA driver answers ({error})"
+            raise AbsentError(message) from error
+        self._library = library
+        try:
+            by_uuid = not self._gpu.isdecimal()
+            self._handle = library.nvmlDeviceGetHandleByUUID(self._gpu) if by_uuid else library.nvmlDeviceGetHandleByIndex(int(self._gpu))
+            self._source = self._first_that_works()
+        except library.NVMLError as error:
+            self.close()
+            none = isinstance(error, (library.NVMLError_NotFound, library.NVMLError_InvalidArgument))
+            message = f"[sensors.nvml] gpu = {self._gpu!r}: {error}: `nvidia-smi -L` lists those there are"
+            raise (ConfigError if none else UnavailableError)(message) from error
+        except UnavailableError:
+            self.close()
+            raise
+
+    def _loaded(self) -> Any:
+        if self._world is not HERE:
+            message = "a recording holds no NVIDIA driver that could be asked"
+            raise AbsentError(message)
+        try:
+            import pynvml  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            message = "an NVIDIA GPU is read by nvidia-ml-py: pip install 'edgemeter[nvidia]'"
+            raise AbsentError(message) from error
+        return pynvml
+
+    def _first_that_works(self) -> Source:
+        for source in get_args(Source):
+            try:
+                self._value(source)
+            except self._library.NVMLError_NotSupported:
+                continue
+            return source  # type: ignore[no-any-return]
+        message = f"GPU {self._gpu} is known to NVML and shows no power, as on every Jetson: its rails are read by other sensors"
+        raise AbsentError(message)
+
+    def _value(self, source: Source) -> int:
+        """Return mJ of the counter, mW of the others."""
+        if source == "counter":
+            return int(self._library.nvmlDeviceGetTotalEnergyConsumption(self._handle))
+        if source == "averaged":
+            return int(self._library.nvmlDeviceGetPowerUsage(self._handle))
+        (field,) = self._library.nvmlDeviceGetFieldValues(self._handle, [self._library.NVML_FI_DEV_POWER_INSTANT])
+        if field.nvmlReturn:
+            raise self._library.NVMLError_NotSupported
+        return int(field.value.uiVal)
+
+    def _text(self, call: Callable[[Any], Any]) -> str:
+        said = call(self._handle)
+        return said.decode(errors="replace") if isinstance(said, bytes) else str(said)

@@ -1,0 +1,143 @@
+"""RuiDeng USB meters UM24C, UM25C and UM34C, over their serial port: Bluetooth bound to /dev/rfcomm0, or a cable.
+
+The byte 0xF0 asks for a block of 130 bytes, big-endian: model, voltage, current, power, then temperatures, counters and settings that
+are not used. UM25C gives 1 mV and 0.1 mA, the other two 10 mV and 1 mA. Power is voltage times current, which is finer than the
+block's own figure; where the two disagree the block is garbled.
+
+    sudo rfcomm bind 0 00:15:A6:00:00:00      # the meter's address, from `bluetoothctl devices`
+
+    [sensors.um25c]
+    port = "/dev/rfcomm0"
+
+In the USB feed of a board it sees all that the board draws, its USB devices included. Needs: `pip install 'edgemeter[serial]'`
+(pyserial, BSD), and the group `dialout` for others than root.
+Source: the block's layout as published by the sigrok project, "RDTech UM series"; the maker states 0.5 % + 2 digits (V), 1 % + 4 (A).
+Tested with: blocks of this layout, and a pseudo-terminal that plays the meter; not yet on a device.
+"""
+
+import struct
+import time
+from collections.abc import Callable
+from typing import Any
+
+from edgemeter.agent.errors import TransientError, UnavailableError
+from edgemeter.agent.power import AbsentError, Description, Rail, Reading
+from edgemeter.agent.power.world import HERE, World
+
+ASK, BLOCK_BYTES = b"\xf0", 130
+BAUD = 9600
+TIMEOUT_S = 1.0
+PERIOD_MS = 1000.0
+# Model number: name, volts and amperes of one digit.
+MODELS = {0x0963: ("UM24C", 0.01, 0.001), 0x09C9: ("UM25C", 0.001, 0.0001), 0x0D4C: ("UM34C", 0.01, 0.001)}
+# What the block says itself may differ from the product by the rounding of both.
+AGREES_RATIO, AGREES_W = 0.02, 0.03
+# Limits of 1 % and 0.5 %, rectangular, in squares: a standard uncertainty.
+GAIN_U_RATIO = 0.0065
+USUAL_V = 5.0
+
+
+class Um25c:
+    """Asks one meter for its block, again and again."""
+
+    def __init__(self, port: str = "", world: World = HERE, clock: Callable[[], int] = time.monotonic_ns) -> None:
+        self._name = port
+        self._world = world
+        self._clock = clock
+        self._port: Any = None
+
+    def describe(self) -> Description:
+        """Return what the meter is.
+
+        Raises:
+            AbsentError: no port is set, or it is not there.
+            UnavailableError: it may not be opened, or the meter does not answer.
+        """
+        try:
+            model, volts, _, digit_a = _values(self._block())
+        except TransientError as error:
+            raise UnavailableError(str(error)) from error
+        return Description(
+            id=f"um25c:{model}:{self._name or 'recorded'}",
+            scope="board-input",
+            excludes=("power-supply loss",),
+            kind="power",
+            period_ms=PERIOD_MS,
+            resolution_w=digit_a * (volts or USUAL_V),
+            gain_u_ratio=GAIN_U_RATIO,
+        )
+
+    def read(self) -> Reading:
+        """Return the power that the meter shows.
+
+        Raises:
+            TransientError: this block did not come, or is garbled.
+            UnavailableError: the port is gone.
+        """
+        begin = self._clock()
+        _, volts, amperes, _ = _values(self._block())
+        return Reading(taken_ns=(begin + self._clock()) // 2, power_w=volts * amperes, rails=(Rail("USB", volts * amperes),))
+
+    def close(self) -> None:
+        """Close the port."""
+        if self._port is not None:
+            self._port.close()
+            self._port = None
+
+    @staticmethod
+    def recognises(content: bytes) -> bool:
+        """Say whether it begins like a block, whole or cut."""
+        return len(content) >= 2 and struct.unpack_from(">H", content)[0] in MODELS
+
+    def _block(self) -> bytes:
+        if self._world.content is not None:
+            return self._world.content
+        port = self._opened()
+        try:
+            port.reset_input_buffer()
+            port.write(ASK)
+            block: bytes = port.read(BLOCK_BYTES)
+        except OSError as error:
+            self.close()
+            message = f"the USB meter at {self._name!r} is gone ({error}): connect it again"
+            raise UnavailableError(message) from error
+        return block
+
+    def _opened(self) -> Any:
+        if self._port is None:
+            if not self._name:
+                message = 'no USB meter is known: set port = "/dev/rfcomm0" in [sensors.um25c]'
+                raise AbsentError(message)
+            try:
+                import serial  # noqa: PLC0415 - an extra
+            except ImportError as error:
+                message = "the USB meter is read by pyserial: pip install 'edgemeter[serial]'"
+                raise UnavailableError(message) from error
+            try:
+                self._port = serial.Serial(self._name, BAUD, timeout=TIMEOUT_S, write_timeout=TIMEOUT_S)
+            except OSError as error:
+                absent = not (self._world.root / self._name).exists()
+                message = f"cannot open {self._name!r} ({error}): bind the meter to it, and see that this user is in the group dialout"
+                raise (AbsentError if absent else UnavailableError)(message) from error
+        return self._port
+
+
+def _values(block: bytes) -> tuple[str, float, float, float]:
+    """Return model, V, A, and the current of one digit out of a block.
+
+    Raises:
+        TransientError: it is cut or garbled.
+    """
+    if len(block) < BLOCK_BYTES:
+        message = f"the USB meter sent {len(block)} of {BLOCK_BYTES} bytes: is another program reading it?"
+        raise TransientError(message)
+    number, volts, amperes, milliwatts = struct.unpack_from(">HHHI", block)
+    if number not in MODELS:
+        message = f"the USB meter calls itself model 0x{number:04x}, which is none of {', '.join(name for name, *_ in MODELS.values())}"
+        raise TransientError(message)
+    model, digit_v, digit_a = MODELS[number]
+    product_w = volts * digit_v * amperes * digit_a
+    if abs(product_w - milliwatts / 1000) > AGREES_W + AGREES_RATIO * product_w:
+        message = f"the USB meter's block says {milliwatts / 1000:.3f} W and {product_w:.3f} V x A: it is garbled"
+        raise TransientError(message)
+    return model, volts * digit_v, amperes * digit_a, digit_a

@@ -1,0 +1,118 @@
+"""Facts about `edgemeter.agent.power.tasmota`."""
+
+import json
+from contextlib import closing
+
+import pytest
+
+from edgemeter.agent.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.power.recording import Recording
+from edgemeter.agent.power.tasmota import Tasmota
+from edgemeter.agent.power.world import World
+from tests.fixtures.http_meter import PlayedMeter, playing
+
+
+def sensor_of(answer, **settings):
+    """Return the sensor on a recorded answer."""
+    content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+    return Tasmota(world=World(content=content), **settings)
+
+
+def status(power, **energy):
+    """Return a status with that power."""
+    return {"StatusSNS": {"Time": "2026-11-20T09:00:00", "ENERGY": {"Total": 1.5, "Power": power, "Voltage": 230, **energy}}}
+
+
+@pytest.mark.parametrize(
+    ("answer", "total_w", "channels"),
+    [
+        (status(26), 26.0, 1),
+        (status([11, 0, 4.5]), 15.5, 3),
+        (status("26.4"), 26.4, 1),
+        (status(-3.2), -3.2, 1),
+        (status(0), 0.0, 1),
+        ({"Time": "2024-05-05T13:27:21", "ENERGY": {"Power": 7.25}}, 7.25, 1),
+        ({"StatusPWR": {"Total": 1.0, "Power": 12, "Factor": 0.9}}, 12.0, 1),
+        ({"StatusSNS": {"DHT11": {"Temperature": "21.0"}, "ENERGY": {"Power": 3}}}, 3.0, 1),
+        (b'STATUS8 = {"StatusSNS":{"ENERGY":{"Power": 0}}}', 0.0, 1),
+    ],
+)
+def test_the_power_of_every_form_of_answer(answer, total_w, channels):
+    """Status and telemetry, one channel and lists, numbers and strings, old firmware and new."""
+    reading = sensor_of(answer).read()
+    assert reading.power_w == pytest.approx(total_w)
+    assert len(reading.rails) == channels
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "said"),
+    [
+        ({"StatusSNS": {"Time": "x"}}, UnavailableError, "does not measure power"),
+        ({"StatusSNS": {"ENERGY": {"Total": 1}}}, UnavailableError, "does not measure power"),
+        ({"Command": "Unknown"}, UnavailableError, "does not measure power"),
+        ({"WARNING": "Need user=<username>&password=<password>"}, UnavailableError, "set user and password_file"),
+        (status(None), TransientError, "gives no power"),
+        (status([11, None]), TransientError, "gives no power"),
+        (status([]), TransientError, "gives no power"),
+        (status("much"), TransientError, "gives no power"),
+        (status(True), TransientError, "gives no power"),
+        (b'{"StatusSNS":{"ENERGY":{"Power":26', TransientError, "cut or garbled"),
+    ],
+)
+def test_an_answer_without_a_power_gives_none(answer, error, said):
+    """Part of a list is no total."""
+    with pytest.raises(error, match=said):
+        sensor_of(answer).read()
+
+
+@pytest.mark.parametrize(
+    ("answer", "step_w"), [(status(26), 1.0), (status(26.4), 0.1), (status([26.45, 0]), 0.01), (status("2.125"), 0.001)]
+)
+def test_the_resolution_is_what_the_plug_shows(answer, step_w):
+    """Whole watts by default, which is said with the remedy."""
+    found = sensor_of(answer).describe()
+    assert found.resolution_w == pytest.approx(step_w)
+    assert any("WattRes 1" in warning for warning in found.warnings) == (step_w == 1.0)
+
+
+def test_one_channel_of_several_is_measured_when_it_is_named():
+    """Counted from 1, as on the plug."""
+    assert sensor_of(status([11, 0, 4.5]), channel="3").read().power_w == 4.5
+    with pytest.raises(ConfigError, match="this plug has 1, 2, 3"):
+        sensor_of(status([11, 0, 4.5]), channel="4").read()
+
+
+def test_a_plug_is_polled_over_http(tmp_path):
+    """A real server: the command it knows is found once, the password goes with each request, and is not shown when it fails."""
+    (tmp_path / "password").write_text("se&cret")
+
+    def answer(path):
+        if "password=se&cret" not in path:
+            return 200, b'{"WARNING":"Need user=<username>&password=<password>"}'
+        return 200, json.dumps(status(5.5) if path.endswith("Status 10") else {"Command": "Unknown"}).encode()
+
+    with playing(PlayedMeter(answer)) as played:
+        with closing(Tasmota(played.address, password_file=str(tmp_path / "password"))) as sensor:
+            assert sensor.describe().id == f"tasmota:{played.address}"
+            assert sensor.read().power_w == sensor.read().power_w == 5.5
+        assert [path.rpartition("cmnd=")[2] for path in played.asked] == ["Status 8", "Status 10", "Status 10", "Status 10"]
+        with closing(Tasmota(played.address)) as sensor, pytest.raises(UnavailableError, match="refuses"):
+            sensor.describe()
+        played.answer = lambda _: (500, b"")
+        with closing(Tasmota(played.address, password_file=str(tmp_path / "password"))) as sensor, pytest.raises(TransientError) as caught:
+            sensor.read()
+        assert "cret" not in str(caught.value)
+
+
+@pytest.mark.captures
+@pytest.mark.parametrize(("name", "total_w"), [("tasmota_status8_2019.json", 26.0), ("tasmota_tele_SENSOR_3phase_power_array.json", 11.0)])
+def test_what_real_plugs_answered(captures, name, total_w):
+    """As captured: 26 W; and three phases of 11, 0 and 0 W. Cut answers give no number."""
+    path = captures / "plugs" / name
+    with Recording(path) as recording:
+        found = recording.read()
+    assert (found.name, found.reading.power_w, found.description.scope) == ("tasmota", total_w, "wall-ac")
+    content = path.read_bytes().rstrip()
+    for length in range(10, len(content) - 1, 17):
+        with pytest.raises((TransientError, UnavailableError)):
+            sensor_of(content[:length]).read()
