@@ -1,0 +1,237 @@
+"""Facts about `edgemeter.agent.power.ina3221`, and of the channels it shares with others."""
+
+import math
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from edgemeter.agent import power
+from edgemeter.agent.errors import TransientError, UnavailableError
+from edgemeter.agent.power import AbsentError, detect
+from edgemeter.agent.power.ina3221 import Ina3221
+from edgemeter.agent.power.recording import Recording
+from edgemeter.agent.power.world import World
+from tests.fixtures.jetson_trees import AGX_ORIN, AGX_XAVIER, ORIN_NANO, THOR, device_tree, ina3221
+from tests.fixtures.machine_trees import write
+from tests.fixtures.ordinary_user import closed_mode, ordinary_user
+
+HWMON = "sys/class/hwmon"
+DRIVER = "sys/bus/i2c/drivers/ina3221"
+
+
+def _total_w(root):
+    return Ina3221(World(root)).read().power_w
+
+
+def test_power_is_voltage_times_current_of_the_input_rail(tmp_path):
+    """5.032 V x 1.096 A; not millivolts for milliwatts, not the shunt voltages, not the sums."""
+    write(tmp_path, ina3221(f"{HWMON}/hwmon4", ORIN_NANO))
+    sensor = Ina3221(World(tmp_path))
+    found, reading = sensor.describe(), sensor.read()
+    assert reading.power_w == pytest.approx(5.515072)
+    assert [(rail.name, rail.power_w) for rail in reading.rails] == [
+        ("VDD_IN", pytest.approx(5.515072)),
+        ("VDD_CPU_GPU_CV", pytest.approx(1.046656)),
+        ("VDD_SOC", pytest.approx(1.53216)),
+    ]
+    assert (found.id, found.scope, found.kind, found.period_ms, found.warnings) == ("ina3221:VDD_IN", "module", "power", 100.0, ())
+    # 40 uV / 5 mOhm x 5.032 V.
+    assert found.resolution_w == pytest.approx(0.040256)
+
+
+def test_agx_orin_is_not_counted_twice(tmp_path):
+    """VDDQ_VDD2_1V8AO lies inside VIN_SYS_5V0; NC channels are not shown."""
+    for place, (chip, channels) in enumerate(zip(("hwmon3", "hwmon2"), AGX_ORIN, strict=True)):
+        write(tmp_path, ina3221(f"{DRIVER}/1-004{place}/hwmon/{chip}", channels, shunt_uohm=2000))
+    sensor = Ina3221(World(tmp_path))
+    reading = sensor.read()
+    assert reading.power_w == pytest.approx(19.896 * 0.140 + 19.896 * 0.040 + 5.032 * 0.780)
+    assert {rail.name for rail in reading.rails} == {"VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0", "VDDQ_VDD2_1V8AO"}
+    assert sensor.describe().resolution_w == pytest.approx(math.hypot(0.02 * 19.896, 0.02 * 19.896, 0.02 * 5.032))
+
+
+def test_agx_xavier_adds_up_both_its_chips(tmp_path):
+    """Six rails; with one chip alone there is no total."""
+    write(tmp_path, ina3221(f"{HWMON}/hwmon1", AGX_XAVIER[0]))
+    with pytest.raises(UnavailableError, match="needs CV, VDDRQ, SYS5V"):
+        _total_w(tmp_path)
+    write(tmp_path, ina3221(f"{HWMON}/hwmon2", AGX_XAVIER[1]))
+    assert _total_w(tmp_path) == pytest.approx(19.384 * (0.024 + 0.024 + 0.064 + 0 + 0.016) + 5.064 * 0.544)
+
+
+def test_a_chip_found_on_several_ways_is_one(tmp_path):
+    """By class, by driver and by address: links on a board, copies in a recording that followed them."""
+    write(tmp_path, ina3221("sys/devices/platform/c240000.i2c/i2c-1/1-0040/hwmon/hwmon4", ORIN_NANO))
+    device = tmp_path / "sys/devices/platform/c240000.i2c/i2c-1/1-0040"
+    for way in (f"{HWMON}/hwmon4", f"{DRIVER}/1-0040", "sys/bus/i2c/devices/1-0040"):
+        (tmp_path / way).parent.mkdir(parents=True)
+        (tmp_path / way).symlink_to(device / "hwmon/hwmon4" if "class" in way else device)
+    write(tmp_path / "copied", ina3221(f"{HWMON}/hwmon4", ORIN_NANO) | ina3221(f"{DRIVER}/1-0040/hwmon/hwmon4", ORIN_NANO))
+    for root in (tmp_path, tmp_path / "copied"):
+        reading = Ina3221(World(root)).read()
+        assert reading.power_w == pytest.approx(5.515072)
+        assert len(reading.rails) == 3
+    assert _total_w(tmp_path) == pytest.approx(5.515072)
+
+
+@pytest.mark.parametrize("place", [f"{HWMON}/hwmon12", f"{DRIVER}/7-0040/hwmon/hwmon0", "sys/bus/i2c/devices/1-0040/hwmon/hwmon5"])
+def test_the_chip_is_found_wherever_it_is(tmp_path, place):
+    """The numbers of hwmon and of the bus change; chips of other makes stand beside it."""
+    write(tmp_path, {f"{HWMON}/hwmon1/name": "tmp451\n", f"{HWMON}/hwmon1/in1_input": "5000\n"} | ina3221(place, ORIN_NANO))
+    assert _total_w(tmp_path) == pytest.approx(5.515072)
+
+
+def test_two_rails_of_the_total_s_name_are_not_guessed_between(tmp_path):
+    """A carrier with a monitor of its own that says VDD_IN too."""
+    write(tmp_path, ina3221(f"{HWMON}/hwmon4", ORIN_NANO) | ina3221(f"{HWMON}/hwmon5", [("VDD_IN", 12000, 900)]))
+    with pytest.raises(UnavailableError, match=r"more than once .*hwmon4.*hwmon5"):
+        _total_w(tmp_path)
+
+
+def test_the_step_follows_shunt_and_voltage(tmp_path):
+    """By shuntN_resistor; without it by the board's usual one."""
+    write(tmp_path, ina3221(f"{HWMON}/hwmon4", [("VDD_IN", 5000, 1000)], shunt_uohm=2000))
+    assert Ina3221(World(tmp_path)).describe().resolution_w == pytest.approx(0.1)
+    (tmp_path / f"{HWMON}/hwmon4/shunt1_resistor").unlink()
+    assert Ina3221(World(tmp_path)).describe().resolution_w == pytest.approx(0.04)
+
+
+def test_a_slow_chip_is_not_read_faster_than_it_measures(tmp_path):
+    """With 64 samples a cycle takes longer than our 100 ms."""
+    write(tmp_path, ina3221(f"{HWMON}/hwmon4", ORIN_NANO) | {f"{HWMON}/hwmon4/update_interval": "422\n"})
+    assert Ina3221(World(tmp_path)).describe().period_ms == 422.0
+
+
+def test_a_negative_current_stays_negative(tmp_path):
+    """Of a rail at its offset."""
+    write(tmp_path, ina3221(f"{HWMON}/hwmon4", [("VDD_IN", 5000, 800), ("VDD_SOC", 5000, -8)]))
+    reading = Ina3221(World(tmp_path)).read()
+    assert (reading.power_w, reading.rails[1].power_w) == (pytest.approx(4.0), pytest.approx(-0.04))
+
+
+def test_a_rail_of_the_total_that_is_switched_off_is_an_error(tmp_path):
+    """With the way to switch it on; what the file still shows is not taken."""
+    write(tmp_path, ina3221(f"{HWMON}/hwmon4", ORIN_NANO) | {f"{HWMON}/hwmon4/in1_enable": "0\n"})
+    with pytest.raises(UnavailableError, match=r"'VDD_IN' is part of the total .*in1_enable.*sudo tee"):
+        Ina3221(World(tmp_path)).describe()
+
+
+def test_another_rail_that_is_switched_off_is_a_warning(tmp_path):
+    """The total needs it not."""
+    write(tmp_path, ina3221(f"{HWMON}/hwmon4", ORIN_NANO) | {f"{HWMON}/hwmon4/in3_enable": "0\n"})
+    sensor = Ina3221(World(tmp_path))
+    (warning,) = sensor.describe().warnings
+    assert "'VDD_SOC'" in warning
+    reading = sensor.read()
+    assert (reading.power_w, reading.rails[2].power_w) == (pytest.approx(5.515072), None)
+
+
+def test_a_driver_that_answers_with_an_error_gives_no_number(tmp_path):
+    """EIO, which /proc/self/mem answers at its beginning: unavailable at first, a failed reading later; elsewhere a warning."""
+    write(tmp_path, ina3221(f"{HWMON}/hwmon4", ORIN_NANO))
+    sensor = Ina3221(World(tmp_path))
+    sensor.describe()
+    for number, needed in ((3, False), (1, True)):
+        path = tmp_path / f"{HWMON}/hwmon4/curr{number}_input"
+        path.unlink()
+        path.symlink_to("/proc/self/mem")
+        if needed:
+            with pytest.raises(TransientError, match=r"curr1_input.*Input/output error"):
+                sensor.read()
+            with pytest.raises(UnavailableError, match=r"'VDD_IN'.*Input/output error"):
+                Ina3221(World(tmp_path)).describe()
+        else:
+            assert sensor.read().rails[2].power_w is None
+            assert "Input/output error" in Ina3221(World(tmp_path)).describe().warnings[0]
+
+
+def test_files_that_only_root_may_read_come_with_the_remedy():
+    """AGX Orin's BSP: not absent, not zero."""
+    for name in power.SENSORS:
+        # Nobody may not load what lies in root's Python.
+        power.sensor_class(name)
+    # pytest's own folders are closed to other users.
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        write(Path(folder), ina3221(f"{HWMON}/hwmon4", ORIN_NANO))
+        (Path(folder) / f"{HWMON}/hwmon4/curr1_input").chmod(closed_mode())
+        with ordinary_user():
+            with pytest.raises(UnavailableError, match="run as root") as caught:
+                Ina3221(World(Path(folder))).describe()
+            assert not isinstance(caught.value, AbsentError)
+            name, why = detect.choose(detect.detect(world=World(Path(folder))))
+        assert name is None
+        assert "ina3221 is here and cannot be read" in why
+
+
+def test_rails_without_labels_make_no_total(tmp_path):
+    """Which is which nobody says: their places stand in the message."""
+    files = {path: text for path, text in ina3221(f"{HWMON}/hwmon4", ORIN_NANO).items() if not path.endswith("_label")}
+    write(tmp_path, files)
+    with pytest.raises(UnavailableError, match=r"hwmon4 in1, hwmon4 in2, hwmon4 in3"):
+        _total_w(tmp_path)
+
+
+def test_a_rail_whose_files_are_not_there_is_not_absent_hardware(tmp_path):
+    """A recording that kept the labels only."""
+    write(tmp_path, {f"{HWMON}/hwmon4/name": "ina3221\n", f"{HWMON}/hwmon4/in1_label": "VDD_IN\n"})
+    with pytest.raises(UnavailableError, match="in1_input") as caught:
+        Ina3221(World(tmp_path)).describe()
+    assert not isinstance(caught.value, AbsentError)
+
+
+def test_a_thor_is_left_to_the_sensor_that_sees_its_input(tmp_path):
+    """With its INA238 absent here; without it there is a chip and no total."""
+    write(tmp_path, ina3221(f"{HWMON}/hwmon4", THOR, 2000))
+    with pytest.raises(UnavailableError, match="needs VIN") as caught:
+        _total_w(tmp_path)
+    assert not isinstance(caught.value, AbsentError)
+    write(tmp_path, {f"{HWMON}/hwmon3/name": "ina238\n", f"{HWMON}/hwmon3/power1_input": "25000000\n"})
+    with pytest.raises(AbsentError, match="jetson_thor"):
+        _total_w(tmp_path)
+
+
+TRANSCRIPT = r"""$ cat /sys/bus/i2c/drivers/ina3221/1-0040/hwmon/hwmon*/{in1_label,in1_input,curr1_input}
+VDD_IN
+4984
+cat: /sys/bus/i2c/drivers/ina3221/1-0040/hwmon/hwmon*/curr1_input: REASON
+"""
+
+
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [("Permission denied", "run as root"), ("Input/output error", "Input/output error"), ("No data available", "No data")],
+)
+def test_what_cat_was_refused_in_a_transcript_is_that_error(tmp_path, reason, message):
+    """And no figure, and no missing chip."""
+    path = tmp_path / "session.txt"
+    path.write_text(TRANSCRIPT.replace("REASON", reason))
+    with Recording(path) as recording, pytest.raises(UnavailableError, match=message) as caught:
+        recording.read()
+    assert not isinstance(caught.value, AbsentError)
+    path.write_text(TRANSCRIPT.replace("cat: /sys/bus/i2c/drivers/ina3221/1-0040/hwmon/hwmon*/curr1_input: REASON", "1856"))
+    with Recording(path) as recording:
+        assert recording.read().reading.power_w == pytest.approx(9.250304)
+
+
+@pytest.mark.parametrize(
+    "below", ["sys", "sys/class", "sys/bus/i2c/drivers", "sys/bus/i2c/drivers/ina3221", "sys/bus/i2c/drivers/ina3221/1-0040"]
+)
+def test_a_folder_of_the_tree_is_put_in_its_place(tmp_path, below):
+    """As people attach one."""
+    write(tmp_path, device_tree("x", "nvidia,tegra234"))
+    root = HWMON if "class" in below else f"{DRIVER}/1-0040/hwmon"
+    write(tmp_path, ina3221(f"{root}/hwmon4", ORIN_NANO))
+    with Recording(tmp_path / below) as recording:
+        found = recording.read()
+    assert (found.name, found.reading.power_w) == ("ina3221", pytest.approx(5.515072))
+
+
+@pytest.mark.captures
+def test_the_captured_orin_nano_draws_what_its_input_says(captures):
+    """4.984 V x 1.856 A."""
+    with Recording(captures / "jetson/sysfs_orin_nano_tree_partial") as recording:
+        found = recording.read()
+    assert (found.name, found.description.scope) == ("ina3221", "module")
+    assert found.reading.power_w == pytest.approx(9.250304)

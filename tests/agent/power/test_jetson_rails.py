@@ -1,0 +1,136 @@
+"""Facts about `edgemeter.agent.power.jetson_rails`."""
+
+import math
+
+import pytest
+
+from edgemeter.agent.errors import TransientError, UnavailableError
+from edgemeter.agent.power import USB_DEVICES, Rail, jetson_rails
+from tests.fixtures.jetson_trees import device_tree
+from tests.fixtures.machine_trees import write
+
+ALL = {
+    "POM_5V_IN": "POM_5V_IN POM_5V_GPU POM_5V_CPU",
+    "VDD_IN": "VDD_SYS_GPU VDD_SYS_SOC VDD_4V0_WIFI VDD_IN VDD_SYS_CPU VDD_SYS_DDR VDD_MUX VDD_5V0_IO_SYS",
+    "VDD_IN ": "VDD_IN VDD_CPU_GPU_CV VDD_SOC",
+    "GPU+CPU+SOC+CV+VDDRQ+SYS5V": "SYS5V VDDRQ CV SOC CPU GPU",
+    "VDD_GPU_SOC+VDD_CPU_CV+VIN_SYS_5V0": "VDDQ_VDD2_1V8AO VIN_SYS_5V0 VDD_CPU_CV VDD_GPU_SOC",
+    "VIN": "VDD_GPU VDD_CPU_SOC_MSS VIN_SYS_5V0 VIN",
+}
+
+
+def _rails(**powers_w):
+    return [Rail(name, power_w) for name, power_w in powers_w.items()]
+
+
+@pytest.mark.parametrize("total", ALL)
+def test_each_board_adds_up_its_own_rails_and_no_other(total):
+    """Powers of two tell every sum apart: nothing is counted twice, nothing left out."""
+    rails = [Rail(name, float(2**place)) for place, name in enumerate(ALL[total].split())]
+    board = jetson_rails.board_of([rail.name for rail in rails])
+    expected = sum(rail.power_w for rail in rails if rail.name in total.strip().split("+"))
+    assert jetson_rails.total_w(board, rails) == expected
+    found = jetson_rails.describe("tegrastats", board, rails, 100.0)
+    assert found.id == f"tegrastats:{total.strip()}"
+    assert found.scope == ("board-input" if total == "VIN" else "module")
+    assert (USB_DEVICES in found.excludes, "carrier board" in found.excludes) == (total != "VIN",) * 2
+    assert "power-supply loss" in found.excludes
+
+
+@pytest.mark.parametrize("total", ALL)
+def test_without_one_of_its_rails_there_is_no_total(total):
+    """Each in turn; the message names what is there and what is missing."""
+    for missing in total.strip().split("+"):
+        seen = [name for name in ALL[total].split() if name != missing]
+        with pytest.raises(UnavailableError, match=rf"needs .*{missing}") as caught:
+            jetson_rails.board_of(seen)
+        assert all(name in str(caught.value) for name in seen)
+
+
+@pytest.mark.parametrize("seen", [[], ["vdd_in"], ["VDD_IN_2"], ["VDD_MUX", "VDD_3V3_SYS"], ["CV", "VDD_CPU_GPU_CV"]])
+def test_unknown_rails_make_no_total(seen):
+    """Labels match to the letter; the carrier's rails of a TX2 are not its module's."""
+    with pytest.raises(UnavailableError, match="no total from the rails seen"):
+        jetson_rails.board_of(seen)
+
+
+def test_the_device_tree_overrules_a_likeness_of_names(tmp_path):
+    """On a Thor a rail called VDD_IN is not the total that it would be on an Orin Nano."""
+    write(
+        tmp_path,
+        device_tree("NVIDIA Jetson AGX Thor Developer Kit", "nvidia,p4071-0000+p3834-0008", "nvidia,p3834-0008", "nvidia,tegra264"),
+    )
+    said = jetson_rails.device_tree_says(tmp_path)
+    with pytest.raises(UnavailableError, match="Jetson Thor needs VIN"):
+        jetson_rails.board_of(["VDD_IN", "VDD_SOC"], said)
+    assert jetson_rails.board_of(["VDD_IN", "VDD_SOC"], "").total.keys() == {"VDD_IN"}
+    assert jetson_rails.board_of(["VIN", "VDD_GPU"], said) is jetson_rails.THOR
+
+
+@pytest.mark.parametrize(
+    ("model", "compatible", "total"),
+    [
+        ("NVIDIA Jetson Orin Nano Engineering Reference Developer Kit Super", "nvidia,p3767-0005 nvidia,tegra234", "VDD_IN"),
+        ("NVIDIA Jetson Xavier NX Developer Kit", "nvidia,p3449-0000+p3668-0000 nvidia,tegra194", "VDD_IN"),
+        ("NVIDIA Jetson TX2 NX Developer Kit", "nvidia,tegra186", "VDD_IN"),
+        ("NVIDIA Jetson Nano Developer Kit", "nvidia,jetson-nano nvidia,tegra210", "POM_5V_IN"),
+        ("NVIDIA Jetson AGX Orin Developer Kit", "nvidia,p3737-0000+p3701-0005 nvidia,tegra234", "VDD_GPU_SOC"),
+        ("Jetson-AGX", "nvidia,p2822-0000+p2888-0001 nvidia,tegra194", "GPU"),
+        ("somebody's own board", "acme,box", "VDD_IN"),
+    ],
+)
+def test_a_device_tree_leaves_its_own_board_possible(tmp_path, model, compatible, total):
+    """With the model alone too, as some recordings have it; an unknown board goes by the names of its rails."""
+    rails = next(names.split() for names in ALL.values() if total in names.split())
+    tree = write(tmp_path, device_tree(model, *compatible.split()))
+    assert total in jetson_rails.board_of(rails, jetson_rails.device_tree_says(tree)).total
+    (tree / "proc/device-tree/compatible").unlink()
+    assert total in jetson_rails.board_of(rails, jetson_rails.device_tree_says(tree)).total
+
+
+def test_the_usual_steps_are_those_of_shunt_and_voltage():
+    """40 uV over 5 mOhm at 5 V is 40 mW; AGX Orin moves by 400, 400 and 100 mW, which add up in squares; Thor's is not known."""
+
+    def step_w(*names):
+        rails = [Rail(name, 1.0) for name in names]
+        return jetson_rails.describe("x", jetson_rails.board_of(names), rails, 100.0).resolution_w
+
+    assert step_w("POM_5V_IN") == pytest.approx(0.040)
+    assert step_w("VDD_IN", "VDD_SOC") == pytest.approx(0.040)
+    assert step_w("VDD_IN", "VDD_SYS_GPU") == pytest.approx(0.152)
+    assert step_w("VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0") == pytest.approx(math.sqrt(0.4**2 + 0.4**2 + 0.1**2))
+    assert step_w("VIN") is None
+
+
+def test_a_negative_rail_is_added_as_it_is():
+    """The offset of an idle rail is a step either way: cutting it off at zero would lift the mean."""
+    rails = _rails(VDD_GPU_SOC=-0.398, VDD_CPU_CV=0.4, VIN_SYS_5V0=3.0)
+    assert jetson_rails.total_w(jetson_rails.board_of([rail.name for rail in rails]), rails) == pytest.approx(3.002)
+
+
+def test_a_rail_of_the_total_that_was_not_read_is_no_zero():
+    """The reading failed."""
+    rails = _rails(VDD_GPU_SOC=1.0, VDD_CPU_CV=None, VIN_SYS_5V0=3.0)
+    with pytest.raises(TransientError, match="VDD_CPU_CV"):
+        jetson_rails.total_w(jetson_rails.board_of([rail.name for rail in rails]), rails)
+
+
+def test_parts_beyond_their_whole_raise_a_doubt():
+    """Above a tenth; a Nano whose rails are named in the wrong order shows it so."""
+
+    def warnings(**powers_w):
+        rails = _rails(**powers_w)
+        return jetson_rails.describe("x", jetson_rails.board_of(powers_w), rails, 100.0).warnings
+
+    (doubt,) = warnings(POM_5V_IN=3.1, POM_5V_GPU=8.8, POM_5V_CPU=0.4)
+    assert "POM_5V_GPU 8.80 W" in doubt
+    assert "3.10 W" in doubt
+    assert warnings(POM_5V_IN=3.1, POM_5V_GPU=3.0, POM_5V_CPU=0.4) == ()
+    # What lies beside VDD_IN, on the carrier of a TX2, is no part of it.
+    assert warnings(VDD_IN=3.0, VDD_SYS_GPU=0.2, VDD_MUX=9.0) == ()
+
+
+@pytest.mark.parametrize(("label", "connected"), [("NC", False), ("NC2", False), ("nc_1", False), ("VDD_NC", True), ("VDD_IN", True)])
+def test_channels_that_are_connected_to_nothing_are_told_by_their_label(label, connected):
+    """NC, with a number or without."""
+    assert jetson_rails.is_rail(label) is connected
