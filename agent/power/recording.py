@@ -154,7 +154,7 @@ class Recording:
 
     def _linked(self, place: str, path: Path) -> Path:
         at = self._folder() / place
-        at.parent.mkdir(parents=True)
+        at.parent.mkdir(parents=True, exist_ok=True)
         at.symlink_to(path.resolve())
         return self._folder()
 
