@@ -38,12 +38,19 @@ DEVICE_FILES = (
     (re.compile(r"energy_uj|max_energy_range_uj"), "sys/class/powercap/intel-rapl:0"),
 )
 # `$ cat /sys/class/hwmon/hwmon2/{in0_input,name}` and the values below it, a line each.
-SHOWN = re.compile(r"^[^\n/]*\b(?:cat|head|tail)\s+(?P<paths>/.*)$")
+SHOWN = re.compile(r"^(?:[^\n]*[$#]\s)?[^\n/]*\b(?:cat|head|tail)\s+(?P<paths>/.*)$")
 BRACES = re.compile(r"\{([^{}]*)\}")
 # What `grep . /sys/class/hwmon/hwmon2/*` and `tail -n +1` print.
 NAMED_LINE = re.compile(r"^(?P<path>/(?:sys|proc|dev|etc)/(?:[^\s/]*[^\s/:]/)*[^\s/:]+):\s?(?P<value>.*)$")
 # What `cat` and the like say of a file that they may not read, or whose driver gives no value.
 REFUSED = re.compile(r"^(?:cat|grep|head|tail): (?:(?:cannot open|error reading) ')?(?P<path>/[^\s']+)'?(?: for reading)?: (?P<why>[^:]+)$")
+# `grep . *` within a chip's folder, or in the one above it.
+SHORT_LINE = re.compile(
+    r"^(?:\./)?(?P<file>(?:hwmon\d+/)?(?:name|label|shunt_resistor|update_interval|(?:in|curr|power|energy)\d+_[a-z]+)):\s?(?P<value>.*)$"
+)
+# A power supply's uevent holds a line for each property.
+UEVENT_LINE = re.compile(r"^POWER_SUPPLY_[A-Z_]+=")
+UEVENT_PLACE = "/sys/class/power_supply/recorded/uevent"
 HEADED = re.compile(r"^==> (?P<path>/\S+) <==$")
 
 
@@ -176,7 +183,9 @@ def files_shown(text: str) -> dict[str, str]:
     """Return the files that a shell's transcript shows, path: content; empty where it is no such transcript."""
     lines = text.splitlines()
     files: dict[str, str] = {}
+    short: dict[str, str] = {}
     waiting: list[str] = []
+    uevent = UEVENT_PLACE
     for line in lines:
         if (shown := SHOWN.match(line)) or (shown := HEADED.match(line)):
             # A shell's user writes iio\:device0.
@@ -188,9 +197,16 @@ def files_shown(text: str) -> dict[str, str]:
             waiting = [path for path in waiting if path != refused.group("path")]
         elif (named := NAMED_LINE.match(line)) and _is_safe(named.group("path")):
             files[named.group("path")] = named.group("value")
+        elif UEVENT_LINE.match(line):
+            uevent = waiting.pop(0) if waiting else uevent
+            files[uevent] = f"{files[uevent]}\n{line}" if uevent in files else line
+        elif not waiting and (value := SHORT_LINE.match(line)):
+            file = value.group("file")
+            short[f"/sys/class/hwmon/{file}" if "/" in file else f"/sys/class/hwmon/hwmon0/{file}"] = value.group("value")
         elif waiting and line.strip():
             files[waiting.pop(0)] = line
-    return files
+    # A line like `name: x` stands in any text; one like `in1_input:5000` does not.
+    return files | short if any(path.endswith(("_input", "_average")) for path in short) else files
 
 
 def _expanded(word: str) -> list[str]:

@@ -1,0 +1,243 @@
+"""Facts about `edgemeter.agent.power.ina2xx`."""
+
+import struct
+
+import pytest
+
+from edgemeter.agent.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.power import AbsentError
+from edgemeter.agent.power.ina2xx import Ina2xx
+from edgemeter.agent.power.recording import Recording
+from edgemeter.agent.power.world import World
+from tests.fixtures.machine_trees import write
+
+FOLDER = "sys/class/hwmon/hwmon2"
+
+
+def _chip(root, folder=FOLDER, **files):
+    values = {"name": "ina219", "in0_input": 49, "in1_input": 5000, "curr1_input": 490, "power1_input": 2440000, "shunt_resistor": 100000}
+    values.update(files)
+    return write(root, {f"{folder}/{key}": f"{value}\n" for key, value in values.items() if value is not None})
+
+
+def _sensor(root, **settings):
+    return Ina2xx(world=World(root), **settings)
+
+
+def test_power_is_voltage_times_current_not_the_power_register(tmp_path):
+    """5 V x 0.49 A = 2.45 W, where the register's coarse steps say 2.44."""
+    sensor = _sensor(_chip(tmp_path))
+    found = sensor.describe()
+    assert (found.scope, found.kind, found.blocked) == ("board-input", "power", None)
+    assert sensor.read().power_w == pytest.approx(2.45)
+
+
+def test_current_that_flows_backwards_stays_negative(tmp_path):
+    """The INA219's power register has no sign; `direction` turns it."""
+    root = _chip(tmp_path, curr1_input=-40, in1_input=4228, power1_input=176000)
+    sensor = _sensor(root)
+    assert any("negative" in warning for warning in sensor.describe().warnings)
+    assert sensor.read().power_w == pytest.approx(-0.16912)
+    assert _sensor(root, direction="reverse").read().power_w == pytest.approx(0.16912)
+
+
+def test_a_default_shunt_blocks_until_it_is_confirmed(tmp_path):
+    """10 mOhm is what the driver takes unasked; confirmed it stands, corrected the current is a tenth."""
+    root = _chip(tmp_path, shunt_resistor=10000)
+    blocked = _sensor(root).describe().blocked
+    assert 'shunt_ohm = "0.1"' in blocked
+    confirmed = _sensor(root, shunt_ohm="0.01")
+    assert confirmed.describe().blocked is None
+    assert confirmed.read().power_w == pytest.approx(2.45)
+    corrected = _sensor(root, shunt_ohm="0.1")
+    found = corrected.describe()
+    assert found.blocked is None
+    assert any("multiplied by 0.1" in warning for warning in found.warnings)
+    assert corrected.read().power_w == pytest.approx(0.245)
+
+
+def test_a_shunt_that_somebody_set_is_taken(tmp_path):
+    """100 mOhm in the driver: not its default, so the user's; and a device tree that says 10 mOhm means it."""
+    assert _sensor(_chip(tmp_path / "a")).describe().blocked is None
+    root = _chip(tmp_path / "b", shunt_resistor=10000)
+    write(root, {f"{FOLDER}/device/of_node/shunt-resistor": struct.pack(">I", 10000)})
+    assert _sensor(root).describe().blocked is None
+
+
+def test_a_chip_whose_driver_shows_no_shunt_is_blocked_too(tmp_path):
+    """INA238's driver: the device tree's shunt, or the default."""
+    root = _chip(tmp_path, name="ina238", shunt_resistor=None)
+    assert "0.01 Ohm" in _sensor(root).describe().blocked
+    assert _sensor(root, shunt_ohm="0.002").read().power_w == pytest.approx(2.45 * 5)
+    write(root, {f"{FOLDER}/device/of_node/shunt-resistor": struct.pack(">I", 2000)})
+    assert _sensor(root).describe().blocked is None
+    assert _sensor(root).read().power_w == pytest.approx(2.45)
+
+
+def test_a_shunt_inside_the_chip_needs_no_word(tmp_path):
+    """INA260: steps of 1.25 mA, so 6.25 mW at 5 V."""
+    found = _sensor(_chip(tmp_path, name="ina260", shunt_resistor=None)).describe()
+    assert (found.blocked, found.gain_u_ratio) == (None, 0.005)
+    assert found.resolution_w == pytest.approx(0.00625)
+
+
+@pytest.mark.parametrize(
+    ("name", "shunt_uohm", "current_ma", "step_w"),
+    [
+        # 10 uV / 0.1 Ohm is 0.1 mA, and the driver gives whole mA.
+        ("ina219", 100000, 100, 0.005),
+        # 10 uV / 1 mOhm is 10 mA.
+        ("ina219", 1000, 100, 0.05),
+        ("ina226", 1000, 100, 0.0125),
+        # 4 mV of bus voltage at 3 A is more than 1 mA at 5 V.
+        ("ina219", 100000, 3000, 0.012),
+    ],
+)
+def test_the_step_is_the_coarser_of_chip_and_driver(tmp_path, name, shunt_uohm, current_ma, step_w):
+    """At 5 V."""
+    found = _sensor(_chip(tmp_path, name=name, shunt_resistor=shunt_uohm, curr1_input=current_ma)).describe()
+    assert found.resolution_w == pytest.approx(step_w)
+
+
+def test_a_folder_without_a_name_is_known_by_its_shunt(tmp_path):
+    """An excerpt of a bug report; without a shunt either it could be anything."""
+    assert _sensor(_chip(tmp_path / "a", name=None)).read().power_w == pytest.approx(2.45)
+    with pytest.raises(AbsentError):
+        _sensor(_chip(tmp_path / "b", name=None, shunt_resistor=None)).describe()
+    with pytest.raises(AbsentError):
+        _sensor(_chip(tmp_path / "c", name="ina3221")).describe()
+
+
+def test_several_chips_are_not_added_up_unasked(tmp_path):
+    """They are told with their watts; one, or a sum, has to be named."""
+    _chip(tmp_path)
+    _chip(tmp_path, "sys/class/hwmon/hwmon3", name="ina226", curr1_input=100)
+    with pytest.raises(UnavailableError, match=r"ina219 at hwmon2 2\.450 W, ina226 at hwmon3 0\.500 W"):
+        _sensor(tmp_path).describe()
+    assert _sensor(tmp_path, device="ina226").read().power_w == pytest.approx(0.5)
+    both = _sensor(tmp_path, device="hwmon2, hwmon3").read()
+    assert both.power_w == pytest.approx(2.95)
+    assert [(rail.name, rail.power_w) for rail in both.rails] == [("ina219", pytest.approx(2.45)), ("ina226", pytest.approx(0.5))]
+    with pytest.raises(UnavailableError, match="hwmon9"):
+        _sensor(tmp_path, device="hwmon9").describe()
+
+
+def test_two_chips_of_one_name_are_told_apart_by_address(tmp_path):
+    """As /sys/bus/i2c has them, each folder below its address."""
+    _chip(tmp_path, "sys/bus/i2c/drivers/ina2xx/1-0040/hwmon/hwmon2")
+    _chip(tmp_path, "sys/bus/i2c/drivers/ina2xx/1-0041/hwmon/hwmon3", curr1_input=100)
+    assert _sensor(tmp_path, device="1-0041").read().power_w == pytest.approx(0.5)
+    with pytest.raises(UnavailableError, match='device = "1-0040"'):
+        _sensor(tmp_path, device="ina219").describe()
+
+
+def test_a_chip_linked_twice_is_one_chip(tmp_path):
+    """The class folder's entries are links to the devices; the address is read from where they point."""
+    _chip(tmp_path, "sys/devices/platform/soc/i2c-1/1-0045/hwmon/hwmon2")
+    for link, target in (
+        ("sys/class/hwmon/hwmon2", "sys/devices/platform/soc/i2c-1/1-0045/hwmon/hwmon2"),
+        ("sys/bus/i2c/devices/1-0045", "sys/devices/platform/soc/i2c-1/1-0045"),
+    ):
+        (tmp_path / link).parent.mkdir(parents=True)
+        (tmp_path / link).symlink_to(tmp_path / target)
+    assert _sensor(tmp_path).describe().id == "ina2xx:ina219@1-0045"
+
+
+def test_an_energy_counter_is_preferred_and_rescaled(tmp_path):
+    """INA228: energy in mJ, the present watts beside it as a rail."""
+    root = _chip(tmp_path, name="ina228", shunt_resistor=None, energy1_input=5_000_000)
+    sensor = _sensor(root, shunt_ohm="0.1")
+    found = sensor.describe()
+    assert (found.kind, found.resolution_w) == ("energy", None)
+    first = sensor.read()
+    assert first.energy_mj == pytest.approx(500)
+    assert first.rails[0].power_w == pytest.approx(0.245)
+    _chip(tmp_path, name="ina228", shunt_resistor=None, energy1_input=7_000_000)
+    assert sensor.read().energy_mj == pytest.approx(700)
+    _chip(tmp_path, name="ina228", shunt_resistor=None, energy1_input=10)
+    with pytest.raises(UnavailableError, match="was reset"):
+        sensor.read()
+
+
+def test_a_counter_without_sign_is_not_used_backwards(tmp_path):
+    """It would count what is given as taken."""
+    root = _chip(tmp_path, name="ina228", shunt_resistor=None, energy1_input=5_000_000, curr1_input=-100)
+    assert _sensor(root, shunt_ohm="0.01").describe().kind == "power"
+    _chip(tmp_path, name="ina228", shunt_resistor=None, energy1_input=5_000_000, curr1_input=100)
+    sensor = _sensor(root, shunt_ohm="0.01")
+    assert sensor.describe().kind == "energy"
+    _chip(tmp_path, name="ina228", shunt_resistor=None, energy1_input=6_000_000, curr1_input=-100)
+    with pytest.raises(UnavailableError, match="backwards"):
+        sensor.read()
+
+
+def test_an_averaging_chip_is_read_no_faster_than_it_measures(tmp_path):
+    """update_interval, where the driver shows it."""
+    assert _sensor(_chip(tmp_path, update_interval=563)).describe().period_ms == 563
+    assert _sensor(_chip(tmp_path, update_interval=35)).describe().period_ms == 100
+
+
+@pytest.mark.parametrize("file", ["in1_input", "curr1_input"])
+def test_a_file_that_garbles_is_no_number(tmp_path, file):
+    """Once while reading, and for good when describing; one that is not there is a fault of the chip."""
+    root = _chip(tmp_path)
+    sensor = _sensor(root)
+    sensor.describe()
+    (root / FOLDER / file).write_text("4.9 V\n")
+    with pytest.raises(TransientError, match="whole number"):
+        sensor.read()
+    with pytest.raises(UnavailableError, match="whole number"):
+        _sensor(root).describe()
+    (root / FOLDER / file).unlink()
+    with pytest.raises(UnavailableError, match=file) as caught:
+        _sensor(root).describe()
+    assert not isinstance(caught.value, AbsentError)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"shunt_ohm": "R100"}, {"shunt_ohm": "-0.1"}, {"shunt_ohm": "nan"}, {"scope": "desk"}, {"direction": "up"}]
+)
+def test_a_wrong_setting_is_refused_with_its_name(settings):
+    """Before anything is read."""
+    with pytest.raises(ConfigError, match=next(iter(settings))):
+        Ina2xx(**settings)
+
+
+def test_a_shunt_of_nothing_is_refused(tmp_path):
+    """A driver that says 0 cannot be rescaled."""
+    with pytest.raises(UnavailableError, match="microohms"):
+        _sensor(_chip(tmp_path, shunt_resistor=0)).describe()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "$ cat /sys/class/hwmon/hwmon2/{name,in1_input,curr1_input,shunt_resistor}\nina226\n5000\n490\n2000\n",
+        (
+            "/sys/class/hwmon/hwmon2/name:ina226\n/sys/class/hwmon/hwmon2/in1_input:5000\n/sys/class/hwmon/hwmon2/curr1_input:490\n"
+            "/sys/class/hwmon/hwmon2/shunt_resistor:2000\n"
+        ),
+        (
+            "==> /sys/class/hwmon/hwmon2/name <==\nina226\n\n==> /sys/class/hwmon/hwmon2/in1_input <==\n5000\n\n"
+            "==> /sys/class/hwmon/hwmon2/curr1_input <==\n490\n\n==> /sys/class/hwmon/hwmon2/shunt_resistor <==\n2000\n"
+        ),
+        "pi@pi:~ $ grep . /sys/class/hwmon/hwmon2/*\nin1_input:5000\nname:ina226\ncurr1_input:490\nshunt_resistor:2000\n",
+        "hwmon2/in1_input:5000\nhwmon2/name:ina226\nhwmon2/curr1_input:490\nhwmon2/shunt_resistor:2000\n",
+    ],
+)
+def test_transcripts_of_a_shell_are_read(tmp_path, text):
+    """Braces, grep with long and short paths, head."""
+    path = tmp_path / "report.txt"
+    path.write_text(text)
+    with Recording(path) as source:
+        said = source.read()
+    assert (said.name, said.reading.power_w) == ("ina2xx", pytest.approx(2.45))
+
+
+@pytest.mark.captures
+def test_a_captured_battery_board_gives_a_negative_power(captures):
+    """4.228 V x -0.040 A, where the power register says +0.176 W."""
+    with Recording(captures / "ina/ina219_hwmon_ups_on_battery.txt") as source:
+        said = source.read()
+    assert (said.name, said.reading.power_w) == ("ina2xx", pytest.approx(-0.16912))
+    assert said.description.blocked is None

@@ -1,0 +1,178 @@
+"""Facts about `edgemeter.agent.power.pi5_pmic`."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from edgemeter.agent.errors import TransientError, UnavailableError
+from edgemeter.agent.power import USB_DEVICES, AbsentError
+from edgemeter.agent.power.pi5_pmic import RAILS, Pi5Pmic
+from edgemeter.agent.power.recording import Recording
+from edgemeter.agent.power.world import Printed, World
+from tests.fixtures.machine_trees import raspberry_pi_5, write
+
+SWEEP = (Path(__file__).resolve().parents[2] / "fixtures/power/pi5_pmic/pmic_read_adc.txt").read_text()
+OLD_BOARD = 'error=1 error_msg="Command not registered"\n'
+
+
+def _sensor(stdout, stderr="", status=0, root="/nowhere"):
+    return Pi5Pmic(World(Path(root), lambda _: Printed(stdout, stderr, status)))
+
+
+def test_the_sum_is_of_twelve_products_paired_by_name():
+    """Computed here by hand from the fixture: 3.701 x 0.081 and so on; the numbers in brackets pair nothing."""
+    by_hand_w = (
+        0.081 * 3.701 + 0.0712 * 3.312 + 0.1604 * 1.7995 + 0.0117 * 1.1015 + 0 * 0.6055 + 0.1981 * 1.1035
+        + 0.3101 * 0.8005 + 1.5625 * 0.7562 + 0.0003 * 3.3081 + 0.0006 * 3.3095 + 0.0039 * 0.7985 + 0.0147 * 5.0914
+    )  # fmt: skip
+    reading = _sensor(SWEEP).read()
+    assert reading.power_w == pytest.approx(by_hand_w, rel=1e-9)
+    assert {rail.name for rail in reading.rails} == set(RAILS)
+
+
+def test_the_order_of_lines_and_their_numbers_do_not_matter():
+    """Backwards, and with other numbers in brackets: the same sum."""
+    shuffled = "\n".join(reversed(re.sub(r"\(\d+\)", "(3)", SWEEP).splitlines()))
+    assert _sensor(shuffled).read().power_w == pytest.approx(_sensor(SWEEP).read().power_w)
+
+
+def test_it_says_that_it_does_not_see_usb_devices():
+    """A USB Coral's watts are in no rail; nobody knows the gain, which is not zero."""
+    found = _sensor(SWEEP).describe()
+    assert (found.scope, found.kind, found.gain_u_ratio) == ("soc-rails", "power", None)
+    assert USB_DEVICES in found.excludes
+    assert found.warnings == ()
+
+
+def test_early_firmware_calls_a_rail_by_another_name():
+    """0V8_SYS is 0V8_SW."""
+    early = SWEEP.replace("0V8_SW_", "0V8_SYS_")
+    assert _sensor(early).read().power_w == pytest.approx(_sensor(SWEEP).read().power_w)
+
+
+@pytest.mark.parametrize("line", range(24))
+def test_a_missing_line_is_no_smaller_sum(line):
+    """Each of the 24 lines of the 12 rails."""
+    lines = SWEEP.splitlines()
+    with pytest.raises(TransientError, match="truncated"):
+        _sensor("\n".join(lines[:line] + lines[line + 1 :])).read()
+
+
+def test_a_missing_voltage_only_line_changes_nothing():
+    """EXT5V and BATT have no current."""
+    whole = _sensor(SWEEP).read().power_w
+    assert _sensor("\n".join(SWEEP.splitlines()[:24])).read().power_w == pytest.approx(whole)
+
+
+@pytest.mark.parametrize("length", range(40, len(SWEEP) - 90, 37))
+def test_a_sweep_cut_anywhere_in_its_rails_is_refused(length):
+    """Also within a number, where what is left still looks like one; by describe for good."""
+    with pytest.raises(TransientError):
+        _sensor(SWEEP[:length]).read()
+    with pytest.raises(UnavailableError):
+        _sensor(SWEEP[:length]).describe()
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes"),
+    [
+        ("1.56250000A", "1.5625x000A"),
+        ("1.56250000A", "1.56250000V"),
+        ("1.56250000A", ""),
+        ("VDD_CORE_A current(7)", "VDD_CORE_A volt(7)"),
+        ("3V3_SYS_A current", "1V8_SYS_A current"),
+    ],
+)
+def test_a_garbled_line_is_refused(was, becomes):
+    """Another letter, another unit, nothing, another quantity, the same rail twice."""
+    assert was in SWEEP
+    with pytest.raises(TransientError):
+        _sensor(SWEEP.replace(was, becomes, 1)).read()
+
+
+def test_a_rail_that_is_not_known_is_counted_and_told():
+    """A newer firmware adds one with both, one with a voltage only."""
+    newer = SWEEP + "  NEW_RAIL_A current(30)=0.50000000A\n  NEW_RAIL_V volt(31)=2.00000000V\n   EXT9V_V volt(32)=9.00000000V\n"
+    sensor = _sensor(newer)
+    assert sensor.read().power_w == pytest.approx(_sensor(SWEEP).read().power_w + 1.0)
+    (warning,) = sensor.describe().warnings
+    assert "NEW_RAIL, EXT9V; counted: NEW_RAIL" in warning
+
+
+def test_a_new_rail_with_a_current_only_is_refused():
+    """What it draws is not known."""
+    with pytest.raises(TransientError, match="NEW_RAIL"):
+        _sensor(SWEEP + "  NEW_RAIL_A current(30)=0.50000000A\n").read()
+
+
+def test_a_low_input_is_told():
+    """Below 4.63 V the firmware itself warns."""
+    (warning,) = _sensor(SWEEP.replace("5.09120000", "4.60120000")).describe().warnings
+    assert "4.60 V" in warning
+
+
+@pytest.mark.parametrize("status", [0, 255])
+def test_an_older_board_refuses_on_stdout_whatever_its_status(status, tmp_path):
+    """On a Pi 4 there is no such sensor, which is no fault; on a Pi 5 the firmware is too old; of a recording nobody knows."""
+    write(tmp_path, {"proc/device-tree/model": b"Raspberry Pi 4 Model B Rev 1.4\0"})
+    with pytest.raises(AbsentError, match="no power sensor"):
+        _sensor(OLD_BOARD, status=status, root=tmp_path).describe()
+    for root in (raspberry_pi_5(tmp_path), "/nowhere"):
+        with pytest.raises(UnavailableError, match="rpi-eeprom-update") as caught:
+            _sensor(OLD_BOARD, status=status, root=root).describe()
+        assert not isinstance(caught.value, AbsentError)
+
+
+@pytest.mark.parametrize(
+    ("stdout", "stderr", "match"),
+    [
+        ("VCHI initialization failed\n", "", "usermod -aG video"),
+        ("", "VCHI initialization failed\n", "usermod -aG video"),
+        ("", "Can't open device file: /dev/vcio\n", "usermod -aG video"),
+        ("bash: vcgencmd: command not found\n", "", "apt install"),
+        ("throttled=0x50005\n", "", "no rail"),
+        ("temp=47.7'C\n", "", "no rail"),
+        ("", "", "no rail"),
+        ('error=2 error_msg="Invalid arguments"\n', "", "Invalid arguments"),
+    ],
+)
+def test_what_is_no_sweep_is_an_error_that_says_what_to_do(stdout, stderr, match):
+    """No group, no command, another command's answer, nothing."""
+    with pytest.raises(UnavailableError, match=match) as caught:
+        _sensor(stdout, stderr).describe()
+    assert "\n" not in str(caught.value)
+
+
+def test_it_recognises_its_own_and_the_refusals_only():
+    """Other commands of vcgencmd are not its affair."""
+    for ours in (SWEEP, SWEEP[:60], OLD_BOARD, "VCHI initialization failed\n"):
+        assert Pi5Pmic.recognises(ours.encode())
+    for other in ("throttled=0x0\n", "temp=47.7'C\n", "volt=0.8500V\n", "frequency(48)=600169920\n", "50005\n", "", "RAM 1/2MB"):
+        assert not Pi5Pmic.recognises(other.encode())
+
+
+def test_a_shell_around_the_sweep_does_no_harm(tmp_path):
+    """The prompt and the command above, a prompt below, carriage returns."""
+    path = tmp_path / "report.txt"
+    path.write_text("pi@raspberrypi:~ $ vcgencmd pmic_read_adc\r\n" + SWEEP.replace("\n", "\r\n") + "pi@raspberrypi:~ $ \n")
+    with Recording(path) as source:
+        said = source.read()
+    assert said.name == "pi5_pmic"
+    assert said.reading.power_w == pytest.approx(_sensor(SWEEP).read().power_w)
+
+
+@pytest.mark.captures
+@pytest.mark.parametrize(("file", "power_w"), [("pmic_read_adc_edu_idle", 2.2822), ("pmic_read_adc_jfikar_load_10A_core", 10.7999)])
+def test_captured_sweeps_give_the_known_sums(captures, file, power_w):
+    """Sums that others published of the same lines."""
+    with Recording(captures / f"pi/{file}.txt") as source:
+        said = source.read()
+    assert (said.name, round(said.reading.power_w, 4)) == ("pi5_pmic", power_w)
+
+
+@pytest.mark.captures
+def test_a_captured_refusal_is_no_number(captures):
+    """A Pi 3 with old firmware."""
+    with Recording(captures / "pi/vcgencmd_error_pi3_old.txt") as source, pytest.raises(UnavailableError, match="Pi 4 or older"):
+        source.read()

@@ -1,0 +1,61 @@
+"""Facts about `edgemeter.agent.power.powerz`."""
+
+import pytest
+
+from edgemeter.agent.errors import TransientError, UnavailableError
+from edgemeter.agent.power.powerz import PowerZ
+from edgemeter.agent.power.world import World
+from tests.fixtures.machine_trees import write
+
+
+def _meter(root, number=4, voltage_mv=5000, current_ma=600):
+    folder = f"sys/class/hwmon/hwmon{number}"
+    return write(
+        root,
+        {
+            f"{folder}/name": "powerz\n",
+            f"{folder}/in0_input": f"{voltage_mv}\n",
+            f"{folder}/in1_input": "1640\n",
+            f"{folder}/curr1_input": f"{current_ma}\n",
+        },
+    )
+
+
+def test_power_is_vbus_times_ibus(tmp_path):
+    """5 V x 0.6 A; in1 is a configuration channel's voltage, not the bus'."""
+    sensor = PowerZ(world=World(_meter(tmp_path)))
+    found = sensor.describe()
+    assert (found.scope, found.kind, found.gain_u_ratio, found.warnings) == ("board-input", "power", None, ())
+    assert found.resolution_w == pytest.approx(0.005)
+    assert sensor.read().power_w == pytest.approx(3.0)
+
+
+def test_a_meter_plugged_the_other_way_round_is_negative_until_told(tmp_path):
+    """The sign is the direction."""
+    root = _meter(tmp_path, current_ma=-600)
+    sensor = PowerZ(world=World(root))
+    (warning,) = sensor.describe().warnings
+    assert "reverse" in warning
+    assert sensor.read().power_w == pytest.approx(-3.0)
+    assert PowerZ(direction="reverse", world=World(root)).read().power_w == pytest.approx(3.0)
+
+
+def test_of_two_meters_one_is_named(tmp_path):
+    """Two of the same name differ by their folder."""
+    _meter(tmp_path)
+    _meter(tmp_path, 5, current_ma=100)
+    with pytest.raises(UnavailableError, match="hwmon4 or hwmon5"):
+        PowerZ(world=World(tmp_path)).describe()
+    assert PowerZ(device="hwmon5", world=World(tmp_path)).read().power_w == pytest.approx(0.5)
+
+
+def test_a_meter_that_does_not_answer_once_may_answer_again(tmp_path):
+    """The driver gives EIO after 5 ms; here the file is garbled."""
+    root = _meter(tmp_path)
+    sensor = PowerZ(world=World(root))
+    sensor.describe()
+    (root / "sys/class/hwmon/hwmon4/curr1_input").write_text("")
+    with pytest.raises(TransientError):
+        sensor.read()
+    with pytest.raises(UnavailableError):
+        PowerZ(world=World(root)).describe()
