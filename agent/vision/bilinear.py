@@ -10,54 +10,64 @@ import numpy as np
 from numpy.typing import NDArray
 
 Pixels = NDArray[np.uint8]
-Ints = NDArray[np.int32]
 Indices = NDArray[np.int64]
 
 _ONE = 2048
-# Rows worked on together: what they need stays in the cache, four times as fast as all at once.
+# Rows worked on together: what they need stays in the cache.
 _BLOCK = 32
 
 
 def resize(pixels: Pixels, width: int, height: int) -> Pixels:
-    """Return the picture (uint8 [h, w, channels]) in the new size: uint8 [height, width, channels]."""
-    return _vertical(_horizontal(pixels, width), height).reshape(height, width, pixels.shape[2])
+    """Return the picture (uint8 [h, w, channels]) in the new size: uint8 [height, width, channels].
+
+    Four channels are as fast as three: a pixel is then fetched as one number.
+    """
+    old_height, old_width, channels = pixels.shape
+    first, weight = _taps(old_height, height)
+    above, below = np.clip(first, 0, old_height - 1), np.clip(first + 1, 0, old_height - 1)
+    # When shrinking to less than half, some rows lie between all taps.
+    needed, places = np.unique(np.concatenate([above, below]), return_inverse=True)
+    rows = _horizontal(pixels, needed, _taps(old_width, width))
+    return _vertical(rows, places[:height], places[height:], weight).reshape(height, width, channels)
 
 
-def _horizontal(pixels: Pixels, width: int) -> NDArray[np.int16]:
-    """Return rows of the new width, in 1/128 of a grey level: int16 [h, width * channels]."""
-    height, old, channels = pixels.shape
-    first, weight = _taps(old, width)
-    weight[(first < 0) | (first >= old - 1)] = 0
-    left = _flat(np.clip(first, 0, old - 1), channels)
-    right = _flat(np.clip(first + 1, 0, old - 1), channels)
-    weights = np.repeat(weight, channels)
-    flat = pixels.reshape(height, old * channels)
-    rows = np.empty((height, width * channels), np.int16)
-    for start in range(0, height, _BLOCK):
-        block = flat[start : start + _BLOCK]
-        value = np.take(block, left, axis=1).astype(np.int32)
-        step = np.subtract(np.take(block, right, axis=1), value, dtype=np.int32)
-        step *= weights
-        value *= _ONE
-        value += step
-        value >>= 4
-        rows[start : start + _BLOCK] = value
-    return rows
+def _horizontal(pixels: Pixels, needed: Indices, taps: tuple[Indices, NDArray[np.int64]]) -> NDArray[np.uint16]:
+    """Return the needed rows in the new width, in 1/128 of a grey level: uint16 [rows, width * channels]."""
+    _, old, channels = pixels.shape
+    first, weight = taps
+    weight = np.where((first < 0) | (first >= old - 1), 0, weight)
+    left, right = np.clip(first, 0, old - 1), np.clip(first + 1, 0, old - 1)
+    # step * weight >> 4 in 16 bits, which numpy does several at a time: the upper bits of the weight, then the lower four.
+    coarse, fine = (np.repeat(part.astype(np.int16), channels) for part in (weight >> 4, weight & 15))
+    source = pixels.reshape(len(pixels), -1)
+    if channels == 4:
+        source = source.view(np.uint32)
+    else:
+        left, right = _flat(left, channels), _flat(right, channels)
+    rows = np.empty((len(needed), len(coarse)), np.int16)
+    for start in range(0, len(needed), _BLOCK):
+        block = source[needed[start : start + _BLOCK]]
+        begin = block.take(left, axis=1).view(np.uint8)
+        value = np.subtract(block.take(right, axis=1).view(np.uint8), begin, dtype=np.int16)
+        low = value * fine
+        low >>= 4
+        value *= coarse
+        value += low
+        np.multiply(begin, np.int16(_ONE >> 4), out=low, dtype=np.int16)
+        np.add(value, low, out=rows[start : start + _BLOCK])
+    return rows.view(np.uint16)
 
 
-def _vertical(rows: NDArray[np.int16], height: int) -> Pixels:
+def _vertical(rows: NDArray[np.uint16], above: Indices, below: Indices, weight: NDArray[np.int64]) -> Pixels:
     """Return the rows in the new height, as grey levels: uint8 [height, width * channels]."""
-    old = len(rows)
-    first, weight = _taps(old, height)
-    above, below = np.clip(first, 0, old - 1), np.clip(first + 1, 0, old - 1)
-    pixels = np.empty((height, rows.shape[1]), np.uint8)
-    for start in range(0, height, _BLOCK):
+    shares = weight.astype(np.uint32)[:, None]
+    pixels = np.empty((len(above), rows.shape[1]), np.uint8)
+    for start in range(0, len(above), _BLOCK):
         part = slice(start, start + _BLOCK)
-        share = weight[part, None]
         # Each product loses its low bits before the sum, as OpenCV's does: together they would round differently.
-        value = rows[above[part]] * (_ONE - share)
+        value = np.multiply(rows[above[part]], _ONE - shares[part], dtype=np.uint32)
         value >>= 16
-        other = rows[below[part]] * share
+        other = np.multiply(rows[below[part]], shares[part], dtype=np.uint32)
         other >>= 16
         value += other
         value += 2
@@ -66,11 +76,11 @@ def _vertical(rows: NDArray[np.int16], height: int) -> Pixels:
     return pixels
 
 
-def _taps(old: int, new: int) -> tuple[Indices, Ints]:
+def _taps(old: int, new: int) -> tuple[Indices, NDArray[np.int64]]:
     """Return for each new position the first of its two old neighbours (-1 at the edge) and the weight of the second, in 1/2048."""
     at = ((np.arange(new) + 0.5) * (old / new) - 0.5).astype(np.float32)
     first = np.floor(at)
-    return first.astype(np.int64), np.rint((at - first) * np.float32(_ONE)).astype(np.int32)
+    return first.astype(np.int64), np.rint((at - first) * np.float32(_ONE)).astype(np.int64)
 
 
 def _flat(columns: Indices, channels: int) -> Indices:

@@ -32,7 +32,8 @@ class YoloV8:
         """Return the detections; `outputs` is the one tensor, float32."""
         tensor = outputs[0]
         rows = tensor[0] if self._anchors_last(tensor.shape) else tensor[0].T
-        classes, anchors = np.nonzero(rows[4:] > self._output.score_threshold)
+        # One flat search is several times as fast as numpy's in two axes.
+        classes, anchors = np.divmod(np.flatnonzero(rows[4:] > self._output.score_threshold), rows.shape[1])
         centred = rows[:4, anchors].T
         if rows[0].max(initial=0.0) <= boxes.LARGEST_NORMALISED:
             centred = centred * np.array([frame.input_width, frame.input_height] * 2, np.float32)
