@@ -54,10 +54,14 @@ def add(model: Path, wanted: Wanted, catalogue: Path) -> tuple[Entry, tuple[str,
     ours = {one.name: one for one in entries.read(entries.FILE).entry}
     entry = _entry(model, digest, about, loaded, name, wanted)
     entry = msgspec.structs.replace(entry, name=wanted.name or _name(model, ours.values()))
+    if guesses:
+        # The card that is written now ends the guessing: what was guessed has to stand somewhere.
+        entry = msgspec.structs.replace(entry, status="unverified", why=" | ".join(guess.partition("; ")[2] or guess for guess in guesses))
     if not wanted.replace:
         _check_name(entry, ours, entries.own(catalogue).entry)
     if not card.beside(model).exists():
-        _write_card(model, entries.card_of(entry, digest, entry.source))
+        made = {"entry": entry.name, "by": "edgemeter models add", **({"guesses": entry.why} if entry.why else {})}
+        _write_card(model, msgspec.structs.replace(entries.card_of(entry, digest, entry.source), made=made))
     entries.change(catalogue, lambda there: entries.with_entry(there, entry))
     return entry, guesses
 

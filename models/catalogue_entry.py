@@ -93,7 +93,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ValueError(message)
         for address in self.addresses:
             if not is_address(address):
-                message = f"{self.name}: {address!r} is no http or https address"
+                message = f"{self.name}: {address!r} is no http or https address (without user and password)"
                 raise ValueError(message)
 
     @property
@@ -103,9 +103,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def is_address(text: str) -> bool:
-    """Return whether `text` is an http or https address with a host."""
+    """Return whether `text` is an http or https address with a host, and without a password, which has no place in a catalogue."""
     try:
         parts = urlsplit(text)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and not re.search(r"[\s\x00-\x1f]", text)
+        is_plain = "@" not in parts.netloc and not re.search(r"[\s\x00-\x1f]", text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and is_plain
     except ValueError:
         return False

@@ -22,7 +22,7 @@ from edgemeter.models.show_progress import progress
 def _mirrors(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
     for address in value:
         if not is_address(address):
-            message = f"{address!r} is no http or https address"
+            message = f"{address!r} is no http or https address (without user and password)"
             raise click.BadParameter(message)
     return value
 

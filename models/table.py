@@ -28,7 +28,7 @@ def print_shipped(found: Sequence[ModelFile]) -> None:
 
 def print_catalogue(found: Iterable[Entry], cache: Cache) -> None:
     """Print the entries of the catalogue."""
-    table = _table("catalogue", ("name", "on", "precision"), ("published",), ("licence", "get by"))
+    table = _table("catalogue", ("name", "on", "form"), ("published",), ("licence", "get by"), gap=1)
     held = {one.name for one in cache.held() if one.path}
     for entry in found:
         get_by = "(here)" if entry.name in held or entry.path else _FORMS.get(entry.form, entry.form)
@@ -82,8 +82,8 @@ def _published(entry: Entry) -> str:
     return f"{text if best.status == 'verified' else f'({text})'} {'AP' if best.metric == 'coco_ap' else 'top-1'}"
 
 
-def _table(title: str | None, left: Sequence[str], right: Sequence[str], last: Sequence[str]) -> Table:
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+def _table(title: str | None, left: Sequence[str], right: Sequence[str], last: Sequence[str], gap: int = 2) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, gap, 0, 0))
     for headings, justify in ((left, "left"), (right, "right"), (last, "left")):
         for heading in headings:
             # Only names and reasons give way on a narrow terminal.

@@ -5,8 +5,6 @@ import logging
 import os
 import re
 import shutil
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -29,7 +27,7 @@ class Want:
     limit_bytes: int
 
 
-def download(address: str, part: Part, want: Want, transport: Transport, tell: Tell, pause: Callable[[float], None] = time.sleep) -> None:
+def download(address: str, part: Part, want: Want, transport: Transport, tell: Tell) -> None:
     """Bring `part` to the whole of what lies at `address`.
 
     A connection that breaks is taken up again, `TRIES` times without any byte gained. Resuming sends Range with If-Range; a server that
@@ -50,7 +48,7 @@ def download(address: str, part: Part, want: Want, transport: Transport, tell: T
                 message = f"{error}, {TRIES} times; {part.size_bytes} bytes are kept, fetch again to go on"
                 raise TransientError(message) from error
             logger.info("%s; trying again", error)
-            pause(0.5 * 2 ** (failed - 1))
+            transport.pause(0.5 * 2 ** (failed - 1))
         else:
             return
 

@@ -51,9 +51,8 @@ def fetch(entry: Entry, cache: Cache, ways: Ways, tell: Tell, keep: Collection[s
         UnavailableError: it is nowhere to be fetched, or no address has the file that the catalogue means.
         TransientError: it may be fetched later; what has arrived is kept.
     """
-    if entry.form not in FETCHED and cache.find(entry.name) is None:
-        message = f"{entry.name} is nowhere to be fetched ({entry.form}): {entry.how or entry.path or 'import the bundle that has it'}"
-        raise UnavailableError(message)
+    if entry.form not in FETCHED:
+        return _own(entry, cache)
     with cache.locked(entry.name):
         there = _there(entry, cache)
         if there is not None:
@@ -109,6 +108,16 @@ def check(entry: Entry, part: Part, origin: str) -> str:
         message = f"{origin}: {size_bytes} bytes with sha256 {digest}, the catalogue says {entry.sha256}: not kept"
         raise UnavailableError(message)
     return digest
+
+
+def _own(entry: Entry, cache: Cache) -> Fetched:
+    """Return the user's own file, or the one from a bundle; nobody else has it."""
+    path = Path(entry.path) if entry.path else cache.path(entry)
+    if entry.form == "own" and path.is_file() and (digest := sha256(path)) == entry.sha256:
+        return Fetched(entry, path, digest, str(path), is_new=False, was_verified=True)
+    how = entry.how or f"{str(path)!r} is gone or was changed: add or import it again"
+    message = f"{entry.name} is nowhere to be fetched ({entry.form}): {how}"
+    raise UnavailableError(message)
 
 
 def _there(entry: Entry, cache: Cache) -> Fetched | None:

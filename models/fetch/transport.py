@@ -2,9 +2,10 @@
 
 import http.client
 import ssl
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 from urllib.parse import urlsplit, urlunsplit
@@ -19,10 +20,14 @@ _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """How to reach servers. `proxy` replaces those of the environment (http_proxy, https_proxy); no_proxy is heeded in any case."""
+    """How to reach servers. `proxy` replaces those of the environment (http_proxy, https_proxy); no_proxy is heeded in any case.
+
+    `pause` waits that many seconds before another try.
+    """
 
     proxy: str | None = None
     timeout_s: float = TIMEOUT_S
+    pause: Callable[[float], None] = time.sleep
 
     def open(self, address: str, headers: Mapping[str, str]) -> http.client.HTTPResponse:
         """Return the answer to a GET: status 200, 206 or 416, its body unread.
@@ -60,7 +65,9 @@ class Transport:
         return opener
 
     def _proxy(self) -> str:
-        if self.proxy is None or not is_address(self.proxy):
+        # Unlike a model's address, a proxy's may hold user and password.
+        host = urlsplit(self.proxy or "").netloc.rpartition("@")[2]
+        if self.proxy is None or not is_address(f"{urlsplit(self.proxy).scheme}://{host}"):
             message = f"proxy {shown(self.proxy or '')!r} is no http or https address: give http://HOST:PORT"
             raise ConfigError(message)
         return self.proxy

@@ -1,0 +1,193 @@
+"""Downloads over a real server: whole, resumed, cut, changed, refused, and with no room for them."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from edgemeter.agent.errors import TransientError, UnavailableError
+from edgemeter.models.fetch.download import TRIES, Want, download
+from edgemeter.models.fetch.part import Origin, Part
+from edgemeter.models.fetch.transport import Transport
+from edgemeter.models.progress import silent
+from tests.fixtures.catalogue_factory import content
+
+BODY = content(300_000)
+
+
+@pytest.fixture
+def part(tmp_path):
+    """Return a part of which nothing has arrived."""
+    return Part(tmp_path / "m.onnx")
+
+
+def get(address, part, size_bytes=None, limit_bytes=10_000_000, tell=silent, timeout_s=5.0):
+    """Download without pauses and return what was paused."""
+    paused = []
+    download(address, part, Want(size_bytes, limit_bytes), Transport(timeout_s=timeout_s, pause=paused.append), tell)
+    return paused
+
+
+def test_a_file_arrives_whole(server, part):
+    """Every byte, one request, and progress to the end."""
+    told = []
+    assert get(server.put("/m", BODY), part, len(BODY), tell=lambda *report: told.append(report)) == []
+    assert part.path.read_bytes() == BODY
+    assert told[-1] == ("m.onnx", len(BODY), len(BODY))
+    assert len(server.requests) == 1
+    assert server.asked("/m")[0]["Accept-Encoding"] == "identity"
+
+
+def test_a_cut_connection_is_taken_up_where_it_broke(server, part):
+    """Two cuts, and no byte is sent twice."""
+    assert len(get(server.put("/m", BODY, cuts=[100_000, 50_000]), part)) == 2
+    assert part.path.read_bytes() == BODY
+    assert [headers.get("Range") for headers in server.asked("/m")] == [None, "bytes=100000-", "bytes=150000-"]
+    assert all(headers["If-Range"] == server.resources["/m"].tag for headers in server.asked("/m")[1:])
+
+
+def test_many_cuts_are_no_failure_while_bytes_come(server, part):
+    """More cuts than tries, each after some gain."""
+    get(server.put("/m", BODY, cuts=[30_000] * (TRIES + 3)), part)
+    assert part.path.read_bytes() == BODY
+
+
+def test_a_server_that_gives_nothing_is_given_up(server, part):
+    """So many tries with growing pauses; the count and the address are said."""
+    with pytest.raises(TransientError, match=rf"127\.0\.0\.1:\d+/m: the connection was cut after 0 of 300000 bytes, {TRIES} times"):
+        get(server.put("/m", BODY, cuts=[0] * 20), part)
+    assert len(server.requests) == TRIES
+
+
+def test_a_later_run_goes_on(server, part):
+    """What a run that ended left is not fetched again."""
+    address = server.put("/m", BODY, cuts=[120_000] + [0] * TRIES)
+    with pytest.raises(TransientError, match="120000 bytes are kept"):
+        get(address, part)
+    server.resources["/m"].cuts.clear()
+    server.requests.clear()
+    get(address, part)
+    assert part.path.read_bytes() == BODY
+    assert server.asked("/m")[0]["Range"] == "bytes=120000-"
+
+
+def test_a_file_that_changed_meanwhile_is_fetched_anew(server, part):
+    """If-Range: never the head of one file before the tail of another."""
+    address = server.put("/m", BODY, cuts=[100_000] + [0] * TRIES)
+    with pytest.raises(TransientError):
+        get(address, part)
+    other = content(300_000, seed=1)
+    server.put("/m", other)
+    get(address, part)
+    assert part.path.read_bytes() == other
+
+
+@pytest.mark.parametrize("how", [{"has_ranges": False}, {"etag": None}, {"etag": 'W/"weak"'}])
+def test_a_server_that_cannot_resume_sends_all_again(server, part, how):
+    """It ignores ranges, or gives nothing that tells one file from another."""
+    get(server.put("/m", BODY, cuts=[100_000], **how), part)
+    assert part.path.read_bytes() == BODY
+    assert len(server.requests) == 2
+
+
+def test_the_date_tells_files_apart_where_no_tag_does(server, part):
+    """If-Range takes Last-Modified too."""
+    get(server.put("/m", BODY, cuts=[100_000], etag=None, last_modified=True), part)
+    assert part.path.read_bytes() == BODY
+    assert server.asked("/m")[1]["If-Range"].endswith("GMT")
+
+
+def test_a_part_of_another_address_is_not_continued(server, part):
+    """Mirrors may hold different files."""
+    part.begin(Origin(address="http://elsewhere.example/m", validator=server.put("/m", BODY) and '"x"', size_bytes=len(BODY)))
+    part.path.write_bytes(b"of another file")
+    get(server.address + "/m", part)
+    assert part.path.read_bytes() == BODY
+
+
+@pytest.mark.parametrize("note", [b"", b"{", b"[]", b'{"address": 5}', b"\xff\xfe"])
+def test_a_garbled_note_starts_over(server, part, note):
+    """Nobody knows what the bytes are."""
+    part.path.write_bytes(b"whatever")
+    part.note.write_bytes(note)
+    get(server.put("/m", BODY), part)
+    assert part.path.read_bytes() == BODY
+
+
+def test_a_part_longer_than_the_file_is_dropped(server, part):
+    """The server answers 416; the next try begins at nothing."""
+    address = server.put("/m", BODY)
+    part.begin(Origin(address=address, validator=server.resources["/m"].tag))
+    part.path.write_bytes(BODY + b"more")
+    get(address, part)
+    assert part.path.read_bytes() == BODY
+
+
+def test_a_finished_part_is_not_asked_for(server, part):
+    """Ended between the last byte and the rename."""
+    address = server.put("/m", BODY)
+    get(address, part)
+    server.requests.clear()
+    get(address, part)
+    assert server.requests == []
+
+
+def test_a_busy_server_is_asked_again(server, part):
+    """503 and 429 pass; the pauses grow."""
+    assert get(server.put("/m", BODY, statuses=[503, 429]), part) == [0.5, 1.0]
+    assert part.path.read_bytes() == BODY
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 410])
+def test_a_refusal_is_said_at_once(server, part, status):
+    """Another try would not help."""
+    with pytest.raises(UnavailableError, match=f"/m: the server says {status}"):
+        get(server.put("/m", BODY, statuses=[status] * 9), part)
+    assert len(server.requests) == 1
+
+
+def test_a_silent_server_is_not_waited_for_for_ever(server, part):
+    """The time-out ends each try."""
+    with pytest.raises(TransientError, match="no answer in time"):
+        get(server.put("/m", BODY, wait_s=1.0), part, timeout_s=0.05)
+
+
+def test_nobody_at_the_address(part):
+    """Connection refused, named with the address, without a query's secrets."""
+    with pytest.raises(TransientError, match=r"http://127\.0\.0\.1:1/m: .*refused") as caught:
+        get("http://127.0.0.1:1/m?token=hidden", part)
+    assert "hidden" not in str(caught.value)
+
+
+def test_another_size_than_the_catalogues_is_refused_before_the_body(server, part):
+    """A wrong file is known by its length."""
+    with pytest.raises(UnavailableError, match="300000 bytes, the catalogue says 299999"):
+        get(server.put("/m", BODY), part, 299_999)
+    assert part.size_bytes == 0
+
+
+def test_more_than_the_cache_may_hold_is_refused(server, part):
+    """By the announced length, and without one by what comes."""
+    with pytest.raises(UnavailableError, match="more than the cache may hold"):
+        get(server.put("/m", BODY), part, limit_bytes=200_000)
+    with pytest.raises(UnavailableError, match="more than the 200000 bytes"):
+        get(server.put("/n", BODY, has_length=False), part, limit_bytes=200_000)
+    assert part.size_bytes == 0
+
+
+def test_a_file_of_unannounced_length_arrives(server, part):
+    """The end of the connection is the end of the file; its hash has to tell whether that was all."""
+    get(server.put("/m", BODY, has_length=False), part)
+    assert part.path.read_bytes() == BODY
+
+
+def test_a_compressed_answer_is_refused(server, part):
+    """Its bytes are not the file's."""
+    with pytest.raises(UnavailableError, match="gzip"):
+        get(server.put("/m", BODY, encoding="gzip"), part)
+
+
+def test_a_disk_without_room_is_said_before_the_body(server, part, monkeypatch):
+    """How much is missing, and what to do."""
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1000))
+    with pytest.raises(TransientError, match=r"no space left .* 300000 bytes are to come, 1000 are free; make room"):
+        get(server.put("/m", BODY), part)

@@ -1,0 +1,272 @@
+"""`edgemeter models fetch`: what lies in the cache afterwards, and what is said when it cannot."""
+
+import hashlib
+import io
+import json
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+import zipfile
+
+import pytest
+
+from edgemeter.agent.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.recognition import card
+from edgemeter.models import entries
+from edgemeter.models.cache import Cache
+from edgemeter.models.fetch.into_cache import Ways, fetch
+from edgemeter.models.fetch.transport import Transport
+from edgemeter.models.progress import silent
+from tests.fixtures.catalogue_factory import card_beside, content, make_entry, write_catalogue
+
+BODY = content(400_000)
+SHA256 = hashlib.sha256(BODY).hexdigest()
+
+
+@pytest.fixture
+def catalogue(home):
+    """Return what writes the user's catalogue."""
+    return lambda *those: write_catalogue(home / "catalogue.toml", *those)
+
+
+def file_of(home, name):
+    """Return where the file of an entry lies."""
+    return home / "models" / name / f"{name}.onnx"
+
+
+def test_a_fetched_model_has_its_card_beside_it(server, home, invoke, catalogue):
+    """`edgemeter run --model` needs nothing else: task, decoder, input, labels, hash and licence."""
+    catalogue(make_entry("mine", server.put("/mine.onnx", BODY), BODY))
+    result = invoke("fetch", "mine")
+    path = file_of(home, "mine")
+    assert result.stdout == f"{path}\n"
+    assert path.read_bytes() == BODY
+    about = card_beside(path)
+    assert (about.sha256, about.family, about.licence, about.input.height) == (SHA256, "yolox", "Apache-2.0", 8)
+    assert (about.output.labels[0], len(about.output.labels)) == ("person", 80)
+    assert about.source == server.address + "/mine.onnx"
+    assert about.accuracy == {}
+    assert not [*path.parent.glob("*part*"), *path.parent.glob(".*part*")]
+
+
+def test_a_model_that_is_here_is_not_fetched_again(server, invoke, catalogue):
+    """And its card, which its owner may have corrected, stays."""
+    catalogue(make_entry("mine", server.put("/mine.onnx", BODY), BODY))
+    first = json.loads(invoke("fetch", "mine", "--json").stdout)["fetched"][0]
+    with open(first["path"] + ".toml", "a") as text:  # noqa: PTH123
+        text.write("# corrected\n")
+    second = json.loads(invoke("fetch", "mine", "--json").stdout)["fetched"][0]
+    assert (first["is_new"], second["is_new"]) == (True, False)
+    assert len(server.requests) == 1
+    with open(first["path"] + ".toml") as text:  # noqa: PTH123
+        assert text.read().endswith("# corrected\n")
+
+
+def test_a_changed_cached_file_is_found_and_fetched_again(server, home, invoke, catalogue):
+    """One bit of a card that wears out: `verify` says so and fails, `fetch` mends it."""
+    catalogue(make_entry("mine", server.put("/mine.onnx", BODY), BODY))
+    invoke("fetch", "mine")
+    path = file_of(home, "mine")
+    path.write_bytes(bytes([BODY[0] ^ 1]) + BODY[1:])
+    result = invoke("verify", "mine")
+    assert (result.exit_code, "changed" in result.stdout, SHA256 in result.stderr) == (1, True, True)
+    invoke("fetch", "mine")
+    assert path.read_bytes() == BODY
+    assert invoke("verify").exit_code == 0
+
+
+def test_a_wrong_hash_is_never_kept(server, home, invoke, catalogue):
+    """Same length, other bytes: both hashes are said and nothing is left, not even a part."""
+    catalogue(make_entry("mine", server.put("/mine.onnx", content(400_000, seed=1)), BODY))
+    with pytest.raises(UnavailableError, match=f"sha256 (?!{SHA256}).*, the catalogue says {SHA256}: not kept"):
+        invoke("fetch", "mine")
+    assert not file_of(home, "mine").exists()
+    assert not [*(home / "models" / "mine").glob(".*part*")]
+
+
+def test_mirrors_are_asked_in_turn(server, invoke, catalogue):
+    """One has nothing, one a wrong file, one breaks; the last address is right."""
+    server.put("/wrong/mine.onnx", content(400_000, seed=1))
+    server.put("/broken/mine.onnx", BODY, statuses=[404])
+    entry = make_entry(
+        "mine", server.address + "/gone.onnx", BODY, addresses=[server.address + "/broken/mine.onnx", server.put("/mine.onnx", BODY)]
+    )
+    catalogue(entry)
+    row = json.loads(invoke("fetch", "mine", "--mirror", f"{server.address}/none/", "--mirror", f"{server.address}/wrong", "--json").stdout)
+    assert [path for path, _ in server.requests] == ["/none/mine.onnx", "/wrong/mine.onnx", "/broken/mine.onnx", "/mine.onnx"]
+    assert row["fetched"][0]["address"] == server.address + "/mine.onnx"
+
+
+def test_all_mirrors_are_named_when_none_has_it(server, invoke, catalogue):
+    """With the reason of each."""
+    catalogue(make_entry("mine", server.address + "/a.onnx", BODY, addresses=[server.address + "/a.onnx", server.address + "/b.onnx"]))
+    with pytest.raises(UnavailableError, match=r"a\.onnx: the server says 404.*b\.onnx: the server says 404"):
+        invoke("fetch", "mine")
+
+
+def test_without_a_hash_consent_is_asked_and_the_hash_kept(server, home, invoke, catalogue):
+    """Then another file under the same name is refused, also after the first is gone."""
+    catalogue(make_entry("mine", server.put("/mine.onnx", BODY)))
+    with pytest.raises(ConfigError, match=r"no sha256 of it \(a test made it up\); --accept-unverified"):
+        invoke("fetch", "mine")
+    assert server.requests == []
+    result = invoke("fetch", "mine", "--accept-unverified")
+    assert SHA256 in result.stderr
+    assert entries.find("mine").sha256 == SHA256
+    assert invoke("verify", "mine").exit_code == 0
+    invoke("cache", "clear", "mine")
+    server.put("/mine.onnx", content(400_000, seed=1))
+    with pytest.raises(UnavailableError, match=SHA256):
+        invoke("fetch", "mine", "--accept-unverified")
+    assert not file_of(home, "mine").exists()
+
+
+def test_what_nobody_publishes_says_how_it_is_made(invoke):
+    """An engine is built on the device, a YOLO exported by its owner."""
+    with pytest.raises(UnavailableError, match=r"\(built on the device\): on the device `trtexec"):
+        invoke("fetch", "yolov8n-tensorrt")
+    with pytest.raises(UnavailableError, match=r"\(exported\): .*yolo export"):
+        invoke("fetch", "yolov8n")
+
+
+def test_an_unknown_name_gets_a_hint(invoke):
+    """A typing error, and a file's name instead of the entry's."""
+    with pytest.raises(ConfigError, match="did you mean yolox-nano"):
+        invoke("fetch", "yolox-nanno")
+    with pytest.raises(ConfigError, match="did you mean yolox-nano"):
+        invoke("fetch", "yolox_nano.onnx")
+
+
+def test_one_that_fails_does_not_stop_the_others(server, home, invoke, catalogue):
+    """Exit 1, the reason, and what could be had."""
+    catalogue(make_entry("mine", server.put("/mine.onnx", BODY), BODY), make_entry("gone", server.address + "/gone.onnx", BODY))
+    result = invoke("fetch", "gone", "mine")
+    assert result.exit_code == 1
+    assert "cannot fetch gone" in result.stderr
+    assert result.stdout == f"{file_of(home, 'mine')}\n"
+
+
+def packed(kind, names):
+    """Return an archive of this kind with these files."""
+    out = io.BytesIO()
+    if kind == "zip":
+        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, body in names.items():
+                archive.writestr(name, body)
+    else:
+        with tarfile.open(fileobj=out, mode="w:gz") as archive:
+            for name, body in names.items():
+                info = tarfile.TarInfo(name)
+                info.size = len(body)
+                archive.addfile(info, io.BytesIO(body))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(("kind", "member", "inside"), [("zip", "detect.tflite", "detect.tflite"), ("tgz", "a/m.onnx", "./a/m.onnx")])
+def test_a_model_is_taken_out_of_its_archive(server, home, invoke, catalogue, kind, member, inside):
+    """Nothing else of it is written, wherever its names point."""
+    archive = packed(kind, {"../../escaped": b"x", inside: BODY, "labels.txt": b"y"})
+    catalogue(make_entry("mine", server.put(f"/m.{kind}", archive), BODY, form="in an archive", member=member))
+    invoke("fetch", "mine")
+    assert file_of(home, "mine").read_bytes() == BODY
+    visible = {path.name for path in (home / "models" / "mine").iterdir() if not path.name.startswith(".")}
+    assert visible == {"mine.onnx", "mine.onnx.toml"}
+    assert not list(home.rglob("escaped"))
+
+
+@pytest.mark.parametrize(
+    ("archive", "why"),
+    [
+        (packed("zip", {"other": BODY}), "has no file 'm.onnx', but other"),
+        (packed("zip", {"m.onnx": BODY})[:-200], "cannot be read"),
+        (packed("tgz", {"m.onnx": BODY})[:100_000], "cannot be read"),
+        (packed("zip", {"m.onnx": b"0" * 5_000_000}), "larger than the 400000 bytes"),
+        (packed("zip", {"m.onnx": content(400_000, seed=1)}), "the catalogue says"),
+        (b"<html>not found</html>", "cannot be read"),
+        (b"", "cannot be read"),
+    ],
+)
+def test_a_bad_archive_is_said_and_not_kept(server, home, invoke, catalogue, archive, why):
+    """Another archive, a truncated one, one that unpacks to too much, a page instead of a file."""
+    catalogue(make_entry("mine", server.put("/m.zip", archive), BODY, form="in an archive", member="m.onnx"))
+    with pytest.raises(UnavailableError, match=why):
+        invoke("fetch", "mine")
+    assert not file_of(home, "mine").exists()
+    assert sum(path.stat().st_size for path in home.rglob("*") if path.is_file() and path.name != "catalogue.toml") == 0
+
+
+def start(*arguments, **how):
+    """Start the real command."""
+    command = [sys.executable, "-m", "edgemeter.agent.cli", "models", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **how)
+
+
+def test_a_killed_fetch_goes_on_where_it_was(server, home, invoke, catalogue):
+    """SIGKILL in the middle: the next one asks for the rest, and the file is whole."""
+    catalogue(make_entry("mine", server.put("/mine.onnx", BODY, drip_s=0.05), BODY))
+    process = start("fetch", "mine")
+    part = home / "models" / "mine" / ".mine.onnx.part"
+    deadline = time.monotonic() + 60
+    while not (part.exists() and part.stat().st_size > 50_000) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    arrived = part.stat().st_size
+    assert 50_000 < arrived < len(BODY)
+    assert not file_of(home, "mine").exists()
+    server.resources["/mine.onnx"].drip_s = 0
+    invoke("fetch", "mine")
+    assert server.asked("/mine.onnx")[-1]["Range"] == f"bytes={arrived}-"
+    assert file_of(home, "mine").read_bytes() == BODY
+
+
+def test_two_that_fetch_the_same_fetch_it_once(server, home, catalogue):
+    """The second waits for the first, and both say where it is."""
+    catalogue(make_entry("mine", server.put("/mine.onnx", BODY, drip_s=0.02), BODY))
+    both = [start("fetch", "mine"), start("fetch", "mine")]
+    outputs = [process.communicate()[0] for process in both]
+    assert outputs == [f"{file_of(home, 'mine')}\n"] * 2
+    assert len(server.requests) == 1
+
+
+def test_a_full_disk_is_one_line_and_keeps_what_has_arrived(server, home, invoke, catalogue):
+    """The system refuses to write beyond 100,000 bytes; with room again the rest follows."""
+    resource = pytest.importorskip("resource")
+    catalogue(make_entry("mine", server.put("/mine.onnx", BODY), BODY))
+    limited = start("fetch", "mine", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)))
+    _, said = limited.communicate()
+    assert limited.returncode == 1
+    assert said.count("\n") == 1
+    assert "no space left in" in said
+    assert "make room" in said
+    arrived = (home / "models" / "mine" / ".mine.onnx.part").stat().st_size
+    assert 0 < arrived <= 100_000
+    invoke("fetch", "mine")
+    assert server.asked("/mine.onnx")[-1]["Range"] == f"bytes={arrived}-"
+    assert file_of(home, "mine").read_bytes() == BODY
+
+
+def test_a_cache_that_cannot_be_written_is_said(server, home, invoke, catalogue, tmp_path):
+    """A file stands where the folder should be."""
+    (tmp_path / "taken").write_text("x")
+    catalogue(make_entry("mine", server.put("/mine.onnx", BODY), BODY))
+    with pytest.raises(ConfigError, match="cannot write to the cache"):
+        invoke("fetch", "mine", "--cache", tmp_path / "taken" / "below")
+    assert not (home / "models").exists()
+
+
+def test_a_server_that_stays_away_fails_for_now(server, home):
+    """It may work later: TransientError, also where another address refuses for good."""
+    entry = make_entry("mine", server.put("/mine.onnx", BODY, cuts=[0] * 99), BODY)
+    ways = Ways(Transport(pause=lambda _: None), mirrors=(server.address + "/none",))
+    with pytest.raises(TransientError, match=r"cannot fetch mine: .*404.*the connection was cut"):
+        fetch(entry, Cache(home / "models"), ways, silent)
+
+
+def test_the_card_of_a_fetched_file_is_read_by_the_agent(server, home, invoke, catalogue):
+    """Recognition finds it, and guesses nothing."""
+    catalogue(make_entry("mine", server.put("/mine.onnx", BODY), BODY))
+    invoke("fetch", "mine")
+    assert card.read(card.beside(file_of(home, "mine"))).made == {"entry": "mine"}
