@@ -1,0 +1,126 @@
+"""YOLO labels become the same boxes as COCO's; what is garbled is refused by file and line."""
+
+import pytest
+from PIL import Image
+
+from edgemeter.agent.dataset import open_folder
+from edgemeter.agent.errors import ConfigError
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return images/val with a photograph of 64 x 32 and one that EXIF turns upright, and empty labels beside it."""
+    (tmp_path / "images" / "val").mkdir(parents=True)
+    (tmp_path / "labels" / "val").mkdir(parents=True)
+    Image.new("RGB", (64, 32)).save(tmp_path / "images" / "val" / "a.png")
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (64, 32)).save(tmp_path / "images" / "val" / "b.jpg", exif=exif)
+    (tmp_path / "data.yaml").write_text("path: .\nnames: [cat, dog]\n")
+    return tmp_path
+
+
+def label(folder, name, text):
+    """Write the labels of a photograph."""
+    (folder / "labels" / "val" / f"{name}.txt").write_text(text)
+
+
+def opened(folder, said="data.yaml"):
+    """Return the data set."""
+    return open_folder(folder / "images" / "val", folder / said)
+
+
+def test_shares_become_pixels(folder):
+    """Centre and size to x, y, width, height; of the upright photograph; categories are the class numbers."""
+    label(folder, "a", "1 0.5 0.5 0.25 0.5\n0 0.125 0.25 0.25 0.5\n")
+    label(folder, "b", "0 0.5 0.5 1 1\n")
+    data = opened(folder)
+    assert [(image["file_name"], image["width"], image["height"]) for image in data.truth["images"]] == [
+        ("a.png", 64, 32),
+        ("b.jpg", 32, 64),
+    ]
+    found = [(one["image_id"], one["category_id"], one["bbox"], one["area"]) for one in data.truth["annotations"]]
+    assert found == [(1, 1, [24, 8, 16, 16], 256), (1, 0, [0, 0, 16, 16], 256), (2, 0, [0, 0, 32, 64], 2048)]
+    assert data.truth["categories"] == [{"id": 0, "name": "cat"}, {"id": 1, "name": "dog"}]
+    assert data.warnings == ()
+
+
+def test_an_outline_gives_its_box(folder):
+    """The smallest box around it."""
+    label(folder, "a", "0 0.25 0.5 0.75 0.25 0.5 1\n")
+    (one,) = opened(folder).truth["annotations"]
+    assert one["bbox"] == [16, 8, 32, 24]
+
+
+def test_what_has_no_labels_counts_and_is_told(folder):
+    """A photograph without a file, and a line that stands there twice."""
+    label(folder, "a", "0 0.5 0.5 0.5 0.5\n0 0.5 0.5 0.5 0.5\n\n")
+    data = opened(folder)
+    assert len(data.files) == 2
+    assert len(data.truth["annotations"]) == 1
+    assert data.warnings == (
+        "1 of 2 photographs have no label file: they count as showing no objects",
+        "1 label lines stand there twice: each object counts once",
+    )
+
+
+def test_the_folder_of_labels_may_be_named(folder):
+    """The names of its classes are looked for in it and above it."""
+    label(folder, "a", "0 0.5 0.5 0.5 0.5\n")
+    assert opened(folder, "labels/val").truth["categories"][1]["name"] == "dog"
+    (folder / "labels" / "val" / "classes.txt").write_text("emu\nfox\n")
+    assert opened(folder, "labels/val").truth["categories"][1]["name"] == "fox"
+    assert opened(folder, "labels/val/classes.txt").truth["categories"][0]["name"] == "emu"
+
+
+def test_labels_are_part_of_the_identity(folder):
+    """One box moved is other data."""
+    label(folder, "a", "0 0.5 0.5 0.5 0.5\n")
+    first = opened(folder).sha256
+    label(folder, "a", "0 0.5 0.5 0.5 0.25\n")
+    assert opened(folder).sha256 != first
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("0 0.5 0.5 0.5", "each line is `class cx cy width height`"),
+        ("0 0.5 0.5 0.5 0.5 0.9", "each line is"),
+        ("0 0.5 0.5 -0.5 0.5", "each line is"),
+        ("0 32 16 20 20", "shares between 0 and 1"),
+        ("0 nan 0.5 0.5 0.5", "each line is"),
+        ("cat 0.5 0.5 0.5 0.5", "each line is"),
+        ("0.5 0.5 0.5 0.5 0.5", "each line is"),
+        ("2 0.5 0.5 0.5 0.5", "is of class 2, there are 2 names"),
+        ("-1 0.5 0.5 0.5 0.5", "is of class -1, there are 2 names"),
+    ],
+)
+def test_a_wrong_line_is_named(folder, line, said):
+    """File and number."""
+    label(folder, "a", f"0 0.5 0.5 0.5 0.5\n{line}\n")
+    with pytest.raises(ConfigError, match=rf"a\.txt.*line 2.*{said}"):
+        opened(folder)
+
+
+def test_photographs_without_any_labels_are_refused(folder):
+    """The wrong folder would be an AP of nothing."""
+    with pytest.raises(ConfigError, match="none of the 2 photographs"):
+        opened(folder)
+
+
+def test_labels_that_are_not_there_are_refused(folder):
+    """Both places that were tried are named."""
+    (folder / "other").mkdir()
+    Image.new("RGB", (8, 8)).save(folder / "other" / "a.png")
+    (folder / "labels" / "val").rmdir()
+    (folder / "labels").rmdir()
+    with pytest.raises(ConfigError, match=r"no labels for .*neither .*labels"):
+        open_folder(folder / "other", folder / "data.yaml")
+
+
+def test_labels_without_names_are_refused(folder):
+    """Numbers alone do not say which class is which."""
+    (folder / "data.yaml").unlink()
+    label(folder, "a", "0 0.5 0.5 0.5 0.5\n")
+    with pytest.raises(ConfigError, match=r"have no names: put classes\.txt"):
+        opened(folder, "labels/val")
