@@ -5,7 +5,7 @@ NAME/uevent. Of a `Battery` whose scope is not `Device` (a mouse, a pen) power_n
 disagree about the sign of a current that flows out, so the status tells the direction and the amount is taken. Several batteries add up.
 Source: Linux Documentation/ABI/testing/sysfs-class-power.
 
-While the battery charges, is full, or a mains adapter is in, there is no figure: unplug it. Gauges answer with an average over seconds and
+While the battery charges, is full, or an adapter is in, there is no figure: unplug it. Gauges answer with an average over seconds and
 change once a second or slower; their gain error is unknown. A gauge with a voltage only (MAX17040) cannot tell power.
 
 Configuration: nothing.
@@ -27,6 +27,7 @@ DISCHARGING = "Discharging"
 # What a second battery says while the first one feeds the machine.
 RESTING = frozenset({"Not charging", "Unknown", "Full"})
 REMEDY = "unplug the power supply while measuring, or measure at the wall"
+ADAPTERS = frozenset({"Mains", "USB", "Wireless"})
 # Jetsons list the port that feeds others, ucsi-source-psy-..., as a supply.
 NO_BATTERY = re.compile(r"ucsi.*")
 
@@ -165,9 +166,13 @@ class Battery:
         if not feeding or others:
             message = f"the battery does not feed the machine alone ({said}), so it does not see what the machine draws: {REMEDY}"
             raise UnavailableError(message)
-        mains = [supply.folder.name for supply in self._supplies() if supply.text("type") == "Mains" and supply.text("online") == "1"]
-        if mains:
-            message = f"{', '.join(mains)} feeds the machine beside the battery ({said}): {REMEDY}"
+        adapters = [
+            supply.folder.name
+            for supply in self._supplies()
+            if supply.text("type") in ADAPTERS and supply.text("online") not in {None, "0"}
+        ]
+        if adapters:
+            message = f"{', '.join(adapters)} feeds the machine beside the battery ({said}): {REMEDY}"
             raise UnavailableError(message)
         return feeding
 

@@ -1,0 +1,132 @@
+"""Facts about `edgemeter.agent.power.fnirsi`: a real pseudo-terminal plays the device."""
+
+import os
+import pty
+import threading
+import tty
+from contextlib import closing, contextmanager
+
+import pytest
+
+from edgemeter.agent.errors import TransientError, UnavailableError
+from edgemeter.agent.power import AbsentError, fnirsi
+from edgemeter.agent.power.fnirsi import Fnirsi, crc8
+from edgemeter.agent.power.world import World
+from tests.fixtures.machine_trees import write
+from tests.fixtures.power.make_usb_meters import fnirsi_packet
+
+LOG = """timestamp sample_in_packet voltage_V current_A dp_V dn_V temp_C_ema energy_Ws capacity_As
+1700000001.10 0 5.1 0.8 0.6 0.6 25.1 0.04 0.008
+1700000001.11 1 5.1 0.9 0.6 0.6 25.1 0.08 0.016
+1700000001.05 2 5.1 1.0 0.6 0.6 25.1 0.13 0.025
+1700000001.06 3 5.1 1.1 0.6 0.6 25.1 0.18 0.035
+1700000001.20 0 5.0 2.0 0.6 0.6 25.1 0.28 0.055
+"""
+
+
+def recorded(content):
+    """Return the sensor on a recording."""
+    return Fnirsi(world=World(content=content))
+
+
+@contextmanager
+def device(*packets):
+    """Yield the name of a device that sends `packets` once it was asked to begin, and what it was asked."""
+    ours, theirs = pty.openpty()
+    tty.setraw(theirs)
+    asked = []
+
+    def play():
+        while len(asked) < 3:
+            asked.append(os.read(ours, 65))
+        for packet in packets:
+            os.write(ours, packet)
+
+    thread = threading.Thread(target=play, daemon=True)
+    thread.start()
+    try:
+        yield os.ttyname(theirs), asked, thread
+    finally:
+        os.close(theirs)
+        os.close(ours)
+
+
+def test_the_checksum_is_that_of_the_published_commands():
+    """Three commands with their checksums, as the meter's own software sends them."""
+    assert [crc8(bytes([kind]) + bytes(61)) for kind in (0x81, 0x82, 0x83)] == [0x8E, 0x96, 0x9E]
+
+
+def test_a_packet_is_four_samples():
+    """Their mean power, which is not the product of the means."""
+    packet = fnirsi_packet([(5.0, 1.0), (5.0, 3.0), (4.0, 1.0), (6.0, 3.0)])
+    assert recorded(packet).read().power_w == pytest.approx((5 + 15 + 4 + 18) / 4)
+
+
+def test_a_recording_is_read_packet_by_packet_and_ends():
+    """Packets of another kind are passed over."""
+    content = fnirsi_packet([(5.0, 1.0)] * 4) + fnirsi_packet([(9.0, 9.0)] * 4, kind=0x03) + fnirsi_packet([(5.0, 2.0)] * 4)
+    sensor = recorded(content)
+    assert [sensor.read().power_w, sensor.read().power_w] == pytest.approx([5.0, 10.0])
+    with pytest.raises(UnavailableError, match="at its end"):
+        sensor.read()
+
+
+@pytest.mark.parametrize("place", [0, 2, 30, 63])
+def test_a_packet_with_one_wrong_byte_gives_no_number(place):
+    """Wherever it is."""
+    packet = bytearray(fnirsi_packet([(5.0, 1.0)] * 4))
+    packet[place] ^= 0x10
+    with pytest.raises((TransientError, UnavailableError)):
+        recorded(bytes(packet)).read()
+
+
+def test_a_cut_packet_and_an_impossible_one_give_no_number():
+    """More than any meter of this kind carries."""
+    with pytest.raises(TransientError, match="no packet of 64"):
+        recorded(fnirsi_packet([(5.0, 1.0)] * 4)[:50]).read()
+    with pytest.raises(TransientError, match="more than any carries"):
+        recorded(fnirsi_packet([(500.0, 1.0)] * 4)).read()
+
+
+def test_the_loggers_text_is_read_by_its_columns():
+    """Its times, which go backwards, are not used; a line that is cut gives no number."""
+    sensor = recorded(LOG.encode())
+    assert sensor.describe().scope == "board-input"
+    assert [sensor.read().power_w, sensor.read().power_w] == pytest.approx([5.1 * 0.95, 10.0])
+    with pytest.raises(TransientError, match="cut or garbled"):
+        recorded(LOG.partition(" 0.9")[0].encode()).read()
+
+
+def test_a_device_is_asked_to_begin_and_read_until_it_has_said_all():
+    """A real terminal: the three commands, then the mean of what came since the last reading."""
+    with device(fnirsi_packet([(5.0, 1.0)] * 4), fnirsi_packet([(5.0, 2.0)] * 4)) as (name, asked, thread), closing(Fnirsi(name)) as sensor:
+        assert sensor.describe().period_ms == 100.0
+        thread.join(5)
+        assert sensor.read().power_w == pytest.approx(7.5)
+    assert [packet[:3] for packet in asked] == [b"\x00\xaa\x81", b"\x00\xaa\x82", b"\x00\xaa\x83"]
+    assert asked[0][-1] == 0x8E
+
+
+def test_a_silent_device_is_not_waited_for_without_end(monkeypatch):
+    """It may hang."""
+    monkeypatch.setattr(fnirsi, "TIMEOUT_S", 0.1)
+    with device() as (name, _, _), closing(Fnirsi(name)) as sensor, pytest.raises(TransientError, match="sent nothing"):
+        sensor.read()
+
+
+def test_a_meter_is_found_by_its_usb_numbers(tmp_path):
+    """Other devices of the same kind, a keyboard for one, are passed over."""
+    with pytest.raises(AbsentError, match="no FNIRSI"):
+        Fnirsi(world=World(tmp_path)).describe()
+    write(tmp_path, {
+        "sys/class/hidraw/hidraw0/device/uevent": "DRIVER=hid-generic\nHID_ID=0003:0000046D:0000C31C\n",
+        "sys/class/hidraw/hidraw1/device/uevent": "DRIVER=hid-generic\nHID_ID=0003:00002E3C:00005558\n",
+    })  # fmt: skip
+    with pytest.raises(AbsentError, match="hidraw1"):
+        Fnirsi(world=World(tmp_path)).describe()
+    with device(fnirsi_packet([(5.0, 1.0)] * 4)) as (name, _, _):
+        (tmp_path / "dev").mkdir()
+        (tmp_path / "dev/hidraw1").symlink_to(name)
+        with closing(Fnirsi(world=World(tmp_path))) as sensor:
+            assert sensor.describe().id == "fnirsi:FNB58"
+            assert sensor.read().power_w == pytest.approx(5.0)

@@ -1,0 +1,144 @@
+"""Facts about `edgemeter.agent.power.joulescope`; the maker's library is the real one, without an instrument."""
+
+import json
+import sys
+from contextlib import closing
+from types import SimpleNamespace
+
+import pytest
+
+from edgemeter.agent.errors import TransientError, UnavailableError
+from edgemeter.agent.power import AbsentError, joulescope
+from edgemeter.agent.power.joulescope import Joulescope
+from edgemeter.agent.power.world import World
+
+
+def value(joules, watts, units="J"):
+    """Return a published value."""
+    return {"signals": {"power": {"avg": {"value": watts, "units": "W"}}}, "accumulators": {"energy": {"value": joules, "units": units}}}
+
+
+class Driver:
+    """Plays the maker's driver: devices that are connected, and what they were told."""
+
+    connected = ("u/js220/000123",)
+    newest: "Driver"
+
+    def __init__(self):
+        self.told, self.closed, self.listener = [], 0, None
+        Driver.newest = self
+
+    def device_paths(self):
+        """Return the connected devices."""
+        return list(self.connected)
+
+    def open(self, device):
+        """Open one."""
+        self.told.append(device)
+
+    def publish(self, topic, said):
+        """Take a setting."""
+        self.told.append((topic, said))
+
+    def subscribe(self, topic, _flags, listener):
+        """Take a listener."""
+        self.told.append(topic)
+        self.listener = listener
+
+    def finalize(self):
+        """Count."""
+        self.closed += 1
+
+
+@pytest.fixture
+def played(monkeypatch):
+    """Put a driver in the library's place."""
+    monkeypatch.setitem(sys.modules, "pyjoulescope_driver", SimpleNamespace(Driver=Driver))
+    return Driver
+
+
+def test_the_real_library_says_that_nothing_is_connected():
+    """Its import, its driver, its search for devices; then it is given back."""
+    pytest.importorskip("pyjoulescope_driver")
+    with closing(Joulescope()) as sensor, pytest.raises(AbsentError, match="no Joulescope is connected"):
+        sensor.describe()
+    with closing(Joulescope("u/js220/000999")) as sensor, pytest.raises(AbsentError, match=r"'u/js220/000999' is not connected"):
+        sensor.describe()
+
+
+def test_without_the_library_it_is_absent_and_names_the_extra(monkeypatch):
+    """Most boards have none."""
+    monkeypatch.setitem(sys.modules, "pyjoulescope_driver", None)
+    with pytest.raises(AbsentError, match=r"pip install 'edgemeter\[joulescope\]'"):
+        Joulescope().describe()
+
+
+def test_the_energy_is_the_instruments_own_sum(played, monkeypatch):
+    """Two values half a second apart: joules as mJ, stamped when they came, with the mean power beside."""
+    clock = iter([1_000, 500_001_000])
+    sensor = Joulescope(clock=lambda: next(clock))
+    found = sensor.describe()
+    assert (found.kind, found.scope, found.gain_u_ratio) == ("energy", "board-input", 0.0023)
+    driver = played.newest
+    assert ("u/js220/000123/s/i/range/mode", "auto") in driver.told
+    assert ("u/js220/000123/s/stats/scnt", 500_000) in driver.told
+    driver.listener("t", value(10.0, 4.0))
+    first = sensor.read()
+    driver.listener("t", value(12.5, 5.0))
+    second = sensor.read()
+    assert (first.energy_mj, second.energy_mj, second.power_w) == (10_000.0, 12_500.0, 5.0)
+    assert (first.taken_ns, second.taken_ns) == (1_000, 500_001_000)
+    sensor.close()
+    sensor.close()
+    assert driver.closed == 1
+    monkeypatch.setattr(joulescope, "TIMEOUT_S", 0.05)
+    with closing(Joulescope()) as again, pytest.raises(TransientError, match="published nothing"):
+        again.read()
+
+
+def test_the_first_generation_publishes_elsewhere(played, monkeypatch):
+    """JS110: its own statistics, in its own topic."""
+    monkeypatch.setattr(played, "connected", ("u/js110/002557",))
+    with closing(Joulescope()) as sensor:
+        assert sensor.describe().gain_u_ratio == 0.0058
+    assert "u/js110/002557/s/sstats/value" in played.newest.told
+
+
+def test_of_several_instruments_one_must_be_named(played, monkeypatch):
+    """Which one feeds the board nobody can guess."""
+    monkeypatch.setattr(played, "connected", ("u/js220/1", "u/js220/2"))
+    with pytest.raises(UnavailableError, match="set device"):
+        Joulescope().describe()
+    with closing(Joulescope("u/js220/2")) as sensor:
+        assert sensor.describe().id == "joulescope:u/js220/2"
+
+
+def test_an_instrument_that_cannot_be_opened_says_what_to_do(played, monkeypatch):
+    """In use by the maker's own program."""
+
+    def refuse(*_):
+        message = "jsdrv_open failed 12"
+        raise RuntimeError(message)
+
+    monkeypatch.setattr(played, "open", refuse)
+    with pytest.raises(UnavailableError, match="close other programs"):
+        Joulescope().describe()
+    assert played.newest.closed == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b'{"accumulators": {"energy": {"value": 1.0',
+        json.dumps(value(None, 1.0)).encode(),
+        json.dumps(value(1.0, "x")).encode(),
+        json.dumps(value(1.0, 1.0, "mWh")).encode(),
+        b'{"accumulators": {}}',
+        b'{"accumulators": []}',
+    ],
+)
+def test_a_recorded_value_that_is_cut_or_garbled_gives_no_number(content):
+    """Nor does one in another unit."""
+    with pytest.raises(UnavailableError):
+        Joulescope(world=World(content=content)).read()

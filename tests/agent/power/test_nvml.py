@@ -1,0 +1,100 @@
+"""Facts about `edgemeter.agent.power.nvml`; the library is played, and the real one is asked where it is installed."""
+
+import importlib.util
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from edgemeter.agent.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.power import AbsentError
+from edgemeter.agent.power.detect import detect
+from edgemeter.agent.power.nvml import Nvml
+from edgemeter.agent.power.world import World
+
+PLAYED = Path(__file__).resolve().parents[2] / "fixtures/power/nvml/pynvml.py"
+
+
+@pytest.fixture
+def library(monkeypatch):
+    """Put the played library in place of NVML's."""
+    spec = importlib.util.spec_from_file_location("pynvml", PLAYED)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setitem(sys.modules, "pynvml", module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("gpu", "kind", "period_ms", "power_w"),
+    [
+        ({"counter", "instant", "averaged"}, "energy", 100.0, None),
+        ({"instant", "averaged"}, "power", 100.0, 61.5),
+        ({"averaged"}, "power", 1000.0, 58.25),
+    ],
+)
+def test_a_gpu_is_read_by_the_best_that_it_has(library, gpu, kind, period_ms, power_w):
+    """The counter, else the instant power, else the mean of a second, which is said."""
+    library.GPU = gpu
+    with closing(Nvml()) as sensor:
+        found, reading = sensor.describe(), sensor.read()
+    assert (found.id, found.scope, found.kind, found.period_ms) == ("nvml:Played GPU:GPU-0", "gpu-board", kind, period_ms)
+    assert reading.power_w == power_w
+    assert (reading.energy_mj is not None) == (kind == "energy")
+    assert any("mean of a second" in warning for warning in found.warnings) == (period_ms == 1000.0)
+
+
+def test_a_gpu_without_power_is_no_sensor(library):
+    """As on a Jetson, where NVML answers and knows no power."""
+    library.GPU = set()
+    with closing(Nvml()) as sensor, pytest.raises(AbsentError, match="Jetson"):
+        sensor.describe()
+
+
+@pytest.mark.usefixtures("library")
+def test_a_gpu_is_chosen_by_number_or_uuid():
+    """And a wrong one is a mistake in the configuration."""
+    with closing(Nvml("GPU-1")) as sensor:
+        assert sensor.describe().id.endswith(":GPU-1")
+    for gpu in ("7", "GPU-7"):
+        with closing(Nvml(gpu)) as sensor, pytest.raises(ConfigError, match="nvidia-smi -L"):
+            sensor.describe()
+
+
+def test_without_driver_or_library_there_is_no_sensor(library, monkeypatch):
+    """Nor in a recording, where there is nothing to ask."""
+    library.FAIL = library.NVMLError_LibraryNotFound("NVML Shared Library Not Found")
+    with pytest.raises(AbsentError, match="no NVIDIA driver answers"):
+        Nvml().describe()
+    with pytest.raises(AbsentError, match="recording"):
+        Nvml(world=World(content=b"")).describe()
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    with pytest.raises(AbsentError, match=r"edgemeter\[nvidia\]"):
+        Nvml().describe()
+
+
+def test_a_lost_gpu_is_told_from_a_reading_that_failed(library):
+    """The one ends the sensor, the other does not."""
+    with closing(Nvml()) as sensor:
+        sensor.describe()
+        library.FAIL = library.NVMLError("Timeout")
+        with pytest.raises(TransientError):
+            sensor.read()
+        library.FAIL = library.NVMLError_GpuIsLost("GPU is lost")
+        with pytest.raises(UnavailableError, match="kernel log"):
+            sensor.read()
+
+
+def test_the_real_library_is_asked():
+    """Where there is no GPU it says so; where there is one it gives a reading."""
+    pytest.importorskip("pynvml")
+    (found,) = detect(names=["nvml"])
+    if found.description is None:
+        assert found.is_absent
+        assert "NVIDIA" in found.reason or "no power" in found.reason
+        return
+    with closing(Nvml()) as sensor:
+        reading = sensor.read()
+    assert found.description.scope == "gpu-board"
+    assert (reading.energy_mj or reading.power_w) > 0

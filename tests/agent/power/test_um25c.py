@@ -1,0 +1,97 @@
+"""Facts about `edgemeter.agent.power.um25c`: a real pseudo-terminal plays the meter."""
+
+import os
+import pty
+import threading
+import tty
+from contextlib import closing, contextmanager
+
+import pytest
+
+from edgemeter.agent.errors import TransientError, UnavailableError
+from edgemeter.agent.power import AbsentError, um25c
+from edgemeter.agent.power.um25c import Um25c
+from edgemeter.agent.power.world import World
+from tests.fixtures.power.make_usb_meters import um25c_block
+
+
+def read(block):
+    """Return the reading of a recorded block."""
+    return Um25c(world=World(content=block)).read()
+
+
+@contextmanager
+def meter(answers):
+    """Yield the name of a port at which a meter gives one of `answers` for each 0xF0."""
+    ours, theirs = pty.openpty()
+    tty.setraw(theirs)
+    name = os.ttyname(theirs)
+    left = list(answers)
+
+    def play():
+        while left:
+            try:
+                asked = os.read(ours, 1)
+            except OSError:
+                return
+            if asked == b"\xf0":
+                os.write(ours, left.pop(0))
+
+    thread = threading.Thread(target=play, daemon=True)
+    thread.start()
+    try:
+        yield name
+    finally:
+        os.close(theirs)
+        os.close(ours)
+        thread.join(2)
+
+
+@pytest.mark.parametrize(
+    ("model", "digit_v", "digit_a", "name"),
+    [(0x09C9, 0.001, 0.0001, "UM25C"), (0x0963, 0.01, 0.001, "UM24C"), (0x0D4C, 0.01, 0.001, "UM34C")],
+)
+def test_a_block_is_read_by_the_scale_of_its_model(model, digit_v, digit_a, name):
+    """Ten times finer on the UM25C: taken for another, it would show a hundredth of the power."""
+    block = um25c_block(5.12, 1.234, model, digit_v, digit_a)
+    assert read(block).power_w == pytest.approx(5.12 * 1.234, rel=1e-6)
+    assert Um25c(world=World(content=block)).describe().id == f"um25c:{name}:recorded"
+
+
+@pytest.mark.parametrize("block", [b"", um25c_block()[:129], um25c_block(watts=9.9), um25c_block(model=0x1234), bytes(130)])
+def test_a_block_that_is_cut_or_garbled_gives_no_number(block):
+    """Too short, of another model, or its power not its voltage times its current."""
+    with pytest.raises(TransientError):
+        read(block)
+
+
+def test_a_meter_is_asked_over_its_port():
+    """A real terminal: each reading asks once; a block that stays out is a reading that failed."""
+    blocks = [um25c_block(), um25c_block(5.0, 1.0), um25c_block()[:60], um25c_block(5.0, 2.0)]
+    with meter(blocks) as port, closing(Um25c(port)) as sensor:
+        found = sensor.describe()
+        assert (found.scope, found.excludes) == ("board-input", ("power-supply loss",))
+        assert found.resolution_w == pytest.approx(0.0001 * 5.123)
+        assert sensor.read().power_w == pytest.approx(5.0)
+        with pytest.raises(TransientError, match="60 of 130 bytes"):
+            sensor.read()
+        assert sensor.read().power_w == pytest.approx(10.0)
+
+
+def test_a_silent_meter_is_not_waited_for_without_end(monkeypatch):
+    """It may be switched off."""
+    monkeypatch.setattr(um25c, "TIMEOUT_S", 0.1)
+    with meter([b""]) as port, closing(Um25c(port)) as sensor, pytest.raises(UnavailableError, match="0 of 130 bytes"):
+        sensor.describe()
+
+
+def test_an_absent_port_is_told_from_one_that_may_not_be_opened(tmp_path):
+    """The first is no fault; a file is no port."""
+    with pytest.raises(AbsentError, match="set port"):
+        Um25c().describe()
+    with pytest.raises(AbsentError, match="bind the meter"):
+        Um25c(str(tmp_path / "rfcomm0")).describe()
+    (tmp_path / "rfcomm0").write_text("")
+    with pytest.raises(UnavailableError, match="dialout") as caught:
+        Um25c(str(tmp_path / "rfcomm0")).describe()
+    assert not isinstance(caught.value, AbsentError)
