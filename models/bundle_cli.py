@@ -9,8 +9,8 @@ from edgemeter.models import catalogue, entries, offline_bundle, options
 from edgemeter.models.cache import Cache
 from edgemeter.models.catalogue_entry import Entry
 from edgemeter.models.fetch_cli import report
+from edgemeter.models.progress_bar import shown
 from edgemeter.models.remember import remember
-from edgemeter.models.show_progress import progress
 
 
 @click.command("export-bundle")
@@ -25,7 +25,7 @@ def export_bundle(out: Path, name: tuple[str, ...], catalogue_file: Path, cache:
     """
     held = Cache(cache, limit_mb * 1_000_000)
     chosen = [_chosen(entries.find(one, catalogue_file), held) for one in dict.fromkeys(name)]
-    with progress() as tell:
+    with shown() as tell:
         made = offline_bundle.export(out, chosen, tell)
     click.echo(f"{out}: {len(made.models)} models, {out.stat().st_size} bytes", err=True)
 
@@ -45,7 +45,7 @@ def import_bundle(
     Example: edgemeter models import-bundle models.zip
     """
     held, known = Cache(cache, limit_mb * 1_000_000), entries.entries(catalogue_file)
-    with progress("bytes") as tell:
+    with shown("bytes") as tell:
         taken = offline_bundle.take(offline_bundle.Taken(bundle, name, accept_unverified), known, held, tell)
     remember(taken, known, catalogue_file)
     report(taken, held, as_json=as_json)

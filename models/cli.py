@@ -135,11 +135,11 @@ def build(out: Path, **changes: int | None) -> None:
     """
     from edgemeter.models import build as builder
     from edgemeter.models import table
+    from edgemeter.models.progress_bar import shown
     from edgemeter.models.recipe import Recipe
-    from edgemeter.models.show_progress import progress
 
     recipe = Recipe(**{name: value for name, value in changes.items() if value is not None})
-    with progress() as tell:
+    with shown() as tell:
         made = builder.build(out, recipe, tell)
     table.print_shipped(made)
 

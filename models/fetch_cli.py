@@ -15,8 +15,8 @@ from edgemeter.models.catalogue_entry import Entry, is_address
 from edgemeter.models.fetch import into_cache
 from edgemeter.models.fetch.into_cache import Fetched, Ways
 from edgemeter.models.fetch.transport import TIMEOUT_S, Transport
+from edgemeter.models.progress_bar import shown
 from edgemeter.models.remember import remember
-from edgemeter.models.show_progress import progress
 
 
 def _mirrors(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -70,7 +70,7 @@ def _one(
     if name not in known and shipped in [model.path for model in catalogue.models()]:
         click.echo(f"{name} ships with Edgemeter: {shipped}", err=True)
         return []
-    with progress("bytes") as tell:
+    with shown("bytes") as tell:
         if bundle is None:
             done = [into_cache.fetch(entries.find(name, own), cache, ways, tell, keep)]
         else:
