@@ -86,7 +86,10 @@ def _of_recording(path: Path, name: str | None) -> dict[str, Any]:
 
     with Recording(path) as source:
         said = source.read(name)
-    return _document(said.name, said.description, said.reading, said.reading.power_w, None)
+    rails = said.reading.rails
+    # A recorded counter stands still; some sensors show the present watts beside it, as their one rail.
+    beside_w = rails[0].power_w if said.description.kind == "energy" and len(rails) == 1 else None
+    return _document(said.name, said.description, said.reading, said.reading.power_w if beside_w is None else beside_w, None)
 
 
 def _of_machine(name: str, config: Path | None) -> dict[str, Any]:

@@ -44,10 +44,11 @@ def test_a_battery_that_does_not_feed_the_machine_is_no_number(tmp_path, status)
     assert not isinstance(caught.value, AbsentError)
 
 
-def test_an_adapter_beside_the_battery_is_refused(tmp_path):
+@pytest.mark.parametrize("kind", ["Mains", "USB", "Wireless"])
+def test_an_adapter_beside_the_battery_is_refused(tmp_path, kind):
     """A weak one feeds a part of what is drawn; one that is not plugged in feeds nothing."""
     root = _supply(tmp_path)
-    _supply(tmp_path, "AC", type="Mains", status=None, power_now=None, online=0)
+    _supply(tmp_path, "AC", type=kind, status=None, power_now=None, online=0)
     sensor = _sensor(root)
     assert sensor.read().power_w == pytest.approx(6.123)
     (root / BASE / "AC/online").write_text("1\n")

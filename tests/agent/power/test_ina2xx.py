@@ -1,14 +1,17 @@
 """Facts about `edgemeter.agent.power.ina2xx`."""
 
+import json
 import struct
 
 import pytest
+from click.testing import CliRunner
 
 from edgemeter.agent.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError
 from edgemeter.agent.power.ina2xx import Ina2xx
 from edgemeter.agent.power.recording import Recording
 from edgemeter.agent.power.world import World
+from edgemeter.agent.sensors_cli import sensors
 from tests.fixtures.machine_trees import write
 
 FOLDER = "sys/class/hwmon/hwmon2"
@@ -157,6 +160,13 @@ def test_an_energy_counter_is_preferred_and_rescaled(tmp_path):
     _chip(tmp_path, name="ina228", shunt_resistor=None, energy1_input=10)
     with pytest.raises(UnavailableError, match="was reset"):
         sensor.read()
+
+
+def test_a_recorded_counter_shows_the_watts_beside_it(tmp_path):
+    """A single state of the counter holds none, voltage and current do."""
+    root = _chip(tmp_path, name="ina228", shunt_resistor=None, energy1_input=5_000_000)
+    shown = CliRunner().invoke(sensors, ["read", "--from", str(root), "--json"])
+    assert json.loads(shown.output)["total_w"] == pytest.approx(2.45)
 
 
 def test_a_counter_without_sign_is_not_used_backwards(tmp_path):
