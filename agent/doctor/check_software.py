@@ -9,7 +9,11 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 
 from edgemeter.agent.doctor.finding import Finding, State
+from edgemeter.agent.errors import UnavailableError
+from edgemeter.agent.machine import attached
 from edgemeter.agent.machine.fingerprint import version
+from edgemeter.agent.machine.machine import Machine
+from edgemeter.agent.runtimes import edgetpu, edgetpu_library
 
 # A large library on a small board's SD card takes its time.
 IMPORT_TIMEOUT_S = 60.0
@@ -35,7 +39,14 @@ RUNTIMES: Mapping[str, Sequence[Package]] = {
         Package("onnxruntime-gpu", "onnxruntime", "onnx"),
         Package("onnxruntime-openvino", "onnxruntime", "onnx"),
     ),
+    "openvino": (Package("openvino", "openvino", "openvino"),),
+    "ncnn": (Package("ncnn", "ncnn", "ncnn"),),
     "pytorch": (Package("torch", "torch", "torch"),),
+    "tensorrt": (
+        Package("tensorrt", "tensorrt", "tensorrt"),
+        Package("tensorrt-cu13", "tensorrt", "tensorrt"),
+        Package("tensorrt-cu12", "tensorrt", "tensorrt"),
+    ),
 }
 VISION: Mapping[str, Sequence[Package]] = {
     "images": (Package("pillow", "PIL.Image", "vision", "models are timed on noise only"),),
@@ -54,10 +65,27 @@ def check() -> Iterator[Finding]:
             yield _absent(name)
         else:
             yield _imported(name, package, _problem(begun[name]))
+    yield from _edge_tpu(Machine())
     for entry in entry_points(group="edgemeter.runtimes"):
         yield _finding(entry.name, "ok", f"a runtime of its own: {entry.value}")
     if not any(package for name, package in known if name in RUNTIMES):
         yield _finding("runtimes", "bad", "there is none: no model can run", "`pip install 'edgemeter[litert,onnx]'`")
+
+
+def _edge_tpu(machine: Machine, shared_library: str = edgetpu.SHARED_LIBRARY) -> Iterator[Finding]:
+    """Yield whether a Coral can be used; nothing where neither it nor its library is here."""
+    plugged = ", ".join(attached.accelerators(machine))
+    try:
+        driver = edgetpu_library.load(shared_library, machine.root)
+    except UnavailableError as error:
+        if plugged:
+            yield _finding("edgetpu", "bad", f"{plugged} is here, but {error}", "`sudo apt install libedgetpu1-std` (or -max)")
+        return
+    named = f"{driver.package or 'libedgetpu'}, {driver.version or 'version unknown'}, clock {driver.clock or 'unknown'}"
+    if plugged:
+        yield _finding("edgetpu", "ok", f"{named}: {plugged}")
+    else:
+        yield _finding("edgetpu", "absent", f"{named}: no Edge TPU is plugged in")
 
 
 def _finding(name: str, state: State, what: str, remedy: str | None = None) -> Finding:

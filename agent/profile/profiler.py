@@ -20,6 +20,10 @@ PROFILERS: Mapping[str, str] = {
     "pytorch": "edgemeter.agent.profile.torch_events:TorchProfiler",
 }
 ABSENT: Mapping[str, str] = {
+    "edgetpu": "what the Edge TPU does is one operator to LiteRT: profile the model before it was compiled, with litert",
+    "openvino": "use its own `benchmark_app -m MODEL -pc`",
+    "ncnn": "its wheels are built without its layer timer: use `benchncnn` of a build with NCNN_BENCHMARK",
+    "tensorrt": "use `trtexec --loadEngine=FILE --dumpProfile --separateProfileRun`",
     "replay": "a replay plays recorded latencies back and runs no operators: profile the model that was recorded",
 }
 
