@@ -1,0 +1,259 @@
+"""Facts about `edgemeter.agent.power.jtop_service`."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgemeter.agent.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.power import AbsentError
+from edgemeter.agent.power.jtop_service import Jtop
+from edgemeter.agent.power.recording import Recording
+from edgemeter.agent.power.world import World
+from tests.fixtures.machine_trees import write
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def rail(power_mw, *, volt=5000, online=True, **other):
+    """Return one rail as jtop describes it, with a mean that is never right."""
+    return {"volt": volt, "curr": power_mw, "warn": 32760, "crit": 32760, "power": power_mw, "avg": 1, "online": online, **other}
+
+
+ORIN_NANO = {"rail": {"VDD_CPU_GPU_CV": rail(1123), "VDD_SOC": rail(2046)}, "tot": rail(6300, name="VDD_IN")}
+AGX_ORIN = {
+    "rail": {"VDD_CPU_CV": rail(400), "VDD_GPU_SOC": rail(3200), "VDDQ_VDD2_1V8AO": rail(600), "VIN_SYS_5V0": rail(3700)},
+    "tot": {"power": 7900, "avg": 1},
+}
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """Return what reads a text as a recording, by the reader that knows it."""
+
+    def read(text):
+        path = tmp_path / "recorded"
+        path.write_text(text)
+        with Recording(path) as recording:
+            found = recording.read()
+        assert found.name == "jtop"
+        return found
+
+    return read
+
+
+def test_the_named_total_is_taken_and_never_a_mean(recorded):
+    """Of an Orin Nano `tot` is the rail VDD_IN; as JSON, and as Python prints it."""
+    for text in (json.dumps(ORIN_NANO, indent=1), repr(ORIN_NANO)):
+        found = recorded(text)
+        assert found.reading.power_w == 6.3
+        assert {one.name: one.power_w for one in found.reading.rails} == {"VDD_CPU_GPU_CV": 1.123, "VDD_SOC": 2.046, "VDD_IN": 6.3}
+        assert (found.description.id, found.description.scope) == ("jtop:VDD_IN", "module")
+        assert found.description.resolution_w == pytest.approx(0.04)
+
+
+def test_agx_orin_s_sum_is_ours_and_not_jtop_s(recorded):
+    """Its `tot` of 7.9 W holds VDDQ_VDD2_1V8AO, which lies inside VIN_SYS_5V0."""
+    assert recorded(json.dumps(AGX_ORIN)).reading.power_w == pytest.approx(0.4 + 3.2 + 3.7)
+
+
+def test_thor_s_total_is_its_input(recorded):
+    """As jetson-stats 7 has it."""
+    power = {"rail": {"VDD_GPU": rail(-392), "VDD_CPU_SOC_MSS": rail(6278), "VIN_SYS_5V0": rail(5901)}, "tot": rail(25112, name="VIN")}
+    found = recorded(json.dumps(power))
+    assert (found.description.scope, found.reading.power_w, found.description.resolution_w) == ("board-input", 25.112, None)
+
+
+def test_the_flat_view_has_the_rails_and_an_unnamed_total(recorded):
+    """AGX Orin's rails make one; of an Orin Nano `Power TOT` may be a rail or a sum, and nobody says which."""
+    flat = {"GPU": 3, **{f"Power {name}": one["power"] for name, one in AGX_ORIN["rail"].items()}, "Power TOT": 7900}
+    assert recorded(json.dumps(flat)).reading.power_w == pytest.approx(7.3)
+    with pytest.raises(UnavailableError, match="needs VDD_IN"):
+        recorded(json.dumps({"Power VDD_CPU_GPU_CV": 1123, "Power VDD_SOC": 2046, "Power TOT": 6300}))
+
+
+def test_an_offline_rail_is_no_zero(recorded):
+    """Of the total: no reading. Elsewhere: a warning."""
+    with pytest.raises(UnavailableError, match="VDD_IN"):
+        recorded(json.dumps({**ORIN_NANO, "tot": rail(0, name="VDD_IN", online=False)}))
+    found = recorded(json.dumps({**ORIN_NANO, "rail": {"VDD_SOC": rail(0, online=False)}}))
+    assert found.reading.power_w == 6.3
+    assert next(one.power_w for one in found.reading.rails if one.name == "VDD_SOC") is None
+    assert "VDD_SOC" in found.description.warnings[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps(ORIN_NANO)[:150],
+        json.dumps({"rail": {}, "tot": {}}),
+        json.dumps({"rail": {"VDD_IN": {"power": "6300"}}, "tot": None}),
+        json.dumps({"rail": {"VDD_IN": {"volt": 5000, "curr": 1000}}}),
+        json.dumps({"rail": [1, 2], "tot": 3}),
+        "{'rail': {'VDD_IN': __import__('os')}}",
+    ],
+)
+def test_a_spoiled_recording_gives_no_number(recorded, text):
+    """Cut, empty, of another form, or with code in it."""
+    with pytest.raises(UnavailableError):
+        recorded(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The jtop.service is not active. Please run:\nsudo jtop --install-service\n",
+        "I can't access jtop.service.\nPlease logout or reboot this board.",
+        "jtop.core.exceptions.JtopException: Lost connection with jtop server",
+    ],
+)
+def test_what_jtop_says_when_it_fails_is_told(recorded, text):
+    """In one line."""
+    with pytest.raises(UnavailableError, match=re.escape(text.splitlines()[0])) as caught:
+        recorded(text)
+    assert "\n" not in str(caught.value)
+
+
+MODULE = """
+import json, pathlib
+
+HERE = pathlib.Path(__file__).parent
+
+
+class JtopException(Exception):
+    pass
+
+
+class jtop:
+    closed = 0
+
+    def __init__(self, interval=1.0):
+        self.interval_user, self.interval, self.readings = interval, 0.5, None
+
+    def start(self):
+        said = (HERE / "refuses").read_text() if (HERE / "refuses").exists() else None
+        if said == "socket":
+            raise ConnectionResetError("reset")
+        if said:
+            raise JtopException(said)
+        self.readings = iter(json.loads((HERE / "powers.json").read_text()))
+
+    def ok(self, spin=False):
+        assert not spin
+        self.power = next(self.readings, None)
+        if self.power == "lost":
+            raise JtopException("Lost connection with jtop server")
+        return self.power is not None
+
+    def close(self):
+        jtop.closed += 1
+"""
+
+
+@pytest.fixture
+def service(tmp_path, monkeypatch):
+    """Return a world with jtop's socket, and a module `jtop` that plays its interface with the powers given."""
+    folder = tmp_path / "library"
+    write(folder, {"jtop.py": MODULE})
+    write(tmp_path, {"run/jtop.sock": ""})
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.delitem(sys.modules, "jtop", raising=False)
+
+    def start(*powers, refuses=None):
+        (folder / "powers.json").write_text(json.dumps(powers))
+        if refuses:
+            (folder / "refuses").write_text(refuses)
+        return World(tmp_path)
+
+    yield start
+    sys.modules.pop("jtop", None)
+
+
+def test_a_running_service_is_read_in_its_own_rhythm(service):
+    """Each reading waits for the next; the period is the service's, whatever was asked for."""
+    later = {**ORIN_NANO, "tot": rail(8100, name="VDD_IN")}
+    sensor = Jtop("2.0", service(ORIN_NANO, ORIN_NANO, later))
+    assert sensor.describe().period_ms == 500.0
+    assert [sensor.read().power_w, sensor.read().power_w] == [6.3, 8.1]
+    assert sensor._client.interval_user == 2.0
+    with pytest.raises(UnavailableError, match="stopped answering"):
+        sensor.read()
+    sensor.close()
+    assert sys.modules["jtop"].jtop.closed == 1
+
+
+def test_a_rail_that_goes_offline_fails_the_reading(service):
+    """The next may not."""
+    sensor = Jtop(world=service(ORIN_NANO, {**ORIN_NANO, "tot": rail(0, name="VDD_IN", online=False)}, ORIN_NANO))
+    sensor.describe()
+    with pytest.raises(TransientError, match="VDD_IN"):
+        sensor.read()
+    assert sensor.read().power_w == 6.3
+
+
+def test_a_service_that_refuses_or_goes_says_why(service):
+    """Its own words, in one line, and what to look at; no foreign exception."""
+    words = "Mismatch version jtop service: [4.2.7] and client: [7.2.2]. Please run:\n\nsudo jtop --install-service"
+    for refuses, told in ((words, "4.2.7"), ("socket", "reset")):
+        with pytest.raises(UnavailableError, match=told) as caught:
+            Jtop(world=service(refuses=refuses)).describe()
+        assert "\n" not in str(caught.value)
+        assert not isinstance(caught.value, AbsentError)
+
+
+def test_a_connection_that_is_lost_is_an_error(service):
+    """In the middle of a run."""
+    sensor = Jtop(world=service(ORIN_NANO, "lost"))
+    sensor.describe()
+    with pytest.raises(UnavailableError, match="Lost connection"):
+        sensor.read()
+
+
+def test_a_missing_library_says_how_to_get_it(tmp_path, monkeypatch):
+    """Where the service runs; without a service the sensor is absent, which is no fault."""
+    monkeypatch.setitem(sys.modules, "jtop", None)
+    with pytest.raises(AbsentError, match=r"edgemeter\[jtop\]"):
+        Jtop(world=World(tmp_path)).describe()
+    write(tmp_path, {"run/jtop.sock": ""})
+    with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[jtop\]'") as caught:
+        Jtop(world=World(tmp_path)).describe()
+    assert not isinstance(caught.value, AbsentError)
+
+
+@pytest.mark.parametrize("interval_s", ["0", "often", "nan", "1e9"])
+def test_an_interval_that_is_none_is_refused(tmp_path, interval_s):
+    """With its value and the section that holds it."""
+    with pytest.raises(ConfigError, match=r"interval_s.*\[sensors.jtop\]"):
+        Jtop(interval_s, World(tmp_path)).describe()
+
+
+def test_nothing_else_imports_or_needs_jetson_stats():
+    """It is under the AGPL: one module loads it, by name, and one extra installs it."""
+    loads = re.compile(r"""^\s*(?:import|from)\s+jtop\b|import_module\(\s*["']jtop\b""", re.MULTILINE)
+    homes = {
+        str(path.relative_to(ROOT))
+        for package in ("agent", "collector", "models", "provisioning")
+        for path in (ROOT / package).rglob("*.py")
+        if loads.search(path.read_text())
+    }
+    assert homes == {"agent/power/jtop_service.py"}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = {name for name, needs in project["optional-dependencies"].items() if re.search(r"jetson|\bjtop\b", " ".join(needs))}
+    assert extras <= {"jtop"}
+    assert "jetson" not in " ".join(project["dependencies"])
+
+
+@pytest.mark.captures
+def test_the_captured_answer_gives_the_input_s_present_power(captures):
+    """5133 mW of VDD_IN; its mean says 4800. Resolution: 8 mA at 4.936 V."""
+    with Recording(captures / "jetson/jtop_power_orin_nano4gb_jp62.json") as recording:
+        found = recording.read()
+    assert (found.name, found.description.scope, found.reading.power_w) == ("jtop", "module", 5.133)
+    assert found.description.resolution_w == pytest.approx(0.008 * 4.936)
