@@ -9,12 +9,16 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 
 from edgemeter.agent.doctor.finding import Finding, State
-from edgemeter.agent.errors import UnavailableError
 from edgemeter.agent.machine import attached
 from edgemeter.agent.machine.fingerprint import version
 from edgemeter.agent.machine.machine import Machine
-from edgemeter.agent.runtimes import edgetpu, edgetpu_library
 
+LIBEDGETPU = "libedgetpu.so.1"
+_EDGE_TPU = """
+import sys; from pathlib import Path; from edgemeter.agent.runtimes import edgetpu_library
+found = edgetpu_library.load(sys.argv[1], Path(sys.argv[2]))
+sys.stdout.write(f"{found.package or 'libedgetpu'}, {found.version or 'version unknown'}, clock {found.clock or 'unknown'}")
+"""
 # A large library on a small board's SD card takes its time.
 IMPORT_TIMEOUT_S = 60.0
 
@@ -72,20 +76,18 @@ def check() -> Iterator[Finding]:
         yield _finding("runtimes", "bad", "there is none: no model can run", "`pip install 'edgemeter[litert,onnx]'`")
 
 
-def _edge_tpu(machine: Machine, shared_library: str = edgetpu.SHARED_LIBRARY) -> Iterator[Finding]:
+def _edge_tpu(machine: Machine, shared_library: str = LIBEDGETPU) -> Iterator[Finding]:
     """Yield whether a Coral can be used; nothing where neither it nor its library is here."""
     plugged = ", ".join(attached.accelerators(machine))
-    try:
-        driver = edgetpu_library.load(shared_library, machine.root)
-    except UnavailableError as error:
-        if plugged:
-            yield _finding("edgetpu", "bad", f"{plugged} is here, but {error}", "`sudo apt install libedgetpu1-std` (or -max)")
-        return
-    named = f"{driver.package or 'libedgetpu'}, {driver.version or 'version unknown'}, clock {driver.clock or 'unknown'}"
-    if plugged:
-        yield _finding("edgetpu", "ok", f"{named}: {plugged}")
-    else:
-        yield _finding("edgetpu", "absent", f"{named}: no Edge TPU is plugged in")
+    # In a process of its own, which a library that does not fit may end.
+    process = _begin([_EDGE_TPU, shared_library, str(machine.root)])
+    said, problem = _end(process)
+    if problem is not None and plugged:
+        words = problem.partition("UnavailableError: ")[2] or problem
+        yield _finding("edgetpu", "bad", f"{plugged} is here, but {words}", "`sudo apt install libedgetpu1-std` (or -max)")
+    elif problem is None:
+        state: State = "ok" if plugged else "absent"
+        yield _finding("edgetpu", state, f"{said.strip()}: {plugged or 'no Edge TPU is plugged in'}")
 
 
 def _finding(name: str, state: State, what: str, remedy: str | None = None) -> Finding:
@@ -112,30 +114,34 @@ def _imported(name: str, package: Package, problem: str | None) -> Finding:
 
 
 def _begin_import(package: Package) -> subprocess.Popen[str]:
+    return _begin([f"import {package.module}"])
+
+
+def _begin(code: Sequence[str]) -> subprocess.Popen[str]:
     # From a folder without Python files: whatever lies where the user stands must not be imported in its place.
     return subprocess.Popen(
-        [sys.executable, "-c", f"import {package.module}"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        cwd="/",
+        [sys.executable, "-c", *code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", cwd="/"
     )
 
 
 def _problem(process: subprocess.Popen[str]) -> str | None:
     """Return the last line that a failed import printed, None for one that went well."""
+    return _end(process)[1]
+
+
+def _end(process: subprocess.Popen[str]) -> tuple[str, str | None]:
+    """Return what a process printed, and the last line of its complaints; None for one that went well."""
     try:
-        _, said = process.communicate(timeout=IMPORT_TIMEOUT_S)
+        said, complained = process.communicate(timeout=IMPORT_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
-        return f"it took more than {IMPORT_TIMEOUT_S:.0f} s"
+        return "", f"it took more than {IMPORT_TIMEOUT_S:.0f} s"
     if process.returncode == 0:
-        return None
+        return said, None
     if process.returncode == -signal.SIGILL:
-        return "it uses instructions that this processor lacks (SIGILL)"
+        return said, "it uses instructions that this processor lacks (SIGILL)"
     if process.returncode < 0:
-        return f"it was killed by {signal.Signals(-process.returncode).name}"
-    lines = [line for line in said.splitlines() if line.strip()]
-    return lines[-1].strip() if lines else f"it ended with status {process.returncode}"
+        return said, f"it was killed by {signal.Signals(-process.returncode).name}"
+    lines = [line for line in complained.splitlines() if line.strip()]
+    return said, lines[-1].strip() if lines else f"it ended with status {process.returncode}"
