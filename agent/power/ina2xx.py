@@ -54,6 +54,10 @@ DRIVER_STEP_MV = 1.0
 # More than rounding: the driver's shunt is another than the user's.
 SAME_SHUNT_RATIO = 1e-6
 
+# How far power1_input may be from voltage times current: other moments, and a step of 25 mW at 1 mA.
+PRODUCT_RATIO = 0.1
+PRODUCT_W = 0.025
+
 
 @dataclass(frozen=True, slots=True)
 class _Shunt:
@@ -237,10 +241,21 @@ class Ina2xx:
 
 
 def is_ina2xx(chip: Chip) -> bool:
-    """Say whether the chip is one of these; one without a name is where it has the drivers' files."""
-    if chip.name is None:
-        return chip.has("shunt_resistor") and chip.has("curr1_input")
-    return chip.name in NAMES
+    """Say whether the chip is one of these; one without a name (an excerpt of a tree) is where its files are the drivers'."""
+    if chip.name is not None:
+        return chip.name in NAMES
+    if not (chip.has("in1_input") and chip.has("curr1_input")):
+        return False
+    return chip.has("shunt_resistor") or _multiplies(chip)
+
+
+def _multiplies(chip: Chip) -> bool:
+    """Say whether its power is the product of its bus voltage and its current, but for sign and steps."""
+    try:
+        product_w = abs(chip.number("in1_input") * chip.number("curr1_input")) / 1e6
+        return abs(chip.number("power1_input") / 1e6 - product_w) <= PRODUCT_RATIO * product_w + PRODUCT_W
+    except (UnavailableError, TransientError):
+        return False
 
 
 def _shunt(chip: Chip, confirmed_ohm: float | None) -> _Shunt:

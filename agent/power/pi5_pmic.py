@@ -39,7 +39,9 @@ EXCLUDES = (USB_DEVICES, "HATs", "NVMe drives", "fan", "conversion loss", "power
 VALUE = re.compile(r"(?P<rail>[A-Z0-9_]+)_(?:A\s+current\(\d+\)=(?P<current_a>-?\d+\.\d+)A|V\s+volt\(\d+\)=(?P<voltage_v>-?\d+\.\d+)V)")
 # The start of a line of ours, whole or cut.
 OURS = re.compile(rb"\b[A-Z0-9_]+_(A\s+current|V\s+volt)\(\d+\)")
-REFUSALS = re.compile(rb"error=\d+ error_msg=|VCHI initiali[sz]ation failed|open device file: /dev/vc|vcgencmd: (command )?not found")
+REFUSALS = re.compile(
+    rb"error=\d+ error_msg=|VCHI initiali[sz]ation failed|open device file: /dev/vc|failed to open vchiq|vcgencmd: (command )?not found"
+)
 # A shell's line above or below what a command printed.
 PROMPT = re.compile(r".*vcgencmd\s+pmic_read_adc\s*|\S*[$#>]\s*|\S+@\S+.*[$#]\s*")
 PI_5_FAMILY = re.compile(r"Raspberry Pi (5|500|Compute Module 5)")
@@ -120,7 +122,7 @@ class Pi5Pmic:
                 "measure it with an external one; on a Raspberry Pi 5 update with `sudo rpi-eeprom-update -a`"
             )
             return AbsentError(message) if self._is_older_board() else UnavailableError(message)
-        if "VCHI" in said or "/dev/vc" in said:
+        if "VCHI" in said or "vchiq" in said or "/dev/vc" in said:
             message = f"vcgencmd may not ask the firmware ({said[:80]}): `sudo usermod -aG video $USER`, then log in again"
             return UnavailableError(message)
         if "not found" in said:

@@ -29,7 +29,6 @@ from edgemeter.agent.records import Scope
 
 PERIOD_MS = 100.0
 CHANNEL = re.compile(r"(?P<id>(?P<kind>power|energy)\d+)_(?P<source>input|average)")
-HAVE_THEIR_OWN = frozenset({"ina3221", powerz.NAME})
 BATTERY = re.compile(r"BAT\d*|ucsi_source_psy.*|CMB\d+|macsmc_battery", re.IGNORECASE)
 
 
@@ -194,7 +193,7 @@ class PowerHwmon:
         raise UnavailableError(message)
 
     def _channels_of(self, chip: Chip) -> list[_Channel]:
-        if chip.name in HAVE_THEIR_OWN or ina2xx.is_ina2xx(chip) or self._is_battery(chip):
+        if chip.name == "ina3221" or ina2xx.is_ina2xx(chip) or powerz.is_powerz(chip) or self._is_battery(chip):
             return []
         try:
             files = sorted(path.name for path in chip.folder.iterdir())

@@ -94,7 +94,7 @@ class PowerZ:
         return False
 
     def _find(self) -> Chip:
-        found = [chip for chip in hwmon.chips(self._world.root) if chip.name == NAME]
+        found = [chip for chip in hwmon.chips(self._world.root) if is_powerz(chip)]
         chosen = [chip for chip in found if not self._device or chip.answers_to(self._device)]
         if not found:
             message = (
@@ -108,3 +108,8 @@ class PowerZ:
             )
             raise UnavailableError(message)
         return chosen[0]
+
+
+def is_powerz(chip: Chip) -> bool:
+    """Say whether the chip is one; one without a name (an excerpt of a tree) is where it has the driver's label."""
+    return chip.name == NAME or (chip.name is None and chip.text("in0_label") == "VBUS")

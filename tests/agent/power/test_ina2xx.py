@@ -103,10 +103,14 @@ def test_the_step_is_the_coarser_of_chip_and_driver(tmp_path, name, shunt_uohm, 
 
 
 def test_a_folder_without_a_name_is_known_by_its_shunt(tmp_path):
-    """An excerpt of a bug report; without a shunt either it could be anything."""
+    """An excerpt of a bug report; without a shunt either, by a power that is the product without its sign; else it could be anything."""
     assert _sensor(_chip(tmp_path / "a", name=None)).read().power_w == pytest.approx(2.45)
-    with pytest.raises(AbsentError):
-        _sensor(_chip(tmp_path / "b", name=None, shunt_resistor=None)).describe()
+    backwards = _sensor(_chip(tmp_path / "d", name=None, shunt_resistor=None, curr1_input=-490))
+    assert backwards.read().power_w == pytest.approx(-2.45)
+    assert backwards.describe().blocked
+    for power_uw in (9000000, None, "garbage"):
+        with pytest.raises(AbsentError):
+            _sensor(_chip(tmp_path / f"b{power_uw}", name=None, shunt_resistor=None, power1_input=power_uw)).describe()
     with pytest.raises(AbsentError):
         _sensor(_chip(tmp_path / "c", name="ina3221")).describe()
 

@@ -129,6 +129,7 @@ def test_an_older_board_refuses_on_stdout_whatever_its_status(status, tmp_path):
     [
         ("VCHI initialization failed\n", "", "usermod -aG video"),
         ("", "VCHI initialization failed\n", "usermod -aG video"),
+        ("", "* failed to open vchiq instance\n", "usermod -aG video"),
         ("", "Can't open device file: /dev/vcio\n", "usermod -aG video"),
         ("bash: vcgencmd: command not found\n", "", "apt install"),
         ("throttled=0x50005\n", "", "no rail"),

@@ -30,6 +30,16 @@ def test_power_is_vbus_times_ibus(tmp_path):
     assert sensor.read().power_w == pytest.approx(3.0)
 
 
+def test_a_meter_without_a_name_is_known_by_its_label(tmp_path):
+    """An excerpt of a bug report."""
+    root = _meter(tmp_path)
+    (root / "sys/class/hwmon/hwmon4/name").unlink()
+    with pytest.raises(UnavailableError):
+        PowerZ(world=World(root)).describe()
+    write(root, {"sys/class/hwmon/hwmon4/in0_label": "VBUS\n"})
+    assert PowerZ(world=World(root)).read().power_w == pytest.approx(3.0)
+
+
 def test_a_meter_plugged_the_other_way_round_is_negative_until_told(tmp_path):
     """The sign is the direction."""
     root = _meter(tmp_path, current_ma=-600)
