@@ -59,3 +59,11 @@ def test_a_flat_picture_stays_flat():
     """Weights sum to one: no level is lost or won."""
     for level in (0, 1, 114, 254, 255):
         assert np.unique(bilinear.resize(np.full((20, 30, 3), level, np.uint8), 47, 11)).tolist() == [level]
+
+
+@pytest.mark.parametrize("new", [(30, 20), (100, 90), (7, 200), (61, 1), (20, 12)])
+def test_a_fourth_channel_changes_no_pixel(new):
+    """Pillow's four bytes a pixel give the same three colours."""
+    pixels = picture(47, 61)
+    padded = np.concatenate([pixels, np.zeros((47, 61, 1), np.uint8)], axis=2)
+    assert np.array_equal(bilinear.resize(padded, *new)[..., :3], bilinear.resize(pixels, *new))

@@ -79,3 +79,10 @@ def test_what_does_not_match_says_both_counts(output, said):
 def test_categories_of_one_name_go_by_order():
     """Two categories of the same name cannot be told apart by it."""
     assert of([{"id": 1, "name": "cat"}, {"id": 2, "name": "cat"}], classes=2, labels=("cat", "lynx")) == (1, 2)
+
+
+def test_ninety_one_classes_are_cocos_ids_themselves():
+    """DETR's class k is id k; class 0 is nothing."""
+    ids = of(COCO, classes=91)
+    assert (ids[0], ids[1], ids[12], ids[90]) == (None, 1, None, 90)
+    assert [i for i in ids if i is not None] == COCO_IDS

@@ -162,3 +162,37 @@ def test_an_absent_file_is_named(tmp_path):
     """A file that went away since the folder was read is one line."""
     with pytest.raises(ConfigError, match=r"gone\.jpg"):
         Preprocessor(make_input(), FLOAT).load(tmp_path / "gone.jpg")
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("colour", ["RGB", "BGR"])
+@pytest.mark.parametrize(
+    ("info", "mean", "sd"),
+    [
+        (FLOAT, (0.0,) * 3, (255.0,) * 3),
+        (FLOAT, (103.53, 116.28, 123.675), (57.375, 57.12, 58.395)),
+        (TensorInfo("x", (), "float16"), (127.0,) * 3, (128.0,) * 3),
+        (TensorInfo("x", (), "int8", 1 / 255, -128), (0.0,) * 3, (255.0,) * 3),
+        (TensorInfo("x", (), "uint8", 1 / 255, 0), (0.0,) * 3, (255.0,) * 3),
+        (TensorInfo("x", (), "int8", 0.0187, -14), (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)),
+        (TensorInfo("x", (), "int16", 1 / 32767, 0), (0.0,) * 3, (255.0,) * 3),
+    ],
+)
+def test_every_value_is_that_of_the_table(tmp_path, layout, colour, info, mean, sd):
+    """The fast ways give bit by bit what looking each pixel up gives, padding included."""
+    pixels = np.random.default_rng(1).integers(0, 256, (32, 64, 3), np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "photo.png")
+    wanted = make_input(layout=layout, colour=colour, mean=mean, sd=sd, resize="letterbox", pad=77)
+    values, _ = Preprocessor(wanted, info).load(tmp_path / "photo.png")
+    canvas = np.full((64, 64, 3), 77, np.uint8)
+    canvas[16:48] = pixels[..., ::-1] if colour == "BGR" else pixels
+    table = preprocess.pixel_table(wanted, info)
+    expected = np.stack([table[channel][canvas[..., channel]] for channel in range(3)], axis=0 if layout == "NCHW" else 2)
+    assert values.dtype == info.dtype
+    assert np.array_equal(values[0], expected)
+
+
+def test_an_input_without_a_batch_axis_gets_none(photo):
+    """Torchvision's detectors take one picture [3, h, w]."""
+    made = Preprocessor(make_input(layout="NCHW"), TensorInfo("x", (3, None, None), "float32"))
+    assert made.load(photo(20, 10))[0].shape == (3, 64, 64)

@@ -85,3 +85,24 @@ def test_tensors_that_are_no_detections_are_refused(shapes):
     made = decoder.create(make_card("tflite-postprocess"), make_loaded(tensors((), (), (), ())))
     with pytest.raises(ConfigError, match="family"):
         made.decode([np.zeros(shape, np.float32) for shape in shapes], same_size())
+
+
+def test_names_on_the_wrong_tensors_are_seen_through():
+    """A converter that shuffles outputs under the same names: sizes contradict the names and decide."""
+    order = ("count", "boxes", "classes", "scores")
+    check(decode(order, dict(zip(order, (OPERATOR[role] for role in PARTS), strict=True))))
+
+
+def test_class_numbers_are_no_scores_though_nothing_was_found():
+    """All scores 0: the class numbers beside them must not be taken for scores of 2 and more."""
+    nothing = {**PARTS, "scores": np.zeros((1, 3), np.float32)}
+    made = decoder.create(make_card("tflite-postprocess", classes=90), make_loaded(tensors(*[()] * 4)))
+    for order in permutations(nothing):
+        assert len(made.decode([nothing[role] for role in order], same_size(64, 32)).scores) == 0
+
+
+def test_boxes_that_leave_the_photograph_are_scored_as_given():
+    """As the published AP of these models was: cut to the photograph SSD would gain."""
+    beyond = {**PARTS, "boxes": np.array([[[-0.25, 0.5, 0.75, 1.5], [0, 0, 0.5, 0.25], [0, 0, 0, 0]]], np.float32)}
+    made = decoder.create(make_card("tflite-postprocess", classes=90), make_loaded(tensors(*[()] * 4, names=list(OPERATOR.values()))))
+    assert made.decode([beyond[role] for role in PARTS], same_size(64, 32)).boxes[0].tolist() == [32, -8, 96, 24]

@@ -65,3 +65,9 @@ def test_outputs_that_do_not_fit_are_refused(shape):
     if len(shape) == 3:
         with pytest.raises(ConfigError, match=r"shape \[1, 42, 7\]"):
             decoder.create(make_card("yolox", wanted=WANTED, classes=2), make_loaded(tensors(shape)))
+
+
+def test_boxes_decoded_inside_are_left_as_they_are():
+    """With `--decode_in_inference` the centres are pixels: far beyond what an offset from a cell can be."""
+    decoded = head(cell_9=[40, 20, 10, 8, 0.9, 1, 0], cell_41=[60, 30, 4, 4, 0.7, 1, 0])
+    assert decode(decoded).boxes.tolist() == [[35, 16, 45, 24], [58, 28, 62, 32]]

@@ -1,0 +1,118 @@
+"""The decoder of NanoDet and NanoDet-Plus, on heads made from boxes that are known."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.vision import decoder
+from tests.fixtures.vision_factory import make_card, make_input, make_loaded, same_size, tensors
+
+# 100 x 68 pixels: 13 x 9 cells of 8, 7 x 5 of 16, 4 x 3 of 32, 2 x 2 of 64; a started cell counts.
+WIDTH, HEIGHT = 100, 68
+SIDES = {8: (9, 13), 16: (5, 7), 32: (3, 4), 64: (2, 2)}
+CLASSES = 4
+
+
+def head(strides, objects, score=0.9, rest=0.0):
+    """Return scores and distributions by stride: `objects` are (stride, row, column, class, left, top, right, bottom in strides)."""
+    scores = {stride: np.full((SIDES[stride][0] * SIDES[stride][1], CLASSES), rest, np.float32) for stride in strides}
+    distances = {stride: np.zeros((len(scores[stride]), 4, 8), np.float32) for stride in strides}
+    for stride, row, column, label, *edges in objects:
+        cell = row * SIDES[stride][1] + column
+        scores[stride][cell, label] = score
+        for side, edge in enumerate(edges):
+            # All the weight on the two whole numbers beside the distance, in the ratio that gives it as their mean.
+            low = int(edge)
+            weights = np.full(8, 1e-30)
+            weights[low], weights[min(low + 1, 7)] = max(1 - (edge - low), 1e-30), max(edge - low, 1e-30)
+            distances[stride][cell, side] = np.log(weights)
+    return scores, {stride: rows.reshape(len(rows), 32) for stride, rows in distances.items()}
+
+
+def one_tensor(strides, objects, **settings):
+    """Return the head as NanoDet-Plus gives it: [1, cells, classes + 32]."""
+    scores, distances = head(strides, objects, **settings)
+    return np.concatenate([np.concatenate([scores[s], distances[s]], axis=1) for s in strides])[None]
+
+
+def decode(outputs, strides, **output):
+    """Return the detections for a card with these strides."""
+    card = make_card(
+        "nanodet", wanted=make_input(height=HEIGHT, width=WIDTH), strides=strides, nms_iou=0.6, **{"classes": CLASSES, **output}
+    )
+    made = decoder.create(card, make_loaded(tensors(*(output.shape for output in outputs))))
+    return made.decode(outputs, same_size(WIDTH, HEIGHT))
+
+
+PLUS = (8, 16, 32, 64)
+OLD = (8, 16, 32)
+OBJECTS = [(8, 2, 3, 1, 1.5, 0.5, 2.25, 3), (32, 1, 2, 0, 1, 1, 1, 1)]
+
+
+def test_plus_reaches_from_the_upper_left_corner_of_a_cell():
+    """Cell 3, 2 of stride 8 lies at 24, 16; a distance is the mean of its distribution, in strides."""
+    found = decode([one_tensor(PLUS, OBJECTS)], PLUS)
+    assert found.boxes[np.argsort(found.classes)] == pytest.approx(np.array([[32, 0, 96, 64], [12, 12, 42, 40]]), abs=1e-3)
+    assert sorted(found.classes) == [0, 1]
+    assert found.scores.tolist() == pytest.approx([0.9, 0.9])
+
+
+def test_the_first_nanodet_reaches_from_the_middle_of_a_cell():
+    """Three strides: half a stride further than Plus, cut at the edge of the input."""
+    found = decode([one_tensor(OLD, OBJECTS)], OLD)
+    assert found.boxes[np.argsort(found.classes)] == pytest.approx(np.array([[48, 16, 100, 68], [16, 16, 46, 44]]), abs=1e-3)
+
+
+def test_logits_go_through_the_sigmoid_and_probabilities_do_not():
+    """Some exports leave it out of the graph: ln 9 is 0.9."""
+    logits = decode([one_tensor(PLUS, OBJECTS, score=np.log(9), rest=-9.0)], PLUS)
+    assert logits.scores[:2].tolist() == pytest.approx([0.9, 0.9], abs=1e-6)
+    assert decode([one_tensor(PLUS, OBJECTS)], PLUS).scores.tolist() == pytest.approx([0.9, 0.9])
+
+
+def test_cells_may_be_the_last_axis():
+    """Converters to TFLite exchange the axes."""
+    found = decode([one_tensor(PLUS, OBJECTS).transpose(0, 2, 1)], PLUS)
+    assert sorted(found.classes) == [0, 1]
+
+
+def layouts(rows, sides):
+    """Return one stride's rows as rows, as a map with channels first, and as one with channels last."""
+    planes = rows.T.reshape(1, -1, *sides)
+    return rows[None], planes, np.ascontiguousarray(planes.transpose(0, 2, 3, 1))
+
+
+@pytest.mark.parametrize("layout", range(3))
+def test_scores_and_distances_may_come_apart_in_any_order(layout):
+    """Six outputs, by stride or by kind, rows or maps: the same boxes."""
+    scores, distances = head(OLD, OBJECTS)
+    parts = [layouts(part[stride], SIDES[stride])[layout] for stride in OLD for part in (scores, distances)]
+    wanted = decode([one_tensor(OLD, OBJECTS)], OLD).boxes.tolist()
+    for order in list(permutations(range(6)))[::97]:
+        assert decode([parts[i] for i in order], OLD).boxes.tolist() == wanted
+
+
+def test_one_output_for_each_stride_holds_both():
+    """Scores first, then the distributions, as in the concatenated form."""
+    scores, distances = head(PLUS, OBJECTS)
+    outputs = [np.concatenate([scores[s], distances[s]], axis=1)[None] for s in PLUS]
+    assert sorted(decode(outputs, PLUS).classes) == [0, 1]
+
+
+def test_overlaps_are_suppressed_class_by_class():
+    """Two neighbours with the same box of one class are one object; of two classes two."""
+    same = [(8, 2, 3, 1, 2, 2, 2, 2), (8, 2, 4, 1, 3, 2, 1, 2)]
+    assert len(decode([one_tensor(PLUS, same)], PLUS).scores) == 1
+    assert len(decode([one_tensor(PLUS, [same[0], (8, 2, 4, 2, 3, 2, 1, 2)])], PLUS).scores) == 2
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [[(1, 168, 35)], [(1, 167, 36)], [(1, 117, 4), (1, 117, 32)], [(1, 168, 4), (1, 168, 32)], [(168, 36, 1)], [(1, 4, 9, 13)] * 8],
+)
+def test_outputs_that_do_not_fit_are_refused(shapes):
+    """Other classes, another grid, strides that are missing: named with what would fit."""
+    with pytest.raises(ConfigError, match=r"has 168 cells of 4 \+ 4 x 8 values"):
+        decode([np.zeros(shape, np.float32) for shape in shapes], PLUS)

@@ -1,0 +1,65 @@
+"""The decoder of torchvision's lists, in whatever order they come."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.runtimes import TensorInfo
+from edgemeter.agent.vision import decoder
+from tests.fixtures.vision_factory import make_card, make_loaded, same_size, tensors
+
+LISTS = {
+    "boxes": np.array([[4, 5, 60, 30], [1, 2, 11, 12]], np.float32),
+    "labels": np.array([90, 1], np.float32),
+    "scores": np.array([0.75, 0.5], np.float32),
+}
+DTYPES = {"labels": "int64"}
+
+
+def decode(lists, order=("boxes", "labels", "scores"), *, is_declared=True):
+    """Return the detections; without a declaration the values have to tell, as in TorchScript."""
+    infos = [TensorInfo(name, (None, 4) if name == "boxes" else (None,), DTYPES.get(name, "float32")) for name in order]
+    made = decoder.create(make_card("torchvision", classes=90), make_loaded(infos if is_declared else ()))
+    return made.decode([lists[name] for name in order], same_size(64, 32))
+
+
+@pytest.mark.parametrize("order", list(permutations(LISTS)))
+@pytest.mark.parametrize("is_declared", [True, False])
+def test_every_order_is_understood(order, is_declared):
+    """Label 90 is class 89: the background is not counted."""
+    found = decode(LISTS, order, is_declared=is_declared)
+    assert found.boxes.tolist() == LISTS["boxes"].tolist()
+    assert (found.classes.tolist(), found.scores.tolist()) == ([89, 0], [0.75, 0.5])
+
+
+def test_scores_that_are_all_whole_are_still_scores():
+    """A certain model: declared types tell, and without them a label above 1."""
+    lists = {**LISTS, "scores": np.array([1, 1], np.float32)}
+    for is_declared in (True, False):
+        assert decode(lists, ("scores", "boxes", "labels"), is_declared=is_declared).classes.tolist() == [89, 0]
+
+
+def test_an_empty_list_finds_nothing():
+    """A photograph without objects gives lists of length 0."""
+    empty = {"boxes": np.zeros((0, 4), np.float32), "labels": np.zeros(0, np.float32), "scores": np.zeros(0, np.float32)}
+    assert decode(empty).boxes.shape == (0, 4)
+
+
+def test_a_batch_axis_is_taken_off():
+    """[1, n, 4] and [1, n] are the same lists."""
+    assert decode({name: values[None] for name, values in LISTS.items()}).classes.tolist() == [89, 0]
+
+
+def test_normalised_boxes_become_pixels():
+    """SSD exports give 0..1."""
+    assert decode({**LISTS, "boxes": LISTS["boxes"] / [64, 32, 64, 32]}).boxes == pytest.approx(LISTS["boxes"])
+
+
+def test_lists_of_different_length_are_refused():
+    """A score for each box, or no answer."""
+    with pytest.raises(ConfigError, match=r"the model gives \[\[2, 4\], \[2\], \[3\]\]"):
+        decode({**LISTS, "scores": np.zeros(3, np.float32)})
+    with pytest.raises(ConfigError, match=r"needs boxes \[n, 4\]"):
+        decoder.create(make_card("torchvision", classes=90), make_loaded(tensors((1, 84, 8400))))

@@ -1,0 +1,53 @@
+"""The decoder of end-to-end YOLOs, on rows made by hand."""
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.vision import decoder
+from tests.fixtures.vision_factory import make_card, make_loaded, same_size, tensors
+
+
+def decode(rows, shape=None):
+    """Return the detections."""
+    tensor = np.array(rows, np.float32).reshape(shape or (1, -1, 6))
+    made = decoder.create(make_card("yolo26", classes=3), make_loaded(tensors(tensor.shape)))
+    return made.decode([tensor], same_size(64, 32))
+
+
+def test_rows_are_corners_score_and_class():
+    """Best first; the rows that fill up to 300 have score 0."""
+    found = decode([[1, 2, 11, 12, 0.5, 2], [4, 5, 60, 30, 0.75, 0], [0, 0, 0, 0, 0, 0]])
+    assert found.boxes.tolist() == [[4, 5, 60, 30], [1, 2, 11, 12]]
+    assert (found.scores.tolist(), found.classes.tolist()) == ([0.75, 0.5], [0, 2])
+
+
+def test_nothing_is_suppressed():
+    """Two boxes on one place are two objects: the model said so."""
+    assert len(decode([[1, 2, 11, 12, 0.5, 2]] * 2).scores) == 2
+
+
+def test_normalised_boxes_become_pixels():
+    """TFLite exports give 0..1, a little beyond at the edge."""
+    assert decode([[0.25, 0.5, 1.01, 1, 0.5, 2]]).boxes.tolist() == [[16, 16, 64, 32]]
+
+
+def test_class_numbers_that_are_not_whole_are_an_error():
+    """One int8 scale for boxes and classes moves the class: a wrong AP without a word."""
+    with pytest.raises(ConfigError, match="not whole: quantised with one scale"):
+        decode([[1, 2, 11, 12, 0.5, 1.6]])
+    assert decode([[1, 2, 11, 12, 0.5, 1.999]]).classes.tolist() == [2]
+
+
+def test_not_a_number_is_no_class():
+    """A score of NaN is not above any threshold, and a class of NaN is an error, not a crash."""
+    assert len(decode([[1, 2, 11, 12, np.nan, np.nan]]).scores) == 0
+    with pytest.raises(ConfigError, match="not whole"):
+        decode([[1, 2, 11, 12, 0.5, np.nan]])
+
+
+@pytest.mark.parametrize("shapes", [[(1, 84, 8400)], [(1, 300, 7)], [(1, 300, 6), (1, 32, 160, 160)], [(2, 300, 6)]])
+def test_outputs_that_do_not_fit_are_refused(shapes):
+    """A head that is not end to end, masks, two pictures: named, with the family to try."""
+    with pytest.raises(ConfigError, match="family yolov8"):
+        decoder.create(make_card("yolo26", classes=3), make_loaded(tensors(*shapes)))
