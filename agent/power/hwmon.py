@@ -61,16 +61,16 @@ def chips(root: Path) -> list[Chip]:
     Raises:
         UnavailableError: there are some, and this user may not look at them.
     """
-    return [Chip(folder, _name(folder), _address(folder)) for folder in _folders(root)]
-
-
-def _folders(root: Path) -> list[Path]:
-    found: dict[Path, Path] = {}
-    # The class folder links to the devices; a recorded tree may hold the devices alone.
+    found: dict[str, Chip] = {}
+    # The class folder links to the devices; a recorded tree may hold copies of them, or the devices alone.
     for place in (root / "sys/class/hwmon", root / "sys/bus/i2c/devices", root / "sys/bus/i2c/drivers"):
         for folder in _below(place):
-            found.setdefault(folder.resolve(), folder)
-    return sorted(found.values(), key=lambda folder: (int(folder.name.removeprefix("hwmon")), str(folder)))
+            known = found.get(folder.name)
+            if known is None or known.address is None:
+                address = _address(folder)
+                if known is None or address is not None:
+                    found[folder.name] = Chip(folder, _name(folder), address)
+    return sorted(found.values(), key=lambda chip: int(chip.folder.name.removeprefix("hwmon")))
 
 
 def _below(place: Path) -> Iterator[Path]:

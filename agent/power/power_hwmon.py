@@ -104,10 +104,10 @@ class PowerHwmon:
             AbsentError: no chip has any.
             UnavailableError: they cannot be read, or which is the total is not known.
         """
-        self._channels = self._choose()
         try:
+            self._channels = self._choose()
             self.read()
-        except (TransientError, AbsentError) as error:
+        except TransientError as error:
             raise UnavailableError(str(error)) from error
         chip = self._channels[0].chip
         kind = KNOWN.get(chip.name or "", UNKNOWN)

@@ -24,6 +24,12 @@ def test_an_empty_name_is_none_and_an_old_driver_has_it_in_its_device(tmp_path):
     assert [chip.name for chip in hwmon.chips(tmp_path)] == [None, "ina219"]
 
 
+def test_a_chip_copied_twice_is_one_chip_with_its_address(tmp_path):
+    """A tree copied without its links holds the chip below the class and below its bus."""
+    write(tmp_path, dict.fromkeys(["sys/class/hwmon/hwmon2/name", "sys/bus/i2c/devices/1-0040/hwmon/hwmon2/name"], "ina219\n"))
+    assert [(chip.name, chip.address) for chip in hwmon.chips(tmp_path)] == [("ina219", "1-0040")]
+
+
 @pytest.mark.parametrize("content", [b"", b"\0\0\0\0", b"\0\1\x86", b"100000\n\n\n\n"])
 def test_a_shunt_that_is_no_cell_is_none(tmp_path, content):
     """Four bytes, not all zero."""
