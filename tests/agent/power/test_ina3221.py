@@ -215,6 +215,16 @@ def test_what_cat_was_refused_in_a_transcript_is_that_error(tmp_path, reason, me
         assert recording.read().reading.power_w == pytest.approx(9.250304)
 
 
+def test_a_file_that_cat_did_not_find_leaves_the_others_their_values(tmp_path):
+    """Each line after it still belongs to its own file."""
+    path = tmp_path / "session.txt"
+    folder = "/sys/class/hwmon/hwmon1"
+    lines = ["ina3221", "VDD_IN", "4984", f"cat: {folder}/curr1_average: No such file or directory", "1856"]
+    path.write_text("\n".join((f"$ cat {folder}/{{name,in1_label,in1_input,curr1_average,curr1_input}}", *lines)))
+    with Recording(path) as recording:
+        assert recording.read().reading.power_w == pytest.approx(9.250304)
+
+
 @pytest.mark.parametrize(
     "below", ["sys", "sys/class", "sys/bus/i2c/drivers", "sys/bus/i2c/drivers/ina3221", "sys/bus/i2c/drivers/ina3221/1-0040"]
 )
