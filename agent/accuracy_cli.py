@@ -30,7 +30,7 @@ def _names(_ctx: click.Context, _param: click.Parameter, value: str | None) -> l
 @click.option(
     "--bounds",
     type=click.Choice(["auto", "always", "never"]),
-    help="Of detections: 95 % bounds by bootstrap over images. Default: auto, up to 100,000 detections.",
+    help="Of detections: 95 % bounds by a jackknife over images. Default: auto, up to 100,000 detections.",
 )
 @click.option("--classes", "with_classes", is_flag=True, help="Also print a table of the classes; JSON always holds them.")
 @click.option("--json", "as_json", is_flag=True, help='Print one object: {"ap": ..., "ap50": ..., "ap75": ..., "per_class": {...}, ...}.')

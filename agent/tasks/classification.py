@@ -1,5 +1,6 @@
 """Classification: one class per photograph, scored by top-1 and top-5 accuracy."""
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -81,7 +82,7 @@ class Classification:
             interval="95 %, Wilson",
             group_metric=METRIC if groups else None,
             groups=tuple(group.part for group in groups),
-            group_gap=groups_of.largest_gap(groups),
+            group_gap=groups_of.largest_gap(groups, math.inf),
             warnings=self._data.warnings,
         )
 
@@ -161,7 +162,7 @@ class Classification:
 
 def _group(name: str, right: int, images: int) -> Group:
     if images < groups_of.SMALLEST_GROUP:
-        return groups_of.group(name, None, None, images, None)
+        return groups_of.group(name, None, None, images, None, math.inf)
     low, high = wilson(right, images)
     part = PartAccuracy(name=name, value=right / images, images=images, low=low, high=high)
     return Group(part, standard_error(right, images))

@@ -1,8 +1,10 @@
 """Bounds of a share of trials that succeeded."""
 
 import math
+from statistics import NormalDist
 
-from edgemeter.agent.vision.groups import quantile
+# How many standard errors 95 % bounds reach to each side.
+_REACH = NormalDist().inv_cdf(0.975)
 
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:
@@ -10,7 +12,7 @@ def wilson(successes: int, trials: int) -> tuple[float, float]:
 
     Source: E. B. Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927), 209-212.
     """
-    z = quantile()
+    z = _REACH
     share = successes / trials
     middle = (share + z * z / (2 * trials)) / (1 + z * z / trials)
     reach = z / (1 + z * z / trials) * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
@@ -21,4 +23,4 @@ def wilson(successes: int, trials: int) -> tuple[float, float]:
 def standard_error(successes: int, trials: int) -> float:
     """Return the standard error that these bounds imply: never 0, as that of the share itself is when all trials end alike."""
     low, high = wilson(successes, trials)
-    return (high - low) / 2 / quantile()
+    return (high - low) / 2 / _REACH

@@ -9,18 +9,17 @@ from numpy.typing import NDArray
 
 from edgemeter.agent import records
 from edgemeter.agent.vision import groups as groups_of
-from edgemeter.agent.vision.coco_ap import REPLICATES, CocoAp
+from edgemeter.agent.vision.coco_ap import PARTS, CocoAp
 from edgemeter.agent.vision.groups import Group
 
 METRIC = "coco_ap"
 RECALL = "coco_ar_100"
 # Images by how many objects they show (crowds not counted): name, from, to.
 OBJECTS = (("1", 1, 1), ("2-4", 2, 4), ("5-9", 5, 9), ("10+", 10, None))
-# A bootstrap of fewer images says little of the next.
-FEWEST_IMAGES = 10
 # Up to so many detections bounds are computed without being asked for: seconds on a Raspberry Pi.
 MOST_DETECTIONS = 100_000
-INTERVAL = f"95 %, normal, standard error by bootstrap over images ({REPLICATES} replicates, seed 0)"
+FREEDOM = PARTS - 1
+INTERVAL = f"95 %, Student's t, standard error by jackknife over {PARTS} parts of the images"
 
 Bounds = Literal["auto", "always", "never"]
 
@@ -43,8 +42,8 @@ def report(
     if value is None:
         return None
     is_bounded = bounds == "always" or (bounds == "auto" and len(rows) <= MOST_DETECTIONS)
-    error = scored.standard_error(image_ids) if is_bounded and len(image_ids) >= FEWEST_IMAGES else None
-    low, high = groups_of.between(value, error)
+    error = scored.standard_error(image_ids) if is_bounded else None
+    low, high = groups_of.between(value, error, FREEDOM)
     metric, groups = _groups(scored, truth, image_ids, is_bounded=is_bounded)
     return records.Accuracy(
         metric=METRIC,
@@ -59,7 +58,7 @@ def report(
         by_objects=_by_objects(scored, truth, image_ids),
         group_metric=metric,
         groups=tuple(group.part for group in groups),
-        group_gap=groups_of.largest_gap(groups),
+        group_gap=groups_of.largest_gap(groups, FREEDOM),
     )
 
 
@@ -128,7 +127,7 @@ def _of_images(scored: CocoAp, truth: Mapping[str, Any], name: str, image_ids: S
     objects = sum(1 for _ in _objects(truth, set(image_ids)))
     value = scored.figures(image_ids).overall["ap"] if len(image_ids) >= groups_of.SMALLEST_GROUP else None
     error = scored.standard_error(image_ids) if value is not None and is_bounded else None
-    return groups_of.group(name, value, error, len(image_ids), objects)
+    return groups_of.group(name, value, error, len(image_ids), objects, FREEDOM)
 
 
 def _of_annotations(scored: CocoAp, truth: Mapping[str, Any], name: str, image_ids: Sequence[int]) -> Group:
@@ -137,4 +136,4 @@ def _of_annotations(scored: CocoAp, truth: Mapping[str, Any], name: str, image_i
     members = [one for one, asked in zip(truth["annotations"], is_asked, strict=True) if asked and one["image_id"] in inside]
     members = [one for one in members if not one["iscrowd"]]
     value, error = scored.recall(is_asked, image_ids) if len(members) >= groups_of.SMALLEST_GROUP else (None, None)
-    return groups_of.group(name, value, error, len({one["image_id"] for one in members}), len(members))
+    return groups_of.group(name, value, error, len({one["image_id"] for one in members}), len(members), FREEDOM)

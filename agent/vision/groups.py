@@ -1,12 +1,12 @@
 """Accuracy by group: figures with bounds, and the largest gap between two groups."""
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
 from edgemeter.agent import records
+from edgemeter.agent.engine import student
 
 # Below so many images (of a group of annotations: objects) a group gets no figure: it would be an anecdote.
 SMALLEST_GROUP = 30
@@ -21,27 +21,22 @@ class Group:
     error: float | None
 
 
-def group(name: str, value: float | None, error: float | None, images: int, objects: int | None) -> Group:
-    """Return a group with its figure and its normal bounds."""
-    low, high = (None, None) if value is None else between(value, error)
+def group(name: str, value: float | None, error: float | None, images: int, objects: int | None, freedom: float) -> Group:
+    """Return a group with its figure and its bounds; `freedom` as for `between`."""
+    low, high = (None, None) if value is None else between(value, error, freedom)
     part = records.PartAccuracy(name=name, value=value, images=images, objects=objects, low=low, high=high)
     return Group(part, None if value is None else error)
 
 
-def between(value: float, error: float | None) -> tuple[float | None, float | None]:
-    """Return the normal bounds (95 %) of a ratio, within 0..1; None without a standard error."""
+def between(value: float, error: float | None, freedom: float) -> tuple[float | None, float | None]:
+    """Return the bounds (95 %) of a ratio, within 0..1, by Student's t with so many degrees of freedom; None without a standard error."""
     if error is None:
         return None, None
-    reach = quantile() * error
+    reach = _errors(CONFIDENCE, freedom) * error
     return max(value - reach, 0.0), min(value + reach, 1.0)
 
 
-def quantile(pairs: int = 1) -> float:
-    """Return how many standard errors the bounds reach to each side, where so many bounds are to hold at once (Bonferroni)."""
-    return NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / 2 / pairs)
-
-
-def largest_gap(groups: Sequence[Group]) -> records.GroupGap | None:
+def largest_gap(groups: Sequence[Group], freedom: float) -> records.GroupGap | None:
     """Return the largest difference between two of the groups; None with fewer than two figures.
 
     It was picked from all pairs, so its bounds are Bonferroni's over that many: all pairs lie within theirs at once with 95 %. Groups
@@ -54,6 +49,12 @@ def largest_gap(groups: Sequence[Group]) -> records.GroupGap | None:
     value = best[0] - worst[0]
     low = high = None
     if best[1].error is not None and worst[1].error is not None:
-        reach = quantile(len(list(itertools.combinations(known, 2)))) * math.hypot(best[1].error, worst[1].error)
+        pairs = len(known) * (len(known) - 1) / 2
+        reach = _errors(1 - (1 - CONFIDENCE) / pairs, freedom) * math.hypot(best[1].error, worst[1].error)
         low, high = max(value - reach, 0.0), min(value + reach, 1.0)
     return records.GroupGap(best=best[1].part.name, worst=worst[1].part.name, value=value, low=low, high=high)
+
+
+def _errors(confidence: float, freedom: float) -> float:
+    """Return how many standard errors the bounds reach to each side; without end many degrees of freedom are the normal distribution."""
+    return NormalDist().inv_cdf((1 + confidence) / 2) if math.isinf(freedom) else student.quantile(confidence, freedom)

@@ -1,5 +1,6 @@
 """Folders of photographs with and without ground truth."""
 
+import hashlib
 import json
 import logging
 
@@ -113,3 +114,52 @@ def test_annotations_that_name_nothing_are_refused(folder, truth):
     """An empty document is a mistake, not a data set of no photographs."""
     with pytest.raises(ConfigError, match="name no photographs"):
         open_folder(folder, annotated(folder, truth))
+
+
+def test_a_subset_is_the_same_on_every_machine(folder):
+    """It is chosen by a hash of each name: the order of files and the path play no part. Worked out once by sha256sum."""
+    data = open_folder(folder, subset=2, seed=0)
+    hashed = {name: hashlib.sha256(f"0:{name}".encode()).hexdigest() for name in ("photo_0.png", "photo_1.png", "photo_2.PNG")}
+    assert [path.name for path in data.files] == sorted(sorted(hashed, key=hashed.get)[:2])
+    assert (data.subset.images, data.subset.drawn_from, data.subset.seed) == (2, 3, 0)
+    assert {open_folder(folder, subset=1, seed=seed).files for seed in range(20)} == {(path,) for path in open_folder(folder).files}
+    assert open_folder(folder).subset is None
+
+
+def test_a_larger_subset_holds_the_smaller(folder):
+    """More photographs refine a figure, they do not replace it."""
+    one, two = (set(open_folder(folder, subset=count, seed=3).files) for count in (1, 2))
+    assert one < two
+
+
+def test_a_subset_has_the_ground_truth_of_its_photographs_only(folder):
+    """And a hash of its own."""
+    truth = annotated(folder, make_truth(2))
+    data = open_folder(folder, truth, subset=1)
+    (number,) = data.image_ids
+    assert {a["image_id"] for a in data.truth["annotations"]} == {image["id"] for image in data.truth["images"]} == {number}
+    assert data.sha256 != open_folder(folder, truth).sha256
+
+
+def test_more_than_there_are_is_refused(folder):
+    """A subset of a thousand of three is a mistake."""
+    with pytest.raises(ConfigError, match="a subset of 1000 was asked for, the data set holds 3"):
+        open_folder(folder, subset=1000)
+
+
+def test_images_without_names_are_refused(folder):
+    """Detections can be scored without file names, a model cannot."""
+    truth = make_truth(2)
+    del truth["images"][1]["file_name"]
+    with pytest.raises(ConfigError, match=r"1 of the 2 images .* have no file_name"):
+        open_folder(folder, annotated(folder, truth))
+
+
+def test_odd_boxes_are_told(folder):
+    """Counted, with how they are taken."""
+    truth = make_truth(2)
+    truth["annotations"][2]["bbox"] = [1, 2, -3, 4]
+    del truth["annotations"][0]["area"]
+    flat, unsized = open_folder(folder, annotated(folder, truth)).warnings
+    assert "1 of 4 annotations have a box whose width or height is not above 0 (first: id 3)" in flat
+    assert "1 of 4 annotations have no area" in unsized

@@ -85,3 +85,30 @@ def test_bytes_that_are_no_text_are_refused(tmp_path):
     path.write_bytes(b'{"\xff.jpg": 1}')
     with pytest.raises(ConfigError, match="neither COCO's"):
         annotations.read(path)
+
+
+def test_words_that_python_writes_for_numbers_are_named(tmp_path):
+    """NaN is no JSON; where it stands helps more than "invalid character"."""
+    truth = make_truth()
+    truth["annotations"][0]["area"] = float("nan")
+    with pytest.raises(ConfigError, match=r"NaN at byte \d+ is no number"):
+        annotations.read(written(tmp_path, truth))
+
+
+def test_groups_are_read_from_images_and_annotations(tmp_path):
+    """Words, numbers, truth values; nothing where there is none."""
+    truth = make_truth()
+    truth["images"][0]["group"], truth["annotations"][0]["group"] = "night", 3
+    document = annotations.plain(annotations.read(written(tmp_path, truth)))
+    assert [image["group"] for image in document["images"]] == ["night", None]
+    assert document["annotations"][0]["group"] == 3
+    truth["images"][0]["group"] = ["night"]
+    with pytest.raises(ConfigError, match=r"images\[\d+\].group"):
+        annotations.read(written(tmp_path, truth))
+
+
+def test_a_truncated_document_is_refused(tmp_path):
+    """Half a file is half of the objects."""
+    text = json.dumps(make_truth())
+    with pytest.raises(ConfigError, match="truncated"):
+        annotations.read(written(tmp_path, text[: len(text) // 2]))

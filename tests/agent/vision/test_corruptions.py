@@ -1,0 +1,117 @@
+"""Corruptions: seeded, stronger with every severity, and each what its name says."""
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.vision import corruptions
+from edgemeter.agent.vision.corruptions import CORRUPTIONS, SEVERITIES, corrupt
+
+# Made once by numpy 2.4; RandomState promises the same of every version.
+PINNED = [143, 143, 115, 132, 135, 96, 112, 100, 110, 139, 134, 152]
+RANDOM = ("gaussian_noise", "shot_noise", "impulse_noise", "motion_blur")
+
+
+@pytest.fixture(scope="module")
+def photo():
+    """Return a photograph of 96 x 80 with edges, a gradient and texture."""
+    y, x = np.mgrid[:80, :96]
+    texture = np.random.default_rng(0).integers(-20, 20, (80, 96))
+    channels = [np.where((x // 16 + y // 16) % 2, 60, 190) + texture, 40 + 2 * x, 60 + y + texture]
+    return np.clip(np.stack(channels, axis=-1), 0, 255).astype(np.uint8)
+
+
+def apart(one, other):
+    """Return the mean difference of two photographs, in grey levels."""
+    return float(np.abs(one.astype(int) - other.astype(int)).mean())
+
+
+@pytest.mark.parametrize("name", CORRUPTIONS)
+def test_every_severity_is_worse_than_the_one_before(photo, name):
+    """Further from the photograph, at its size, as pixels."""
+    found = [corrupt(photo, name, severity, 0, "a") for severity in SEVERITIES]
+    assert all((one.shape, one.dtype) == (photo.shape, np.uint8) for one in found)
+    distances = [apart(one, photo) for one in found]
+    # A motion's angle is drawn anew at each severity, and a mosaic of texture is as far from it whatever its grain.
+    assert distances == sorted(distances) or name in ("motion_blur", "pixelate")
+    assert distances[0] > 1
+
+
+@pytest.mark.parametrize("name", CORRUPTIONS)
+def test_the_same_seed_and_photograph_give_the_same_pixels(photo, name):
+    """Another seed or another photograph gives other noise, where there is noise."""
+    first = corrupt(photo, name, 3, 0, "a")
+    assert np.array_equal(first, corrupt(photo, name, 3, 0, "a"))
+    others = [corrupt(photo, name, 3, 1, "a"), corrupt(photo, name, 3, 0, "b")]
+    assert [np.array_equal(first, other) for other in others] == [name not in RANDOM] * 2
+
+
+def test_the_noise_is_the_same_on_every_machine():
+    """The stream of numbers is frozen: these pixels come out everywhere."""
+    grey = np.full((2, 2, 3), 128, np.uint8)
+    assert corrupt(grey, "gaussian_noise", 1, 0, "a").ravel().tolist() == PINNED
+
+
+def test_noise_has_the_strength_of_the_literature():
+    """On mid-grey: sd 0.08 x 255; of the photons the root; impulses hit 3 % of the values, black and white alike."""
+    grey = np.full((200, 200, 3), 128, np.uint8)
+    assert corrupt(grey, "gaussian_noise", 1, 0, "a").std() == pytest.approx(0.08 * 255, rel=0.02)
+    assert corrupt(grey, "shot_noise", 1, 0, "a").std() == pytest.approx((128 / 255 / 60) ** 0.5 * 255, rel=0.02)
+    hit = corrupt(grey, "impulse_noise", 1, 0, "a")
+    assert (hit != 128).mean() == pytest.approx(0.03, rel=0.05)
+    assert (hit == 0).sum() == pytest.approx((hit == 255).sum(), rel=0.1)
+
+
+def point(name, severity):
+    """Return what becomes of one white point in the middle of black: how it spreads, as shares of the light."""
+    black = np.zeros((101, 101, 3), np.uint8)
+    black[40:61, 40:61] = 255
+    return corrupt(black, name, severity, 0, "a")[..., 0].astype(float)
+
+
+@pytest.mark.parametrize("name", ["gaussian_blur", "defocus_blur", "motion_blur"])
+def test_a_blur_keeps_the_light_and_the_place(name):
+    """The sum stays, and so does the centre of mass: objects stay in their boxes."""
+    y, x = np.mgrid[:101, :101]
+    for severity in SEVERITIES:
+        spread = point(name, severity)
+        assert spread.sum() == pytest.approx(21 * 21 * 255, rel=0.02)
+        assert (spread * x).sum() / spread.sum() == pytest.approx(50, abs=0.6)
+        assert (spread * y).sum() / spread.sum() == pytest.approx(50, abs=0.6)
+
+
+@pytest.mark.parametrize("name", ["gaussian_blur", "defocus_blur", "motion_blur"])
+@pytest.mark.parametrize("size", [(1, 1), (3, 50), (17, 19)])
+def test_a_plain_surface_stays_plain_under_blur(name, size):
+    """Also at the border, and in a photograph smaller than the blur."""
+    plain = np.full((*size, 3), 77, np.uint8)
+    assert np.array_equal(corrupt(plain, name, 5, 0, "a"), plain)
+
+
+def test_brightness_keeps_the_hue(photo):
+    """A tenth is added to the brightest channel, the others grow with it; black becomes grey."""
+    brighter = corrupt(np.array([[[100, 50, 0], [0, 0, 0]]], np.uint8), "brightness", 1, 0, "a")
+    assert brighter.tolist() == [[[126, 63, 0], [26, 26, 26]]]
+    assert corrupt(photo, "brightness", 5, 0, "a").max() == 255
+
+
+def test_contrast_draws_to_the_mean():
+    """0.4 of the distance is left at the first severity."""
+    halves = np.array([[[50, 50, 50], [150, 150, 150]]], np.uint8)
+    assert corrupt(halves, "contrast", 1, 0, "a").tolist() == [[[80, 80, 80], [120, 120, 120]]]
+
+
+def test_a_mosaic_is_coarser_at_every_severity(photo):
+    """Fewer steps from pixel to pixel: a quarter of the pixels' sides is left at the last."""
+    mosaics = [corrupt(photo, "pixelate", severity, 0, "a") for severity in SEVERITIES]
+    steps = [int((np.diff(one.astype(int), axis=1) != 0).any(axis=2).sum(axis=1).max()) for one in mosaics]
+    assert steps == sorted(steps, reverse=True)
+    assert steps[-1] == 96 // 4 - 1
+
+
+def test_names_are_taken_in_the_order_of_the_table():
+    """All, some, and never one that there is not."""
+    assert corruptions.names_of(["all"]) == tuple(CORRUPTIONS)
+    assert corruptions.names_of(["contrast", "gaussian_noise"]) == ("gaussian_noise", "contrast")
+    with pytest.raises(ConfigError, match="no corruption is called 'rain': choose from gaussian_noise"):
+        corruptions.names_of(["gaussian_noise", "rain"])
