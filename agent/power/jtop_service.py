@@ -133,10 +133,10 @@ class Jtop:
             raise AbsentError(message)
         try:
             library = import_module("jtop")
-        except ImportError as error:
+            self._failures = (*self._failures, library.JtopException)
+        except (ImportError, AttributeError) as error:
             message = f"jtop's service runs here and its library cannot be loaded ({error}): pip install 'edgemeter[jtop]'"
             raise UnavailableError(message) from error
-        self._failures = (*self._failures, library.JtopException)
         try:
             client = library.jtop(interval=interval_s)
             client.start()
