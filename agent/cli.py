@@ -118,6 +118,11 @@ def cli() -> None:
 @click.option("--device", envvar="EDGEMETER_DEVICE", help="What this device is called. Default: its host name.")
 @click.option("--fleet", envvar="EDGEMETER_FLEET", help="The fleet it belongs to. Default: default.")
 @click.option("--power", envvar="EDGEMETER_POWER", help="Power sensors NAME[,NAME], or none. Default: the widest that is here.")
+@click.option(
+    "--estimate-power-w",
+    type=click.FloatRange(0, 1e5, min_open=True),
+    help="No sensor: what the device is said to draw at its input. Its energy is labelled estimated and never ranks.",
+)
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="Deliver by MQTT: HOST[:PORT], mqtt://..., mqtts://...")
 @click.option(
     "--if-no-broker",

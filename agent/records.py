@@ -209,17 +209,24 @@ class Memory(_Part, frozen=True, kw_only=True):
 
 
 class UncertaintyTerm(_Part, frozen=True, kw_only=True):
-    """One line of the uncertainty budget: a standard uncertainty (k = 1) of the gross energy per inference."""
+    """One line of the uncertainty budget: a standard uncertainty (k = 1) of the gross energy per inference.
+
+    `degrees_of_freedom` is on how much scatter it was estimated, null: it does not come from scatter.
+    """
 
     term: str
     u_mj: float | None
+    degrees_of_freedom: float | None = None
 
 
 class Energy(_Part, frozen=True, kw_only=True):
     """Energy per inference from one sensor.
 
-    `gross_mj` is all that the sensor saw; `net_mj` has the idle power taken off. `*_u_mj` are expanded uncertainties (k = 2),
-    null when a term of the budget is not known: an unknown uncertainty is not zero.
+    `gross_mj` is all that the sensor saw; `net_mj` has the idle power taken off. `*_u_mj` are expanded uncertainties (95 %), null when
+    a term of the budget is not known: an unknown uncertainty is not zero. `gross_k` and `net_k` are what they were expanded by: 2, or
+    more where little scatter was seen. Where net energy is not resolvable, `resolving_window_s` is how long both the idle stretches and
+    the timed part would have to be, null: no length would do. From `sufficient_window_s` on the gross energy is off by less than 1 % on
+    average, as far as the budget is known, null: no length would do. `follows_queries` is whether the phase of the queries was taken out of the readings.
     """
 
     sensor: str
@@ -240,6 +247,11 @@ class Energy(_Part, frozen=True, kw_only=True):
     resolution_w: float | None
     longest_gap_ms: float
     budget: tuple[UncertaintyTerm, ...] = ()
+    gross_k: float | None = None
+    net_k: float | None = None
+    resolving_window_s: float | None = None
+    sufficient_window_s: float | None = None
+    follows_queries: bool = False
 
 
 class Stretch(_Part, frozen=True, kw_only=True):
@@ -261,7 +273,8 @@ class Windows(_Part, frozen=True, kw_only=True):
 class PowerTrace(_Part, frozen=True, kw_only=True):
     """What one power sensor said of itself; its readings are the series `power.NAME` (or `energy.NAME`) and `power_at.NAME`.
 
-    `sensor` and what follows it are null when the sensor never described itself. `ended` is why it stopped before it was told to.
+    `sensor` and what follows it are null when the sensor never described itself. `ended` is why it stopped before it was told to,
+    `blocked` why no energy may be given from it as it was set up.
     """
 
     name: str
@@ -275,6 +288,8 @@ class PowerTrace(_Part, frozen=True, kw_only=True):
     resolution_w: float | None = None
     resolution_mj: float | None = None
     gain_u_ratio: float | None = None
+    warnings: tuple[str, ...] = ()
+    blocked: str | None = None
 
 
 class PartAccuracy(_Part, frozen=True, kw_only=True):
@@ -553,6 +568,9 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     memory: Memory
     energy: Energy | None
     energy_reason: str | None
+    # Of several sensors `energy` is that of the widest scope; these are the others, and why some gave none.
+    other_energies: tuple[Energy, ...] = ()
+    other_energy_reasons: tuple[str, ...] = ()
     accuracy: Accuracy | None
     accuracy_reason: str | None
     output_check: OutputCheck

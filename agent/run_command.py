@@ -44,6 +44,7 @@ CASE_OPTIONS = (
     "name",
     "sha256",
     "role",
+    "estimate_power_w",
 )
 
 

@@ -47,6 +47,16 @@ def _accuracy(run: RunRecord) -> str:
     return f"{run.accuracy.value:.4f} {METRIC.get(run.accuracy.metric, run.accuracy.metric)}" if run.accuracy else ABSENT
 
 
+def _gross(run: RunRecord) -> str:
+    if run.energy is None:
+        return ABSENT
+    return f"{significant(run.energy.gross_mj)}{' (estimated)' if _is_estimated(run) else ''}"
+
+
+def _is_estimated(run: RunRecord) -> bool:
+    return run.provenance.get("energy") == "estimated"
+
+
 COLUMNS = (
     _Column("model", "left", always=True, text=lambda run: run.model.name),
     _Column("", "left", always=True, text=lambda run: f"{run.precision} {run.runtime.name} {run.runtime.threads}T"),
@@ -54,7 +64,7 @@ COLUMNS = (
     _Column("p90 ms", "right", always=True, text=lambda run: significant(run.latency.p90_ms)),
     _Column("per s", "right", always=True, text=lambda run: significant(run.throughput_per_s)),
     _Column("accuracy", "right", always=False, text=_accuracy),
-    _Column("mJ gross", "right", always=False, text=lambda run: significant(run.energy.gross_mj) if run.energy else ABSENT),
+    _Column("mJ gross", "right", always=False, text=_gross),
     _Column("mJ net", "right", always=False, text=lambda run: _net(run.energy)),
     _Column("MB", "right", always=True, text=lambda run: significant(run.memory.peak_mb, 3)),
     _Column("verdict", "left", always=True, text=lambda run: run.verdict.state),
@@ -78,9 +88,30 @@ def _notes(runs: Sequence[RunRecord]) -> list[str]:
     ]
     load = [_load_note(run, run.load) for run in runs if run.load and run.load.is_sustained is not None]
     sustained = [_sustained_note(run, run.sustained) for run in runs if run.sustained]
-    energy = [f"no energy: {run.energy_reason}" for run in runs if run.energy is None]
+    energy = [note for run in runs for note in _energy_notes(run)]
     accuracy = [f"no accuracy: {run.accuracy_reason}" for run in runs if run.accuracy is None]
     return [*reasons, *refused, *load, *sustained, *energy, *accuracy]
+
+
+def _energy_notes(run: RunRecord) -> list[str]:
+    """Return why there is no energy or none of what was asked for, and what stands beside the energy of the widest scope."""
+    found = run.energy
+    if found is None:
+        return [f"no energy: {run.energy_reason}"]
+    if _is_estimated(run):
+        return [f"energy of {run.model.name} is estimated from a stated {found.mean_power_w:g} W, not measured: it ranks nowhere"]
+    notes = [f"no energy from {reason}" for reason in run.other_energy_reasons]
+    notes += [
+        f"also {significant(other.gross_mj)} mJ gross by {other.sensor} ({other.scope}), "
+        f"{other.mean_power_w / found.mean_power_w:.2f} of what {found.sensor} ({found.scope}) sees"
+        for other in run.other_energies
+        if found.mean_power_w
+    ]
+    if found.net_state == "not_resolvable":
+        known = found.resolving_window_s
+        do = f"idle and load of {known:.0f} s each would resolve it" if known is not None else "a longer run would not resolve it"
+        notes.append(f"net energy of {run.model.name} is lost in the uncertainty of idle power: {do}")
+    return notes
 
 
 def _load_note(run: RunRecord, load: Load) -> str:

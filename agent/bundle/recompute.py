@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from edgemeter.agent import records, samples
 from edgemeter.agent.bundle.compare import Difference, Finding, Left, compare
-from edgemeter.agent.energy import per_inference, power_series
+from edgemeter.agent.energy import estimate, per_inference, power_series, queries, usb_accelerator
 from edgemeter.agent.energy.sampler import Trace
 from edgemeter.agent.engine import job, statistics, windows
 from edgemeter.agent.engine.scenarios import offered_load, scenario, sustained
@@ -67,6 +67,13 @@ class Facts:
     def inferences(self) -> int:
         """Return how many samples the model took while it was timed."""
         return self.record.load.samples if self.record.load else self.record.latency.count
+
+    def energy_run(self, said: records.Windows) -> per_inference.Run:
+        """Return when and what was measured, as far as the energy asks."""
+        timed, before, after = windows.absolute(said)
+        rhythm = queries.queries_of(self.record.samples, timed.start_ns, timed.end_ns)
+        on_usb = usb_accelerator.runs_on_usb(self.record.runtime, self.record.environment.attached)
+        return per_inference.Run(timed, before, after, self.inferences, rhythm, on_usb)
 
     def traces(self) -> list[Trace]:
         """Return what the power sensors read."""
@@ -138,14 +145,19 @@ def _stages(facts: Facts) -> Iterator[Finding]:
 
 def _energy(facts: Facts) -> Iterator[Finding]:
     record = facts.record
+    if record.windows is not None and record.energy is not None and estimate.is_one(record.energy):
+        timed = windows.absolute(record.windows)[0]
+        yield from compare("energy", record.energy, estimate.energy(record.energy.mean_power_w, timed, facts.inferences))
+        return
     if record.windows is None or not record.power_traces:
         if record.energy is not None:
             yield Left("energy", "the record does not say when the run was idle and what its sensor was: an older agent made it")
         return
-    timed, before, after = windows.absolute(record.windows)
-    energy, reason = per_inference.widest(facts.traces(), timed, before, after, facts.inferences)
-    yield from compare("energy", record.energy, energy)
-    yield from compare("energy_reason", record.energy_reason, reason)
+    found = per_inference.of(facts.traces(), facts.energy_run(record.windows))
+    yield from compare("energy", record.energy, found.energy)
+    yield from compare("energy_reason", record.energy_reason, found.reason)
+    yield from compare("other_energies", record.other_energies, found.others)
+    yield from compare("other_energy_reasons", record.other_energy_reasons, found.refused)
 
 
 def _sustained(facts: Facts) -> Iterator[Finding]:
@@ -172,7 +184,10 @@ def _verdict(facts: Facts) -> Iterator[Finding]:
     except (TypeError, ConfigError) as error:
         yield Left("verdict", f"the record does not hold all that the rules look at: {error}")
         return
-    judged = verdict.judge(measured, facts.record.conditions, facts.record.environment, facts.record.observer, facts.record.cool_down)
+    record = facts.record
+    energies = () if record.energy is None else (record.energy, *record.other_energies)
+    warnings = tuple(f"{trace.name}: {warning}" for trace in record.power_traces for warning in trace.warnings)
+    judged = verdict.judge(measured, record.conditions, record.environment, record.observer, record.cool_down, energies, warnings)
     yield from compare("verdict", facts.record.verdict, judged)
 
 

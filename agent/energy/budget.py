@@ -1,43 +1,64 @@
 """The uncertainty budget of an energy: every term by itself, as a standard uncertainty (k = 1) in mJ per inference.
 
-After the GUM: independent terms add in squares, and the expanded uncertainty is twice their root (k = 2). A term that nobody
-knows makes the whole unknown: an unknown uncertainty is not zero.
+After the GUM: independent terms add in squares, and the expanded uncertainty is their root times k. k is 2 where the terms are well
+known, and larger where the greatest of them was estimated from little scatter (Student's t with the effective degrees of freedom of
+Welch and Satterthwaite, GUM G.4), so that the interval always holds the truth in 95 of 100 runs. A term that nobody knows makes the
+whole unknown: an unknown uncertainty is not zero.
 """
 
 import itertools
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from edgemeter.agent.energy.curve import NS_PER_MS, Curve, mean_w
+from edgemeter.agent.energy.curve import NS_PER_MS, Curve, Scatter, mean_w
+from edgemeter.agent.engine import student
 from edgemeter.agent.engine.job import Window
 from edgemeter.agent.power import Description
 from edgemeter.agent.records import UncertaintyTerm
 
-COVERAGE = 2.0
+# What k = 2 covers of a normal distribution.
+CONFIDENCE = math.erf(math.sqrt(2))
 # An idle stretch is cut into so many parts; how their means scatter says how well its own mean is known.
 IDLE_PARTS = 10
+# From here on k is 2.00.
+ENOUGH_FREEDOM = 1e4
 
 
 @dataclass(frozen=True, slots=True)
 class Idle:
     """Idle power: the mean of the stretches before and after, each None where there was none, and its standard uncertainties, W.
 
-    `drift_u_w` is None when only one side is known: how far the power moved during the run is then not known.
+    `drift_u_w` is None when only one side is known: how far the power moved during the run is then not known. `length_s` is that of the
+    shorter stretch.
     """
 
     before_w: float | None
     after_w: float | None
     mean_w: float
-    sampling_u_w: float
+    sampling: Scatter
     quantisation_u_w: float | None
     drift_u_w: float | None
+    length_s: float
 
     @property
     def u_w(self) -> float:
         """Return the standard uncertainty of the mean from all terms that are known."""
-        return math.hypot(self.sampling_u_w, self.quantisation_u_w or 0.0, self.drift_u_w or 0.0)
+        return math.hypot(self.sampling.u_w, self.lasting_u_w)
+
+    @property
+    def lasting_u_w(self) -> float:
+        """Return the part of it that does not shrink with longer stretches."""
+        return math.hypot(self.quantisation_u_w or 0.0, self.drift_u_w or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Expanded:
+    """An expanded uncertainty and the factor k that made it out of the standard uncertainty."""
+
+    u_mj: float
+    k: float
 
 
 def idle(curve: Curve, before: Window | None, after: Window | None) -> Idle | None:
@@ -48,14 +69,15 @@ def idle(curve: Curve, before: Window | None, after: Window | None) -> Idle | No
     means = [mean_w(curve, window) for window in stretches]
     steps = [curve.quantisation_u_w(window) for window in stretches]
     known = [step for step in steps if step is not None]
+    scatters = [_scatter(curve, window) for window in stretches]
     return Idle(
         before_w=means[0] if before else None,
         after_w=means[-1] if after else None,
         mean_w=statistics.fmean(means),
-        sampling_u_w=math.hypot(*(_scatter(curve, window) for window in stretches)) / len(stretches),
+        sampling=Scatter(math.hypot(*(one.u_w for one in scatters)) / len(scatters), _freedom((one.u_w, one.freedom) for one in scatters)),
         quantisation_u_w=max(known) if len(known) == len(steps) else None,
-        # Source: a value that lies anywhere between the two, GUM 4.3.7 (rectangular).
-        drift_u_w=abs(means[1] - means[0]) / math.sqrt(12) if len(means) == 2 else None,
+        drift_u_w=_drift(means, scatters) if len(means) == 2 else None,
+        length_s=min(window.end_ns - window.start_ns for window in stretches) / 1e9,
     )
 
 
@@ -64,44 +86,69 @@ def terms(curve: Curve, description: Description, timed: Window, inferences: int
     per_w = (timed.end_ns - timed.start_ns) / NS_PER_MS / inferences
     gain, resolution_w = description.gain_u_ratio, description.resolution_w
     steps = (curve.step_w(timed.start_ns), curve.step_w(timed.end_ns))
-    watts = {
-        "gain": None if gain is None else gain * abs(mean_w(curve, timed)),
+    sampling = curve.sampling(timed)
+    watts: dict[str, tuple[float | None, float | None]] = {
+        "gain": (None if gain is None else gain * abs(mean_w(curve, timed)), None),
         # A converter may be off by a step either way, all the time.
-        "offset": None if resolution_w is None else resolution_w / math.sqrt(3),
-        "quantisation": curve.quantisation_u_w(timed),
-        "sampling": curve.sampling_u_w(timed),
-        "edges": math.hypot(*steps) * curve.spacing_ns / math.sqrt(12) / (timed.end_ns - timed.start_ns),
+        "offset": (None if resolution_w is None else resolution_w / math.sqrt(3), None),
+        "quantisation": (curve.quantisation_u_w(timed), None),
+        "sampling": (sampling.u_w, sampling.freedom),
+        # When the power stepped is known to a period only: a reading may be late by as much.
+        "edges": (math.hypot(*steps) * curve.spacing_ns / math.sqrt(12) / (timed.end_ns - timed.start_ns), None),
     }
     if idling is not None:
-        watts["idle_sampling"] = idling.sampling_u_w
-        watts["idle_quantisation"] = idling.quantisation_u_w
-        watts["idle_drift"] = idling.drift_u_w
-    return tuple(UncertaintyTerm(term=term, u_mj=None if u is None else u * per_w) for term, u in watts.items())
+        watts["idle_sampling"] = (idling.sampling.u_w, idling.sampling.freedom)
+        watts["idle_quantisation"] = (idling.quantisation_u_w, None)
+        watts["idle_drift"] = (idling.drift_u_w, None)
+    return tuple(
+        UncertaintyTerm(term=term, u_mj=None if u is None else u * per_w, degrees_of_freedom=freedom)
+        for term, (u, freedom) in watts.items()
+    )
 
 
-def gross_u_mj(budget: Iterable[UncertaintyTerm]) -> float | None:
-    """Return the expanded uncertainty of the gross energy."""
-    return _expanded(term.u_mj for term in budget if not term.term.startswith("idle_"))
+def gross(budget: Iterable[UncertaintyTerm]) -> Expanded | None:
+    """Return the expanded uncertainty of the gross energy; None where a term is not known."""
+    return _expanded((term.u_mj, term.degrees_of_freedom) for term in budget if not term.term.startswith("idle_"))
 
 
-def net_u_mj(budget: Iterable[UncertaintyTerm], gross_mj: float, net_mj: float) -> float | None:
+def net(budget: Iterable[UncertaintyTerm], gross_mj: float, net_mj: float) -> Expanded | None:
     """Return the expanded uncertainty of the net energy: the gain acts on the difference only, and the offset cancels."""
     share = abs(net_mj / gross_mj) if gross_mj else 0.0
-    known = {term.term: term.u_mj for term in budget if term.term != "offset"}
-    gain = known.pop("gain")
-    return _expanded([None if gain is None else gain * share, *known.values()])
+    known = {term.term: (term.u_mj, term.degrees_of_freedom) for term in budget if term.term != "offset"}
+    gain, _ = known.pop("gain")
+    return _expanded([(None if gain is None else gain * share, None), *known.values()])
 
 
-def _scatter(curve: Curve, window: Window) -> float:
+def _scatter(curve: Curve, window: Window) -> Scatter:
     """Return the standard uncertainty of an idle stretch's mean: readings follow each other too closely to count one by one."""
     width = (window.end_ns - window.start_ns) / IDLE_PARTS
     edges = [round(window.start_ns + place * width) for place in range(IDLE_PARTS + 1)]
     means = [mean_w(curve, Window(begin, end)) for begin, end in itertools.pairwise(edges)]
-    return statistics.stdev(means) / math.sqrt(IDLE_PARTS)
+    return Scatter(statistics.stdev(means) / math.sqrt(IDLE_PARTS), IDLE_PARTS - 1)
 
 
-def _expanded(parts: Iterable[float | None]) -> float | None:
-    known = list(parts)
-    if any(part is None for part in known):
+def _drift(means: Sequence[float], scatters: Sequence[Scatter]) -> float:
+    """Return how uncertain idle power is for having moved, beyond what chance moves two means apart.
+
+    Source: a value that lies anywhere between the two, GUM 4.3.7 (rectangular).
+    """
+    chance = sum(one.u_w**2 for one in scatters)
+    return math.sqrt(max(0.0, (means[1] - means[0]) ** 2 - chance) / 12)
+
+
+def _expanded(parts: Iterable[tuple[float | None, float | None]]) -> Expanded | None:
+    pairs = list(parts)
+    known = [(u, freedom) for u, freedom in pairs if u is not None]
+    if len(known) < len(pairs):
         return None
-    return COVERAGE * math.hypot(*(part for part in known if part is not None))
+    freedom = _freedom(known)
+    k = 2.0 if freedom is None else student.quantile(CONFIDENCE, freedom)
+    return Expanded(k * math.hypot(*(u for u, _ in known)), k)
+
+
+def _freedom(parts: Iterable[tuple[float, float | None]]) -> float | None:
+    """Return the effective degrees of freedom of a sum; None: so many that they do not matter. Source: GUM G.4.1."""
+    known = list(parts)
+    whole = math.fsum(u**2 for u, _ in known) ** 2
+    each = math.fsum(u**4 / freedom for u, freedom in known if freedom is not None)
+    return whole / each if each > 0 and whole / each < ENOUGH_FREEDOM else None

@@ -3,13 +3,15 @@
 Times are monotonic ns, power is W, energy is mJ.
 """
 
-import itertools
 import math
-import statistics
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.agent.energy.queries import Queries, without_rhythm
 from edgemeter.agent.engine.job import Window
 from edgemeter.agent.power import Description, Reading
 
@@ -18,15 +20,29 @@ NS_PER_MS = 1e6
 BESIDE_EDGE = 3
 # Blocks of readings whose means are compared: enough of them to estimate a scatter, and enough readings in each.
 MOST_BLOCKS = 30
-FEWEST_IN_BLOCK = 4
+FEWEST_IN_BLOCK = 3
 # A counter that moved at this share of the reads moves faster than it is read.
 MOVES_AT_EVERY_READ = 0.9
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """A standard uncertainty that was estimated from scatter, and on how many degrees of freedom; None: on more than matter."""
+
+    u_w: float
+    freedom: float | None
+
+
+NONE = Scatter(0.0, None)
 
 
 class Curve(Protocol):
     """What one sensor saw, as a function of time."""
 
     spacing_ns: float
+    follows_queries: bool
 
     def energy_mj(self, window: Window) -> float:
         """Return the energy within the window."""
@@ -40,8 +56,8 @@ class Curve(Protocol):
         """Return how far the power stepped at a moment, as the readings beside it show."""
         ...
 
-    def sampling_u_w(self, window: Window) -> float:
-        """Return the standard uncertainty of the window's mean power from what happened between the readings."""
+    def sampling(self, window: Window) -> Scatter:
+        """Return how uncertain the window's mean power is for what happened between the readings."""
         ...
 
     def quantisation_u_w(self, window: Window) -> float | None:
@@ -55,100 +71,139 @@ def mean_w(curve: Curve, window: Window) -> float:
 
 
 class PowerCurve:
-    """Power samples joined by straight lines; beyond the first and last the power is taken to have stayed."""
+    """Power samples joined by straight lines; beyond the first and last the power is taken to have stayed.
 
-    def __init__(self, readings: Sequence[Reading], description: Description) -> None:
-        self._times, self._powers = _increasing((reading.taken_ns, reading.power_w) for reading in readings)
+    Where `queries` tell the rhythm of the load, and the readings show it, what it adds to a reading is taken off before the lines are
+    drawn: over whole queries that adds up to nothing, and it is most of what one reading differs from the next by.
+    """
+
+    def __init__(self, readings: Sequence[Reading], description: Description, queries: Queries | None = None) -> None:
+        self._times, self._seen = _increasing((reading.taken_ns, reading.power_w) for reading in readings)
+        found = None if queries is None else without_rhythm(self._times, self._seen, queries)
+        self._powers = self._seen if found is None else found.powers_w
+        self.follows_queries = found is not None
+        self._fitted = 0 if found is None else found.parameters
         self._resolution_w = description.resolution_w
         self.spacing_ns = description.period_ms * NS_PER_MS
 
     def energy_mj(self, window: Window) -> float:
-        """Return the energy within the window, with the power interpolated at its edges."""
-        inside = range(bisect_right(self._times, window.start_ns), bisect_left(self._times, window.end_ns))
-        times = [window.start_ns, *(self._times[i] for i in inside), window.end_ns]
-        powers = [self._at(window.start_ns), *(self._powers[i] for i in inside), self._at(window.end_ns)]
-        pairs = zip(itertools.pairwise(times), itertools.pairwise(powers), strict=True)
-        return math.fsum((t1 - t0) * (p0 + p1) / 2 for (t0, t1), (p0, p1) in pairs) / NS_PER_MS
+        """Return the energy within the window."""
+        if not self._times.size:
+            return 0.0
+        times, inside = self._nodes(window)
+        first = self._at_edge(window.start_ns, inside.start, looks_back=False)
+        last = self._at_edge(window.end_ns, inside.stop, looks_back=True)
+        powers = np.concatenate(([first], self._powers[inside], [last]))
+        return float(np.sum(np.diff(times) * (powers[1:] + powers[:-1]))) / 2 / NS_PER_MS
 
     def gaps_ns(self, window: Window, limit_ns: float) -> tuple[float, float]:
         """Return the longest stretch without a reading, and the sum of those beyond the limit."""
-        inside = self._times[bisect_right(self._times, window.start_ns) : bisect_left(self._times, window.end_ns)]
         # A gap that reaches over an edge counts with the part that lies inside.
-        bounds = [window.start_ns, *inside, window.end_ns]
-        stretches = [float(later - earlier) for earlier, later in itertools.pairwise(bounds)]
-        return max(stretches), sum(stretch for stretch in stretches if stretch > limit_ns)
+        stretches = np.diff(self._nodes(window)[0])
+        return float(stretches.max()), float(stretches[stretches > limit_ns].sum())
 
     def step_w(self, moment_ns: int) -> float:
         """Return the difference of the mean power just before and just after; all of the power where one side is not known."""
-        place = bisect_left(self._times, moment_ns)
-        before, after = self._powers[max(0, place - BESIDE_EDGE) : place], self._powers[place : place + BESIDE_EDGE]
-        if not before or not after:
-            return abs(statistics.fmean(before or after or [0.0]))
-        return abs(statistics.fmean(after) - statistics.fmean(before))
+        before, after = self._beside(int(np.searchsorted(self._times, moment_ns)))
+        if not before.size or not after.size:
+            known = before if before.size else after
+            return abs(float(known.mean())) if known.size else 0.0
+        return abs(float(after.mean() - before.mean()))
 
-    def sampling_u_w(self, window: Window) -> float:
+    def sampling(self, window: Window) -> Scatter:
         """Return it from how the means of neighbouring blocks of readings differ.
 
         Slow changes are followed by the lines between the readings and hardly count; readings that a sensor repeats or averages
-        fall into one block, and do not count as many.
+        fall into one block, and do not count as many. A reading beside a gap weighs more in the trapezoid, and so counts more here.
         """
-        powers = self._inside(window)
-        blocks = min(MOST_BLOCKS, len(powers) // FEWEST_IN_BLOCK)
+        times, inside = self._nodes(window)
+        powers = self._powers[inside]
+        n = powers.size
+        if n < 2:
+            return NONE
+        blocks = min(MOST_BLOCKS, n // FEWEST_IN_BLOCK)
         if blocks < 2:
-            return statistics.stdev(powers) if len(powers) > 1 else 0.0
-        bounds = [round(place * len(powers) / blocks) for place in range(blocks + 1)]
-        means = [statistics.fmean(powers[begin:end]) for begin, end in itertools.pairwise(bounds)]
-        variance = statistics.fmean((later - earlier) ** 2 for earlier, later in itertools.pairwise(means)) / 2
-        return math.sqrt(variance / blocks)
+            variance, freedom = float(powers.var(ddof=1)), n - 1.0
+        else:
+            bounds = np.linspace(0, n, blocks + 1).round().astype(int)
+            means = np.add.reduceat(powers, bounds[:-1]) / np.diff(bounds)
+            variance = float(np.mean(np.diff(means) ** 2)) / 2 * n / blocks
+            # Source: von Neumann's mean square successive difference; its variance among independent normal values.
+            freedom = 2 * (blocks - 1) ** 2 / (3 * blocks - 4)
+        weights = (times[2:] - times[:-2]) / 2
+        share = float(np.sum(weights**2)) / float(times[-1] - times[0]) ** 2
+        return Scatter(math.sqrt(variance * share * n / max(1, n - self._fitted)), freedom)
 
     def quantisation_u_w(self, window: Window) -> float | None:
-        """Return LSB / sqrt(12 n), with n the number of different values read: more readings of one value know it no better."""
+        """Return LSB / sqrt(12), less where several values were read: each has an error of its own and enters with its share.
+
+        More readings of one value know it no better. Source: rectangular errors, GUM 4.3.7; that a reading dithers is not relied on.
+        """
         if self._resolution_w is None:
             return None
-        return self._resolution_w / math.sqrt(12 * max(1, len(set(self._inside(window)))))
+        inside = self._seen[self._nodes(window)[1]]
+        _, counts = np.unique(inside, return_counts=True)
+        shares = counts / counts.sum() if inside.size else np.ones(1)
+        return self._resolution_w / math.sqrt(12) * math.sqrt(float(np.sum(shares**2)))
 
-    def _at(self, moment_ns: int) -> float:
-        place = bisect_left(self._times, moment_ns)
-        if not self._times:
-            return 0.0
-        if place in (0, len(self._times)):
-            return self._powers[min(place, len(self._times) - 1)]
-        share = (moment_ns - self._times[place - 1]) / (self._times[place] - self._times[place - 1])
-        return self._powers[place - 1] + share * (self._powers[place] - self._powers[place - 1])
+    def _nodes(self, window: Window) -> tuple[Array, slice]:
+        """Return the moments of the window's edges and of the readings between them, ns from its start, and which readings these are."""
+        begin = int(np.searchsorted(self._times, window.start_ns, "right"))
+        end = max(begin, int(np.searchsorted(self._times, window.end_ns, "left")))
+        moments = np.concatenate(([0], self._times[begin:end] - window.start_ns, [window.end_ns - window.start_ns]))
+        return moments.astype(np.float64), slice(begin, end)
 
-    def _inside(self, window: Window) -> list[float]:
-        return self._powers[bisect_left(self._times, window.start_ns) : bisect_right(self._times, window.end_ns)]
+    def _beside(self, place: int) -> tuple[Array, Array]:
+        return self._powers[max(0, place - BESIDE_EDGE) : place], self._powers[place : place + BESIDE_EDGE]
+
+    def _at_edge(self, moment_ns: int, place: int, *, looks_back: bool) -> float:
+        """Return the power inside a window at its edge; reading `place` is the first after it.
+
+        Interpolated, unless the power stepped there, as it does when a load begins: a line across a step would put half of it on the
+        wrong side. Then the nearest reading inside holds up to the edge.
+        """
+        before, after = self._beside(place)
+        stepped = min(before.size, after.size) > 1 and abs(after.mean() - before.mean()) > np.ptp(before) + np.ptp(after)
+        if stepped:
+            return float(before[-1] if looks_back else after[0])
+        if not before.size or not after.size:
+            return float(after[0] if after.size else before[-1])
+        t0, t1 = self._times[place - 1], self._times[place]
+        return float(before[-1] + (after[0] - before[-1]) * float(moment_ns - t0) / float(t1 - t0))
 
 
 class CounterCurve:
     """An energy counter, known at the moments when it moved, with straight lines between them and beyond."""
 
+    follows_queries = False
+
     def __init__(self, readings: Sequence[Reading], description: Description) -> None:
-        times, energies = _increasing((reading.taken_ns, reading.energy_mj) for reading in readings)
-        self.went_back = any(later < earlier for earlier, later in itertools.pairwise(energies))
-        moved = [place for place in range(1, len(times)) if energies[place] != energies[place - 1]]
-        if len(moved) >= MOVES_AT_EVERY_READ * (len(times) - 1):
-            self._times, self._energies = [float(time) for time in times], energies
+        read_at, energies = _increasing((reading.taken_ns, reading.energy_mj) for reading in readings)
+        steps = np.diff(energies)
+        self.went_back = bool(np.any(steps < 0))
+        moved = np.flatnonzero(steps) + 1
+        self._read_at = read_at
+        if moved.size >= MOVES_AT_EVERY_READ * steps.size:
+            self._times, self._energies = read_at, energies
             self.step_mj = description.resolution_mj
         else:
             # It moved some time between two reads. Where it stood before the first move says nothing of when.
-            self._times = [(times[place - 1] + times[place]) / 2 for place in moved]
-            self._energies = [energies[place] for place in moved]
-            steps = [energies[place] - energies[place - 1] for place in moved]
-            self.step_mj = statistics.median(steps) if steps else description.resolution_mj
-        self._read_at = times
-        spacings = [later - earlier for earlier, later in itertools.pairwise(self._times)]
-        self.spacing_ns = statistics.median(spacings) if spacings else description.period_ms * NS_PER_MS
+            self._times = (read_at[moved - 1] + read_at[moved]) // 2
+            self._energies = energies[moved]
+            self.step_mj = float(np.median(steps[moved - 1])) if moved.size else description.resolution_mj
+        spacings = np.diff(self._times)
+        self.spacing_ns = float(np.median(spacings)) if spacings.size else description.period_ms * NS_PER_MS
+        self._slopes = np.diff(self._energies) * NS_PER_MS / spacings
 
     def energy_mj(self, window: Window) -> float:
         """Return how far the counter moved within the window."""
-        return self._at(window.end_ns) - self._at(window.start_ns)
+        return self._at_edge(window.end_ns, looks_back=True) - self._at_edge(window.start_ns, looks_back=False)
 
     def gaps_ns(self, window: Window, limit_ns: float) -> tuple[float, float]:
         """Return the stretches without a read at the edges; in between, the counter goes on counting unread."""
         edges = []
         for edge_ns in (window.start_ns, window.end_ns):
-            place = bisect_left(self._read_at, edge_ns)
+            place = int(np.searchsorted(self._read_at, edge_ns))
             before, after = self._read_at[max(0, place - 1)], self._read_at[min(place, len(self._read_at) - 1)]
             begin, end = min(before, edge_ns), max(after, edge_ns)
             edges.append(float(min(end, window.end_ns) - max(begin, window.start_ns)))
@@ -156,36 +211,40 @@ class CounterCurve:
 
     def step_w(self, moment_ns: int) -> float:
         """Return the difference of the mean power over a few updates just before and just after."""
-        place = bisect_left(self._times, moment_ns)
-        before = self._slope(max(0, place - 1 - BESIDE_EDGE), place - 1)
-        after = self._slope(place, min(len(self._times) - 1, place + BESIDE_EDGE))
-        if before is None or after is None:
-            return abs(before or after or 0.0)
-        return abs(after - before)
+        before, after = self._beside(int(np.searchsorted(self._times, moment_ns)))
+        if not before.size or not after.size:
+            known = before if before.size else after
+            return abs(float(known.mean())) if known.size else 0.0
+        return abs(float(after.mean() - before.mean()))
 
-    def sampling_u_w(self, window: Window) -> float:  # noqa: ARG002 - the other curve needs it
-        """Return 0: a counter misses nothing."""
-        return 0.0
+    def sampling(self, window: Window) -> Scatter:  # noqa: ARG002 - the other curve needs it
+        """Return none: a counter misses nothing."""
+        return NONE
 
     def quantisation_u_w(self, window: Window) -> float | None:
         """Return a step's uncertainty at both edges, over the window."""
         return None if self.step_mj is None else self.step_mj / math.sqrt(6) * NS_PER_MS / (window.end_ns - window.start_ns)
 
-    def _slope(self, first: int, last: int) -> float | None:
-        if first < 0 or last <= first:
-            return None
-        return (self._energies[last] - self._energies[first]) * NS_PER_MS / (self._times[last] - self._times[first])
+    def _beside(self, place: int) -> tuple[Array, Array]:
+        """Return the mean powers of the intervals before and after the one that ends with update `place`."""
+        return self._slopes[max(0, place - 1 - BESIDE_EDGE) : max(0, place - 1)], self._slopes[place : place + BESIDE_EDGE]
 
-    def _at(self, moment_ns: int) -> float:
+    def _at_edge(self, moment_ns: int, *, looks_back: bool) -> float:
+        """Return where the counter stood at a window's edge.
+
+        Interpolated, unless the power stepped there: then as it counts inside the window, up to the edge.
+        """
         if len(self._times) < 2:
             return 0.0
-        place = min(max(bisect_left(self._times, moment_ns), 1), len(self._times) - 1)
-        t0, t1 = self._times[place - 1], self._times[place]
-        e0, e1 = self._energies[place - 1], self._energies[place]
-        return e0 + (e1 - e0) * (moment_ns - t0) / (t1 - t0)
+        place = min(max(int(np.searchsorted(self._times, moment_ns)), 1), len(self._times) - 1)
+        before, after = self._beside(place)
+        stepped = min(before.size, after.size) > 1 and abs(after.mean() - before.mean()) > np.ptp(before) + np.ptp(after)
+        slope = self._slopes[place - 1] if not stepped else before.mean() if looks_back else after.mean()
+        known = place if stepped and not looks_back else place - 1
+        return float(self._energies[known] + slope * float(moment_ns - self._times[known]) / NS_PER_MS)
 
 
-def _increasing(pairs: Iterable[tuple[int, float | None]]) -> tuple[list[int], list[float]]:
+def _increasing(pairs: Iterable[tuple[int, float | None]]) -> tuple[NDArray[np.int64], Array]:
     """Return times and values; a reading that is not later than the one before it is left out."""
     times: list[int] = []
     values: list[float] = []
@@ -193,4 +252,4 @@ def _increasing(pairs: Iterable[tuple[int, float | None]]) -> tuple[list[int], l
         if value is not None and (not times or time_ns > times[-1]):
             times.append(time_ns)
             values.append(value)
-    return times, values
+    return np.array(times, np.int64), np.array(values, np.float64)

@@ -1,15 +1,17 @@
 """Energy per inference: what the readings around a run support, or the reason why they support none."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from edgemeter.agent.energy import budget
+from edgemeter.agent.energy import budget, usb_accelerator
 from edgemeter.agent.energy.curve import NS_PER_MS, CounterCurve, Curve, PowerCurve, mean_w
-from edgemeter.agent.energy.sampler import Sampler, Trace
+from edgemeter.agent.energy.queries import Queries
+from edgemeter.agent.energy.sampler import Trace
 from edgemeter.agent.engine.job import Window
 from edgemeter.agent.power import Description
 from edgemeter.agent.power.detect import NO_SENSOR, rank
-from edgemeter.agent.records import Energy
+from edgemeter.agent.records import Energy, UncertaintyTerm
 
 # Source: MLPerf Tiny (10 s); 50 periods keep the edges below 2 % of the window.
 SHORTEST_S = 10.0
@@ -24,7 +26,36 @@ FEWEST_IDLE_PERIODS = 10
 IDLE_MARGIN_PERIODS = 2
 RESOLVABLE = 3.0
 
+# A mean absolute error of 1 % of a normal distribution.
+SUFFICIENT_U_RATIO = 0.01 * math.sqrt(math.pi / 2)
+
 Outcome = tuple[Energy | None, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """When and what was measured: the timed part, the idle stretches, the inferences; `queries` where their times are known."""
+
+    timed: Window
+    idle_before: Window | None
+    idle_after: Window | None
+    inferences: int
+    queries: Queries | None = None
+    is_on_usb: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Energies:
+    """What the sensors of a run support: the energy of the widest scope, or why there is none; the others', and why some gave none."""
+
+    energy: Energy | None
+    reason: str | None
+    others: tuple[Energy, ...] = ()
+    refused: tuple[str, ...] = ()
+
+    def all(self) -> tuple[Energy, ...]:
+        """Return all energies, that of the widest scope first."""
+        return () if self.energy is None else (self.energy, *self.others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,43 +63,56 @@ class _Case:
     trace: Trace
     description: Description
     curve: Curve
-    timed: Window
-    inferences: int
+    run: Run
+
+    @property
+    def timed(self) -> Window:
+        return self.run.timed
+
+    @property
+    def inferences(self) -> int:
+        return self.run.inferences
 
 
-def of(sampler: Sampler, timed: Window, idle_before: Window | None, idle_after: Window | None, inferences: int) -> Outcome:
-    """Return the energy from the sensor with the widest scope that supports one; else None, and why each does not."""
-    return widest(sampler.traces().values(), timed, idle_before, idle_after, inferences)
-
-
-def widest(traces: Iterable[Trace], timed: Window, idle_before: Window | None, idle_after: Window | None, inferences: int) -> Outcome:
-    """Return what `of` returns, from traces that lie ready."""
-    reasons = []
+def of(traces: Iterable[Trace], run: Run) -> Energies:
+    """Return the energies that the readings of all sensors support, each by itself."""
+    found: list[Energy] = []
+    reasons: list[str] = []
     for trace in sorted(traces, key=lambda trace: rank(trace.description.scope) if trace.description else -1):
-        energy, reason = assess(trace, timed, idle_before, idle_after, inferences)
-        if energy is not None:
-            return energy, None
-        reasons.append(reason or "")
-    return None, "; ".join(reasons) or NO_SENSOR
+        energy, reason = assess(trace, run)
+        if energy is None:
+            reasons.append(reason or "")
+        else:
+            found.append(energy)
+    if not found:
+        return Energies(None, "; ".join(reasons) or NO_SENSOR)
+    return Energies(found[0], None, tuple(found[1:]), tuple(reasons))
 
 
-def assess(trace: Trace, timed: Window, idle_before: Window | None, idle_after: Window | None, inferences: int) -> Outcome:
-    """Return the energy per inference within `timed`, from one sensor's readings; else None, and the reason."""
-    if trace.description is None or len(trace.readings) < 2:
+def assess(trace: Trace, run: Run) -> Outcome:
+    """Return the energy per inference of the timed part, from one sensor's readings; else None, and the reason."""
+    description = trace.description
+    if description is None or len(trace.readings) < 2:
         return None, f"{trace.name}: {trace.ended or 'it gave no two readings'}{_failures(trace)}"
-    curve_of = PowerCurve if trace.description.kind == "power" else CounterCurve
-    curve = curve_of(trace.readings, trace.description)
-    case = _Case(trace, trace.description, curve, timed, inferences)
+    curve: Curve
+    if description.kind == "power":
+        curve = PowerCurve(trace.readings, description, run.queries)
+    else:
+        curve = CounterCurve(trace.readings, description)
+    case = _Case(trace, description, curve, run)
     refusal = _refusal(case)
     if refusal:
         return None, f"{trace.name}: {refusal}"
-    around = [_usable(case, window) for window in (idle_before, idle_after)]
+    around = [_usable(case, window) for window in (run.idle_before, run.idle_after)]
     return _energy(case, budget.idle(curve, around[0], around[1])), None
 
 
 def _refusal(case: _Case) -> str | None:
-    window_s = _seconds(case.timed)
-    needed_s = max(SHORTEST_S, FEWEST_PERIODS * case.description.period_ms / 1000, FEWEST_INFERENCES * window_s / max(case.inferences, 1))
+    if case.description.blocked:
+        return case.description.blocked
+    if case.run.is_on_usb and usb_accelerator.is_blind(case.description):
+        return usb_accelerator.REFUSAL
+    window_s, needed_s = _seconds(case.timed), _needed_s(case)
     if window_s * (1 + TOLERANCE_RATIO) < needed_s:
         return (
             f"{case.inferences} inferences in {window_s:.3g} s are too few for an energy from a reading every "
@@ -117,14 +161,16 @@ def _energy(case: _Case, idling: budget.Idle | None) -> Energy:
     terms = budget.terms(case.curve, description, timed, case.inferences, idling)
     net_mj = None if idling is None else gross_mj - idling.mean_w * (timed.end_ns - timed.start_ns) / NS_PER_MS / case.inferences
     resolved = idling is not None and power_w - idling.mean_w > RESOLVABLE * idling.u_w
+    gross_u = budget.gross(terms)
+    net_u = None if net_mj is None else budget.net(terms, gross_mj, net_mj)
     return Energy(
         sensor=description.id,
         scope=description.scope,
         excludes=description.excludes,
         gross_mj=gross_mj,
-        gross_u_mj=budget.gross_u_mj(terms),
+        gross_u_mj=gross_u.u_mj if gross_u else None,
         net_mj=net_mj if resolved else None,
-        net_u_mj=None if net_mj is None else budget.net_u_mj(terms, gross_mj, net_mj),
+        net_u_mj=net_u.u_mj if net_u else None,
         net_state="no_idle" if idling is None else "resolved" if resolved else "not_resolvable",
         mean_power_w=power_w,
         idle_before_w=idling.before_w if idling else None,
@@ -136,7 +182,37 @@ def _energy(case: _Case, idling: budget.Idle | None) -> Energy:
         resolution_w=description.resolution_w,
         longest_gap_ms=_gaps(case, timed)[0] / NS_PER_MS,
         budget=terms,
+        gross_k=gross_u.k if gross_u else None,
+        net_k=net_u.k if net_u else None,
+        resolving_window_s=None if resolved or idling is None else _resolving_window_s(case, idling, power_w - idling.mean_w),
+        sufficient_window_s=_sufficient_window_s(case, terms, gross_mj),
+        follows_queries=case.curve.follows_queries,
     )
+
+
+def _resolving_window_s(case: _Case, idling: budget.Idle, net_w: float) -> float | None:
+    """Return how long idle and load would have to be measured for the net power to be resolved; None where that would not help."""
+    allowed = (net_w / RESOLVABLE) ** 2 - idling.lasting_u_w**2
+    if net_w <= 0 or allowed <= 0:
+        return None
+    # What comes from scatter shrinks with the root of the length.
+    return max(idling.length_s * idling.sampling.u_w**2 / allowed, _seconds(case.timed))
+
+
+def _sufficient_window_s(case: _Case, terms: Iterable[UncertaintyTerm], gross_mj: float) -> float | None:
+    """Return how long a timed part suffices for the energy to be off by less than 1 % on average; None where no length would do."""
+    seen = {term.term: term.u_mj or 0.0 for term in terms}
+    allowed = (SUFFICIENT_U_RATIO * gross_mj) ** 2 - sum(seen[name] ** 2 for name in ("gain", "offset", "quantisation"))
+    if allowed <= 0:
+        return None
+    # Scatter shrinks with the root of the length; what the edges contribute shrinks faster.
+    return max(_needed_s(case), _seconds(case.timed) * (seen["sampling"] ** 2 + seen["edges"] ** 2) / allowed)
+
+
+def _needed_s(case: _Case) -> float:
+    """Return the shortest timed part that an energy is given for."""
+    for_inferences_s = FEWEST_INFERENCES * _seconds(case.timed) / max(case.inferences, 1)
+    return max(SHORTEST_S, FEWEST_PERIODS * case.description.period_ms / 1000, for_inferences_s)
 
 
 def _gaps(case: _Case, window: Window) -> tuple[float, float]:

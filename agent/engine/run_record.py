@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import msgspec
 
 from edgemeter.agent import records
+from edgemeter.agent.energy import estimate
+from edgemeter.agent.energy.per_inference import Energies
 from edgemeter.agent.engine import job
 from edgemeter.agent.engine.observing.observation import Observing
 from edgemeter.agent.engine.suites import Case
@@ -47,15 +49,15 @@ class Around:
     started_at_ns: int
     monotonic_ns: int
     seen: Sequence[records.Condition]
-    power: records.Energy | None
-    why_no_power: str | None
+    power: Energies
+    power_warnings: tuple[str, ...]
     cool_down: records.CoolDown | None
     sustained: records.Sustained | None
 
 
 def record(run: Run, measured: job.Measured, around: Around) -> records.RunRecord:
     """Return the record of a run."""
-    case = run.case
+    case, power = run.case, around.power
     shared = {name: getattr(measured, name) for name in measured.__struct_fields__ if name in records.RunRecord.__struct_fields__}
     return records.RunRecord(
         id=uuid.uuid4().hex,
@@ -71,13 +73,17 @@ def record(run: Run, measured: job.Measured, around: Around) -> records.RunRecor
         scenario=case.scenario,
         mode=case.mode,
         seed=run.seed,
-        energy=around.power,
-        energy_reason=around.why_no_power,
+        energy=power.energy,
+        energy_reason=power.reason,
+        other_energies=power.others,
+        other_energy_reasons=power.refused,
         environment=run.always.environment,
         conditions=tuple(around.seen),
         observer=run.always.observer,
-        verdict=verdict.judge(measured, around.seen, run.always.environment, run.always.observer, around.cool_down),
-        provenance=_provenance(measured, around.power),
+        verdict=verdict.judge(
+            measured, around.seen, run.always.environment, run.always.observer, around.cool_down, power.all(), around.power_warnings
+        ),
+        provenance=_provenance(measured, power.energy),
         sustained=around.sustained,
         cool_down=around.cool_down,
         order_seed=run.always.order_seed,
@@ -93,7 +99,7 @@ def _provenance(measured: job.Measured, power: records.Energy | None) -> dict[st
     if measured.accuracy:
         groups["accuracy"] = timed
     if power:
-        groups["energy"] = "replayed" if power.sensor.startswith("replay") else timed
+        groups["energy"] = "estimated" if estimate.is_one(power) else "replayed" if power.sensor.startswith("replay") else timed
     return groups
 
 

@@ -11,9 +11,8 @@ from pathlib import Path
 import msgspec
 
 from edgemeter.agent import records
-from edgemeter.agent.energy import per_inference as energy
-from edgemeter.agent.energy import power_series
-from edgemeter.agent.energy.sampler import Sampler
+from edgemeter.agent.energy import estimate, per_inference, power_series, queries, usb_accelerator
+from edgemeter.agent.energy.sampler import Trace
 from edgemeter.agent.engine import affinity, cool_down, isolation, job, run_record, windows
 from edgemeter.agent.engine.observing import observer_store
 from edgemeter.agent.engine.observing.observation import Observation, Observing
@@ -72,7 +71,22 @@ def check(suite: Suite) -> None:
             message = f"there is no folder of images at {case.images!r}: correct the path"
             raise ConfigError(message)
         if case.annotations:
-            _must_be_file(case.annotations, "annotations file")
+            _must_be_there(case.annotations)
+
+
+def _must_be_there(annotations: str) -> None:
+    if not Path(annotations).exists():
+        message = f"there are no annotations at {annotations!r}: correct the path"
+        raise ConfigError(message)
+
+
+def _refuse_estimates(suite: Suite, sensors: Mapping[str, PowerSensor]) -> None:
+    if sensors and any(case.estimate_power_w is not None for case in suite.cases):
+        message = (
+            f"a power was stated to estimate energy with, and the sensor {', '.join(sensors)!r} measures it: "
+            "leave estimate_power_w out, or measure without the sensor (--power none)"
+        )
+        raise ConfigError(message)
 
 
 def _must_be_file(path: str, what: str) -> None:
@@ -129,6 +143,7 @@ def measure(
         ConfigError: something is wrong that shows before measuring.
     """
     check(suite)
+    _refuse_estimates(suite, sensors)
     seed = suite.cases[0].seed
     order_seed = seed if order is None else None
     order = plan(suite, seed) if order is None else order
@@ -158,6 +173,7 @@ def _one(run: Run, sensors: Mapping[str, PowerSensor], why_no_power: str, tell: 
         seed=run.seed,
         accuracy=case.accuracy == "every" or (case.accuracy == "first" and run.repeat == 0),
         agreement=case.agreement == "every" or (case.agreement == "first" and run.repeat == 0),
+        corrupt=bool(case.corrupt) and case.accuracy != "never" and run.repeat == 0,
         idle=bool(sensors),
         spawned_ns=0,
     )
@@ -178,20 +194,32 @@ def _one(run: Run, sensors: Mapping[str, PowerSensor], why_no_power: str, tell: 
     finally:
         observation.end()
     observation.look_after()
-    power, why = _energy(observation.sampler, measured, why_no_power)
     traces = list(observation.sampler.traces().values()) if observation.sampler else []
+    power = _energies(traces, run, measured, why_no_power)
     series = power_series.pack(traces, measured.timed.start_ns)
     measured = msgspec.structs.replace(measured, samples=(*measured.samples, *series))
     curve = sustained.of(measured, observation.looks, traces) if case.mode == "sustained" else None
-    around = Around(started_at_ns, monotonic_ns, observation.seen, power, why, cooled, curve)
+    warnings = tuple(f"{trace.name}: {warning}" for trace in traces if trace.description for warning in trace.description.warnings)
+    around = Around(started_at_ns, monotonic_ns, observation.seen, power, warnings, cooled, curve)
     record = run_record.record(run, measured, around)
     return msgspec.structs.replace(record, power_traces=tuple(map(power_series.described, traces)), windows=windows.relative(measured))
 
 
-def _energy(sampler: Sampler | None, measured: job.Measured, why: str) -> tuple[records.Energy | None, str | None]:
-    if sampler is None:
-        return None, why
-    return energy.of(sampler, measured.timed, measured.idle_before, measured.idle_after, _inferences(measured))
+def _energies(traces: Sequence[Trace], run: Run, measured: job.Measured, why: str) -> per_inference.Energies:
+    inferences = _inferences(measured)
+    if run.case.estimate_power_w is not None:
+        return per_inference.Energies(estimate.energy(run.case.estimate_power_w, measured.timed, inferences), None)
+    if not traces:
+        return per_inference.Energies(None, why)
+    seen = per_inference.Run(
+        measured.timed,
+        measured.idle_before,
+        measured.idle_after,
+        inferences,
+        queries.queries_of(measured.samples, measured.timed.start_ns, measured.timed.end_ns),
+        usb_accelerator.runs_on_usb(measured.runtime, run.always.environment.attached),
+    )
+    return per_inference.of(traces, seen)
 
 
 def _inferences(measured: job.Measured) -> int:

@@ -75,6 +75,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     gate: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
     agreement: AccuracyWhen | None = None
     role: Role | None = None
+    estimate_power_w: Annotated[float, msgspec.Meta(gt=0, le=1e5)] | None = None
     seed: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
 
@@ -120,6 +121,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     cool_down_limit_s: float = COOL_DOWN_LIMIT_S
     subset: int | None = None
     corrupt: tuple[str, ...] = ()
+    # What the device is said to draw, where no sensor is: its energy is then an estimate, and called one.
+    estimate_power_w: float | None = None
 
     @property
     def label(self) -> str:
@@ -239,6 +242,7 @@ def _single(merged: Settings, folder: Path, model: str, **axes: object) -> Case:
             "agreement": merged.agreement or ("never" if merged.mode == "rapid" else "first"),
             "role": merged.role or "device",
             "seed": merged.seed or 0,
+            "estimate_power_w": merged.estimate_power_w,
             "samples_per_query": merged.samples_per_query or SAMPLES_PER_QUERY,
             "batch": merged.batch,
             "rate_per_s": merged.rate_per_s,

@@ -34,7 +34,7 @@ def energy_of(runs: Sequence[RunRecord]) -> tuple[EnergySummary | None, str | No
     kept, left_out = of_one_kind(runs, "energy", lambda run: run.energy, _kind)
     gross, power = spread(energy.gross_mj for energy in kept), spread(energy.mean_power_w for energy in kept)
     if gross is None or power is None:
-        reasons = distinct([*(run.energy_reason for run in runs), *(entry.reason for entry in left_out)])
+        reasons = distinct([*(run.energy_reason for run in runs), *map(_estimate, runs), *(entry.reason for entry in left_out)])
         return None, "; ".join(reasons) or "not measured", left_out
     newest = kept[-1]
     net_state = next((energy.net_state for energy in kept if energy.net_state != "resolved"), "resolved")
@@ -52,6 +52,13 @@ def energy_of(runs: Sequence[RunRecord]) -> tuple[EnergySummary | None, str | No
         mean_power_w=power,
     )
     return summary, None, left_out
+
+
+def _estimate(run: RunRecord) -> str | None:
+    """Return the estimate of a run in words: it is shown apart, as a reason and not as a figure."""
+    if run.energy is None or run.provenance.get("energy") != "estimated":
+        return None
+    return f"estimated {run.energy.gross_mj:.4g} mJ gross from a stated {run.energy.mean_power_w:.4g} W"
 
 
 def _kind(energy: Energy) -> str:

@@ -86,7 +86,20 @@ def test_every_quantity_is_named_with_its_unit():
     """A number of the record ends in a unit or ratio, or is one of the few counts and numbers without a dimension."""
     units = ("_ms", "_w", "_mj", "_mb", "_c", "_hz", "_ns", "_ratio", "_per_s", "_bytes", "_s")
     plain = {"schema", "session", "seq", "repeat", "seed", "batch", "count", "queries", "threads", "images", "samples", "inferences"}
-    plain |= {"cores", "value", "detail", "scale", "zero_point", "compared", "identical", "shape", "refused"}
+    plain |= {
+        "cores",
+        "degrees_of_freedom",
+        "gross_k",
+        "net_k",
+        "value",
+        "detail",
+        "scale",
+        "zero_point",
+        "compared",
+        "identical",
+        "shape",
+        "refused",
+    }
     plain |= {"differing", "inputs", "alike", "not_finite", "objects", "found", "highest_score", "distinct_scores"}
     plain |= {"largest_difference", "lowest_cosine", "reference_value", "needed_value"}
     plain |= {"failures"}

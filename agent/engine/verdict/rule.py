@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from edgemeter.agent import samples
 from edgemeter.agent.engine.job import Measured
-from edgemeter.agent.records import Condition, CoolDown, Environment, ObserverEffect
+from edgemeter.agent.records import Condition, CoolDown, Energy, Environment, ObserverEffect
 
 # `note`: worth knowing, and no reason to doubt the figures.
 Effect = Literal["note", "suspect", "invalid"]
@@ -24,6 +24,8 @@ class Facts:
     environment: Environment | None = None
     observer: ObserverEffect | None = None
     cool_down: CoolDown | None = None
+    energies: Sequence[Energy] = ()
+    power_warnings: Sequence[str] = ()
 
     def looks(self, *when: str) -> list[Condition]:
         """Return the looks at the machine `before`, `during` or `after` the run; with no argument all, in their order."""

@@ -246,7 +246,7 @@ def test_the_doctor_imports_no_runtime_and_no_numpy(tmp_path):
     heavy = ("numpy", "psutil", "PIL", "hotcoco", "onnxruntime", "ai_edge_litert", "torch")
     program = (
         "import sys, pathlib; from edgemeter.agent.doctor import examination; from edgemeter.agent.machine import conditions, fingerprint;"
-        "from edgemeter.agent.energy import per_inference, sampler;"
+        "from edgemeter.agent.energy import sampler;"
         f"examination.examine(broker=None, home=pathlib.Path({str(tmp_path)!r})); fingerprint.read(); conditions.look('before');"
         f"print([name for name in {heavy!r} if name in sys.modules])"
     )

@@ -125,12 +125,14 @@ def test_a_run_that_does_not_say_where_its_latency_comes_from_is_left_out():
 
 
 def test_an_estimated_energy_is_left_out_and_the_rest_of_the_run_is_compared():
-    """The row says why it has no energy, and the list names the run."""
+    """The row has no energy, ratio or mark of one; the estimate stands apart in the reason, and the list names the run."""
     comparison = compare_runs(make_run(id="x", provenance={"latency": "measured", "energy": "estimated"}), make_reference())
     case = device_row(comparison).case
     assert case.energy is None
-    assert case.energy_reason == "energy: estimated, not measured: it does not rank beside measurements"
-    assert comparison.left_out == (LeftOut("x", case.energy_reason),)
+    why = "energy: estimated, not measured: it does not rank beside measurements"
+    assert case.energy_reason == f"estimated 62.5 mJ gross from a stated 5 W; {why}"
+    assert comparison.left_out == (LeftOut("x", why),)
+    assert device_row(comparison).ratios.energy_gross is None
     assert case.p50_ms.median == 10.0
 
 

@@ -92,7 +92,7 @@ def test_a_run_that_began_too_warm_is_suspect(is_reached, temperature_c, state):
 def test_every_rule_has_a_test():
     """A rule without a test of its own is not shown to work; the other files of rules have tests of their own."""
     here = {case[0] for case in CASES} | {"observer-effect", "not-cooled"}
-    elsewhere = {rule.name for rule in (*accuracy_rules.RULES, *verdict.precondition_rules.RULES)}
+    elsewhere = {rule.name for rule in (*accuracy_rules.RULES, *verdict.energy_rules.RULES, *verdict.precondition_rules.RULES)}
     assert {rule.name for rule in verdict.RULES} - elsewhere == here
 
 

@@ -1,0 +1,107 @@
+"""The rhythm of the load: when each query began and ended, and how much of a power reading follows from where in a query it fell.
+
+A sensor that reads ten times a second sees bursts of inference at random phases, and most of the scatter of its readings is that
+phase. The agent knows the phase of every reading. What depends on it alone is fitted (a few harmonics of the time from one query's
+begin to the next, and whether a query was being worked on) and taken off: over whole queries its integral is zero, so that
+the energy stays what it is and is known several times better. In the theory of sampling this is regression on a control variate.
+Source: Cochran, Sampling Techniques, 3rd edition, chapter 7.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.agent import samples
+from edgemeter.agent.records import Series
+
+MOST_HARMONICS = 6
+READINGS_PER_PARAMETER = 10
+# Queries that leave less of the time than this free, or take less, say nothing by being there.
+ALWAYS_RATIO = 0.02
+# Below this share of the readings' variance a rhythm is chance, or not worth it.
+LEAST_EXPLAINED = 0.25
+
+Array = NDArray[np.float64]
+Times = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Queries:
+    """The timed queries on the monotonic clock, int64 [n] each, in the order of time; `end_ns` ends the timed part."""
+
+    starts_ns: Times
+    durations_ns: Times
+    end_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Steadied:
+    """Powers without what the rhythm adds to them, and how many parameters it took to find that."""
+
+    powers_w: Array
+    parameters: int
+
+
+def queries_of(series: Iterable[Series], timed_start_ns: int, timed_end_ns: int) -> Queries | None:
+    """Return the queries that the raw samples of a run tell of; None where they do not.
+
+    Raises:
+        ConfigError: the samples are damaged.
+    """
+    by_name = {one.name: one for one in series if one.name in {"query_start", "latency", "arrival"}}
+    if not {"query_start", "latency"} <= set(by_name):
+        return None
+    starts, durations = samples.unpack(by_name["query_start"]).astype(np.int64), samples.unpack(by_name["latency"]).astype(np.int64)
+    if starts.size != durations.size or starts.size < 2 or np.any(np.diff(starts) <= 0):
+        return None
+    if "arrival" in by_name:
+        # In an open loop a query's latency begins when it arrives; it draws power from its call on.
+        arrivals = samples.unpack(by_name["arrival"]).astype(np.int64)
+        if arrivals.size != starts.size:
+            return None
+        durations = durations - (starts - arrivals)
+    return Queries(starts + timed_start_ns, durations, timed_end_ns)
+
+
+def without_rhythm(times_ns: Times, powers_w: Array, queries: Queries) -> Steadied | None:
+    """Return the powers (float64 [n]) without what follows from the queries' rhythm; None where that is too little to matter."""
+    begin, end = np.searchsorted(times_ns, (queries.starts_ns[0], queries.end_ns))
+    n = int(end - begin)
+    basis = _basis(times_ns[begin:end], queries, (n // READINGS_PER_PARAMETER))
+    if basis is None:
+        return None
+    seen = powers_w[begin:end]
+    centred = basis - basis.mean(axis=0)
+    # The normal equations: the columns are nearly orthogonal, and a few numbers on each side are solved at once on any board.
+    found, _, rank, _ = np.linalg.lstsq(centred.T @ centred, centred.T @ (seen - seen.mean()), rcond=None)
+    variance = float(seen.var(ddof=1))
+    left = float(np.sum((seen - seen.mean() - centred @ found) ** 2)) / max(1, n - 1 - int(rank))
+    if not left < (1 - LEAST_EXPLAINED) * variance:
+        return None
+    steadied = powers_w.copy()
+    # Each function of the basis integrates to zero over the timed part: nothing is added to the energy, nothing taken off.
+    steadied[begin:end] -= basis @ found
+    return Steadied(steadied, int(rank))
+
+
+def _basis(times_ns: Times, queries: Queries, parameters: int) -> Array | None:
+    """Return functions of time whose integral over the timed part is zero, at these times: float64 [n, at most `parameters`]."""
+    if parameters < 1 or queries.starts_ns.size < 2:
+        return None
+    bounds = np.append(queries.starts_ns, queries.end_ns)
+    cycles_ns = np.diff(bounds)
+    if np.any(cycles_ns <= 0):
+        return None
+    busy_ns = np.clip(queries.durations_ns, 0, cycles_ns)
+    place = np.clip(np.searchsorted(queries.starts_ns, times_ns, "right") - 1, 0, cycles_ns.size - 1)
+    since_ns = times_ns - queries.starts_ns[place]
+    columns = []
+    share = float(busy_ns.sum()) / float(cycles_ns.sum())
+    if ALWAYS_RATIO < share < 1 - ALWAYS_RATIO:
+        columns.append((since_ns < busy_ns[place]) - share)
+    phase = 2 * np.pi * since_ns / cycles_ns[place]
+    for harmonic in range(1, min(MOST_HARMONICS, (parameters - len(columns)) // 2) + 1):
+        columns += [np.cos(harmonic * phase), np.sin(harmonic * phase)]
+    return np.stack(columns, axis=1).astype(np.float64) if columns else None
