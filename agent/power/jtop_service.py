@@ -180,7 +180,7 @@ def _rails(power: object) -> dict[str, _Rail]:
     try:
         found = msgspec.convert(power, type=_Power)
     except msgspec.ValidationError as error:
-        message = f"jtop's power has another form than we know ({error}): this needs jetson-stats 4.2 or newer; report its version"
+        message = f"jtop's power has another form than we know ({error}): this needs jetson-stats 4.3 or newer; report its version"
         raise UnavailableError(message) from error
     rails = {name: rail for name, rail in found.rail.items() if jetson_rails.is_rail(name)}
     if found.tot is not None and found.tot.name:
