@@ -1,6 +1,7 @@
 """ONNX Runtime: providers without silent fallback, threads as told, errors in one line."""
 
 import importlib.metadata
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,7 +24,8 @@ def runtime():
 def test_package_backend_and_metadata_are_told(runtime, models):
     """The record names the library; metadata_props come as they are."""
     found = runtime.load(models / "onnx.onnx", Options())
-    assert (found.package, found.version) == ("onnxruntime", importlib.metadata.version("onnxruntime"))
+    assert found.package.startswith("onnxruntime")
+    assert found.version == importlib.metadata.version(found.package)
     assert found.backend == "cpu"
     assert found.metadata == {"names": "{0: 'cat', 1: 'dog'}", "stride": "32"}
 
@@ -141,3 +143,46 @@ def test_text_is_told_from_a_model(runtime, tmp_path):
     path.write_text("a note about a model")
     with pytest.raises(ConfigError, match="it is not an ONNX model, or a truncated one"):
         runtime.load(path, Options())
+
+
+def test_a_provider_that_takes_no_operator_is_an_error(runtime, models):
+    """Azure's is in every build and computes nothing itself: ONNX Runtime runs all on the CPU under its name."""
+    if not hasattr(onnxruntime.InferenceSession, "get_provider_graph_assignment_info"):
+        pytest.skip("this version does not tell what a provider took")
+    if "AzureExecutionProvider" not in onnxruntime.get_available_providers():
+        pytest.skip("this build has only one provider")
+    with pytest.raises(UnavailableError, match=r"AzureExecutionProvider takes no operator of .*: choose cpu"):
+        runtime.load(models / "onnx.onnx", Options(backend="AzureExecutionProvider,cpu"))
+
+
+def test_what_is_left_to_the_cpu_is_recorded(runtime, models, monkeypatch):
+    """The library tells which operators went where; the numbers are in the record."""
+    taken = [
+        SimpleNamespace(
+            ep_name="AzureExecutionProvider", get_nodes=lambda: [SimpleNamespace(op_type=kind) for kind in ("Conv", "Conv", "Add")]
+        )
+    ]
+    left = [SimpleNamespace(ep_name="CPUExecutionProvider", get_nodes=lambda: [SimpleNamespace(op_type="Softmax")])]
+    tells = "get_provider_graph_assignment_info"
+    monkeypatch.setattr(onnxruntime.InferenceSession, tells, lambda _: [*taken, *left, *left], raising=False)
+    if "AzureExecutionProvider" not in onnxruntime.get_available_providers():
+        pytest.skip("this build has only one provider")
+    facts = runtime.load(models / "onnx.onnx", Options(backend="AzureExecutionProvider")).facts
+    assert facts == {"operators_on_AzureExecutionProvider": "3", "operators_on_cpu": "2", "left_to_cpu": "Softmax 2"}
+
+
+def test_a_providers_own_options_reach_it_and_no_other(runtime, models):
+    """OpenVINO's build of ONNX Runtime, where it is installed; an unknown option is an error."""
+    if "OpenVINOExecutionProvider" not in onnxruntime.get_available_providers():
+        pytest.skip("needs onnxruntime-openvino")
+    facts = runtime.load(models / "onnx.onnx", Options(backend="openvino", extra={"openvino.device_type": "CPU"})).facts
+    assert facts == {"operators_on_openvino": "2"}
+    with pytest.raises(ConfigError, match="Invalid OpenVINO EP option: nobodys"):
+        runtime.load(models / "onnx.onnx", Options(backend="openvino", extra={"openvino.nobodys": "1"}))
+
+
+@pytest.mark.parametrize("setting", ["cuda.arena_extend_strategy", "tensorrt.trt_fp16_enable", "nobody.knows"])
+def test_an_option_of_a_provider_that_was_not_asked_for_is_refused(runtime, models, setting):
+    """It would have no effect."""
+    with pytest.raises(ConfigError, match=setting):
+        runtime.load(models / "onnx.onnx", Options(extra={setting: "1"}))

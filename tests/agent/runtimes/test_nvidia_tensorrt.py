@@ -1,0 +1,192 @@
+"""TensorRT, played by a stand-in that does on a stream what the real one does: later. Hashes, shapes, types, memory, errors."""
+
+import ctypes
+import hashlib
+import json
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.errors import ConfigError, MeasurementError, UnavailableError
+from edgemeter.agent.runtimes import Options
+from edgemeter.agent.runtimes.nvidia_tensorrt import TensorRt
+from tests.fixtures import stand_ins
+
+
+@pytest.fixture
+def cuda(tmp_path, monkeypatch) -> ctypes.CDLL:
+    """Put the stand-ins in place; return the one for CUDA."""
+    return ctypes.CDLL(str(stand_ins.tensorrt(tmp_path / "cuda", monkeypatch)))
+
+
+@pytest.fixture
+def opened(cuda, tmp_path):
+    """Return a function that loads an engine of these tensors, given as (name, mode, shape, dtype) and more."""
+    assert cuda
+    made = []
+
+    def load(*tensors, front=b""):
+        path = tmp_path / "model.engine"
+        names = [name for name, *_ in tensors]
+        entries = [{"mode": mode, "shape": shape, "dtype": dtype, **dict(*more)} for _, mode, shape, dtype, *more in tensors]
+        path.write_bytes(front + json.dumps({"tensors": dict(zip(names, entries, strict=True))}).encode())
+        made.append(TensorRt())
+        return made[-1], made[-1].load(path, Options(sha256=hashlib.sha256(path.read_bytes()).hexdigest()))
+
+    yield load
+    for runtime in made:
+        runtime.close()
+
+
+X = ("x", "INPUT", [1, 4], "FLOAT")
+Y = ("y", "OUTPUT", [1, 4], "FLOAT")
+
+
+def test_an_engine_without_a_hash_is_not_opened(models, cuda):
+    """It is code; the message gives the hash that it has and both ways to name it."""
+    assert cuda
+    actual = hashlib.sha256((models / "tensorrt.engine").read_bytes()).hexdigest()
+    with pytest.raises(ConfigError, match=rf"is code as much as data: .* --sha256 {actual}, or sha256 in tensorrt.engine.toml"):
+        TensorRt().load(models / "tensorrt.engine", Options())
+
+
+def test_an_engine_with_another_hash_is_not_opened(models, cuda):
+    """What is hashed is what would be deserialised."""
+    assert cuda
+    with pytest.raises(ConfigError, match="not 0000"):
+        TensorRt().load(models / "tensorrt.engine", Options(sha256="0" * 64))
+
+
+def test_the_call_returns_when_the_results_are_there(opened, x):
+    """The stand-in computes only when the stream is waited for."""
+    runtime, found = opened(X, Y)
+    call = runtime.bind([x])
+    for _ in range(2):
+        call()
+        np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
+    assert (found.package, found.version, found.backend) == ("tensorrt", "10.3.0", "cuda")
+
+
+def test_outputs_before_the_first_call_are_refused(opened, x):
+    """Device memory holds something, and it is no answer."""
+    runtime, _ = opened(X, Y)
+    for _ in range(2):
+        call = runtime.bind([x])
+        with pytest.raises(MeasurementError):
+            runtime.outputs()
+        call()
+
+
+def test_an_open_dimension_takes_what_the_profile_has(opened, x):
+    """Memory grows and shrinks with it; beyond the profile it is an error."""
+    runtime, found = opened(("x", "INPUT", [-1, 4], "FLOAT", {"most": 3}), ("y", "OUTPUT", [-1, 4], "FLOAT"))
+    assert (found.inputs[0].shape, found.outputs[0].shape) == ((None, 4), (None, 4))
+    for rows in (3, 1, 2):
+        runtime.bind([np.repeat(x, rows, axis=0)])()
+        np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]] * rows)
+    with pytest.raises(ConfigError, match=r"does not take 'x' as \[4, 4\]: build it with a profile"):
+        runtime.bind([np.repeat(x, 4, axis=0)])
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("HALF", "float16"), ("INT8", "int8"), ("INT32", "int32"), ("INT64", "int64"), ("UINT8", "uint8")]
+)
+def test_types_are_those_of_the_engine(opened, x, name, dtype):
+    """Inputs and outputs alike."""
+    runtime, found = opened(("x", "INPUT", [1, 4], name), ("y", "OUTPUT", [1, 4], name))
+    assert (found.inputs[0].dtype, found.outputs[0].dtype) == (dtype, dtype)
+    runtime.bind([x.astype(dtype)])()
+    np.testing.assert_array_equal(runtime.outputs()[0], np.array([[1, 3, 5, 7]], dtype))
+
+
+def test_outputs_come_in_the_engines_order(opened, x):
+    """Also where an output stands before an input."""
+    runtime, found = opened(("b", "OUTPUT", [1, 4], "FLOAT"), X, ("a", "OUTPUT", [1, 4], "INT32"))
+    runtime.bind([x])()
+    assert [info.name for info in found.outputs] == ["b", "a"]
+    assert [array.dtype.name for array in runtime.outputs()] == ["float32", "int32"]
+
+
+@pytest.mark.parametrize("tensor", [("y", "OUTPUT", [1, 4], "BF16"), ("y", "OUTPUT", [1, 4], "HALF", {"format": "CHW4"})])
+def test_types_and_layouts_without_an_array_are_refused(opened, tensor):
+    """There is no bfloat16 in numpy, and nobody would know the order of a packed layout."""
+    with pytest.raises(ConfigError, match="build it with linear float"):
+        opened(X, tensor)
+
+
+def test_an_output_whose_size_depends_on_what_is_found_is_refused(opened, x):
+    """It has no size before the call."""
+    runtime, _ = opened(X, ("y", "OUTPUT", [-1, 4], "FLOAT", {"by_content": True}))
+    with pytest.raises(ConfigError, match="export the model with a fixed number"):
+        runtime.bind([x])
+
+
+def test_a_shape_on_the_host_is_read_there(opened, x):
+    """Its address is one of ours, not of the device."""
+    runtime, _ = opened(("x", "INPUT", [1, 4], "FLOAT", {"location": "HOST"}), Y)
+    runtime.bind([x])()
+    np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
+
+
+def test_what_ultralytics_writes_in_front_is_taken_off_and_read(opened, x):
+    """The length of a JSON document, the document, the engine."""
+    said = json.dumps({"task": "detect", "imgsz": [640, 640], "names": {"0": "person"}}).encode()
+    runtime, found = opened(X, Y, front=len(said).to_bytes(4, "little") + said)
+    runtime.bind([x])()
+    np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
+    assert dict(found.metadata) == {"task": "detect", "imgsz": "[640,640]", "names": '{"0":"person"}'}
+
+
+def test_close_gives_all_memory_back(opened, cuda, x):
+    """Also what earlier shapes had."""
+    before = cuda.allocations_alive()
+    runtime, _ = opened(("x", "INPUT", [-1, 4], "FLOAT"), ("y", "OUTPUT", [-1, 4], "FLOAT"))
+    for rows in (1, 3):
+        runtime.bind([np.repeat(x, rows, axis=0)])()
+    assert cuda.allocations_alive() == before + 2
+    runtime.close()
+    runtime.close()
+    assert cuda.allocations_alive() == before
+
+
+def test_a_query_that_fails_is_an_error_at_once(opened, cuda, x):
+    """A failed query is a fast one, and must not be timed."""
+    runtime, _ = opened(X, Y)
+    call = runtime.bind([x])
+    cuda.set_failing(1)
+    with pytest.raises(MeasurementError, match="did not run the query"):
+        call()
+
+
+def test_too_much_memory_is_said_in_one_line(opened):
+    """With what CUDA calls it."""
+    runtime, _ = opened(("x", "INPUT", [-1, 4], "FLOAT", {"most": 1 << 40}), ("y", "OUTPUT", [-1, 1 << 33], "FLOAT"))
+    runtime._context._shapes["y"] = (1, 1 << 33)
+    with pytest.raises(ConfigError, match="34359738368 bytes to give: out of memory"):
+        runtime.bind([np.zeros((1, 4), np.float32)])
+
+
+def test_an_engine_of_another_version_is_told_in_tensorrts_words(cuda, tmp_path):
+    """It tells them to a logger only."""
+    assert cuda
+    path = tmp_path / "model.plan"
+    path.write_bytes(b"ftrt" + bytes(100))
+    with pytest.raises(ConfigError, match=r"Version tag does not match.; build the engine on this device") as caught:
+        TensorRt().load(path, Options(sha256=hashlib.sha256(path.read_bytes()).hexdigest()))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_machine_without_a_device_is_told(cuda, models):
+    """The library may be there and the GPU not."""
+    cuda.set_devices(0)
+    sha256 = hashlib.sha256((models / "tensorrt.engine").read_bytes()).hexdigest()
+    with pytest.raises(UnavailableError, match="CUDA sees no device: no CUDA-capable device is detected"):
+        TensorRt().load(models / "tensorrt.engine", Options(sha256=sha256))
+
+
+def test_a_machine_without_cuda_is_told(cuda, models):
+    """TensorRT may be there and CUDA's library not."""
+    assert cuda
+    sha256 = hashlib.sha256((models / "tensorrt.engine").read_bytes()).hexdigest()
+    with pytest.raises(UnavailableError, match=r"no CUDA runtime library is here \(tried libcudart-nowhere.so\)"):
+        TensorRt(("libcudart-nowhere.so",)).load(models / "tensorrt.engine", Options(sha256=sha256))

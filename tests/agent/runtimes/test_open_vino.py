@@ -1,0 +1,167 @@
+"""OpenVINO: devices and precisions as asked, both formats, errors in one line."""
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.errors import ConfigError, MeasurementError, UnavailableError
+from edgemeter.agent.runtimes import Options, dequantise
+from edgemeter.agent.runtimes.onnx_runtime import OnnxRuntime
+from edgemeter.agent.runtimes.open_vino import OpenVino
+
+openvino = pytest.importorskip("openvino")
+
+
+@pytest.fixture
+def runtime():
+    """Return a runtime that is closed at the end."""
+    made = OpenVino()
+    yield made
+    made.close()
+
+
+def test_both_formats_give_the_same(runtime, models, x):
+    """OpenVINO's own and ONNX, whose properties come along."""
+    for file, said in (("openvino.xml", {"labels": "cat dog"}), ("onnx.onnx", {"names": "{0: 'cat', 1: 'dog'}", "stride": "32"})):
+        found = runtime.load(models / file, Options())
+        runtime.bind([x])()
+        np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
+        assert (found.package, found.backend, dict(found.metadata)) == ("openvino", "cpu", said)
+
+
+def test_it_computes_in_the_precision_of_the_file_unless_told(runtime, models):
+    """Left to itself OpenVINO takes bfloat16 where the processor has it."""
+    found = runtime.load(models / "openvino.xml", Options())
+    assert (found.backend, found.facts) == ("cpu", {"computed_in": "f32"})
+
+
+def test_left_to_itself_it_is_named_for_what_it_took(runtime, models):
+    """`auto` is the library's choice, which the record tells."""
+    own = openvino.Core().compile_model(str(models / "openvino.xml"), "CPU").get_property("INFERENCE_PRECISION_HINT").get_type_name()
+    found = runtime.load(models / "openvino.xml", Options(extra={"precision": "auto"}))
+    assert found.facts == {"computed_in": own}
+    assert found.backend == ("cpu" if own == "f32" else f"cpu,{own}")
+
+
+def test_a_precision_that_the_processor_lacks_is_an_error(runtime, models):
+    """OpenVINO would take another and not say so."""
+    for asked in ("f16", "bf16"):
+        try:
+            assert runtime.load(models / "openvino.xml", Options(extra={"precision": asked})).backend == f"cpu,{asked}"
+        except UnavailableError as error:
+            assert f"not in {asked!r}" in str(error)  # noqa: PT017 - which of the two depends on the processor
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads_are_what_was_asked(runtime, models, threads):
+    """One stream has them all."""
+    runtime.load(models / "openvino.xml", Options(threads=threads))
+    compiled = runtime._request.get_compiled_model()
+    assert (compiled.get_property("INFERENCE_NUM_THREADS"), compiled.get_property("NUM_STREAMS")) == (threads, 1)
+
+
+def test_properties_are_passed_on(runtime, models):
+    """By their own names; one that is unknown is an error."""
+    runtime.load(models / "openvino.xml", Options(extra={"ENABLE_CPU_PINNING": "NO"}))
+    assert runtime._request.get_compiled_model().get_property("ENABLE_CPU_PINNING") is False
+    with pytest.raises(ConfigError, match="Unsupported property NOBODYS") as caught:
+        runtime.load(models / "openvino.xml", Options(extra={"NOBODYS": "1"}))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("backend", ["gpu", "npu", "auto", "hetero:gpu,cpu"])
+def test_a_device_that_is_not_here_is_unavailable_and_those_here_are_named(runtime, models, backend):
+    """With AUTO nobody knows what ran."""
+    if backend.upper() in str(openvino.Core().available_devices):
+        pytest.skip(f"{backend} is here")
+    with pytest.raises(UnavailableError, match="it has cpu"):
+        runtime.load(models / "openvino.xml", Options(backend=backend))
+
+
+def test_an_open_dimension_takes_any_size(runtime, models, x):
+    """A batch may change from query to query."""
+    assert runtime.load(models / "openvino_open.xml", Options()).inputs[0].shape == (None, 4)
+    for rows in (3, 1, 2):
+        runtime.bind([np.repeat(x, rows, axis=0)])()
+        np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]] * rows)
+
+
+@pytest.mark.parametrize(("file", "dtype"), [("openvino_int32.xml", "int32"), ("onnx_float16.onnx", "float16")])
+def test_other_types_go_in_and_come_out(runtime, models, x, file, dtype):
+    """As the model declares them."""
+    found = runtime.load(models / file, Options())
+    assert (found.inputs[0].dtype, found.outputs[0].dtype) == (dtype, dtype)
+    runtime.bind([x.astype(dtype)])()
+    np.testing.assert_array_equal(runtime.outputs()[0], np.array([[1, 3, 5, 7]], dtype))
+
+
+@pytest.mark.parametrize(("name", "x_zero", "y_zero"), [("uint8", 2, 4), ("int8", -1, -5)])
+def test_quantised_onnx_models_carry_their_scale(runtime, models, name, x_zero, y_zero):
+    """As ONNX Runtime has them."""
+    found = runtime.load(models / f"onnx_{name}.onnx", Options())
+    assert (found.inputs[0].dtype, found.inputs[0].scale, found.inputs[0].zero_point) == (name, 0.5, x_zero)
+    runtime.bind([np.array([[x_zero, x_zero + 2, x_zero + 4, x_zero + 6]], name)])()
+    np.testing.assert_allclose(dequantise(runtime.outputs()[0], found.outputs[0]), [[1, 3, 5, 7]])
+    assert found.outputs[0].zero_point == y_zero
+
+
+def test_outputs_before_the_first_call_are_refused(runtime, models, x):
+    """What lies in the request is no answer yet, not even after a bind that follows a call."""
+    runtime.load(models / "openvino.xml", Options())
+    for _ in range(2):
+        call = runtime.bind([x])
+        with pytest.raises(MeasurementError):
+            runtime.outputs()
+        call()
+
+
+@pytest.mark.parametrize(
+    ("size", "words"), [(None, "Empty weights data in bin file or bin file cannot be found"), (4, "Incorrect weights in bin file")]
+)
+def test_missing_or_short_weights_are_told(runtime, models, tmp_path, size, words):
+    """They lie in a second file."""
+    (tmp_path / "m.xml").write_bytes((models / "openvino.xml").read_bytes())
+    if size is not None:
+        (tmp_path / "m.bin").write_bytes((models / "openvino.bin").read_bytes()[:size])
+    with pytest.raises(ConfigError, match=words) as caught:
+        runtime.load(tmp_path / "m.xml", Options())
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "words"), [("onnx_unknown", "nobody.NobodyHasThis"), ("onnx_external", "onnx_external.bin")])
+def test_what_the_library_cannot_run_is_said_in_one_line(runtime, models, name, words):
+    """The reason stands in the message, the chain of places in the library does not."""
+    with pytest.raises(ConfigError, match=words) as caught:
+        runtime.load(models / f"{name}.onnx", Options())
+    assert "\n" not in str(caught.value)
+    assert "Exception from" not in str(caught.value)
+
+
+def test_other_formats_are_not_tried(runtime, models):
+    """OpenVINO reads more formats than two; which one a file is must not be its guess."""
+    with pytest.raises(ConfigError, match="neither an OpenVINO model"):
+        runtime.load(models / "litert.tflite", Options())
+
+
+@pytest.mark.parametrize("asked", ["fp32", "int8", ""])
+def test_a_precision_that_cannot_be_meant_is_refused(runtime, models, asked):
+    """The words are named."""
+    with pytest.raises(ConfigError, match="choose one of f32, f16, bf16, auto"):
+        runtime.load(models / "openvino.xml", Options(extra={"precision": asked}))
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize(("file", "scale"), [("yolov8n.onnx", 1.0), ("yolox_nano.onnx", 255.0)])
+def test_a_real_model_gives_what_onnx_runtime_gives(realdata, runtime, file, scale):
+    """Same file, same input: boxes to a fiftieth of a pixel of 640, scores to 1e-4; in bfloat16 they would be off by tens of pixels."""
+    pytest.importorskip("onnxruntime")
+    other = OnnxRuntime()
+    answers = []
+    for one in (other, runtime):
+        (info,) = one.load(realdata / "models" / file, Options()).inputs
+        image = np.random.default_rng(0).random(info.shape, np.float32) * np.float32(scale)
+        one.bind([image])()
+        answers.append(one.outputs()[0])
+    other.close()
+    np.testing.assert_allclose(answers[1], answers[0], rtol=1e-4, atol=0.02)
+    if file.startswith("yolov8"):
+        np.testing.assert_allclose(answers[1][:, 4:], answers[0][:, 4:], atol=1e-4)

@@ -1,0 +1,154 @@
+"""ncnn: shapes from wherever something tells them, precisions as asked, outputs in the model's order."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.errors import ConfigError, MeasurementError, UnavailableError
+from edgemeter.agent.runtimes import Options
+from edgemeter.agent.runtimes.tencent_ncnn import Ncnn
+
+ncnn = pytest.importorskip("ncnn")
+
+
+@pytest.fixture
+def runtime():
+    """Return a runtime that is closed at the end."""
+    made = Ncnn()
+    yield made
+    made.close()
+
+
+def test_outputs_come_in_the_order_of_their_numbers(runtime, models, x):
+    """out1 is computed first."""
+    runtime.load(models / "ncnn_open.param", Options())
+    runtime.bind([x])()
+    np.testing.assert_array_equal(np.concatenate(runtime.outputs()), [[-1, -3, -5, -7], [1, 3, 5, 7]])
+
+
+def test_channels_rows_and_columns_keep_their_places(runtime, models):
+    """Each channel has its own factor; ncnn pads channels in memory, which must not show."""
+    found = runtime.load(models / "ncnn_channels.param", Options())
+    assert found.inputs[0].shape == (1, 2, 3, 4)
+    image = np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4)
+    runtime.bind([image])()
+    expected = np.stack([2 * image[:, 0] + 1, 3 * image[:, 1] + 5], axis=1)
+    np.testing.assert_array_equal(runtime.outputs()[0], expected)
+
+
+def test_a_second_query_is_not_fed_with_the_first_ones_work(runtime, models, x):
+    """It computes in place; the input must be the same every time."""
+    runtime.load(models / "ncnn.param", Options())
+    call = runtime.bind([x])
+    for _ in range(3):
+        call()
+        np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
+
+
+def test_a_model_that_tells_no_shape_takes_any_array(runtime, models, x):
+    """As pnnx writes it; `input_shape` tells it."""
+    found = runtime.load(models / "ncnn_open.param", Options())
+    assert (found.inputs, found.outputs) == ((), ())
+    found = runtime.load(models / "ncnn_open.param", Options(extra={"input_shape": "1x4"}))
+    assert found.inputs[0].shape == (1, 4)
+    with pytest.raises(ConfigError, match="in0"):
+        runtime.bind([x[:, :3]])
+
+
+def test_the_metadata_beside_it_tells_the_shape(runtime, models, tmp_path):
+    """As in the folder that Ultralytics exports."""
+    for suffix in ("param", "bin"):
+        shutil.copy(models / f"ncnn_open.{suffix}", tmp_path / f"model.ncnn.{suffix}")
+    (tmp_path / "metadata.yaml").write_text("task: detect\nimgsz:\n- 480\n- 640\nnames:\n  0: cat\n")
+    found = runtime.load(tmp_path / "model.ncnn.param", Options())
+    assert found.inputs[0].shape == (1, 3, 480, 640)
+    assert found.metadata["names"] == "{0: 'cat'}"
+
+
+@pytest.mark.parametrize("shape", ["4", "1x", "2x4", "1x0x4", "1x3x4x5x6", "[1, 4]"])
+def test_an_input_shape_that_cannot_be_meant_is_refused(runtime, models, shape):
+    """The form is told."""
+    with pytest.raises(ConfigError, match="give 1xCxHxW"):
+        runtime.load(models / "ncnn_open.param", Options(extra={"input_shape": shape}))
+
+
+@pytest.mark.parametrize(
+    ("precision", "halves"),
+    [(None, []), ("fp32", []), ("bf16", ["use_bf16_packed", "use_bf16_storage"])],
+)
+def test_it_computes_in_the_precision_that_is_asked_for(runtime, models, precision, halves):
+    """fp32 unless told otherwise: ncnn alone would take what is fastest."""
+    found = runtime.load(models / "ncnn.param", Options(extra={"precision": precision} if precision else {}))
+    options = runtime._net.opt
+    assert [name for name in dir(options) if name.startswith(("use_fp16", "use_bf16")) and getattr(options, name)] == halves
+    assert found.backend == ("cpu,bf16" if halves else "cpu")
+
+
+def test_left_to_itself_it_is_named_so(runtime, models):
+    """`auto` changes none of the library's own settings."""
+    found = runtime.load(models / "ncnn.param", Options(extra={"precision": "auto"}))
+    own = ncnn.Net().opt
+    assert all(getattr(runtime._net.opt, name) == getattr(own, name) for name in dir(own) if name.startswith("use_"))
+    assert found.backend == "cpu,auto"
+
+
+def test_half_precision_where_the_processor_has_none_is_unavailable(runtime, models):
+    """It would go on in fp32 and not say so."""
+    if ncnn.cpu_support_arm_asimdhp():
+        pytest.skip("this processor computes in fp16")
+    with pytest.raises(UnavailableError, match="choose fp32 or bf16"):
+        runtime.load(models / "ncnn.param", Options(extra={"precision": "fp16"}))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads_are_what_was_asked(runtime, models, threads):
+    """The library alone would take all cores."""
+    runtime.load(models / "ncnn.param", Options(threads=threads))
+    assert runtime._net.opt.num_threads == threads
+
+
+def test_a_vulkan_device_that_is_not_here_is_unavailable(runtime, models, capfd):
+    """And the library's own complaints do not reach the terminal."""
+    with pytest.raises(UnavailableError, match="'vulkan:7' is none of them"):
+        runtime.load(models / "ncnn.param", Options(backend="vulkan:7"))
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("size", "words"), [(None, "the weights of .* are not there"), (31, "read weight_data failed"), (0, "read weight_data failed")]
+)
+def test_missing_or_short_weights_are_told(runtime, models, tmp_path, capfd, size, words):
+    """They lie in a second file; what ncnn prints becomes the reason."""
+    shutil.copy(models / "ncnn.param", tmp_path / "m.param")
+    if size is not None:
+        (tmp_path / "m.bin").write_bytes((models / "ncnn.bin").read_bytes()[:size])
+    with pytest.raises(ConfigError, match=words) as caught:
+        runtime.load(tmp_path / "m.param", Options())
+    assert "\n" not in str(caught.value)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_layer_that_this_version_lacks_is_named(runtime, models, tmp_path):
+    """Before ncnn stumbles over it."""
+    (tmp_path / "m.param").write_text((models / "ncnn.param").read_text().replace("Scale", "NobodyHasThis"))
+    shutil.copy(models / "ncnn.bin", tmp_path / "m.bin")
+    with pytest.raises(ConfigError, match="has no layer NobodyHasThis"):
+        runtime.load(tmp_path / "m.param", Options())
+
+
+def test_only_one_item_at_a_time_is_taken(runtime, models, x):
+    """There are no batches here."""
+    runtime.load(models / "ncnn_open.param", Options())
+    with pytest.raises(ConfigError, match=r"float32 \[1, ...\]"):
+        runtime.bind([np.repeat(x, 2, axis=0)])
+
+
+def test_outputs_before_the_first_call_are_refused(runtime, models, x):
+    """Not even after a bind that follows a call."""
+    runtime.load(models / "ncnn.param", Options())
+    for _ in range(2):
+        call = runtime.bind([x])
+        with pytest.raises(MeasurementError):
+            runtime.outputs()
+        call()
