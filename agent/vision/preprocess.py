@@ -85,10 +85,10 @@ class Preprocessor:
         """
         photo = photograph.read(path)
         placement = place(photo.size, self._wanted)
-        values = self.tensor(self._resize(photo, placement), placement)
+        values = self.tensor(self.resized(photo, placement), placement)
         return values[None] if self._has_batch else values, placement.frame(photo.size, self._wanted)
 
-    def _resize(self, photo: Any, placement: Placement) -> Pixels:
+    def resized(self, photo: Any, placement: Placement) -> Pixels:
         """Return the placed part of the photograph: uint8 [h, w, 3], RGB.
 
         A crop is resized with smoothing, as torchvision does for the classifiers it is meant for; everything else without.

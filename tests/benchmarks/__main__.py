@@ -24,6 +24,7 @@ def main() -> int:
             done.extend(part.comparisons(models))
     else:
         print(f"engine: left out, {models} is not there (set EDGEMETER_REALDATA)", file=sys.stderr)
+    done.extend(energy.comparisons())
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(as_rows(done), indent=2) + "\n")
     table = Table("benchmark", "ours", "peer", "", "ratio", "goal")

@@ -1,0 +1,160 @@
+"""Photograph to tensor and tensor to boxes, against OpenCV's own routines on one thread, with the pixels and the tensors they share."""
+
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgemeter.agent import runtimes
+from edgemeter.agent.recognition import card
+from edgemeter.agent.runtimes import Loaded, TensorInfo
+from edgemeter.agent.vision import decoder, photograph
+from edgemeter.agent.vision.decoder import Frame
+from edgemeter.agent.vision.preprocess import Preprocessor, place
+from tests.benchmarks.comparison import Comparison, at_most, interleaved
+
+SIDE = 640
+PHOTOGRAPHS = 12
+PAIRS = 20
+LIMIT = 1.5
+MODEL = "yolov8n.onnx"
+IOU = 0.7
+# The lower keeps every candidate, as scoring does; the higher is what a camera is shown.
+THRESHOLDS = (0.001, 0.25)
+INPUT = card.Input(height=SIDE, width=SIDE, layout="NCHW", resize="letterbox")
+
+
+def comparisons(models: Path) -> Iterator[Comparison]:
+    """Yield letterbox and normalise, from pixels and from files, and decode and suppress; none where OpenCV is not installed."""
+    if find_spec("cv2") is None:
+        print("vision: left out, OpenCV is not installed (extra `bench`)", file=sys.stderr)
+        return
+    cv2 = import_module("cv2")
+    cv2.setNumThreads(1)
+    images = models.parent / "images"
+    as_wide = sorted((images / "coco_tiny_80").glob("*.jpg"))[:PHOTOGRAPHS]
+    larger = sorted((images / "samples").glob("*.jpg"))
+    yield _from_pixels(cv2, f"letterbox and normalise, {len(as_wide)} photographs of COCO to {SIDE} px", as_wide)
+    yield _from_pixels(cv2, f"letterbox and normalise, {len(larger)} larger photographs to {SIDE} px", larger)
+    yield _from_files(cv2, f"photograph file to tensor, {len(as_wide) + len(larger)} photographs", [*as_wide, *larger])
+    if find_spec("onnxruntime") is None:
+        print("vision: decoding left out, ONNX Runtime is not installed", file=sys.stderr)
+        return
+    answers = list(_answers(models / MODEL, as_wide))
+    for threshold in THRESHOLDS:
+        yield _decoding(cv2, f"decode and suppress, YOLOv8 at {SIDE} px, score > {threshold:g}", answers, threshold)
+
+
+def _from_pixels(cv2: Any, name: str, files: list[Path]) -> Comparison:
+    preprocessor = _preprocessor()
+    photos = [photograph.read(file) for file in files]
+    places = [place(photo.size, INPUT) for photo in photos]
+    pixels = [np.ascontiguousarray(np.asarray(photo)[..., ::-1]) for photo in photos]
+
+    def ours() -> list[Any]:
+        return [preprocessor.tensor(preprocessor.resized(photo, where), where) for photo, where in zip(photos, places, strict=True)]
+
+    def peer() -> list[Any]:
+        return [_blob(cv2, one, where) for one, where in zip(pixels, places, strict=True)]
+
+    _same(ours(), peer())
+    return at_most(name, "ms", "cv2.resize, copyMakeBorder, blobFromImage", _timed(ours, peer, len(files)), LIMIT)
+
+
+def _from_files(cv2: Any, name: str, files: list[Path]) -> Comparison:
+    preprocessor = _preprocessor()
+    places = [place(photograph.read(file).size, INPUT) for file in files]
+
+    def ours() -> list[Any]:
+        return [preprocessor.load(file)[0] for file in files]
+
+    def peer() -> list[Any]:
+        return [_blob(cv2, cv2.imread(str(file)), where) for file, where in zip(files, places, strict=True)]
+
+    return at_most(name, "ms", "cv2.imread and the same", _timed(ours, peer, len(files)), LIMIT)
+
+
+def _preprocessor() -> Preprocessor:
+    return Preprocessor(INPUT, TensorInfo("images", (1, 3, SIDE, SIDE), "float32"))
+
+
+def _blob(cv2: Any, pixels: Any, where: Any) -> Any:
+    """Return OpenCV's tensor of a picture (uint8 [h, w, 3], BGR), placed as ours."""
+    resized = cv2.resize(pixels, (where.width, where.height), interpolation=cv2.INTER_LINEAR)
+    below, right = SIDE - where.top - where.height, SIDE - where.left - where.width
+    grey = (INPUT.pad,) * 3
+    framed = cv2.copyMakeBorder(resized, where.top, below, where.left, right, cv2.BORDER_CONSTANT, value=grey)
+    return cv2.dnn.blobFromImage(framed, 1 / 255, swapRB=True)
+
+
+def _answers(model: Path, files: list[Path]) -> Iterator[tuple[np.ndarray, Frame]]:
+    """Yield the model's tensor for each photograph, and how the photograph lies in its input."""
+    preprocessor = _preprocessor()
+    runtime = runtimes.create("onnx")
+    try:
+        runtime.load(model, runtimes.Options())
+        for file in files:
+            tensor, frame = preprocessor.load(file)
+            runtime.bind([tensor])()
+            yield runtime.outputs()[0], frame
+    finally:
+        runtime.close()
+
+
+def _decoding(cv2: Any, name: str, answers: list[tuple[np.ndarray, Frame]], threshold: float) -> Comparison:
+    known = card.Card(
+        name="bench",
+        task="detection",
+        family="yolov8",
+        precision="fp32",
+        input=INPUT,
+        output=card.Output(classes=80, nms_iou=IOU, score_threshold=threshold, max_detections=100),
+    )
+    made = decoder.create(known, Loaded("none", "0", "cpu", (), (), {}, 0, 0))
+
+    def ours() -> list[Any]:
+        return [made.decode([tensor], frame) for tensor, frame in answers]
+
+    def peer() -> list[Any]:
+        return [_suppressed(cv2, tensor, frame, threshold) for tensor, frame in answers]
+
+    return at_most(name, "ms", "the best class per anchor, cv2.dnn.NMSBoxesBatched", _timed(ours, peer, len(answers)), LIMIT)
+
+
+def _suppressed(cv2: Any, tensor: Any, frame: Frame, threshold: float) -> tuple[Any, Any, Any]:
+    """Return boxes in the photograph, scores and classes as users write it: one class an anchor, where ours scores every class."""
+    rows = tensor[0].T
+    best = rows[:, 4:].max(axis=1)
+    kept = best > threshold
+    rows, best = rows[kept], best[kept]
+    classes = rows[:, 4:].argmax(axis=1).astype(np.int32)
+    corners = np.concatenate([rows[:, :2] - rows[:, 2:4] / 2, rows[:, 2:4]], axis=1)
+    chosen = np.asarray(cv2.dnn.NMSBoxesBatched(corners, best, classes, threshold, IOU), np.int64).ravel()[:100]
+    boxes = (corners[chosen] - [frame.offset_x, frame.offset_y, 0, 0]) / ([frame.scale_x, frame.scale_y] * 2)
+    return boxes, best[chosen], classes[chosen]
+
+
+def _same(ours: list[Any], theirs: list[Any]) -> None:
+    """Stop where the tensors are not the same but for the last bit of a division: a comparison would compare nothing."""
+    for one, other in zip(ours, theirs, strict=True):
+        if not np.allclose(one, other[0], atol=1e-6):
+            message = "our tensor is not OpenCV's"
+            raise ValueError(message)
+
+
+def _timed(ours: Callable[[], object], peer: Callable[[], object], photographs: int) -> Any:
+    def ms(work: Callable[[], object]) -> float:
+        times = []
+        for _ in range(3):
+            begin = time.perf_counter_ns()
+            work()
+            times.append(time.perf_counter_ns() - begin)
+        return statistics.median(times) / 1e6 / photographs
+
+    return interleaved(lambda: ms(ours), lambda: ms(peer), PAIRS)
