@@ -11,24 +11,8 @@ from tests.fixtures.vision_factory import make_truth
 
 ROOT = Path(__file__).resolve().parents[2]
 SCENES = ROOT / "models" / "scenes"
-KEYS = [
-    "ap",
-    "ap50",
-    "ap75",
-    "ap_small",
-    "ap_medium",
-    "ap_large",
-    "ar_1",
-    "ar_10",
-    "ar_100",
-    "ar_small",
-    "ar_medium",
-    "ar_large",
-    "images",
-    "detections",
-    "per_class",
-    "warnings",
-]
+FIGURES = "ap ap50 ap75 ap_small ap_medium ap_large ar_1 ar_10 ar_100 ar_small ar_medium ar_large"
+KEYS = [*FIGURES.split(), "images", "detections", "per_class", "warnings"]
 
 
 def run(*arguments):
@@ -205,3 +189,10 @@ def test_the_coco_apis_own_fixture_gives_its_published_figures(realdata):
     assert [round(one[key], 3) for key in KEYS[:12]] == printed
     assert one["low"] < one["ap"] < one["high"]
     assert one["warnings"] == ["1 of 100 images have no detections: they count"]
+
+
+def test_help_documents_the_keys_and_an_example():
+    """What to script against stands in the help."""
+    said = run("--help").stdout
+    assert "Example: edgemeter accuracy --annotations" in said
+    assert all(key in said for key in KEYS)

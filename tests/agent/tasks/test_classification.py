@@ -100,3 +100,47 @@ def test_boxes_are_refused(folder):
     """A classifier needs one class per photograph."""
     with pytest.raises(ConfigError, match=r"is a classifier.*give an index"):
         make_task(opened(folder, make_truth(1)))
+
+
+def test_the_bounds_are_wilsons(folder):
+    """Three of three right is no certainty: Wilson's lower bound is 0.4385."""
+    made = make_task(opened(folder, {f"photo_{i}.png": 4 for i in range(3)}))
+    for index in range(3):
+        made.answer(index, scores(5))
+    one = made.score()
+    assert (one.low, one.high) == (pytest.approx(0.4385, abs=6e-5), 1)
+    assert one.detail["top5_low"] == one.low
+
+
+def test_groups_have_their_own_accuracy_and_a_gap(tmp_path):
+    """Day 40 of 40 right, night 10 of 40; two photographs of fog are too few for a figure."""
+    names = [f"{name}_{i}.png" for name, count in (("day", 40), ("fog", 2), ("night", 40)) for i in range(count)]
+    (tmp_path / "images").mkdir()
+    for name in names:
+        Image.new("RGB", (4, 4)).save(tmp_path / "images" / name)
+    (tmp_path / "index.csv").write_text("file,class,group\n" + "".join(f"{name},4,{name.split('_')[0]}\n" for name in names))
+    made = make_task(open_folder(tmp_path / "images", tmp_path / "index.csv"))
+    for index, name in enumerate(sorted(names)):
+        is_right = name.startswith("day") or name in [f"night_{i}.png" for i in range(10)]
+        made.answer(index, scores(5 if is_right else 6))
+    one = made.score()
+    assert [(part.name, part.value, part.images) for part in one.groups] == [("day", 1, 40), ("fog", None, 2), ("night", 0.25, 40)]
+    assert one.groups[2].low == pytest.approx(0.1419, abs=6e-5)
+    assert (one.group_gap.best, one.group_gap.worst, one.group_gap.value) == ("day", "night", 0.75)
+    assert 0.5 < one.group_gap.low < 0.75 < one.group_gap.high
+    assert made.score("value").groups == ()
+
+
+def test_an_index_that_counts_the_background_is_told_so(folder):
+    """Classes 1 to 10 of a model of ten and background: the fix is to subtract one, and we do not guess."""
+    with pytest.raises(ConfigError, match="seems to count the background as class 0: subtract 1"):
+        make_task(opened(folder, {"photo_0.png": 1, "photo_1.png": 10}))
+
+
+@pytest.mark.parametrize("count", [9, 11])
+def test_labels_that_are_not_as_many_as_the_classes_are_refused(folder, count):
+    """One line too few or too many shifts every name after it."""
+    data = opened(folder, {"photo_0.png": 1})
+    with pytest.raises(ConfigError, match=rf"has {count} labels and 11 classes \(label_offset -1\): give 10 labels"):
+        make_task(data, labels=tuple(map(str, range(count))))
+    assert make_task(data, labels=tuple(map(str, range(10)))).score() is None
