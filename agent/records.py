@@ -225,8 +225,9 @@ class Energy(_Part, frozen=True, kw_only=True):
     `gross_mj` is all that the sensor saw; `net_mj` has the idle power taken off. `*_u_mj` are expanded uncertainties (95 %), null when
     a term of the budget is not known: an unknown uncertainty is not zero. `gross_k` and `net_k` are what they were expanded by: 2, or
     more where little scatter was seen. Where net energy is not resolvable, `resolving_window_s` is how long both the idle stretches and
-    the timed part would have to be, null: no length would do. From `sufficient_window_s` on the gross energy is off by less than 1 % on
-    average, as far as the budget is known, null: no length would do. `follows_queries` is whether the phase of the queries was taken out of the readings.
+    the timed part would have to be, null: no length would do. From `sufficient_window_s` on the gross energy is off by less than 1 %
+    on average, as far as the budget is known, null: no length would do. `follows_queries` is whether the phase of the queries was
+    taken out of the readings. `is_modelled` marks a scope that a model made out of a narrower one: an estimate.
     """
 
     sensor: str
@@ -252,6 +253,7 @@ class Energy(_Part, frozen=True, kw_only=True):
     resolving_window_s: float | None = None
     sufficient_window_s: float | None = None
     follows_queries: bool = False
+    is_modelled: bool = False
 
 
 class Stretch(_Part, frozen=True, kw_only=True):
@@ -274,7 +276,8 @@ class PowerTrace(_Part, frozen=True, kw_only=True):
     """What one power sensor said of itself; its readings are the series `power.NAME` (or `energy.NAME`) and `power_at.NAME`.
 
     `sensor` and what follows it are null when the sensor never described itself. `ended` is why it stopped before it was told to,
-    `blocked` why no energy may be given from it as it was set up.
+    `blocked` why no energy may be given from it as it was set up. `offset_u_w` and `valid_w` (from, to) are what its calibration says;
+    `is_modelled` marks a scope that was modelled from a narrower one.
     """
 
     name: str
@@ -290,6 +293,9 @@ class PowerTrace(_Part, frozen=True, kw_only=True):
     gain_u_ratio: float | None = None
     warnings: tuple[str, ...] = ()
     blocked: str | None = None
+    offset_u_w: float | None = None
+    valid_w: tuple[float, float] | None = None
+    is_modelled: bool = False
 
 
 class PartAccuracy(_Part, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from edgemeter.agent import table
 from edgemeter.agent.records import CurvePoint, Load, Stage, Sustained
-from tests.fixtures.record_factory import make_record
+from tests.fixtures.record_factory import make_energy, make_record
 
 
 def printed(**changes):
@@ -52,3 +52,18 @@ def test_a_long_run_says_whether_it_held():
 def test_a_closed_loop_has_no_such_note():
     """Nothing was offered at a rate."""
     assert "sustained" not in printed(load=Load(samples_per_query=1, samples=64))
+
+
+def test_energies_of_several_sensors_stand_beside_each_other():
+    """Below the table: the other meter's figure and its share of the power, and why a third gave none."""
+    other = make_energy(sensor="pmic", scope="soc-rails", gross_mj=50.0, mean_power_w=4.0)
+    text = printed(other_energies=(other,), other_energy_reasons=("plug: too slow",))
+    assert "also 50 mJ gross by pmic (soc-rails), 0.80 of what ina219 (board-input) sees" in text
+    assert "no energy from plug: too slow" in text
+
+
+def test_a_net_energy_that_is_lost_says_what_would_find_it():
+    """How long, or that no length would do."""
+    lost = make_energy(net_mj=None, net_state="not_resolvable", resolving_window_s=340.0)
+    assert "idle and load of 340 s each would resolve it" in printed(energy=lost)
+    assert "a longer run would not resolve it" in printed(energy=msgspec.structs.replace(lost, resolving_window_s=None))

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks import coco, costs, engine, litert_benchmark, loadgen
+from tests.benchmarks import coco, costs, energy, engine, litert_benchmark, loadgen
 from tests.benchmarks.comparison import Comparison, as_rows
 
 ROOT = Path(__file__).resolve().parents[2]

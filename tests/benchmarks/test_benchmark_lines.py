@@ -4,6 +4,7 @@ from itertools import count
 
 import pytest
 
+from tests.benchmarks import energy
 from tests.benchmarks.comparison import as_rows, at_most, interleaved, within
 
 
@@ -35,3 +36,19 @@ def test_a_row_has_what_the_results_file_promises():
     (row,) = as_rows([within("n", "ms", 10.0, 50.0)])
     assert {"name", "unit", "ours", "peer", "peer_value", "ratio", "goal", "machine"} <= set(row)
     assert row["ratio"] == pytest.approx(0.2)
+
+
+def test_the_energy_benchmark_tells_errors_coverage_and_rivals():
+    """A few trials of one case: our error is below each rival's, and the lines hold its goals."""
+    case = next(case for case in energy.CASES if case.name == "30 fps, 10 Hz")
+    found = energy.judged(case, trials=20)
+    assert (found["trials"], found["refused"], found["window_suffices"]) == (20, 0, True)
+    assert found["mean_error_ratio"] < 0.01 < min(found["rivals_mean_error_ratio"].values())
+    lines = list(energy.lines(found))
+    assert [line.unit for line in lines] == ["of the energy", "of the runs", "of the runs"]
+    assert lines[0].met
+
+
+def test_the_cost_of_sampling_is_a_share_of_a_core():
+    """More than nothing, less than all of it."""
+    assert 0 < energy.sampling_cpu_ratio(1.0) < 1
