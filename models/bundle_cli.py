@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from edgemeter.agent.errors import ConfigError, UnavailableError
+from edgemeter.agent.runtimes import model_file
 from edgemeter.models import catalogue, entries, offline_bundle, options
 from edgemeter.models.cache import Cache
 from edgemeter.models.catalogue_entry import Entry
@@ -56,13 +57,18 @@ def _chosen(entry: Entry, cache: Cache) -> tuple[Entry, Path, str]:
 
     Raises:
         UnavailableError: the file is not here.
-        ConfigError: it is not the one that was fetched or added.
+        ConfigError: it is not the one that was fetched or added, or is not a single file.
     """
     there = cache.find(entry.name)
     path = there[0] if there else Path(entry.path) if entry.path else None
     if path is None or not path.is_file():
         message = f"{entry.name} is not here: `edgemeter models fetch {entry.name}` first"
         raise UnavailableError(message)
+    if len(model_file.parts(path)) > 1:
+        message = (
+            f"{entry.name} has its weights in a second file, and a bundle carries one for each model: copy both by hand, and add it there"
+        )
+        raise ConfigError(message)
     digest = catalogue.sha256(path)
     expected = entry.sha256 or (there[1].sha256 if there else None)
     if digest != expected:

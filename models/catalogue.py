@@ -6,6 +6,7 @@ from pathlib import Path
 
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.recognition import card
+from edgemeter.agent.runtimes import model_file
 
 FOLDER = Path(__file__).parent / "shipped"
 
@@ -54,9 +55,10 @@ def find(model: str | Path) -> ModelFile:
 
 
 def sha256(path: Path) -> str:
-    """Return the hash of a file's bytes."""
+    """Return the hash of a model as a run's record has it: of its file, or of its files one after the other."""
     total = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            total.update(chunk)
+    for part in model_file.parts(path):
+        with part.open("rb") as file:
+            while chunk := file.read(1 << 20):
+                total.update(chunk)
     return total.hexdigest()

@@ -8,7 +8,6 @@ Its hashes tell a broken copy; whether it is the right file the catalogue tells,
 
 import os
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from edgemeter.agent.errors import ConfigError, UnavailableError
 from edgemeter.agent.records import Sha256
 from edgemeter.models.cache import Cache
 from edgemeter.models.catalogue_entry import Entry
-from edgemeter.models.fetch.archive_member import copy
+from edgemeter.models.fetch.archive_member import BROKEN, copy
 from edgemeter.models.fetch.into_cache import Fetched, check, consent, place
 from edgemeter.models.fetch.part import Part
 from edgemeter.models.progress import Tell
@@ -136,11 +135,11 @@ def _opened(path: Path) -> Iterator[_Source]:
         else:
             with zipfile.ZipFile(path) as archive:
                 yield archive
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        message = f"bundle {str(path)!r} is broken or no bundle: {error}: copy it again"
+    except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
+        message = f"cannot read the bundle {str(path)!r}: {error.strerror}"
         raise ConfigError(message) from error
-    except OSError as error:
-        message = f"cannot read the bundle {str(path)!r}: {error.strerror or error}"
+    except BROKEN as error:
+        message = f"bundle {str(path)!r} is broken or no bundle: {error}: copy it again"
         raise ConfigError(message) from error
 
 

@@ -1,14 +1,18 @@
 """One file out of a .zip or .tar archive: by its exact name, a plain file, and no larger than expected."""
 
+import lzma
 import os
 import tarfile
 import zipfile
-import zlib
 from pathlib import Path
 from typing import IO
 
 from edgemeter.agent.errors import UnavailableError
+from edgemeter.agent.runtimes.model_file import BROKEN_ZIP
 from edgemeter.models.fetch.part import Part
+
+# All that reading a garbled archive raises; OSError is gzip's word for it too.
+BROKEN = (*BROKEN_ZIP, tarfile.TarError, lzma.LZMAError)
 
 
 def take_out(archive: Path, member: str, out: Part, limit_bytes: int) -> None:
@@ -23,34 +27,39 @@ def take_out(archive: Path, member: str, out: Part, limit_bytes: int) -> None:
             _from_zip(archive, member, out, limit_bytes)
         else:
             _from_tar(archive, member, out, limit_bytes)
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, NotImplementedError, RuntimeError) as error:
+    except BROKEN as error:
         message = f"the archive with {member!r} cannot be read: {' '.join(str(error).split())}"
         raise UnavailableError(message) from error
 
 
 def copy(source: IO[bytes], out: Part, limit_bytes: int, what: str) -> None:
-    """Write `source` to `out`, on disk when this returns.
+    """Write `source` to `out`, on disk when this returns; what reading raises is left as it is.
 
     Raises:
         UnavailableError: it is longer than `limit_bytes`; a compressed one may say it is short.
         TransientError: the disk is full.
     """
+    out.drop()
     done = 0
-    try:
-        with out.path.open("wb") as file:
-            while chunk := source.read(1 << 16):
-                done += len(chunk)
-                if done > limit_bytes:
-                    break
-                file.write(chunk)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise out.unwritable(error) from error
-    if done > limit_bytes:
+    while (chunk := source.read(1 << 20)) and done + len(chunk) <= limit_bytes:
+        _append(out, chunk)
+        done += len(chunk)
+    # The last, empty one: all of it to the disk.
+    _append(out, b"")
+    if chunk:
         out.drop()
         message = f"{what} is larger than the {limit_bytes} bytes it may have: not taken"
         raise UnavailableError(message)
+
+
+def _append(out: Part, chunk: bytes) -> None:
+    try:
+        with out.path.open("ab") as file:
+            file.write(chunk)
+            if not chunk:
+                os.fsync(file.fileno())
+    except OSError as error:
+        raise out.unwritable(error) from error
 
 
 def _from_zip(archive: Path, member: str, out: Part, limit_bytes: int) -> None:

@@ -113,7 +113,9 @@ def check(entry: Entry, part: Part, origin: str) -> str:
 def _own(entry: Entry, cache: Cache) -> Fetched:
     """Return the user's own file, or the one from a bundle; nobody else has it."""
     path = Path(entry.path) if entry.path else cache.path(entry)
-    if entry.form == "own" and path.is_file() and (digest := sha256(path)) == entry.sha256:
+    if path.is_file() and (digest := sha256(path)) == entry.sha256:
+        if entry.path is None:
+            cache.touch(path)
         return Fetched(entry, path, digest, str(path), is_new=False, was_verified=True)
     how = entry.how or f"{str(path)!r} is gone or was changed: add or import it again"
     message = f"{entry.name} is nowhere to be fetched ({entry.form}): {how}"

@@ -5,9 +5,11 @@ import pytest
 
 from edgemeter.agent import runtimes
 from edgemeter.agent.dataset import open_folder
+from edgemeter.agent.engine.suites import runtime_for
 from edgemeter.agent.errors import ConfigError, MeasurementError
 from edgemeter.agent.recognition import card
-from edgemeter.models import build, card_file, catalogue, parity, scene_files
+from edgemeter.models import build, card_file, catalogue, scene_files
+from edgemeter.models.convert.answers import Pictures, ask
 from edgemeter.models.progress import silent
 
 MODELS = catalogue.models()
@@ -37,7 +39,7 @@ def test_one_model_ships_in_every_format_and_precision():
 def test_a_shipped_file_scores_what_its_card_says(model, scenes):
     """The very file, run by its runtime on the shipped scenes, within 0.002."""
     pytest.importorskip(MODULES[model.format])
-    found, _ = parity.accuracy(model.path, model.about, scenes, silent)
+    found = ask(model.path, runtime_for(model.path), Pictures(model.about, scenes), lambda *_: None, silent).accuracy
     assert found.metric == model.about.accuracy["metric"] == "coco_ap"
     assert found.value == pytest.approx(model.about.accuracy["value"], abs=0.002)
     assert found.images == model.about.accuracy["images"]

@@ -45,7 +45,8 @@ def test_the_models_that_people_compare_are_there():
 @each
 def test_an_entry_can_be_acted_on(entry):
     """It names a decoder, a label map, and an address or a way to make it; only https."""
-    assert entry.family in {*DECODERS, "classifier", "nanodet"}
+    assert entry.family in {*DECODERS, "classifier"}
+    assert set(entry.runtimes) <= set(runtimes.RUNTIMES)
     assert entry.labels in entries.label_maps()
     assert (entry.form in FETCHED) == bool(entry.addresses)
     assert all(address.startswith("https://") for address in entry.addresses)

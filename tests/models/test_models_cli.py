@@ -3,13 +3,15 @@
 import json
 import shutil
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.errors import ConfigError, UnavailableError
 from edgemeter.agent.recognition import card
 from edgemeter.models import build as builder
-from edgemeter.models import catalogue
+from edgemeter.models import catalogue, cli, entries
+from edgemeter.models.catalogue_entry import Entry
 from edgemeter.models.cli import models
 
 
@@ -69,7 +71,66 @@ def test_build_names_the_extra_that_is_missing(monkeypatch, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("command", [(), ("list",), ("show",), ("build",)])
+@pytest.mark.parametrize(
+    "command",
+    [
+        (),
+        *((name,) for name in ("add", "build", "cache", "export-bundle", "fetch", "import-bundle", "list", "show", "verify")),
+        ("cache", "list"),
+        ("cache", "clear"),
+    ],
+)
 def test_help_has_an_example(command):
     """One sentence and one example each."""
     assert "Example: edgemeter models" in invoke(*command, "--help").output
+
+
+def test_the_catalogue_is_listed_for_machines_too():
+    """Every entry with what the issue of a comparison is: form, licence, status, hash."""
+    rows = {row["name"]: row for row in json.loads(invoke("list", "--json").output)["catalogue"]}
+    assert rows["yolox-nano"]["status"] == "unverified"
+    assert rows["yolov8n-tensorrt"]["form"] == "built on the device"
+    assert all(
+        {"task", "family", "dtype", "input", "output_form", "labels", "licence", "runtimes", "accelerators"} <= row.keys()
+        for row in rows.values()
+    )
+
+
+def test_an_entry_is_shown_as_text_and_for_machines():
+    """By its name; the text is TOML that reads back."""
+    text = invoke("show", "yolox-nano").output
+    assert msgspec.convert(msgspec.toml.decode(text), Entry) == entries.find("yolox-nano")
+    assert json.loads(invoke("show", "yolox-nano", "--json").output)["path"] is None
+
+
+def test_a_name_that_is_nowhere_is_said():
+    """Neither file nor shipped nor in the catalogue."""
+    with pytest.raises(ConfigError, match=r"no file 'absent'.*models list"):
+        invoke("show", "absent")
+    with pytest.raises(ConfigError, match="the catalogue has no model 'absent'"):
+        invoke("verify", "absent")
+
+
+def test_what_ships_is_verified(monkeypatch, tmp_path):
+    """Five files, each with its card's hash; a changed one fails the command."""
+    rows = json.loads(invoke("verify", "--json").output)["files"]
+    assert [row["state"] for row in rows] == ["ok"] * 5
+    model = catalogue.models()[0]
+    for path in (model.path, card.beside(model.path)):
+        shutil.copy(path, tmp_path)
+    (tmp_path / model.path.name).write_bytes(b"changed")
+    monkeypatch.setattr(catalogue, "models", lambda: [catalogue.find(tmp_path / model.path.name)])
+    result = invoke("verify", model.path.name)
+    assert (result.exit_code, model.about.sha256 in result.stderr) == (1, True)
+
+
+def test_a_fetched_name_that_ships_is_where_it_is():
+    """Nothing is fetched."""
+    assert "ships with Edgemeter" in invoke("fetch", "edgemeter-shapes_int8.tflite").stderr
+
+
+def test_a_command_of_another_module_that_is_not_there_is_left_out(monkeypatch):
+    """The others still work."""
+    monkeypatch.setitem(cli.ELSEWHERE, "absent", "edgemeter.models.absent_cli:absent")
+    assert "absent" not in invoke("--help").output
+    assert invoke("absent").exit_code == 2

@@ -5,6 +5,7 @@ import json
 import os
 import stat
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -185,3 +186,33 @@ def test_a_bundle_says_nothing_of_this_machine(home, bundle):
     """No path of the user's is in the manifest, and the file is ordinary."""
     assert str(home) not in json.dumps(manifest(bundle))
     assert stat.S_ISREG(os.lstat(bundle).st_mode)
+
+
+def test_an_export_of_the_users_own_reaches_another_machine(home, invoke, tmp_path, monkeypatch):
+    """`yolov8n`, which everybody makes himself: from his catalogue to a cache where only ours is known, and found there by its name."""
+    body = content(10_000)
+    (tmp_path / "yolov8n.onnx").write_bytes(body)
+    entry = make_entry("yolov8n", None, body, form="own", file="yolov8n.onnx", path=str(tmp_path / "yolov8n.onnx"))
+    write_catalogue(home / "catalogue.toml", entry)
+    invoke("export-bundle", tmp_path / "own.zip", "yolov8n")
+    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "elsewhere"))
+    with pytest.raises(ConfigError, match="accept-unverified"):
+        invoke("import-bundle", tmp_path / "own.zip")
+    (path,) = invoke("import-bundle", tmp_path / "own.zip", "--accept-unverified").stdout.split()
+    assert Path(path).read_bytes() == body
+    assert invoke("fetch", "yolov8n").stdout.split() == [path]
+    assert invoke("verify", "yolov8n").exit_code == 0
+
+
+def test_a_garbled_bundle_never_ends_in_a_traceback(bundle, invoke, home):
+    """Any byte of the zip's structure turned: refused in our words, or the file is right."""
+    good = bundle.read_bytes()
+    places = [*range(0, 100, 7), *range(len(good) - 400, len(good), 11)]
+    for place in places:
+        bundle.write_bytes(good[:place] + bytes([good[place] ^ 0xFF]) + good[place + 1 :])
+        try:
+            invoke("import-bundle", bundle, "--accept-unverified")
+        except EdgemeterError as error:
+            assert str(error)  # noqa: PT017 - whichever it is, it is ours
+        else:
+            assert file_of(home).read_bytes() == BODY

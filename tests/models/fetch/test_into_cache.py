@@ -184,6 +184,7 @@ def test_a_model_is_taken_out_of_its_archive(server, home, invoke, catalogue, ki
         (packed("tgz", {"m.onnx": BODY})[:100_000], "cannot be read"),
         (packed("zip", {"m.onnx": b"0" * 5_000_000}), "larger than the 400000 bytes"),
         (packed("zip", {"m.onnx": content(400_000, seed=1)}), "the catalogue says"),
+        (packed("tgz", {"m.onnx": BODY})[:20] + content(1000), "cannot be read"),
         (b"<html>not found</html>", "cannot be read"),
         (b"", "cannot be read"),
     ],
