@@ -72,13 +72,16 @@ def _from_zip(archive: Path, member: str, out: Part, limit_bytes: int) -> None:
 
 def _from_tar(archive: Path, member: str, out: Part, limit_bytes: int) -> None:
     with tarfile.open(archive) as opened:
-        # Many are packed with `tar czf x.tgz .`, which puts ./ before every name.
-        found = {info.name.removeprefix("./"): info for info in opened if info.isfile()}
-        source = opened.extractfile(found[member]) if member in found else None
-        if source is None:
-            raise _absent(member, list(found))
-        with source:
-            copy(source, out, limit_bytes, repr(member))
+        names = []
+        for info in opened:
+            # Many are packed with `tar czf x.tgz .`, which puts ./ before every name.
+            names.append(info.name.removeprefix("./"))
+            source = opened.extractfile(info) if info.isfile() and names[-1] == member else None
+            if source is not None:
+                with source:
+                    copy(source, out, limit_bytes, repr(member))
+                return
+        raise _absent(member, names)
 
 
 def _absent(member: str, names: list[str]) -> UnavailableError:
