@@ -21,15 +21,28 @@ _CLASSIFIERS = re.compile(
     r"mobilenet|resne[xt]|efficientnet|squeezenet|shufflenet|densenet|inception|googlenet|vgg|alexnet|convnext|regnet|mnasnet|ghostnet"
     r"|mobilevit|deit|vit_|swin"
 )
-# Whose scores are 0..1 pixels' children: RT-DETR's line is fed pixels as 0..1, DETR's own ImageNet's mean and sd.
+# RT-DETR and its kin score each class by itself, as others do that came after DETR; some of them take pixels as 0..1.
 _SIGMOID_DETR = re.compile(r"rt-?_?detr|d-?_?fine|deim|rf-?_?detr|deformable|conditional|dab-?_?detr|dino|lw-?_?detr")
 _UNIT_DETR = re.compile(r"rt-?_?detr|d-?_?fine|deim")
 _IMAGENET_CLASSES = 1000
+# As Ultralytics calls the last layer of RT-DETR in what a file says of itself.
+RT_DETR_HEAD = "RTDETRDecoder"
 
 
 def family_in(name: str) -> str | None:
     """Return the family of detectors that a file name tells, None where it tells none."""
     return next((family for family, pattern in _PATTERNS.items() if re.search(pattern, name.lower())), None)
+
+
+def said_family(name: str, said: SelfDescription) -> str | None:
+    """Return the family that a file name tells, as far as what the file says of its head does not contradict it."""
+    if said.head == RT_DETR_HEAD:
+        return "detr"
+    if said.is_end_to_end:
+        return "yolo26"
+    known = family_in(name)
+    # Ultralytics exports YOLO26 and YOLOv10 without their end-to-end head too.
+    return "yolov8" if known == "yolo26" and said.is_end_to_end is False else known
 
 
 def is_classifier(name: str) -> bool:
@@ -56,7 +69,7 @@ def alone(name: str, said: SelfDescription) -> Family:
     Raises:
         UnknownFamilyError: it tells none.
     """
-    family, labels = family_in(name), len(said.labels)
+    family, labels = said_family(name, said), len(said.labels)
     if family is not None and said.task in (None, "detect"):
         usual = COCO_LAST_ID if family == "torchvision" else COCO_CLASSES
         doubts = () if labels else (unnamed(usual),)

@@ -44,7 +44,7 @@ def find(info: TensorInfo | None, family: Family, said: SelfDescription, name: s
         said: what the file says of itself.
         name: of the model file, which tells the framework.
     """
-    trained = _of_family(family, name)
+    trained = _of_family(family, said, name)
     if trained is not None:
         return trained
     if said.task == "classify":
@@ -65,12 +65,12 @@ def _usual(info: TensorInfo | None, family: Family, name: str) -> Normalisation:
     return _IMAGENET
 
 
-def _of_family(family: Family, name: str) -> Normalisation | None:
+def _of_family(family: Family, said: SelfDescription, name: str) -> Normalisation | None:
     """Return what a family of detectors was trained with, None of a family that says nothing."""
     if family.name in ("yolov5", "yolov5-heads", "yolov8", "yolo26", "torchvision"):
         return _UNIT
     if family.name == "detr":
-        if file_name.takes_zero_to_one(name):
+        if file_name.takes_zero_to_one(name) or said.head == file_name.RT_DETR_HEAD:
             return _UNIT
         return Normalisation(_IMAGENET_MEAN, _IMAGENET_SD, None if file_name.family_in(name) == "detr" else _IMAGENET.doubt)
     return {"nanodet": _NANODET, "yolox": _PIXELS}.get(family.name)

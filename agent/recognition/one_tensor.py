@@ -41,16 +41,30 @@ def find(shape: Shape, size: tuple[int, int] | None, name: str, said: SelfDescri
         UnknownFamilyError: what the file says of itself contradicts it.
     """
     rows, columns = shape[1:]
-    known, labels = file_name.family_in(name), len(said.labels)
+    known, labels = file_name.said_family(name, said), len(said.labels)
     cells = grids(size) if size else []
     why = f"its output {in_words([shape])}"
     found = (
-        _nanodet(rows, columns, size, known, labels, why)
+        _open(rows, columns, known, said, why)
+        or _nanodet(rows, columns, size, known, labels, why)
         or _set(rows, columns, cells, known, said, why)
         or _anchors_last(rows, columns, cells, known, labels, why)
         or _anchors_first(rows, columns, cells, known, labels, why)
     )
     return None if found is None else _checked(found, said)
+
+
+def _open(rows: int | None, columns: int | None, known: str | None, said: SelfDescription, why: str) -> Family | None:
+    """Return what the file's name and words tell of an output whose sizes are all open."""
+    if rows is not None or columns is not None:
+        return None
+    # Of what Ultralytics exports and no name tells, most have YOLOv8's head.
+    family = known or ("yolov8" if said.is_end_to_end is False else None)
+    if family is None:
+        return None
+    classes = len(said.labels) or COCO_CLASSES
+    doubt = f"family {family} from the file's name or words, its output shows no size; `family` says"
+    return Family(family, "detection", classes, why, (doubt, *(() if said.labels else (unnamed(classes),))))
 
 
 def _nanodet(
@@ -73,9 +87,10 @@ def _set(rows: int | None, columns: int | None, cells: list[int], known: str | N
     """Return an end-to-end YOLO or an RT-DETR, whose rows are not cells of a grid."""
     is_grid = rows is not None and (rows in cells or rows in [3 * count for count in cells] or rows > MOST_QUERIES)
     labels = len(said.labels)
-    if columns == _END_TO_END and known in (None, "yolo26", "yolov8") and not is_grid and (rows is not None or known or labels != 1):
+    is_list = columns == _END_TO_END and not is_grid and (rows is not None or known is not None or labels != 1)
+    if is_list and known in (None, "yolo26", "yolov8", "detr"):
         doubts = () if labels else (unnamed(COCO_CLASSES),)
-        return Family("yolo26", "detection", labels or COCO_CLASSES, why, doubts)
+        return Family("detr" if known == "detr" else "yolo26", "detection", labels or COCO_CLASSES, why, doubts)
     if rows is None or columns is None or is_grid or not cells or rows < columns or columns <= 5 or known not in (None, "detr"):
         return None
     classes = columns - 4

@@ -17,13 +17,18 @@ Triple = tuple[float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class SelfDescription:
-    """`size` is height and width in pixels; `mean` and `sd` are in pixel values; each None (labels: empty) where the file is silent."""
+    """`size` is height and width in pixels; `mean` and `sd` are in pixel values; each None (labels: empty) where the file is silent.
+
+    `head` is the class of an Ultralytics model's last layer, `is_end_to_end` whether it suppresses by itself.
+    """
 
     labels: tuple[str, ...]
     size: tuple[int, int] | None
     task: str | None
     mean: Triple | None
     sd: Triple | None
+    head: str | None = None
+    is_end_to_end: bool | None = None
 
 
 def read(metadata: Mapping[str, str]) -> SelfDescription:
@@ -32,13 +37,15 @@ def read(metadata: Mapping[str, str]) -> SelfDescription:
     for name, text in metadata.items():
         if "." in name and isinstance(document := _literal(text), dict):
             words.update({key: value for key, value in document.items() if isinstance(key, str)})
-    task = words.get("task")
+    task, head = words.get("task"), words.get("head")
     return SelfDescription(
         labels=_names(_literal(words.get("names"))) or _label_file(metadata),
         size=_size(_literal(words.get("imgsz")), _literal(words.get("shape"))),
         task=task if isinstance(task, str) else None,
         mean=_triple(words.get("input_mean")),
         sd=_triple(words.get("input_sd")),
+        head=head if isinstance(head, str) else None,
+        is_end_to_end={"true": True, "false": False}.get(str(words.get("end2end")).lower()),
     )
 
 

@@ -1,9 +1,11 @@
 """DETR and its kin (RT-DETR, D-FINE, RF-DETR, Deformable DETR, YOLOS): a fixed set of queries, each a box and class scores.
 
-Two outputs, in any order: boxes [1, queries, 4] as centre x, centre y, width, height in 0..1, and scores [1, queries, n]; or one
-[1, queries, 4 + classes] (RT-DETR by Ultralytics). With n = classes + 1 the last column is "no object" and a softmax chooses one class
-per query (DETR, YOLOS); with n = classes each stands for itself (sigmoid). Scores that are 0..1 have been through it in the graph.
-Source: huggingface/transformers `image_processing_detr.py`, `image_processing_rt_detr.py` (`post_process_object_detection`).
+Two outputs, in any order: boxes [1, queries, 4] as centre x, centre y, width, height in 0..1, and scores [1, queries, n]. Or one, as
+Ultralytics exports RT-DETR: [1, queries, 4 + classes], since 2026 [1, n, 6] with the score and the class of each.
+With n = classes + 1 the last column is "no object" and a softmax chooses one class per query (DETR, YOLOS); with n = classes each
+stands for itself (sigmoid). Scores that are 0..1 have been through it in the graph.
+Source: huggingface/transformers `image_processing_detr.py`, `image_processing_rt_detr.py` (`post_process_object_detection`);
+ultralytics `nn/modules/head.py` (`RTDETRDecoder`).
 """
 
 from collections.abc import Sequence
@@ -28,6 +30,11 @@ class Detr:
     def decode(self, outputs: Sequence[Floats], frame: Frame) -> Detections:
         """Return the detections; nothing is suppressed but what the card asks for."""
         centred, values = self._parts(outputs)
+        if _is_list(outputs, self._output.classes):
+            scores, classes = values[:, :1], np.rint(values[:, 1])
+            queries = np.nonzero(scores[:, 0] > self._output.score_threshold)[0]
+            found = boxes.corners(boxes.in_pixels(centred, frame))[queries]
+            return boxes.select(found, scores[queries, 0], classes[queries].astype(np.int32), self._output, frame)
         if self._output.classes is not None and values.shape[1] == self._output.classes + 1:
             scores = _softmax(values)[:, :-1]
             queries, classes = np.arange(len(scores)), scores.argmax(axis=1)
@@ -46,7 +53,7 @@ class Detr:
             ConfigError: there are none such.
         """
         classes, sets = self._output.classes, [output[0] for output in outputs if output.ndim == 3 and output.shape[0] == 1]
-        if len(outputs) == 1 and sets and sets[0].shape[1] > 4 and classes in (None, sets[0].shape[1] - 4):
+        if len(outputs) == 1 and sets and sets[0].shape[1] > 4 and (classes in (None, sets[0].shape[1] - 4) or _is_list(outputs, classes)):
             return sets[0][:, :4], sets[0][:, 4:]
         found = next((part for part in sets if part.shape[1] == 4), None)
         if found is not None:
@@ -60,6 +67,14 @@ class Detr:
             f"{[list(output.shape) for output in outputs]}: correct output.classes or `family` in its card"
         )
         raise ConfigError(message)
+
+
+def _is_list(outputs: Sequence[Floats], classes: int | None) -> bool:
+    """Return whether the one output is [1, n, 6] with a score and a class in each row; of two classes the whole numbers tell."""
+    if len(outputs) != 1 or outputs[0].ndim != 3 or outputs[0].shape[2] != 6:
+        return False
+    last = outputs[0][0, :, 5]
+    return classes != 2 or bool(np.all(last == np.rint(last)))
 
 
 def _softmax(values: Floats) -> Floats:

@@ -104,6 +104,29 @@ def test_nanodets_grid_tells_its_generation():
 
 
 @pytest.mark.parametrize(
+    ("shape", "name", "end_to_end", "head", "family"),
+    [
+        ((1, 84, 2100), "yolo26n.onnx", False, "Detect", "yolov8"),
+        ((1, 300, 6), "yolo26n.onnx", True, "Detect", "yolo26"),
+        ((1, 300, 6), "best.onnx", False, "RTDETRDecoder", "detr"),
+        ((None, None, None), "yolo11n.onnx", False, "Detect", "yolov8"),
+        ((None, None, None), "best.onnx", False, "Detect", "yolov8"),
+        ((None, None, None), "yolo26n.onnx", False, "Detect", "yolov8"),
+        ((None, None, None), "yolo26n.onnx", True, "Detect", "yolo26"),
+        ((None, None, None), "rtdetr.onnx", False, "RTDETRDecoder", "detr"),
+        (None, "yolo26n.torchscript", False, "Detect", "yolov8"),
+        (None, "yolo26n.torchscript", True, "Detect", "yolo26"),
+        (None, "yolo26n.torchscript", None, None, "yolo26"),
+    ],
+)
+def test_what_a_file_says_of_its_head_counts_more_than_its_name(shape, name, end_to_end, head, family):
+    """As Ultralytics 8.4 writes them: dynamic exports show no size at all, YOLO26 comes with and without suppression."""
+    words = SelfDescription(tuple(f"thing {i}" for i in range(80)), None, "detect", None, None, head, end_to_end)
+    found = find(tensors(shape) if shape else [], (320, 320), name, words)
+    assert (found.name, found.classes) == (family, 80)
+
+
+@pytest.mark.parametrize(
     ("shape", "key"),
     [((1, 8400, 84), "`family`"), ((1, 8400, 85), "input.colour"), ((1, 300, 84), "`family`"), ((1, 300, 6), "output.labels")],
 )
