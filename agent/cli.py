@@ -24,6 +24,7 @@ ELSEWHERE = {
     "rules": ("edgemeter.agent.rules_cli:rules", "By which rules a run is called valid, suspect or invalid."),
     "profile": ("edgemeter.agent.profile_cli:profile", "Show the slowest operators of a model, by its runtime's own profiler."),
     "sensors": ("edgemeter.agent.sensors_cli:sensors", "Show what measures power here, and read recordings of it."),
+    "watch": ("edgemeter.agent.watch_cli:watch", "Measure the energy of any command, or of a suite every so often."),
     "verify": ("edgemeter.agent.verify_cli:verify", "Compute every figure of bundles again from their raw samples."),
 }
 

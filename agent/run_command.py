@@ -96,6 +96,8 @@ def run(suite: suites.Suite, options: Mapping[str, Any], say: Callable[[str], No
         if way:
             stack.callback(way.close)
         sensors, why_no_power = stack.enter_context(opening.opened(options["power"], settings.power, settings.sensors))
+        if sensors and why_no_power:
+            say(f"power: {why_no_power}")
         for note in preflight.notes():
             say(f"note: {note}")
         tell = stack.enter_context(progress.Bars()) if progress.on_terminal() else _silence

@@ -84,13 +84,12 @@ def idle(curve: Curve, before: Window | None, after: Window | None) -> Idle | No
 def terms(curve: Curve, description: Description, timed: Window, inferences: int, idling: Idle | None) -> tuple[UncertaintyTerm, ...]:
     """Return the budget of the gross energy per inference; the terms named `idle_*` enter the net energy only."""
     per_w = (timed.end_ns - timed.start_ns) / NS_PER_MS / inferences
-    gain, resolution_w = description.gain_u_ratio, description.resolution_w
+    gain = description.gain_u_ratio
     steps = (curve.step_w(timed.start_ns), curve.step_w(timed.end_ns))
     sampling = curve.sampling(timed)
     watts: dict[str, tuple[float | None, float | None]] = {
         "gain": (None if gain is None else gain * abs(mean_w(curve, timed)), None),
-        # A converter may be off by a step either way, all the time.
-        "offset": (None if resolution_w is None else resolution_w / math.sqrt(3), None),
+        "offset": (_offset_u_w(description), None),
         "quantisation": (curve.quantisation_u_w(timed), None),
         "sampling": (sampling.u_w, sampling.freedom),
         # When the power stepped is known to a period only: a reading may be late by as much.
@@ -117,6 +116,13 @@ def net(budget: Iterable[UncertaintyTerm], gross_mj: float, net_mj: float) -> Ex
     known = {term.term: (term.u_mj, term.degrees_of_freedom) for term in budget if term.term != "offset"}
     gain, _ = known.pop("gain")
     return _expanded([(None if gain is None else gain * share, None), *known.values()])
+
+
+def _offset_u_w(description: Description) -> float | None:
+    """Return how well the sensor's zero is known: as its calibration says, else to a step of the converter either way, all the time."""
+    if description.offset_u_w is not None:
+        return description.offset_u_w
+    return None if description.resolution_w is None else description.resolution_w / math.sqrt(3)
 
 
 def _scatter(curve: Curve, window: Window) -> Scatter:

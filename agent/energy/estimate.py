@@ -32,5 +32,5 @@ def energy(power_w: float, timed: Window, inferences: int) -> Energy:
 
 
 def is_one(found: Energy) -> bool:
-    """Say whether an energy is an estimate."""
-    return found.sensor == SENSOR
+    """Say whether an energy is an estimate: of a power that was stated, or of a scope that was modelled from a narrower one."""
+    return found.sensor == SENSOR or found.is_modelled

@@ -34,7 +34,10 @@ Outcome = tuple[Energy | None, str | None]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """When and what was measured: the timed part, the idle stretches, the inferences; `queries` where their times are known."""
+    """When and what was measured: the timed part, the idle stretches, the inferences; `queries` where their times are known.
+
+    What is watched besides runs counts no inferences: then `inferences` is how many pieces of work it was, one for a whole.
+    """
 
     timed: Window
     idle_before: Window | None
@@ -42,6 +45,7 @@ class Run:
     inferences: int
     queries: Queries | None = None
     is_on_usb: bool = False
+    counts_inferences: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +79,10 @@ class _Case:
 
 
 def of(traces: Iterable[Trace], run: Run) -> Energies:
-    """Return the energies that the readings of all sensors support, each by itself."""
+    """Return the energies that the readings of all sensors support, each by itself; a measured one goes before a modelled one."""
     found: list[Energy] = []
     reasons: list[str] = []
-    for trace in sorted(traces, key=lambda trace: rank(trace.description.scope) if trace.description else -1):
+    for trace in sorted(traces, key=_place):
         energy, reason = assess(trace, run)
         if energy is None:
             reasons.append(reason or "")
@@ -87,6 +91,11 @@ def of(traces: Iterable[Trace], run: Run) -> Energies:
     if not found:
         return Energies(None, "; ".join(reasons) or NO_SENSOR)
     return Energies(found[0], None, tuple(found[1:]), tuple(reasons))
+
+
+def _place(trace: Trace) -> tuple[bool, int]:
+    said = trace.description
+    return (False, -1) if said is None else (said.is_modelled, rank(said.scope))
 
 
 def assess(trace: Trace, run: Run) -> Outcome:
@@ -108,23 +117,40 @@ def assess(trace: Trace, run: Run) -> Outcome:
 
 
 def _refusal(case: _Case) -> str | None:
-    if case.description.blocked:
-        return case.description.blocked
+    """Return the first reason not to give an energy."""
     if case.run.is_on_usb and usb_accelerator.is_blind(case.description):
-        return usb_accelerator.REFUSAL
+        return case.description.blocked or usb_accelerator.REFUSAL
+    counter = _counter_refusal(case, case.curve) if isinstance(case.curve, CounterCurve) else None
+    return case.description.blocked or _too_short(case) or counter or _calibration_refusal(case) or _missing(case)
+
+
+def _too_short(case: _Case) -> str | None:
     window_s, needed_s = _seconds(case.timed), _needed_s(case)
-    if window_s * (1 + TOLERANCE_RATIO) < needed_s:
-        return (
-            f"{case.inferences} inferences in {window_s:.3g} s are too few for an energy from a reading every "
-            f"{case.description.period_ms:.3g} ms: time at least {_short(needed_s)} s of them (a longer mode)"
-        )
-    if isinstance(case.curve, CounterCurve) and (refusal := _counter_refusal(case, case.curve)):
-        return refusal
+    if window_s * (1 + TOLERANCE_RATIO) >= needed_s:
+        return None
+    every = f"a reading every {case.description.period_ms:.3g} ms"
+    if case.run.counts_inferences:
+        few = f"{case.inferences} inferences in {window_s:.3g} s are too few for an energy from {every}"
+        return f"{few}: time at least {_short(needed_s)} s of them (a longer mode)"
+    return f"{window_s:.3g} s are too short for an energy from {every}: watch at least {_short(needed_s)} s of it (repeat the work)"
+
+
+def _missing(case: _Case) -> str | None:
+    window_s = _seconds(case.timed)
     _, missing_ns = _gaps(case, case.timed)
-    if missing_ns > LARGEST_GAP_RATIO * (case.timed.end_ns - case.timed.start_ns):
-        gone = f"; {case.trace.ended}" if case.trace.ended else ""
-        return f"readings are missing in {missing_ns / 1e9:.3g} s of the {window_s:.3g} s that were timed{_failures(case.trace)}{gone}"
-    return None
+    if missing_ns <= LARGEST_GAP_RATIO * (case.timed.end_ns - case.timed.start_ns):
+        return None
+    gone = f"; {case.trace.ended}" if case.trace.ended else ""
+    return f"readings are missing in {missing_ns / 1e9:.3g} s of the {window_s:.3g} s that were timed{_failures(case.trace)}{gone}"
+
+
+def _calibration_refusal(case: _Case) -> str | None:
+    power_w, valid_w = mean_w(case.curve, case.timed), case.description.valid_w
+    if valid_w is None or valid_w[0] <= power_w <= valid_w[1]:
+        return None
+    return (
+        f"{power_w:.3g} W lie outside what its calibration holds for ({valid_w[0]:.3g} to {valid_w[1]:.3g} W): calibrate it under this load"
+    )
 
 
 def _counter_refusal(case: _Case, curve: CounterCurve) -> str | None:
@@ -182,6 +208,7 @@ def _energy(case: _Case, idling: budget.Idle | None) -> Energy:
         resolution_w=description.resolution_w,
         longest_gap_ms=_gaps(case, timed)[0] / NS_PER_MS,
         budget=terms,
+        is_modelled=description.is_modelled,
         gross_k=gross_u.k if gross_u else None,
         net_k=net_u.k if net_u else None,
         resolving_window_s=None if resolved or idling is None else _resolving_window_s(case, idling, power_w - idling.mean_w),
@@ -211,7 +238,8 @@ def _sufficient_window_s(case: _Case, terms: Iterable[UncertaintyTerm], gross_mj
 
 def _needed_s(case: _Case) -> float:
     """Return the shortest timed part that an energy is given for."""
-    for_inferences_s = FEWEST_INFERENCES * _seconds(case.timed) / max(case.inferences, 1)
+    fewest = FEWEST_INFERENCES if case.run.counts_inferences else 0
+    for_inferences_s = fewest * _seconds(case.timed) / max(case.inferences, 1)
     return max(SHORTEST_S, FEWEST_PERIODS * case.description.period_ms / 1000, for_inferences_s)
 
 

@@ -39,6 +39,9 @@ def described(trace: Trace) -> PowerTrace:
         gain_u_ratio=found.gain_u_ratio,
         warnings=found.warnings,
         blocked=found.blocked,
+        offset_u_w=found.offset_u_w,
+        valid_w=found.valid_w,
+        is_modelled=found.is_modelled,
     )
 
 
@@ -75,6 +78,9 @@ def _description(said: PowerTrace) -> Description | None:
         resolution_mj=said.resolution_mj,
         warnings=said.warnings,
         blocked=said.blocked,
+        offset_u_w=said.offset_u_w,
+        valid_w=said.valid_w,
+        is_modelled=said.is_modelled,
     )
 
 

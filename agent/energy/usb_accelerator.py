@@ -33,5 +33,5 @@ def runs_on_usb(runtime: Runtime, attached: Sequence[str]) -> bool:
 
 
 def is_blind(description: Description) -> bool:
-    """Say whether a sensor leaves out what hangs on USB ports."""
-    return USB_DEVICES in description.excludes or description.scope not in SEES_USB
+    """Say whether a sensor leaves out what hangs on USB ports; a model of a wider scope knows no more than the sensor it is fed by."""
+    return USB_DEVICES in description.excludes or description.scope not in SEES_USB or description.is_modelled

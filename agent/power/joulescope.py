@@ -5,6 +5,7 @@ so nothing between two readings is lost; the mean power of the last half second 
 
     [sensors.joulescope]
     # device = "u/js220/000123"     # default: the only one that is connected
+    # gain_u = "0.002"              # relative standard uncertainty, from the instrument's certificate; default: unknown
 
 In the DC feed of a board it sees all that the board draws, its USB devices included, and not the loss of the power supply before it.
 Needs: `pip install 'edgemeter[joulescope]'` (pyjoulescope_driver, Apache-2.0; wheels for x86_64 and aarch64, none for armv7l), and the
@@ -19,7 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from edgemeter.agent.errors import TransientError, UnavailableError
-from edgemeter.agent.power import AbsentError, Description, Rail, Reading
+from edgemeter.agent.power import AbsentError, Description, Rail, Reading, settings
 from edgemeter.agent.power.http_meter import decoded, number
 from edgemeter.agent.power.world import HERE, World
 
@@ -28,15 +29,15 @@ RATE_HZ = 2
 TIMEOUT_S = 5.0
 JS220_SAMPLES_PER_S = 1_000_000
 MJ_PER_J = 1000.0
-# Limits of the maker's data sheets over the ranges that a board takes, rectangular: JS220 0.4 % class, JS110 1 % class.
-GAIN_U_RATIO = {"js220": 0.0023, "js110": 0.0058}
+INSTRUMENTS = ("js220", "js110")
 
 
 class Joulescope:
     """Listens to one instrument."""
 
-    def __init__(self, device: str = "", world: World = HERE, clock: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(self, device: str = "", gain_u: str = "", world: World = HERE, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._asked = device
+        self._gain_u = gain_u
         self._world = world
         self._clock = clock
         self._driver: Any = None
@@ -55,7 +56,6 @@ class Joulescope:
             self._open()
         else:
             self._recorded(self._world.content)
-        kind = next((name for name in GAIN_U_RATIO if name in self._device), None)
         return Description(
             id=f"joulescope:{self._device or 'recorded'}",
             scope="board-input",
@@ -63,8 +63,10 @@ class Joulescope:
             kind="energy",
             period_ms=PERIOD_MS,
             resolution_w=None,
-            gain_u_ratio=GAIN_U_RATIO[kind] if kind else None,
+            gain_u_ratio=settings.positive("joulescope", "gain_u", self._gain_u) if self._gain_u else None,
             resolution_mj=1e-6,
+            # The instrument takes its own zero away; what is left of it is part of what its certificate says.
+            offset_u_w=0.0,
         )
 
     def read(self) -> Reading:
@@ -122,7 +124,7 @@ class Joulescope:
         self._driver = driver
 
     def _choose(self, connected: Any) -> str:
-        found = [str(path) for path in connected if any(name in str(path) for name in GAIN_U_RATIO)]
+        found = [str(path) for path in connected if any(name in str(path) for name in INSTRUMENTS)]
         if self._asked:
             if self._asked in found:
                 return self._asked

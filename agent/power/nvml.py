@@ -68,6 +68,8 @@ class Nvml:
             resolution_w=None if self._source == "counter" else W_PER_MW,
             gain_u_ratio=GAIN_U_RATIO,
             resolution_mj=1.0 if self._source == "counter" else None,
+            # The error that was found is proportional.
+            offset_u_w=0.0,
             warnings=tuple(warnings),
         )
 

@@ -58,7 +58,8 @@ def _estimate(run: RunRecord) -> str | None:
     """Return the estimate of a run in words: it is shown apart, as a reason and not as a figure."""
     if run.energy is None or run.provenance.get("energy") != "estimated":
         return None
-    return f"estimated {run.energy.gross_mj:.4g} mJ gross from a stated {run.energy.mean_power_w:.4g} W"
+    how = f"modelled by {run.energy.sensor}" if run.energy.is_modelled else f"from a stated {run.energy.mean_power_w:.4g} W"
+    return f"estimated {run.energy.gross_mj:.4g} mJ gross {how}"
 
 
 def _kind(energy: Energy) -> str:

@@ -7,7 +7,7 @@ import statistics
 
 import pytest
 
-from edgemeter.agent.energy import per_inference
+from edgemeter.agent.energy import estimate, per_inference
 from edgemeter.agent.energy.curve import CounterCurve, PowerCurve, mean_w
 from edgemeter.agent.energy.per_inference import Run, of
 from edgemeter.agent.energy.sampler import Trace
@@ -293,6 +293,14 @@ def test_the_widest_scope_that_supports_an_energy_is_taken_and_the_others_stand_
     assert "; board: " in found.reason
 
 
+def test_a_modelled_scope_does_not_stand_before_a_measured_one():
+    """What a model makes of rails is an estimate of the board: the rails themselves are the run's energy."""
+    rails = dataclasses.replace(make_trace(_step, 70, scope="soc-rails"), name="rails")
+    model = dataclasses.replace(make_trace(_step, 70, scope="board-input", is_modelled=True), name="rails+desk")
+    found = of([model, rails], Run(TIMED, BEFORE, AFTER, 1000))
+    assert (found.energy.scope, [other.scope for other in found.others]) == ("soc-rails", ["board-input"])
+
+
 def test_no_sensor_is_a_reason():
     """Nothing was sampled."""
     assert of([], Run(TIMED, None, None, 1000)) == per_inference.Energies(None, "no power sensor on this machine")
@@ -377,3 +385,34 @@ def test_the_factor_k_grows_where_little_scatter_was_seen():
     freedom = {term.term: term.degrees_of_freedom for term in few.budget}
     assert freedom["sampling"] > 5
     assert freedom["gain"] is None
+
+
+def test_a_calibrated_zero_takes_the_place_of_the_converters_step():
+    """0.03 W over 30 s and 1,000 inferences are 0.9 mJ; without a calibration half a step either way, as before."""
+    calibrated = _energy(make_trace(lambda _: 7.0, 70, resolution_w=0.3, offset_u_w=0.03))
+    assert _terms(calibrated)["offset"] == pytest.approx(0.9)
+    assert _terms(_energy(make_trace(lambda _: 7.0, 70, resolution_w=0.3)))["offset"] == pytest.approx(9 / math.sqrt(3))
+
+
+def test_outside_what_a_calibration_holds_for_there_is_no_energy():
+    """A line fitted between 2 and 5 W says nothing of 7 W."""
+    found, reason = assess(make_trace(lambda _: 7.0, 70, valid_w=(2.0, 5.0)), TIMED, BEFORE, AFTER, 1000)
+    assert found is None
+    assert "7 W lie outside what its calibration holds for (2 to 5 W)" in reason
+    assert _energy(make_trace(lambda _: 4.0, 70, valid_w=(2.0, 5.0))).gross_mj == pytest.approx(120)
+
+
+def test_a_modelled_scope_is_an_estimate():
+    """However well the model was fitted: it must not stand beside measurements."""
+    assert estimate.is_one(_energy(make_trace(lambda _: 7.0, 70, is_modelled=True)))
+    assert not estimate.is_one(_energy(make_trace(lambda _: 7.0, 70)))
+
+
+def test_work_that_is_no_inference_needs_time_and_no_number():
+    """One piece of work of 30 s has an energy; one of 5 s is told what it needs."""
+    trace = make_trace(_step, 70, seed=1)
+    found, reason = per_inference.assess(trace, Run(TIMED, BEFORE, AFTER, 1, counts_inferences=False))
+    assert reason is None
+    assert abs(found.gross_mj - 150_000) <= found.gross_u_mj
+    short = Window(TIMED.start_ns, TIMED.start_ns + 5 * S)
+    assert "watch at least 10 s of it" in per_inference.assess(trace, Run(short, BEFORE, AFTER, 1, counts_inferences=False))[1]

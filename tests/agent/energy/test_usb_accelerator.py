@@ -49,3 +49,4 @@ def test_only_what_measures_the_board_s_supply_sees_usb():
     assert not is_blind(make_description(scope="board-input"))
     assert not is_blind(make_description(scope="wall-ac"))
     assert is_blind(make_description(scope="board-input", excludes=(USB_DEVICES,)))
+    assert is_blind(make_description(scope="board-input", is_modelled=True))

@@ -1,0 +1,69 @@
+"""Facts about `edgemeter.agent.energy.watch`."""
+
+import json
+import time
+
+import pytest
+
+from edgemeter.agent import config
+from edgemeter.agent.energy import per_inference, watch
+from edgemeter.agent.energy.watch import Watch
+from edgemeter.agent.errors import UnavailableError
+
+
+@pytest.fixture
+def settings(tmp_path, monkeypatch):
+    """Return a configuration whose replay sensor shows 2 W for one second, then 6 W for one, then 2 W again."""
+    # A second of power for the rules' ten, so that the test is short.
+    monkeypatch.setattr(per_inference, "SHORTEST_S", 1.0)
+    path = tmp_path / "trace.json"
+    points = {"t_s": [0, 0.999, 1.001, 1.999, 2.001, 60], "power_w": [2, 2, 6, 6, 2, 2]}
+    path.write_text(
+        json.dumps({"id": "bench", "scope": "board-input", "period_ms": 10, "resolution_w": 0.001, "gain_u_ratio": 0.01, **points})
+    )
+    return config.Config(sensors={"replay": {"path": str(path)}})
+
+
+def test_the_energy_of_a_block_is_what_the_sensor_saw_in_it(settings):
+    """6 W for a second are 6 J gross and, less the 2 W before and after, 4 J net; halved for two pieces of work."""
+    for units in (1, 2):
+        with Watch("replay", idle_s=1.0, units=units, settings=settings) as watching:
+            time.sleep(1.0)
+        energy = watching.seen.energies.energy
+        assert watching.seen.seconds == pytest.approx(1.0, abs=0.2)
+        assert energy.gross_mj * units == pytest.approx(6000, rel=0.05)
+        assert energy.net_mj * units == pytest.approx(4000, rel=0.08)
+        assert abs(energy.gross_mj * units - 6000) < 3 * energy.gross_u_mj * units
+        assert (energy.scope, energy.inferences) == ("board-input", units)
+
+
+def test_a_block_that_is_too_short_gives_no_energy(settings):
+    """It says how long it would have to be, and how to make it so."""
+    with Watch("replay", idle_s=0.2, settings=settings) as watching:
+        time.sleep(0.2)
+    assert watching.seen.energies.energy is None
+    assert "watch at least 1 s of it (repeat the work)" in watching.seen.energies.reason
+
+
+def test_a_block_that_raises_is_not_hidden(settings):
+    """Its error is the caller's; nothing was seen, and the sampler has ended."""
+
+    def fail():
+        message = "out of data"
+        raise ValueError(message)
+
+    watching = Watch("replay", idle_s=0.1, settings=settings)
+    with pytest.raises(ValueError, match="out of data"), watching:
+        fail()
+    assert not hasattr(watching, "seen")
+
+
+def test_without_a_sensor_there_is_nothing_to_watch(settings):
+    """Said before the block is run."""
+    with pytest.raises(UnavailableError, match="none"), Watch("none", settings=settings):
+        pytest.fail("the block was run")
+
+
+def test_the_usual_idle_is_as_long_as_the_rules_want():
+    """Ten seconds on both sides."""
+    assert watch.IDLE_S == 10.0
