@@ -19,7 +19,7 @@ from tests.benchmarks.comparison import Comparison, at_most, interleaved, within
 # val2017 has 5,000 images and 36,781 boxes; detectors give up to 100 detections an image.
 IMAGES, OBJECTS, DETECTIONS, CATEGORIES = 5_000, 36_781, 500_000, 80
 WIDTH, HEIGHT = 640.0, 480.0
-ROUNDS = 2
+ROUNDS = 3
 
 
 def comparisons(models: Path) -> Iterator[Comparison]:
