@@ -29,6 +29,8 @@ DECODERS: Mapping[str, str] = {
     "yolov8": "edgemeter.agent.vision.decoders.yolov8:YoloV8",
     "yolox": "edgemeter.agent.vision.decoders.yolox:YoloX",
 }
+# Squares of it, areas and products, stay within float32.
+_LARGEST = np.float32(1e9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,4 +95,26 @@ def create(model: card.Card, loaded: Loaded) -> Decoder:
         raise ConfigError(message)
     module, _, attribute = DECODERS[model.family].partition(":")
     decoder: Decoder = getattr(import_module(module), attribute)(model, loaded)
-    return decoder
+    return _Guarded(decoder)
+
+
+class _Guarded:
+    """Keeps from a decoder what no arithmetic survives: NaN is read as 0 and all else cut to +-1e9; the verdict tells that it was there."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+
+    def decode(self, outputs: Sequence[Floats], frame: Frame) -> Detections:
+        return self._decoder.decode([output if _is_sound(output) else _tamed(output) for output in outputs], frame)
+
+
+def _is_sound(output: Floats) -> bool:
+    """Return whether all values are numbers of a sensible size; the sum of squares is the fastest look at all of them."""
+    flat = output.ravel()
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(flat @ flat))
+
+
+def _tamed(output: Floats) -> Floats:
+    tamed: Floats = np.clip(np.nan_to_num(output, nan=0.0), -_LARGEST, _LARGEST)
+    return tamed

@@ -39,7 +39,7 @@ class NanoDet:
         raw, distances = self._rows(outputs)
         scores = grid.sigmoid(raw)
         cells, classes = np.nonzero(scores > self._output.score_threshold)
-        reach = _mean(distances[cells].reshape(len(cells), 4, -1)) * self._reach[cells]
+        reach = _mean(distances[cells].reshape(len(cells), 4, distances.shape[1] // 4)) * self._reach[cells]
         centres = self._centres[cells]
         size = np.array([frame.input_width, frame.input_height] * 2, np.float32)
         # Clipped before suppression, as NanoDet does: overlaps are those of what can be seen.

@@ -18,6 +18,8 @@ from edgemeter.agent.vision import boxes, grid
 from edgemeter.agent.vision.decoder import Detections, Floats, Frame
 
 DEFAULT_STRIDES = (8, 16, 32)
+# No box has e to the 20th cells; a broken model's must not leave float32.
+_LARGEST_LOGARITHM = 20
 
 
 class YoloX:
@@ -48,7 +50,10 @@ class YoloX:
 
     def _decoded(self, raw: Floats, cells: NDArray[np.int64]) -> Floats:
         """Return centre x, centre y, width, height in pixels of the input."""
-        return np.concatenate([raw[:, :2] + self._corners[cells], np.exp(raw[:, 2:])], axis=1) * self._strides[cells]
+        return (
+            np.concatenate([raw[:, :2] + self._corners[cells], np.exp(np.minimum(raw[:, 2:], _LARGEST_LOGARITHM))], axis=1)
+            * self._strides[cells]
+        )
 
     def _check(self, shape: tuple[int, ...]) -> None:
         classes = self._output.classes
