@@ -62,7 +62,7 @@ def test_nothing_is_called_verified_that_was_not(entry):
     assert entry.why
     assert (entry.sha256 is None) == (entry.sha256_of is None) == (entry.size_bytes is None)
     for published in entry.accuracy:
-        assert ("from memory" in published.source) == (published.status == "unverified")
+        assert ("not there" in published.source) == (published.status == "unverified")
 
 
 @each
