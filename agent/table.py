@@ -98,6 +98,8 @@ def _energy_notes(run: RunRecord) -> list[str]:
     found = run.energy
     if found is None:
         return [f"no energy: {run.energy_reason}"]
+    if found.is_modelled:
+        return [f"energy of {run.model.name} at {found.scope} is modelled by {found.sensor}, not measured: it ranks nowhere"]
     if _is_estimated(run):
         return [f"energy of {run.model.name} is estimated from a stated {found.mean_power_w:g} W, not measured: it ranks nowhere"]
     notes = [f"no energy from {reason}" for reason in run.other_energy_reasons]

@@ -145,7 +145,7 @@ def _stages(facts: Facts) -> Iterator[Finding]:
 
 def _energy(facts: Facts) -> Iterator[Finding]:
     record = facts.record
-    if record.windows is not None and record.energy is not None and estimate.is_one(record.energy):
+    if record.windows is not None and record.energy is not None and record.energy.sensor == estimate.SENSOR:
         timed = windows.absolute(record.windows)[0]
         yield from compare("energy", record.energy, estimate.energy(record.energy.mean_power_w, timed, facts.inferences))
         return

@@ -45,9 +45,9 @@ def latency_charts(comparison: Comparison, looks: Looks) -> Markup:
 
 
 def energy_charts(comparison: Comparison, looks: Looks) -> Markup:
-    """Return energy against accuracy, a chart for each scope too: energies of different scopes are not on one axis."""
+    """Return energy against accuracy, a chart for each scope too: energies of different scopes, or replayed ones, are not on one axis."""
     having = [row for row in comparison.rows if row.case.energy]
-    facets = _facets([row for row in having if row.case.accuracy], _scope)
+    facets = _facets([row for row in having if row.case.accuracy], _scope_and_provenance)
     charts = [
         _scatter(
             comparison,
@@ -55,7 +55,7 @@ def energy_charts(comparison: Comparison, looks: Looks) -> Markup:
             looks,
             lambda case: case.gross_mj,
             "Energy per inference, gross, mJ",
-            f"{_facet_title(rows)}, {_scope(rows[0].case)}",
+            f"{_facet_title(rows)}, {_scope_and_provenance(rows[0].case)}",
         )
         for rows in facets
         if not all(row.is_reference for row in rows)
@@ -126,6 +126,11 @@ def _facet_title(rows: Sequence[Row]) -> str:
 
 def _scope(case: Summary) -> str:
     return case.energy.scope if case.energy else ""
+
+
+def _scope_and_provenance(case: Summary) -> str:
+    energy = case.energy
+    return "" if energy is None else energy.scope if energy.provenance == "measured" else f"{energy.scope}, {energy.provenance}"
 
 
 def _scatter(

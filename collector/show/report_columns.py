@@ -26,10 +26,8 @@ class Column:
 def columns(rows: Sequence[Row], notes: Notes) -> list[Column]:
     """Return the columns; what a cell has no room for is cited from `notes`."""
     energy = [
-        Column(
-            "Gross mJ", "energy per inference, idle included, k = 2", lambda row: _gross(row, notes), _value(lambda case: case.gross_mj)
-        ),
-        Column("Net mJ", "energy per inference, idle taken off, k = 2", _net, _value(lambda case: case.net_mj)),
+        Column("Gross mJ", "energy per inference, idle included, 95 %", lambda row: _gross(row, notes), _value(lambda case: case.gross_mj)),
+        Column("Net mJ", "energy per inference, idle taken off, 95 %", _net, _value(lambda case: case.net_mj)),
     ]
     return [
         _spread("p50 ms", "median latency of an inference", lambda case: case.p50_ms, has_bar=True),

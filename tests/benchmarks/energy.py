@@ -166,6 +166,7 @@ def comparisons() -> Iterator[Comparison]:
 
 
 def lines(found: dict[str, object]) -> Iterator[Comparison]:
+    """Yield the lines of one case: the mean error beside the best rival, and how often the intervals hold the truth."""
     ours, rivals = float(str(found["mean_error_ratio"])), found["rivals_mean_error_ratio"]
     if isinstance(rivals, dict) and rivals:
         best = min(rivals, key=lambda name: float(rivals[name]))

@@ -215,6 +215,14 @@ def test_energies_of_different_scopes_are_drawn_apart_and_the_page_says_why():
     assert "Energy was measured at different scopes (board-input, wall-ac)" in page.text
 
 
+def test_a_replayed_energy_is_not_on_the_axis_of_a_measured_one():
+    """Same scope, but played back: a chart of its own, which says so."""
+    replayed = make_run(id="r1", device="pi-2", provenance={"latency": "measured", "energy": "replayed"})
+    page = Page(page_of(make_run(), replayed, make_reference()))
+    drawn = [attributes["aria-label"] for attributes in page.all("svg") if "Energy" in attributes.get("aria-label", "")]
+    assert sorted(title.rpartition("board-input")[2] for title in drawn) == ["", ", replayed"]
+
+
 def test_the_table_as_csv_is_in_the_page():
     """The figures go on without a second command."""
     page = Page(page_of(make_run(id="d"), make_reference(id="r")))
