@@ -161,11 +161,17 @@ def _print_table(written: "list[Conversion]", asked: "Request") -> None:
     before = written[0].parity.before
     title = f"{asked.source.path.name}, {asked.source.path.stat().st_size / 1000:.0f} kB"
     title += f", {describe.metric(before)} {before.value:.4f} on {before.images} pictures" if before else ""
-    table = Table("file", title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("kB", describe.metric(before) if before else "", "lost", "same", "SNR dB"):
-        table.add_column(heading, justify="right")
-    table.add_column("verdict")
-    for one in written:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    rows = [describe.cells(one) for one in written]
+    headings = list(dict.fromkeys(heading for row in rows for heading in row))
+    for heading in headings:
+        is_name = heading == "file"
+        table.add_column(
+            heading, justify="left" if is_name else "right", no_wrap=not is_name, overflow="fold", min_width=12 if is_name else None
+        )
+    table.add_column("verdict", no_wrap=True)
+    for one, row in zip(written, rows, strict=True):
         state = one.parity.verdict.state
-        table.add_row(one.path.name, *describe.cells(one), Text(state.upper() if state == "ruined" else state, style=_STYLE[state]))
+        word = Text(state.upper() if state == "ruined" else state, style=_STYLE[state])
+        table.add_row(*(row.get(heading, "-") for heading in headings), word)
     Console().print(table)

@@ -14,7 +14,9 @@ from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.recognition.card import Card
 from edgemeter.agent.records import Accuracy
 from edgemeter.agent.runtimes import Array, Loaded, TensorInfo
+from edgemeter.models.convert import failures
 from edgemeter.models.progress import Tell
+from edgemeter.models.quiet import quiet
 
 # Called with the number of an input and the outputs for it, as the runtime gives them.
 Take = Callable[[int, list[Array], Loaded], None]
@@ -124,10 +126,12 @@ def ask(model: Path, runtime: str, inputs: Inputs, take: Take, tell: Tell) -> An
     """
     running = runtimes.create(runtime)
     try:
-        loaded = running.load(model, runtimes.Options(threads=1))
+        with quiet():
+            loaded = running.load(model, runtimes.Options(threads=1))
         asked: Asked = inputs.open(loaded)
         for index in range(inputs.count):
-            running.bind(asked.prepare(index))()
+            with failures.named(f"running {model.name!r} by {runtime}", "leave this format out"):
+                running.bind(asked.prepare(index))()
             outputs = running.outputs()
             asked.answer(index, outputs)
             take(index, outputs, loaded)

@@ -144,18 +144,17 @@ def metric(found: Accuracy) -> str:
     return {"coco_ap": "AP", "top1": "top-1"}.get(found.metric, found.metric)
 
 
-def cells(conversion: "Conversion") -> tuple[str, str, str, str, str]:
-    """Return size, accuracy, what is lost of it, answers in common and signal to noise, as a table shows them."""
+def cells(conversion: "Conversion") -> dict[str, str]:
+    """Return what a table shows of it, by heading; what is not known is not there."""
     found = conversion.parity
     before, after = found.before, found.after
     same, snr_db = found.agreement.same_answer_ratio, found.agreement.snr_db
-    return (
-        f"{conversion.size_bytes / 1000:.0f}",
-        "-" if after is None else f"{after.value:.4f}",
-        "-" if before is None or after is None else f"{before.value - after.value:+.4f}",
-        "-" if same is None else f"{same:.1%}",
-        "-" if snr_db is None else f"{snr_db:.1f}",
-    )
+    shown = {"file": conversion.path.name, "kB": f"{conversion.size_bytes / 1000:.0f}"}
+    if before is not None and after is not None:
+        shown |= {metric(after): f"{after.value:.4f}", "lost": f"{before.value - after.value:+.4f}"}
+    shown |= {} if same is None else {"same": f"{same:.1%}"}
+    shown |= {} if snr_db is None else {"SNR dB": "same bits" if snr_db == math.inf else f"{snr_db:.1f}"}
+    return shown
 
 
 def remedy(conversion: "Conversion") -> str:

@@ -52,6 +52,11 @@ class Workshop:
         """
         if step.program == edgetpu_compiler.PROGRAM:
             coverage = edgetpu_compiler.compile_file(base, target)
+            if coverage.facts.get("edgetpu_operations") == 0:
+                message = (
+                    f"no operation of {base.name!r} runs on the Edge TPU: {coverage.in_words}; convert it to int8 with builtin operators"
+                )
+                raise ConfigError(message)
             left = {"left_on_cpu": "; ".join(coverage.on_cpu)} if coverage.on_cpu else {}
             return {**coverage.facts, "coverage": coverage.in_words.partition(" (")[0], **left}
         if step.program == trtexec.PROGRAM:

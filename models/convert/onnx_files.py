@@ -17,6 +17,7 @@ _QUANTISED = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLi
 # Joined values whose ranges are further apart than this share one int8 scale, and the smaller keep fewer than four of its 256 steps.
 UNLIKE_RANGES = 64.0
 _LOOKED_AT = 8
+_WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 
 
 def precision(model: Path) -> str:
@@ -60,7 +61,7 @@ def int8_dynamic(source: Path, target: Path, keep: Sequence[str]) -> list[str]:
 def int8(source: Path, target: Path, inputs: Iterable[Array], keep: Sequence[str], *, symmetric: bool = False) -> list[str]:
     """Write the file in QDQ form: weights per channel, activations by the ranges that `inputs` show, all signed.
 
-    What joins values of very unlike ranges, boxes in pixels beside scores of 0..1, stays in float with all that follows it.
+    Where the outputs join values of very unlike ranges, boxes in pixels beside scores of 0..1, what follows the last weights stays float.
 
     Args:
         source: the fp32 file.
@@ -80,7 +81,9 @@ def int8(source: Path, target: Path, inputs: Iterable[Array], keep: Sequence[str
         model = _graph_of(prepared)
         arrays = iter(inputs)
         first = [array for array, _ in zip(arrays, range(_LOOKED_AT), strict=False)]
-        kept = [*_kept(model, keep), *_after(model, _unlike(model, first, Path(folder)))]
+        tail = _tail(model)
+        joins_unlike = set(tail).intersection(_unlike(model, first, Path(folder)))
+        kept = [*_kept(model, keep), *(tail if joins_unlike else ())]
         quantize_static(
             str(prepared),
             str(target),
@@ -173,15 +176,17 @@ def _is_unlike(sizes: Sequence[float]) -> bool:
     return len(sizes) > 1 and max(sizes) > UNLIKE_RANGES * min(sizes)
 
 
-def _after(model: Any, names: Sequence[str]) -> list[str]:
-    """Return the named nodes and all that follow them."""
-    reached: set[str] = set()
+def _tail(model: Any) -> list[str]:
+    """Return the nodes after the last that carry weights: they cost next to nothing, and their values are the outputs."""
+    awaited: set[str] = set()
     found = []
-    for node in model.graph.node:
-        if node.name in names or reached.intersection(node.input):
-            reached.update(node.output)
+    # Nodes stand in the order in which they run, so that backwards every consumer comes before what it consumes.
+    for node in reversed(model.graph.node):
+        if node.op_type in _WEIGHTED or awaited.intersection(node.output):
+            awaited.update(node.input)
+        else:
             found.append(node.name)
-    return found
+    return found[::-1]
 
 
 def _reader(name: str, inputs: Iterable[Array]) -> Any:

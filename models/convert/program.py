@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from edgemeter.agent.runtimes import torch_archive
+from edgemeter.models.convert.simplify import simplify
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +37,10 @@ def load(model: Path, shape: Sequence[int]) -> Program:
             from torch._export.converter import TS2EPConverter  # noqa: PLC0415 - extra `convert`
 
             script = torch.jit.load(str(model), map_location="cpu").eval()
-            module = TS2EPConverter(script, (example,)).convert().module(check_guards=False)
+            read = TS2EPConverter(script, (example,)).convert()
         else:
-            module = torch.export.load(str(model)).module(check_guards=False)
+            read = torch.export.load(str(model))
+        module = simplify(read.run_decompositions({}).module(check_guards=False), example)
         exported = torch.export.export(export.plain(export.contiguous(module)), (example,))
         whole = export.for_inference(exported.module(check_guards=False))
     return Program(exported, whole, example, output_names(len(exported.graph_signature.user_outputs)))

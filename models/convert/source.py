@@ -10,6 +10,7 @@ from edgemeter.agent.recognition import card, recognise
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.models import catalogue
 from edgemeter.models.convert import formats
+from edgemeter.models.quiet import quiet
 
 _SHIPPED = Path(catalogue.__file__).parent / "shipped"
 
@@ -81,7 +82,8 @@ def load(path: Path) -> Source:
     name = runtime_for(path)
     runtime = runtimes.create(name)
     try:
-        loaded = runtime.load(path, runtimes.Options())
+        with quiet():
+            loaded = runtime.load(path, runtimes.Options())
     finally:
         runtime.close()
     about, guesses, unknown = _known(path, loaded)

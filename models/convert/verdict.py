@@ -9,6 +9,7 @@ model, the signal-to-noise ratio of its outputs. An answer that is not finite, o
 An fp32 or fp16 file is moreover degraded when its outputs are further off than rounding makes them: a wrong weight may spare the answers.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -73,7 +74,8 @@ def _by_evidence(limits: Limits, agreement: Agreement, before: float | None, aft
     snr_db = agreement.snr_db
     if snr_db is None:
         return Verdict("degraded", "its outputs have other shapes than the source's: they cannot be compared")
-    return Verdict(_state(snr_db, limits.snr_ok_db, limits.snr_ruined_db), f"outputs {snr_db:.1f} dB above the differences")
+    reason = "outputs without any difference" if snr_db == math.inf else f"outputs {snr_db:.1f} dB above the differences"
+    return Verdict(_state(snr_db, limits.snr_ok_db, limits.snr_ruined_db), reason)
 
 
 def _by_accuracy(limits: Limits, before: float, after: float) -> Verdict:

@@ -1,0 +1,186 @@
+"""The shipped detector in every format, by the real converters and runtimes; and conversions that ruin it."""
+
+import os
+import shutil
+from pathlib import Path
+from zipfile import ZipFile, is_zipfile
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.dataset import open_folder
+from edgemeter.agent.engine.suites import runtime_for
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.recognition import card
+from edgemeter.models import catalogue
+from edgemeter.models.convert import conversion, formats, parity, shipped, source
+from edgemeter.models.convert.answers import Pictures
+from edgemeter.models.convert.calibration import Calibration
+from edgemeter.models.progress import silent
+
+pytestmark = [pytest.mark.convert, pytest.mark.torch, pytest.mark.slow]
+for module in ("torch", "litert_torch", "ai_edge_quantizer", "ai_edge_litert", "onnx", "onnxruntime", "onnxscript", "PIL", "hotcoco"):
+    pytest.importorskip(module)
+
+HERE = [name for name, one in formats.FORMATS.items() if one.program is None]
+
+
+def request(out, goals, calibration=None, name="edgemeter-shapes", pictures=None, keep=()):
+    """Return a request for the shipped detector, on the scenes that ship."""
+    found = source.load(source.find(name))
+    measured = None if calibration is None else Calibration(calibration, found.about)
+    return conversion.Request(found, tuple(goals), out, measured, pictures or shipped.scenes(), "validation", keep)
+
+
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory):
+    """Return the shipped detector in all formats that need no other program, by name."""
+    with shipped.calibration(silent) as drawn:
+        outcome = conversion.convert(request(tmp_path_factory.mktemp("converted"), ["all"], drawn), silent)
+    assert outcome.errors == []
+    return {one.format.name: one for one in outcome.written}, outcome
+
+
+def test_every_format_is_written_and_keeps_the_accuracy(converted):
+    """fp32 to 0.002, fp16 to 0.005, int8 to 0.03 of AP, as measured by the runtimes on the scenes that ship."""
+    written, _ = converted
+    assert sorted(written) == sorted(HERE)
+    for name, one in written.items():
+        lost = one.parity.before.value - one.parity.after.value
+        assert abs(lost) <= {"fp32": 0.002, "fp16": 0.005}.get(one.format.precision, 0.03), name
+        assert one.parity.verdict.state == "ok", (name, one.parity.verdict)
+
+
+def test_fp32_forms_agree_to_rounding(converted):
+    """Above 80 dB: a single wrong weight gives less."""
+    written, _ = converted
+    assert all(written[name].parity.agreement.snr_db > 80 for name in ("torchscript", "exported", "onnx-fp32", "litert-fp32"))
+
+
+def test_smaller_precisions_make_smaller_files(converted):
+    """int8 about a quarter, fp16 about half of fp32."""
+    written, _ = converted
+    for runtime in ("onnx", "litert"):
+        whole = written[f"{runtime}-fp32"].size_bytes
+        assert written[f"{runtime}-fp16"].size_bytes < 0.6 * whole
+        assert written[f"{runtime}-int8"].size_bytes < 0.4 * whole
+
+
+def test_the_card_says_how_it_was_made_and_what_it_cost(converted):
+    """Source and calibration by hash, tools by version, parity in figures; and the file is the one it speaks of."""
+    written, _ = converted
+    one = written["litert-int8"]
+    about = card.read(card.beside(one.path))
+    assert about.sha256 == catalogue.sha256(one.path)
+    assert about.made["from_sha256"] == catalogue.sha256(source.find("edgemeter-shapes"))
+    assert {"torch", "litert-torch", "ai-edge-quantizer"} <= {tool.split()[0] for tool in about.made["with"].split(", ")}
+    assert (about.made["calibration_images"], len(about.made["calibration_sha256"])) == (shipped.CALIBRATION_SCENES, 64)
+    assert (about.input.layout, about.precision) == ("NHWC", "int8")
+    assert about.accuracy["value"] == pytest.approx(one.parity.after.value, abs=1e-4)
+    assert (about.parity["verdict"], about.parity["before"]) == ("ok", 0.7495)
+    assert (about.parity["size_after_bytes"], about.parity["runtime_before"][:5]) == (one.path.stat().st_size, "torch")
+
+
+def test_calibration_scenes_are_none_that_are_scored(converted):
+    """What is calibrated on the pictures that it is scored on flatters itself; the card would say so."""
+    written, _ = converted
+    assert "calibration_images_also_scored" not in written["onnx-int8"].made
+
+
+def test_what_needs_another_program_is_left_out_with_what_to_install(converted):
+    """No error of `all`: a laptop has neither compiler."""
+    _, outcome = converted
+    missing = [name for name, one in formats.FORMATS.items() if one.program and shutil.which(one.program) is None]
+    assert sorted(note.split(":")[0] for note in outcome.left_out) == sorted(missing)
+
+
+@pytest.mark.parametrize("goal", ["onnx-int8", "litert-int8"])
+def test_a_ruined_calibration_is_told_as_ruined(tmp_path, goal):
+    """Ranges measured on black pictures: the file is kept under another name, and an older one does not stay in its place."""
+    imaging = pytest.importorskip("PIL.Image")
+
+    (tmp_path / "black").mkdir()
+    for place in range(3):
+        imaging.new("RGB", (160, 160)).save(tmp_path / "black" / f"{place}.png")
+    out = tmp_path / "out"
+    out.mkdir()
+    ending = formats.FORMATS[goal].ending
+    older = out / f"edgemeter-shapes{ending}"
+    older.write_bytes(b"an older one")
+    (one,) = conversion.convert(request(out, [goal], open_folder(tmp_path / "black")), silent).written
+    assert one.parity.verdict.state == "ruined"
+    assert ".RUINED." in one.path.name
+    assert not older.exists()
+    assert card.read(card.beside(one.path)).parity["verdict"] == "ruined"
+
+
+def test_pictures_that_are_scored_and_calibrated_on_are_counted(tmp_path):
+    """All 112, where one folder is given for both."""
+    scenes = shipped.scenes()
+    (one,) = conversion.convert(request(tmp_path, ["onnx-int8"], scenes, "edgemeter-shapes_fp32.onnx"), silent).written
+    assert one.made["calibration_images_also_scored"] == len(scenes.files)
+
+
+def test_a_wrong_weight_is_not_ok(tmp_path):
+    """One layer holds another's numbers, as litert-torch 0.10 writes channels_last models: parity tells."""
+    onnx = pytest.importorskip("onnx")
+
+    good = source.find("edgemeter-shapes_fp32.onnx")
+    model = onnx.load(str(good))
+    first, second = [tensor for tensor in model.graph.initializer if list(tensor.dims) == [48, 48, 3, 3]][:2]
+    second.raw_data = first.raw_data
+    bad = tmp_path / "bad.onnx"
+    onnx.save(model, str(bad))
+    found = source.load(good)
+    pictures = Pictures(found.about, open_folder(shipped.scenes().files[0].parent, subset=8))
+    expected = parity.reference(good, runtime_for(good), pictures, tmp_path, silent)
+    verdict = parity.compare(expected, bad, "onnx", pictures, "fp32", silent).verdict
+    assert verdict.state == "ruined"
+
+
+def test_a_detector_compiled_for_the_edge_tpu_carries_its_coverage(tmp_path, monkeypatch):
+    """What was compared is the int8 file it was compiled from, and the card says so: no Edge TPU is here."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    compiled = os.fspath(Path(__file__).parents[2] / "fixtures" / "runtimes" / "litert_edgetpu.tflite")
+    script = folder / "edgetpu_compiler"
+    script.write_text(
+        f'#!/bin/sh\ncp "{compiled}" "$3/$(basename "$4" .tflite)_edgetpu.tflite"\necho "Edge TPU Compiler version 16.0.384591198"\n'
+        'echo "Number of operations that will run on Edge TPU: 63"\necho "Number of operations that will run on CPU: 2"\n'
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+    outcome = conversion.convert(request(tmp_path / "out", ["edgetpu"], name="edgemeter-shapes_int8.tflite"), silent)
+    (one,) = outcome.written
+    about = card.read(card.beside(one.path))
+    assert (about.made["edgetpu_operations"], about.made["cpu_operations"]) == (63, 2)
+    assert about.parity["of"].startswith("litert-int8")
+    assert about.accuracy == {}
+
+
+def test_ways_that_do_not_exist_are_refused_before_anything_is_run(tmp_path):
+    """With what to give instead."""
+    with pytest.raises(ConfigError, match=r"no way leads from .*fp32\.onnx.* to litert-int8: give the PyTorch model"):
+        conversion.convert(request(tmp_path / "out", ["litert-int8"], name="edgemeter-shapes_fp32.onnx"), silent)
+    with pytest.raises(ConfigError, match="give the fp32 file"):
+        conversion.convert(request(tmp_path / "out", ["onnx-fp16"], name="edgemeter-shapes_int8.onnx"), silent)
+    assert not (tmp_path / "out").exists()
+
+
+def test_int8_without_pictures_says_what_to_give(tmp_path):
+    """The other format of the same request is written."""
+    outcome = conversion.convert(request(tmp_path, ["onnx-int8", "onnx-fp16"], name="edgemeter-shapes_fp32.onnx"), silent)
+    assert [one.format.name for one in outcome.written] == ["onnx-fp16"]
+    assert "give --calibration FOLDER" in str(outcome.errors[0])
+
+
+def test_no_file_tells_where_it_was_made(converted):
+    """No path of the libraries or of the folder that it was made in."""
+    written, _ = converted
+    places = [str(Path(np.__file__).parents[1]).encode(), b"/tmp/edgemeter-"]
+    for one in written.values():
+        contents = [one.path.read_bytes()]
+        if is_zipfile(one.path):
+            with ZipFile(one.path) as archive:
+                contents += [archive.read(name) for name in archive.namelist()]
+        assert not any(place in content for place in places for content in contents), one.path.name

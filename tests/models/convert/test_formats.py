@@ -1,0 +1,38 @@
+"""The ways from what a file is to what it can become."""
+
+import pytest
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.models.convert import formats
+
+
+@pytest.mark.parametrize(
+    ("start", "goal", "steps"),
+    [
+        ("torch", "onnx-int8", ["onnx-fp32", "onnx-int8"]),
+        ("torch", "edgetpu", ["litert-fp32", "litert-int8", "edgetpu"]),
+        ("onnx-fp32", "tensorrt-int8", ["onnx-int8-symmetric", "tensorrt-int8"]),
+        ("litert-int8", "edgetpu", ["edgetpu"]),
+    ],
+)
+def test_the_way_leads_over_the_forms_between(start, goal, steps):
+    """Each form is made from the one before it."""
+    assert [step.name for step in formats.way(start, goal)] == steps
+
+
+@pytest.mark.parametrize(("start", "goal"), [("onnx-fp32", "litert-int8"), ("litert-int8", "litert-fp16"), ("onnx-int8", "tensorrt-int8")])
+def test_no_way_leads_back_or_across(start, goal):
+    """An int8 file holds no fp32 weights, and ONNX is not read by LiteRT's tools."""
+    assert formats.way(start, goal) is None
+
+
+def test_an_unknown_format_is_named_with_the_known_ones():
+    """One line that says what to choose from."""
+    with pytest.raises(ConfigError, match=r"'onnx-int4'.*onnx-fp16.*litert-int8.*or all"):
+        formats.find("onnx-int4")
+
+
+def test_no_two_formats_write_one_file():
+    """Endings tell all forms apart."""
+    endings = [one.ending for one in formats.FORMATS.values()]
+    assert len(set(endings)) == len(endings)

@@ -1,0 +1,105 @@
+"""ONNX files in other precisions: small graphs made here, run by ONNX Runtime."""
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.models.convert import onnx_files
+
+pytestmark = pytest.mark.convert
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+DRAW = np.random.default_rng(3)
+IMAGES = [DRAW.random((1, 3, 8, 8), dtype=np.float32) for _ in range(6)]
+
+
+@pytest.fixture
+def joined(tmp_path):
+    """Return a small detector whose one output holds boxes up to some hundred pixels beside scores of 0..1."""
+    make = onnx.helper
+    weights = {
+        "wb": DRAW.random((4, 3, 3, 3), dtype=np.float32) * 40,
+        "ws": DRAW.standard_normal((2, 3, 3, 3)).astype(np.float32),
+    }
+    nodes = [
+        make.make_node("Conv", ["image", "wb"], ["boxes"], name="box", pads=[1, 1, 1, 1]),
+        make.make_node("Conv", ["image", "ws"], ["logits"], name="cls", pads=[1, 1, 1, 1]),
+        make.make_node("Sigmoid", ["logits"], ["scores"], name="sigmoid"),
+        make.make_node("Concat", ["boxes", "scores"], ["output"], name="join", axis=1),
+    ]
+    shape = onnx.TensorProto.FLOAT
+    graph = make.make_graph(
+        nodes,
+        "joined",
+        [make.make_tensor_value_info("image", shape, [1, 3, 8, 8])],
+        [make.make_tensor_value_info("output", shape, [1, 6, 8, 8])],
+        [onnx.numpy_helper.from_array(value, name) for name, value in weights.items()],
+    )
+    model = make.make_model(graph, opset_imports=[make.make_opsetid("", 18)], ir_version=10)
+    path = tmp_path / "joined.onnx"
+    onnx.save(model, str(path))
+    return path
+
+
+def run(path, image=IMAGES[0]):
+    """Return the one output."""
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return session.run(None, {session.get_inputs()[0].name: image})[0]
+
+
+def test_scores_beside_pixels_survive_int8(joined, tmp_path):
+    """One scale for both would round every score to 0 or 1: what joins them stays float, and says so."""
+    target = tmp_path / "int8.onnx"
+    kept = onnx_files.int8(joined, target, IMAGES, keep=())
+    assert set(kept) == {"sigmoid", "join"}
+    np.testing.assert_allclose(run(target)[0, 4:], run(joined)[0, 4:], atol=0.05)
+    assert onnx_files.precision(target) == "int8"
+
+
+def test_outputs_of_one_range_are_quantised_whole(joined, tmp_path):
+    """The rule is for unlike ranges only."""
+    model = onnx.load(str(joined))
+    (weights,) = [tensor for tensor in model.graph.initializer if tensor.name == "wb"]
+    weights.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(weights) / 400, "wb"))
+    onnx.save(model, str(joined))
+    assert onnx_files.int8(joined, tmp_path / "int8.onnx", IMAGES, keep=()) == []
+
+
+def test_excluded_nodes_stay_float(joined, tmp_path):
+    """A convolution that --exclude names has no quantised input."""
+    target = tmp_path / "int8.onnx"
+    assert "box" in onnx_files.int8(joined, target, IMAGES, keep=("^box$",))
+    written = onnx.load(str(target)).graph
+    made = {output: node.op_type for node in written.node for output in node.output}
+    (node,) = [node for node in written.node if node.name == "box"]
+    assert "DequantizeLinear" not in [made.get(name) for name in node.input]
+
+
+@pytest.mark.parametrize(("pattern", "reason"), [("nowhere", "matches no node"), ("(", "is not a regular expression")])
+def test_an_exclusion_that_excludes_nothing_is_refused(joined, tmp_path, pattern, reason):
+    """A misspelt name would quantise what was to be kept."""
+    with pytest.raises(ConfigError, match=reason):
+        onnx_files.int8(joined, tmp_path / "int8.onnx", IMAGES, keep=(pattern,))
+
+
+def test_symmetric_files_have_zero_points_of_zero(joined, tmp_path):
+    """TensorRT takes no other."""
+    target = tmp_path / "int8.onnx"
+    onnx_files.int8(joined, target, IMAGES, keep=(), symmetric=True)
+    graph = onnx.load(str(target)).graph
+    constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    zero_points = [constants[node.input[2]] for node in graph.node if node.op_type in ("QuantizeLinear", "DequantizeLinear")]
+    assert zero_points
+    assert not any(value.any() for value in zero_points)
+
+
+@pytest.mark.parametrize(("write", "precision", "off"), [(onnx_files.fp16, "fp16", 2e-3), (onnx_files.int8_dynamic, "int8", 2e-2)])
+def test_other_precisions_stay_close(joined, tmp_path, write, precision, off):
+    """Relative to the largest value, boxes and scores by themselves; input and output stay float32."""
+    target = tmp_path / "other.onnx"
+    write(joined, target, ())
+    ours, theirs = run(joined)[0], run(target)[0]
+    for rows in (slice(0, 4), slice(4, 6)):
+        assert np.abs(ours[rows] - theirs[rows]).max() <= off * np.abs(ours[rows]).max()
+    assert (onnx_files.precision(joined), onnx_files.precision(target)) == ("fp32", precision)

@@ -1,0 +1,39 @@
+"""Which output is which, over files that the real runtimes run."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgemeter.agent import runtimes
+from edgemeter.models.convert import parity
+from edgemeter.models.convert.answers import noise_for
+from edgemeter.models.progress import silent
+
+
+def test_outputs_in_another_order_are_found_by_what_they_say():
+    """Two of one shape, swapped; their names need not agree."""
+    one, two, three = (np.full((1, 4), value, np.float32) for value in (1, 50, 900))
+    assert parity._order([one, two, three], [three, one * 1.01, two]) == [1, 2, 0]
+
+
+def test_outputs_of_other_shapes_are_never_paired():
+    """The shape decides before the values do."""
+    boxes, scores = np.zeros((1, 5, 4), np.float32), np.zeros((1, 5, 6), np.float32)
+    assert parity._order([boxes, scores], [scores, boxes]) == [1, 0]
+    assert parity._order([boxes], [scores]) == [0]
+
+
+def test_the_same_file_agrees_with_itself(tmp_path):
+    """A tiny ONNX model on noise, by ONNX Runtime."""
+    pytest.importorskip("onnxruntime")
+    model = Path(__file__).parents[2] / "fixtures" / "runtimes" / "onnx.onnx"
+    runtime = runtimes.create("onnx")
+    loaded = runtime.load(model, runtimes.Options())
+    runtime.close()
+    inputs = noise_for(loaded, tuple(loaded.inputs[0].shape))
+    expected = parity.reference(model, "onnx", inputs, tmp_path, silent)
+    found = parity.compare(expected, model, "onnx", inputs, "fp32", silent)
+    assert found.verdict.state == "ok"
+    assert [output.largest_error for output in found.agreement.outputs] == [0.0] * len(expected.names)
+    assert found.agreement.inputs == inputs.count
