@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -30,14 +31,26 @@ def captures() -> Path:
     return _folder("EDGEMETER_CAPTURES", "captures")
 
 
+def _influxd(major: int, *programs: str | Path | None) -> Path:
+    """Return the first program that says it is InfluxDB of that major version, or skip: both versions call theirs `influxd`."""
+    for program in filter(None, programs):
+        if Path(program).is_file():
+            said = subprocess.run([program, "version"], capture_output=True, text=True, check=False, timeout=30).stdout
+            if f"InfluxDB v{major}." in said or f"InfluxDB {major}." in said:
+                return Path(program)
+    pytest.skip(f"no InfluxDB {major} is here (set {'EDGEMETER_INFLUXD' if major == 2 else 'EDGEMETER_INFLUXD1'})")
+
+
 @pytest.fixture(scope="session")
 def influxd() -> Path:
     """Return the program of InfluxDB 2, or skip."""
-    found = os.environ.get("EDGEMETER_INFLUXD") or shutil.which("influxd")
-    program = Path(found) if found else ROOT.parent / "shared" / "bin" / "influxd"
-    if not program.is_file():
-        pytest.skip(f"{program} is not there (set EDGEMETER_INFLUXD)")
-    return program
+    return _influxd(2, os.environ.get("EDGEMETER_INFLUXD"), ROOT.parent / "shared" / "bin" / "influxd", shutil.which("influxd"))
+
+
+@pytest.fixture(scope="session")
+def influxd1() -> Path:
+    """Return the program of InfluxDB 1 (Debian's package `influxdb`), or skip."""
+    return _influxd(1, os.environ.get("EDGEMETER_INFLUXD1"), shutil.which("influxd"), "/usr/bin/influxd")
 
 
 @pytest.hookimpl(wrapper=True)
