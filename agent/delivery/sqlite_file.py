@@ -5,8 +5,8 @@ import os
 import sqlite3
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +21,7 @@ class Format:
     """One kind of file: `application_id` and `version` stand in its header (SQLite's PRAGMAs application_id and user_version).
 
     `schema` is its statements, each ended by a semicolon and a line end; `elsewhere` is the remedy when a file is not of this kind.
+    `steps` bring a file of an older version to the next one, by that older version; each is called within a transaction.
     """
 
     what: str
@@ -28,12 +29,13 @@ class Format:
     version: int
     schema: str
     elsewhere: str
+    steps: Mapping[int, Callable[[sqlite3.Connection], None]] = field(default_factory=dict)
 
 
 def connect(path: Path, form: Format, access: Access = "write") -> sqlite3.Connection:
     """Return a connection to the file at `path`: WAL, every commit synced (FULL), usable from any one thread at a time.
 
-    With access `write` an absent file is made; with `read` nothing can be written.
+    With access `write` an absent file is made; with `read` nothing can be written. A file of an older version is brought up to date.
 
     Raises:
         ConfigError: it is absent (access `read`), not a file of this kind, or of a newer version.
@@ -144,14 +146,23 @@ def _put_in_place(made: Path, path: Path) -> None:
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, form: Format, access: Access) -> None:
-    if access == "read":
-        connection.execute("PRAGMA query_only = ON")
-        _refuse_foreign(connection, path, form)
-        return
-    if _is_blank(connection):
+    connection.execute("PRAGMA synchronous = FULL")
+    if access == "write" and _is_blank(connection):
         _create(connection, form)
     _refuse_foreign(connection, path, form)
-    connection.execute("PRAGMA synchronous = FULL")
+    _bring_up_to_date(connection, form)
+    if access == "read":
+        connection.execute("PRAGMA query_only = ON")
+
+
+def _bring_up_to_date(connection: sqlite3.Connection, form: Format) -> None:
+    while _pragma(connection, "user_version") < form.version:
+        with transaction(connection):
+            # Another process may have done it meanwhile.
+            version = _pragma(connection, "user_version")
+            if version < form.version:
+                form.steps[version](connection)
+                connection.execute(f"PRAGMA user_version = {version + 1}")
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:
