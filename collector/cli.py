@@ -17,6 +17,7 @@ from edgemeter.agent.delivery.broker_address import BrokerAddress
 from edgemeter.agent.errors import UnavailableError
 from edgemeter.collector.keep import influx_config
 from edgemeter.collector.keep.quarantine import Quarantined
+from edgemeter.collector.load_cli import load
 
 LOOK_S = 0.5
 
@@ -107,6 +108,9 @@ def quarantine(ledger: Path | None, *, as_json: bool) -> None:
         click.echo(f"{entry.row}  {_stamp(entry.last_ns)}  {_printable(entry.topic)}  {entry.size_bytes} bytes{times}")
         click.echo(f"    {_printable(entry.reason)}")
     click.echo(f"{len(entries)} in quarantine", err=True)
+
+
+collector.add_command(load)
 
 
 @contextmanager

@@ -1,0 +1,117 @@
+"""The load generator over real brokers, into a real ledger."""
+
+import json
+import time
+
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent import records
+from edgemeter.agent.errors import UnavailableError
+from edgemeter.collector.keep.ledger import Ledger
+from edgemeter.collector.load import load
+from edgemeter.collector.load.tally import Plan, Tally
+from edgemeter.collector.load.template import Number, Template
+from edgemeter.collector.load_cli import load as command
+from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
+from edgemeter.collector.receive.service import Collector
+from tests.fixtures.record_factory import make_record
+from tests.fixtures.servers import address_of, mosquitto
+
+
+@pytest.fixture(params=[pytest.param("mosquitto", marks=pytest.mark.mosquitto), "embedded"])
+def broker(request, tmp_path):
+    """Return the address of a running broker of each kind."""
+    if request.param == "embedded":
+        embedded = EmbeddedBroker()
+        yield embedded.start()
+        embedded.stop()
+    else:
+        server = mosquitto(tmp_path)
+        server.start()
+        yield address_of(server)
+        server.kill()
+
+
+@pytest.fixture
+def collector(broker, tmp_path):
+    """Return a running collector at the broker."""
+    running = Collector(broker, tmp_path / "ledger")
+    running.start()
+    yield running
+    running.stop()
+
+
+@pytest.mark.parametrize("mode", ["agents", "crowd"])
+def test_every_record_of_a_load_is_in_the_ledger_once(mode, broker, collector, tmp_path):
+    """Devices share out the records, each with a session of its own and numbers without gaps."""
+    plan = Plan(devices=7, rate_per_s=500, records=101, patience_s=20)
+    result = load.run(broker, plan, mode, Template(make_record()))
+    assert (result.sent, result.receipted, result.missing) == (101, 101, 0)
+    assert 0 < result.latency_p50_ms <= result.latency_p99_ms <= result.latency_max_ms
+    assert collector.settled(10)
+    with Ledger(tmp_path / "ledger", "read") as ledger:
+        held = [one.record for one in ledger.records()]
+        assert ledger.quarantined() == []
+        sessions = {(record.device, record.session) for record in held}
+        counts = sorted(last for session in sessions for first, last in ledger.ranges(*session) if first == 1)
+    assert len(held) == 101
+    assert len(sessions) == 7
+    assert counts == [14, 14, 14, 14, 15, 15, 15]
+
+
+def test_a_load_without_a_collector_is_missing_everything_and_fails(monkeypatch):
+    """No receipt is no success: exit 1, one line, and the JSON says how many."""
+    monkeypatch.setattr("edgemeter.collector.load.template.measure", lambda: Template(make_record()))
+    embedded = EmbeddedBroker()
+    address = embedded.start()
+    try:
+        done = CliRunner().invoke(
+            command, ["--broker", str(address), "--devices", "2", "--rate", "100", "--records", "5", "--patience", "0.2", "--json"]
+        )
+    finally:
+        embedded.stop()
+    document = json.loads(done.stdout)
+    assert (document["sent"], document["receipted"], document["missing"], document["latency_p50_ms"]) == (5, 0, 5, None)
+    assert "5 of 5 records have no receipt" in str(done.exception)
+
+
+def test_a_load_that_no_broker_answers_says_so():
+    """One line, no waiting."""
+    from edgemeter.agent.delivery.broker_address import parse  # noqa: PLC0415 - one test's
+
+    plan = Plan(devices=1, rate_per_s=1, records=1, patience_s=0)
+    with pytest.raises(UnavailableError, match="no MQTT broker answers"):
+        load.run(parse("127.0.0.1:1"), plan, "crowd", Template(make_record()))
+
+
+def test_a_copied_payload_is_a_record_with_these_numbers():
+    """The text that is cut and put together is what the codec would write."""
+    template = Template(make_record(case='a "load" of 100 %'))
+    payload = template.payload("pi-7", "garage", Number(2**53 - 1, 12, 1_760_000_000_000_000_001))
+    record = records.decode(payload)
+    assert (record.device, record.fleet, record.session, record.seq) == ("pi-7", "garage", 2**53 - 1, 12)
+    assert record.started_at_ns == 1_760_000_000_000_000_001
+    assert records.encode(record) == payload
+    assert template.payload("pi-7", "garage", Number(2**53 - 1, 12, 1_760_000_000_000_000_001)) == payload
+
+
+def test_latency_counts_from_when_a_record_was_due():
+    """A load that falls behind shows it as latency, not as a lower rate alone."""
+    tally = Tally()
+    plan = Plan(devices=1, rate_per_s=1, records=1, patience_s=0)
+    tally.was_sent()
+    tally.was_receipted(time.monotonic() - 5)
+    assert 5000 <= tally.result(plan, "crowd", 1, 0, 1).latency_p50_ms < 6000
+
+
+def test_the_measured_template_is_a_replayed_record_of_this_machine(tmp_path, monkeypatch):
+    """What is sent says itself that it was replayed; a broker in the environment is not told of it."""
+    from edgemeter.collector.load import template  # noqa: PLC0415 - one test's
+
+    monkeypatch.setenv("EDGEMETER_BROKER", "127.0.0.1:1")
+    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
+    record = template.measure().record("pi-1", "lab", 5)
+    assert record.provenance["latency"] == "replayed"
+    assert (record.device, record.started_at_ns) == ("pi-1", 5)
+    assert list(tmp_path.iterdir()) == []
