@@ -11,9 +11,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent import records, runtimes
-from edgemeter.agent.engine import job, loading, suites
-from edgemeter.agent.engine.answers import robustness
+from edgemeter.agent import records
+from edgemeter.agent.engine import isolation, job, suites
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.vision import annotations as ground_truth
 from edgemeter.agent.vision import coco_report, coco_results
@@ -52,30 +51,16 @@ def of_detections(annotations: Path, detections: Path, bounds: coco_report.Bound
     return Scored(accuracy, len(images), len(rows), warnings)
 
 
-def of_model(case: suites.Case, emit: Callable[[job.Event], None]) -> Scored:
-    """Return the accuracy of a model on its data set, without timing it; corruptions too, where the case names some.
+def of_model(case: suites.Case, tell: Callable[[job.Event], None]) -> Scored:
+    """Return the accuracy of a model on its data set, without timing it, in a process of its own: a crash of a runtime ends only that.
 
     Raises:
         EdgemeterError: the model, the runtime or the data cannot be used, or there is no ground truth.
     """
-    runtime = runtimes.create(case.runtime)
-    try:
-        model = loading.load(case, runtime)
-        if model.work is None or model.data is None or (model.data.truth is None and model.data.classes is None):
-            message = "there is nothing to score against: give --images DIR and --annotations FILE (class folders need no annotations)"
-            raise ConfigError(message)
-        emit(job.Phase(name="accuracy"))
-        for index in range(len(model.data.files)):
-            runtime.bind(model.work.prepare(index))()
-            model.work.answer(index, runtime.outputs())
-            emit(job.Progress(done=index + 1, total=len(model.data.files)))
-        accuracy = model.work.score()
-        if accuracy is not None and case.corrupt:
-            found = robustness.robustness(model, case.corrupt, case.seed, accuracy, emit)
-            accuracy = msgspec.structs.replace(accuracy, robustness=found)
-    finally:
-        runtime.close()
-    return Scored(accuracy, len(model.data.files), None, (*model.guesses, *model.data.warnings), model.data.subset)
+    size = Path(case.model).stat().st_size
+    work = job.Job(case=case, sha256=case.sha256 or "", size_bytes=size, seed=case.seed, accuracy=True, idle=False, spawned_ns=0)
+    found = isolation.score(work, lambda event, _pid: tell(event))
+    return Scored(found.accuracy, found.images, None, found.notes, found.subset)
 
 
 def _silent(rows: NDArray[np.float64], images: int, objects: int) -> tuple[str, ...]:

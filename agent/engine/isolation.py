@@ -26,6 +26,27 @@ def run(work: job.Job, follow: Follow) -> job.Measured:
     Raises:
         EdgemeterError: what the run ended with; MeasurementError when the process died.
     """
+    found = _run(work, follow)
+    if not isinstance(found, job.Measured):
+        message = f"the process that was to time {work.case.model!r} only scored it: is_untimed was set"
+        raise errors.MeasurementError(message)
+    return found
+
+
+def score(work: job.Job, follow: Follow) -> job.Scored:
+    """Score the job's model in a process of its own, without timing it; for the rest as `run`.
+
+    Raises:
+        EdgemeterError: what it ended with; MeasurementError when the process died.
+    """
+    found = _run(msgspec.structs.replace(work, is_untimed=True), follow)
+    if not isinstance(found, job.Scored):
+        message = f"the process that was to score {work.case.model!r} timed it"
+        raise errors.MeasurementError(message)
+    return found
+
+
+def _run(work: job.Job, follow: Follow) -> job.Measured | job.Scored:
     with tempfile.TemporaryFile() as stderr:
         process = subprocess.Popen(
             [sys.executable, "-m", "edgemeter.agent.engine.worker", *([",".join(map(str, work.case.cpus))] if work.case.cpus else [])],
@@ -36,7 +57,7 @@ def run(work: job.Job, follow: Follow) -> job.Measured:
             env={**os.environ, "PYTHONSAFEPATH": "1"},
         )
         try:
-            measured = _follow(process, msgspec.structs.replace(work, spawned_ns=time.monotonic_ns()), follow)
+            found = _follow(process, msgspec.structs.replace(work, spawned_ns=time.monotonic_ns()), follow)
             process.wait(timeout=60)
         finally:
             process.kill()
@@ -44,12 +65,12 @@ def run(work: job.Job, follow: Follow) -> job.Measured:
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
                     pipe.close()
-        if measured is None:
+        if found is None:
             raise errors.MeasurementError(_obituary(work, process.returncode, stderr))
-        return measured
+        return found
 
 
-def _follow(process: subprocess.Popen[bytes], work: job.Job, follow: Follow) -> job.Measured | None:
+def _follow(process: subprocess.Popen[bytes], work: job.Job, follow: Follow) -> job.Measured | job.Scored | None:
     if process.stdin is None or process.stdout is None:
         return None
     try:
@@ -62,7 +83,7 @@ def _follow(process: subprocess.Popen[bytes], work: job.Job, follow: Follow) -> 
         follow(event, process.pid)
         if isinstance(event, job.Failed):
             raise _KINDS.get(event.kind, errors.MeasurementError)(event.message)
-        if isinstance(event, job.Measured):
+        if isinstance(event, (job.Measured, job.Scored)):
             return event
     return None
 

@@ -18,6 +18,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     accuracy: bool
     agreement: bool = False
     corrupt: bool = False
+    # Only the accuracy is wanted: nothing is timed, the answer is `Scored`.
+    is_untimed: bool = False
     idle: bool
     spawned_ns: int
 
@@ -86,7 +88,16 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     cpus: tuple[int, ...] | None = None
 
 
-Event = Phase | Progress | Failed | Measured
+class Scored(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """What a job found that was not timed; `accuracy` is null where the ground truth holds nothing to find."""
+
+    accuracy: records.Accuracy | None
+    images: int
+    subset: records.Subset | None
+    notes: tuple[str, ...]
+
+
+Event = Phase | Progress | Failed | Measured | Scored
 encode = msgspec.json.Encoder().encode
 decode_event = msgspec.json.Decoder(Event).decode
 decode_job = msgspec.json.Decoder(Job).decode

@@ -18,6 +18,7 @@ if __name__ == "__main__" and len(sys.argv) > 1:
 import signal  # noqa: E402
 
 from edgemeter.agent.engine import job, measure  # noqa: E402
+from edgemeter.agent.engine.answers import score  # noqa: E402
 from edgemeter.agent.errors import EdgemeterError  # noqa: E402
 
 
@@ -34,7 +35,7 @@ def main() -> int:
 
     work = job.decode_job(sys.stdin.buffer.read())
     try:
-        emit(measure.measure(work, STARTED_NS, emit))
+        emit(score.score(work, emit) if work.is_untimed else measure.measure(work, STARTED_NS, emit))
     except EdgemeterError as error:
         emit(job.Failed(kind=type(error).__name__, message=str(error)))
     except MemoryError:

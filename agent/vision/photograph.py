@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.errors import ConfigError, UnavailableError
+from edgemeter.agent.errors import ConfigError, MeasurementError, UnavailableError
 
 Pixels = NDArray[np.uint8]
 
@@ -67,8 +67,16 @@ def size(path: Path) -> tuple[int, int]:
 
 
 def write(pixels: Pixels, path: Path) -> None:
-    """Write the pixels (uint8 [h, w, 3], RGB) as a file that loses nothing; its suffix says which kind."""
-    pillow().fromarray(pixels).save(path)
+    """Write the pixels (uint8 [h, w, 3], RGB) as a file that loses nothing; its suffix says which kind.
+
+    Raises:
+        MeasurementError: it cannot be written.
+    """
+    try:
+        pillow().fromarray(pixels).save(path)
+    except OSError as error:
+        message = f"cannot write {str(path)!r}: {error.strerror or error}; free some space, or set TMPDIR to another folder"
+        raise MeasurementError(message) from error
 
 
 def as_jpeg(pixels: Pixels, quality: int) -> Pixels:
