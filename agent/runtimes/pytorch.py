@@ -7,7 +7,7 @@ TorchScript does not declare shapes: inputs are known only when the archive has 
 `Loaded.inputs` is empty and any array is taken; `Loaded.outputs` is always empty for TorchScript.
 What is timed is the module's call in inference mode, which is entered once, outside (inside it costs 1.5 us a call), and on CUDA
 the synchronisation after it. The thread stays in inference mode until `close`. Inputs are on the device before, outputs come back after.
-Tested with torch 2.13.0 on the CPU; CUDA is untested.
+Tested with torch 2.13.0 and 2.15.0 on the CPU; CUDA is untested.
 """
 
 import contextlib
@@ -60,8 +60,9 @@ class PyTorch:
         started_ns = time.monotonic_ns()
         try:
             with warnings.catch_warnings():
-                # TorchScript is deprecated, which is for the author of the model to act on.
-                warnings.filterwarnings("ignore", message=r".*torch\.jit\.|.*TorchScript", category=DeprecationWarning)
+                # TorchScript is deprecated (for PyTorch 2.15 a FutureWarning), which is for the author of the model to act on.
+                for category in (DeprecationWarning, FutureWarning):
+                    warnings.filterwarnings("ignore", message=r".*torch\.jit\.|.*TorchScript", category=category)
                 load = _load_script if archive.kind == "torchscript" else _load_program
                 self._module, self._inputs, outputs = load(found.module, model, archive, self._device)
         except _FAILURES as error:
