@@ -30,7 +30,7 @@ def ask(address: BrokerAddress, timeout_s: float) -> Version:
         UnavailableError: nothing answers there within `timeout_s`, or what answers is no MQTT broker.
     """
     try:
-        with contextlib.closing(_open(address, timeout_s)) as connection:
+        with contextlib.closing(connect(address, timeout_s)) as connection:
             connection.sendall(_CONNECT_5)
             answer = _receive(connection, 4)
             with contextlib.suppress(OSError):
@@ -47,7 +47,8 @@ def ask(address: BrokerAddress, timeout_s: float) -> Version:
     return "3.1.1" if len(answer) < 4 or answer[3] in _REFUSALS_OF_5 else "5"
 
 
-def _open(address: BrokerAddress, timeout_s: float) -> socket.socket:
+def connect(address: BrokerAddress, timeout_s: float) -> socket.socket:
+    """Return a connection to `address`, with TLS where it says so; each of its calls waits at most `timeout_s`."""
     plain = socket.create_connection((address.host, address.port), timeout_s)
     if address.scheme == "mqtt":
         return plain
