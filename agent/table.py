@@ -90,6 +90,7 @@ def _notes(runs: Sequence[RunRecord]) -> list[str]:
     sustained = [_sustained_note(run, run.sustained) for run in runs if run.sustained]
     energy = [note for run in runs for note in _energy_notes(run)]
     accuracy = [f"no accuracy: {run.accuracy_reason}" for run in runs if run.accuracy is None]
+    accuracy += [f"note: {run.model.name}: {note}" for run in runs for note in run.verdict.notes if note.startswith("unsure-model")]
     return [*reasons, *refused, *load, *sustained, *energy, *accuracy]
 
 

@@ -121,6 +121,13 @@ def _disagrees(facts: Facts) -> str | None:
     return None
 
 
+def _unsure(facts: Facts) -> str | None:
+    doubts = [guess.partition(" unsure: ")[2] for guess in facts.measured.guesses if " unsure: " in guess]
+    if facts.measured.accuracy is None or not doubts:
+        return None
+    return f"no card lies beside the model, and nothing in it shows what was assumed: {'. And: '.join(doubts)}"
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         "not-finite",
@@ -170,5 +177,12 @@ RULES: tuple[Rule, ...] = (
         f"{AGREED_RATIO:.0%} of the answers (without answers: a cosine of {AGREED_COSINE}) agree with a reference that runs the same file",
         _disagrees,
         "wrong kernels of a delegate are fast too",
+    ),
+    Rule(
+        "unsure-model",
+        "note",
+        "a card, the file or its shapes say what an accuracy rests on",
+        _unsure,
+        "what was assumed may cost accuracy without a trace in the answers; a card settles it",
     ),
 )

@@ -99,4 +99,18 @@ def test_what_may_be_bad_luck_or_no_fault_is_not_held_against_a_run(changes):
 
 def test_every_rule_of_accuracy_has_a_case_here():
     """A rule without a test of its own is not shown to work."""
-    assert {rule.name for rule in accuracy_rules.RULES} == {case[0] for case in CASES}
+    assert {rule.name for rule in accuracy_rules.RULES} == {case[0] for case in CASES} | {"unsure-model"}
+
+
+GUESSES = ("m.onnx has no card; guessed: family yolox from its output", "m.onnx has no card; unsure: 80 classes, those of COCO")
+
+
+def test_what_was_assumed_without_evidence_is_noted_beside_an_accuracy():
+    """A note, no doubt in the figures: most assumptions are right, and a card settles them all. A guess with evidence is none."""
+    found = verdict.judge(measured(guesses=GUESSES, **seen(), **scored(0.36)), ())
+    assert (found.state, found.reasons) == ("valid", ())
+    (note,) = found.notes
+    assert note.startswith("unsure-model: ")
+    assert note.endswith("assumed: 80 classes, those of COCO")
+    assert verdict.judge(measured(guesses=GUESSES[:1], **seen(), **scored(0.36)), ()).notes == ()
+    assert verdict.judge(measured(guesses=GUESSES, accuracy=None), ()).notes == ()
