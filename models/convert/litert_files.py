@@ -11,6 +11,7 @@ import numpy as np
 
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.runtimes import Array
+from edgemeter.models.convert import litert_tail
 
 
 def precision(model: Path) -> str:
@@ -54,15 +55,25 @@ def int8_dynamic(source: Path, target: Path, keep: Sequence[str]) -> None:
         _write(work, target, keep, None)
 
 
-def int8(source: Path, target: Path, inputs: Iterable[Array], keep: Sequence[str]) -> None:
-    """Write the int8 version: every operation, input and output integer; weights per channel, ranges as `inputs` show them."""
-    with warnings.catch_warnings():
+def int8(source: Path, target: Path, inputs: Iterable[Array], keep: Sequence[str]) -> list[str]:
+    """Write the int8 version: every operation, input and output integer; weights per channel, ranges as `inputs` show them.
+
+    Where the outputs join values of very unlike ranges, boxes in pixels beside scores of 0..1, what follows the last weights stays float.
+
+    Returns:
+        What was kept in float for that: how many operations of which kind.
+    """
+    with tempfile.TemporaryDirectory(prefix="edgemeter-") as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from ai_edge_quantizer import recipe  # noqa: PLC0415 - extra `convert`
 
+        # The quantiser asks for all inputs at once, to count them: they wait on disk, not in memory.
+        arrays = [_on_disk(array, Path(folder) / f"{place}.npy") for place, array in enumerate(inputs)]
+        tail = litert_tail.joining_unlike(source, arrays)
         work = _quantiser(source)
         work.load_quantization_recipe(recipe.static_wi8_ai8())
-        _write(work, target, keep, inputs, signature=_signature(source))
+        _write(work, target, [*keep, *(f"^{re.escape(scope)}$" for scope in tail.scopes)], arrays, signature=_signature(source))
+    return [f"{tail.kinds.count(kind)} {kind}" for kind in dict.fromkeys(tail.kinds)]
 
 
 def _quantiser(source: Path) -> Any:
@@ -71,7 +82,7 @@ def _quantiser(source: Path) -> Any:
     return quantizer.Quantizer(str(source))
 
 
-def _write(work: Any, target: Path, keep: Sequence[str], inputs: Iterable[Array] | None, signature: tuple[str, str] = ("", "")) -> None:
+def _write(work: Any, target: Path, keep: Sequence[str], inputs: Sequence[Array] | None, signature: tuple[str, str] = ("", "")) -> None:
     from ai_edge_quantizer import qtyping  # noqa: PLC0415 - extra `convert`
 
     for pattern in keep:
@@ -81,13 +92,8 @@ def _write(work: Any, target: Path, keep: Sequence[str], inputs: Iterable[Array]
             message = f"--exclude {pattern!r} is not a regular expression: {error}"
             raise ConfigError(message) from error
         work.update_quantization_recipe(pattern, qtyping.TFLOperationName.ALL_SUPPORTED, algorithm_key="no_quantize")
-    with tempfile.TemporaryDirectory(prefix="edgemeter-") as folder:
-        ranges = None
-        if inputs is not None:
-            # The quantiser asks for all inputs at once, to count them: they wait on disk, not in memory.
-            samples = [{signature[1]: _on_disk(array, Path(folder) / f"{place}.npy")} for place, array in enumerate(inputs)]
-            ranges = work.calibrate({signature[0]: samples}, num_threads=1)
-        work.quantize(ranges).export_model(str(target), overwrite=True)
+    ranges = None if inputs is None else work.calibrate({signature[0]: [{signature[1]: array} for array in inputs]}, num_threads=1)
+    work.quantize(ranges).export_model(str(target), overwrite=True)
     # The quantiser leaves an executable file behind.
     target.chmod(0o644)
 

@@ -79,8 +79,9 @@ class Workshop:
             return _asked(self.keep)
         inputs, how = self._ranges(step)
         if step.runtime == "litert":
-            litert_files.int8(base, target, inputs, self.keep)
-            return {**how, "settings": "every tensor int8, weights per channel, ranges min-max", **_asked(self.keep)}
+            kept = litert_files.int8(base, target, inputs, self.keep)
+            which = "int8 but for what is kept in float" if kept or self.keep else "every tensor int8"
+            return {**how, "settings": f"{which}, weights per channel, ranges min-max", **_kept([*self.keep, *kept])}
         symmetric = step.name == "onnx-int8-symmetric"
         kept = onnx_files.int8(base, target, inputs, self.keep, symmetric=symmetric)
         zero = ", zero points 0, biases float" if symmetric else ""

@@ -12,10 +12,9 @@ import numpy as np
 
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.runtimes import Array
+from edgemeter.models.convert.unlike import is_unlike
 
 _QUANTISED = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger", "QLinearConv"})
-# Joined values whose ranges are further apart than this share one int8 scale, and the smaller keep fewer than four of its 256 steps.
-UNLIKE_RANGES = 64.0
 _LOOKED_AT = 8
 _WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 
@@ -169,11 +168,7 @@ def _unlike(model: Any, inputs: Sequence[Array], folder: Path) -> list[str]:
         for name, value in zip(wanted, session.run(wanted, {session.get_inputs()[0].name: array}), strict=True):
             if np.asarray(value).dtype.kind == "f" and np.size(value):
                 largest[name] = max(largest[name], float(np.abs(value).max()))
-    return [node.name for node in joints if _is_unlike([largest[name] for name in node.input if largest.get(name)])]
-
-
-def _is_unlike(sizes: Sequence[float]) -> bool:
-    return len(sizes) > 1 and max(sizes) > UNLIKE_RANGES * min(sizes)
+    return [node.name for node in joints if is_unlike([largest[name] for name in node.input if largest.get(name)])]
 
 
 def _tail(model: Any) -> list[str]:

@@ -67,13 +67,13 @@ def test_outputs_of_one_range_are_quantised_whole(joined, tmp_path):
 
 
 def test_excluded_nodes_stay_float(joined, tmp_path):
-    """A convolution that --exclude names has no quantised input."""
+    """A convolution that --exclude names has float weights."""
     target = tmp_path / "int8.onnx"
     assert "box" in onnx_files.int8(joined, target, IMAGES, keep=("^box$",))
     written = onnx.load(str(target)).graph
     made = {output: node.op_type for node in written.node for output in node.output}
     (node,) = [node for node in written.node if node.name == "box"]
-    assert "DequantizeLinear" not in [made.get(name) for name in node.input]
+    assert made.get(node.input[1]) != "DequantizeLinear"
 
 
 @pytest.mark.parametrize(("pattern", "reason"), [("nowhere", "matches no node"), ("(", "is not a regular expression")])
