@@ -132,7 +132,7 @@ class PowerCurve:
             freedom = 2 * (blocks - 1) ** 2 / (3 * blocks - 4)
         weights = (times[2:] - times[:-2]) / 2
         share = float(np.sum(weights**2)) / float(times[-1] - times[0]) ** 2
-        return Scatter(math.sqrt(variance * share * n / max(1, n - self._fitted)), freedom)
+        return Scatter(math.sqrt(variance * share * _fitting(n, self._fitted)), freedom)
 
     def quantisation_u_w(self, window: Window) -> float | None:
         """Return LSB / sqrt(12), less where several values were read: each has an error of its own and enters with its share.
@@ -242,6 +242,15 @@ class CounterCurve:
         slope = self._slopes[place - 1] if not stepped else before.mean() if looks_back else after.mean()
         known = place if stepped and not looks_back else place - 1
         return float(self._energies[known] + slope * float(moment_ns - self._times[known]) / NS_PER_MS)
+
+
+def _fitting(n: int, parameters: int) -> float:
+    """Return what fitting adds to the variance of a mean of n: what it took from the scatter, and that it is not known exactly.
+
+    Source: the variance of a regression estimator, Cochran, Sampling Techniques, 3rd edition, section 7.
+    """
+    free = n - parameters
+    return n / max(1, free) * (1 + parameters / max(1, free - 2))
 
 
 def _increasing(pairs: Iterable[tuple[int, float | None]]) -> tuple[NDArray[np.int64], Array]:

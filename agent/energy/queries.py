@@ -17,7 +17,7 @@ from edgemeter.agent import samples
 from edgemeter.agent.records import Series
 
 MOST_HARMONICS = 6
-READINGS_PER_PARAMETER = 10
+READINGS_PER_PARAMETER = 15
 # Queries that leave less of the time than this free, or take less, say nothing by being there.
 ALWAYS_RATIO = 0.02
 # Below this share of the readings' variance a rhythm is chance, or not worth it.

@@ -38,12 +38,16 @@ SAMPLING_RATIO = 0.003
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A load, a sensor, and whether the times of the queries are known; `wide` names why its intervals are wider than need be."""
+    """A load, a sensor, and whether the times of the queries are known; in a closed loop one follows the other without a pause.
+
+    `wide` names why its intervals are wider than need be.
+    """
 
     name: str
     bursts: Bursts
     meter: Meter
     knows_queries: bool = True
+    closed_loop: bool = False
     wide: str | None = None
 
 
@@ -59,6 +63,9 @@ CASES = (
     Case("5 fps, 10 Hz", Bursts(5), Meter(10)),
     Case("30 fps, 10 Hz", Bursts(30), Meter(10)),
     Case("100 fps, 10 Hz", Bursts(100), Meter(10)),
+    Case("30 fps in a closed loop, 1 Hz", Bursts(30), Meter(1), closed_loop=True),
+    Case("30 fps in a closed loop, 10 Hz", Bursts(30), Meter(10), closed_loop=True),
+    Case("30 fps in a closed loop, 100 Hz", Bursts(30, **SHORT), Meter(100), closed_loop=True),
     Case("30 fps, 10 Hz, steps of 40 mW", Bursts(30), Meter(10, step_w=0.04), wide=BOUNDED),
     Case("30 fps, 10 Hz, 2 % lost", Bursts(30), Meter(10, dropped_ratio=0.02)),
     Case("30 fps, 10 Hz, averages 100 ms", Bursts(30), Meter(10, averages_s=0.1)),
@@ -117,7 +124,7 @@ def judged(case: Case, trials: int, seed: int = 1) -> dict[str, object]:
     for gain_z in gains:
         load = Load(case.bursts, draw)
         sensor = Sensor(case.meter, load, draw, gain_z)
-        run = run_of(load, knows_queries=case.knows_queries)
+        run = run_of(load, knows_queries=case.knows_queries, closed_loop=case.closed_loop)
         energy, reason = assess(sensor.trace(), run)
         if energy is None or energy.gross_u_mj is None or energy.net_mj is None or energy.net_u_mj is None:
             refusals.append(reason or "no net energy: too many readings of an idle stretch were lost")
