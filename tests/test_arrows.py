@@ -13,7 +13,10 @@ MAY_IMPORT = {"agent": set(), "collector": {"agent"}, "models": {"agent"}, "prov
 OF_THE_AGENT = {"config", "delivery", "errors", "record_parts", "records", "samples"}
 # A library's errors are mapped where it is wrapped, so it is wrapped in one place; torch is what the models are made with.
 ONE_HOME = ("PIL", "hotcoco", "paho", "amqtt", "influxdb_client", "cryptography", "tflite_runtime")
-HEAVY = ("ai_edge_litert", "amqtt", "cryptography", "hotcoco", "influxdb_client", "onnxruntime", "paho", "tflite_runtime", "torch")
+HEAVY = (
+    "ai_edge_litert", "amqtt", "cryptography", "hotcoco", "influxdb_client", "jtop", "ncnn", "onnxruntime", "openvino", "paho",
+    "pyjoulescope_driver", "pynvml", "serial", "smbus2", "tensorrt", "tflite_runtime", "torch",
+)  # fmt: skip
 # Modules that only `models build` imports, when it is called.
 BUILDS = {"models/detector.py", "models/training.py", "models/export.py", "models/quantise.py", "models/conversion.py"}
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))

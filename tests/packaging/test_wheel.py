@@ -20,8 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PACKAGES = ("agent", "collector", "models", "provisioning")
 EXTRAS = PROJECT["project"]["optional-dependencies"]
-# `dev` is what these tests run in; the others that are not here are installed and run below.
-NOT_ALONE = {"dev"}
+# `dev` is what these tests run in; `tensorrt` is gigabytes of libraries for an NVIDIA GPU, and its part is played in its own tests.
+NOT_ALONE = {"dev", "tensorrt"}
 
 
 def test_every_package_of_the_tree_is_listed():
@@ -140,7 +140,13 @@ SMOKE = {
     "coral": measures(".tflite"),
     "onnx": measures(".onnx"),
     "torch": measures(".torchscript"),
+    "openvino": imports("openvino"),
+    "ncnn": imports("ncnn"),
     "jtop": imports("jtop"),
+    "nvidia": says("sensors", "--all", holds="nvml: no NVIDIA driver answers"),
+    "i2c": says("sensors", "--all", holds="ina_i2c: "),
+    "serial": imports("serial"),
+    "joulescope": says("sensors", "--all", holds="joulescope: no Joulescope is connected"),
     "influx": imports("influxdb_client"),
     "broker": imports("amqtt"),
     "collector": says("collector", "up", "--help", holds="--influx"),
