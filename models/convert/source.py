@@ -9,10 +9,11 @@ from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.recognition import card, recognise
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.models import catalogue
-from edgemeter.models.convert import formats
+from edgemeter.models.convert import failures, formats, litert_files, onnx_files
 from edgemeter.models.quiet import quiet
 
 _SHIPPED = Path(catalogue.__file__).parent / "shipped"
+_PRECISION = {"onnx": onnx_files.precision, "litert": litert_files.precision}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +102,11 @@ def _known(path: Path, loaded: Loaded) -> tuple[card.Card | None, tuple[str, ...
 
 
 def _form(path: Path, runtime: str) -> str:
-    """Return what the file is, as a format's name; which tools read that is theirs to import."""
+    """Return what the file is, as a format's name."""
     if runtime == "pytorch":
         return formats.TORCH
-    if runtime == "onnx":
-        from edgemeter.models.convert import onnx_files  # noqa: PLC0415 - wants onnx
-
-        return f"onnx-{onnx_files.precision(path)}"
-    if runtime == "litert":
-        from edgemeter.models.convert import litert_files  # noqa: PLC0415 - wants LiteRT
-
-        return f"litert-{litert_files.precision(path)}"
+    if runtime in _PRECISION:
+        with failures.named(f"looking into {path.name!r}", "fetch it again"):
+            return f"{runtime}-{_PRECISION[runtime](path)}"
     message = f"{str(path)!r} is run by {runtime!r}, from which nothing is converted: give a PyTorch, ONNX or LiteRT file"
     raise ConfigError(message)
