@@ -1,0 +1,67 @@
+"""`python -m tests.chaos --faults 1000 --records 1000000`: kill, cut, fill and step at random, then count; the last line is JSON."""
+
+import argparse
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from tests.chaos import faults
+from tests.chaos.world import Size, World
+
+SETTLE_S = 600.0
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def main() -> int:
+    """Run it; return 0 when nothing is lost and nothing doubled."""
+    asked = _asked()
+    if not Path(asked.influxd).is_file():
+        print(f"no InfluxDB 2 at {asked.influxd!r}: set EDGEMETER_INFLUXD", file=sys.stderr)
+        return 2
+    began = time.monotonic()
+    # As fast as the faults last, so that something is on its way whenever one strikes.
+    rate_per_s = asked.rate or 1.25 * asked.records / (asked.faults * asked.gap)
+    with World(Path(asked.influxd), Size(asked.devices, asked.records, rate_per_s)) as world:
+        _say(f"seed {asked.seed}: {asked.devices} devices, {asked.records} records at {rate_per_s:.0f}/s, {asked.faults} faults")
+        if not world.ledger_disk.can_fill:
+            _say("no file system may be mounted here: no disk is filled")
+        struck = faults.strike(world, asked.faults, asked.gap, asked.seed, _say)
+        _say("the dust settles ...")
+        in_time = world.settle(SETTLE_S)
+        verdict = world.verdict()
+        starts = {process.name: process.starts for process in (world.broker, world.influx_server, world.collector, *world.agents)}
+        if asked.keep_logs:
+            shutil.copytree(
+                world.folder, asked.keep_logs, dirs_exist_ok=True, ignore=shutil.ignore_patterns("influx", "collector", "outboxes")
+            )
+    print(f"seed {asked.seed}, {time.monotonic() - began:.0f} s{'' if in_time else ', NOT SETTLED IN TIME'}")
+    print("faults: " + ", ".join(f"{name} {count}" for name, count in sorted(struck.items())))
+    print("starts: " + ", ".join(f"{name} {count}" for name, count in starts.items()))
+    for example in verdict.examples:
+        print(f"  {example}")
+    print(verdict.line())
+    return 0 if verdict.holds else 1
+
+
+def _asked() -> argparse.Namespace:
+    found = os.environ.get("EDGEMETER_INFLUXD") or str(ROOT.parent / "shared" / "bin" / "influxd")
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description="Break everything at random, then count every record.")
+    parser.add_argument("--faults", type=int, default=40)
+    parser.add_argument("--records", type=int, default=20_000)
+    parser.add_argument("--devices", type=int, default=8)
+    parser.add_argument("--gap", type=float, default=1.2, help="seconds between faults, on average")
+    parser.add_argument("--rate", type=float, help="records a second; default: so that they last as long as the faults")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--influxd", default=found)
+    parser.add_argument("--keep-logs", metavar="DIR")
+    return parser.parse_args()
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""Some agents in one process, to be killed: `python -m tests.chaos.agents FOLDER BROKER RECORDS RATE DEVICE...`.
+
+The real outbox and publisher of each device. What was meant to be kept and what was kept stands in a journal that is not the outbox, so
+that the judge knows what had to arrive: `i N` before a record is put, `k N` once `put` has returned, `r N` that N more were sent again.
+Started again after a kill it goes on where the journal ends. It ends with status 0 when every device has kept RECORDS records and
+receipts have named them all.
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from edgemeter.agent.delivery import broker_address, messages
+from edgemeter.agent.delivery.outbox import Outbox
+from edgemeter.agent.delivery.publisher import Publisher
+from edgemeter.agent.errors import EdgemeterError
+from tests.fixtures.record_factory import make_record
+
+FLEET = "chaos"
+LOOK_S = 0.2
+LATEST_REPEAT_S = 2.0
+
+
+class Journal:
+    """The journal of one device; every line is on its way out of the process before anything else happens."""
+
+    def __init__(self, path: Path) -> None:
+        self.meant, self.kept = read(path)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        # A kill may have cut a line, which must not swallow the next one.
+        os.write(self._file, b"\n")
+
+    def note(self, what: str, number: int) -> None:
+        """Write one line."""
+        os.write(self._file, f"{what} {number}\n".encode())
+
+
+def read(path: Path) -> tuple[int, set[int]]:
+    """Return the highest number that was meant to be kept, and those that were."""
+    meant, kept = 0, set()
+    for what, number in lines(path):
+        if what == "i":
+            meant = max(meant, number)
+        elif what == "k":
+            kept.add(number)
+    return meant, kept
+
+
+def lines(path: Path) -> list[tuple[str, int]]:
+    """Return the journal's whole lines."""
+    text = path.read_text() if path.exists() else ""
+    # A line that a kill cut short has no end of line of its own, and is no statement.
+    whole = [line.split(" ") for line in text.split("\n")[:-1]]
+    return [(parts[0], int(parts[1])) for parts in whole if len(parts) == 2 and parts[1].isdigit()]
+
+
+class Agent:
+    """One device: outbox, publisher, journal."""
+
+    def __init__(self, folder: Path, address: broker_address.BrokerAddress, device: str) -> None:
+        self.device = device
+        self.journal = Journal(folder / f"{device}.journal")
+        self.outbox = Outbox(folder / "outboxes" / f"{device}.sqlite")
+        birth = messages.Birth(
+            device=device, fleet=FLEET, session=self.outbox.session, agent="0", board=None, os=None, arch="x", runtimes={}
+        )
+        self.publisher = Publisher(address, self.outbox, birth, receipt_timeout_s=LATEST_REPEAT_S)
+        self.publisher.start()
+        self._resent = 0
+
+    def put(self) -> None:
+        """Keep one more record, if the disk allows."""
+        self.journal.meant += 1
+        number = self.journal.meant
+        self.journal.note("i", number)
+        record = make_record(id=f"{self.device}:{number}", device=self.device, fleet=FLEET, started_at_ns=time.time_ns())
+        try:
+            self.outbox.put(record)
+        except EdgemeterError:
+            return
+        self.journal.note("k", number)
+        self.journal.kept.add(number)
+        self.publisher.wake()
+
+    def is_done(self, records: int) -> bool:
+        """Return whether it has kept so many and all have receipts; note how many were sent again."""
+        if self.publisher.resent > self._resent:
+            more, self._resent = self.publisher.resent - self._resent, self.publisher.resent
+            self.journal.note("r", more)
+        return len(self.journal.kept) >= records and self.outbox.is_empty(self.device)
+
+
+def main(folder: Path, broker: str, records: int, rate_per_s: float, devices: list[str]) -> None:
+    """Run the devices until all is delivered."""
+    address = broker_address.parse(broker)
+    agents = [Agent(folder, address, device) for device in devices]
+    due_s = looked_s = time.monotonic()
+    while True:
+        open_agents = [agent for agent in agents if len(agent.journal.kept) < records]
+        for agent in open_agents:
+            agent.put()
+            # After a stop it does not catch up: the rate is what the servers see.
+            due_s = max(due_s + 1 / rate_per_s, time.monotonic() - 1.0)
+            time.sleep(max(0.0, due_s - time.monotonic()))
+        if time.monotonic() - looked_s > LOOK_S:
+            looked_s = time.monotonic()
+            done = [agent.is_done(records) for agent in agents]
+            if all(done):
+                break
+        if not open_agents:
+            time.sleep(LOOK_S)
+    for agent in agents:
+        agent.publisher.close()
+        agent.outbox.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), float(sys.argv[4]), sys.argv[5:])

@@ -1,0 +1,96 @@
+"""The verdict on a run: what the journals say had to arrive, against what ledgers and InfluxDB hold."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from edgemeter.collector.keep.ledger import Ledger
+from tests.chaos import agents
+from tests.fixtures.servers import Influx
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """By the journals: ids that were kept for certain, ids that may have been (a kill came between), and repeats."""
+
+    kept: frozenset[str]
+    meant: frozenset[str]
+    retransmitted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The counts of a run. `lost` and `doubled` count a record once for each store that misses it or has it twice."""
+
+    sent: int
+    ledger: int
+    influx: int
+    duplicates_dropped: int
+    retransmitted: int
+    quarantined: int
+    lost: int
+    doubled: int
+    examples: list[str] = field(default_factory=list)
+
+    @property
+    def holds(self) -> bool:
+        """Whether every record is in each store exactly once, and nothing else is."""
+        return self.lost == self.doubled == self.quarantined == 0 and self.sent > 0
+
+    def line(self) -> str:
+        """Return the counts as one line of JSON."""
+        counts = asdict(self)
+        del counts["examples"]
+        return json.dumps(counts)
+
+
+def expected(folder: Path) -> Expected:
+    """Return what the journals in `folder` say."""
+    kept: set[str] = set()
+    meant: set[str] = set()
+    repeats = 0
+    for journal in sorted(folder.glob("*.journal")):
+        for what, number in agents.lines(journal):
+            if what == "r":
+                repeats += number
+            else:
+                (kept if what == "k" else meant).add(f"{journal.stem}:{number}")
+    return Expected(frozenset(kept), frozenset(meant), repeats)
+
+
+def in_ledger(ledger: Path) -> tuple[Counter[str], int]:
+    """Return how often each id is in the ledger, and how many entries its quarantine has."""
+    with Ledger(ledger, "read") as opened:
+        return Counter(held.record.id for held in opened.records()), len(opened.quarantined())
+
+
+def in_influx(server: Influx, devices: Iterable[str]) -> Counter[str]:
+    """Return how many points of each id InfluxDB holds."""
+    found: Counter[str] = Counter()
+    for device in devices:
+        found.update(row["id"] for row in server.query(f"SELECT id FROM run WHERE device = '{device}'"))  # noqa: S608 - our own names
+    return found
+
+
+def judge(said: Expected, ledgers: list[Counter[str]], influx: Counter[str], quarantined: int, duplicates_dropped: int) -> Verdict:
+    """Return the verdict. Several ledgers may hold the same record; each only once, and InfluxDB only once in all."""
+    together = set().union(*ledgers)
+    # What a kill left between "meant" and "kept" was sent if it arrived anywhere.
+    sent = said.kept | (said.meant & (together | set(influx)))
+    foreign = (together | set(influx)) - said.meant
+    lost = [f"{one} not in a ledger" for one in sorted(sent - together)] + [f"{one} not in InfluxDB" for one in sorted(sent - set(influx))]
+    doubled = [f"{one} {times} times" for held in (*ledgers, influx) for one, times in sorted(held.items()) if times > 1]
+    doubled += [f"{one} was never sent" for one in sorted(foreign)]
+    return Verdict(
+        sent=len(sent),
+        ledger=len(together),
+        influx=sum(influx.values()),
+        duplicates_dropped=duplicates_dropped,
+        retransmitted=said.retransmitted,
+        quarantined=quarantined,
+        lost=len(lost),
+        doubled=len(doubled),
+        examples=(lost + doubled)[:20],
+    )

@@ -1,0 +1,161 @@
+"""Everything that a chaos run is made of: broker, InfluxDB, collector and agents as processes, and proxies and disks between them."""
+
+import socket
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.chaos.clock import Clock
+from tests.chaos.counted import Counted
+from tests.chaos.disk import Disk
+from tests.chaos.judge import Verdict, expected, in_influx, in_ledger, judge
+from tests.chaos.proxy import Proxy
+from tests.chaos.supervised import Supervised
+from tests.fixtures.servers import LOOPBACK, Influx, free_port, mosquitto
+
+EDGEMETER = [sys.executable, "-m", "edgemeter.agent.cli"]
+BROKER = ("set_tcp_nodelay true", "max_inflight_messages 2000", "max_queued_messages 0", "persistence true")
+DEVICES_A_PROCESS = 2
+# Of a record with its raw samples in the ledger, generously.
+RECORD_KB = 12
+DUPLICATES = "edgemeter_collector_duplicates_total"
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is sent: `records` in all, by `devices`, `rate_per_s` in all."""
+
+    devices: int
+    records: int
+    rate_per_s: float
+
+    def of_each(self) -> int:
+        """Return how many records each device keeps."""
+        return -(-self.records // self.devices)
+
+
+class World:
+    """Use it as a context; everything runs inside and is gone afterwards."""
+
+    def __init__(self, influxd: Path, size: Size) -> None:
+        self.size = size
+        self.devices = [f"device-{number:02d}" for number in range(size.devices)]
+        self._stack = ExitStack()
+        self._influxd = influxd
+
+    def __enter__(self) -> "World":  # noqa: PYI034 - Self needs Python 3.11
+        try:
+            self._build()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def is_delivered(self) -> bool:
+        """Return whether every agent has ended, its outbox empty."""
+        return all(agent.has_ended() for agent in self.agents)
+
+    def settle(self, timeout_s: float) -> bool:
+        """Wait until everything is delivered and drained; return whether it is so in time."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            if self.is_delivered() and self._is_drained():
+                return True
+            time.sleep(1)
+        return False
+
+    def verdict(self) -> Verdict:
+        """End the collector and return what came of the run."""
+        self.counted.stop()
+        self.collector.stop()
+        ledger, quarantined = in_ledger(self.ledger)
+        return judge(expected(self.folder), [ledger], in_influx(self.influx, self.devices), quarantined, self.counted.total)
+
+    def _is_drained(self) -> bool:
+        said = expected(self.folder)
+        found = self.influx.query("SELECT count(id) FROM run")
+        return bool(found) and int(found[0]["count"]) >= len(said.kept)
+
+    def _build(self) -> None:
+        self.folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="edgemeter-chaos-")))
+        self.agents_clock, self.collector_clock = Clock(self.folder / "agents.clock"), Clock(self.folder / "collector.clock")
+        self.ledger_disk = self._disk("collector", 64 + self.size.records * RECORD_KB // 1024)
+        self.outbox_disk = self._disk("outboxes", 256)
+        self.ledger = self.ledger_disk.folder / "ledger.sqlite"
+        self._start_servers()
+        self._start_collector()
+        self._start_agents()
+
+    def _disk(self, name: str, size_mb: int) -> Disk:
+        disk = Disk(self.folder / name, size_mb)
+        self._stack.callback(disk.remove)
+        return disk
+
+    def _proxy(self, target: int) -> Proxy:
+        proxy = Proxy(target)
+        proxy.start()
+        self._stack.callback(proxy.stop)
+        return proxy
+
+    def _supervised(self, name: str, command: list[str], environment: dict[str, str] | None = None) -> Supervised:
+        process = Supervised(name, command, self.folder / f"{name}.log", environment)
+        self._stack.callback(process.stop)
+        process.start()
+        return process
+
+    def _start_servers(self) -> None:
+        (self.folder / "influx").mkdir()
+        self.influx = Influx(self._influxd, self.folder / "influx")
+        self.influx_server = self._supervised("influxd", self.influx.command)
+        _await(self.influx.port)
+        self.influx.set_up()
+        (self.folder / "broker").mkdir()
+        server = mosquitto(self.folder / "broker", *BROKER, f"persistence_location {self.folder}/broker/")
+        self.broker = self._supervised("mosquitto", server.command)
+        _await(server.port)
+        self.agents_net, self.collector_net = self._proxy(server.port), self._proxy(server.port)
+        self.influx_net = self._proxy(self.influx.port)
+
+    def _start_collector(self) -> None:
+        token = self.folder / "token"
+        token.write_text(self.influx.token)
+        metrics = f"{LOOPBACK}:{free_port()}"
+        to = [
+            "--influx",
+            f"http://{LOOPBACK}:{self.influx_net.port}",
+            "--influx-org",
+            self.influx.org,
+            "--influx-bucket",
+            self.influx.bucket,
+        ]
+        command = [*EDGEMETER, "collector", "up", "--broker", f"{LOOPBACK}:{self.collector_net.port}", "--ledger", str(self.ledger), *to]
+        self.collector = self._supervised("collector", [*command, "--influx-token-file", str(token)], self.collector_clock.environment)
+        self.counted = Counted(f"http://{metrics}/metrics", DUPLICATES)
+
+    def _start_agents(self) -> None:
+        groups = [self.devices[first : first + DEVICES_A_PROCESS] for first in range(0, len(self.devices), DEVICES_A_PROCESS)]
+        rate = str(self.size.rate_per_s / len(groups))
+        command = [sys.executable, "-m", "tests.chaos.agents", str(self.folder), f"{LOOPBACK}:{self.agents_net.port}"]
+        self.agents = [
+            self._supervised(f"agents-{number}", [*command, str(self.size.of_each()), rate, *group], self.agents_clock.environment)
+            for number, group in enumerate(groups)
+        ]
+
+
+def _await(port: int) -> None:
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            socket.create_connection((LOOPBACK, port), 1).close()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+        else:
+            return
