@@ -19,6 +19,9 @@ GATE_RATIO = 0.9
 # `replayed`: played back from a recording by the replay runtime or sensor; true of the recording, not of this run.
 Provenance = Literal["measured", "replayed", "estimated", "published"]
 Role = Literal["device", "reference"]
+# Who set `started_at_ns`: the device's clock at the run; the device, computed once its clock was synchronised; or the collector, which
+# knows only when the record came.
+StampedBy = Literal["device", "device-later", "collector"]
 Scope = Literal["soc-rails", "module", "board-input", "wall-ac", "gpu-board", "cpu-package"]
 VerdictState = Literal["valid", "suspect", "invalid"]
 
@@ -550,6 +553,7 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     started_at_ns: int
     clock_synchronised: bool | None
     monotonic_ns: int
+    stamped_by: StampedBy = "device"
 
     suite: str | None
     case: str
@@ -602,6 +606,8 @@ class RunRecord(_Part, frozen=True, kw_only=True):
     order_seed: int | None = None
     order_place: int | None = None
     samples: tuple[Series, ...] = ()
+    # Why there are no raw samples, where there were some.
+    samples_reason: str | None = None
 
 
 class _SchemaOnly(msgspec.Struct):
