@@ -73,14 +73,17 @@ class Recording:
     def __init__(self, path: Path) -> None:
         self._kept: tempfile.TemporaryDirectory[str] | None = None
         self._path = path
-        self.world = self._tree(path) if path.is_dir() else self._file(path)
+        try:
+            self.world = self._tree(path) if path.is_dir() else self._file(path)
+        except ConfigError:
+            self._give_back()
+            raise
 
     def __enter__(self) -> "Recording":  # noqa: PYI034 - Self is not in Python 3.10
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._kept is not None:
-            self._kept.cleanup()
+        self._give_back()
 
     def read(self, name: str | None = None) -> Recorded:
         """Return what the sensor `name`, or the one that knows this form, says of the recording.
@@ -169,9 +172,17 @@ class Recording:
         root = self._folder()
         for name, value in files.items():
             file = root / name.lstrip("/")
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(value + "\n")
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(value + "\n")
+            except OSError as error:
+                message = f"the transcript {str(self._path)!r} shows {name!r} as a file and as a folder: cut it to one machine's"
+                raise ConfigError(message) from error
         return root
+
+    def _give_back(self) -> None:
+        if self._kept is not None:
+            self._kept.cleanup()
 
     def _folder(self) -> Path:
         if self._kept is None:

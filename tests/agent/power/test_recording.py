@@ -82,3 +82,11 @@ def test_a_file_that_is_too_large_is_refused(tmp_path):
 def test_a_transcript_of_files_becomes_a_tree(text, files):
     """`cat` with braces or several files, `grep .`, `head`/`tail` with headings; nothing outside, and nothing that is none."""
     assert files_shown(text) == files
+
+
+def test_a_transcript_of_what_cannot_be_is_refused(tmp_path):
+    """One path as a file and as a folder: two machines in one text."""
+    path = tmp_path / "transcript"
+    path.write_text("/sys/a/b:1\n/sys/a/b/c:2\n")
+    with pytest.raises(ConfigError, match="as a file and as a folder"):
+        Recording(path)

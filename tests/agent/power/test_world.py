@@ -1,0 +1,56 @@
+"""Facts about `edgemeter.agent.power.world`: real commands."""
+
+import sys
+
+import pytest
+
+from edgemeter.agent.errors import TransientError, UnavailableError
+from edgemeter.agent.power import AbsentError, world
+from edgemeter.agent.power.world import run, stream
+
+
+def test_a_command_is_heard_whatever_its_exit_status():
+    """Both streams and the status: old firmware says its errors on standard output and ends with 0."""
+    printed = run([sys.executable, "-c", "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"])
+    assert (printed.stdout, printed.stderr, printed.status) == ("out\n", "err\n", 3)
+
+
+def test_a_command_that_is_not_there_is_absent_and_one_that_may_not_be_run_is_not(tmp_path):
+    """The first is no fault of the machine."""
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\n")
+    for start in (run, stream):
+        with pytest.raises(AbsentError, match="no-such-command"):
+            start(["no-such-command"])
+        with pytest.raises(UnavailableError, match="run it by hand") as caught:
+            start([str(program)])
+        assert not isinstance(caught.value, AbsentError)
+
+
+def test_a_command_that_takes_too_long_is_a_reading_that_failed(monkeypatch):
+    """It is ended, not waited for."""
+    monkeypatch.setattr(world, "COMMAND_TIMEOUT_S", 0.2)
+    with pytest.raises(TransientError, match="took longer"):
+        run(["sleep", "5"])
+
+
+def test_lines_come_as_they_are_printed_and_the_end_is_told():
+    """Several in one write, half a line held back until its rest comes."""
+    program = "import sys, time\nfor part in ('a\\nb\\nc', 'd\\n'):\n    sys.stdout.write(part); sys.stdout.flush(); time.sleep(0.1)"
+    lines = stream([sys.executable, "-u", "-c", program])
+    assert [lines.line(5), lines.line(5), lines.line(5)] == ["a", "b", "cd"]
+    with pytest.raises(UnavailableError, match="ended by itself"):
+        lines.line(5)
+    lines.close()
+    lines.close()
+    with pytest.raises(UnavailableError, match="closed"):
+        lines.line(5)
+
+
+def test_silence_is_a_reading_that_failed_and_closing_ends_the_command():
+    """The next line may come."""
+    lines = stream(["sleep", "30"])
+    with pytest.raises(TransientError, match="printed nothing"):
+        lines.line(0.05)
+    lines.close()
+    assert lines._process.poll() is not None
