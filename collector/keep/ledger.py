@@ -11,86 +11,17 @@ from types import TracebackType
 
 import msgspec
 
-from edgemeter.agent import record_parts, records
+from edgemeter.agent import records
 from edgemeter.agent.delivery import sqlite_file
+from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.records import RunRecord
-from edgemeter.collector.keep import presence, quarantine
+from edgemeter.collector.keep import chunks, presence, quarantine
+from edgemeter.collector.keep.arrival import Arrival, Shipment
+from edgemeter.collector.keep.ledger_file import FORMAT, SUBJECT_COLUMNS
+from edgemeter.collector.keep.ledger_writer import COLLISION, Committed, Key, LedgerWriter
 from edgemeter.collector.keep.quarantine import Rejection
 
-COLLISION = "another record already holds this number: cloned card or copied outbox?"
-
-Key = tuple[str, str, int, int]
-
-_COLUMNS = ("device", "fleet", "role", "model", "runtime", "precision", "task", "dataset_sha256", "scenario", "verdict")
-_SCHEMA = """CREATE TABLE runs (
-    row INTEGER PRIMARY KEY AUTOINCREMENT,
-    session INTEGER NOT NULL,
-    seq INTEGER NOT NULL,
-    id TEXT NOT NULL,
-    started_at_ns INTEGER NOT NULL,
-    received_ns INTEGER NOT NULL,
-    device TEXT NOT NULL,
-    fleet TEXT NOT NULL,
-    role TEXT NOT NULL,
-    model TEXT NOT NULL,
-    runtime TEXT NOT NULL,
-    precision TEXT NOT NULL,
-    task TEXT NOT NULL,
-    dataset_sha256 TEXT NOT NULL,
-    scenario TEXT NOT NULL,
-    verdict TEXT NOT NULL,
-    record BLOB NOT NULL,
-    UNIQUE (device, session, seq)
-);
-CREATE TABLE samples (row INTEGER PRIMARY KEY REFERENCES runs (row), series BLOB NOT NULL);
-CREATE TABLE sinks (name TEXT PRIMARY KEY, position INTEGER NOT NULL);
-CREATE TABLE identity (collector TEXT NOT NULL);
-INSERT INTO identity VALUES (lower(hex(randomblob(8))));
-"""
-
-FORMAT = sqlite_file.Format(
-    what="ledger",
-    application_id=0x45644C67,  # "EdLg"
-    version=1,
-    schema=_SCHEMA + quarantine.SCHEMA + presence.SCHEMA,
-    elsewhere="give the path of a ledger that `edgemeter collector up` or `edgemeter demo` wrote (--ledger PATH)",
-)
-
-_INSERT = (
-    f"INSERT INTO runs (session, seq, id, started_at_ns, received_ns, {', '.join(_COLUMNS)}, record)"  # noqa: S608 - our own column names
-    f" VALUES (?, ?, ?, ?, ?, {', '.join('?' * len(_COLUMNS))}, ?) ON CONFLICT (device, session, seq) DO NOTHING"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """A record that came in, valid and numbered (`session` and `seq` are set): as decoded, and its own JSON text in two parts.
-
-    Raises:
-        ConfigError: `payload` cannot be taken apart (a key that this version skips may still be broken text).
-    """
-
-    record: RunRecord
-    payload: bytes
-    topic: str
-    received_ns: int
-    head: bytes = field(init=False, repr=False)
-    samples: bytes = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        head, samples = record_parts.part(self.payload)
-        object.__setattr__(self, "head", head)
-        object.__setattr__(self, "samples", samples)
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """What became of a batch. `held` are the keys (fleet, device, session, seq) that the ledger now holds, new or not."""
-
-    inserted: int = 0
-    duplicates: int = 0
-    collisions: int = 0
-    held: tuple[Key, ...] = ()
+__all__ = ["COLLISION", "EVERYTHING", "FORMAT", "Arrival", "Committed", "Filter", "Held", "Key", "Ledger", "Shipment", "coalesce"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +64,11 @@ class Ledger:
     path: Path
     access: sqlite_file.Access = "write"
     _connection: sqlite3.Connection = field(init=False, repr=False)
+    _writer: LedgerWriter = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._connection = sqlite_file.connect(self.path, FORMAT, self.access)
+        self._writer = LedgerWriter(self._connection)
 
     def __enter__(self) -> "Ledger":  # noqa: PYI034 - Self needs Python 3.11
         return self
@@ -147,33 +80,40 @@ class Ledger:
         """Give the file back; may be called twice."""
         self._connection.close()
 
-    def commit(self, batch: Sequence[Arrival], rejections: Sequence[Rejection] = (), changes: Sequence[presence.Change] = ()) -> Committed:
-        """Keep a batch in one transaction, on the disk when this returns; return what became of it.
+    def commit(
+        self,
+        batch: Sequence[Arrival],
+        rejections: Sequence[Rejection] = (),
+        changes: Sequence[presence.Change] = (),
+        shipments: Sequence[Shipment] = (),
+    ) -> Committed:
+        """Keep what came in one transaction, on the disk when this returns; return what became of it.
 
         A record whose number another record holds goes to the quarantine, as do the `rejections`; `changes` is what devices said
         of themselves.
 
         Raises:
-            UnavailableError: the disk is full; nothing of the batch is kept.
-            TransientError: another process holds the file; nothing of the batch is kept.
+            UnavailableError: the disk is full; nothing of it is kept.
+            TransientError: another process holds the file; nothing of it is kept.
         """
-        inserted = 0
-        duplicates = 0
-        held: list[Key] = []
-        collisions: list[Rejection] = []
         with sqlite_file.mapped(self.path, FORMAT), sqlite_file.transaction(self._connection):
-            for arrival in batch:
-                if self._insert(arrival):
-                    inserted += 1
-                elif self._id_of(arrival.record) == arrival.record.id:
-                    duplicates += 1
-                else:
-                    collisions.append(Rejection(arrival.topic, arrival.payload, COLLISION, arrival.received_ns))
-                    continue
-                held.append(_key(arrival.record))
+            committed, collisions = self._writer.keep(batch, shipments)
             quarantine.add(self._connection, [*rejections, *collisions])
             presence.note(self._connection, changes)
-        return Committed(inserted, duplicates, len(collisions), tuple(held))
+        return committed
+
+    def check(self, limit_chunks: int) -> list[Rejection] | None:
+        """Look at records whole that came when there was no time for it; those that are none go to the quarantine and are returned.
+
+        Returns None when there was nothing left to look at.
+        """
+        with sqlite_file.mapped(self.path, FORMAT):
+            if not self._connection.execute("SELECT 1 FROM unchecked LIMIT 1").fetchone():
+                return None
+            with sqlite_file.transaction(self._connection):
+                rejections = self._writer.check(limit_chunks)
+                quarantine.add(self._connection, rejections)
+        return rejections
 
     def records(
         self, *, with_samples: bool = False, after_row: int = 0, limit: int | None = None, where: Filter = EVERYTHING
@@ -183,15 +123,24 @@ class Ledger:
         Raises:
             ConfigError: the file is damaged, or a record in it is of a newer schema.
         """
-        wanted = {f.name: value for f in fields(where) if (value := getattr(where, f.name)) is not None}
-        conditions = "".join(f" AND {name} = ?" for name in wanted)
-        series = ", (SELECT series FROM samples WHERE samples.row = runs.row)" if with_samples else ", NULL"
-        query = f"SELECT row, received_ns, record{series} FROM runs WHERE row > ?{conditions} ORDER BY row LIMIT ?"  # noqa: S608 - our own names
-        with sqlite_file.mapped(self.path, FORMAT):
-            for row, received_ns, head, samples in self._connection.execute(
-                query, (after_row, *wanted.values(), -1 if limit is None else limit)
-            ):
-                yield Held(row, received_ns, records.decode(head if samples is None else record_parts.whole(head, samples)))
+        for row, received_ns, payload, is_checked in self._texts(after_row, limit, where):
+            try:
+                record = records.decode(payload)
+            except ConfigError:
+                if is_checked:
+                    raise
+                # It is about to go to the quarantine.
+                continue
+            yield Held(row, received_ns, record if with_samples or not record.samples else msgspec.structs.replace(record, samples=()))
+
+    def texts(self, *, after_row: int = 0, limit: int | None = None) -> Iterator[tuple[int, int, bytes]]:
+        """Yield row, time of receipt in ns and JSON text of the records after `after_row`, in the order of commits.
+
+        Raises:
+            ConfigError: the file is damaged.
+        """
+        for row, received_ns, payload, _ in self._texts(after_row, limit, EVERYTHING):
+            yield row, received_ns, payload
 
     def ranges(self, device: str, session: int) -> list[tuple[int, int]]:
         """Return the ranges of sequence numbers (both ends included) that the ledger holds of one session, in order."""
@@ -232,36 +181,33 @@ class Ledger:
         with sqlite_file.mapped(self.path, FORMAT):
             return quarantine.read(self._connection)
 
+    def release(self, rows: Sequence[int]) -> None:
+        """Take entries out of the quarantine, by their rows."""
+        with sqlite_file.mapped(self.path, FORMAT), sqlite_file.transaction(self._connection):
+            quarantine.remove(self._connection, rows)
+
     def devices(self) -> list[presence.Device]:
         """Return every device that said something of itself, by fleet and name."""
         with sqlite_file.mapped(self.path, FORMAT):
             return presence.read(self._connection)
 
-    def _insert(self, arrival: Arrival) -> bool:
-        record = arrival.record
-        named = (
-            record.device,
-            record.fleet,
-            record.role,
-            record.model.name,
-            record.runtime.name,
-            record.precision,
-            record.model.task,
-            record.dataset.sha256,
-            record.scenario,
-            record.verdict.state,
-        )
-        numbers = (record.session, record.seq, record.id, record.started_at_ns, arrival.received_ns)
-        cursor = self._connection.execute(_INSERT, (*numbers, *named, arrival.head))
-        if cursor.rowcount != 1:
-            return False
-        if arrival.samples != record_parts.NO_SAMPLES:
-            self._connection.execute("INSERT INTO samples VALUES (?, ?)", (cursor.lastrowid, arrival.samples))
-        return True
+    def _texts(self, after_row: int, limit: int | None, where: Filter) -> Iterator[tuple[int, int, bytes, bool]]:
+        wanted = {f.name: value for f in fields(where) if (value := getattr(where, f.name)) is not None}
+        conditions = "".join(f" AND {name} = ?" for name in wanted)
+        joined = " JOIN subjects USING (subject)" if wanted.keys() & set(SUBJECT_COLUMNS) else ""
+        query = f"SELECT row, chunk, place FROM runs{joined} WHERE row > ?{conditions} ORDER BY row LIMIT ?"  # noqa: S608 - our own names
+        last: int | None = None
+        with sqlite_file.mapped(self.path, FORMAT):
+            for row, chunk, place in self._connection.execute(query, (after_row, *wanted.values(), -1 if limit is None else limit)):
+                if chunk != last:
+                    received_ns, payloads, is_checked = self._chunk(chunk)
+                    last = chunk
+                yield row, received_ns, payloads[place], is_checked
 
-    def _id_of(self, record: RunRecord) -> str:
-        query = "SELECT id FROM runs WHERE device = ? AND session = ? AND seq = ?"
-        return str(self._connection.execute(query, (record.device, record.session, record.seq)).fetchone()[0])
+    def _chunk(self, chunk: int) -> tuple[int, list[bytes], bool]:
+        query = "SELECT received_ns, body, NOT EXISTS (SELECT 1 FROM unchecked WHERE chunk = ?) FROM chunks WHERE chunk = ?"
+        received_ns, body, is_checked = self._connection.execute(query, (chunk, chunk)).fetchone()
+        return received_ns, chunks.unpack(body), bool(is_checked)
 
 
 def coalesce(numbers: Iterable[int]) -> list[tuple[int, int]]:
@@ -273,10 +219,3 @@ def coalesce(numbers: Iterable[int]) -> list[tuple[int, int]]:
         else:
             ranges.append((number, number))
     return ranges
-
-
-def _key(record: RunRecord) -> Key:
-    if record.session is None or record.seq is None:
-        message = f"record {record.id!r} has no number: only numbered records enter the ledger"
-        raise msgspec.ValidationError(message)
-    return record.fleet, record.device, record.session, record.seq

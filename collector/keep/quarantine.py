@@ -72,6 +72,11 @@ def read(connection: sqlite3.Connection) -> list[Quarantined]:
     return [Quarantined(*row) for row in connection.execute(query)]
 
 
+def remove(connection: sqlite3.Connection, rows: Sequence[int]) -> None:
+    """Take entries out, within the caller's transaction."""
+    connection.executemany("DELETE FROM quarantine WHERE row = ?", [(row,) for row in rows])
+
+
 def _drop_oldest(connection: sqlite3.Connection) -> None:
     rows, kept_bytes = connection.execute("SELECT count(*), coalesce(sum(kept_bytes), 0) FROM quarantine").fetchone()
     while rows > ROWS_LIMIT or kept_bytes > TOTAL_LIMIT_BYTES:

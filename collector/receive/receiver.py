@@ -1,36 +1,43 @@
 """The receiver: takes results from MQTT into the ledger, and then, and only then, sends the receipts.
 
 The network thread only queues. One writer takes whatever has gathered while it committed the last group, commits it as one
-transaction, publishes the receipts and lets the broker forget the messages.
+transaction, publishes the receipts and lets the broker forget the messages. When much has gathered it reads of each record only what
+the ledger has to know, and looks at the rest when nothing is waiting.
 """
 
 import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.delivery import messages, topics
 from edgemeter.agent.delivery.broker_address import BrokerAddress
-from edgemeter.agent.delivery.mqtt_session import CONNECT_TIMEOUT_S, TAKEN_OVER, Message, MqttSession, Profile
+from edgemeter.agent.delivery.mqtt_session import CONNECT_TIMEOUT_S, PERSISTENT_EXPIRY_S, TAKEN_OVER, Message
 from edgemeter.agent.delivery.topics import Topic
 from edgemeter.agent.errors import EdgemeterError
-from edgemeter.collector.keep.ledger import Committed, Key, Ledger, coalesce
+from edgemeter.collector.keep.ledger import Ledger, coalesce
+from edgemeter.collector.keep.ledger_writer import Committed, Key
+from edgemeter.collector.keep.quarantine import Rejection
 from edgemeter.collector.receive.admission import Admitted
+from edgemeter.collector.receive.feed import Feed
 from edgemeter.collector.receive.inbox import Inbox
 
 logger = logging.getLogger(__name__)
 
 GROUP_MESSAGES = 2000
+GROUP_BYTES = 8 << 20
+# Up to this much is looked at whole before it is committed, which takes some 10 ms.
+WHOLE_BYTES = 2 << 20
+CHECK_CHUNKS = 8
 RETRY_S = 2.0
-SUBSCRIPTIONS = (topics.EVERY_RESULT, topics.EVERY_STATE, topics.EVERY_BIRTH)
 
 
 @dataclass(slots=True)
 class Counts:
-    """What came in since the start."""
+    """What came in since the start; `rejected` are messages, or records of one, that were no record of ours."""
 
     messages: int = 0
     inserted: int = 0
@@ -38,18 +45,31 @@ class Counts:
     collisions: int = 0
     rejected: int = 0
 
+    @property
+    def duplicates_dropped(self) -> int:
+        """How many records came again."""
+        return self.duplicates
+
+    @property
+    def quarantined(self) -> int:
+        """How many went to the quarantine."""
+        return self.rejected + self.collisions
+
 
 class Receiver:
     """Receives into the ledger at `ledger_path`, and calls `committed` after each commit; `start` once, `stop` once or more."""
 
-    def __init__(self, address: BrokerAddress, ledger_path: Path, committed: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, address: BrokerAddress, ledger_path: Path, committed: Callable[[], None] = lambda: None, *, group: str | None = None
+    ) -> None:
         self.counts = Counts()
         self._address = address
         self._ledger_path = ledger_path
         self._committed = committed
-        self._inbox = Inbox()
+        self._group = group
+        self._inbox = Inbox(has_room=self._wake_feed)
         self._stopping = threading.Event()
-        self._session: MqttSession | None = None
+        self._feed: Feed | None = None
         self._ledger: Ledger | None = None
         self._writer: threading.Thread | None = None
 
@@ -62,15 +82,17 @@ class Receiver:
         """
         ledger = self._ledger = Ledger(self._ledger_path)
         # A name that stays lets the broker keep for us what comes while we are away. Messages are acknowledged after the commit, so
-        # that the broker brings at once what a killed collector had taken and not committed; the outboxes would after a while.
-        profile = Profile(f"collector-{ledger.collector_id()}", lasting="persistent", acknowledging="manual")
-        session = self._session = MqttSession(self._address, profile, self)
+        # that the broker brings at once what a killed collector had taken and not committed; the outboxes would after a while. In a
+        # group the others can have what we do not take: nothing is kept for one that is gone.
+        expiry_s = PERSISTENT_EXPIRY_S if self._group is None else 0
+        feed = self._feed = Feed(self._address, f"collector-{ledger.collector_id()}", self._subscriptions(), self, expiry_s=expiry_s)
         try:
-            session.connect(timeout_s)
+            feed.connect(timeout_s)
         except EdgemeterError:
+            feed.close()
             ledger.close()
             raise
-        self._writer = threading.Thread(target=self._write, args=(ledger, session), name="edgemeter-ledger", daemon=True)
+        self._writer = threading.Thread(target=self._write, args=(ledger, feed), name="edgemeter-ledger", daemon=True)
         self._writer.start()
 
     def stop(self) -> None:
@@ -80,8 +102,8 @@ class Receiver:
         if self._writer is not None:
             self._writer.join()
             self._writer = None
-        if self._session is not None:
-            self._session.close()
+        if self._feed is not None:
+            self._feed.close()
         if self._ledger is not None:
             self._ledger.close()
 
@@ -93,39 +115,57 @@ class Receiver:
         """Return whether the writer works; one that has died is a bug, and whoever runs us has to end."""
         return self._writer is not None and self._writer.is_alive()
 
-    def connected(self) -> None:
-        """Session event: a connection is up."""
-        logger.info("connected to the broker at %s", self._address)
-        if self._session is not None:
-            self._session.subscribe(SUBSCRIPTIONS)
+    def is_connected(self) -> bool:
+        """Return whether the broker is there."""
+        return self._feed is not None and self._feed.is_connected()
+
+    def waiting(self) -> int:
+        """Return how many messages have come and are not committed."""
+        return len(self._inbox)
+
+    def is_full(self) -> bool:
+        """Feed event: may more come?"""
+        return self._inbox.is_full()
+
+    def received(self, messages: Sequence[Message]) -> None:
+        """Feed event: messages."""
+        self._inbox.put(messages)
 
     def disconnected(self, reason: str) -> None:
-        """Session event: the connection is gone."""
+        """Feed event: the connection is gone."""
         if reason == TAKEN_OVER:
             logger.error("another collector works with a copy of this ledger and took its name: stop one of the two")
         elif not self._stopping.is_set():
             logger.warning("connection to the broker at %s lost: %s; trying again", self._address, reason)
 
-    def received(self, message: Message) -> None:
-        """Session event: a message."""
-        self._inbox.put(message)
+    def refused(self, reason: str) -> None:
+        """Feed event: the broker does not let us subscribe."""
+        logger.error("the broker at %s refuses the collector (%s): allow it to read edgemeter/v1/#", self._address, reason)
 
-    def answered(self, refusal: str | None) -> None:
-        """Session event: the broker's word on a subscription."""
-        if refusal is not None:
-            logger.error("the broker at %s refuses the collector (%s): allow it to read edgemeter/v1/#", self._address, refusal)
+    def _subscriptions(self) -> tuple[str, ...]:
+        shared = f"$share/{self._group}/" if self._group is not None else ""
+        return (f"{shared}{topics.EVERY_RESULT}", topics.EVERY_STATE, topics.EVERY_BIRTH)
 
-    def _write(self, ledger: Ledger, session: MqttSession) -> None:
+    def _wake_feed(self) -> None:
+        if self._feed is not None:
+            self._feed.wake()
+
+    def _write(self, ledger: Ledger, feed: Feed) -> None:
+        has_unchecked = True
         while not self._stopping.is_set() or not self._inbox.is_idle():
-            taken = self._inbox.take(GROUP_MESSAGES, timeout_s=1.0)
-            if taken and self._keep(ledger, session, taken):
-                for message in taken:
-                    session.acknowledge(message)
+            taken = self._inbox.take(GROUP_MESSAGES, GROUP_BYTES, timeout_s=0.0 if has_unchecked else 1.0)
+            if taken:
+                if self._keep(ledger, feed, taken):
+                    feed.acknowledge(taken)
+                has_unchecked = True
             self._inbox.done()
+            if not taken and has_unchecked:
+                has_unchecked = self._check(ledger)
 
-    def _keep(self, ledger: Ledger, session: MqttSession, taken: list[Message]) -> bool:
-        admitted = Admitted()
+    def _keep(self, ledger: Ledger, feed: Feed, taken: list[Message]) -> bool:
         received_ns = time.time_ns()
+        is_little = sum(len(message.payload) for message in taken) <= WHOLE_BYTES
+        admitted = Admitted("whole" if is_little else "envelope")
         for message in taken:
             admitted.add(message, received_ns)
         committed = self._commit(ledger, admitted)
@@ -135,17 +175,29 @@ class Receiver:
         self.counts.inserted += committed.inserted
         self.counts.duplicates += committed.duplicates
         self.counts.collisions += committed.collisions
-        self.counts.rejected += len(admitted.rejections)
-        for rejection in admitted.rejections:
-            logger.warning("quarantined what came on %s: %s", rejection.topic, rejection.reason)
-        _send_receipts(session, committed.held)
+        self._note(admitted.rejections)
+        _send_receipts(feed, committed.held)
         self._committed()
         return True
+
+    def _note(self, rejections: Sequence[Rejection]) -> None:
+        self.counts.rejected += len(rejections)
+        for rejection in rejections:
+            logger.warning("quarantined what came on %s: %s", rejection.topic, rejection.reason)
+
+    def _check(self, ledger: Ledger) -> bool:
+        try:
+            rejections = ledger.check(CHECK_CHUNKS)
+        except EdgemeterError as error:
+            logger.warning("cannot look at what came in a hurry: %s", error)
+            return False
+        self._note(rejections or ())
+        return rejections is not None
 
     def _commit(self, ledger: Ledger, admitted: Admitted) -> Committed | None:
         while True:
             try:
-                return ledger.commit(admitted.arrivals, admitted.rejections, admitted.changes)
+                return ledger.commit(admitted.arrivals, admitted.rejections, admitted.changes, admitted.shipments)
             except EdgemeterError as error:
                 logger.error("nothing can be kept, so nothing is confirmed: %s", error)  # noqa: TRY400 - no traceback for what is known
             # Meanwhile the inbox fills, and then the broker waits.
@@ -153,11 +205,11 @@ class Receiver:
                 return None
 
 
-def _send_receipts(session: MqttSession, held: tuple[Key, ...]) -> None:
+def _send_receipts(feed: Feed, held: tuple[Key, ...]) -> None:
     sequences: dict[tuple[str, str, int], set[int]] = defaultdict(set)
     for fleet, device, number, seq in held:
         sequences[fleet, device, number].add(seq)
     for (fleet, device, number), seqs in sequences.items():
         receipt = messages.Receipt(session=number, held=tuple(coalesce(sorted(seqs))))
         # QoS 0: a receipt gets lost only with the connection, and then the device sends again and gets another.
-        session.publish(str(Topic(fleet, device, "receipt")), messages.encode(receipt), qos=0)
+        feed.publish(str(Topic(fleet, device, "receipt")), messages.encode(receipt))

@@ -8,7 +8,7 @@ import pytest
 from edgemeter.agent import records
 from edgemeter.agent.delivery.messages import Birth, State
 from edgemeter.agent.errors import ConfigError, UnavailableError
-from edgemeter.collector.keep import quarantine
+from edgemeter.collector.keep import chunks, quarantine
 from edgemeter.collector.keep.ledger import COLLISION, FORMAT, Arrival, Committed, Filter, Ledger, coalesce
 from edgemeter.collector.keep.presence import Change
 from edgemeter.collector.keep.quarantine import Rejection
@@ -64,9 +64,9 @@ def test_a_field_that_this_version_does_not_know_is_kept(ledger, tmp_path):
     payload = records.encode(record)[:-1] + b',"humidity_ratio":0.5}'
     ledger.commit([Arrival(record, payload, "edgemeter/v1/lab/pi-1/result", 7)])
     with sqlite3.connect(tmp_path / "deep" / "ledger.sqlite") as connection:
-        (kept,) = connection.execute("SELECT record FROM runs").fetchone()
+        (kept,) = connection.execute("SELECT body FROM chunks").fetchone()
     connection.close()
-    assert msgspec.json.decode(kept)["humidity_ratio"] == 0.5
+    assert msgspec.json.decode(chunks.text(kept))[0]["humidity_ratio"] == 0.5
 
 
 def test_ranges_are_those_of_one_device_and_session(ledger):
@@ -197,7 +197,7 @@ def test_a_ledger_of_a_newer_version_is_refused(tmp_path):
     connection = sqlite3.connect(path)
     connection.execute(f"PRAGMA user_version = {FORMAT.version + 1}")
     connection.close()
-    with pytest.raises(ConfigError, match="has version 2, this edgemeter knows up to 1: update edgemeter here"):
+    with pytest.raises(ConfigError, match="has version 3, this edgemeter knows up to 2: update edgemeter here"):
         Ledger(path)
 
 

@@ -40,7 +40,9 @@ def test_one_record_and_a_batch_of_them_are_taken():
     """Both forms of the wire, the JSON text kept as it came."""
     one, two = encoded(seq=1), encoded(seq=2)
     assert [arrival.payload for arrival in admit(one).arrivals] == [one]
-    assert [arrival.payload for arrival in admit(messages.join([one, two])).arrivals] == [one, two]
+    batch = messages.join([one, two])
+    (shipment,) = admit(batch).shipments
+    assert ([record.seq for record in shipment.records], shipment.text) == ([1, 2], batch)
 
 
 def test_one_bad_record_of_a_batch_does_not_take_the_others_along():

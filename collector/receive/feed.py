@@ -1,0 +1,277 @@
+"""The feed: the collector's own session with a broker, made for many messages. One thread owns the socket, and reconnects by itself.
+
+Nothing waits in here: while nobody takes what came the socket is not read, and so the broker waits, but pings and receipts go on.
+"""
+
+import contextlib
+import logging
+import random
+import select
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from edgemeter.agent.delivery import mqtt_version
+from edgemeter.agent.delivery.broker_address import BrokerAddress
+from edgemeter.agent.delivery.mqtt_session import CONNECT_TIMEOUT_S, PERSISTENT_EXPIRY_S, TAKEN_OVER, Message
+from edgemeter.agent.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
+from edgemeter.collector.receive import mqtt_wire
+from edgemeter.collector.receive.mqtt_wire import Answer, Login, PacketReader
+
+logger = logging.getLogger(__name__)
+
+KEEP_ALIVE_S = 30
+READ_BYTES = 256 << 10
+GOODBYE_S = 2.0
+LONGEST_PAUSE_S = 30.0
+# Source: MQTT 5.0, 3.2.2.2 (bad user name or password, not authorized); 3.1.1, 3.2.2.3.
+_UNAUTHORISED = (0x86, 0x87, 4, 5)
+
+
+class Taker(Protocol):
+    """Who takes what comes, called from the feed's thread; nothing here may wait or raise."""
+
+    def is_full(self) -> bool:
+        """Return whether nothing more can be taken now; call the feed's `wake` when that changes."""
+        ...
+
+    def received(self, messages: Sequence[Message]) -> None:
+        """Take messages, in the order in which they came."""
+        ...
+
+    def disconnected(self, reason: str) -> None:
+        """Take note that the connection is gone; it comes back by itself unless `reason` is `TAKEN_OVER`."""
+        ...
+
+    def refused(self, reason: str) -> None:
+        """Take note that the broker does not let us read."""
+        ...
+
+
+class Feed:
+    """A session of `client_id`, subscribed to `topics`; `connect` once, `close` once or more. Any thread may call.
+
+    With an `expiry_s` the broker keeps for us what comes while we are away that long.
+    """
+
+    def __init__(
+        self, address: BrokerAddress, client_id: str, topics: Sequence[str], taker: Taker, *, expiry_s: int = PERSISTENT_EXPIRY_S
+    ) -> None:
+        self.address = address
+        self._topics = topics
+        self._taker = taker
+        self._login = Login(client_id, KEEP_ALIVE_S, expiry_s, address.user, address.password)
+        self._version: mqtt_version.Version = "5"
+        self._generation = 0
+        self._socket: socket.socket | None = None
+        self._lock = threading.Lock()
+        self._outgoing = bytearray()
+        self._wake_in, self._wake_out = socket.socketpair()
+        self._wake_in.setblocking(False)
+        self._wake_out.setblocking(False)
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="edgemeter-feed", daemon=True)
+
+    def connect(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
+        """Return when the broker has accepted us.
+
+        Raises:
+            UnavailableError: no broker answers within `timeout_s`.
+            ConfigError: it refuses who we say we are.
+        """
+        self._version = mqtt_version.ask(self.address, timeout_s)
+        self._open(timeout_s)
+        self._thread.start()
+
+    def publish(self, topic: str, payload: bytes) -> None:
+        """Send one message at QoS 0; it is lost with the connection."""
+        self._send(mqtt_wire.publish(topic, payload, self._version))
+
+    def acknowledge(self, messages: Iterable[Message]) -> None:
+        """Let the broker forget `messages`; those of a connection that is gone come again."""
+        now = self._generation
+        self._send(mqtt_wire.acknowledgements(one.mid for one in messages if one.qos and one.generation == now), now)
+
+    def is_connected(self) -> bool:
+        """Return whether the connection is up."""
+        return self._socket is not None
+
+    def wake(self) -> None:
+        """Look again whether something can be done."""
+        # A full pipe means that it is about to look anyway.
+        with contextlib.suppress(OSError):
+            self._wake_in.send(b"x")
+
+    def close(self) -> None:
+        """Say goodbye and end the thread; may be called twice."""
+        self._closing.set()
+        self.wake()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._drop()
+        self._wake_in.close()
+        self._wake_out.close()
+
+    def _send(self, data: bytes, generation: int | None = None) -> None:
+        with self._lock:
+            if self._socket is None or generation not in {None, self._generation}:
+                return
+            was_empty = not self._outgoing
+            self._outgoing += data
+        if was_empty:
+            self.wake()
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._closing.is_set():
+            try:
+                if self._socket is None:
+                    self._open(CONNECT_TIMEOUT_S)
+                failures = 0
+                self._converse()
+            except (EdgemeterError, OSError) as error:
+                was_connected = self._socket is not None
+                self._drop()
+                if was_connected and not self._closing.is_set():
+                    self._taker.disconnected(str(error))
+                elif not failures:
+                    logger.warning("cannot reconnect: %s", error)
+                if str(error) == TAKEN_OVER:
+                    return
+                failures += 1
+                # Many collectors lose one broker at the same moment.
+                spread = random.uniform(0.3, 1.0)  # noqa: S311 - spreads reconnects, no secret
+                self._closing.wait(min(LONGEST_PAUSE_S, 2.0 ** min(failures - 1, 10)) * spread)
+
+    def _open(self, timeout_s: float) -> None:
+        opened = mqtt_version.connect(self.address, timeout_s)
+        try:
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            opened.sendall(mqtt_wire.connect(self._login, self._version))
+            reader = PacketReader(self._version, self._generation + 1)
+            messages, answers = self._await_answer(opened, reader)
+            if answers[0].reason():
+                raise _refused(self.address, answers[0].reason())
+            opened.sendall(mqtt_wire.subscribe(self._topics, self._version))
+            opened.setblocking(False)
+        except OSError as error:
+            opened.close()
+            message = (
+                f"the broker at {self.address} took the connection but did not answer within {timeout_s:g} s ({error}): look at its log"
+            )
+            raise UnavailableError(message) from error
+        except EdgemeterError:
+            opened.close()
+            raise
+        with self._lock:
+            self._generation += 1
+            self._outgoing = bytearray()
+            self._reader = reader
+            self._socket = opened
+        self._take(messages, answers[1:])
+
+    def _await_answer(self, opened: socket.socket, reader: PacketReader) -> tuple[list[Message], list[Answer]]:
+        while True:
+            data = opened.recv(READ_BYTES)
+            if not data:
+                message = f"the broker at {self.address} hung up on CONNECT: look at its log"
+                raise UnavailableError(message)
+            messages, answers = reader.read(data)
+            if answers:
+                return messages, answers
+
+    def _converse(self) -> None:
+        opened = self._socket
+        if opened is None:
+            return
+        heard_s = spoke_s = time.monotonic()
+        while True:
+            if self._closing.is_set():
+                self._say_goodbye(opened)
+                return
+            wanted = [self._wake_out] if self._taker.is_full() else [self._wake_out, opened]
+            readable, _, _ = select.select(wanted, [opened] if self._outgoing else [], [], KEEP_ALIVE_S / 4)
+            now_s = time.monotonic()
+            if self._wake_out in readable:
+                self._wake_out.recv(4096)
+            if self._outgoing and self._write(opened):
+                spoke_s = now_s
+            if opened in readable and self._read(opened):
+                heard_s = now_s
+            if now_s - spoke_s > KEEP_ALIVE_S / 2 or now_s - heard_s > KEEP_ALIVE_S / 2:
+                if now_s - heard_s > 1.5 * KEEP_ALIVE_S and opened in wanted:
+                    message = f"nothing heard for {1.5 * KEEP_ALIVE_S:g} s"
+                    raise TransientError(message)
+                if now_s - spoke_s > KEEP_ALIVE_S / 4:
+                    self._send(mqtt_wire.PING)
+
+    def _read(self, opened: socket.socket) -> bool:
+        _acknowledge_quickly(opened)
+        try:
+            data = opened.recv(READ_BYTES)
+            # What TLS has decrypted already no `select` sees.
+            while isinstance(opened, ssl.SSLSocket) and opened.pending():
+                data += opened.recv(opened.pending())
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return False
+        if not data:
+            message = "the broker closed the connection"
+            raise TransientError(message)
+        self._take(*self._reader.read(data))
+        return True
+
+    def _take(self, messages: list[Message], answers: Sequence[Answer]) -> None:
+        if messages:
+            self._taker.received(messages)
+        for answer in answers:
+            if answer.kind == mqtt_wire.DISCONNECT:
+                said = (
+                    TAKEN_OVER if answer.reason() == mqtt_wire.SESSION_TAKEN_OVER else f"the broker ended it, reason {answer.reason():#x}"
+                )
+                raise TransientError(said)
+            if answer.kind == mqtt_wire.SUBACK and (codes := mqtt_wire.refusals(answer, self._version)):
+                self._taker.refused(f"reason {codes[0]:#x}")
+
+    def _write(self, opened: socket.socket) -> bool:
+        with self._lock:
+            data = bytes(self._outgoing[:READ_BYTES])
+        try:
+            sent = opened.send(data)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return False
+        with self._lock:
+            del self._outgoing[:sent]
+        return True
+
+    def _say_goodbye(self, opened: socket.socket) -> None:
+        with self._lock:
+            left = bytes(self._outgoing) + mqtt_wire.GOODBYE
+            self._outgoing = bytearray()
+        opened.settimeout(GOODBYE_S)
+        with contextlib.suppress(OSError):
+            opened.sendall(left)
+
+    def _drop(self) -> None:
+        with self._lock:
+            opened, self._socket = self._socket, None
+            self._outgoing = bytearray()
+        if opened is not None:
+            opened.close()
+
+
+def _refused(address: BrokerAddress, reason: int) -> ConfigError | UnavailableError:
+    if reason in _UNAUTHORISED:
+        who = f"user {address.user!r}" if address.user else "a client without a user name"
+        remedy = "give the user in the address (mqtt://USER@HOST) and the password in EDGEMETER_MQTT_PASSWORD"
+        return ConfigError(f"the broker at {address} refuses {who} (Not authorized, {reason:#x}): {remedy}")
+    return UnavailableError(f"the broker at {address} refuses the connection (reason {reason:#x}): look at its log")
+
+
+def _acknowledge_quickly(opened: socket.socket) -> None:
+    # A broker without TCP_NODELAY holds its next message back until our kernel has acknowledged the last one; Linux forgets this
+    # option after a while, so it is set anew.
+    with contextlib.suppress(OSError, AttributeError):
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
