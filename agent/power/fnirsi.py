@@ -187,7 +187,8 @@ def _watts(packet: bytes) -> list[float]:
     if len(packet) != PACKET_BYTES or packet[0] != HEAD:
         message = f"the FNIRSI meter sent {len(packet)} bytes that are no packet of {PACKET_BYTES}: {packet[:8].hex()}"
         raise TransientError(message)
-    if crc8(packet[1:-1]) != packet[-1]:
+    # Old firmware leaves the last byte 0: then only what no meter can carry is seen as garbled.
+    if packet[-1] not in (0, crc8(packet[1:-1])):
         message = f"a packet of the FNIRSI meter is garbled: checksum 0x{packet[-1]:02x} instead of 0x{crc8(packet[1:-1]):02x}"
         raise TransientError(message)
     if packet[1] != MEASUREMENTS:

@@ -62,6 +62,12 @@ def test_a_packet_is_four_samples():
     assert recorded(packet).read().power_w == pytest.approx((5 + 15 + 4 + 18) / 4)
 
 
+def test_a_packet_without_a_checksum_is_read():
+    """Its last byte is 0."""
+    packet = fnirsi_packet([(5.0, 1.0)] * 4)[:-1] + b"\0"
+    assert recorded(packet).read().power_w == pytest.approx(5.0)
+
+
 def test_a_recording_is_read_packet_by_packet_and_ends():
     """Packets of another kind are passed over."""
     content = fnirsi_packet([(5.0, 1.0)] * 4) + fnirsi_packet([(9.0, 9.0)] * 4, kind=0x03) + fnirsi_packet([(5.0, 2.0)] * 4)
