@@ -15,6 +15,7 @@ from edgemeter.agent.config import home
 from edgemeter.agent.delivery import broker_address
 from edgemeter.agent.delivery.broker_address import BrokerAddress
 from edgemeter.agent.errors import UnavailableError
+from edgemeter.collector.deploy_cli import deploy_files
 from edgemeter.collector.keep import influx_config
 from edgemeter.collector.keep.quarantine import Quarantined
 from edgemeter.collector.load_cli import load
@@ -111,6 +112,7 @@ def quarantine(ledger: Path | None, *, as_json: bool) -> None:
 
 
 collector.add_command(load)
+collector.add_command(deploy_files)
 
 
 @contextmanager
