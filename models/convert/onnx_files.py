@@ -16,6 +16,8 @@ from edgemeter.models.convert.unlike import is_unlike
 
 _QUANTISED = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger", "QLinearConv"})
 _LOOKED_AT = 8
+# From this operator set on a scale may be one per channel.
+_OPSET = 13
 _WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 
 
@@ -104,11 +106,15 @@ def _chain(first: Sequence[Array], rest: Iterable[Array]) -> Iterable[Array]:
 
 
 def _prepared(source: Path, folder: Path) -> Path:
-    """Return the file as the quantiser wants it: shapes inferred, operations fused, every node named."""
-    import onnx  # noqa: PLC0415 - extra `convert`
+    """Return the file as the quantiser wants it: new enough, shapes inferred, operations fused, every node named."""
+    import onnx.version_converter  # noqa: PLC0415 - extra `convert`
     from onnxruntime.quantization.shape_inference import quant_pre_process  # noqa: PLC0415 - extra `convert`
 
     target = folder / "prepared.onnx"
+    model = onnx.load(str(source))
+    if min((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=_OPSET) < _OPSET:
+        source = folder / "newer.onnx"
+        onnx.save(onnx.version_converter.convert_version(model, _OPSET), str(source))
     quant_pre_process(str(source), str(target), skip_symbolic_shape=True)
     model = onnx.load(str(target))
     names = {node.name for node in model.graph.node}

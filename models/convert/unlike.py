@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-# Of 256 steps the smaller values keep fewer than four.
-UNLIKE_RANGES = 64.0
+# Of 256 steps the smaller values keep fewer than 64.
+UNLIKE_RANGES = 4.0
 
 
 def is_unlike(largest: Sequence[float]) -> bool:

@@ -81,6 +81,15 @@ def test_the_card_says_how_it_was_made_and_what_it_cost(converted):
     assert (about.parity["size_after_bytes"], about.parity["runtime_before"][:5]) == (one.path.stat().st_size, "torch")
 
 
+def test_the_full_integer_file_has_integer_ends(converted):
+    """Nothing of the shipped detector has to stay in float, and an Edge TPU takes integers only."""
+    written, _ = converted
+    one = written["litert-int8"]
+    found = source.load(one.path)
+    assert {info.dtype for info in (*found.loaded.inputs, *found.loaded.outputs)} == {"int8"}
+    assert (found.form, one.made["settings"][:17]) == ("litert-int8", "every tensor int8")
+
+
 def test_calibration_scenes_are_none_that_are_scored(converted):
     """What is calibrated on the pictures that it is scored on flatters itself; the card would say so."""
     written, _ = converted

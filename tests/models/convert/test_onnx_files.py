@@ -76,6 +76,16 @@ def test_excluded_nodes_stay_float(joined, tmp_path):
     assert made.get(node.input[1]) != "DequantizeLinear"
 
 
+def test_an_old_operator_set_is_brought_up_to_date(joined, tmp_path):
+    """Weights per channel need set 13; many published models have 11."""
+    model = onnx.load(str(joined))
+    model.opset_import[0].version = 11
+    onnx.save(model, str(joined))
+    target = tmp_path / "int8.onnx"
+    onnx_files.int8(joined, target, IMAGES, keep=())
+    np.testing.assert_allclose(run(target)[0, 4:], run(joined)[0, 4:], atol=0.05)
+
+
 @pytest.mark.parametrize(("pattern", "reason"), [("nowhere", "matches no node"), ("(", "is not a regular expression")])
 def test_an_exclusion_that_excludes_nothing_is_refused(joined, tmp_path, pattern, reason):
     """A misspelt name would quantise what was to be kept."""
