@@ -72,12 +72,18 @@ def compare(contents: Contents, reference: str) -> Comparison:
         raise UnavailableError(message)
     belongs = _reference_cases(contents.runs, reference)
     cases, unusable = group(contents.runs)
-    summaries = [summarise(case) for case in cases]
+    return of_summaries([summarise(case) for case in cases], belongs, reference, [*contents.left_out, *unusable])
+
+
+def of_summaries(
+    summaries: Sequence[Summary], belongs: Callable[[CaseKey], bool], reference: str, unusable: Sequence[LeftOut] = ()
+) -> Comparison:
+    """Return the comparison of cases that were summed up before; `belongs` tells those of `reference`, `unusable` is left out already."""
     references = [summary for summary in summaries if belongs(summary.key)]
     # What does not rank is nothing to be compared with either.
     sound = [reference for reference in references if not_ranked(reference, references) is None]
     rows: list[Row] = []
-    left_out = [*contents.left_out, *unusable, *(entry for summary in summaries for entry in summary.left_out)]
+    left_out = [*unusable, *(entry for summary in summaries for entry in summary.left_out)]
     for summary in summaries:
         found = pair(summary, [summary] if belongs(summary.key) else sound)
         if isinstance(found, Pairing):
