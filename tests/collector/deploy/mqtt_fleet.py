@@ -1,0 +1,123 @@
+"""A fleet around the real mosquitto with the configuration that ships: an own certificate authority, and clients that show certificates."""
+
+import ssl
+import subprocess
+import threading
+from pathlib import Path
+
+import paho.mqtt.client as paho
+from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from tests.fixtures.mqtt_peer import wait_until
+from tests.fixtures.servers import LOOPBACK, Server, free_port, mosquitto_binary
+
+
+class Authority:
+    """A certificate authority in `folder`, made by openssl."""
+
+    def __init__(self, folder: Path, name: str = "ca") -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.certificate = folder / "ca.crt"
+        self._key = folder / "ca.key"
+        _openssl("req", "-x509", *_NEW_KEY, "-keyout", self._key, "-out", self.certificate, "-subj", f"/CN={name}", "-days", "2")
+
+    def issue(self, common_name: str, file: str) -> tuple[Path, Path]:
+        """Return certificate and key of `common_name`, as files called `file`."""
+        certificate, key, request = (self.folder / f"{file}.{suffix}" for suffix in ("crt", "key", "csr"))
+        subject = "/CN=" + common_name.replace("/", "\\/").replace("+", "\\+")
+        _openssl("req", *_NEW_KEY, "-keyout", key, "-out", request, "-subj", subject)
+        names = self.folder / f"{file}.ext"
+        names.write_text(f"subjectAltName=DNS:localhost,IP:{LOOPBACK}\n")
+        signed = ["-CA", self.certificate, "-CAkey", self._key, "-CAcreateserial", "-days", "1", "-extfile", names]
+        _openssl("x509", "-req", "-in", request, "-out", certificate, *signed)
+        return certificate, key
+
+
+_NEW_KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+
+
+def _openssl(*arguments: object) -> None:
+    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=30)
+
+
+def shipped_broker(folder: Path, deploy: Path, authority: Authority) -> Server:
+    """Return mosquitto with the configuration of `deploy`, only its paths and port those of this test."""
+    authority.issue("broker", "broker")
+    port = free_port()
+    acl = folder / "acl"
+    acl.write_bytes((deploy / "acl").read_bytes())
+    # mosquitto of root reads it as another user otherwise, who may not look into a test's folder.
+    text = "user root\n" + (deploy / "mosquitto.conf").read_text()
+    for shipped, here in (
+        ("listener 8883", f"listener {port} {LOOPBACK}"),
+        ("/etc/mosquitto/certs/", f"{authority.folder}/"),
+        ("/etc/mosquitto/acl", str(acl)),
+        ("/var/lib/mosquitto/", f"{folder}/"),
+    ):
+        if shipped not in text:
+            raise AssertionError(shipped)
+        text = text.replace(shipped, here)
+    (folder / "mosquitto.conf").write_text(text)
+    return Server([mosquitto_binary(), "-c", str(folder / "mosquitto.conf")], port)
+
+
+class Client:
+    """One client with a certificate; remembers what came, and what the broker said to each publish and subscription."""
+
+    def __init__(self, port: int, authority: Authority, pair: tuple[Path, Path] | None, client_id: str, *, will: str | None = None) -> None:
+        self.received: list[tuple[str, bytes]] = []
+        self.refusal: str | None = None
+        self._answers: dict[int, str] = {}
+        self._up = threading.Event()
+        client = self._client = paho.Client(CallbackAPIVersion.VERSION2, client_id=client_id, protocol=paho.MQTTv5)
+        context = ssl.create_default_context(cafile=str(authority.certificate))
+        if pair is not None:
+            context.load_cert_chain(*map(str, pair))
+        client.tls_set_context(context)
+        if will:
+            client.will_set(will, b"forged", qos=1)
+        client.on_connect = self._connected
+        client.on_message = lambda _client, _data, message: self.received.append((message.topic, message.payload))
+        client.on_publish = lambda _client, _data, mid, reason, _properties: self._answers.update({mid: str(reason)})
+        client.on_subscribe = lambda _client, _data, mid, reasons, _properties: self._answers.update({mid: str(reasons[0])})
+        properties = Properties(PacketTypes.CONNECT)
+        properties.SessionExpiryInterval = 600
+        client.connect(LOOPBACK, port, 30, clean_start=False, properties=properties)
+        client.loop_start()
+        if not self._up.wait(10):
+            self.refusal = self.refusal or "no answer"
+
+    def publish(self, topic: str, payload: bytes = b"x", *, retain: bool = False) -> str:
+        """Return what the broker said to a publish at QoS 1."""
+        return self._answer(self._client.publish(topic, payload, qos=1, retain=retain).mid)
+
+    def subscribe(self, topic: str) -> str:
+        """Return what the broker said to a subscription."""
+        return self._answer(self._client.subscribe(topic, options=SubscribeOptions(qos=1))[1])
+
+    def has(self, topic: str) -> bool:
+        """Return whether something came on `topic` by now or soon."""
+        return wait_until(lambda: any(one == topic for one, _ in self.received), 5)
+
+    def vanish(self) -> None:
+        """End the connection without a goodbye: the Will is published."""
+        # Not disconnect(), which would discard the Will.
+        self._client._sock_close()
+        self._client.loop_stop()
+
+    def close(self) -> None:
+        """Say goodbye."""
+        self._client.disconnect()
+        self._client.loop_stop()
+
+    def _connected(self, _client, _data, _flags, reason, _properties) -> None:
+        self.refusal = str(reason) if reason.is_failure else None
+        self._up.set()
+
+    def _answer(self, mid: int) -> str:
+        wait_until(lambda: mid in self._answers)
+        return self._answers.get(mid, "no answer")

@@ -1,0 +1,163 @@
+"""Who may do what, at the real mosquitto with the configuration that ships."""
+
+import ssl
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from edgemeter.collector import deploy_cli
+from tests.collector.deploy.mqtt_fleet import Authority, Client, shipped_broker
+
+pytestmark = pytest.mark.mosquitto
+
+DEPLOY = Path(deploy_cli.__file__).parent / "deploy"
+OWN, OTHER = "edgemeter/v1/lab/pi-1", "edgemeter/v1/lab/pi-2"
+REFUSED = "Not authorized"
+
+
+class Fleet:
+    """The broker, its authority, and clients by their certificates' common names."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.authority = Authority(folder / "certificates")
+        self.broker = shipped_broker(folder, DEPLOY, self.authority)
+        self._stack = stack
+        self._issued = 0
+        self.broker.start()
+        stack.callback(self.broker.kill)
+
+    def client(self, common_name: str, client_id: str | None = None, **how) -> Client:
+        """Return a connected client of that name."""
+        self._issued += 1
+        pair = self.authority.issue(common_name, f"client-{self._issued}")
+        made = Client(self.broker.port, self.authority, pair, client_id or f"client-{self._issued}", **how)
+        self._stack.callback(made.close)
+        return made
+
+
+@pytest.fixture
+def fleet(tmp_path):
+    """Return a fleet that ends with the test."""
+    with ExitStack() as stack:
+        yield Fleet(tmp_path, stack)
+
+
+@pytest.fixture
+def operator(fleet):
+    """Return who sees everything that anybody gets through."""
+    watching = fleet.client("edgemeter-operator")
+    watching.subscribe("edgemeter/v1/#")
+    return watching
+
+
+def test_a_device_says_what_is_its_own_and_hears_what_is_for_it(fleet, operator):
+    """What the product needs is allowed: in any fleet, below its own name."""
+    device, collector = fleet.client("pi-1"), fleet.client("edgemeter-collector")
+    collector.subscribe("$share/collectors/edgemeter/v1/+/+/result")
+    for kind in ("receipt", "command", "state"):
+        device.subscribe(f"{OWN}/{kind}")
+    for kind in ("birth", "state", "result", "progress"):
+        assert device.publish(f"{OWN}/{kind}") in {"Success", "No matching subscribers"}, kind
+        assert operator.has(f"{OWN}/{kind}"), kind
+    assert collector.has(f"{OWN}/result")
+    collector.publish(f"{OWN}/receipt")
+    operator.publish(f"{OWN}/command")
+    for kind in ("receipt", "command", "state"):
+        assert device.has(f"{OWN}/{kind}"), kind
+
+
+@pytest.mark.parametrize("kind", ["birth", "state", "result", "progress", "receipt", "command"])
+def test_a_device_cannot_write_another_devices_topics(kind, fleet, operator):
+    """Not as itself, and not retained."""
+    device = fleet.client("pi-1")
+    for retain in (False, True):
+        assert device.publish(f"{OTHER}/{kind}", retain=retain) == REFUSED
+    device.publish(f"{OWN}/progress", b"after")
+    assert operator.has(f"{OWN}/progress")
+    assert not [topic for topic, _ in operator.received if topic.startswith(OTHER)]
+
+
+@pytest.mark.parametrize("kind", ["receipt", "command"])
+def test_a_device_cannot_forge_a_receipt_or_a_command_even_to_itself(kind, fleet, operator):
+    """Receipts are the collector's, commands the operator's."""
+    device = fleet.client("pi-1")
+    assert device.publish(f"{OWN}/{kind}") == REFUSED
+    device.publish(f"{OWN}/progress", b"after")
+    assert operator.has(f"{OWN}/progress")
+    assert f"{OWN}/{kind}" not in [topic for topic, _ in operator.received]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["#", "edgemeter/#", "edgemeter/v1/+/+/+", f"{OTHER}/receipt", f"{OTHER}/state", "$share/collectors/edgemeter/v1/+/+/result", "$SYS/#"],
+)
+def test_a_device_cannot_read_what_is_not_its_own(pattern, fleet, operator):
+    """Whatever it subscribes to; what is retained neither."""
+    owner, thief = fleet.client("pi-2"), fleet.client("pi-1")
+    owner.publish(f"{OTHER}/birth", b"secret", retain=True)
+    thief.subscribe(pattern)
+    thief.subscribe(f"{OWN}/command")
+    for kind in ("state", "result", "progress"):
+        owner.publish(f"{OTHER}/{kind}", b"secret")
+    operator.publish(f"{OTHER}/command", b"secret")
+    operator.publish(f"{OWN}/command", b"for the thief itself")
+    assert thief.has(f"{OWN}/command")
+    assert [topic for topic, _ in thief.received if not topic.startswith(f"{OWN}/")] == []
+
+
+def test_the_collector_commands_nobody_and_says_nothing_in_a_devices_name(fleet):
+    """A collector that is broken into hands out receipts, no more."""
+    collector = fleet.client("edgemeter-collector")
+    for kind in ("birth", "state", "result", "progress", "command"):
+        assert collector.publish(f"{OWN}/{kind}") == REFUSED, kind
+
+
+@pytest.mark.parametrize("name", ["+", "#", "lab/pi-2", "pi-2/result", "+/#"])
+def test_a_certificate_whose_name_is_a_pattern_opens_nothing(name, fleet, operator):
+    """The name goes into patterns of the ACL: a separator or a wildcard in it must not widen them."""
+    device = fleet.client(name)
+    if device.refusal is None:
+        assert device.publish(f"{OTHER}/result") == REFUSED
+        device.subscribe("edgemeter/v1/#")
+        device.subscribe(f"{OTHER}/command")
+    operator.publish(f"{OTHER}/command")
+    assert operator.has(f"{OTHER}/command")
+    assert device.received == []
+    assert f"{OTHER}/result" not in [topic for topic, _ in operator.received]
+
+
+def test_a_will_on_another_devices_topic_is_never_published(fleet, operator):
+    """Who may not write there now may not by dying either."""
+    thief = fleet.client("pi-1", will=f"{OTHER}/state")
+    honest = fleet.client("pi-3", will="edgemeter/v1/lab/pi-3/state")
+    thief.vanish()
+    honest.vanish()
+    assert operator.has("edgemeter/v1/lab/pi-3/state")
+    assert f"{OTHER}/state" not in [topic for topic, _ in operator.received]
+
+
+def test_another_devices_client_id_gives_nothing_of_its_session(fleet, operator):
+    """Taking over a session costs its owner a reconnect; what is queued there stays unread."""
+    owner = fleet.client("pi-2", "pi-2")
+    owner.subscribe(f"{OTHER}/command")
+    owner.vanish()
+    operator.publish(f"{OTHER}/command", b"secret")
+    thief = fleet.client("pi-1", "pi-2")
+    operator.publish(f"{OTHER}/command", b"secret")
+    thief.subscribe(f"{OWN}/command")
+    operator.publish(f"{OWN}/command", b"for the thief itself")
+    assert thief.has(f"{OWN}/command")
+    assert f"{OTHER}/command" not in [topic for topic, _ in thief.received]
+
+
+def test_without_a_certificate_of_our_authority_nobody_comes_in(fleet, tmp_path):
+    """No certificate, and one that another authority signed for a known name."""
+    foreign = Authority(tmp_path / "foreign", "other ca").issue("edgemeter-operator", "forged")
+    for pair in (None, foreign):
+        try:
+            client = Client(fleet.broker.port, fleet.authority, pair, "stranger")
+        except (ssl.SSLError, OSError):
+            continue
+        assert client.refusal is not None
+        client.close()
