@@ -33,6 +33,15 @@ def whole(head: bytes, samples: bytes) -> bytes:
     return _encoder.encode(_fields(head) | {"samples": msgspec.Raw(samples)})
 
 
+def changed(head: bytes, **changes: str | int) -> bytes:
+    """Return the record's JSON with these fields changed or added.
+
+    Raises:
+        ConfigError: `head` is not a JSON object.
+    """
+    return _encoder.encode(_fields(head) | {name: msgspec.Raw(_encoder.encode(value)) for name, value in changes.items()})
+
+
 def _fields(payload: bytes) -> dict[str, msgspec.Raw]:
     try:
         return _document.decode(payload)

@@ -1,9 +1,9 @@
 """The outbox: every record stays on the device, on its disk, until a collector's receipt says that it holds it.
 
-One file per device, which several processes may have open at once (not across a fork). The raw samples lie in a table of their
-own, so that they can go before a record does.
+One file per device, which several processes may have open at once (not across a fork). It is bounded: see `shedding`.
 """
 
+import logging
 import secrets
 import threading
 import time
@@ -14,31 +14,19 @@ from types import TracebackType
 import msgspec
 
 from edgemeter.agent import record_parts, records
-from edgemeter.agent.delivery import sqlite_file
+from edgemeter.agent.delivery import shedding, sqlite_file
 from edgemeter.agent.delivery.messages import Receipt
+from edgemeter.agent.delivery.outbox_file import FORMAT
+from edgemeter.agent.delivery.shedding import Dropped
 from edgemeter.agent.records import RunRecord
 
-FORMAT = sqlite_file.Format(
-    what="outbox",
-    application_id=0x45644F62,  # "EdOb"
-    version=1,
-    schema="""CREATE TABLE opened (times INTEGER NOT NULL);
-INSERT INTO opened VALUES (0);
-CREATE TABLE records (
-    row INTEGER PRIMARY KEY AUTOINCREMENT,
-    device TEXT NOT NULL,
-    fleet TEXT NOT NULL,
-    session INTEGER NOT NULL,
-    seq INTEGER NOT NULL,
-    kept_ns INTEGER NOT NULL,
-    size_bytes INTEGER NOT NULL,
-    record BLOB NOT NULL,
-    UNIQUE (session, seq)
-);
-CREATE TABLE samples (row INTEGER PRIMARY KEY REFERENCES records (row) ON DELETE CASCADE, series BLOB NOT NULL);
-""",
-    elsewhere="move it away (a new outbox is made) or choose another place with EDGEMETER_HOME",
-)
+__all__ = ["FORMAT", "LIMIT_BYTES", "Dropped", "Outbox", "Pending"]
+
+logger = logging.getLogger(__name__)
+
+# Some thousand runs with their raw traces.
+LIMIT_BYTES = 512 << 20
+_ENDLESS = 2**63 - 1
 
 # A session number is a JSON number that every language reads exactly (< 2**53).
 _RANDOM_BITS = 37
@@ -46,7 +34,8 @@ _COUNTER_BITS = 16
 
 
 _SELECT = (
-    "SELECT size_bytes, row, device, fleet, session, seq, record, (SELECT series FROM samples WHERE samples.row = records.row) FROM records"
+    "SELECT size_bytes, row, device, fleet, session, seq, record, is_shed,"
+    " (SELECT series FROM samples WHERE samples.row = records.row) FROM records"
 )
 
 
@@ -63,7 +52,7 @@ class Pending:
 
 
 class Outbox:
-    """The outbox at `path`, made when absent. Its methods may be called from any thread.
+    """The outbox at `path`, made when absent, of at most about `limit_bytes`. Its methods may be called from any thread.
 
     Opening it starts a session: a number that no other opening has, on this device or on one whose card is a copy of this one's or
     was written anew; so (device, session, seq) names one record for ever.
@@ -73,11 +62,13 @@ class Outbox:
         UnavailableError: it may not be opened, or the disk is full.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, limit_bytes: int = LIMIT_BYTES) -> None:
         self.path = path
+        self._limit_bytes = limit_bytes
         self._connection = sqlite_file.connect(path, FORMAT)
         self._lock = threading.Lock()
         self._device: str | None = None
+        self._said = Dropped()
         with sqlite_file.mapped(path, FORMAT):
             self._connection.execute("PRAGMA foreign_keys = ON")
         self._begin_session()
@@ -96,6 +87,8 @@ class Outbox:
     def put(self, record: RunRecord) -> RunRecord:
         """Keep `record`; return it with its session and its number (1, 2, 3, ... without gaps), once it is on the disk.
 
+        What does not fit beside it goes: the oldest raw traces first, the oldest records last.
+
         Raises:
             UnavailableError: the disk is full or gone; the record is not kept and its number is not used up.
             TransientError: another process holds the file for too long; as above.
@@ -105,7 +98,9 @@ class Outbox:
                 # Gaps are looked for per device, so another device's records need a session of their own.
                 self._begin_session()
             numbered = msgspec.structs.replace(record, session=self._session, seq=self._last_seq + 1)
-            self._insert(numbered)
+            with sqlite_file.mapped(self.path, FORMAT):
+                dropped = self._insert(numbered)
+            self._say(dropped)
             self._device = record.device
             self._last_seq += 1
             return numbered
@@ -113,9 +108,11 @@ class Outbox:
     def pending(self, limit_records: int, limit_bytes: int, *, after_row: int = 0, device: str | None = None) -> list[Pending]:
         """Return the records that no receipt has named, oldest first, earlier sessions' too; at least one if there is one.
 
-        `limit_bytes` counts their JSON; `after_row` goes on where an earlier call ended; `device` picks one device's.
+        `limit_bytes` counts their JSON; `after_row` goes on where an earlier call ended; `device` picks one device's. It ends before the
+        first record whose stamp may still be set right.
         """
-        query = f"{_SELECT} WHERE row > ? AND (? IS NULL OR device = ?) ORDER BY row LIMIT ?"
+        held = f"row < (SELECT coalesce(min(row), {_ENDLESS}) FROM unstamped)"  # noqa: S608 - a number
+        query = f"{_SELECT} WHERE row > ? AND (? IS NULL OR device = ?) AND {held} ORDER BY row LIMIT ?"
         found: list[Pending] = []
         left_bytes = limit_bytes
         with self._lock, sqlite_file.mapped(self.path, FORMAT):
@@ -164,6 +161,35 @@ class Outbox:
         with self._lock, sqlite_file.mapped(self.path, FORMAT):
             return self._connection.execute("SELECT 1 FROM records WHERE device = ? LIMIT 1", (device,)).fetchone() is None
 
+    def dropped(self, device: str | None = None) -> Dropped:
+        """Return what had to go since the file was made because the outbox or the disk was full, of one device or of all."""
+        with self._lock, sqlite_file.mapped(self.path, FORMAT):
+            return shedding.count(self._connection, device)
+
+    def has_unstamped(self) -> bool:
+        """Return whether a record is held back because its stamp may still be set right."""
+        with self._lock, sqlite_file.mapped(self.path, FORMAT):
+            return self._connection.execute("SELECT 1 FROM unstamped LIMIT 1").fetchone() is not None
+
+    def stamp(self, boot_id: str, boot_ns: int) -> int:
+        """Compute the stamps of the records held back that were measured in this boot; return how many.
+
+        `boot_ns` is when it began: UTC, by a clock that is right.
+        """
+        query = "SELECT row, since_boot_ns, record FROM unstamped JOIN records USING (row) WHERE boot_id = ?"
+        with self._lock, sqlite_file.mapped(self.path, FORMAT), sqlite_file.transaction(self._connection):
+            found = self._connection.execute(query, (boot_id,)).fetchall()
+            for row, since_boot_ns, head in found:
+                right = record_parts.changed(head, started_at_ns=boot_ns + since_boot_ns, stamped_by="device-later")
+                self._connection.execute("UPDATE records SET record = ? WHERE row = ?", (right, row))
+            self._connection.execute("DELETE FROM unstamped WHERE boot_id = ?", (boot_id,))
+        return len(found)
+
+    def leave_unstamped(self, all_but_boot_id: str = "") -> int:
+        """Hold back no longer what was measured in other boots than this, or anything; return how many records that frees."""
+        with self._lock, sqlite_file.mapped(self.path, FORMAT), sqlite_file.transaction(self._connection):
+            return self._connection.execute("DELETE FROM unstamped WHERE boot_id != ?", (all_but_boot_id,)).rowcount
+
     def close(self) -> None:
         """Give the file back; may be called twice."""
         with self._lock:
@@ -177,16 +203,35 @@ class Outbox:
         self._session = secrets.randbits(_RANDOM_BITS) << _COUNTER_BITS | (times % ((1 << _COUNTER_BITS) - 1) + 1)
         self._last_seq = 0
 
-    def _insert(self, record: RunRecord) -> None:
+    def _insert(self, record: RunRecord) -> Dropped:
         payload = records.encode(record)
         head, samples = record_parts.part(payload)
         values = (record.device, record.fleet, record.session, record.seq, time.time_ns(), len(payload), head)
         statement = "INSERT INTO records (device, fleet, session, seq, kept_ns, size_bytes, record) VALUES (?, ?, ?, ?, ?, ?, ?)"
-        with sqlite_file.mapped(self.path, FORMAT), sqlite_file.transaction(self._connection):
+        with sqlite_file.transaction(self._connection):
             row = self._connection.execute(statement, values).lastrowid
             if samples != record_parts.NO_SAMPLES:
                 self._connection.execute("INSERT INTO samples VALUES (?, ?)", (row, samples))
+            if record.clock_synchronised is False and record.stamped_by == "device" and record.environment.boot_id:
+                since_boot_ns = record.monotonic_ns + _suspended_ns()
+                self._connection.execute("INSERT INTO unstamped VALUES (?, ?, ?)", (row, record.environment.boot_id, since_boot_ns))
+            return shedding.down_to(self._connection, self._limit_bytes)
+
+    def _say(self, dropped: Dropped) -> None:
+        # Said the first time; `dropped` has the count.
+        if dropped.traces and not self._said.traces:
+            logger.warning("the outbox %s is full: the oldest raw traces are dropped, their records stay", self.path)
+        if dropped.records and not self._said.records:
+            logger.error("the outbox %s is full: the oldest records are dropped; bring a collector up, or raise the limit", self.path)
+        self._said = Dropped(self._said.traces + dropped.traces, self._said.records + dropped.records)
 
 
-def _pending(row: int, device: str, fleet: str, session: int, seq: int, head: bytes, samples: bytes | None) -> Pending:
+def _suspended_ns() -> int:
+    # The monotonic clock stands still while the machine is suspended, the time since boot goes on.
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+
+
+def _pending(row: int, device: str, fleet: str, session: int, seq: int, head: bytes, is_shed: int, samples: bytes | None) -> Pending:
+    if is_shed:
+        head = record_parts.changed(head, samples_reason=shedding.REASON)
     return Pending(row, device, fleet, session, seq, record_parts.whole(head, samples or record_parts.NO_SAMPLES))

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from edgemeter.agent import records
+from edgemeter.agent import record_parts, records
 from edgemeter.agent.delivery.messages import Receipt
-from edgemeter.agent.delivery.outbox import FORMAT, Outbox
+from edgemeter.agent.delivery.outbox import FORMAT, Dropped, Outbox
 from edgemeter.agent.errors import ConfigError, UnavailableError
 from tests.fixtures.record_factory import make_record
 
@@ -184,6 +184,42 @@ def test_an_outbox_of_a_newer_version_is_refused(outbox):
     outbox._connection.execute(f"PRAGMA user_version = {FORMAT.version + 1}")
     with pytest.raises(ConfigError, match="update edgemeter here"):
         reopened(outbox)
+
+
+OF_VERSION_1 = """CREATE TABLE opened (times INTEGER NOT NULL);
+INSERT INTO opened VALUES (7);
+CREATE TABLE records (
+    row INTEGER PRIMARY KEY AUTOINCREMENT,
+    device TEXT NOT NULL,
+    fleet TEXT NOT NULL,
+    session INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    kept_ns INTEGER NOT NULL,
+    size_bytes INTEGER NOT NULL,
+    record BLOB NOT NULL,
+    UNIQUE (session, seq)
+);
+CREATE TABLE samples (row INTEGER PRIMARY KEY REFERENCES records (row) ON DELETE CASCADE, series BLOB NOT NULL);
+"""
+
+
+def test_an_outbox_of_version_1_is_brought_up_to_date_and_loses_nothing(tmp_path):
+    """What an older agent kept goes out as it would have."""
+    path = tmp_path / "outbox.sqlite"
+    old = make_record(session=11, seq=1, clock_synchronised=False)
+    head, samples = record_parts.part(records.encode(old))
+    connection = sqlite3.connect(path)
+    connection.executescript(OF_VERSION_1)
+    connection.execute("INSERT INTO records VALUES (1, ?, ?, 11, 1, 5, ?, ?)", (old.device, old.fleet, len(head), head))
+    connection.execute("INSERT INTO samples VALUES (1, ?)", (samples,))
+    connection.execute(f"PRAGMA application_id = {FORMAT.application_id}")
+    connection.execute("PRAGMA user_version = 1")
+    connection.commit()
+    connection.close()
+    with Outbox(path) as outbox:
+        new = outbox.put(make_record())
+        assert [records.decode(one.payload) for one in outbox.pending(10, LOTS)] == [old, new]
+        assert outbox.dropped() == Dropped()
 
 
 def test_a_place_that_cannot_be_written_ends_in_one_line(tmp_path):

@@ -1,0 +1,61 @@
+"""Stamps to be set right: records measured while the wall clock was not synchronised, as on a board without a clock chip.
+
+Such a record is held back until the clock is right; then its start is computed from the time since boot, which no step of the wall
+clock touches. It is changed only before it was sent: every copy of a sent record must be the same. Where the board was booted anew
+meanwhile, or the clock never comes right, it goes out as it is, and says so.
+"""
+
+import time
+from collections.abc import Callable
+
+from edgemeter.agent.delivery.outbox import Outbox
+from edgemeter.agent.machine import clock
+
+# After a boot, or when the network is back, time servers are asked and the clock set; chrony and systemd-timesyncd take seconds.
+PATIENCE_AFTER_BOOT_S = 120.0
+PATIENCE_ONLINE_S = 60.0
+LOOK_S = 2.0
+
+
+def since_boot_ns() -> int:
+    """Return the time since boot, suspension included."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+class Stamping:
+    """Sets the stamps in `outbox` right as soon as that is possible."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        synchronised: Callable[[], bool | None] = clock.synchronised,
+        boot_id: Callable[[], str | None] = clock.boot_id,
+        wall_ns: Callable[[], int] = time.time_ns,
+        boot_clock_ns: Callable[[], int] = since_boot_ns,
+    ) -> None:
+        self._outbox = outbox
+        self._synchronised = synchronised
+        self._boot_id = boot_id
+        self._wall_ns = wall_ns
+        self._boot_clock_ns = boot_clock_ns
+        self._patience_until_s = PATIENCE_AFTER_BOOT_S
+
+    def is_online(self) -> None:
+        """Take note that the network is back after an outage: the clock may soon be set."""
+        self._patience_until_s = max(self._patience_until_s, self._since_boot_s() + PATIENCE_ONLINE_S)
+
+    def settle(self) -> float | None:
+        """Set right what can be; return after how long to look again, None when nothing is held back."""
+        if not self._outbox.has_unstamped():
+            return None
+        boot_id = self._boot_id() or ""
+        if self._synchronised():
+            self._outbox.stamp(boot_id, self._wall_ns() - self._boot_clock_ns())
+        elif self._since_boot_s() < self._patience_until_s:
+            self._outbox.leave_unstamped(all_but_boot_id=boot_id)
+            return LOOK_S if self._outbox.has_unstamped() else None
+        self._outbox.leave_unstamped()
+        return None
+
+    def _since_boot_s(self) -> float:
+        return self._boot_clock_ns() / 1e9

@@ -1,0 +1,138 @@
+"""Facts about records that were measured while the wall clock was wrong."""
+
+import time
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+
+from edgemeter.agent import records
+from edgemeter.agent.delivery.messages import Receipt
+from edgemeter.agent.delivery.outbox import Outbox
+from edgemeter.agent.delivery.stamps import PATIENCE_AFTER_BOOT_S, PATIENCE_ONLINE_S, Stamping
+from tests.fixtures.record_factory import make_environment, make_record
+
+LOTS = 10**9
+NS = 10**9
+BOOT, OTHER_BOOT = "aaaa", "bbbb"
+BOOTED_AT_NS = 1_790_000_000 * NS
+LONG_AGO_NS = 3600 * NS
+
+
+@dataclass
+class World:
+    """A board whose wall clock starts in 1970 until `is_synchronised`."""
+
+    since_boot_s: float = 30.0
+    is_synchronised: bool | None = False
+
+    def wall_ns(self):
+        """Return what the wall clock shows."""
+        return (BOOTED_AT_NS if self.is_synchronised else 0) + self.boot_clock_ns()
+
+    def boot_clock_ns(self):
+        """Return the time since boot."""
+        return int(self.since_boot_s * NS)
+
+
+@pytest.fixture
+def outbox(tmp_path):
+    """Return an empty outbox."""
+    with Outbox(tmp_path / "outbox.sqlite") as made:
+        yield made
+
+
+@pytest.fixture
+def world():
+    """Return a board that was just booted."""
+    return World()
+
+
+def stamping_of(outbox, world):
+    """Return the stamping of `outbox` on that board."""
+    return Stamping(outbox, lambda: world.is_synchronised, lambda: BOOT, world.wall_ns, world.boot_clock_ns)
+
+
+def measured(began_s, boot_id=BOOT, **changes):
+    """Return a record of a run that began so long after boot, by a clock that was wrong."""
+    suspended_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    environment = make_environment(boot_id=boot_id)
+    changes = {"clock_synchronised": False, "started_at_ns": LONG_AGO_NS, "environment": environment} | changes
+    return make_record(monotonic_ns=int(began_s * NS) - suspended_ns, **changes)
+
+
+def pending(outbox):
+    """Return what may be sent."""
+    return [records.decode(one.payload) for one in outbox.pending(100, LOTS)]
+
+
+def test_a_record_waits_for_the_clock_and_is_stamped_when_that_is_right(outbox, world):
+    """The stamp is when the run began by the right clock, to a millisecond; nothing else of the record changes."""
+    stamping = stamping_of(outbox, world)
+    kept = outbox.put(measured(began_s=12.5))
+    assert stamping.settle() is not None
+    assert pending(outbox) == []
+    world.since_boot_s, world.is_synchronised = 50.0, True
+    assert stamping.settle() is None
+    (record,) = pending(outbox)
+    assert record.started_at_ns == pytest.approx(BOOTED_AT_NS + 12.5 * NS, abs=1e6)
+    assert record.stamped_by == "device-later"
+    assert msgspec.structs.replace(record, started_at_ns=kept.started_at_ns, stamped_by="device") == kept
+
+
+def test_without_a_right_clock_it_goes_out_as_it_is_and_is_never_changed_after(outbox, world):
+    """Patience ends; from then on every copy that is sent is the same, whatever the clock does."""
+    stamping = stamping_of(outbox, world)
+    kept = outbox.put(measured(began_s=12.5))
+    world.since_boot_s = PATIENCE_AFTER_BOOT_S + 1
+    assert stamping.settle() is None
+    assert pending(outbox) == [kept]
+    world.is_synchronised = True
+    stamping.settle()
+    assert pending(outbox) == [kept]
+    assert (kept.stamped_by, kept.clock_synchronised) == ("device", False)
+
+
+def test_when_the_network_comes_back_the_clock_is_waited_for_again(outbox, world):
+    """A board that measured for a day without network."""
+    world.since_boot_s = 86_400.0
+    stamping = stamping_of(outbox, world)
+    outbox.put(measured(began_s=100.0))
+    stamping.is_online()
+    assert stamping.settle() is not None
+    assert pending(outbox) == []
+    world.since_boot_s += PATIENCE_ONLINE_S - 1
+    world.is_synchronised = True
+    stamping.settle()
+    assert pending(outbox)[0].started_at_ns == pytest.approx(BOOTED_AT_NS + 100 * NS, abs=1e6)
+
+
+def test_a_record_of_an_earlier_boot_goes_out_as_it_is(outbox, world):
+    """Its monotonic clock is gone; it holds up nobody."""
+    outbox.put(measured(began_s=5.0, boot_id=OTHER_BOOT))
+    outbox.put(measured(began_s=6.0))
+    stamping = stamping_of(outbox, world)
+    stamping.settle()
+    assert [record.seq for record in pending(outbox)] == [1]
+    world.is_synchronised = True
+    stamping.settle()
+    assert [record.stamped_by for record in pending(outbox)] == ["device", "device-later"]
+
+
+@pytest.mark.parametrize("says", [{"clock_synchronised": True}, {"clock_synchronised": None}, {"boot_id": None}])
+def test_what_needs_no_stamp_or_can_have_none_is_not_held_back(outbox, says):
+    """A right clock, one of which nobody can tell, and a machine that does not name its boot."""
+    outbox.put(measured(began_s=5.0, **says))
+    assert not outbox.has_unstamped()
+    assert len(pending(outbox)) == 1
+
+
+def test_a_receipt_or_a_restart_leaves_no_half_state(outbox, world):
+    """The hold lies in the file, and goes with its record."""
+    outbox.put(measured(began_s=5.0))
+    with Outbox(outbox.path) as again:
+        assert again.has_unstamped()
+        assert pending(again) == []
+        again.forget(Receipt(session=outbox.session, held=((1, 1),)))
+        assert not again.has_unstamped()
+    assert stamping_of(outbox, world).settle() is None
