@@ -18,7 +18,7 @@ HEAVY = (
     "pyjoulescope_driver", "pynvml", "serial", "smbus2", "tensorrt", "tflite_runtime", "torch",
 )  # fmt: skip
 # Modules that only `models build` imports, when it is called.
-BUILDS = {"models/detector.py", "models/training.py", "models/export.py", "models/quantise.py", "models/conversion.py"}
+BUILDS = {"models/detector.py", "models/training.py", "models/export.py", "models/conversion.py"}
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 
