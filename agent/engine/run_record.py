@@ -46,7 +46,6 @@ class Run:
 class Around:
     """What stood around the run's process: when it was started, what was seen, and what it drew."""
 
-    started_at_ns: int
     monotonic_ns: int
     seen: Sequence[records.Condition]
     power: Energies
@@ -64,7 +63,7 @@ def record(run: Run, measured: job.Measured, around: Around) -> records.RunRecor
         device=run.always.device,
         fleet=run.always.fleet,
         role=case.role,
-        started_at_ns=around.started_at_ns,
+        started_at_ns=clock.wall_ns(around.monotonic_ns),
         clock_synchronised=clock.synchronised(),
         monotonic_ns=around.monotonic_ns,
         suite=run.always.suite,

@@ -183,7 +183,7 @@ def _one(run: Run, sensors: Mapping[str, PowerSensor], why_no_power: str, tell: 
         cooled = cool_down.wait(case.start_below_c, case.cool_down_limit_s, begins)
     observation = Observation(sensors, run.always.observing)
     observation.look_before()
-    started_at_ns, monotonic_ns = time.time_ns(), time.monotonic_ns()
+    monotonic_ns = time.monotonic_ns()
 
     def follow(event: job.Event, pid: int) -> None:
         observation.follow(event, pid)
@@ -200,7 +200,7 @@ def _one(run: Run, sensors: Mapping[str, PowerSensor], why_no_power: str, tell: 
     measured = msgspec.structs.replace(measured, samples=(*measured.samples, *series))
     curve = sustained.of(measured, observation.looks, traces) if case.mode == "sustained" else None
     warnings = tuple(f"{trace.name}: {warning}" for trace in traces if trace.description for warning in trace.description.warnings)
-    around = Around(started_at_ns, monotonic_ns, observation.seen, power, warnings, cooled, curve)
+    around = Around(monotonic_ns, observation.seen, power, warnings, cooled, curve)
     record = run_record.record(run, measured, around)
     return msgspec.structs.replace(record, power_traces=tuple(map(power_series.described, traces)), windows=windows.relative(measured))
 

@@ -1,6 +1,7 @@
 """Whether the wall clock can be trusted. Durations never depend on it; the stamps of records do."""
 
 import ctypes
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -70,6 +71,14 @@ def synchronised(machine: Machine = THIS_MACHINE, kernel_error: Callable[[], int
     if error_us is not None:
         return error_us < UNSYNCHRONISED_US
     return True if (machine.root / "run/systemd/timesync/synchronized").exists() else None
+
+
+def wall_ns(monotonic_ns: int) -> int:
+    """Return what the wall clock, as it is set now, would have shown when the monotonic clock showed that: UTC, ns.
+
+    A wall clock that was stepped in between, as on a board without a clock chip, does no harm.
+    """
+    return time.time_ns() - (time.monotonic_ns() - monotonic_ns)
 
 
 def boot_id(machine: Machine = THIS_MACHINE) -> str | None:

@@ -1,0 +1,65 @@
+"""Facts about stamps and durations while the wall clock is stepped."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from edgemeter.agent.machine import clock
+
+# A wall clock that goes an hour back every time that it is asked, in every process of the command.
+STEPPING = """
+    import itertools, time
+    _true_ns, _asked = time.time_ns, itertools.count(1)
+    time.time_ns = lambda: _true_ns() - next(_asked) * 3_600_000_000_000
+    time.time = lambda: time.time_ns() / 1e9
+"""
+MODEL = {
+    "format": "edgemeter-replay",
+    "schema": 1,
+    "latencies_ms": [2.0],
+    "inputs": [{"name": "x", "shape": [1, 4], "dtype": "float32"}],
+    "outputs": [{"name": "y", "shape": [1], "dtype": "float32"}],
+}
+
+
+def test_a_stamp_is_by_the_clock_as_it_is_now(monkeypatch):
+    """Ten years wrong at the start, right at the end: the stamp is right."""
+    began_ns = time.monotonic_ns() - 5 * 10**9
+    right_ns = time.time_ns() - 5 * 10**9
+    assert clock.wall_ns(began_ns) == pytest.approx(right_ns, abs=10**8)
+    monkeypatch.setattr(time, "time_ns", lambda: 12 * 10**9)
+    assert clock.wall_ns(began_ns) == pytest.approx(7 * 10**9, abs=10**8)
+
+
+@pytest.mark.slow
+def test_a_wall_clock_that_jumps_changes_no_duration(tmp_path):
+    """A whole run under a clock that goes back an hour at every look: latencies, windows and cold start are what they were."""
+    (tmp_path / "sitecustomize.py").write_text(textwrap.dedent(STEPPING))
+    (tmp_path / "m.replay.json").write_text(json.dumps(MODEL))
+    command = [
+        sys.executable,
+        "-m",
+        "edgemeter.agent.cli",
+        "run",
+        "--model",
+        "m.replay.json",
+        "--mode",
+        "rapid",
+        "--power",
+        "none",
+        "--json",
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "EDGEMETER_HOME": str(tmp_path)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=120)
+    (record,) = json.loads(done.stdout)["runs"]
+    latency, windows = record["latency"], record["windows"]
+    assert 2.0 <= latency["min_ms"] <= latency["p50_ms"] < 60
+    assert 64 * 2.0 <= windows["timed_end_ns"] / 1e6 < 30_000
+    assert 0 < windows["timed_start_ns"] - record["monotonic_ns"] < 60 * 10**9
+    assert all(0 <= record["cold_start"][name] < 60_000 for name in ("process_ms", "load_ms", "first_ms"))
+    assert record["started_at_ns"] < time.time_ns() - 3600 * 10**9
