@@ -48,6 +48,8 @@ def test_a_wall_clock_that_jumps_changes_no_duration(tmp_path):
         "run",
         "--model",
         "m.replay.json",
+        "--repeats",
+        "1",
         "--mode",
         "rapid",
         "--power",
