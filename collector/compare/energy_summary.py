@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from edgemeter.agent.records import Energy, RunRecord
 from edgemeter.collector.compare.cases import distinct
-from edgemeter.collector.compare.spread import Spread, of_one_kind, spread
+from edgemeter.collector.compare.spread import Spread, of_one_kind, of_points, point_of
 from edgemeter.collector.compare.store import LeftOut
 
 
@@ -32,12 +32,13 @@ class EnergySummary:
 def energy_of(runs: Sequence[RunRecord]) -> tuple[EnergySummary | None, str | None, list[LeftOut]]:
     """Return the energy of the runs of a case (oldest first), or why there is none, and what is left out of it."""
     kept, left_out = of_one_kind(runs, "energy", lambda run: run.energy, _kind)
-    gross, power = spread(energy.gross_mj for energy in kept), spread(energy.mean_power_w for energy in kept)
+    gross = of_points([point_of(run, energy.gross_mj) for run, energy in kept])
+    power = of_points([point_of(run, energy.mean_power_w) for run, energy in kept])
     if gross is None or power is None:
         reasons = distinct([*(run.energy_reason for run in runs), *map(_estimate, runs), *(entry.reason for entry in left_out)])
         return None, "; ".join(reasons) or "not measured", left_out
-    newest = kept[-1]
-    net_state = next((energy.net_state for energy in kept if energy.net_state != "resolved"), "resolved")
+    newest = kept[-1][1]
+    net_state = next((energy.net_state for _, energy in kept if energy.net_state != "resolved"), "resolved")
     resolved = kept if net_state == "resolved" else []
     summary = EnergySummary(
         provenance=runs[-1].provenance.get("energy", runs[-1].provenance.get("latency", "")),
@@ -45,9 +46,9 @@ def energy_of(runs: Sequence[RunRecord]) -> tuple[EnergySummary | None, str | No
         scope=newest.scope,
         excludes=newest.excludes,
         gross_mj=gross,
-        gross_u_mj=_largest(energy.gross_u_mj for energy in kept),
-        net_mj=spread(energy.net_mj for energy in resolved),
-        net_u_mj=_largest(energy.net_u_mj for energy in resolved),
+        gross_u_mj=_largest(energy.gross_u_mj for _, energy in kept),
+        net_mj=of_points([point_of(run, energy.net_mj) for run, energy in resolved if energy.net_mj is not None]),
+        net_u_mj=_largest(energy.net_u_mj for _, energy in resolved),
         net_state=net_state,
         mean_power_w=power,
     )

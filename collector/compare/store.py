@@ -1,9 +1,10 @@
 """Stores: where runs are read from to be compared. The protocol, and what opens one.
 
-A store is the collector's ledger (SQLite), or the JSON document that `edgemeter run --json` printed on a board without a network.
+A store is the collector's ledger (SQLite), the JSON document that `edgemeter run --json` printed on a board without a network, or an
+InfluxDB that a collector drained to.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -13,6 +14,7 @@ import msgspec
 from edgemeter.agent import records
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.records import RunRecord
+from edgemeter.collector.keep import influx_config
 from edgemeter.collector.keep.ledger import Ledger
 
 SQLITE_MAGIC = b"SQLite format 3\0"
@@ -50,6 +52,11 @@ class Store(Protocol):
         ...
 
 
+def oldest_first(runs: Iterable[RunRecord]) -> list[RunRecord]:
+    """Return `runs` in the order in which they started; of one start in the order of their numbers, wherever they were read from."""
+    return sorted(runs, key=lambda run: (run.started_at_ns, run.device, run.session or 0, run.seq or 0))
+
+
 class _Document(msgspec.Struct):
     runs: list[msgspec.Raw]
 
@@ -78,7 +85,7 @@ class RunDocument:
         if left_out and not runs:
             message = f"no run in {str(self.path)!r} can be read: {left_out[0].reason}"
             raise ConfigError(message)
-        return Contents(sorted(runs, key=lambda run: run.started_at_ns), left_out)
+        return Contents(oldest_first(runs), left_out)
 
     def runs(self, *, with_samples: bool = False) -> Sequence[RunRecord]:
         """Return the runs in the document, oldest first."""
@@ -113,7 +120,7 @@ class Joined:
     def contents(self, *, with_samples: bool = False) -> Contents:
         """Return the runs of all stores, oldest first, and all that is left out."""
         parts = [store.contents(with_samples=with_samples) for store in self.stores]
-        runs = sorted((run for part in parts for run in part.runs), key=lambda run: run.started_at_ns)
+        runs = oldest_first(run for part in parts for run in part.runs)
         return Contents(runs, [entry for part in parts for entry in part.left_out])
 
     def runs(self, *, with_samples: bool = False) -> Sequence[RunRecord]:
@@ -121,13 +128,13 @@ class Joined:
         return self.contents(with_samples=with_samples).runs
 
 
-def open_store(*where: str) -> Store:
-    """Return the store at `where`, a file; several are read as one. What a file is, its first bytes say.
+def open_store(*where: str, influx_token_file: Path | None = None) -> Store:
+    """Return the store at `where`, a file or the URL of an InfluxDB; several are read as one. What a file is, its first bytes say.
 
     Raises:
         ConfigError: there is none, or it is not ours.
     """
-    stores = [_open_one(one) for one in where]
+    stores = [_open_influx(one, influx_token_file) if "://" in one else _open_file(one) for one in where]
     return stores[0] if len(stores) == 1 else Joined(stores)
 
 
@@ -154,18 +161,25 @@ class LedgerFile:
                 left_out.append(LeftOut(run, f"in the ledger's quarantine: {entry.reason}"))
         if unnamed:
             left_out.append(LeftOut(None, f"in the ledger's quarantine: {unnamed} messages that are no single record"))
-        return Contents(sorted(runs, key=lambda run: run.started_at_ns), left_out)
+        return Contents(oldest_first(runs), left_out)
 
     def runs(self, *, with_samples: bool = False) -> Sequence[RunRecord]:
         """Return the runs in the ledger, oldest first."""
         return self.contents(with_samples=with_samples).runs
 
 
-def _open_one(where: str) -> Store:
-    path = Path(where).expanduser()
-    if "://" in where:
-        message = f"{where!r} is an address, a store is a file: the collector's ledger, or what `edgemeter run --json` printed"
+def _open_influx(where: str, token_file: Path | None) -> Store:
+    from edgemeter.collector.compare.influx_store import InfluxStore  # noqa: PLC0415 - it imports this module
+
+    if not where.startswith(("http://", "https://")):
+        kinds = "the collector's ledger, what `edgemeter run --json` printed, or an InfluxDB (http://HOST:8086?bucket=BUCKET)"
+        message = f"{where!r} is no store: a store is {kinds}"
         raise ConfigError(message)
+    return InfluxStore(influx_config.parse(where, token_file=token_file))
+
+
+def _open_file(where: str) -> Store:
+    path = Path(where).expanduser()
     try:
         with path.open("rb") as file:
             start = file.read(len(SQLITE_MAGIC))

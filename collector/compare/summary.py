@@ -1,7 +1,7 @@
 """The summary of a case: for each figure the median over its runs, with the range and the number of runs behind it."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from edgemeter.agent.records import ColdStart, Memory, RunRecord, Stage
@@ -93,13 +93,13 @@ def summarise(case: Case) -> Summary:
     return Summary(
         key=case.key,
         runs=runs,
-        p50_ms=spread(run.latency.p50_ms for run in runs),
-        p90_ms=spread(run.latency.p90_ms for run in runs),
-        p99_ms=spread(run.latency.p99_ms for run in runs),
+        p50_ms=spread(runs, lambda run: run.latency.p50_ms),
+        p90_ms=spread(runs, lambda run: run.latency.p90_ms),
+        p99_ms=spread(runs, lambda run: run.latency.p99_ms),
         throughput_per_s=_over(runs, lambda run: run.throughput_per_s),
         cold_start=_cold_start(runs),
-        preprocess_p50_ms=_stage(run.preprocess for run in runs),
-        postprocess_p50_ms=_stage(run.postprocess for run in runs),
+        preprocess_p50_ms=_stage(runs, lambda run: run.preprocess),
+        postprocess_p50_ms=_stage(runs, lambda run: run.postprocess),
         memory=_memory(runs),
         accuracy=accuracy,
         accuracy_reason=accuracy_reason,
@@ -134,7 +134,7 @@ def _text(value: object) -> str | None:
 
 
 def _over(runs: Sequence[RunRecord], figure: Callable[[RunRecord], float]) -> Spread:
-    found = spread(figure(run) for run in runs)
+    found = spread(runs, figure)
     if found is None:
         message = "a case has at least one run"
         raise ValueError(message)
@@ -150,7 +150,7 @@ def _cold_start(runs: Sequence[RunRecord]) -> ColdStartSummary | None:
         return _over(measured, lambda run: figure(run.cold_start))
 
     return ColdStartSummary(
-        process_ms=spread(run.cold_start.process_ms for run in measured),
+        process_ms=spread(measured, lambda run: run.cold_start.process_ms),
         import_ms=step(lambda start: start.import_ms),
         load_ms=step(lambda start: start.load_ms),
         first_ms=step(lambda start: start.first_ms),
@@ -173,8 +173,8 @@ def _memory(runs: Sequence[RunRecord]) -> MemorySummary | None:
     )
 
 
-def _stage(stages: Iterable[Stage | None]) -> Spread | None:
-    return spread(stage.p50_ms for stage in stages if stage is not None)
+def _stage(runs: Sequence[RunRecord], stage: Callable[[RunRecord], Stage | None]) -> Spread | None:
+    return spread(runs, lambda run: found.p50_ms if (found := stage(run)) else None)
 
 
 def _reasons(runs: Sequence[RunRecord]) -> tuple[str, ...]:
