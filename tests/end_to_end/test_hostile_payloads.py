@@ -1,0 +1,93 @@
+"""What no agent sends, through a real broker to a real collector process: refused, at a bounded price, and nothing else suffers."""
+
+import re
+import signal
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+
+from edgemeter.collector.keep.ledger import Ledger
+from tests.fixtures.hostile import HOSTILE, bomb, numbered
+from tests.fixtures.mqtt_peer import Peer, wait_until
+from tests.fixtures.servers import address_of, mosquitto
+
+pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
+
+TOPIC = "edgemeter/v1/lab/pi-1/result"
+# The inbox holds 64 MiB, one payload opens to 64 MiB, and what is made of it is a few times as large.
+PEAK_LIMIT_MB = 600
+
+
+@pytest.fixture
+def broker(tmp_path):
+    """Return the address of a mosquitto that lets everything through."""
+    server = mosquitto(tmp_path, "max_inflight_messages 2000", "max_queued_messages 0")
+    server.start()
+    yield address_of(server)
+    server.kill()
+
+
+@pytest.fixture
+def collector(broker, tmp_path):
+    """Return the process of a collector that receives."""
+    command = [
+        sys.executable,
+        "-m",
+        "edgemeter.agent.cli",
+        "collector",
+        "up",
+        "--ledger",
+        str(tmp_path / "ledger"),
+        "--broker",
+        str(broker),
+    ]
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(command, stderr=log)
+    assert wait_until(lambda: b"receiving from" in (tmp_path / "log").read_bytes(), 20)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def peak_mb(process):
+    """Return the most memory that a process ever had, by the kernel."""
+    return int(re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process.pid}/status").read_text())[1]) / 1024
+
+
+def test_every_hostile_payload_is_quarantined_and_good_records_go_on(broker, collector, tmp_path):
+    """One after the other, each followed by a good record, which has to get its receipt."""
+    sender = Peer(broker, "edgemeter/v1/lab/pi-1/receipt")
+    before_mb = peak_mb(collector)
+    for seq, (name, make) in enumerate(HOSTILE.items(), start=1):
+        sender.session.publish(TOPIC, make())
+        sender.session.publish(TOPIC, numbered(seq))
+        assert wait_until(lambda count=seq: len(sender.messages) >= count, 60), name
+        assert collector.poll() is None, name
+    assert peak_mb(collector) < before_mb + PEAK_LIMIT_MB
+    sender.close()
+    collector.send_signal(signal.SIGTERM)
+    assert collector.wait(30) == 0
+    assert b"Traceback" not in (tmp_path / "log").read_bytes()
+    with Ledger(tmp_path / "ledger", "read") as ledger:
+        assert ledger.ranges("pi-1", 77) == [(1, len(HOSTILE))]
+        assert {held.record.session for held in ledger.records()} == {77}
+        quarantined = ledger.quarantined()
+    assert {entry.topic for entry in quarantined} == {TOPIC}
+    assert sum(entry.times for entry in quarantined) >= len(HOSTILE)
+
+
+def test_a_flood_of_bombs_costs_no_more_memory_than_one(broker, collector, tmp_path):
+    """Hundreds of them at once, of several kinds: the peak is bounded, and the good record behind them arrives."""
+    bombs = [bomb(b" ", 1024), bomb(b"[", 1024), zlib.compress(b"[" + b"{}," * (20 << 20) + b"{}]")]
+    sender = Peer(broker, "edgemeter/v1/lab/pi-1/receipt")
+    for number in range(60):
+        sender.session.publish(TOPIC, bombs[number % len(bombs)])
+    sender.session.publish(TOPIC, numbered(1))
+    assert wait_until(lambda: bool(sender.messages), 120)
+    sender.close()
+    assert peak_mb(collector) < PEAK_LIMIT_MB
+    assert collector.poll() is None
+    assert b"Traceback" not in (tmp_path / "log").read_bytes()
