@@ -1,8 +1,9 @@
 """The columns of a comparison: one row carries everything, the same in JSON and in CSV.
 
 A row is flat. Names are snake_case and end in their unit; a name without one is a text, a count or a ratio. Every figure is the median over
-the `runs` of the case; `*_min_*` and `*_max_*` are its range over runs. `reference_*` says what the row was compared with. A list (marks,
-reasons, run ids) is an array in JSON and joined by ` | ` in CSV; absent is null in JSON and empty in CSV.
+the `runs` of the case; `*_min_*` and `*_max_*` are its range over runs, `*_low*` and `*_high*` bounds of 95 % (`interval_over` says over
+what). `reference_*` says what the row was compared with. A list (marks, reasons, run ids) is an array in JSON and joined by ` | ` in CSV;
+absent is null in JSON and empty in CSV.
 """
 
 import csv
@@ -14,6 +15,8 @@ import msgspec
 
 from edgemeter.collector.compare.comparison import Comparison, Row
 from edgemeter.collector.compare.energy_summary import EnergySummary
+from edgemeter.collector.compare.interval import Interval
+from edgemeter.collector.compare.judgement import Judgement
 from edgemeter.collector.compare.spread import Spread, median_of
 from edgemeter.collector.compare.summary import Summary, environment, hottest_c
 
@@ -45,15 +48,24 @@ def _spread(name: str, unit: str, figure: Callable[[Summary], Spread | None]) ->
     def part(which: str) -> Callable[[Summary], Value]:
         return lambda case: None if (found := figure(case)) is None else getattr(found, which)
 
+    def end(which: str) -> Callable[[Summary], Value]:
+        return lambda case: getattr(found.interval, which) if (found := figure(case)) and found.interval else None
+
     return (
         _of_case(f"{name}_{unit}", part("median")),
         _of_case(f"{name}_min_{unit}", part("low")),
         _of_case(f"{name}_max_{unit}", part("high")),
+        _of_case(f"{name}_low_{unit}", end("low")),
+        _of_case(f"{name}_high_{unit}", end("high")),
     )
 
 
 def _energy(name: str, value: Callable[[EnergySummary], Value]) -> Column:
     return _of_case(name, lambda case: value(case.energy) if case.energy else None)
+
+
+def _counted(found: Interval | None) -> str | None:
+    return f"{found.members} {found.level}s" if found else None
 
 
 _IDENTITY = (
@@ -82,6 +94,7 @@ _IDENTITY = (
     _of_case("mode", lambda case: JOINT.join(dict.fromkeys(run.mode for run in case.runs))),
     _key("provenance"),
     _of_case("runs", lambda case: len(case.runs)),
+    _of_case("interval_over", lambda case: _counted(case.throughput_per_s.interval)),
     _of_case("queries", lambda case: sum(run.latency.count for run in case.runs)),
 )
 
@@ -135,6 +148,21 @@ _SURROUNDINGS = (
     _of_case("suspect_runs", lambda case: case.suspect),
 )
 
+
+def _bounds(name: str, bounds: Callable[[Row], tuple[float, float] | None]) -> tuple[Column, Column]:
+    def end(which: int) -> Callable[[Row], Value]:
+        return lambda row: None if (found := bounds(row)) is None else found[which]
+
+    return Column(f"{name}_low", end(0)), Column(f"{name}_high", end(1))
+
+
+def _judged(name: str, judgement: Callable[[Row], Judgement | None]) -> tuple[Column, Column]:
+    return (
+        Column(f"{name}_verdict", lambda row: found.state if (found := judgement(row)) else None),
+        Column(f"{name}_verdict_words", lambda row: found.words if (found := judgement(row)) else None),
+    )
+
+
 _AGAINST = (
     Column("is_reference", lambda row: row.is_reference),
     Column("marks", lambda row: list(row.marks)),
@@ -152,12 +180,21 @@ _AGAINST = (
     Column("latency_p50_ratio", lambda row: row.ratios.p50),
     Column("latency_p50_ratio_min", lambda row: row.ratios.p50_low),
     Column("latency_p50_ratio_max", lambda row: row.ratios.p50_high),
+    *_bounds("latency_p50_ratio", lambda row: row.ratios.p50_interval),
+    *_judged("latency", lambda row: row.judgements.latency),
     Column("latency_p90_ratio", lambda row: row.ratios.p90),
     Column("throughput_ratio", lambda row: row.ratios.throughput),
+    *_bounds("throughput_ratio", lambda row: row.ratios.throughput_interval),
+    *_judged("throughput", lambda row: row.judgements.throughput),
     Column("memory_peak_ratio", lambda row: row.ratios.peak_memory),
     Column("energy_gross_ratio", lambda row: row.ratios.energy_gross),
+    *_bounds("energy_gross_ratio", lambda row: row.ratios.energy_gross_interval),
+    *_judged("energy", lambda row: row.judgements.energy),
     Column("energy_net_ratio", lambda row: row.ratios.energy_net),
+    *_bounds("energy_net_ratio", lambda row: row.ratios.energy_net_interval),
     Column("accuracy_difference", lambda row: row.ratios.accuracy_difference),
+    *_bounds("accuracy_difference", lambda row: row.ratios.accuracy_interval),
+    *_judged("accuracy", lambda row: row.judgements.accuracy),
     _of_case("first_started_at_ns", lambda case: case.runs[0].started_at_ns),
     _of_case("last_started_at_ns", lambda case: case.newest.started_at_ns),
     _of_case("run_ids", lambda case: [run.id for run in case.runs]),

@@ -1,19 +1,22 @@
 """Compare: runs become cases, each device case stands beside the reference case that is like it, and what is left out says why."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from edgemeter.agent.errors import ConfigError, UnavailableError
 from edgemeter.agent.records import RunRecord
 from edgemeter.collector.compare.accuracy_gate import not_ranked
 from edgemeter.collector.compare.cases import CaseKey, group
-from edgemeter.collector.compare.pairing import Pairing, pair
+from edgemeter.collector.compare.judgement import MATTERS_RATIO
+from edgemeter.collector.compare.judging import Judgements, Matters, judge
+from edgemeter.collector.compare.nearest import Nearest, nearest
+from edgemeter.collector.compare.pairing import Pairing, is_one_class, pair
 from edgemeter.collector.compare.ratios import Ratios, ratios, same_scope, withheld
 from edgemeter.collector.compare.store import Contents, LeftOut
 from edgemeter.collector.compare.summary import Summary, environment, summarise
 
 # Differences below this are of no practical use even where they are real (measurement rules: minimum practical difference).
-ALIKE_RATIO = 0.03
+ALIKE_RATIO = MATTERS_RATIO
 
 # What a mark means, for the reader of a table.
 MARKS = {
@@ -25,6 +28,7 @@ MARKS = {
     "below accuracy gate": "its accuracy is too far below that of the model's most precise reference: its speed has no ratio and no rank",
     "one run": "the spread between runs is not known",
     "other precision": "the reference has another precision",
+    "other class of precision": "like is not compared with like: a ratio, and no verdict",
     "other runtime": "the reference has another runtime",
     "other batch": "the reference has another batch size",
     "other energy scope": "the reference's energy is of another part of the machine, or of another provenance: no energy ratio",
@@ -44,6 +48,7 @@ class Row:
     ratios: Ratios
     marks: tuple[str, ...]
     not_ranked: str | None
+    judgements: Judgements = field(default_factory=Judgements)
 
     @property
     def is_reference(self) -> bool:
@@ -53,15 +58,21 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The rows, by model, data and scenario, the reference first; and every run that is left out, with the reason."""
+    """The rows, by model, data and scenario, the reference first; and every run that is left out, with the reason.
+
+    `nearest` says for each case that nothing is like what it could be compared with.
+    """
 
     reference: str
     rows: tuple[Row, ...]
     left_out: tuple[LeftOut, ...]
+    nearest: tuple[Nearest, ...] = ()
 
 
-def compare(contents: Contents, reference: str) -> Comparison:
+def compare(contents: Contents, reference: str, matters: Matters = Matters()) -> Comparison:  # noqa: B008 - frozen
     """Return the comparison of all runs with those of `reference`: a device of this name, or else a role.
+
+    `matters` are the smallest differences that count.
 
     Raises:
         UnavailableError: there is no run at all.
@@ -72,29 +83,35 @@ def compare(contents: Contents, reference: str) -> Comparison:
         raise UnavailableError(message)
     belongs = _reference_cases(contents.runs, reference)
     cases, unusable = group(contents.runs)
-    return of_summaries([summarise(case) for case in cases], belongs, reference, [*contents.left_out, *unusable])
+    return of_summaries([summarise(case) for case in cases], belongs, reference, [*contents.left_out, *unusable], matters)
 
 
 def of_summaries(
-    summaries: Sequence[Summary], belongs: Callable[[CaseKey], bool], reference: str, unusable: Sequence[LeftOut] = ()
+    summaries: Sequence[Summary],
+    belongs: Callable[[CaseKey], bool],
+    reference: str,
+    unusable: Sequence[LeftOut] = (),
+    matters: Matters = Matters(),  # noqa: B008 - frozen
 ) -> Comparison:
     """Return the comparison of cases that were summed up before; `belongs` tells those of `reference`, `unusable` is left out already."""
     references = [summary for summary in summaries if belongs(summary.key)]
     # What does not rank is nothing to be compared with either.
     sound = [reference for reference in references if not_ranked(reference, references) is None]
     rows: list[Row] = []
+    unlike: list[Nearest] = []
     left_out = [*unusable, *(entry for summary in summaries for entry in summary.left_out)]
     for summary in summaries:
         found = pair(summary, [summary] if belongs(summary.key) else sound)
         if isinstance(found, Pairing):
-            rows.append(_row(summary, found, not_ranked(summary, references)))
+            rows.append(_row(summary, found, not_ranked(summary, references), matters))
         else:
             left_out += [LeftOut(run.id, found) for run in summary.runs]
+            unlike += [near] if (near := nearest(summary, sound)) else []
     alone = _alone(rows)
     left_out += [LeftOut(run.id, "no device run to compare with this reference run") for row in alone for run in row.case.runs]
     shown = [row for row in rows if not any(row is other for other in alone)]
     left_out += [LeftOut(run.id, f"not ranked: {row.not_ranked}") for row in shown if row.not_ranked for run in row.case.runs]
-    return Comparison(reference, tuple(sorted(shown, key=_place)), tuple(left_out))
+    return Comparison(reference, tuple(sorted(shown, key=_place)), tuple(left_out), tuple(unlike))
 
 
 def comparable(rows: Sequence[Row]) -> list[list[Row]]:
@@ -118,10 +135,11 @@ def _reference_cases(runs: Sequence[RunRecord], reference: str) -> Callable[[Cas
     raise ConfigError(message)
 
 
-def _row(case: Summary, pairing: Pairing, why_not_ranked: str | None) -> Row:
+def _row(case: Summary, pairing: Pairing, why_not_ranked: str | None, matters: Matters) -> Row:
     found = ratios(case, pairing.reference)
     shown = withheld(found) if why_not_ranked else found
-    return Row(case, pairing.reference, pairing.choice, shown, _marks(case, pairing.reference, shown, why_not_ranked), why_not_ranked)
+    marks = _marks(case, pairing.reference, shown, why_not_ranked)
+    return Row(case, pairing.reference, pairing.choice, shown, marks, why_not_ranked, judge(case, pairing.reference, shown, matters))
 
 
 def _alone(rows: Sequence[Row]) -> list[Row]:
@@ -151,6 +169,7 @@ def _marks(case: Summary, reference: Summary, found_ratios: Ratios, why_not_rank
         "below accuracy gate": why_not_ranked is not None,
         "one run": len(case.runs) == 1,
         "other precision": own.precision != other.precision,
+        "other class of precision": not is_one_class(case, reference),
         "other runtime": own.runtime != other.runtime,
         "other batch": own.batch != other.batch,
         "other energy scope": both_energy and not same_scope(case, reference),
