@@ -29,7 +29,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Birth(msgspec.Struct, frozen=True, kw_only=True):
-    """Who a device is and what it can run."""
+    """Who a device is and what it can run; `dropped_*` is what its outbox had no room for, since it was made."""
 
     device: str
     fleet: str
@@ -40,6 +40,8 @@ class Birth(msgspec.Struct, frozen=True, kw_only=True):
     arch: str
     runtimes: dict[str, str]
     sensors: tuple[str, ...] = ()
+    dropped_traces: Number = 0
+    dropped_records: Number = 0
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,27 +8,27 @@ import logging
 import threading
 import time
 from collections import deque
+from typing import Literal
 
-from edgemeter.agent.delivery import messages
+import msgspec
+
+from edgemeter.agent.delivery import backoff, messages
 from edgemeter.agent.delivery.broker_address import BrokerAddress
 from edgemeter.agent.delivery.device_claim import DeviceClaim
 from edgemeter.agent.delivery.mqtt_session import CONNECT_TIMEOUT_S, TAKEN_OVER, Message, MqttSession, Profile, Will
-from edgemeter.agent.delivery.outbox import Outbox, Pending
-from edgemeter.agent.delivery.send_window import FIRST_TIMEOUT_S, SendWindow, spread
+from edgemeter.agent.delivery.outbox import Outbox
+from edgemeter.agent.delivery.send_window import FIRST_TIMEOUT_S
+from edgemeter.agent.delivery.sender import WINDOW_RECORDS, Sender
+from edgemeter.agent.delivery.stamps import Stamping
 from edgemeter.agent.delivery.topics import Kind, Topic
 from edgemeter.agent.errors import ConfigError, EdgemeterError, UnavailableError
 
 logger = logging.getLogger(__name__)
 
-WINDOW_RECORDS = 1000
-WINDOW_BYTES = 8 << 20
 GOODBYE_S = 2.0
 IDLE_S = 1.0
-LONGEST_PAUSE_S = 60.0
 # Somebody may have allowed meanwhile what the broker refused.
 REFUSED_PAUSE_S = 60.0
-# Topic, properties and header of a packet, generously.
-PACKET_OVERHEAD_BYTES = 1024
 # MQTT 3.1.1, and mosquitto 2.0 with MQTT 5 too, close without a reason when another client comes with our id. Connections that end
 # this soon, this often, while another session's state appears on our topic, are such a fight.
 SHORT_LIFE_S = 5.0
@@ -38,8 +38,10 @@ SHORT_LIVES = 3
 class Publisher:
     """Publishes the outbox's records of one device; use it as: connect or start, (put, wake)*, drain, close.
 
-    `birth` says who the device is. A second process of the same device publishes under a client id of its own, without birth, state
-    and Will (see `DeviceClaim`). Where both share an outbox both may send the same record: the collector drops one.
+    `birth` says who the device is; `lasting` whether the broker keeps its subscriptions, and what comes to them, while it is away.
+
+    A second process of the same device publishes under a client id of its own, without birth, state and Will (see `DeviceClaim`).
+    Where both share an outbox both may send the same record: the collector drops one.
     """
 
     def __init__(
@@ -50,12 +52,16 @@ class Publisher:
         *,
         window_records: int = WINDOW_RECORDS,
         receipt_timeout_s: float = FIRST_TIMEOUT_S,
+        lasting: Literal["clean", "persistent"] = "clean",
+        stamping: Stamping | None = None,
     ) -> None:
         self.address = address
         self._outbox = outbox
         self._birth = birth
         self._claim = DeviceClaim(outbox.path, birth.device)
-        self._window = SendWindow(window_records, WINDOW_BYTES, receipt_timeout_s)
+        self._lasting = lasting
+        self._stamping = stamping or Stamping(outbox)
+        self._sender = Sender(outbox, birth.device, window_records, receipt_timeout_s)
         self._session: MqttSession | None = None
         self._thread: threading.Thread | None = None
         self._receipts: deque[messages.Receipt] = deque()
@@ -71,7 +77,7 @@ class Publisher:
         self._short_lives = 0
         self._refusal: str | None = None
         self._refused_s = 0.0
-        self._too_large: set[int] = set()
+        self._was_offline = False
 
     def connect(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
         """Return when the broker has accepted this device; from then on the outbox empties by itself.
@@ -118,8 +124,12 @@ class Publisher:
             return f"the broker at {self.address} refuses device {self._birth.device!r} ({self._refusal}): allow it its own topics; {kept}"
         if self._session is None or not self._session.is_connected():
             return f"the connection to the broker at {self.address} is down; {kept} and go out when it is back"
-        if self._too_large:
-            return f"{len(self._too_large)} records are larger than the broker at {self.address} takes: raise its packet limit; {kept}"
+        if self._outbox.has_unstamped():
+            return f"they wait for this device's clock to be set: is it allowed to ask a time server (NTP)? {kept}"
+        if self._sender.too_large:
+            return (
+                f"{len(self._sender.too_large)} records are larger than the broker at {self.address} takes: raise its packet limit; {kept}"
+            )
         silent = " (or the broker refuses this device: MQTT 3.1.1 does not tell)" if self._session.version == "3.1.1" else ""
         return f"no collector has confirmed them{silent}: is one running at {self.address} (`edgemeter collector up`)? {kept}"
 
@@ -132,7 +142,7 @@ class Publisher:
     @property
     def resent(self) -> int:
         """How many records were sent again."""
-        return self._window.resent
+        return self._sender.resent
 
     def close(self) -> None:
         """Say goodbye and end the threads; what is left stays in the outbox. May be called twice."""
@@ -160,6 +170,7 @@ class Publisher:
         self._short_lives = self._short_lives + 1 if lived_s < SHORT_LIFE_S else 0
         if reason == TAKEN_OVER or (self._has_namesake and self._short_lives >= SHORT_LIVES):
             self._is_displaced = True
+        self._was_offline = True
         if not self._closing:
             logger.info("connection to the broker at %s lost: %s", self.address, reason)
         self._wake.set()
@@ -204,13 +215,14 @@ class Publisher:
     def _open_session(self, timeout_s: float) -> None:
         if self._session is not None:
             self._session.close()
+        if self._is_displaced:
+            logger.warning("another process speaks for device %r: this one publishes beside it", self._birth.device)
         self._stands_aside = self._stands_aside or self._is_displaced or not self._claim.take()
         self._is_displaced = False
         if self._stands_aside:
-            logger.warning("another process speaks for device %r: this one publishes beside it", self._birth.device)
             profile = Profile(f"{self._birth.device}~{self._birth.session}")
         else:
-            profile = Profile(self._birth.device, will=Will(self._topic("state"), self._state("lost")))
+            profile = Profile(self._birth.device, self._lasting, will=Will(self._topic("state"), self._state("lost")))
         session = self._session = MqttSession(self.address, profile, self)
         try:
             session.connect(timeout_s)
@@ -228,8 +240,9 @@ class Publisher:
             except EdgemeterError as error:
                 # Said once, not with every try.
                 logger.log(logging.DEBUG if failures else logging.WARNING, "nothing can be published now: %s", error)
+                pause_s = backoff.wait_s(failures)
                 failures += 1
-                pause_s = min(LONGEST_PAUSE_S, IDLE_S * 2.0 ** min(failures - 1, 10)) * spread()
+                self._was_offline = True
             self._wake.wait(pause_s)
 
     def _step(self) -> float:
@@ -244,57 +257,35 @@ class Publisher:
             self._greet(session)
         if self._refusal is not None:
             return self._await_permission()
-        now_s = time.monotonic()
-        self._window.expire(now_s)
-        for row in self._window.due(now_s):
-            again = self._outbox.read(row)
-            if again is not None:
-                self._send(session, again)
-        self._send_on(session)
-        return self._window.wait_s(now_s)
+        held_s = self._stamping.settle()
+        pause_s = self._sender.send(session)
+        return pause_s if held_s is None else min(pause_s, held_s)
 
     def _greet(self, session: MqttSession) -> None:
+        if self._was_offline:
+            self._stamping.is_online()
         fleets = {self._birth.fleet, *self._outbox.fleets(self._birth.device)}
         session.subscribe([str(Topic(fleet, self._birth.device, "receipt")) for fleet in sorted(fleets)])
         if not self._stands_aside:
             session.subscribe([self._topic("state")])
-            session.publish(self._topic("birth"), messages.encode(self._birth), lasting="retained")
+            dropped = self._outbox.dropped(self._birth.device)
+            birth = msgspec.structs.replace(self._birth, dropped_traces=dropped.traces, dropped_records=dropped.records)
+            session.publish(self._topic("birth"), messages.encode(birth), lasting="retained")
             self._say("online")
         self._refusal = None
-        self._window.restart()
+        self._sender.restart()
 
     def _await_permission(self) -> float:
         left_s = self._refused_s + REFUSED_PAUSE_S - time.monotonic()
         if left_s <= 0:
             self._refusal = None
-            self._window.restart()
+            self._sender.restart()
         return max(0.0, left_s)
 
     def _take_receipts(self) -> None:
         while self._receipts:
             receipt = self._receipts.popleft()
-            self._window.receipted(receipt, time.monotonic())
+            self._sender.receipted(receipt)
             self._outbox.forget(receipt)
             with self._forgot:
                 self._forgot.notify_all()
-
-    def _send_on(self, session: MqttSession) -> None:
-        now_s = time.monotonic()
-        room = min(self._window.room(now_s), session.room())
-        if not room:
-            return
-        for one in self._outbox.pending(room, self._window.room_bytes(), after_row=self._window.after_row, device=self._birth.device):
-            if len(one.payload) + PACKET_OVERHEAD_BYTES > session.largest_bytes():
-                self._pass_over(one, session.largest_bytes())
-            else:
-                self._send(session, one)
-                self._window.sent([one], now_s)
-
-    def _send(self, session: MqttSession, one: Pending) -> None:
-        session.publish(str(Topic(one.fleet, one.device, "result")), one.payload)
-
-    def _pass_over(self, one: Pending, largest_bytes: int) -> None:
-        self._window.skip(one)
-        if one.row not in self._too_large:
-            self._too_large.add(one.row)
-            logger.error("record %d of session %d has %d bytes, the broker takes %d", one.seq, one.session, len(one.payload), largest_bytes)

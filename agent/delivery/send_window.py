@@ -90,6 +90,11 @@ class SendWindow:
                     self._bytes -= sent.size_bytes
                     self._learn(now_s - sent.at_s)
 
+    def gone(self, row: int) -> None:
+        """Take a record off the way that is no longer in the outbox."""
+        for key in [key for key, sent in self._left_over.items() if sent.row == row]:
+            del self._left_over[key]
+
     def restart(self) -> None:
         """Begin again at the oldest record, at once: a connection is new, and what was on the old one may be lost."""
         self.resent += len(self._sent)

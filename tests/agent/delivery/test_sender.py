@@ -1,0 +1,114 @@
+"""Facts about what goes out over a connection, and in how many messages."""
+
+import zlib
+
+import pytest
+
+from edgemeter.agent import records
+from edgemeter.agent.delivery import messages
+from edgemeter.agent.delivery.messages import Receipt
+from edgemeter.agent.delivery.outbox import Outbox
+from edgemeter.agent.delivery.parcels import PARCEL_RECORDS
+from edgemeter.agent.delivery.sender import Sender
+from tests.fixtures.record_factory import make_record
+
+
+class Line:
+    """A connection that remembers; `slots` is how many messages the broker takes before it answers."""
+
+    def __init__(self, slots=1000):
+        self.slots = slots
+        self.sent = []
+
+    def room(self):
+        """Return how many more it takes."""
+        return self.slots - len(self.sent)
+
+    def largest_bytes(self):
+        """Return the largest payload."""
+        return 1 << 24
+
+    def publish(self, topic, payload):
+        """Take a message."""
+        assert self.room() > 0
+        text = zlib.decompress(payload) if payload[:1] == b"x" else payload
+        self.sent.append((topic, [records.decode(raw).seq for raw in messages.split(text)]))
+
+    def seqs(self):
+        """Return the numbers in the order in which they went."""
+        return [seq for _, several in self.sent for seq in several]
+
+
+@pytest.fixture
+def outbox(tmp_path):
+    """Return an empty outbox."""
+    with Outbox(tmp_path / "outbox.sqlite") as made:
+        yield made
+
+
+def put(outbox, count, **changes):
+    """Put so many records."""
+    for _ in range(count):
+        outbox.put(make_record(**changes))
+
+
+def make_sender(outbox, window=1000):
+    """Return a sender of this outbox."""
+    return Sender(outbox, "pi-1", window, 60.0)
+
+
+def test_a_device_that_is_behind_catches_up_in_few_messages(outbox):
+    """250 records in 3 messages of at most 100, each record once, in order."""
+    put(outbox, 250)
+    line = Line()
+    make_sender(outbox).send(line)
+    assert line.seqs() == list(range(1, 251))
+    assert [len(several) for _, several in line.sent] == [PARCEL_RECORDS, PARCEL_RECORDS, 50]
+
+
+def test_what_has_gone_does_not_go_again_and_what_comes_alone_goes_alone(outbox):
+    """A record that is put while nothing waits is one message of its own."""
+    line, sender = Line(), make_sender(outbox)
+    for _ in range(3):
+        put(outbox, 1)
+        sender.send(line)
+    assert [several for _, several in line.sent] == [[1], [2], [3]]
+
+
+def test_the_brokers_window_is_kept_and_nothing_is_passed_over(outbox):
+    """Records of many fleets need a message each; those that find no room go later."""
+    for number in range(10):
+        put(outbox, 1, fleet=f"fleet-{number % 2}")
+    line, sender = Line(slots=4), make_sender(outbox)
+    sender.send(line)
+    assert line.seqs() == [1, 2, 3, 4]
+    line.slots = 100
+    sender.send(line)
+    assert line.seqs() == list(range(1, 11))
+    assert {topic for topic, _ in line.sent} == {"edgemeter/v1/fleet-0/pi-1/result", "edgemeter/v1/fleet-1/pi-1/result"}
+
+
+def test_no_more_than_the_window_is_unreceipted(outbox):
+    """A receipt opens it again."""
+    put(outbox, 30)
+    line, sender = Line(), make_sender(outbox, window=10)
+    sender.send(line)
+    assert line.seqs() == list(range(1, 11))
+    sender.receipted(Receipt(session=outbox.session, held=((1, 5),)))
+    sender.send(line)
+    assert line.seqs() == list(range(1, 16))
+
+
+def test_a_record_that_another_process_delivered_is_not_asked_for_for_ever(outbox):
+    """Overdue, others receipted, and gone from the outbox: it is off the way."""
+    put(outbox, 2)
+    line = Line()
+    sender = Sender(outbox, "pi-1", 1000, 0.0)
+    sender.send(line)
+    receipt = Receipt(session=outbox.session, held=((2, 2),))
+    sender.receipted(receipt)
+    sender.send(line)
+    outbox.forget(Receipt(session=outbox.session, held=((1, 2),)))
+    for _ in range(3):
+        sender.send(line)
+    assert sender._window._left_over == {}
