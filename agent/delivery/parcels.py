@@ -13,7 +13,7 @@ from edgemeter.agent.delivery import messages
 from edgemeter.agent.delivery.outbox import Pending
 
 PARCEL_RECORDS = 100
-PARCEL_BYTES = 256 << 10
+PARCEL_BYTES = 512 << 10
 COMPRESS_ABOVE_BYTES = 4 << 10
 # Measured on records with and without raw samples: the next levels take twice the time for a twentieth of the size.
 COMPRESSION_LEVEL = 3

@@ -108,6 +108,7 @@ def test_a_record_that_another_process_delivered_is_not_asked_for_for_ever(outbo
     receipt = Receipt(session=outbox.session, held=((2, 2),))
     sender.receipted(receipt)
     sender.send(line)
+    assert len(sender._window._left_over) == 1
     outbox.forget(Receipt(session=outbox.session, held=((1, 2),)))
     for _ in range(3):
         sender.send(line)
