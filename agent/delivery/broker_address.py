@@ -1,7 +1,7 @@
 """Where an MQTT broker is and who we are there: `HOST[:PORT]`, `mqtt://[USER@]HOST[:PORT]` or `mqtts://...` (TLS).
 
 The password never stands in an address: it comes from a file (also named by EDGEMETER_MQTT_PASSWORD_FILE) or from
-EDGEMETER_MQTT_PASSWORD.
+EDGEMETER_MQTT_PASSWORD. The user may come from EDGEMETER_MQTT_USER_FILE or EDGEMETER_MQTT_USER too.
 """
 
 import os
@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Literal, cast
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from edgemeter.agent.delivery import credentials
+from edgemeter.agent.delivery.credentials import TlsFiles
 from edgemeter.agent.errors import ConfigError
 
 Scheme = Literal["mqtt", "mqtts"]
@@ -21,33 +23,45 @@ _FORMS = "write HOST, HOST:PORT, mqtt://[USER@]HOST[:PORT] or mqtts://[USER@]HOS
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """One broker; `mqtts` is TLS, checked against the system's certificate authorities."""
+    """One broker; `mqtts` is TLS, checked against the system's certificate authorities or the one that `tls` names."""
 
     host: str
     port: int
     scheme: Scheme = "mqtt"
     user: str | None = None
     password: str | None = field(default=None, repr=False)
+    tls: TlsFiles = field(default_factory=TlsFiles)
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}" if self.scheme == "mqtt" else f"{self.scheme}://{host}:{self.port}"
 
 
-def parse(text: str, *, password_file: Path | None = None, environ: Mapping[str, str] = os.environ) -> BrokerAddress:
-    """Return the address in `text`, with the password from `password_file` or the environment when it names a user.
+def parse(
+    text: str,
+    *,
+    user_file: Path | None = None,
+    password_file: Path | None = None,
+    tls: TlsFiles | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> BrokerAddress:
+    """Return the address in `text`, with what the files and the environment add to it.
 
     Raises:
-        ConfigError: it is no address, holds a password, or the password file cannot be read.
+        ConfigError: it is no address, holds a password, a file cannot be read, or there are certificates and the address is not mqtts.
     """
     parts = _split(text)
     if parts.password is not None:
         message = f"the broker address of user {parts.username!r} holds a password: leave it out and set EDGEMETER_MQTT_PASSWORD instead"
         raise ConfigError(message)
     scheme = cast("Scheme", parts.scheme)
-    user = unquote(parts.username) if parts.username else None
-    password = _password(password_file, environ) if user else None
-    return BrokerAddress(parts.hostname or "", parts.port or DEFAULT_PORTS[scheme], scheme, user, password)
+    user = unquote(parts.username) if parts.username else credentials.secret("user", user_file, environ)
+    password = credentials.secret("password", password_file, environ) if user else None
+    files = credentials.tls_files(tls, environ)
+    if scheme == "mqtt" and files != TlsFiles():
+        message = f"certificates are named, but {text!r} is without TLS: write mqtts://HOST[:PORT]"
+        raise ConfigError(message)
+    return BrokerAddress(parts.hostname or "", parts.port or DEFAULT_PORTS[scheme], scheme, user, password, files)
 
 
 def _split(text: str) -> SplitResult:
@@ -61,15 +75,3 @@ def _split(text: str) -> SplitResult:
         message = f"{text!r} is no broker address: {_FORMS}"
         raise ConfigError(message)
     return parts
-
-
-def _password(file: Path | None, environ: Mapping[str, str]) -> str | None:
-    named = environ.get("EDGEMETER_MQTT_PASSWORD_FILE")
-    path = file or (Path(named) if named else None)
-    if path is None:
-        return environ.get("EDGEMETER_MQTT_PASSWORD")
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        message = f"cannot read the broker password from {str(path)!r} ({error}): write it there as one line of text"
-        raise ConfigError(message) from error

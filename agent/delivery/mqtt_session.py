@@ -4,16 +4,14 @@ The only module that knows paho-mqtt. Both ends use it: the agent's publisher an
 """
 
 import logging
-import random
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from edgemeter.agent.delivery import mqtt_version
+from edgemeter.agent.delivery import backoff, credentials, mqtt_version
 from edgemeter.agent.delivery.broker_address import BrokerAddress
 from edgemeter.agent.delivery.outstanding import Outstanding
 from edgemeter.agent.errors import ConfigError, EdgemeterError, UnavailableError
@@ -101,6 +99,7 @@ class MqttSession:
         self._socket: Any = None
         self._first_answer = threading.Event()
         self._refusal: str | None = None
+        self._failures = 0
 
     def connect(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
         """Return when the broker has accepted us.
@@ -115,7 +114,10 @@ class MqttSession:
         try:
             self._start(client)
             if not self._first_answer.wait(max(0.1, deadline - time.monotonic())):
-                message = f"the broker at {self.address} took the connection but did not answer within {timeout_s:g} s: look at its log"
+                tls = "" if self.address.scheme == "mqtts" else f"; if this port speaks TLS, write mqtts://{self.address}"
+                message = (
+                    f"the broker at {self.address} took the connection but did not answer within {timeout_s:g} s: look at its log{tls}"
+                )
                 raise UnavailableError(message)
             if self._refusal is not None:
                 raise _refused(self.address, self._refusal)
@@ -180,16 +182,16 @@ class MqttSession:
         client.connect_timeout = CONNECT_TIMEOUT_S
         # The window is ours (`room`), because paho does not heed the broker's Receive Maximum.
         client.max_inflight_messages = 0
-        jitter = random.uniform(0.3, 1.0)  # noqa: S311 - spreads reconnects, no secret
-        client.reconnect_delay_set(jitter, 30 * jitter)  # type: ignore[arg-type]
+        _wait_before_the_next_try(client, 0)
         if self.address.user is not None:
             client.username_pw_set(self.address.user, self.address.password)
         if self.address.scheme == "mqtts":
-            client.tls_set_context(ssl.create_default_context())
+            client.tls_set_context(credentials.tls_context(self.address.tls))
         if self.profile.will is not None:
             client.will_set(self.profile.will.topic, self.profile.will.payload, qos=1, retain=True)
         client.on_connect = self._on_connect
         client.on_disconnect = self._on_disconnect
+        client.on_connect_fail = self._on_connect_fail
         client.on_message = self._on_message
         client.on_publish = self._on_publish
         client.on_subscribe = self._on_subscribe
@@ -221,6 +223,7 @@ class MqttSession:
 
     def _on_connect(self, _client: Any, _data: Any, _flags: Any, reason: Any, properties: Any) -> None:
         if reason.is_failure:
+            self._failures += 1
             self._refusal = str(reason)
             if self._first_answer.is_set():
                 logger.warning("the broker at %s refuses %r: %s", self.address, self.profile.client_id, reason)
@@ -229,6 +232,7 @@ class MqttSession:
         if self.version == "5":
             self._window = min(RECEIVE_MAXIMUM, getattr(properties, "ReceiveMaximum", RECEIVE_MAXIMUM))
             self._largest_bytes = min(LARGEST_MESSAGE_BYTES, getattr(properties, "MaximumPacketSize", LARGEST_MESSAGE_BYTES))
+        self._failures = 0
         self._outstanding.reconnected()
         self._generation += 1
         self._events.connected()
@@ -238,7 +242,12 @@ class MqttSession:
         if str(reason) == TAKEN_OVER:
             # Whoever reconnects now takes the session back, and so on for ever.
             client.disconnect()
+        _wait_before_the_next_try(client, self._failures)
         self._events.disconnected(str(reason))
+
+    def _on_connect_fail(self, client: Any, _data: Any) -> None:
+        self._failures += 1
+        _wait_before_the_next_try(client, self._failures)
 
     def _on_message(self, _client: Any, _data: Any, message: Any) -> None:
         try:
@@ -264,6 +273,11 @@ class MqttSession:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         except (OSError, AttributeError):
             return
+
+
+def _wait_before_the_next_try(client: Any, failures: int) -> None:
+    wait_s = backoff.wait_s(failures)
+    client.reconnect_delay_set(wait_s, wait_s)
 
 
 def _refused(address: BrokerAddress, reason: str) -> ConfigError | UnavailableError:

@@ -10,8 +10,9 @@ import socket
 import ssl
 from typing import Literal
 
+from edgemeter.agent.delivery import credentials
 from edgemeter.agent.delivery.broker_address import BrokerAddress
-from edgemeter.agent.errors import UnavailableError
+from edgemeter.agent.errors import ConfigError, UnavailableError
 
 Version = Literal["5", "3.1.1"]
 
@@ -19,6 +20,8 @@ Version = Literal["5", "3.1.1"]
 _CONNECT_5 = b"\x10\x0d\x00\x04MQTT\x05\x02\x00\x0a\x00\x00\x00"
 _DISCONNECT = b"\xe0\x00"
 _CONNACK = 0x20
+# Source: RFC 8446, 5.1: the content type of an alert.
+_TLS_ALERT = 0x15
 # 3.1.1 says 1, version 5 says 0x84: unacceptable protocol version.
 _REFUSALS_OF_5 = (0x01, 0x84)
 
@@ -27,19 +30,24 @@ def ask(address: BrokerAddress, timeout_s: float) -> Version:
     """Return the newest MQTT version that the broker at `address` speaks.
 
     Raises:
-        UnavailableError: nothing answers there within `timeout_s`, or what answers is no MQTT broker.
+        UnavailableError: nothing answers there within `timeout_s`, or what answers is no MQTT broker, or not the one it should be.
+        ConfigError: a certificate of ours cannot be used, or the broker wants one or another.
     """
     try:
         with contextlib.closing(connect(address, timeout_s)) as connection:
-            connection.sendall(_CONNECT_5)
+            # Whoever refuses our certificate hangs up while we write; why, stands in what can still be read.
+            with contextlib.suppress(ssl.SSLEOFError, BrokenPipeError, ConnectionResetError):
+                connection.sendall(_CONNECT_5)
             answer = _receive(connection, 4)
             with contextlib.suppress(OSError):
                 connection.sendall(_DISCONNECT)
     except ssl.SSLError as error:
-        message = f"no TLS with the broker at {address} ({error}): check its certificate, and that this port speaks TLS"
-        raise UnavailableError(message) from error
+        raise credentials.tls_refusal(address, error) from error
     except OSError as error:
         raise UnavailableError(_nobody(address, error)) from error
+    if answer and answer[0] == _TLS_ALERT:
+        message = f"what answers at {address} speaks TLS: write mqtts://{address}"
+        raise ConfigError(message)
     if answer and answer[0] != _CONNACK:
         message = f"what answers at {address} is no MQTT broker: check host and port"
         raise UnavailableError(message)
@@ -53,7 +61,11 @@ def connect(address: BrokerAddress, timeout_s: float) -> socket.socket:
     if address.scheme == "mqtt":
         return plain
     try:
-        return ssl.create_default_context().wrap_socket(plain, server_hostname=address.host)
+        return credentials.tls_context(address.tls).wrap_socket(plain, server_hostname=address.host)
+    except ConnectionError as error:
+        plain.close()
+        message = f"the handshake broke off: {error.strerror}"
+        raise ssl.SSLError(error.errno, message) from error
     except BaseException:
         plain.close()
         raise
@@ -61,7 +73,7 @@ def connect(address: BrokerAddress, timeout_s: float) -> socket.socket:
 
 def _receive(connection: socket.socket, size: int) -> bytes:
     received = b""
-    with contextlib.suppress(ConnectionResetError):
+    with contextlib.suppress(ConnectionResetError, ssl.SSLEOFError):
         while len(received) < size and (more := connection.recv(size - len(received))):
             received += more
     return received

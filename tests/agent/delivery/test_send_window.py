@@ -108,3 +108,15 @@ def test_a_receipt_for_everything_there_ever_was_is_as_quick_as_a_small_one():
     assert window.room(1.0) == 1
     window.receipted(receipt((2, 2**53 - 1)), 1.0)
     assert window.room(1.0) == 3
+
+
+def test_a_record_that_another_process_delivered_is_off_the_way():
+    """Overdue and no longer in the outbox: nobody looks for it again."""
+    window = make_window()
+    window.sent(pending(1, 2), 0.0)
+    window.receipted(receipt((2, 2)), 1.0)
+    window.expire(6.0)
+    assert window.due(60.0) == [1]
+    window.gone(1)
+    assert window.due(10_000.0) == []
+    assert window.wait_s(10_000.0) == 60.0

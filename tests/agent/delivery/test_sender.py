@@ -97,19 +97,3 @@ def test_no_more_than_the_window_is_unreceipted(outbox):
     sender.receipted(Receipt(session=outbox.session, held=((1, 5),)))
     sender.send(line)
     assert line.seqs() == list(range(1, 16))
-
-
-def test_a_record_that_another_process_delivered_is_not_asked_for_for_ever(outbox):
-    """Overdue, others receipted, and gone from the outbox: it is off the way."""
-    put(outbox, 2)
-    line = Line()
-    sender = Sender(outbox, "pi-1", 1000, 0.0)
-    sender.send(line)
-    receipt = Receipt(session=outbox.session, held=((2, 2),))
-    sender.receipted(receipt)
-    sender.send(line)
-    assert len(sender._window._left_over) == 1
-    outbox.forget(Receipt(session=outbox.session, held=((1, 2),)))
-    for _ in range(3):
-        sender.send(line)
-    assert sender._window._left_over == {}

@@ -1,0 +1,128 @@
+"""What we show a broker, and by what we check it: files with user name, password, certificates and key.
+
+Each file is named by a key of the configuration, by an option, or by an environment variable.
+"""
+
+import os
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgemeter.agent.errors import ConfigError, UnavailableError
+
+# Source: how OpenSSL names what is wrong with a peer's certificate, X509_verify_cert_error_string(3).
+_EXPIRED = (10, 12)
+_NOT_YET_VALID = (9, 11)
+_OTHER_NAME = (62, 64)
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """`ca` is whom to trust instead of the system's authorities; `certificate` and `key` are our own, for a broker that asks (mTLS)."""
+
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+def tls_files(said: TlsFiles | None, environ: Mapping[str, str] = os.environ) -> TlsFiles:
+    """Return the files as they are said, and as the environment says where they are not."""
+    said = said or TlsFiles()
+    named = {
+        name: getattr(said, name) or (Path(found) if (found := environ.get(f"EDGEMETER_MQTT_{name.upper()}_FILE")) else None)
+        for name in ("ca", "certificate", "key")
+    }
+    return TlsFiles(**named)
+
+
+def secret(what: str, said: Path | None, environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return the broker's `what` (user or password): from the file `said`, else the file that the environment names, else the environment.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    named = environ.get(f"EDGEMETER_MQTT_{what.upper()}_FILE")
+    path = said or (Path(named) if named else None)
+    if path is None:
+        return environ.get(f"EDGEMETER_MQTT_{what.upper()}")
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"cannot read the broker {what} from {str(path)!r} ({error}): write it there as one line of text"
+        raise ConfigError(message) from error
+
+
+def tls_context(files: TlsFiles) -> ssl.SSLContext:
+    """Return what a TLS connection to a broker is made with: TLS 1.2 or newer, the broker's certificate and name are checked.
+
+    Raises:
+        ConfigError: a file cannot be read or holds something else, or key and certificate do not belong together.
+    """
+    for what, path in (("CA certificate", files.ca), ("certificate", files.certificate), ("key", files.key)):
+        _must_be_readable(what, path)
+    try:
+        context = ssl.create_default_context(cafile=files.ca)
+    except ssl.SSLError as error:
+        message = f"{str(files.ca)!r} holds no CA certificate ({_reason(error)}): give the authority's certificate as PEM"
+        raise ConfigError(message) from error
+    if files.certificate is None:
+        if files.key is not None:
+            message = f"there is a key {str(files.key)!r} and no certificate that belongs to it: name it too (broker_certificate_file)"
+            raise ConfigError(message)
+        return context
+    try:
+        context.load_cert_chain(files.certificate, files.key, password=_refuse_to_ask)
+    except ssl.SSLError as error:
+        key = str(files.key or files.certificate)
+        message = (
+            f"{str(files.certificate)!r} and {key!r} are no certificate with its key ({_reason(error)}): "
+            "give both as PEM, the key without a passphrase, made for each other"
+        )
+        raise ConfigError(message) from error
+    return context
+
+
+def tls_refusal(where: object, error: ssl.SSLError) -> ConfigError | UnavailableError:
+    """Return what a failed TLS handshake with the broker at `where` means, and what to do."""
+    if not isinstance(error, ssl.SSLCertVerificationError):
+        return _without_verdict(where, error)
+    code, why = error.verify_code, error.verify_message
+    remedy = "it was signed by nobody whom we trust: name the CA's certificate with broker_ca_file or EDGEMETER_MQTT_CA_FILE"
+    if code in _EXPIRED:
+        remedy = "it has expired: renew it, or set the clock of this device"
+    elif code in _NOT_YET_VALID:
+        remedy = "it is not valid yet: set the clock of this device"
+    elif code in _OTHER_NAME:
+        remedy = "it is for another name: reach the broker by the name in its certificate"
+    return UnavailableError(f"the certificate of the broker at {where} does not hold ({why}): {remedy}")
+
+
+def _without_verdict(where: object, error: ssl.SSLError) -> ConfigError | UnavailableError:
+    reason = _reason(error)
+    if "CERTIFICATE_REQUIRED" in reason or "HANDSHAKE_FAILURE" in reason:
+        message = f"the broker at {where} wants a certificate of ours: name it and its key with broker_certificate_file and broker_key_file"
+        return ConfigError(message)
+    if "ALERT" in reason:
+        return ConfigError(f"the broker at {where} does not accept our certificate ({reason}): is it of the broker's CA, and still valid?")
+    return UnavailableError(f"no TLS with the broker at {where} ({reason}): check that this port speaks TLS")
+
+
+def _must_be_readable(what: str, path: Path | None) -> None:
+    if path is None:
+        return
+    try:
+        path.read_bytes()
+    except OSError as error:
+        message = f"cannot read the broker's {what} {str(path)!r} ({error.strerror}): correct the path, or let this user read it"
+        raise ConfigError(message) from error
+
+
+def _refuse_to_ask() -> str:
+    # Without it OpenSSL asks on the terminal, and a service hangs.
+    return ""
+
+
+def _reason(error: ssl.SSLError) -> str:
+    # One that OpenSSL did not make itself has no reason.
+    return getattr(error, "reason", None) or error.strerror or str(error)

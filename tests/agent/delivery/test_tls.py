@@ -1,0 +1,197 @@
+"""Facts about TLS and certificates of our own, against a real mosquitto."""
+
+import subprocess
+from contextlib import contextmanager
+
+import pytest
+
+from edgemeter.agent.delivery import mqtt_version, topics
+from edgemeter.agent.delivery.broker_address import parse
+from edgemeter.agent.delivery.credentials import TlsFiles, tls_context
+from edgemeter.agent.delivery.outbox import Outbox
+from edgemeter.agent.delivery.publisher import Publisher
+from edgemeter.agent.errors import ConfigError, EdgemeterError, UnavailableError
+from tests.agent.delivery.test_publisher import always, make_birth, peer, put
+from tests.fixtures.certificates import EXPIRED, Authority, Pair
+from tests.fixtures.servers import Server, mosquitto
+from tests.fixtures.tiny_broker import answering
+
+HERE = "DNS:localhost,IP:127.0.0.1"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    """Return the authority that broker and devices share."""
+    return Authority(tmp_path_factory.mktemp("authority") / "ca")
+
+
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory):
+    """Return an authority that nobody trusts."""
+    return Authority(tmp_path_factory.mktemp("stranger") / "ca", "another CA")
+
+
+@contextmanager
+def broker(folder, authority: Authority, own: Pair, *settings: str):
+    """Keep a mosquitto with TLS up for the block."""
+    files = (f"cafile {authority.certificate}", f"certfile {own.certificate}", f"keyfile {own.key}")
+    server: Server = mosquitto(folder, "set_tcp_nodelay true", *files, *settings)
+    server.start()
+    try:
+        yield server.port
+    finally:
+        server.kill()
+
+
+@pytest.fixture(scope="module")
+def with_tls(authority, tmp_path_factory):
+    """Return the port of a broker that shows a certificate and asks for none."""
+    with broker(tmp_path_factory.mktemp("tls"), authority, authority.signed("broker", HERE)) as port:
+        yield port
+
+
+@pytest.fixture(scope="module")
+def with_mtls(authority, tmp_path_factory):
+    """Return the port of a broker that wants a certificate, and takes its common name as the user."""
+    settings = ("require_certificate true", "use_identity_as_username true", "allow_anonymous false")
+    with broker(tmp_path_factory.mktemp("mtls"), authority, authority.signed("broker", HERE), *settings) as port:
+        yield port
+
+
+def at(port, host="127.0.0.1", **files):
+    """Return the address of that broker, by TLS."""
+    return parse(f"mqtts://{host}:{port}", tls=TlsFiles(**files), environ={})
+
+
+def refusal(address):
+    """Return the one line in which asking the broker ends."""
+    with pytest.raises(EdgemeterError) as caught:
+        mqtt_version.ask(address, 5)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def delivers(address, tmp_path):
+    """Return whether a record gets through to a collector there."""
+    with Outbox(tmp_path / "outbox.sqlite") as outbox, peer(address, topics.EVERY_RESULT, confirm=always):
+        put(outbox, 2)
+        publisher = Publisher(address, outbox, make_birth(outbox))
+        publisher.connect()
+        try:
+            return publisher.drain(10) == 0
+        finally:
+            publisher.close()
+
+
+@pytest.mark.mosquitto
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_records_go_through_tls_by_address_and_by_name(with_tls, authority, tmp_path, host):
+    """The broker's certificate names both."""
+    assert delivers(at(with_tls, host, ca=authority.certificate), tmp_path)
+
+
+@pytest.mark.mosquitto
+def test_records_go_through_mtls(with_mtls, authority, tmp_path):
+    """With a certificate of the broker's authority, and no password."""
+    own = authority.signed("pi-1")
+    assert delivers(at(with_mtls, ca=authority.certificate, certificate=own.certificate, key=own.key), tmp_path)
+
+
+@pytest.mark.mosquitto
+def test_the_environment_names_the_files_too(with_mtls, authority):
+    """For a service that has no options."""
+    own = authority.signed("pi-1")
+    names = {"CA": authority.certificate, "CERTIFICATE": own.certificate, "KEY": own.key}
+    environ = {f"EDGEMETER_MQTT_{name}_FILE": str(path) for name, path in names.items()}
+    assert mqtt_version.ask(parse(f"mqtts://127.0.0.1:{with_mtls}", environ=environ), 5) == "5"
+
+
+@pytest.mark.mosquitto
+def test_a_broker_of_an_unknown_authority_is_refused_with_the_remedy(with_tls, stranger):
+    """By the system's authorities, and by one of ours that did not sign it."""
+    for address in (at(with_tls), at(with_tls, ca=stranger.certificate)):
+        error = refusal(address)
+        assert isinstance(error, UnavailableError)
+        assert "signed by nobody whom we trust: name the CA's certificate with broker_ca_file" in str(error)
+
+
+@pytest.mark.mosquitto
+def test_a_broker_of_another_name_is_refused(authority, tmp_path):
+    """Its certificate is for somebody else."""
+    with broker(tmp_path, authority, authority.signed("elsewhere", "DNS:elsewhere.example")) as port:
+        assert "it is for another name: reach the broker by the name in its certificate" in str(refusal(at(port, ca=authority.certificate)))
+        assert "it is for another name" in str(refusal(at(port, "localhost", ca=authority.certificate)))
+
+
+@pytest.mark.mosquitto
+def test_an_expired_certificate_is_refused(authority, tmp_path):
+    """And the clock of the device is named as the other possible cause."""
+    with broker(tmp_path, authority, authority.signed("broker", HERE, EXPIRED)) as port:
+        error = str(refusal(at(port, ca=authority.certificate)))
+        assert "it has expired: renew it, or set the clock of this device" in error
+
+
+@pytest.mark.mosquitto
+def test_a_missing_foreign_or_expired_certificate_of_ours_is_said(with_mtls, authority, stranger):
+    """What the broker wants, not only that the connection broke."""
+    assert "wants a certificate of ours" in str(refusal(at(with_mtls, ca=authority.certificate)))
+    for own in (stranger.signed("pi-1"), authority.signed("pi-1", when=EXPIRED)):
+        error = refusal(at(with_mtls, ca=authority.certificate, certificate=own.certificate, key=own.key))
+        assert isinstance(error, ConfigError)
+        assert "does not accept our certificate" in str(error)
+
+
+@pytest.mark.mosquitto
+def test_no_tls_where_tls_was_asked_for_and_the_other_way_round(with_tls, authority, tmp_path):
+    """Each is said as what it is."""
+    server = mosquitto(tmp_path)
+    server.start()
+    try:
+        assert "check that this port speaks TLS" in str(refusal(at(server.port, ca=authority.certificate)))
+    finally:
+        server.kill()
+    plain = parse(f"mqtt://127.0.0.1:{with_tls}", environ={})
+    with Outbox(tmp_path / "outbox.sqlite") as outbox, pytest.raises(UnavailableError, match=r"if this port speaks TLS, write mqtts://127"):
+        Publisher(plain, outbox, make_birth(outbox)).connect(0.5)
+
+
+def test_a_tls_alert_in_answer_to_plain_mqtt_is_said():
+    """As OpenSSL's own server, and others, answer."""
+    with answering({5: b"\x15\x03\x01\x00\x02\x02\x46"}) as where:
+        assert f"speaks TLS: write mqtts://{where}" in str(refusal(parse(where, environ={})))
+
+
+def test_certificates_without_tls_are_refused():
+    """They would protect nothing."""
+    with pytest.raises(ConfigError, match="'broker' is without TLS: write mqtts://"):
+        parse("broker", tls=TlsFiles(ca="ca.pem"), environ={})
+    with pytest.raises(ConfigError, match="without TLS"):
+        parse("mqtt://broker", environ={"EDGEMETER_MQTT_CA_FILE": "ca.pem"})
+
+
+@pytest.mark.parametrize("which", ["ca", "certificate", "key"])
+def test_a_missing_file_is_named(authority, tmp_path, which):
+    """Which one, and where it was looked for."""
+    own = authority.signed("pi-1")
+    files = {"ca": authority.certificate, "certificate": own.certificate, "key": own.key} | {which: tmp_path / "absent"}
+    with pytest.raises(ConfigError, match=r"cannot read the broker's .*absent' \(No such file") as caught:
+        tls_context(TlsFiles(**files))
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_hold_something_else_or_do_not_belong_together_are_said(authority, tmp_path):
+    """A text for a CA, a key of another certificate, a key without a certificate, a key with a passphrase (which nobody is asked for)."""
+    one, other = authority.signed("pi-1"), authority.signed("pi-2")
+    text = tmp_path / "text"
+    text.write_text("no PEM\n")
+    locked = tmp_path / "locked.key"
+    subprocess.run(["openssl", "pkey", "-in", one.key, "-aes256", "-passout", "pass:secret", "-out", locked], check=True, timeout=30)
+    for files, says in (
+        (TlsFiles(ca=text), "holds no CA certificate"),
+        (TlsFiles(certificate=one.certificate, key=other.key), "are no certificate with its key"),
+        (TlsFiles(certificate=text, key=one.key), "are no certificate with its key"),
+        (TlsFiles(certificate=one.certificate, key=locked), "without a passphrase"),
+        (TlsFiles(key=one.key), "no certificate that belongs to it"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            tls_context(files)
