@@ -1,33 +1,26 @@
 """`edgemeter collector`: receive, keep and pass on."""
 
-import json
 import logging
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timezone
 from pathlib import Path
 
 import click
 
-from edgemeter.agent.config import home
 from edgemeter.agent.delivery import broker_address
 from edgemeter.agent.delivery.broker_address import BrokerAddress
 from edgemeter.agent.errors import UnavailableError
+from edgemeter.collector.changes_cli import changes
 from edgemeter.collector.deploy_cli import deploy_files
+from edgemeter.collector.devices_cli import devices
 from edgemeter.collector.keep import influx_config
-from edgemeter.collector.keep.quarantine import Quarantined
+from edgemeter.collector.ledger_option import ledger_option, ledger_path
 from edgemeter.collector.load_cli import load
+from edgemeter.collector.quarantine_cli import quarantine
 
 LOOK_S = 0.5
-
-_ledger_option = click.option(
-    "--ledger",
-    envvar="EDGEMETER_LEDGER",
-    type=click.Path(path_type=Path, dir_okay=True),
-    help="The ledger's file. Default: ledger.sqlite in $EDGEMETER_HOME, else in $XDG_DATA_HOME/edgemeter.",
-)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -44,12 +37,18 @@ def collector() -> None:
 @click.option(
     "--port", default=1883, show_default=True, type=click.IntRange(0, 65535), help="Of the broker in this process; 0: a free one."
 )
-@_ledger_option
+@ledger_option
 @click.option("--influx", envvar="EDGEMETER_INFLUX", help="Drain to this InfluxDB: http://HOST:8086[?org=ORG&bucket=BUCKET].")
 @click.option("--influx-org", help="Organisation. Default: the only one that the token sees.")
 @click.option("--influx-bucket", help=f"Bucket, made when absent. Default: {influx_config.DEFAULT_BUCKET}.")
 @click.option("--influx-token-file", type=click.Path(path_type=Path), help="Or set EDGEMETER_INFLUX_TOKEN.")
+@click.option("--group", envvar="EDGEMETER_GROUP", help="Share what comes with the collectors of this name (MQTT 5 or mosquitto).")
+@click.option("--metrics", envvar="EDGEMETER_METRICS", help="Answer /metrics and /healthz at [HOST:]PORT. Default host: 127.0.0.1.")
+@click.option("--keep-days", type=click.FloatRange(0, min_open=True), help="Forget records after so many days. Default: never.")
+@click.option("--keep-samples-days", type=click.FloatRange(0, min_open=True), help="Forget raw samples sooner than records.")
+@click.option("--keep-mb", type=click.IntRange(1), help="Forget the oldest, raw samples first, when the ledger holds more MB.")
 def up(
+    *,
     broker: str | None,
     broker_password_file: Path | None,
     port: int,
@@ -58,23 +57,36 @@ def up(
     influx_org: str | None,
     influx_bucket: str | None,
     influx_token_file: Path | None,
+    group: str | None,
+    metrics: str | None,
+    keep_days: float | None,
+    keep_samples_days: float | None,
+    keep_mb: int | None,
 ) -> None:
     """Receive results until Ctrl-C or SIGTERM, keep them in the ledger, and drain it to InfluxDB when one is given.
 
     Example: edgemeter collector up --broker broker.example --influx http://influx.example:8086
     """
+    from edgemeter.collector.keep.retention import Retention
+    from edgemeter.collector.receive import monitor
     from edgemeter.collector.receive.service import Collector
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
-    path = ledger or home() / "ledger.sqlite"
+    path = ledger_path(ledger)
+    answering_at = monitor.parse(metrics) if metrics else None
+    retention = Retention(keep_days, keep_samples_days, keep_mb * 1_000_000 if keep_mb else None)
     config = None
     if influx:
         config = influx_config.parse(influx, org=influx_org, bucket=influx_bucket, token_file=influx_token_file)
     with _until_told() as told, _broker(broker, broker_password_file, port) as address:
-        service = Collector(address, path, config)
+        service = Collector(address, path, config, group=group, retention=retention)
+        watching = monitor.Monitor(service, *answering_at) if answering_at else None
         try:
             service.start()
             drained = f", draining to {config}" if config else ""
+            if watching is not None:
+                watching.start()
+                drained += f", /metrics at {watching.host}:{watching.port}"
             click.echo(f"receiving from {address}, keeping in {path}{drained}; Ctrl-C ends it", err=True)
             while not told.wait(LOOK_S):
                 if not service.is_alive():
@@ -83,34 +95,16 @@ def up(
                     )
                     raise UnavailableError(message)
         finally:
+            if watching is not None:
+                watching.stop()
             service.stop()
         counts = service.counts
-        refused = counts.rejected + counts.collisions
-        click.echo(f"kept {counts.inserted} new records, {counts.duplicates} came again, {refused} quarantined", err=True)
+        click.echo(f"kept {counts.inserted} new records, {counts.duplicates} came again, {counts.quarantined} quarantined", err=True)
 
 
-@collector.command(short_help="List what came in and was not taken.")
-@_ledger_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, with the payloads.")
-def quarantine(ledger: Path | None, *, as_json: bool) -> None:
-    """List what came in and was not taken, with the reason.
-
-    Example: edgemeter collector quarantine --json
-    """
-    from edgemeter.collector.keep.ledger import Ledger
-
-    with Ledger(ledger or home() / "ledger.sqlite", "read") as opened:
-        entries = opened.quarantined()
-    if as_json:
-        click.echo(json.dumps({"quarantined": [_document(entry) for entry in entries]}, indent=2))
-        return
-    for entry in entries:
-        times = f", {entry.times} times" if entry.times > 1 else ""
-        click.echo(f"{entry.row}  {_stamp(entry.last_ns)}  {_printable(entry.topic)}  {entry.size_bytes} bytes{times}")
-        click.echo(f"    {_printable(entry.reason)}")
-    click.echo(f"{len(entries)} in quarantine", err=True)
-
-
+collector.add_command(devices)
+collector.add_command(quarantine)
+collector.add_command(changes)
 collector.add_command(load)
 collector.add_command(deploy_files)
 
@@ -138,25 +132,3 @@ def _broker(text: str | None, password_file: Path | None, port: int) -> Iterator
         yield embedded.start()
     finally:
         embedded.stop()
-
-
-def _document(entry: Quarantined) -> dict[str, object]:
-    return {
-        "row": entry.row,
-        "topic": entry.topic,
-        "reason": entry.reason,
-        "times": entry.times,
-        "first": _stamp(entry.received_ns),
-        "last": _stamp(entry.last_ns),
-        "size_bytes": entry.size_bytes,
-        "payload": entry.payload.decode("utf-8", "backslashreplace"),
-    }
-
-
-def _stamp(taken_ns: int) -> str:
-    return datetime.fromtimestamp(taken_ns // 1_000_000_000, timezone.utc).isoformat()
-
-
-def _printable(text: str) -> str:
-    # It came from outside: a terminal must not obey it.
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)

@@ -15,11 +15,13 @@ from edgemeter.agent import records
 from edgemeter.agent.delivery import sqlite_file
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.records import RunRecord
-from edgemeter.collector.keep import chunks, presence, quarantine
+from edgemeter.collector.keep import chunks, gaps, presence, quarantine
+from edgemeter.collector.keep import retention as retention_steps
 from edgemeter.collector.keep.arrival import Arrival, Shipment
 from edgemeter.collector.keep.ledger_file import FORMAT, SUBJECT_COLUMNS
 from edgemeter.collector.keep.ledger_writer import COLLISION, Committed, Key, LedgerWriter
 from edgemeter.collector.keep.quarantine import Rejection
+from edgemeter.collector.keep.retention import Gone, Retention
 
 __all__ = ["COLLISION", "EVERYTHING", "FORMAT", "Arrival", "Committed", "Filter", "Held", "Key", "Ledger", "Shipment", "coalesce"]
 
@@ -115,6 +117,16 @@ class Ledger:
                 quarantine.add(self._connection, rejections)
         return rejections
 
+    def forget(self, retention: Retention, now_ns: int) -> Gone:
+        """Take out some of what is too old or too much; call it again until all has gone.
+
+        Raises:
+            UnavailableError: the disk is full; nothing has gone.
+            TransientError: another process holds the file; as above.
+        """
+        with sqlite_file.mapped(self.path, FORMAT), sqlite_file.transaction(self._connection):
+            return retention_steps.run(self._connection, retention, now_ns)
+
     def records(
         self, *, with_samples: bool = False, after_row: int = 0, limit: int | None = None, where: Filter = EVERYTHING
     ) -> Iterator[Held]:
@@ -181,10 +193,28 @@ class Ledger:
         with sqlite_file.mapped(self.path, FORMAT):
             return quarantine.read(self._connection)
 
-    def release(self, rows: Sequence[int]) -> None:
-        """Take entries out of the quarantine, by their rows."""
+    def release(self, row: int, arrivals: Sequence[Arrival], shipments: Sequence[Shipment], *, anew: bool) -> Committed:
+        """Take an entry out of the quarantine and keep the records that it held, unless another record holds one's number.
+
+        With `anew` a record that is held already gets a new row: every sink gets it again.
+        """
         with sqlite_file.mapped(self.path, FORMAT), sqlite_file.transaction(self._connection):
-            quarantine.remove(self._connection, rows)
+            if anew:
+                self._writer.drop([one.record for one in arrivals])
+            committed, _ = self._writer.keep(arrivals, shipments)
+            if not committed.collisions:
+                quarantine.remove(self._connection, row)
+        return committed
+
+    def sessions(self) -> list[gaps.SessionHeld]:
+        """Return what is held of every session of every device, and how many of its numbers are missing."""
+        with sqlite_file.mapped(self.path, FORMAT):
+            return gaps.read(self._connection)
+
+    def positions(self) -> dict[str, int]:
+        """Return the row that each sink has reached, by its name."""
+        with sqlite_file.mapped(self.path, FORMAT):
+            return dict(self._connection.execute("SELECT name, position FROM sinks"))
 
     def devices(self) -> list[presence.Device]:
         """Return every device that said something of itself, by fleet and name."""

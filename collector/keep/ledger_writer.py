@@ -87,6 +87,11 @@ class LedgerWriter:
             self._connection.execute("DELETE FROM unchecked WHERE chunk = ?", (chunk,))
         return rejections
 
+    def drop(self, some: Iterable[RunRecord]) -> None:
+        """Take out rows of records that are the same as these, not others that hold their numbers."""
+        statement = "DELETE FROM runs WHERE device = ? AND session = ? AND seq = ? AND id = ?"
+        self._connection.executemany(statement, [(one.device, one.session, one.seq, one.id) for one in some])
+
     def _take_out(self, chunk: int, place: int, rejection: Rejection) -> list[Rejection]:
         # The rows of a chunk stand together, and end at `last_row`.
         query = """SELECT row, fleet, runs.device FROM chunks

@@ -72,9 +72,9 @@ def read(connection: sqlite3.Connection) -> list[Quarantined]:
     return [Quarantined(*row) for row in connection.execute(query)]
 
 
-def remove(connection: sqlite3.Connection, rows: Sequence[int]) -> None:
-    """Take entries out, within the caller's transaction."""
-    connection.executemany("DELETE FROM quarantine WHERE row = ?", [(row,) for row in rows])
+def remove(connection: sqlite3.Connection, row: int) -> None:
+    """Take an entry out, within the caller's transaction."""
+    connection.execute("DELETE FROM quarantine WHERE row = ?", (row,))
 
 
 def _drop_oldest(connection: sqlite3.Connection) -> None:

@@ -7,7 +7,7 @@ from typing import Literal, cast
 
 import msgspec
 
-from edgemeter.agent import records
+from edgemeter.agent import record_parts, records
 from edgemeter.agent.delivery import messages, topics
 from edgemeter.agent.delivery.mqtt_session import Message
 from edgemeter.agent.delivery.topics import Topic
@@ -79,12 +79,23 @@ class Admitted:
 
     def _add_record(self, topic: Topic, name: str, text: bytes, received_ns: int) -> None:
         try:
-            # An envelope has the fields of a record that the ledger looks at.
-            record = records.decode(text) if self.look == "whole" else cast("RunRecord", envelope.read(text))
+            record = self._read(text)
+            if _has_no_time(record):
+                text = record_parts.changed(text, started_at_ns=received_ns, stamped_by="collector")
+                record = self._read(text)
             _check(record, topic)
             self.arrivals.append(Arrival(record, text, name, received_ns, self.look == "whole"))
         except ConfigError as error:
             self.rejections.append(Rejection(name, text, str(error), received_ns))
+
+    def _read(self, text: bytes) -> RunRecord:
+        # An envelope has the fields of a record that the ledger looks at.
+        return records.decode(text) if self.look == "whole" else cast("RunRecord", envelope.read(text))
+
+
+def _has_no_time(record: RunRecord) -> bool:
+    """Return whether the device's clock was wrong and never came right: then all that is known is when the record came."""
+    return record.clock_synchronised is False and record.stamped_by == "device"
 
 
 def _are_in_order(several: Iterable[RunRecord], topic: Topic) -> bool:
@@ -96,6 +107,7 @@ def _are_in_order(several: Iterable[RunRecord], topic: Topic) -> bool:
         and 0 < (one.session or 0) < NUMBER_LIMIT
         and 0 < (one.seq or 0) < NUMBER_LIMIT
         and 0 < one.started_at_ns < TIME_LIMIT_NS
+        and not _has_no_time(one)
         for one in several
     )
 

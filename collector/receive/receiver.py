@@ -17,10 +17,11 @@ from edgemeter.agent.delivery import messages, topics
 from edgemeter.agent.delivery.broker_address import BrokerAddress
 from edgemeter.agent.delivery.mqtt_session import CONNECT_TIMEOUT_S, PERSISTENT_EXPIRY_S, TAKEN_OVER, Message
 from edgemeter.agent.delivery.topics import Topic
-from edgemeter.agent.errors import EdgemeterError
+from edgemeter.agent.errors import ConfigError, EdgemeterError
 from edgemeter.collector.keep.ledger import Ledger, coalesce
 from edgemeter.collector.keep.ledger_writer import Committed, Key
 from edgemeter.collector.keep.quarantine import Rejection
+from edgemeter.collector.keep.retention import Retention
 from edgemeter.collector.receive.admission import Admitted
 from edgemeter.collector.receive.feed import Feed
 from edgemeter.collector.receive.inbox import Inbox
@@ -33,6 +34,9 @@ GROUP_BYTES = 8 << 20
 WHOLE_BYTES = 2 << 20
 CHECK_CHUNKS = 8
 RETRY_S = 2.0
+# How often to look for what is too old, and how soon again while there is more of it.
+FORGET_S = 60.0
+SLICE_S = 0.2
 
 
 @dataclass(slots=True)
@@ -44,6 +48,7 @@ class Counts:
     duplicates: int = 0
     collisions: int = 0
     rejected: int = 0
+    forgotten: int = 0
 
     @property
     def duplicates_dropped(self) -> int:
@@ -57,16 +62,29 @@ class Counts:
 
 
 class Receiver:
-    """Receives into the ledger at `ledger_path`, and calls `committed` after each commit; `start` once, `stop` once or more."""
+    """Receives into the ledger at `ledger_path`, and calls `committed` after each commit; `start` once, `stop` once or more.
+
+    Receivers of one `group` share what comes. What `retention` does not keep goes from the ledger. `trouble` is why nothing can be kept
+    now, None when it can.
+    """
 
     def __init__(
-        self, address: BrokerAddress, ledger_path: Path, committed: Callable[[], None] = lambda: None, *, group: str | None = None
+        self,
+        address: BrokerAddress,
+        ledger_path: Path,
+        committed: Callable[[], None] = lambda: None,
+        *,
+        group: str | None = None,
+        retention: Retention | None = None,
     ) -> None:
         self.counts = Counts()
+        self.trouble: str | None = None
+        self.retention = retention
+        self._look_again_s = 0.0
         self._address = address
         self._ledger_path = ledger_path
         self._committed = committed
-        self._group = group
+        self._group = _checked(group)
         self._inbox = Inbox(has_room=self._wake_feed)
         self._stopping = threading.Event()
         self._feed: Feed | None = None
@@ -161,6 +179,7 @@ class Receiver:
             self._inbox.done()
             if not taken and has_unchecked:
                 has_unchecked = self._check(ledger)
+            self._forget(ledger)
 
     def _keep(self, ledger: Ledger, feed: Feed, taken: list[Message]) -> bool:
         received_ns = time.time_ns()
@@ -194,15 +213,39 @@ class Receiver:
         self._note(rejections or ())
         return rejections is not None
 
+    def _forget(self, ledger: Ledger) -> None:
+        now_s = time.monotonic()
+        if self.retention is None or now_s < self._look_again_s:
+            return
+        try:
+            gone = ledger.forget(self.retention, time.time_ns())
+        except EdgemeterError as error:
+            logger.warning("cannot take out what is too old: %s", error)
+            self._look_again_s = now_s + FORGET_S
+        else:
+            self.counts.forgotten += gone.records
+            self._look_again_s = now_s + (FORGET_S if gone.is_all else SLICE_S)
+
     def _commit(self, ledger: Ledger, admitted: Admitted) -> Committed | None:
         while True:
             try:
-                return ledger.commit(admitted.arrivals, admitted.rejections, admitted.changes, admitted.shipments)
+                committed = ledger.commit(admitted.arrivals, admitted.rejections, admitted.changes, admitted.shipments)
             except EdgemeterError as error:
+                self.trouble = str(error)
                 logger.error("nothing can be kept, so nothing is confirmed: %s", error)  # noqa: TRY400 - no traceback for what is known
+            else:
+                self.trouble = None
+                return committed
             # Meanwhile the inbox fills, and then the broker waits.
             if self._stopping.wait(RETRY_S):
                 return None
+
+
+def _checked(group: str | None) -> str | None:
+    if group is not None and (not group or any(character in "/+# " or not character.isprintable() for character in group)):
+        message = f"{group!r} is no name for a group of collectors: choose one without '/', '+', '#' and spaces"
+        raise ConfigError(message)
+    return group
 
 
 def _send_receipts(feed: Feed, held: tuple[Key, ...]) -> None:

@@ -1,0 +1,155 @@
+"""A light publisher, a process of its own: many records at QoS 1 over one raw connection, and the receipts over another.
+
+The same for us and for a peer that sends no receipts. Prints one line of JSON. Usage: python -m tests.benchmarks.flood SETTINGS_JSON
+"""
+
+import json
+import re
+import select
+import socket
+import sys
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from edgemeter.agent import records
+from edgemeter.agent.delivery import messages
+from edgemeter.collector.receive import mqtt_wire
+from tests.fixtures.record_factory import STARTED_AT_NS, make_record
+
+WINDOW = 1500
+SEND_BYTES = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What to send: `count` records, `batch` in a message, from so many devices; `rate_per_s` 0 is as fast as it goes."""
+
+    port: int
+    count: int
+    batch: int = 1
+    devices: int = 50
+    rate_per_s: float = 0.0
+    awaits_receipts: bool = True
+    timeout_s: float = 120.0
+
+
+def _connected(port: int, name: str) -> socket.socket:
+    made = socket.create_connection(("127.0.0.1", port))
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    made.sendall(mqtt_wire.connect(mqtt_wire.Login(name, 0, 0), "3.1.1"))
+    assert made.recv(4)[3] == 0
+    return made
+
+
+class Texts:
+    """Records' JSON, made from one text; the session is one that no earlier flood had, and no two records began at the same time."""
+
+    def __init__(self, session: int) -> None:
+        text = records.encode(
+            make_record(device="DEVICE", session=session, seq=987654321, id="ID", started_at_ns=1_234_567_890_123_456_789)
+        )
+        self._parts = re.split(rb"ID|DEVICE|987654321|1234567890123456789", text)
+
+    def one(self, device: int, seq: int, number: int) -> bytes:
+        """Return one record, the `number`th of all."""
+        before_id, before_device, before_seq, before_start, rest = self._parts
+        return b"%s%032d-%03d%spi-%d%s%d%s%d%s" % (
+            before_id, number, device % 1000, before_device, device, before_seq, seq, before_start, STARTED_AT_NS + number * 1_000_003,
+            rest,
+        )  # fmt: skip
+
+
+def packets(settings: Settings, session: int) -> Iterator[bytes]:
+    """Yield PUBLISH packets; every device has the numbers 1, 2, 3 ... of one session."""
+    texts = Texts(session)
+    topics = [f"edgemeter/v1/lab/pi-{device}/result" for device in range(settings.devices)]
+    heads = [len(topic).to_bytes(2, "big") + topic.encode() for topic in topics]
+    batch = settings.batch
+    for number in range(settings.count // batch):
+        device, turn = number % settings.devices, number // settings.devices
+        several = [texts.one(device, turn * batch + one + 1, number * batch + one) for one in range(batch)]
+        payload = several[0] if batch == 1 else zlib.compress(messages.join(several), 1)
+        yield b"\x32" + mqtt_wire.sized(heads[device] + (number % 65535 + 1).to_bytes(2, "big") + payload)
+
+
+class Receipts:
+    """Counts the records that receipts name, over a connection of its own."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = _connected(port, "flood-receipts")
+        self.socket.sendall(mqtt_wire.subscribe(["edgemeter/v1/lab/+/receipt"], "3.1.1"))
+        self.socket.recv(16)
+        self.socket.setblocking(False)
+        self.named = 0
+        self.seen: list[tuple[str, int, int, float]] = []
+        self._reader = mqtt_wire.PacketReader("3.1.1", 1)
+
+    def read(self, *, remember: bool) -> None:
+        """Take what has come."""
+        now_s = time.perf_counter()
+        for message in self._reader.read(self.socket.recv(1 << 20))[0]:
+            for first, last in messages.decode_receipt(message.payload).held:
+                self.named += last - first + 1
+                if remember:
+                    self.seen.append((message.topic, first, last, now_s))
+
+
+def flood(settings: Settings) -> dict[str, object]:
+    """Send everything, wait for the receipts; return what it took."""
+    session = int(time.time() * 1000)
+    publisher = _connected(settings.port, "flood")
+    publisher.setblocking(False)
+    receipts = Receipts(settings.port)
+    ready = list(packets(settings, session))
+    sent_s = [0.0] * len(ready) if settings.rate_per_s else []
+    done = answered = 0
+    pending = memoryview(b"")
+    begun_s = time.perf_counter()
+    deadline_s = begun_s + settings.timeout_s
+    while answered < len(ready) or (settings.awaits_receipts and receipts.named < settings.count):
+        now_s = time.perf_counter()
+        if now_s > deadline_s:
+            break
+        allowed = min(len(ready), answered + WINDOW)
+        if settings.rate_per_s:
+            allowed = min(allowed, int((now_s - begun_s) * settings.rate_per_s / settings.batch) + 1)
+        if not pending and done < allowed:
+            upto, size = done, 0
+            while upto < allowed and size < SEND_BYTES:
+                size += len(ready[upto])
+                upto += 1
+            pending = memoryview(b"".join(ready[done:upto]))
+            for number in range(done, upto) if sent_s else ():
+                sent_s[number] = now_s
+            done = upto
+        wait_s = 0.001 if settings.rate_per_s else 1.0
+        readable, writable, _ = select.select([publisher, receipts.socket], [publisher] if pending else [], [], wait_s)
+        if writable:
+            pending = pending[publisher.send(pending) :]
+        if publisher in readable:
+            answered += len(publisher.recv(1 << 16)) // 4
+        if receipts.socket in readable:
+            receipts.read(remember=bool(sent_s))
+    took_s = time.perf_counter() - begun_s
+    delays_ms = _delays_ms(settings, sent_s, receipts)
+    return {
+        "took_s": took_s,
+        "sent": done * settings.batch,
+        "receipted": receipts.named,
+        "message_bytes": sum(map(len, ready)) / len(ready),
+        "delays_ms": delays_ms,
+    }
+
+
+def _delays_ms(settings: Settings, sent_s: list[float], receipts: Receipts) -> list[float]:
+    delays = []
+    for topic, first, last, seen_s in receipts.seen:
+        device = int(topic.split("/")[3].removeprefix("pi-"))
+        delays += [1000 * (seen_s - sent_s[(seq - 1) * settings.devices + device]) for seq in range(first, last + 1)]
+    return sorted(delays)
+
+
+if __name__ == "__main__":
+    print(json.dumps(flood(Settings(**json.loads(sys.argv[1])))))
