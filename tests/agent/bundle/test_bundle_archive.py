@@ -48,7 +48,7 @@ def test_any_zip_program_can_open_it(tmp_path):
         latency = struct.unpack(f"<{record.latency.count}I", opened.read("samples/latency.u4"))
         case = opened.read("case.json").decode()
         assert opened.read("suite.toml") == b'name = "one"\n'
-        assert "samples" not in opened.read("record.json").decode().split('"provenance"')[1]
+        assert '"samples"' not in opened.read("record.json").decode().split('"provenance"')[1]
     assert sum(latency) / len(latency) / 1e6 == pytest.approx(record.latency.mean_ms)
     assert "secret" not in case
     assert '"tiny_fp32.onnx"' in case
