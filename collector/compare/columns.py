@@ -15,7 +15,6 @@ import msgspec
 
 from edgemeter.collector.compare.comparison import Comparison, Row
 from edgemeter.collector.compare.energy_summary import EnergySummary
-from edgemeter.collector.compare.interval import Interval
 from edgemeter.collector.compare.judgement import Judgement
 from edgemeter.collector.compare.spread import Spread, median_of
 from edgemeter.collector.compare.summary import Summary, environment, hottest_c
@@ -64,10 +63,6 @@ def _energy(name: str, value: Callable[[EnergySummary], Value]) -> Column:
     return _of_case(name, lambda case: value(case.energy) if case.energy else None)
 
 
-def _counted(found: Interval | None) -> str | None:
-    return f"{found.members} {found.level}s" if found else None
-
-
 _IDENTITY = (
     _key("device"),
     _key("fleet"),
@@ -94,7 +89,7 @@ _IDENTITY = (
     _of_case("mode", lambda case: JOINT.join(dict.fromkeys(run.mode for run in case.runs))),
     _key("provenance"),
     _of_case("runs", lambda case: len(case.runs)),
-    _of_case("interval_over", lambda case: _counted(case.throughput_per_s.interval)),
+    _of_case("interval_over", lambda case: found.over if (found := case.throughput_per_s.interval) else None),
     _of_case("queries", lambda case: sum(run.latency.count for run in case.runs)),
 )
 

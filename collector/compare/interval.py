@@ -47,6 +47,12 @@ class Interval:
     days: int
     runs: int
 
+    @property
+    def over(self) -> str:
+        """What was counted: `6 runs`, `5 days`, of two devices `10 device-days`."""
+        prefix = "device-" if self.level == "day" and self.devices > 1 else ""
+        return f"{self.members} {prefix}{self.level}s"
+
 
 def of_points(points: Sequence[Point]) -> Interval | None:
     """Return the interval of the median over the highest level that has enough members; None below three runs."""

@@ -78,9 +78,10 @@ def of_accuracy(name: str, own: float, other: float, bounds: tuple[float, float]
     return Judgement(state, f"{way}{doubt}: {shown}")
 
 
-def other_class(quantity: Quantity, ratio: float, own: str, other: str) -> Judgement:
+def other_class(quantity: Quantity, ratio: float, bounds: tuple[float, float] | None, own: str, other: str) -> Judgement:
     """Return that a ratio of two classes of precision is no verdict: like is not compared with like."""
-    return Judgement("other class", f"no verdict, {own} against {other}: {_rounded(ratio)} {quantity.ratio}")
+    shown = f" (95 %: {_rounded(bounds[0])} to {_rounded(bounds[1])})" if bounds else ""
+    return Judgement("other class", f"no verdict, {own} against {other}: {_rounded(ratio)} {quantity.ratio}{shown}")
 
 
 def _state(low: float, high: float, limit: float) -> State:
@@ -106,7 +107,7 @@ def _intervals(sides: Sequence[Spread]) -> list[Interval]:
 def _basis(sides: Sequence[Spread]) -> str:
     """Return what the interval rests on, and what therefore is not in it."""
     found = _intervals(sides)
-    over = " against ".join(f"{one.members} {one.level}{'s' * (one.members > 1)}" for one in found)
+    over = " against ".join(one.over for one in found)
     narrow = [one for one in found if one.level == "run"]
     if not narrow:
         return over

@@ -39,7 +39,7 @@ def judge(case: Summary, reference: Summary, ratios: Ratios, matters: Matters) -
         if ratio is None or own is None or other is None:
             return None
         if not is_one_class(case, reference):
-            return judgement.other_class(quantity, ratio, case.key.precision, reference.key.precision)
+            return judgement.other_class(quantity, ratio, bounds, case.key.precision, reference.key.precision)
         has_runs = own.interval is not None and other.interval is not None
         why_none = "the meters' uncertainty is not known" if has_runs and bounds is None else ""
         return judgement.of_ratio(quantity, ratio, bounds, (own, other), matters.ratio, why_none)

@@ -1,0 +1,187 @@
+"""The matrix: what may be compared down the side, devices or board types across, in each cell the best sound case or why there is none.
+
+A row is one model in one class of precision on one set of data, in one scenario at one input size. Of the cases of a cell (runtimes,
+threads, batches) the one stands there whose figure is best; a case below the accuracy gate has no place in a cell that has another.
+A board type's cell is over all its devices, and says how many these are.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from edgemeter.agent.records import RunRecord
+from edgemeter.collector.compare.accuracy_gate import not_ranked
+from edgemeter.collector.compare.cases import Case, CaseKey, key_of
+from edgemeter.collector.compare.interval import NS_PER_DAY
+from edgemeter.collector.compare.pairing import precision_class
+from edgemeter.collector.compare.spread import Spread
+from edgemeter.collector.compare.summary import Summary, summarise
+
+Across = Literal["device", "board"]
+Figure = Literal["latency", "throughput", "energy", "accuracy"]
+CellState = Literal["measured", "stale", "below accuracy gate", "no figure", "unusable", "never measured"]
+
+HIGHER_IS_BETTER = ("throughput", "accuracy")
+UNITS = {"latency": "ms", "throughput": "per s", "energy": "mJ", "accuracy": ""}
+STALE_DAYS = 30
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RowKey:
+    """What is the same in all cells of a row."""
+
+    model: str
+    task: str
+    precision_class: str
+    scenario: str
+    samples_per_query: int
+    target_per_s: float
+    dataset_sha256: str
+    input_values: int
+    provenance: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One cell: its state, the best case with its figure, and why there is none; `is_best` of the row, among what ranks with it."""
+
+    state: CellState
+    case: Summary | None = None
+    figure: Spread | None = None
+    scope: str | None = None
+    age_days: int | None = None
+    devices: int = 0
+    reason: str | None = None
+    is_best: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """The rows and columns by name, and the cells by both; each has one."""
+
+    figure: Figure
+    across: Across
+    rows: tuple[RowKey, ...]
+    columns: tuple[str, ...]
+    cells: dict[tuple[RowKey, str], Cell]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A run that could not be used, and why."""
+
+    run: RunRecord
+    reason: str
+
+
+def matrix(
+    summaries: Sequence[Summary],
+    figure: Figure,
+    now_ns: int,
+    across: Across = "device",
+    stale_days: int = STALE_DAYS,
+    refused: Sequence[Refused] = (),
+) -> Matrix:
+    """Return the matrix of the cases; a cell whose newest run is older than `stale_days` at `now_ns` is stale.
+
+    A cell of which all runs are `refused` is unusable, and says why of the newest.
+    """
+    members = _by_board(summaries) if across == "board" else list(summaries)
+    grouped: dict[tuple[RowKey, str], list[Summary]] = {}
+    for member in members:
+        grouped.setdefault((row_of(member.key), _column(member.newest, across)), []).append(member)
+    unusable = {(row_of(key_of(one.run)), _column(one.run, across)): one.reason for one in refused}
+    places = {*grouped, *unusable}
+    rows, columns = sorted({row for row, _ in places}), sorted({column for _, column in places})
+    by_model: dict[str, list[Summary]] = {}
+    for summary in summaries:
+        by_model.setdefault(summary.key.model, []).append(summary)
+    cells = {
+        (row, column): _cell(grouped.get((row, column), []), by_model, figure, unusable.get((row, column)))
+        for row in rows
+        for column in columns
+    }
+    aged = {place: _aged(cell, now_ns, stale_days) for place, cell in cells.items()}
+    for row in rows:
+        _mark_best(aged, [(row, column) for column in columns], figure)
+    return Matrix(figure, across, tuple(rows), tuple(columns), aged)
+
+
+def row_of(key: CaseKey) -> RowKey:
+    """Return the row that a case belongs to; what does not bear on its scenario is 0."""
+    return RowKey(
+        model=key.model,
+        task=key.task,
+        precision_class=precision_class(key.precision),
+        scenario=key.scenario,
+        samples_per_query=key.samples_per_query if key.scenario == "multi_stream" else 0,
+        target_per_s=key.target_per_s or 0.0,
+        dataset_sha256=key.dataset_sha256,
+        input_values=key.input_values or 0,
+        provenance=key.provenance,
+    )
+
+
+def figure_of(case: Summary, figure: Figure) -> Spread | None:
+    """Return the figure of a case that the matrix shows."""
+    return {"latency": case.p50_ms, "throughput": case.throughput_per_s, "energy": case.gross_mj, "accuracy": case.accuracy_value}[figure]
+
+
+def _column(run: RunRecord, across: Across) -> str:
+    name = run.device if across == "device" else run.environment.board or "unknown board"
+    return f"{name} ({run.environment.power_mode})" if run.environment.power_mode else name
+
+
+def _by_board(summaries: Sequence[Summary]) -> list[Summary]:
+    """Return the cases summed up over all devices of a board type; fleets and roles are no difference there."""
+    runs: dict[tuple[str, CaseKey], list[Summary]] = {}
+    for summary in summaries:
+        board = _column(summary.newest, "board")
+        runs.setdefault((board, replace(summary.key, device=board, fleet="", role="")), []).append(summary)
+    return [summarise(Case(key, tuple(run for member in members for run in member.runs))) for (_, key), members in runs.items()]
+
+
+def _cell(cases: Sequence[Summary], by_model: dict[str, list[Summary]], figure: Figure, why_unusable: str | None) -> Cell:
+    if not cases:
+        return Cell("unusable", reason=why_unusable) if why_unusable else Cell("never measured")
+    gates = [(case, not_ranked(case, by_model[case.key.model])) for case in cases]
+    ranked = [case for case, why in gates if why is None]
+    if not ranked:
+        return Cell("below accuracy gate", cases[0], reason=gates[0][1], devices=_devices(cases[0]))
+    shown = [(case, found) for case in ranked if (found := figure_of(case, figure))]
+    if not shown:
+        return Cell("no figure", ranked[0], reason=_why_none(ranked[0], figure), devices=_devices(ranked[0]))
+    sign = -1 if figure in HIGHER_IS_BETTER else 1
+    case, found = min(shown, key=lambda one: (one[0].suspect > 0, sign * one[1].median))
+    scope = case.energy.scope if figure == "energy" and case.energy else None
+    return Cell("measured", case, found, scope, devices=_devices(case))
+
+
+def _why_none(case: Summary, figure: Figure) -> str:
+    reasons = {"energy": case.energy_reason, "accuracy": case.accuracy_reason}
+    return reasons.get(figure) or "too few queries for a median"
+
+
+def _devices(case: Summary) -> int:
+    return len({run.device for run in case.runs})
+
+
+def _aged(cell: Cell, now_ns: int, stale_days: int) -> Cell:
+    if cell.case is None:
+        return cell
+    age = max(0, (now_ns - max(run.started_at_ns for run in cell.case.runs)) // NS_PER_DAY)
+    return replace(cell, age_days=age, state="stale" if cell.state == "measured" and age > stale_days else cell.state)
+
+
+def _mark_best(cells: dict[tuple[RowKey, str], Cell], places: Iterable[tuple[RowKey, str]], figure: Figure) -> None:
+    """Mark the best cell of a row in each scope: energies of different scopes do not rank together."""
+    sign = -1 if figure in HIGHER_IS_BETTER else 1
+    by_scope: dict[str | None, list[tuple[float, tuple[RowKey, str]]]] = {}
+    for place in places:
+        cell = cells[place]
+        if cell.figure is not None and cell.case is not None and not cell.case.suspect:
+            by_scope.setdefault(cell.scope, []).append((sign * cell.figure.median, place))
+    for found in by_scope.values():
+        if len(found) > 1:
+            _, best = min(found)
+            cells[best] = replace(cells[best], is_best=True)

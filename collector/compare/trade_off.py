@@ -1,0 +1,104 @@
+"""The trade-off of cost against accuracy: what is on the Pareto front, what is beaten and by which case, and what has no place in it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from edgemeter.collector.compare.accuracy_gate import not_ranked
+from edgemeter.collector.compare.pareto import front
+from edgemeter.collector.compare.summary import Summary
+
+Cost = Literal["latency", "energy"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What cases must share to stand in one chart: task, data, images, metric, scenario, provenance, and of energies the scope."""
+
+    task: str
+    metric: str
+    dataset_sha256: str
+    images: int
+    scenario: str
+    provenance: str
+    scope: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One case with its cost and accuracy; `beaten_by` is the cheapest case that is at least as good in both, None on the front."""
+
+    case: Summary
+    cost: float
+    accuracy: float
+    beaten_by: Summary | None
+
+
+@dataclass(frozen=True, slots=True)
+class TradeOff:
+    """The places of one stage, cheapest first."""
+
+    stage: Stage
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """A case without a place, and why."""
+
+    case: Summary
+    reason: str
+
+
+def trade_offs(summaries: Sequence[Summary], cost: Cost) -> tuple[list[TradeOff], list[Absent]]:
+    """Return the trade-offs by stage, and what has no place in any. Models differ within a stage: that is what is chosen among."""
+    by_model: dict[str, list[Summary]] = {}
+    for summary in summaries:
+        by_model.setdefault(summary.key.model, []).append(summary)
+    staged: dict[Stage, list[Summary]] = {}
+    absent: list[Absent] = []
+    for case in summaries:
+        why = _why_absent(case, cost) or not_ranked(case, by_model[case.key.model])
+        if why is not None:
+            absent.append(Absent(case, why))
+        elif stage := _stage(case, cost):
+            staged.setdefault(stage, []).append(case)
+    return [_trade_off(stage, cases, cost) for stage, cases in staged.items()], absent
+
+
+def _why_absent(case: Summary, cost: Cost) -> str | None:
+    if case.accuracy is None:
+        return f"no accuracy: {case.accuracy_reason}"
+    if cost == "energy" and case.gross_mj is None:
+        return f"no energy: {case.energy_reason}"
+    return "too few queries for a median latency" if cost == "latency" and case.p50_ms is None else None
+
+
+def _stage(case: Summary, cost: Cost) -> Stage | None:
+    accuracy = case.accuracy
+    if accuracy is None:
+        return None
+    scope = case.energy.scope if cost == "energy" and case.energy else None
+    key = case.key
+    return Stage(key.task, accuracy.metric, accuracy.dataset_sha256, accuracy.images, key.scenario, key.provenance, scope)
+
+
+def _trade_off(stage: Stage, cases: Sequence[Summary], cost: Cost) -> TradeOff:
+    points = [(_cost(case, cost), case.accuracy.value.median if case.accuracy else 0.0) for case in cases]
+    on_front = set(front(points))
+    places = []
+    for index in sorted(range(len(cases)), key=lambda one: (points[one][0], -points[one][1])):
+        beaten_by = None if index in on_front else _beater(index, points, sorted(on_front, key=lambda one: points[one][0]))
+        places.append(Place(cases[index], *points[index], None if beaten_by is None else cases[beaten_by]))
+    return TradeOff(stage, tuple(places))
+
+
+def _beater(index: int, points: Sequence[tuple[float, float]], on_front: Sequence[int]) -> int:
+    """Return the cheapest case of the front that is at least as cheap and as accurate: one always is."""
+    cost, gain = points[index]
+    return next(other for other in on_front if points[other][0] <= cost and points[other][1] >= gain)
+
+
+def _cost(case: Summary, cost: Cost) -> float:
+    found = case.p50_ms if cost == "latency" else case.gross_mj
+    return found.median if found else float("inf")

@@ -1,0 +1,98 @@
+"""The matrix, its coverage and the trade-offs on a terminal."""
+
+from collections.abc import Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from edgemeter.collector.compare.coverage import Coverage, row_name
+from edgemeter.collector.compare.interval import Interval
+from edgemeter.collector.compare.matrix import UNITS, Cell, Matrix
+from edgemeter.collector.compare.nearest import named
+from edgemeter.collector.compare.trade_off import Absent, Cost, TradeOff
+from edgemeter.collector.show import figures
+from edgemeter.collector.show.notes import Notes
+from edgemeter.collector.show.wording import metric_name
+
+TITLES = {"latency": "latency, p50", "throughput": "throughput", "energy": "energy per inference, gross", "accuracy": "accuracy"}
+
+
+def show_matrix(found: Matrix, console: Console) -> None:
+    """Print the matrix; what a cell has no room for stands below."""
+    unit = f" in {UNITS[found.figure]}" if UNITS[found.figure] else ""
+    _print(console, f"{TITLES[found.figure]}{unit}; median (95 %), * best of the row, ? suspect, ~ stale", "bold")
+    table = _table()
+    table.add_column("", overflow="fold")
+    for column in found.columns:
+        table.add_column(Text(figures.printable(column)), justify="right", overflow="fold")
+    notes = Notes()
+    for row in found.rows:
+        table.add_row(_text(row_name(row)), *(_text(_cell(found.cells[row, column], notes)) for column in found.columns))
+    console.print(table, crop=False)
+    for number, text in enumerate(notes.texts, start=1):
+        _print(console, f"[{number}] {text}", "dim")
+
+
+def show_coverage(found: Coverage, console: Console) -> None:
+    """Print how many cells are measured, and every other with the reason."""
+    states = ", ".join(f"{count} {state}" for state, count in sorted(found.states.items()))
+    _print(console, f"{figures.count(found.cells, 'cell')}: {states}", "bold")
+    for gap in found.gaps:
+        age = f", last {figures.count(gap.age_days, 'day')} ago" if gap.age_days is not None else ""
+        why = f": {gap.reason}" if gap.reason else ""
+        _print(console, f"{gap.state:>20}  {gap.row} on {gap.column}{age}{why}")
+
+
+def show_trade_offs(found: Sequence[TradeOff], absent: Sequence[Absent], cost: Cost, console: Console) -> None:
+    """Print each trade-off, cheapest first, the Pareto front marked, and below what has no place in any."""
+    for trade_off in found:
+        stage = trade_off.stage
+        at = f", energy at {stage.scope}" if stage.scope else ""
+        header = f"{stage.task}, {stage.scenario}, {figures.count(stage.images, 'image')} of data {stage.dataset_sha256[:6]}{at}"
+        _print(console, header, "bold")
+        table = _table()
+        for title in ("", "case", "p50 ms" if cost == "latency" else "mJ gross", metric_name(stage.metric), "beaten by"):
+            table.add_column(Text(title), justify="right" if title not in ("", "case", "beaten by") else "left", overflow="fold")
+        for place in trade_off.places:
+            doubt = " ?" if place.case.suspect else ""
+            beaten = named(place.beaten_by.key) if place.beaten_by else "on the front"
+            mark = "" if place.beaten_by else "*"
+            table.add_row(
+                *map(
+                    _text,
+                    (mark, named(place.case.key) + doubt, figures.significant(place.cost), figures.accuracy(place.accuracy), beaten),
+                )
+            )
+        console.print(table, crop=False)
+    if not found:
+        _print(console, "No case has both figures.", "bold")
+    for one in absent:
+        _print(console, f"no place: {named(one.case.key)}: {one.reason}", "dim")
+
+
+def _cell(cell: Cell, notes: Notes) -> str:
+    if cell.figure is None:
+        return f"{cell.state} [{notes.cite(cell.reason)}]" if cell.reason else "-"
+    marks = f"{'*' * cell.is_best}{'?' * bool(cell.case and cell.case.suspect)}{'~' * (cell.state == 'stale')}"
+    scope = f" {cell.scope}" if cell.scope else ""
+    return f"{figures.significant(cell.figure.median)}{marks} {_spread(cell.figure.interval, cell.figure.n)}{scope}"
+
+
+def _spread(interval: Interval | None, runs: int) -> str:
+    if interval is None:
+        return f"({figures.count(runs, 'run')})"
+    return f"({figures.span(interval.low, interval.high)}; {interval.over})"
+
+
+def _table() -> Table:
+    return Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
+
+
+def _text(text: str) -> Text:
+    return Text(figures.printable(text))
+
+
+def _print(console: Console, text: str, style: str = "") -> None:
+    console.print(Text(figures.printable(text), style), soft_wrap=True)

@@ -1,0 +1,93 @@
+import math
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.engine.run_statistics import median_interval
+from edgemeter.collector.compare import interval
+from edgemeter.collector.compare.interval import Point
+
+DAYS = 10
+
+
+def points(values, device="pi-1", day=0):
+    """Return a point for each value, of one device on one day."""
+    return [Point(value, device, day) for value in values]
+
+
+@pytest.mark.parametrize("count", [3, 4, 5, 6, 7, 12, 60, 1000])
+def test_the_interval_is_that_of_the_agent(count):
+    """`edgemeter ab` and `compare` would otherwise give two answers to one question."""
+    values = np.random.default_rng(count).lognormal(0, 0.1, count).tolist()
+    expected = median_interval(values)
+    assert interval.of_median(values) == pytest.approx((expected.low, expected.high), rel=1e-9)
+
+
+def test_two_runs_have_no_interval():
+    """Nor has a figure that is not above zero: it has no logarithm."""
+    assert interval.of_points(points([1.0, 2.0])) is None
+    assert interval.of_points(points([1.0, 2.0, 0.0])) is None
+
+
+def test_runs_of_several_days_count_as_days():
+    """A thousand runs on three days are three days: their interval is far wider than that of the runs."""
+    spread = [point for day, level in enumerate((1.0, 1.1, 1.2)) for point in points([level] * 300, day=day)]
+    found = interval.of_points(spread)
+    assert (found.level, found.members, found.days, found.runs) == ("day", 3, 3, 900)
+    assert found.low < 1.0
+    assert found.high > 1.2
+
+
+def test_days_of_several_devices_count_as_devices():
+    """Many days of three boards are three boards."""
+    spread = [point for device in "abc" for day in range(DAYS) for point in points([1.0 + day / 100], device, day)]
+    found = interval.of_points(spread)
+    assert (found.level, found.members, found.devices, found.days) == ("device", 3, 3, DAYS)
+
+
+def test_two_days_are_too_few_to_speak_of_days():
+    """The runs are counted, and the interval says from how many days they are."""
+    found = interval.of_points([*points([1.0, 1.1, 1.2]), *points([1.0, 1.1, 1.2], day=1)])
+    assert (found.level, found.members, found.days, found.over) == ("run", 6, 2, "6 runs")
+
+
+def test_days_of_two_devices_are_called_device_days():
+    """Five days of two boards are ten of them, and not ten days."""
+    found = interval.of_points([point for device in "ab" for day in range(5) for point in points([1.0], device, day)])
+    assert found.over == "10 device-days"
+
+
+def test_the_interval_of_a_ratio_holds_its_truth_in_95_of_100_trials():
+    """Two cases of one truth, five days of three runs, day to day as noisy as run to run; seeded."""
+    source, held, trials = np.random.default_rng(4), 0, 400
+    for _ in range(trials):
+        sides = []
+        for _ in range(2):
+            spread = []
+            for day in range(5):
+                level = source.normal(0, 0.01)
+                spread += points([math.exp(level + source.normal(0, 0.01)) for _ in range(3)], day=day)
+            found = interval.of_points(spread)
+            sides.append((sorted(point.value for point in spread)[7], (found.low, found.high)))
+        low, high = interval.of_ratio(*sides[0], *sides[1])
+        held += low <= 1 <= high
+    assert 0.95 <= held / trials <= 0.999
+
+
+def test_the_interval_of_a_ratio_holds_the_ratio():
+    """Even where days with few runs pull the interval away from the median over all runs."""
+    low, high = interval.of_ratio(5.0, (1.0, 2.0), 1.0, (0.9, 1.1))
+    assert low <= 5.0 <= high
+
+
+def test_a_thousand_runs_and_more_have_an_interval():
+    """2**1024 is no float."""
+    low, high = interval.of_median([1.0 + place / 5000 for place in range(5000)])
+    assert 1.45 < low < 1.5 < high < 1.55
+
+
+def test_what_a_meter_may_be_wrong_by_widens_in_squares():
+    """3 % over runs and 4 % of the meter are 5 %."""
+    low, high = interval.widened((10 * math.exp(-0.03), 10 * math.exp(0.03)), 10.0, 10 * math.expm1(0.04))
+    assert math.log(high / 10) == pytest.approx(0.05)
+    assert math.log(10 / low) == pytest.approx(0.05)

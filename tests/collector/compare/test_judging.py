@@ -1,0 +1,151 @@
+import pytest
+
+from edgemeter.collector.compare.comparison import compare
+from edgemeter.collector.compare.judging import Matters
+from edgemeter.collector.compare.store import Contents
+from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run
+from tests.fixtures.record_factory import make_accuracy, make_energy
+
+DAY_NS = 86_400 * 10**9
+NOISE = (0.995, 1.0, 1.005, 0.998, 1.002, 1.001)
+
+
+def judged(own_ms, reference_ms=2.0, runs=NOISE, apart_ns=1, **changes):
+    """Return the judgements on a device against the reference, one run for each factor, started so far apart."""
+    both = []
+    for place, factor in enumerate(runs):
+        at = {"started_at_ns": 1_760_000_000 * 10**9 + place * apart_ns}
+        both += [make_run(p50_ms=own_ms * factor, **at, **changes), make_reference(p50_ms=reference_ms * factor, **at)]
+    (row,) = [row for row in compare_runs(*both).rows if not row.is_reference]
+    return row.judgements
+
+
+@pytest.mark.parametrize(
+    ("own_ms", "state", "word"),
+    [
+        (10.0, "higher", "slower: 5 times as long"),
+        (1.0, "lower", "faster: 0.5 times as long"),
+        (2.0, "alike", "no difference that matters: 1.000 times as long"),
+        (2.06, "perhaps higher", "slower, perhaps by less than the 3% that matter: 1.030 times as long"),
+        (1.94, "perhaps lower", "faster, perhaps by less than the 3% that matter: 0.970 times as long"),
+    ],
+)
+def test_a_latency_is_judged_by_where_its_interval_lies(own_ms, state, word):
+    """Beyond what matters, within it, or between."""
+    found = judged(own_ms).latency
+    assert (found.state, found.words.startswith(word)) == (state, True), found
+
+
+def test_noise_settles_nothing_and_says_how_many_runs_would():
+    """The number is for each side."""
+    found = judged(2.1, runs=(0.8, 0.9, 1.0, 1.1, 1.2, 1.05)).latency
+    assert found.state == "not settled"
+    assert "more runs on each side would settle it" in found.words
+
+
+def test_an_interval_says_what_it_rests_on():
+    """Runs of one day say so; days are counted as days."""
+    assert "6 runs against 6 runs; from one day only" in judged(10.0).latency.words
+    assert "6 days against 6 days)" in judged(10.0, apart_ns=DAY_NS).latency.words
+
+
+def test_a_single_run_has_a_ratio_and_no_verdict():
+    """Nothing is known of the spread."""
+    found = judged(10.0, runs=(1.0,)).latency
+    assert found.state == "not enough runs"
+    assert found.words == "not enough runs (1 against 1; an interval takes 3 each): 5 times as long, without an interval"
+
+
+def test_another_class_of_precision_gets_no_verdict():
+    """The ratio stands; like is not compared with like. 16-bit floats are one class."""
+    found = judged(10.0, precision="int8").latency
+    assert (found.state, found.words.startswith("no verdict, int8 against fp32: 5 times as long")) == ("other class", True)
+    halves = [make_run(precision="bf16"), make_reference(), make_reference(precision="fp16", sha256="b2" * 32)]
+    row = compare_runs(*halves).rows[-1]
+    assert (row.reference.key.precision, row.choice) == (
+        "fp16",
+        "the same class of precision (fp16 on onnx): the reference has no bf16 on onnx",
+    )
+
+
+def test_what_matters_can_be_set():
+    """With 10 % at stake 6 % are none."""
+    runs = [run for factor in NOISE for run in (make_run(p50_ms=2.12 * factor), make_reference(p50_ms=2.0 * factor))]
+    row = compare(Contents(runs), "reference", Matters(ratio=0.1)).rows[-1]
+    assert row.judgements.latency.state == "alike"
+    assert compare(Contents(runs), "reference").rows[-1].judgements.latency.state == "higher"
+
+
+def test_energies_of_two_meters_carry_what_the_meters_may_be_wrong_by():
+    """10 % more energy, each meter good to 8 %: the runs alone would call it settled."""
+    energy = {"gross_u_mj": 8.0, "net_u_mj": 8.0}
+    runs = [
+        run
+        for factor in NOISE
+        for run in (
+            make_run(energy=make_energy(gross_mj=110 * factor, **energy)),
+            make_reference(energy=make_energy(gross_mj=100 * factor, **energy)),
+        )
+    ]
+    (row,) = [row for row in compare_runs(*runs).rows if not row.is_reference]
+    assert row.judgements.energy.state == "not settled"
+    assert row.ratios.energy_gross_interval[0] < 1.0
+
+
+def test_one_meter_on_one_board_compares_two_cases_without_its_gain():
+    """The same 10 % on the same board by the same sensor are 10 %."""
+    runs = []
+    for factor in NOISE:
+        runs.append(make_run(energy=make_energy(gross_mj=100 * factor, gross_u_mj=8.0), threads=1))
+        runs.append(make_run(energy=make_energy(gross_mj=110 * factor, gross_u_mj=8.0), threads=1, role="reference"))
+    (row,) = [row for row in compare(Contents(runs), "reference").rows if not row.is_reference]
+    assert row.judgements.energy.state == "lower"
+    assert row.judgements.energy.words.endswith("one meter measured both")
+
+
+def test_an_unknown_uncertainty_of_a_meter_leaves_no_interval():
+    """Unknown is not zero."""
+    runs = [run for _ in NOISE for run in (make_run(energy=make_energy(gross_u_mj=None)), make_reference())]
+    found = compare_runs(*runs).rows[-1].judgements.energy
+    assert (found.state, found.words.startswith("the meters' uncertainty is not known")) == ("not enough runs", True)
+
+
+def test_accuracies_are_told_apart_by_their_bounds_over_images():
+    """80 images do not tell 0.60 from 0.58; narrow bounds do; the same value is the same."""
+
+    def row(own, other, half):
+        accuracies = [make_accuracy(value=value, low=value - half, high=value + half) for value in (own, other)]
+        return compare_runs(make_run(accuracy=accuracies[0]), make_reference(accuracy=accuracies[1])).rows[-1].judgements.accuracy
+
+    assert row(0.58, 0.60, 0.05).state == "not settled"
+    assert row(0.58, 0.60, 0.002).state == "lower"
+    assert row(0.6, 0.6, 0.05).words == "the same AP 0.600 against 0.600"
+
+
+def test_a_case_without_a_like_is_told_its_nearest():
+    """The reference that differs in the fewest things, and in what; another model is farther than any other difference."""
+    odd = make_run(id="odd", data=OTHER_DATA)
+    comparison = compare_runs(odd, make_run(), make_reference(), make_reference(model="big-detector", data=OTHER_DATA))
+    (near,) = comparison.nearest
+    assert near.runs == ("odd",)
+    assert (near.reference, [one.what for one in near.differs_in]) == ("tiny-detector fp32 on onnx, server-1", ["data"])
+    assert near.words().startswith(
+        "nearest to tiny-detector fp32 on onnx, pi-1 is tiny-detector fp32 on onnx, server-1, which differs in data"
+    )
+
+
+def test_a_case_below_the_gate_has_no_verdict_on_its_speed():
+    """Its ratios are withheld, so there is nothing to judge but the accuracy."""
+    runs = [run for _ in NOISE for run in (make_run(ap=0.1, precision="int8"), make_reference(ap=0.6))]
+    said = compare_runs(*runs).rows[-1].judgements
+    assert (said.latency, said.energy) == (None, None)
+    assert said.accuracy is not None
+
+
+def test_published_figures_never_reach_a_median():
+    """However many there are, the measured ones alone are compared."""
+    runs = [run for factor in NOISE for run in (make_run(p50_ms=10 * factor), make_reference(p50_ms=2 * factor))]
+    published = [make_run(p50_ms=1.0, provenance={"latency": "published"}) for _ in range(50)]
+    published += [make_reference(p50_ms=900.0, provenance={"latency": "published"}) for _ in range(50)]
+    plain, mixed = compare_runs(*runs), compare_runs(*runs, *published)
+    assert [row.ratios for row in mixed.rows] == [row.ratios for row in plain.rows]

@@ -1,0 +1,140 @@
+import csv
+import io
+import json
+
+import pytest
+
+from edgemeter.agent import records
+from edgemeter.collector.compare import views
+from edgemeter.collector.compare.coverage import coverage
+from edgemeter.collector.compare.matrix import matrix
+from edgemeter.collector.compare.store import Contents
+from edgemeter.collector.compare.trade_off import trade_offs
+from tests.fixtures.comparison_factory import make_reference, make_run, no_energy
+from tests.fixtures.record_factory import STARTED_AT_NS, make_energy, make_environment
+
+DAY_NS = 86_400 * 10**9
+NOW_NS = STARTED_AT_NS + DAY_NS
+
+
+def made(*runs, figure="latency", across="device", now_ns=NOW_NS):
+    """Return the matrix of `runs`."""
+    gathered = views.gather(Contents(runs))
+    return matrix(gathered.summaries, figure, now_ns, across, refused=gathered.refused)
+
+
+def cell(found, column, model="tiny-detector"):
+    """Return the one cell of a model in a column."""
+    (one,) = [cell for (row, name), cell in found.cells.items() if name == column and row.model == model]
+    return one
+
+
+def test_a_cell_holds_the_best_sound_case():
+    """A faster case that is suspect gives way to one to believe; the best of a row is marked."""
+    suspect = records.Verdict(state="suspect", reasons=("drift: x",))
+    runs = [make_run(threads=1, p50_ms=10.0), make_run(threads=4, p50_ms=5.0, verdict=suspect), make_reference()]
+    found = made(*runs)
+    assert (cell(found, "pi-1").figure.median, cell(found, "pi-1").is_best) == (10.0, False)
+    assert (cell(found, "server-1").figure.median, cell(found, "server-1").is_best) == (2.0, True)
+
+
+def test_throughput_and_accuracy_are_best_where_they_are_highest():
+    """The other way round than latency."""
+    runs = [make_run(throughput_per_s=10.0, ap=0.58), make_reference(throughput_per_s=20.0, ap=0.6)]
+    assert cell(made(*runs, figure="throughput"), "server-1").is_best
+    assert cell(made(*runs, figure="accuracy"), "server-1").is_best
+
+
+def test_classes_of_precision_are_rows_of_their_own():
+    """An int8 file does not compete with fp32; bf16 and fp16 do."""
+    found = made(
+        *[make_run(precision=precision, sha256=f"{place:02x}" * 32) for place, precision in enumerate(("fp32", "int8", "fp16", "bf16"))]
+    )
+    assert [row.precision_class for row in found.rows] == ["8-bit integer", "full", "half"]
+
+
+def test_energies_of_different_scopes_are_never_best_of_one_another():
+    """A lower figure of a narrower scope wins nothing."""
+    runs = [
+        make_run(energy=make_energy(scope="soc-rails", gross_mj=1.0)),
+        make_reference(energy=make_energy(scope="wall-ac", gross_mj=9.0)),
+    ]
+    found = made(*runs, figure="energy")
+    assert not any(one.is_best for one in found.cells.values())
+    assert {one.scope for one in found.cells.values()} == {"soc-rails", "wall-ac"}
+
+
+def test_what_was_never_measured_is_stale_or_unusable_is_told_apart():
+    """Each with its reason; the coverage counts them."""
+    invalid = records.Verdict(state="invalid", reasons=("throttled: hot",))
+    runs = [
+        make_run(),
+        make_run("pi-2", model="other"),
+        make_run("pi-3", verdict=invalid),
+        make_reference(started_at_ns=STARTED_AT_NS - 90 * DAY_NS),
+        make_run("pi-4", precision="int8", ap=0.1),
+    ]
+    found = made(*runs)
+    covered = coverage(found)
+    assert cell(found, "pi-1", "other").state == "never measured"
+    states = {(gap.column, gap.state) for gap in covered.gaps}
+    assert {("pi-3", "unusable"), ("server-1", "stale"), ("pi-4", "below accuracy gate"), ("pi-2", "never measured")} <= states
+    (unusable,) = [gap for gap in covered.gaps if gap.state == "unusable"]
+    assert unusable.reason == "invalid: throttled: hot"
+    assert covered.cells == sum(covered.states.values()) == len(found.rows) * len(found.columns)
+
+
+def test_a_board_type_is_over_all_its_devices():
+    """Three boards are three members, not nine runs; a case without energy says why."""
+    runs = [make_run(f"pi-{device}", p50_ms=10.0 + device, **no_energy()) for device in range(3) for _ in range(3)]
+    one = cell(made(*runs, across="board"), "Raspberry Pi 5 Model B Rev 1.0")
+    assert (one.devices, one.figure.median, one.figure.interval.level, one.figure.interval.members) == (3, 11.0, "device", 3)
+    without = cell(made(*runs, figure="energy", across="board"), "Raspberry Pi 5 Model B Rev 1.0")
+    assert (without.state, without.reason) == ("no figure", "no power sensor here")
+
+
+def test_a_power_mode_is_a_column_of_its_own():
+    """The same board in another mode is another machine."""
+    runs = [make_run(environment=make_environment(power_mode=mode)) for mode in ("15W", "MAXN")]
+    assert made(*runs).columns == ("pi-1 (15W)", "pi-1 (MAXN)")
+
+
+def test_rows_are_the_same_in_json_and_csv():
+    """A cell is a row, whatever its state."""
+    rows = views.matrix_rows(made(make_run(), make_reference(), make_run("pi-2", model="other")))
+    table = list(csv.DictReader(io.StringIO(views.to_csv(rows))))
+    document = json.loads(views.to_json({"matrix": rows}))["matrix"]
+    assert len(rows) == len(table) == len(document) == 6
+    assert [row["state"] for row in table] == [row["state"] for row in document]
+
+
+def test_the_front_holds_what_nothing_beats_and_names_what_beats_the_rest():
+    """Models compete with each other on the same images; a slower and worse one is beaten by the cheapest better one."""
+    runs = [
+        make_run(model="quick", p50_ms=5.0, ap=0.4),
+        make_run(model="good", p50_ms=20.0, ap=0.6),
+        make_run(model="worse", p50_ms=25.0, ap=0.5),
+        make_run(model="blind", ap=None),
+    ]
+    (found,), absent = trade_offs(views.gather(Contents(runs)).summaries, "latency")
+    assert [(place.case.key.model, place.beaten_by.key.model if place.beaten_by else None) for place in found.places] == [
+        ("quick", None),
+        ("good", None),
+        ("worse", "good"),
+    ]
+    assert [(one.case.key.model, one.reason) for one in absent] == [("blind", "no accuracy: no ground truth")]
+
+
+@pytest.mark.parametrize(("cost", "stages"), [("latency", 1), ("energy", 2)])
+def test_energies_of_two_scopes_are_two_fronts(cost, stages):
+    """In latency they are one."""
+    runs = [make_run(), make_run("pi-2", energy=make_energy(scope="wall-ac"))]
+    found, _ = trade_offs(views.gather(Contents(runs)).summaries, cost)
+    assert len(found) == stages
+
+
+def test_a_ruined_file_has_no_place_on_the_front():
+    """However fast it is."""
+    found, absent = trade_offs(views.gather(Contents([make_run(), make_run(precision="int8", p50_ms=1.0, ap=0.2)])).summaries, "latency")
+    assert [place.case.key.precision for place in found[0].places] == ["fp32"]
+    assert "does not rank" in absent[0].reason
