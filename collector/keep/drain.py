@@ -1,57 +1,69 @@
-"""The drain: brings the ledger to a sink in batches, in order, again after any failure; what is drained is noted in the ledger."""
+"""The drain: brings the ledger to a sink in batches, in order, again after any failure; what is drained is noted in the ledger.
+
+While the sink stores one batch the next is read and written out. A batch that fails is written again as it was, or in smaller parts, so
+that a slow server gets on too; nothing is passed over but what the sink refuses for good, and that lies in quarantine.
+"""
 
 import logging
 import random
 import threading
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from edgemeter.agent import records
 from edgemeter.agent.errors import ConfigError, EdgemeterError
-from edgemeter.collector.keep import line_protocol
-from edgemeter.collector.keep.influx import Refused
 from edgemeter.collector.keep.ledger import Held, Ledger
+from edgemeter.collector.keep.points import Points
 from edgemeter.collector.keep.quarantine import Rejection
+from edgemeter.collector.keep.refusals import Refused
+from edgemeter.collector.keep.sink import Sink
 
 logger = logging.getLogger(__name__)
 
-BATCH_RECORDS = 1000
+# One write of 5,000 points is 85 times cheaper than 5,000 writes; InfluxDB 1 takes 25 MB at once.
+BATCH_POINTS = 5_000
+BATCH_CHARACTERS = 8_000_000
+# After a failure batches are half as large; each one that is stored makes the next a little larger.
+SMALLEST_SHARE = 1 / 256
+REGAIN = 1.1
 LOOK_S = 5.0
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 60.0
 
 
-class Sink(Protocol):
-    """Where points go. Called from one thread, may block as long as its own timeouts."""
+@dataclass(slots=True)
+class _Batch:
+    """Records on their way, the points that they come to, and which record each point is of."""
+
+    held: list[Held] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    owners: list[Held] = field(default_factory=list)
+    characters: int = 0
+
+    def add(self, held: Held, lines: Sequence[str]) -> None:
+        self.held.append(held)
+        self.lines += lines
+        self.owners += [held] * len(lines)
+        self.characters += sum(map(len, lines))
 
     @property
-    def name(self) -> str:
-        """Its name in the ledger: the same place has the same name."""
-        ...
-
-    def write(self, lines: Sequence[str]) -> list[Refused]:
-        """Store points; return those that are not taken, when all others are stored.
-
-        Raises:
-            ConfigError: somebody has to correct the configuration first.
-            TransientError: not now.
-        """
-        ...
-
-    def close(self) -> None:
-        """Give everything back."""
-        ...
+    def last_row(self) -> int:
+        return self.held[-1].row
 
 
 class Drain:
     """Drains the ledger at `ledger_path` to `sink` in a thread of its own; `start` once, `stop` once or more."""
 
-    def __init__(self, ledger_path: Path, sink: Sink) -> None:
+    def __init__(self, ledger_path: Path, sink: Sink, points: Points | None = None) -> None:
         self.trouble: str | None = None
         self._ledger_path = ledger_path
         self._sink = sink
+        self._points = points or Points()
         self._position = -1
+        self._share = 1.0
+        self._failures = 0
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="edgemeter-drain", daemon=True)
@@ -77,35 +89,50 @@ class Drain:
         return self._position >= row
 
     def _run(self) -> None:
-        failures = 0
-        with Ledger(self._ledger_path) as ledger:
+        with Ledger(self._ledger_path) as ledger, ThreadPoolExecutor(1, "edgemeter-sink") as writer:
             while not self._stopping.is_set():
                 self._wake.clear()
-                pause_s = LOOK_S
                 try:
-                    while not self._stopping.is_set() and self._drain_batch(ledger):
-                        pass
-                    failures, self.trouble = 0, None
+                    self._drain(ledger, writer)
                 except EdgemeterError as error:
-                    failures += 1
-                    pause_s = self._pause_s(error, failures)
+                    self._failures += 1
                     self._report(error)
-                    self._stopping.wait(pause_s)
-                    continue
-                self._wake.wait(pause_s)
+                    self._share = max(self._share / 2, SMALLEST_SHARE)
+                    self._stopping.wait(_pause_s(error, self._failures))
+                else:
+                    self._failures, self.trouble = 0, None
+                    self._wake.wait(LOOK_S)
 
-    def _drain_batch(self, ledger: Ledger) -> bool:
-        self._position = ledger.position(self._sink.name)
-        batch = list(ledger.records(after_row=self._position, limit=BATCH_RECORDS))
-        if not batch:
-            return False
-        refused = self._sink.write([line_protocol.line(held.record) for held in batch])
-        rejections = [self._rejection(batch[one.index], one.reason) for one in refused]
+    def _drain(self, ledger: Ledger, writer: ThreadPoolExecutor) -> None:
+        """Bring everything to the sink that the ledger holds now."""
+        self._position = read_to = ledger.position(self._sink.name)
+        on_its_way: tuple[_Batch, Future[list[Refused]]] | None = None
+        while True:
+            batch = None if self._stopping.is_set() else self._next(ledger, read_to)
+            if on_its_way is not None:
+                written, answer = on_its_way
+                self._note(ledger, written, answer.result())
+            if batch is None:
+                return
+            read_to = batch.last_row
+            on_its_way = batch, writer.submit(self._sink.write, batch.lines)
+
+    def _next(self, ledger: Ledger, after_row: int) -> _Batch | None:
+        batch = _Batch()
+        for held in ledger.records(after_row=after_row, with_samples=self._points.needs_samples):
+            batch.add(held, self._points.lines(held.record))
+            if len(batch.lines) >= BATCH_POINTS * self._share or batch.characters >= BATCH_CHARACTERS * self._share:
+                break
+        return batch if batch.held else None
+
+    def _note(self, ledger: Ledger, batch: _Batch, refused: Sequence[Refused]) -> None:
+        rejections = [self._rejection(batch.owners[one.index], one.reason) for one in refused]
         for rejection in rejections:
             logger.warning("quarantined: %s", rejection.reason)
-        ledger.advance(self._sink.name, batch[-1].row, rejections)
-        self._position = batch[-1].row
-        return True
+        ledger.advance(self._sink.name, batch.last_row, rejections)
+        self._position = batch.last_row
+        self._share = min(self._share * REGAIN, 1.0)
+        self._failures = 0
 
     def _rejection(self, held: Held, reason: str) -> Rejection:
         return Rejection(self._sink.name, records.encode(held.record), f"the sink does not take it: {reason}", held.received_ns)
@@ -117,8 +144,9 @@ class Drain:
             logger.log(level, "not drained: %s", error)
         self.trouble = str(error)
 
-    def _pause_s(self, error: EdgemeterError, failures: int) -> float:
-        if isinstance(error, ConfigError):
-            return LONGEST_PAUSE_S
-        spread = random.uniform(0.75, 1.25)  # noqa: S311 - spreads repeats, no secret
-        return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(failures - 1, 10)) * spread
+
+def _pause_s(error: EdgemeterError, failures: int) -> float:
+    if isinstance(error, ConfigError):
+        return LONGEST_PAUSE_S
+    spread = random.uniform(0.75, 1.25)  # noqa: S311 - spreads repeats, no secret
+    return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(failures - 1, 10)) * spread

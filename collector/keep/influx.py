@@ -1,30 +1,21 @@
 """InfluxDB 2 (and what speaks its `/api/v2/write`) as a sink of points; the only module that knows influxdb-client.
 
-Writes are synchronous, of prebuilt line protocol with nanoseconds; the client's own batching would hide errors. What the server's
-answers mean (measured on 2.7.12): 204 stored; 400 nothing of the batch is stored, one line is malformed; 422 all but some points are
-stored, and only the first of these is named; 401 and 404 wrong token, organisation or bucket; 429 and 5xx later.
+Writes are synchronous, of prebuilt line protocol with nanoseconds; the client's own batching would hide errors.
 """
 
-import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from edgemeter.agent.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
-from edgemeter.collector.keep.influx_config import TOKEN_VARIABLES, InfluxConfig
+from edgemeter.agent.errors import ConfigError, UnavailableError
+from edgemeter.collector.keep import refusals
+from edgemeter.collector.keep.influx_answers import NotFoundError, PointsRefusedError, error_of, silent
+from edgemeter.collector.keep.influx_config import InfluxConfig
+from edgemeter.collector.keep.refusals import Refused
 
 logger = logging.getLogger(__name__)
 
-TIMEOUT_MS = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A point that the server does not take, by its place in what was written, and why."""
-
-    index: int
-    reason: str
+TIMEOUT_MS = 30_000
 
 
 class InfluxSink:
@@ -62,7 +53,7 @@ class InfluxSink:
         try:
             # An empty write is answered like a real one, and asks for no right beyond it.
             self._post(org, [])
-        except _NotFoundError:
+        except NotFoundError:
             self._make_bucket(org)
             self._post(org, [])
         self._org = org
@@ -75,25 +66,12 @@ class InfluxSink:
             TransientError: no server answers, or not now; writing the same again later changes nothing that is stored.
         """
         self.prepare()
-        refused: list[Refused] = []
-        self._write_part(self._org or "", lines, 0, refused)
-        return refused
+        org = self._org or ""
+        return refusals.store(lines, lambda part: self._post(org, part))
 
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
-
-    def _write_part(self, org: str, lines: Sequence[str], first: int, refused: list[Refused]) -> None:
-        try:
-            self._post(org, lines)
-        except _PointsRefused as error:
-            if len(lines) == 1:
-                refused.append(Refused(first, str(error)))
-                return
-            # Half by half until the bad ones stand alone; the good ones among them are the same points when they come again.
-            half = len(lines) // 2
-            self._write_part(org, lines[:half], first, refused)
-            self._write_part(org, lines[half:], first + half, refused)
 
     def _post(self, org: str, lines: Sequence[str]) -> None:
         from influxdb_client.client.write_api import SYNCHRONOUS  # noqa: PLC0415 - as above
@@ -105,7 +83,7 @@ class InfluxSink:
     def _only_org(self) -> str:
         try:
             found = [org.name for org in self._call(self._client.organizations_api().find_organizations)]
-        except _NotFoundError:
+        except NotFoundError:
             # 1.8 and 3 take the same writes and have no organisations.
             return "-"
         if len(found) != 1:
@@ -117,7 +95,7 @@ class InfluxSink:
     def _make_bucket(self, org: str) -> None:
         try:
             self._call(self._client.buckets_api().create_bucket, bucket_name=self.config.bucket, org=org)
-        except (ConfigError, _PointsRefused) as error:
+        except (ConfigError, PointsRefusedError) as error:
             # Whether the organisation is wrong, or the token may not, the next write says in words that name what to correct.
             logger.debug("could not make bucket %r: %s", self.config.bucket, error)
         else:
@@ -131,41 +109,10 @@ class InfluxSink:
         try:
             return function(**arguments)
         except ApiException as error:
-            raise self._mapped(error.status, _said(error.body) or str(error.reason)) from error
+            raise error_of(self.config, error.status, error.body, str(error.reason)) from error
         except InfluxDBError as error:
             # The client's own words, when it cannot look up an organisation.
             message = f"InfluxDB at {self.config}: {error}"
             raise ConfigError(message) from error
         except (HTTPError, OSError) as error:
-            message = f"no InfluxDB answers at {self.config.url} ({error}): start it; the ledger keeps everything until then"
-            raise TransientError(message) from error
-
-    def _mapped(self, status: int | None, said: str) -> EdgemeterError:
-        where = str(self.config)
-        if status in {400, 413, 422}:
-            return _PointsRefused(said)
-        if status in {401, 403}:
-            remedy = f"give one that may write there ({TOKEN_VARIABLES[0]} or --influx-token-file)"
-            return ConfigError(f"InfluxDB at {where} does not accept the token ({said}): {remedy}")
-        if status == 404:
-            remedy = "name those that exist (--influx-org, --influx-bucket), or a token that may make the bucket"
-            return _NotFoundError(f"InfluxDB at {where}: {said}: {remedy}")
-        return TransientError(f"InfluxDB at {where} answers {status} ({said}): trying again")
-
-
-class _PointsRefused(EdgemeterError):  # noqa: N818 - never leaves this module
-    """Something in the batch is not taken."""
-
-
-class _NotFoundError(ConfigError):
-    """The organisation, the bucket or the whole interface is not there."""
-
-
-def _said(body: Any) -> str:
-    text = body.decode("utf-8", "replace") if isinstance(body, bytes) else str(body or "")
-    try:
-        document = json.loads(text)
-        text = str(document["message"])
-    except (ValueError, TypeError, KeyError):
-        pass
-    return " ".join(text.split())[:300]
+            raise silent(self.config, error) from error

@@ -1,9 +1,8 @@
-"""A record as one point of InfluxDB's line protocol: measurement `run`, few tags, every field, types pinned by the record's schema.
+"""A record as one point of InfluxDB's line protocol: measurement `run`, few tags, every field that `point_schema` names.
 
 Tags are what one groups by and what has few values (device, fleet, board, model, precision, runtime, backend, suite, scenario,
-role). A field is named as in the record with `_` for `.` (`latency_p50_ms`); what varies without bound (ids, hashes) is a field.
-Numbers by name become a field each (`accuracy_ap50`, from `accuracy.detail`), lists and texts by name one field of JSON. Absent
-stays absent. The raw samples stay in the ledger.
+role); what varies without bound (ids, hashes) is a field. Absent stays absent, as does an empty list. The raw samples stay in the
+ledger.
 
 A point is known by its tags and its time, so two records must differ in one of them and one record must always have the same. The
 point's time is the start of the run, its millisecond kept, and in place of the rest a number 0..999,999 that session and seq give
@@ -11,162 +10,173 @@ point's time is the start of the run, its millisecond kept, and in place of the 
 sessions of one device collide only when started in the same millisecond, and then by a chance of one in a million. The exact start
 is the field `started_at_ns`.
 
-Source: https://docs.influxdata.com/influxdb/v2/reference/syntax/line-protocol/ ; what a 2.7.12 makes of it is in the tests.
+Source: https://docs.influxdata.com/influxdb/v2/reference/syntax/line-protocol/ ; what 2.7.12 and 1.6.7 make of it is in the tests.
 """
 
+import functools
+import operator
 import re
 import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from edgemeter.agent.records import RunRecord
+from edgemeter.collector.keep import point_schema
+from edgemeter.collector.keep.influx_config import Extent
+from edgemeter.collector.keep.point_schema import Field, Group, Kind
 
-MEASUREMENT = "run"
 _KEPT_NS = 1_000_000
+_TAG_SETS = 65_536
 
-Format = Callable[[Any], str]
-Read = Callable[[Any], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class _Field:
-    """One field: its name, how its value is read from the record (None: absent) and written."""
-
-    name: str
-    read: Read
-    write: Format
-
-
-@dataclass(frozen=True, slots=True)
-class _Named:
-    """A mapping of names to numbers: each name becomes a field."""
-
-    prefix: str
-    path: str
-    read: Read
-    write: Format
+_encode = msgspec.json.Encoder().encode
+_tag_values = operator.attrgetter(*point_schema.TAGS.values())
+# A tag can hold neither a line end nor a final backslash, and has no escape for either.
+_PLAIN = dict.fromkeys((*range(32), 127), " ") | {ord("\\"): "/"}
+_ESCAPED = {ord(character): f"\\{character}" for character in ",= "}
 
 
 def point_ns(record: RunRecord) -> int:
     """Return the point's own time: the millisecond of the start, then a number from session and seq."""
-    session = record.session or 0
-    own = (zlib.crc32(session.to_bytes(8, "big")) + (record.seq or 0)) % _KEPT_NS
-    return record.started_at_ns - record.started_at_ns % _KEPT_NS + own
+    return record.started_at_ns - record.started_at_ns % _KEPT_NS + _own(record.session or 0, record.seq or 0)
 
 
-def line(record: RunRecord) -> str:
+def tags(record: RunRecord) -> str:
+    """Return the record's tags, sorted, each after a comma."""
+    return _tag_set(_tag_values(record))
+
+
+def line(record: RunRecord, extent: Extent = "all") -> str:
     """Return the record's point, one line without a line end."""
-    fields = [f"{one.name}={one.write(value)}" for one in _FIELDS if (value := one.read(record)) is not None]
-    fields += [f"{name}={value}" for named in _NAMED for name, value in _by_name(named, record)]
-    return f"{MEASUREMENT}{_tags(record)} {','.join(fields)} {point_ns(record)}"
+    found = _Values()
+    _READERS[extent].read(record, found)
+    fields = found.floats()
+    fields += [f"{name}={value}i" for name, value in zip(found.names["integer"], found.values["integer"], strict=True) if value is not None]
+    fields += [
+        _FLAGS[value](name) for name, value in zip(found.names["boolean"], found.values["boolean"], strict=True) if value is not None
+    ]
+    fields += [f"{name}={quoted(value)}" for name, value in found.texts() if value is not None]
+    fields += _by_name(found.by_name)
+    if extent == "all":
+        fields += _exact(record)
+    return f"{point_schema.MEASUREMENT}{tags(record)} {','.join(fields)} {point_ns(record)}"
 
 
-def _tags(record: RunRecord) -> str:
-    values = (
-        ("backend", record.runtime.backend),
-        ("board", record.environment.board),
-        ("device", record.device),
-        ("fleet", record.fleet),
-        ("model", record.model.name),
-        ("precision", record.precision),
-        ("role", record.role),
-        ("runtime", record.runtime.name),
-        ("scenario", record.scenario),
-        ("suite", record.suite),
-    )
-    return "".join(f",{name}={_tag(value)}" for name, value in values if value)
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """The values of one record, with their names beside them: by type, because a type is written at one go."""
+
+    names: dict[Kind, list[str]] = field(default_factory=lambda: {kind: [] for kind in _KINDS})
+    values: dict[Kind, list[Any]] = field(default_factory=lambda: {kind: [] for kind in _KINDS})
+    by_name: list[tuple[Field, dict[str, Any]]] = field(default_factory=list)
+
+    def floats(self) -> list[str]:
+        # The encoder keeps every digit and always shows a point or an exponent: a number without would make an integer column. NaN is null.
+        there = [(name, float(value)) for name, value in zip(self.names["float"], self.values["float"], strict=True) if value is not None]
+        texts = _encode([value for _, value in there]).decode()[1:-1].split(",")
+        return [f"{name}={text}" for (name, _), text in zip(there, texts, strict=False) if text != "null"]
+
+    def texts(self) -> Iterator[tuple[str, str | None]]:
+        yield from zip(self.names["text"], self.values["text"], strict=True)
+        for name, value in zip(self.names["json"], self.values["json"], strict=True):
+            yield name, None if value is None else _encode(value).decode()
 
 
-def _tag(value: str) -> str:
-    # A tag can hold neither a line end nor a final backslash, and has no escape for either; the exact text is in a field where it matters.
-    plain = re.sub(r"[\x00-\x1f\x7f]", " ", value).replace("\\", "/")
-    return re.sub(r"([,= ])", r"\\\1", plain)
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads one group of a record, and the groups in it, into `_Values`: each type by one call."""
+
+    by_kind: tuple[tuple[Kind, tuple[str, ...], Callable[[Any], tuple[Any, ...]]], ...]
+    lists: tuple[tuple[Field, Callable[[Any], Any]], ...]
+    inner: tuple[tuple[Callable[[Any], Any], "_Reader"], ...]
+
+    def read(self, group: Any, found: _Values) -> None:
+        for kind, names, values in self.by_kind:
+            found.names[kind] += names
+            found.values[kind] += values(group)
+        for one, value_of in self.lists:
+            value = value_of(group)
+            if value or (one.is_nullable and value is not None):
+                found.names["json"].append(one.name)
+                found.values["json"].append(value)
+                if one.by_name:
+                    found.by_name.append((one, value))
+        for value_of, reader in self.inner:
+            value = value_of(group)
+            if value is not None:
+                reader.read(value, found)
 
 
-def _text(value: str) -> str:
+_KINDS: tuple[Kind, ...] = ("float", "integer", "boolean", "text", "json")
+_FLAGS = {True: "{}=true".format, False: "{}=false".format}
+
+
+def _reader(group: Group) -> _Reader:
+    by_kind = []
+    for kind in _KINDS[:-1]:
+        fields = [one for one in group.fields if one.kind == kind]
+        if fields:
+            by_kind.append((kind, tuple(one.name for one in fields), _all_of([one.attribute for one in fields])))
+    lists = tuple((one, operator.attrgetter(one.attribute)) for one in group.fields if one.kind == "json")
+    return _Reader(tuple(by_kind), lists, tuple((operator.attrgetter(one.attribute), _reader(one)) for one in group.groups))
+
+
+def _all_of(attributes: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+    if len(attributes) == 1:
+        only = operator.attrgetter(attributes[0])
+        return lambda group: (only(group),)
+    return operator.attrgetter(*attributes)
+
+
+def _by_name(found: Sequence[tuple[Field, dict[str, Any]]]) -> Iterator[str]:
+    for one, values in found:
+        for key, value in sorted(values.items()):
+            if value is not None:
+                plain = re.sub(r"[^A-Za-z0-9_.-]", "_", key)
+                name = f"{one.by_name}_{plain}"
+                text = f"{value}i" if one.by_name_kind == "integer" else _encode(float(value)).decode()
+                # A name from the wire must not take over a field of ours.
+                yield f"{one.name}_{plain}={text}" if name in point_schema.NAMES else f"{name}={text}"
+
+
+def _exact(record: RunRecord) -> list[str]:
+    # Where it is not what the tag holds.
+    values = ((name, getattr(record, tag_name)) for tag_name, name in point_schema.EXACT.items())
+    return [f"{name}={quoted(value)}" for name, value in values if value is not None and (not value or plain_tag(value) != value)]
+
+
+@functools.lru_cache(_TAG_SETS)
+def _tag_set(values: tuple[str | None, ...]) -> str:
+    return "".join(f",{name}={tag(value)}" for name, value in zip(point_schema.TAGS, values, strict=True) if value)
+
+
+def tag(value: str) -> str:
+    """Return `value` as the value of a tag, with what a tag cannot hold replaced."""
+    return plain_tag(value).translate(_ESCAPED)
+
+
+def plain_tag(value: str) -> str:
+    """Return what is read back of a tag that was written from `value`."""
+    return value.translate(_PLAIN)
+
+
+def quoted(value: str) -> str:
+    """Return `value` as a text field."""
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _integer(value: int) -> str:
-    return f"{value}i"
+@functools.lru_cache(_TAG_SETS)
+def _own_of_session(session: int) -> int:
+    return zlib.crc32(session.to_bytes(8, "big"))
 
 
-def _float(value: float) -> str:
-    # repr keeps every digit and always shows a point or an exponent; a whole number without either would become an integer column.
-    return repr(float(value))
+def _own(session: int, seq: int) -> int:
+    return (_own_of_session(session) + seq) % _KEPT_NS
 
 
-def _boolean(value: bool) -> str:  # noqa: FBT001 - it writes one
-    return "true" if value else "false"
-
-
-def _json(value: Any) -> str:
-    return _text(msgspec.json.encode(value).decode())
-
-
-def _by_name(named: _Named, record: RunRecord) -> Iterator[tuple[str, str]]:
-    for key, value in sorted((named.read(record) or {}).items()):
-        if value is not None:
-            plain = re.sub(r"[^A-Za-z0-9_.-]", "_", key)
-            name = f"{named.prefix}_{plain}"
-            yield (f"{named.path}_{plain}" if name in _NAMES else name), named.write(value)
-
-
-_WRITERS: dict[type, Format] = {
-    msgspec.inspect.FloatType: _float,
-    msgspec.inspect.IntType: _integer,
-    msgspec.inspect.BoolType: _boolean,
-    msgspec.inspect.StrType: _text,
-    msgspec.inspect.LiteralType: _text,
+_READERS: dict[Extent, _Reader] = {
+    "all": _reader(point_schema.RECORD),
+    "figures": _reader(point_schema.figures_of(point_schema.RECORD)),
 }
-# Tags already, under the same name: a field of that name would hide them.
-_AS_TAGS = frozenset({"device", "fleet", "role", "suite", "scenario", "precision"})
-
-
-def _plan(kind: msgspec.inspect.StructType, prefix: str, read: Read) -> Iterator[_Field | _Named]:
-    for one in kind.fields:
-        name = f"{prefix}{one.name}"
-        if name in _AS_TAGS or name == "samples":
-            continue
-        inner = _without_none(one.type)
-        inner_read = _reader(read, one.name)
-        if isinstance(inner, msgspec.inspect.StructType):
-            yield from _plan(inner, f"{name}_", inner_read)
-        elif isinstance(inner, msgspec.inspect.DictType) and (writer := _number_writer(inner.value_type)):
-            yield _Named(name.removesuffix("_detail"), name, inner_read, writer)
-        else:
-            yield _Field(name, inner_read, _WRITERS.get(type(inner), _json))
-
-
-def _reader(read: Read, name: str) -> Read:
-    def inner(record: Any) -> Any:
-        outer = read(record)
-        return None if outer is None else getattr(outer, name)
-
-    return inner
-
-
-def _without_none(kind: msgspec.inspect.Type) -> msgspec.inspect.Type:
-    if isinstance(kind, msgspec.inspect.UnionType):
-        others = [one for one in kind.types if not isinstance(one, msgspec.inspect.NoneType)]
-        return others[0] if len(others) == 1 else kind
-    return kind
-
-
-def _number_writer(kind: msgspec.inspect.Type) -> Format | None:
-    inner = _without_none(kind)
-    return _WRITERS[type(inner)] if isinstance(inner, (msgspec.inspect.FloatType, msgspec.inspect.IntType)) else None
-
-
-def _record_itself(record: Any) -> Any:
-    return record
-
-
-_ROOT = msgspec.inspect.type_info(RunRecord)
-_ALL = list(_plan(_ROOT, "", _record_itself)) if isinstance(_ROOT, msgspec.inspect.StructType) else []
-_FIELDS = [one for one in _ALL if isinstance(one, _Field)]
-_NAMED = [one for one in _ALL if isinstance(one, _Named)]
-_NAMES = frozenset(one.name for one in _FIELDS)

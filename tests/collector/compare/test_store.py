@@ -130,9 +130,9 @@ def test_a_missing_store_says_what_would_make_one(tmp_path):
         open_store(str(tmp_path / "nothing.sqlite"))
 
 
-def test_a_folder_and_an_address_are_no_stores(tmp_path):
+def test_a_folder_and_a_broker_are_no_stores(tmp_path):
     """Both are refused with what a store is."""
     with pytest.raises(ConfigError, match="cannot read the store"):
         open_store(str(tmp_path))
-    with pytest.raises(ConfigError, match="is an address, a store is a file"):
-        open_store("http://influx:8086")
+    with pytest.raises(ConfigError, match=r"'mqtt://host' is no store: .*or an InfluxDB"):
+        open_store("mqtt://host")

@@ -1,0 +1,79 @@
+"""What the tests of the collector share: a real InfluxDB of either major version, for tests that hold for both."""
+
+import uuid
+from dataclasses import dataclass
+
+import pytest
+
+from edgemeter.collector.keep.influx_config import InfluxConfig
+from edgemeter.collector.keep.sink import open_sink
+from tests.fixtures.influx1 import Influx1
+from tests.fixtures.servers import Influx
+
+
+def pytest_configure(config):
+    """Make the marker known."""
+    config.addinivalue_line("markers", "influx1: starts a real InfluxDB 1 (EDGEMETER_INFLUXD1, Debian's package influxdb)")
+
+
+@dataclass(frozen=True)
+class Place:
+    """An InfluxDB and a place in it of one test's own; the version is 1 or 2."""
+
+    version: int
+    server: Influx | Influx1
+    name: str
+
+    def config(self, **changes):
+        """Return how the place is reached, with changes."""
+        if self.version == 1:
+            return InfluxConfig(**({"url": self.server.url, "token": "", "database": self.name} | changes))
+        reached = {"url": self.server.url, "token": self.server.token, "org": self.server.org, "bucket": self.name}
+        return InfluxConfig(**(reached | changes))
+
+    def query(self, influxql):
+        """Return the rows of an InfluxQL query."""
+        return self.server.query(influxql, self.name)
+
+
+@pytest.fixture(scope="session")
+def influx2_server(influxd, tmp_path_factory):
+    """Return a running InfluxDB 2."""
+    yield from running(Influx(influxd, tmp_path_factory.mktemp("influx2")))
+
+
+@pytest.fixture(scope="session")
+def influx1_server(influxd1, tmp_path_factory):
+    """Return a running InfluxDB 1."""
+    yield from running(Influx1(influxd1, tmp_path_factory.mktemp("influx1")))
+
+
+def running(server):
+    """Run a server for as long as it is needed."""
+    server.start()
+    try:
+        server.set_up()
+        yield server
+    finally:
+        server.kill()
+
+
+@pytest.fixture(params=[pytest.param(2, marks=pytest.mark.influx), pytest.param(1, marks=pytest.mark.influx1)], ids=["influx2", "influx1"])
+def place(request):
+    """Return a place of the test's own in each InfluxDB in turn; it is made by the first write."""
+    server = request.getfixturevalue(f"influx{request.param}_server")
+    return Place(request.param, server, f"place-{uuid.uuid4().hex}")
+
+
+@pytest.fixture
+def sink_of():
+    """Return a maker of sinks that closes them."""
+    made = []
+
+    def make(config):
+        made.append(open_sink(config))
+        return made[-1]
+
+    yield make
+    for sink in made:
+        sink.close()
