@@ -1,0 +1,76 @@
+"""What changed below the devices, from their records."""
+
+import json
+
+from click.testing import CliRunner
+
+from edgemeter.agent import records
+from edgemeter.collector.changes import changes, point
+from edgemeter.collector.cli import collector
+from edgemeter.collector.keep.ledger import Arrival, Ledger
+from tests.fixtures.record_factory import make_energy, make_environment, make_record, make_runtime
+
+DAY_NS = 86_400 * 10**9
+
+
+def run_on(day, **changed):
+    """Return a run of that day."""
+    return make_record(started_at_ns=day * DAY_NS, **changed)
+
+
+def test_a_new_firmware_is_one_change_at_the_first_run_that_has_it():
+    """Many runs before and after, of two cases, make one mark."""
+    before = [run_on(day, environment=make_environment(firmware="a")) for day in range(5)]
+    after = [run_on(day, environment=make_environment(firmware="b")) for day in range(5, 9)]
+    (found,) = changes([*before, *after])
+    assert (found.started_at_ns, found.device, found.kind, found.text) == (5 * DAY_NS, "pi-1", "firmware", "firmware: a to b")
+
+
+def test_records_that_come_late_change_nothing():
+    """An outbox that was cut off for days delivers the old after the new, and a change back is not lost."""
+    of_day = {day: run_on(day, environment=make_environment(kernel="new" if 3 <= day < 6 else "old")) for day in range(9)}
+    in_order = changes(of_day.values())
+    assert [(one.started_at_ns // DAY_NS, one.text) for one in in_order] == [(3, "kernel: old to new"), (6, "kernel: new to old")]
+    late = [of_day[day] for day in (0, 1, 2, 6, 7, 8, 3, 4, 5)]
+    assert changes(late) == in_order
+
+
+def test_two_runtimes_in_turn_are_no_change():
+    """A suite measures onnx and litert alternately; only a new version of one is a change, and of a meter that was absent none."""
+    versions = {"onnx": ("1.22", "1.22", "1.23"), "litert": ("2.1", "2.1", "2.1")}
+    runs = [
+        run_on(
+            day,
+            runtime=make_runtime(name=name, package=name, version=versions[name][day]),
+            energy=None if day == 1 else make_energy(),
+        )
+        for day in range(3)
+        for name in versions
+    ]
+    assert [one.text for one in changes(runs)] == ["runtime onnx: 1.22 to 1.23"]
+
+
+def test_a_point_bears_any_text():
+    """Quotes and backslashes of a firmware's name do not break the line."""
+    runs = [run_on(day, environment=make_environment(firmware=name)) for day, name in enumerate(('a"b', "c\\"))]
+    assert point(changes(runs)[0]) == f'change,device=pi-1,fleet=lab,kind=firmware text="firmware: a\\"b to c\\\\" {DAY_NS}'
+
+
+def test_the_command_lists_and_writes_them(place, tmp_path, monkeypatch):
+    """Once or twice, InfluxDB holds each change once."""
+    path = tmp_path / "ledger.sqlite"
+    runs = [run_on(20_000 + day, session=1, seq=day + 1, environment=make_environment(firmware=f"v{day}")) for day in range(3)]
+    with Ledger(path) as ledger:
+        ledger.commit([Arrival(one, records.encode(one), "t", 7) for one in runs])
+    config = place.config()
+    monkeypatch.setenv("EDGEMETER_INFLUX_TOKEN", config.token or "nobody:nothing")
+    url = f"{config.url}?db={config.database}" if place.version == 1 else f"{config.url}?org={config.org}&bucket={config.bucket}"
+    for _ in range(2):
+        done = CliRunner().invoke(collector, ["changes", "--ledger", str(path), "--influx", url, "--json"])
+        assert done.exit_code == 0, done.output
+    assert [one["text"] for one in json.loads(done.stdout)["changes"]] == ["firmware: v0 to v1", "firmware: v1 to v2"]
+    rows = place.query("SELECT * FROM change")
+    assert [(row["device"], row["kind"], row["text"]) for row in rows] == [
+        ("pi-1", "firmware", "firmware: v0 to v1"),
+        ("pi-1", "firmware", "firmware: v1 to v2"),
+    ]
