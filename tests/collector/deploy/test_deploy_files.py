@@ -27,7 +27,13 @@ def test_the_files_are_written_once_and_nobodys_own_is_overwritten(tmp_path):
     first = CliRunner().invoke(collector, ["deploy-files", str(folder)])
     assert first.exit_code == 0
     written = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    assert written == {"acl", "compose.yaml", "edgemeter-collector.service", "grafana/influxdb.yaml", "mosquitto.conf"}
+    grafana = {
+        "influxdb.yaml",
+        "dashboards.yaml",
+        "alerts.yaml",
+        *(f"dashboards/{name}.json" for name in ("device", "energy", "fleet", "model")),
+    }
+    assert written == {"acl", "compose.yaml", "edgemeter-collector.service", "mosquitto.conf", *(f"grafana/{name}" for name in grafana)}
     assert CliRunner().invoke(collector, ["deploy-files", str(folder)]).exit_code == 0
     (folder / "acl").write_text("# mine\n")
     (folder / "mosquitto.conf").unlink()

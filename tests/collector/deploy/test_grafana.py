@@ -1,0 +1,178 @@
+"""The dashboards and alert rules that ship: every query of theirs is asked of the real InfluxDB, and every field has its unit."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from edgemeter.agent import records
+from edgemeter.collector.changes import changes, point
+from edgemeter.collector.deploy_cli import SHIPPED
+from edgemeter.collector.keep.drain import Drain
+from edgemeter.collector.keep.ledger import Arrival, Ledger
+from tests.fixtures.fleet_ledger import Fleet, fleet_records
+from tests.fixtures.mqtt_peer import wait_until
+
+GRAFANA = SHIPPED / "grafana"
+DASHBOARDS = sorted((GRAFANA / "dashboards").glob("*.json"))
+# No id of Grafana's for millijoules: `si:mJ` scales from milli by itself.
+UNITS = {"ms", "si:mJ", "watt", "decmbytes", "short", "none", "suffix: / s"}
+KINDS = {"stat", "timeseries", "state-timeline", "table", "xychart"}
+RANGE = "time >= '2020-01-01T00:00:00Z' AND time <= '2030-01-01T00:00:00Z'"
+
+
+def dashboard(path):
+    """Return a dashboard as it ships."""
+    return json.loads(path.read_text())
+
+
+def queries(document):
+    """Return the title and query of every target of a dashboard, its annotations and variables among them."""
+    found = [(panel["title"], target["query"]) for panel in document["panels"] for target in panel["targets"]]
+    found += [(f"annotation {one['name']}", one["target"]["query"]) for one in document["annotations"]["list"]]
+    return found + [(f"variable {one['name']}", one["query"]) for one in document["templating"]["list"] if one["type"] == "query"]
+
+
+def asked(query, **chosen):
+    """Return a query as Grafana sends it: everything chosen, or what `chosen` says."""
+    query = query.replace("$timeFilter", RANGE).replace("$__interval", "1h")
+    return re.sub(r"\$([a-z]+)", lambda found: chosen.get(found[1], ".*"), query)
+
+
+def alert_rules():
+    """Return the rules that ship."""
+    yaml = pytest.importorskip("yaml")
+    (group,) = yaml.safe_load((GRAFANA / "alerts.yaml").read_text())["groups"]
+    return group["rules"]
+
+
+@pytest.fixture
+def filled(place, tmp_path, sink_of):
+    """Return a place with runs of a small fleet of every verdict, a firmware change and a confirmed step in it, by our drain."""
+    path = tmp_path / "ledger.sqlite"
+    made = list(fleet_records(Fleet(devices=3, days=2, cases=4)))
+    made[1] = records.decode(records.encode(made[1]).replace(b'"state":"valid"', b'"state":"invalid"'))
+    made[2] = records.decode(records.encode(made[2]).replace(b'"state":"valid"', b'"state":"suspect"'))
+    made += [
+        records.decode(records.encode(one).replace(b'"firmware":"1"', b'"firmware":"2"').replace(b'"session":2', b'"session":3'))
+        for one in made[-4:]
+    ]
+    with Ledger(path) as ledger:
+        ledger.commit([Arrival(one, records.encode(one), "t", 7) for one in made])
+        last = ledger.last_row()
+    drain = Drain(path, sink_of(place.config()))
+    drain.start()
+    try:
+        assert wait_until(lambda: drain.has_reached(last), 20), drain.trouble
+    finally:
+        drain.stop()
+    found = changes(made)
+    assert found
+    step = f'change,device=board-0002,fleet=lab,kind=step text="gross energy +5 %" {made[-1].started_at_ns}'
+    sink_of(place.config()).write([*map(point, found), step])
+    return place
+
+
+@pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
+def test_every_query_of_a_dashboard_returns_data(filled, path):
+    """Of each panel, annotation and variable, on InfluxDB 1 and 2, with everything chosen and with one device and model."""
+    for title, query in queries(dashboard(path)):
+        for chosen in (
+            {},
+            {"device": "board-0001|board-0002|server-1", "model": "tiny-detector|small-detector", "precision": "(fp32|int8)"},
+        ):
+            rows = filled.query(asked(query, **chosen))
+            assert rows, (path.name, title, query)
+            values = [value for row in rows for name, value in row.items() if name != "time"]
+            assert any(value is not None for value in values), (path.name, title)
+
+
+def test_every_query_of_an_alert_rule_returns_data(filled):
+    """A rule without data would never fire, and nobody would know."""
+    for rule in alert_rules():
+        (query,) = (one["model"]["query"] for one in rule["data"] if "query" in one["model"])
+        assert filled.query(asked(query)), rule["uid"]
+
+
+def test_a_device_that_stopped_is_below_the_threshold_of_its_rule(filled):
+    """The mean of the last two days is 0 for who sent nothing, and at least a half for who sent one run today."""
+    (rule,) = (one for one in alert_rules() if one["uid"] == "edgemeter-silent-device")
+    query = rule["data"][0]["model"]["query"]
+    first, last = "2024-10-01T00:00:00Z", "2024-10-05T00:00:00Z"
+    rows = filled.query(query.replace("$timeFilter", f"time >= '{first}' AND time < '{last}'"))
+    newest = {row["device"]: row["moving_average"] for row in rows}
+    assert newest == {"board-0001": 0, "board-0002": 0, "server-1": 0}
+    today = {
+        row["device"]: row["moving_average"]
+        for row in filled.query(query.replace("$timeFilter", f"time >= '{first}' AND time < '2024-10-03T00:00:00Z'"))
+    }
+    assert min(today.values()) >= 0.5
+
+
+@pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
+def test_a_dashboard_is_whole(path):
+    """Ids are single, nothing overlaps, every panel has a kind and a unit that Grafana knows, and every variable is defined."""
+    document = dashboard(path)
+    panels = document["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    assert {panel["type"] for panel in panels} <= KINDS
+    cells = [(x, y) for panel in panels for x, y in _cells(panel["gridPos"])]
+    assert len(set(cells)) == len(cells)
+    assert max(x for x, _ in cells) < 24
+    variables = {one["name"] for one in document["templating"]["list"]}
+    for title, query in queries(document):
+        assert set(re.findall(r"\$([a-z]+)", query.replace("$timeFilter", ""))) <= variables, title
+    for panel in panels:
+        settings = panel["fieldConfig"]
+        units = {settings["defaults"].get("unit")} | {
+            one["value"] for override in settings["overrides"] for one in override["properties"] if one["id"] == "unit"
+        }
+        assert units - {None} <= UNITS, panel["title"]
+        assert all(target["refId"] for target in panel["targets"])
+        assert all(target["datasource"] == {"type": "influxdb", "uid": "${datasource}"} for target in panel["targets"])
+    for variable in document["templating"]["list"]:
+        assert {"text", "value"} <= variable["current"].keys(), "Grafana refuses a current value without both"
+
+
+def test_energies_are_shown_in_millijoules():
+    """A field of energy without its unit would be read as joules."""
+    for path in DASHBOARDS:
+        for panel in dashboard(path)["panels"]:
+            settings = panel["fieldConfig"]
+            if panel["type"] == "timeseries" and re.search(r"\((\"energy_\w+_mj\")\)", panel["targets"][0]["query"]):
+                assert settings["defaults"]["unit"] == "si:mJ", panel["title"]
+            named = {override["matcher"]["options"]: override["properties"][0]["value"] for override in settings["overrides"]}
+            for column in re.findall(r'"energy_\w+_mj"\)? AS "([^"]+)"', panel["targets"][0]["query"]):
+                assert named[column] == "si:mJ", (panel["title"], column)
+
+
+def test_the_provisioning_names_what_ships():
+    """Uids in one place are those in another: a rule's dashboard and panel, the data source, the folder of the dashboards."""
+    yaml = pytest.importorskip("yaml")
+    (source,) = yaml.safe_load((GRAFANA / "influxdb.yaml").read_text())["datasources"]
+    by_uid = {document["uid"]: document for document in map(dashboard, DASHBOARDS)}
+    assert len(by_uid) == len(DASHBOARDS) == 4
+    for rule in alert_rules():
+        ids = {panel["id"] for panel in by_uid[rule["dashboardUid"]]["panels"]}
+        assert rule["panelId"] in ids
+        assert {one["datasourceUid"] for one in rule["data"]} == {source["uid"], "__expr__"}
+        assert rule["condition"] == rule["data"][-1]["refId"]
+        known = {one["refId"] for one in rule["data"]}
+        assert {one["model"]["expression"] for one in rule["data"] if "expression" in one["model"]} <= known
+        assert rule["noDataState"] in {"NoData", "Alerting", "OK"}
+    (provider,) = yaml.safe_load((GRAFANA / "dashboards.yaml").read_text())["providers"]
+    mounts = yaml.safe_load((SHIPPED / "compose.yaml").read_text())["services"]["grafana"]["volumes"]
+    assert f"./grafana/dashboards:{provider['options']['path']}:ro" in mounts
+    assert any(mount.startswith("./grafana/alerts.yaml:/etc/grafana/provisioning/alerting/") for mount in mounts)
+
+
+def _cells(place):
+    return [(x, y) for x in range(place["x"], place["x"] + place["w"]) for y in range(place["y"], place["y"] + place["h"])]
+
+
+def test_nothing_of_another_machine_is_in_the_files():
+    """No address but the services of the compose file."""
+    for path in GRAFANA.rglob("*"):
+        if path.is_file():
+            assert not re.search(r"https?://(?!influxdb:8086)", Path(path).read_text()), path.name
