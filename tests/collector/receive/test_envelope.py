@@ -1,0 +1,142 @@
+import tracemalloc
+import zlib
+
+import pytest
+
+from edgemeter.agent import records
+from edgemeter.agent.delivery import messages
+from edgemeter.agent.delivery.mqtt_session import Message
+from edgemeter.agent.errors import ConfigError
+from edgemeter.collector.keep.ledger import Ledger
+from edgemeter.collector.receive import envelope
+from edgemeter.collector.receive.admission import Admitted
+from tests.fixtures.record_factory import make_record
+
+TOPIC = "edgemeter/v1/lab/pi-1/result"
+
+
+def encoded(seq=1, **changes):
+    """Return a numbered record as JSON."""
+    return records.encode(make_record(session=5, seq=seq, **changes))
+
+
+def admit(payload, look="whole"):
+    """Return what one message comes to."""
+    admitted = Admitted(look)
+    admitted.add(Message(TOPIC, payload, 1, 1, 1), 1_900_000_000_000_000_000)
+    return admitted
+
+
+def test_an_envelope_says_what_the_record_says():
+    """Every field of the envelope is the record's own."""
+    record = make_record(session=5, seq=1)
+    read = envelope.read(records.encode(record))
+    for name in ("id", "device", "fleet", "role", "session", "seq", "started_at_ns", "clock_synchronised", "precision", "scenario"):
+        assert getattr(read, name) == getattr(record, name)
+    assert (read.model.name, read.model.task) == (record.model.name, record.model.task)
+    assert (read.runtime.name, read.dataset.sha256) == (record.runtime.name, record.dataset.sha256)
+    assert (read.verdict.state, read.stamped_by) == (record.verdict.state, record.stamped_by)
+
+
+@pytest.mark.parametrize("look", ["whole", "envelope"])
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("is_compressed", [False, True])
+def test_every_form_of_the_wire_arrives_whole(tmp_path, look, count, is_compressed):
+    """One or several, plain or compressed, looked at now or later: the ledger holds the same records."""
+    sent = [make_record(session=5, seq=seq) for seq in range(1, count + 1)]
+    payload = messages.join([records.encode(one) for one in sent])
+    admitted = admit(zlib.compress(payload) if is_compressed else payload, look)
+    assert not admitted.rejections
+    with Ledger(tmp_path / "ledger") as ledger:
+        ledger.commit(admitted.arrivals, (), (), admitted.shipments)
+        assert [held.record for held in ledger.records(with_samples=True)] == sent
+        assert ledger.ranges("pi-1", 5) == [(1, count)]
+
+
+def test_a_zip_bomb_is_refused_and_its_memory_is_bounded():
+    """A message of 10 MB that would become 10 GB, and small ones that become too much."""
+    packing = zlib.compressobj(9)
+    parts = [packing.compress(b"0" * (1 << 20)) for _ in range(200)]
+    bomb = b"".join([*parts, packing.flush()])
+    tracemalloc.start()
+    try:
+        for payload in (bomb, zlib.compress(b"[" * (60 << 20))):
+            assert len(payload) < 1 << 20
+            (rejection,) = admit(payload).rejections
+            assert rejection.payload == payload
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 3 * envelope.LONGEST_TEXT_BYTES
+
+
+def test_what_is_compressed_and_broken_is_refused_with_a_reason():
+    """Cut, altered, or only its first byte."""
+    whole = zlib.compress(encoded())
+    for payload in (b"x", whole[:-1], whole[:100], whole[:50] + b"\0" + whole[51:], b"x\x9c" + b"\xff" * 50):
+        (rejection,) = admit(payload).rejections
+        assert "not a run record: compressed, but" in rejection.reason
+
+
+def test_text_just_at_the_limit_is_taken_and_one_more_is_not(monkeypatch):
+    """The bound is on what comes out, whatever the ratio."""
+    monkeypatch.setattr(envelope, "LONGEST_TEXT_BYTES", 100_000)
+    assert len(envelope.text_of(zlib.compress(b"a" * 100_000))) == 100_000
+    with pytest.raises(ConfigError, match="MiB when decompressed"):
+        envelope.text_of(zlib.compress(b"a" * 100_001))
+
+
+@pytest.mark.parametrize("look", ["whole", "envelope"])
+def test_a_batch_with_one_foreign_record_gives_the_others(look):
+    """A record of another device in the middle: it alone is refused."""
+    batch = messages.join([encoded(1), encoded(2, device="pi-2"), encoded(3)])
+    admitted = admit(batch, look)
+    assert not admitted.shipments
+    assert [one.record.seq for one in admitted.arrivals] == [1, 3]
+    assert "it came on the topic of device 'pi-1'" in admitted.rejections[0].reason
+
+
+@pytest.mark.parametrize("look", ["whole", "envelope"])
+@pytest.mark.parametrize("many", [1, 2])
+def test_a_record_whose_clock_never_came_right_is_stamped_on_receipt_and_says_so(tmp_path, look, many):
+    """A board that thinks it is 1970: the ledger has the time of receipt, and who set it; a clock that was right is left alone."""
+    wrong = [make_record(session=5, seq=seq, clock_synchronised=False, started_at_ns=12) for seq in range(1, many + 1)]
+    later = make_record(session=5, seq=9, clock_synchronised=False, stamped_by="device-later")
+    admitted = admit(messages.join([records.encode(one) for one in [*wrong, later]]), look)
+    with Ledger(tmp_path / "ledger") as ledger:
+        ledger.commit(admitted.arrivals, admitted.rejections, (), admitted.shipments)
+        *stamped, kept = [held.record for held in ledger.records()]
+    assert [(one.started_at_ns, one.stamped_by, one.clock_synchronised) for one in stamped] == [
+        (1_900_000_000_000_000_000, "collector", False)
+    ] * many
+    assert (kept.started_at_ns, kept.stamped_by) == (later.started_at_ns, "device-later")
+
+
+HOSTILE = [
+    b'{"schema":' + b"9" * 5000 + b"}",
+    encoded().replace(b'"session":5', b'"session":1e999'),
+    encoded().replace(b'"session":5', b'"session":NaN'),
+    encoded().replace(b'"session":5', b'"session":' + b"9" * 400),
+    encoded().replace(b'"suite":"shipped"', b'"suite":' + b"[" * 100_000 + b"]" * 100_000),
+    encoded().replace(b'"shipped"', b'"\xff\xfe"'),
+    b"[" + b"{}," * 100_000 + b"{}]",
+    b"[" + b",".join([b"[]"] * 100_000) + b"]",
+    b'{"a":"' + b"x" * 10_000_000 + b'"}',
+    b" " * 1_000_000 + b"[",
+]
+
+
+@pytest.mark.parametrize("look", ["whole", "envelope"])
+@pytest.mark.parametrize("payload", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_payloads_end_in_the_quarantine(tmp_path, payload, look):
+    """Now, or when the ledger looks at what it took in a hurry: never among the records, never a crash."""
+    for form in (payload, zlib.compress(payload)):
+        admitted = admit(form, look)
+        with Ledger(tmp_path / "ledger") as ledger:
+            ledger.commit(admitted.arrivals, admitted.rejections, (), admitted.shipments)
+            assert list(ledger.records()) == []
+            while ledger.check(1) is not None:
+                pass
+            assert list(ledger.records()) == []
+            assert ledger.count() == 0
+            assert ledger.quarantined()

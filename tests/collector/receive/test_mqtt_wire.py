@@ -1,0 +1,104 @@
+import random
+
+import pytest
+
+from edgemeter.agent.delivery.mqtt_session import LARGEST_MESSAGE_BYTES, Message
+from edgemeter.agent.errors import TransientError
+from edgemeter.collector.receive import mqtt_wire
+from edgemeter.collector.receive.mqtt_wire import Answer, Login, PacketReader
+
+
+def packet(topic, payload, *, mid=0, version="5", properties=b""):
+    """Return a PUBLISH as a broker sends it; QoS 1 when it has a packet id."""
+    raw = topic.encode()
+    body = len(raw).to_bytes(2, "big") + raw
+    body += mid.to_bytes(2, "big") if mid else b""
+    body += mqtt_wire.sized(properties) if version == "5" else b""
+    return (b"\x32" if mid else b"\x30") + mqtt_wire.sized(body + payload)
+
+
+@pytest.mark.parametrize("version", ["5", "3.1.1"])
+def test_packets_are_the_same_however_the_stream_is_cut(version):
+    """Cut anywhere, even within the length: no message lost, none doubled, none changed, order kept."""
+    draw = random.Random(7)  # noqa: S311
+    properties = [b"", b"\x02\x00\x00\x00\x07", b"\x26\x00\x01a\x00" + bytes([200]) + b"v" * 200]
+    expected, stream = [], b""
+    for number in range(1, 60):
+        payload = draw.randbytes(draw.choice([0, 1, 113, 127, 128, 16_384, 70_000]))
+        mid = number if number % 3 else 0
+        stream += packet(f"a/{number}", payload, mid=mid, version=version, properties=draw.choice(properties))
+        expected.append(Message(f"a/{number}", payload, mid, 1 if mid else 0, 4))
+        stream += b"\xd0\x00"
+    for sizes in ([1], [2, 3], [7, 4096], [100_000], [len(stream)]):
+        reader = PacketReader(version, 4)
+        messages, answers, place = [], [], 0
+        while place < (len(stream) if sizes != [1] else 30_000):
+            size = draw.choice(sizes)
+            some, other = reader.read(stream[place : place + size])
+            messages += some
+            answers += other
+            place += size
+        assert messages == expected[: len(messages)]
+        assert len(messages) == len(expected) or sizes == [1]
+        assert abs(len(answers) - len(messages)) <= 1
+
+
+def test_answers_are_told_from_messages():
+    """CONNACK with its reason, SUBACK with its refusals, a DISCONNECT that says why."""
+    reader = PacketReader("5", 1)
+    stream = b"\x20\x03\x00\x87\x00" + b"\x90\x06\x00\x01\x00\x01\x87\x80" + b"\xe0\x01\x8e" + b"\xe0\x00"
+    _, (connack, suback, taken_over, ended) = reader.read(stream)
+    assert connack.reason() == 0x87
+    assert mqtt_wire.refusals(suback, "5") == [0x87, 0x80]
+    assert (taken_over.reason(), ended.reason()) == (mqtt_wire.SESSION_TAKEN_OVER, 0)
+    assert mqtt_wire.refusals(Answer(mqtt_wire.SUBACK, b"\x00\x01\x01\x80"), "3.1.1") == [0x80]
+
+
+def test_a_message_beyond_the_limit_is_cut_and_the_next_one_is_whole():
+    """A 3.1.1 broker heeds no limit of ours: the memory stays bounded and the stream in step."""
+    large = packet("a/large", b"x" * (LARGEST_MESSAGE_BYTES + 5000), mid=3, version="3.1.1")
+    stream = packet("a/1", b"one", mid=2, version="3.1.1") + large + packet("a/2", b"two", mid=4, version="3.1.1")
+    reader = PacketReader("3.1.1", 1)
+    messages, most = [], 0
+    for place in range(0, len(stream), 65_536):
+        messages += reader.read(stream[place : place + 65_536])[0]
+        most = max(most, sum(map(len, reader._parts)))
+    assert [(one.topic, one.mid) for one in messages] == [("a/1", 2), ("a/large", 3), ("a/2", 4)]
+    assert messages[2].payload == b"two"
+    assert set(messages[1].payload) == {ord("x")}
+    assert len(messages[1].payload) < 200_000
+    assert most < 500_000
+
+
+@pytest.mark.parametrize("garbage", [b"\x30\x01\x00", b"\x32\x02\x00\x09", b"\x20\xff\xff\xff\xff\x7f", b"\x32\x04\x00\x01a\x00"])
+def test_what_is_not_mqtt_ends_the_connection_and_nothing_else(garbage):
+    """A length that runs out of its packet, one of five bytes: connect anew."""
+    with pytest.raises(TransientError, match="is not MQTT"):
+        PacketReader("5", 1).read(garbage)
+
+
+def test_random_bytes_are_read_or_refused():
+    """Whatever a socket brings: packets, patience or one kind of error."""
+    draw = random.Random(3)  # noqa: S311
+    for _ in range(3000):
+        reader = PacketReader(draw.choice(["5", "3.1.1"]), 1)
+        try:
+            for _ in range(3):
+                reader.read(draw.randbytes(draw.randint(0, 40)))
+        except TransientError:
+            continue
+
+
+def test_a_login_says_what_was_asked():
+    """User, password, expiry: against the bytes of the standard, written out."""
+    made = mqtt_wire.connect(Login("c1", 30, 86_400, "u", "pw"), "5")
+    properties = b"\x11\x00\x01\x51\x80" + b"\x21\xff\xff" + b"\x27\x01\x00\x00\x00"
+    body = b"\x00\x04MQTT\x05\xc0\x00\x1e" + bytes([len(properties)]) + properties + b"\x00\x02c1\x00\x01u\x00\x02pw"
+    assert made == b"\x10" + bytes([len(body)]) + body
+    assert mqtt_wire.connect(Login("c", 30, 0), "3.1.1") == b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x1e\x00\x01c"
+
+
+def test_acknowledgements_are_four_bytes_each():
+    """One send for a whole group."""
+    assert mqtt_wire.acknowledgements([1, 65_535]) == b"\x40\x02\x00\x01\x40\x02\xff\xff"
+    assert mqtt_wire.acknowledgements([]) == b""
