@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 
 SHORTEST_S = 0.2
-FIRST_S = 3.0
+FIRST_S = 5.0
 LONGEST_S = 60.0
 
 
