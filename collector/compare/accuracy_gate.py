@@ -50,8 +50,8 @@ def _bits(case: Summary) -> int:
 
 def _ratio(case: Summary) -> float:
     """Return the share that the suite asked for in the newest run that says, else the usual one."""
-    asked = [run.accuracy_gate.ratio for run in case.runs if run.accuracy_gate]
-    return asked[-1] if asked else GATE_RATIO
+    asked = case.around.gate_ratio
+    return GATE_RATIO if asked is None else asked
 
 
 def _named(case: Summary) -> str:

@@ -17,7 +17,7 @@ from edgemeter.collector.compare.comparison import Comparison, Row
 from edgemeter.collector.compare.energy_summary import EnergySummary
 from edgemeter.collector.compare.judgement import Judgement
 from edgemeter.collector.compare.spread import Spread, median_of
-from edgemeter.collector.compare.summary import Summary, environment, hottest_c
+from edgemeter.collector.compare.summary import Summary
 
 Value = str | int | float | bool | list[str] | None
 JOINT = " | "
@@ -40,7 +40,7 @@ def _key(name: str) -> Column:
 
 
 def _environment(name: str) -> Column:
-    return _of_case(name, lambda case: environment(case.runs, name))
+    return _of_case(name, lambda case: case.around.environment[name])
 
 
 def _spread(name: str, unit: str, figure: Callable[[Summary], Spread | None]) -> tuple[Column, ...]:
@@ -86,11 +86,11 @@ _IDENTITY = (
     _of_case("model_format", lambda case: case.newest.model.format),
     _of_case("model_size_bytes", lambda case: case.newest.model.size_bytes),
     _key("model_sha256"),
-    _of_case("mode", lambda case: JOINT.join(dict.fromkeys(run.mode for run in case.runs))),
+    _of_case("mode", lambda case: JOINT.join(case.around.modes)),
     _key("provenance"),
     _of_case("runs", lambda case: len(case.runs)),
     _of_case("interval_over", lambda case: found.over if (found := case.throughput_per_s.interval) else None),
-    _of_case("queries", lambda case: sum(run.latency.count for run in case.runs)),
+    _of_case("queries", lambda case: case.around.queries),
 )
 
 _FIGURES = (
@@ -137,7 +137,7 @@ _SURROUNDINGS = (
     _environment("governor"),
     _environment("power_mode"),
     _environment("agent"),
-    _of_case("temperature_max_c", lambda case: hottest_c(case.runs)),
+    _of_case("temperature_max_c", lambda case: case.around.hottest_c),
     _of_case("verdict", lambda case: case.verdict),
     _of_case("verdict_reasons", lambda case: list(case.verdict_reasons)),
     _of_case("suspect_runs", lambda case: case.suspect),
@@ -190,10 +190,10 @@ _AGAINST = (
     Column("accuracy_difference", lambda row: row.ratios.accuracy_difference),
     *_bounds("accuracy_difference", lambda row: row.ratios.accuracy_interval),
     *_judged("accuracy", lambda row: row.judgements.accuracy),
-    _of_case("first_started_at_ns", lambda case: case.runs[0].started_at_ns),
+    _of_case("first_started_at_ns", lambda case: case.around.first_started_at_ns),
     _of_case("last_started_at_ns", lambda case: case.newest.started_at_ns),
-    _of_case("run_ids", lambda case: [run.id for run in case.runs]),
-    Column("reference_run_ids", lambda row: [run.id for run in row.reference.runs]),
+    _of_case("run_ids", lambda case: list(case.around.run_ids)),
+    Column("reference_run_ids", lambda row: list(row.reference.around.run_ids)),
 )
 
 COLUMNS: tuple[Column, ...] = (*_IDENTITY, *_FIGURES, *_ENERGY, *_SURROUNDINGS, *_AGAINST)

@@ -13,7 +13,7 @@ from edgemeter.collector.compare.nearest import Nearest, nearest
 from edgemeter.collector.compare.pairing import Pairing, is_one_class, pair
 from edgemeter.collector.compare.ratios import Ratios, ratios, same_scope, withheld
 from edgemeter.collector.compare.store import Contents, LeftOut
-from edgemeter.collector.compare.summary import Summary, environment, summarise
+from edgemeter.collector.compare.summary import Summary, summarise
 
 # Differences below this are of no practical use even where they are real (measurement rules: minimum practical difference).
 ALIKE_RATIO = MATTERS_RATIO
@@ -105,12 +105,12 @@ def of_summaries(
         if isinstance(found, Pairing):
             rows.append(_row(summary, found, not_ranked(summary, references), matters))
         else:
-            left_out += [LeftOut(run.id, found) for run in summary.runs]
+            left_out += [LeftOut(run, found) for run in summary.around.run_ids]
             unlike += [near] if (near := nearest(summary, sound)) else []
     alone = _alone(rows)
-    left_out += [LeftOut(run.id, "no device run to compare with this reference run") for row in alone for run in row.case.runs]
+    left_out += [LeftOut(run, "no device run to compare with this reference run") for row in alone for run in row.case.around.run_ids]
     shown = [row for row in rows if not any(row is other for other in alone)]
-    left_out += [LeftOut(run.id, f"not ranked: {row.not_ranked}") for row in shown if row.not_ranked for run in row.case.runs]
+    left_out += [LeftOut(run, f"not ranked: {row.not_ranked}") for row in shown if row.not_ranked for run in row.case.around.run_ids]
     return Comparison(reference, tuple(sorted(shown, key=_place)), tuple(left_out), tuple(unlike))
 
 
@@ -185,7 +185,6 @@ def _excludes(case: Summary) -> frozenset[str]:
 
 
 def _is_mixed(case: Summary) -> bool:
-    fields = ("governor", "kernel", "firmware")
-    libraries = {tuple(sorted(run.environment.libraries.items())) for run in case.runs}
-    modes = {run.mode for run in case.runs}
-    return len(libraries) > 1 or len(modes) > 1 or any(" | " in (environment(case.runs, field) or "") for field in fields)
+    around = case.around
+    differs = any(" | " in (around.environment[field] or "") for field in ("governor", "kernel", "firmware"))
+    return around.has_several_libraries or len(around.modes) > 1 or differs

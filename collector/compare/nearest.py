@@ -42,7 +42,7 @@ def nearest(case: Summary, references: Sequence[Summary]) -> Nearest | None:
     differences = tuple(Difference(one.name, one.shown(case), one.shown(best)) for one in _differing(case, best))
     if not differences:
         return None
-    return Nearest(named(case.key), tuple(run.id for run in case.runs), named(best.key), differences)
+    return Nearest(named(case.key), case.around.run_ids, named(best.key), differences)
 
 
 def named(key: CaseKey) -> str:

@@ -4,12 +4,17 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from edgemeter.agent.records import ColdStart, Memory, RunRecord, Stage
 from edgemeter.collector.compare.accuracy_summary import AccuracySummary, accuracy_of
 from edgemeter.collector.compare.cases import Case, CaseKey, distinct, not_measured
 from edgemeter.collector.compare.energy_summary import EnergySummary, energy_of
 from edgemeter.collector.compare.spread import Spread, spread
 from edgemeter.collector.compare.store import LeftOut
+
+# What is told of the machine that a case ran on.
+ENVIRONMENT = ("board", "soc", "cpu", "cores", "os", "kernel", "virtualisation", "governor", "power_mode", "agent", "firmware")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +38,31 @@ class MemorySummary:
 
 
 @dataclass(frozen=True, slots=True)
+class Around:
+    """What stands around the runs of a case, read from them once: whoever shows a case looks at no run again.
+
+    `newest` is what is the same in all runs of the case, without raw samples; `gate_ratio` the accuracy gate that the newest run which
+    asked for one asked for. Values of the environment that differ between the runs stand side by side.
+    """
+
+    newest: RunRecord
+    run_ids: tuple[str, ...]
+    first_started_at_ns: int
+    queries: int
+    modes: tuple[str, ...]
+    environment: dict[str, str | None]
+    has_several_libraries: bool
+    hottest_c: float | None
+    gate_ratio: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """One case in figures. A figure is None where no run of the case has it."""
 
     key: CaseKey
-    runs: tuple[RunRecord, ...]
+    runs: Sequence[RunRecord]
+    around: Around
     p50_ms: Spread | None
     p90_ms: Spread | None
     p99_ms: Spread | None
@@ -82,7 +107,7 @@ class Summary:
     @property
     def newest(self) -> RunRecord:
         """The newest run: what is the same in all runs of the case is read from it."""
-        return self.runs[-1]
+        return self.around.newest
 
 
 def summarise(case: Case) -> Summary:
@@ -93,6 +118,7 @@ def summarise(case: Case) -> Summary:
     return Summary(
         key=case.key,
         runs=runs,
+        around=_around(runs),
         p50_ms=spread(runs, lambda run: run.latency.p50_ms),
         p90_ms=spread(runs, lambda run: run.latency.p90_ms),
         p99_ms=spread(runs, lambda run: run.latency.p99_ms),
@@ -125,6 +151,22 @@ def hottest_c(runs: Sequence[RunRecord]) -> float | None:
 def rule_of(reason: str) -> str:
     """Return the rule of a verdict's reason, which is `rule: evidence`."""
     return reason.partition(":")[0]
+
+
+def _around(runs: Sequence[RunRecord]) -> Around:
+    newest = runs[-1]
+    gates = [run.accuracy_gate.ratio for run in runs if run.accuracy_gate]
+    return Around(
+        newest=msgspec.structs.replace(newest, samples=()) if newest.samples else newest,
+        run_ids=tuple(run.id for run in runs),
+        first_started_at_ns=runs[0].started_at_ns,
+        queries=sum(run.latency.count for run in runs),
+        modes=tuple(dict.fromkeys(run.mode for run in runs)),
+        environment={field: environment(runs, field) for field in ENVIRONMENT},
+        has_several_libraries=len({tuple(sorted(run.environment.libraries.items())) for run in runs}) > 1,
+        hottest_c=hottest_c(runs),
+        gate_ratio=gates[-1] if gates else None,
+    )
 
 
 def _text(value: object) -> str | None:
