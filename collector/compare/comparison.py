@@ -1,6 +1,6 @@
 """Compare: runs become cases, each device case stands beside the reference case that is like it, and what is left out says why."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from edgemeter.agent.errors import ConfigError, UnavailableError
@@ -81,7 +81,7 @@ def compare(contents: Contents, reference: str, matters: Matters = Matters()) ->
     if not contents.runs:
         message = "the store holds no run yet: measure one with `edgemeter run --model FILE --broker ADDRESS`, or see `edgemeter demo`"
         raise UnavailableError(message)
-    belongs = _reference_cases(contents.runs, reference)
+    belongs = reference_cases((run.device for run in contents.runs), (run.role for run in contents.runs), reference)
     cases, unusable = group(contents.runs)
     return of_summaries([summarise(case) for case in cases], belongs, reference, [*contents.left_out, *unusable], matters)
 
@@ -122,9 +122,13 @@ def comparable(rows: Sequence[Row]) -> list[list[Row]]:
     return list(grouped.values())
 
 
-def _reference_cases(runs: Sequence[RunRecord], reference: str) -> Callable[[CaseKey], bool]:
-    devices = sorted({run.device for run in runs})
-    roles = sorted({run.role for run in runs})
+def reference_cases(devices: Iterable[str], roles: Iterable[str], reference: str) -> Callable[[CaseKey], bool]:
+    """Return what tells the cases of `reference` from others, given the devices and roles of all runs.
+
+    Raises:
+        ConfigError: there is no such device or role.
+    """
+    devices, roles = sorted(set(devices)), sorted(set(roles))
     if reference in devices:
         return lambda key: key.device == reference
     if reference in roles:
