@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from edgemeter.agent.errors import ConfigError, UnavailableError
-from edgemeter.agent.records import RunRecord
 from edgemeter.collector.compare.accuracy_gate import not_ranked
 from edgemeter.collector.compare.cases import CaseKey, group
 from edgemeter.collector.compare.judgement import MATTERS_RATIO
