@@ -82,8 +82,12 @@ class Feed:
             UnavailableError: no broker answers within `timeout_s`.
             ConfigError: it refuses who we say we are.
         """
-        self._version = mqtt_version.ask(self.address, timeout_s)
-        self._open(timeout_s)
+        try:
+            self._version = mqtt_version.ask(self.address, timeout_s)
+            self._open(timeout_s)
+        except EdgemeterError:
+            self.close()
+            raise
         self._thread.start()
 
     def publish(self, topic: str, payload: bytes) -> None:

@@ -107,7 +107,6 @@ class Receiver:
         try:
             feed.connect(timeout_s)
         except EdgemeterError:
-            feed.close()
             ledger.close()
             raise
         self._writer = threading.Thread(target=self._write, args=(ledger, feed), name="edgemeter-ledger", daemon=True)
