@@ -1,5 +1,6 @@
 """`edgemeter collector`: receive, keep and pass on."""
 
+import dataclasses
 import logging
 import signal
 import threading
@@ -15,6 +16,7 @@ from edgemeter.agent.errors import UnavailableError
 from edgemeter.collector.changes_cli import changes
 from edgemeter.collector.deploy_cli import deploy_files
 from edgemeter.collector.devices_cli import devices
+from edgemeter.collector.influx_cli import init_influx
 from edgemeter.collector.keep import influx_config
 from edgemeter.collector.ledger_option import ledger_option, ledger_path
 from edgemeter.collector.load_cli import load
@@ -38,10 +40,24 @@ def collector() -> None:
     "--port", default=1883, show_default=True, type=click.IntRange(0, 65535), help="Of the broker in this process; 0: a free one."
 )
 @ledger_option
-@click.option("--influx", envvar="EDGEMETER_INFLUX", help="Drain to this InfluxDB: http://HOST:8086[?org=ORG&bucket=BUCKET].")
+@click.option(
+    "--influx", envvar="EDGEMETER_INFLUX", help="Drain to this InfluxDB: http://HOST:8086[?org=ORG&bucket=BUCKET], 1.x: ?db=NAME."
+)
 @click.option("--influx-org", help="Organisation. Default: the only one that the token sees.")
 @click.option("--influx-bucket", help=f"Bucket, made when absent. Default: {influx_config.DEFAULT_BUCKET}.")
 @click.option("--influx-token-file", type=click.Path(path_type=Path), help="Or set EDGEMETER_INFLUX_TOKEN.")
+@click.option(
+    "--influx-fields",
+    type=click.Choice(["all", "figures"]),
+    default="all",
+    help="all: whole records, which compare reads back; figures: some 20 numbers a run, at a fraction of the load. Default: all.",
+)
+@click.option(
+    "--influx-also",
+    type=click.Choice(["latency_histogram", "power_trace"]),
+    multiple=True,
+    help="Write this measurement of the raw samples too.",
+)
 @click.option("--group", envvar="EDGEMETER_GROUP", help="Share what comes with the collectors of this name (MQTT 5 or mosquitto).")
 @click.option("--metrics", envvar="EDGEMETER_METRICS", help="Answer /metrics and /healthz at [HOST:]PORT. Default host: 127.0.0.1.")
 @click.option("--keep-days", type=click.FloatRange(0, min_open=True), help="Forget records after so many days. Default: never.")
@@ -57,6 +73,8 @@ def up(
     influx_org: str | None,
     influx_bucket: str | None,
     influx_token_file: Path | None,
+    influx_fields: influx_config.Extent,
+    influx_also: tuple[influx_config.Extra, ...],
     group: str | None,
     metrics: str | None,
     keep_days: float | None,
@@ -78,6 +96,7 @@ def up(
     config = None
     if influx:
         config = influx_config.parse(influx, org=influx_org, bucket=influx_bucket, token_file=influx_token_file)
+        config = dataclasses.replace(config, extent=influx_fields, also=frozenset(influx_also))
     with _until_told() as told, _broker(broker, broker_password_file, port) as address:
         service = Collector(address, path, config, group=group, retention=retention)
         watching = monitor.Monitor(service, *answering_at) if answering_at else None
@@ -106,6 +125,7 @@ collector.add_command(devices)
 collector.add_command(quarantine)
 collector.add_command(changes)
 collector.add_command(load)
+collector.add_command(init_influx)
 collector.add_command(deploy_files)
 
 

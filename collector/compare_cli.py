@@ -10,6 +10,7 @@ from edgemeter.collector.compare import columns
 from edgemeter.collector.compare import comparison as comparing
 from edgemeter.collector.compare.comparison import Comparison
 from edgemeter.collector.compare.judging import Matters
+from edgemeter.collector.store_path import StorePath
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,11 +38,13 @@ def _ratio(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
     "--store",
     "stores",
     multiple=True,
-    type=click.Path(),
-    metavar="FILE",
+    type=StorePath(),
+    metavar="FILE|URL",
     envvar="EDGEMETER_STORE",
-    help="A ledger, or what `edgemeter run --json` printed; several are read as one. Default: the ledger below $EDGEMETER_HOME.",
+    help="A ledger, what `edgemeter run --json` printed, or an InfluxDB (http://HOST:8086?bucket=BUCKET, version 1: ?db=DATABASE); "
+    "several are read as one. Default: the ledger below $EDGEMETER_HOME.",
 )
+@click.option("--influx-token-file", type=click.Path(path_type=Path), help="Of an InfluxDB. Or set EDGEMETER_INFLUX_TOKEN.")
 @click.option(
     "--view",
     type=click.Choice(["table", "matrix", "pareto", "coverage", "nearest"]),
@@ -65,6 +68,7 @@ def compare(
     *,
     reference: str | None,
     stores: tuple[str, ...],
+    influx_token_file: Path | None,
     view: str,
     figure: "Figure",
     across: "Across",
@@ -87,7 +91,7 @@ def compare(
         message = f"--html writes the report of the view table, not {view}"
         raise click.UsageError(message)
     where = stores or (str(home() / "ledger.sqlite"),)
-    contents = open_store(*where).contents(with_samples=html is not None)
+    contents = open_store(*where, influx_token_file=influx_token_file).contents(with_samples=html is not None)
     if view not in ("table", "nearest") or reference is None:
         _show_view(contents, view, figure, across, stale_days, form)
         return

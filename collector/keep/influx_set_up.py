@@ -1,0 +1,175 @@
+"""Sets an InfluxDB up for a collector: the bucket or database, how long it keeps, the mapping for InfluxQL, and tokens.
+
+Everything may be done again: what is there stays, what differs is brought in line, and nothing that holds data is dropped.
+"""
+
+import os
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.collector.keep import influxql
+from edgemeter.collector.keep.influx_answers import NotFoundError, PointsRefusedError
+from edgemeter.collector.keep.influx_config import InfluxConfig
+from edgemeter.collector.keep.influx_http import InfluxHttp, Question
+
+Right = Literal["write", "read"]
+_DAY_S = 24 * 3600
+_KINDS: dict[Right, str] = {
+    "write": "for the collector: may write there, nothing else",
+    "read": "for compare: may read there, nothing else",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How many days to keep, None for ever; and the file that each token goes to."""
+
+    keep_days: int | None
+    token_files: dict[Right, Path]
+
+
+def set_up(config: InfluxConfig, wanted: Wanted) -> list[str]:
+    """Set up the place that `config` names, with a token that may; return what is there now, a sentence each.
+
+    Raises:
+        ConfigError: the token may not, a name is not taken, or a token's file cannot be written.
+        TransientError: no InfluxDB answers, or not now.
+    """
+    connection = InfluxHttp(config)
+    version = _Version1(connection, config) if config.database is not None else _Version2(connection, config)
+    try:
+        said = version.make_place(wanted.keep_days)
+        return said + [_token(right, path, version.make_token) for right, path in wanted.token_files.items()]
+    except PointsRefusedError as error:
+        message = f"InfluxDB at {config} does not take it: {error}"
+        raise ConfigError(message) from error
+    finally:
+        connection.close()
+
+
+def _token(right: Right, path: Path, make: Callable[[Right], str]) -> str:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # The file first: a token that cannot be kept should not be made.
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            try:
+                file.write(make(right) + "\n")
+            except BaseException:
+                path.unlink()
+                raise
+    except FileExistsError:
+        return f"token in {str(path)!r} left as it is ({_KINDS[right]})"
+    except OSError as error:
+        message = f"cannot write a token to {str(path)!r} ({error.strerror}): name another file"
+        raise ConfigError(message) from error
+    return f"token written to {str(path)!r} ({_KINDS[right]})"
+
+
+class _Version2:
+    """Bucket, mapping and authorisations of InfluxDB 2."""
+
+    def __init__(self, connection: InfluxHttp, config: InfluxConfig) -> None:
+        self._connection = connection
+        self._config = config
+        self._org_id = ""
+        self._bucket_id = ""
+
+    def make_place(self, keep_days: int | None) -> list[str]:
+        name, org = self._config.bucket, self._org()
+        self._org_id = org["id"]
+        rules = [{"type": "expire", "everySeconds": (keep_days or 0) * _DAY_S}]
+        found = self._found(name)
+        if found:
+            bucket = self._ask("PATCH", f"/api/v2/buckets/{found[0]['id']}", {}, {"retentionRules": rules})
+        else:
+            bucket = self._ask("POST", "/api/v2/buckets", {}, {"orgID": self._org_id, "name": name, "retentionRules": rules})
+        self._bucket_id = bucket["id"]
+        database, _, policy = name.partition("/")
+        return [f"bucket {name!r} of {org['name']!r}, {_kept(keep_days)}", self._map(database, policy or "autogen")]
+
+    def make_token(self, right: Right) -> str:
+        resource = {"type": "buckets", "id": self._bucket_id, "orgID": self._org_id}
+        asked = {
+            "orgID": self._org_id,
+            "description": f"edgemeter: {_KINDS[right]} (bucket {self._config.bucket})",
+            "permissions": [{"action": right, "resource": resource}],
+        }
+        return str(self._ask("POST", "/api/v2/authorizations", {}, asked)["token"])
+
+    def _org(self) -> dict[str, Any]:
+        orgs = self._ask("GET", "/api/v2/orgs", {"org": self._config.org} if self._config.org else {})["orgs"]
+        if len(orgs) != 1:
+            names = ", ".join(repr(org["name"]) for org in orgs) or "none"
+            message = f"the token for {self._config.url} sees several organisations or none ({names}): name one with --influx-org"
+            raise ConfigError(message)
+        return dict(orgs[0])
+
+    def _found(self, name: str) -> list[dict[str, Any]]:
+        try:
+            return list(self._ask("GET", "/api/v2/buckets", {"orgID": self._org_id, "name": name})["buckets"])
+        except NotFoundError:
+            return []
+
+    def _map(self, database: str, policy: str) -> str:
+        asked = {"orgID": self._org_id, "bucketID": self._bucket_id, "database": database, "retention_policy": policy, "default": True}
+        mappings = self._ask("GET", "/api/v2/dbrps", {"orgID": self._org_id, "bucketID": self._bucket_id})["content"]
+        if not any(one["database"] == database and one["retention_policy"] == policy and not one.get("virtual") for one in mappings):
+            self._ask("POST", "/api/v2/dbrps", {}, asked)
+        return f"database {database!r}, retention policy {policy!r}, for InfluxQL"
+
+    def _ask(self, method: str, path: str, parameters: dict[str, str], body: Any = None) -> Any:
+        question = Question(method, path, parameters, None if body is None else msgspec.json.encode(body))
+        try:
+            return msgspec.json.decode(self._connection.ask(question))
+        except msgspec.MsgspecError as error:
+            message = f"what answers at {self._config.url} is no InfluxDB 2 ({error}): for version 1 give ?db=DATABASE"
+            raise ConfigError(message) from error
+
+
+class _Version1:
+    """Database, retention policy and users of InfluxDB 1; the token of a user is `USER:PASSWORD`."""
+
+    def __init__(self, connection: InfluxHttp, config: InfluxConfig) -> None:
+        self._connection = connection
+        self._config = config
+        self._database = influxql.identifier(config.database or "")
+
+    def make_place(self, keep_days: int | None) -> list[str]:
+        name = self._config.policy or "autogen"
+        policy, duration = influxql.identifier(name), f"{keep_days}d" if keep_days else "INF"
+        # A shard goes as a whole, and must not be longer than what is kept.
+        shard = "1d" if keep_days and keep_days < 30 else "7d"
+        self._execute(f"CREATE DATABASE {self._database}")
+        if self._config.policy:
+            try:
+                self._execute(f"CREATE RETENTION POLICY {policy} ON {self._database} DURATION {duration} REPLICATION 1")
+            except ConfigError as error:
+                if "already exists" not in str(error):
+                    raise
+        self._execute(f"ALTER RETENTION POLICY {policy} ON {self._database} DURATION {duration} SHARD DURATION {shard} DEFAULT")
+        return [f"database {self._config.database!r}, retention policy {name!r}, {_kept(keep_days)}"]
+
+    def make_token(self, right: Right) -> str:
+        name, password = f"edgemeter_{self._config.database}_{right}", secrets.token_urlsafe(24)
+        user = influxql.identifier(name)
+        try:
+            self._execute(f"CREATE USER {user} WITH PASSWORD {influxql.literal(password)}")
+        except ConfigError as error:
+            if "already exists" not in str(error):
+                raise
+            self._execute(f"SET PASSWORD FOR {user} = {influxql.literal(password)}")
+        self._execute(f"GRANT {right.upper()} ON {self._database} TO {user}")
+        return f"{name}:{password}"
+
+    def _execute(self, statement: str) -> None:
+        influxql.execute(self._connection, self._config, statement)
+
+
+def _kept(keep_days: int | None) -> str:
+    return f"kept {keep_days} days" if keep_days else "kept for ever"
