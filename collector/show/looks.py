@@ -34,13 +34,19 @@ REFERENCE = Look("reference", "star")
 
 @dataclass(frozen=True, slots=True)
 class Looks:
-    """The looks of all series. A series is a device where there are several, else a runtime; the reference is always the star."""
+    """The looks of all series. A series is a device where there are several (a board type where colours would not do), else a runtime.
+
+    The reference is always the star.
+    """
 
     by_device: bool
     names: tuple[str, ...]
+    by_board: bool = False
 
     def series(self, row: Row) -> str:
         """Return the name of the series that `row` belongs to."""
+        if self.by_board:
+            return _board(row)
         return row.case.key.device if self.by_device else row.case.key.runtime
 
     def of(self, row: Row) -> Look:
@@ -53,12 +59,20 @@ class Looks:
         return Look(f"s{index % COLOURS}", SHAPES[index % len(SHAPES)])
 
 
-def assign(rows: Sequence[Row]) -> Looks:
-    """Return a look for each series of the page, the same in every drawing."""
+def assign(rows: Sequence[Row], most_devices: int | None = None) -> Looks:
+    """Return a look for each series of the page, the same in every drawing; of more devices than `most_devices` their board types."""
     others = [row.case.key for row in rows if not row.is_reference]
+    devices = {(key.fleet, key.device) for key in others}
+    boards = {_board(row) for row in rows if not row.is_reference}
+    if most_devices is not None and len(devices) > most_devices and len(boards) < len(devices):
+        return Looks(by_device=True, names=tuple(sorted(boards)), by_board=True)
     by_device = len({key.device for key in others}) > 1
     names = sorted({key.device if by_device else key.runtime for key in others})
     return Looks(by_device, tuple(names))
+
+
+def _board(row: Row) -> str:
+    return row.case.newest.environment.board or "unknown board"
 
 
 def outline(shape: str, x: float, y: float, radius: float) -> str:

@@ -7,7 +7,7 @@ from math import isfinite
 from edgemeter.collector.show.figures import printable
 
 Attributes = Mapping[str, str | float | None]
-VOID = frozenset({"meta", "br", "col", "link"})
+VOID = frozenset({"meta", "br", "col", "input", "link"})
 
 
 class Markup(str):

@@ -9,7 +9,7 @@ from edgemeter.collector.show import figures
 from edgemeter.collector.show.distribution import distribution
 from edgemeter.collector.show.lanes import Lane, Part, bars, distributions
 from edgemeter.collector.show.looks import REFERENCE, Look, Looks
-from edgemeter.collector.show.markup import Markup, element, join
+from edgemeter.collector.show.markup import Attributes, Markup, element, join
 from edgemeter.collector.show.report_table import anchor, key
 from edgemeter.collector.show.scatter import ALL_LABELLED, Point, scatter
 from edgemeter.collector.show.wording import case_names, metric_name, runtime_name, short_names
@@ -34,14 +34,29 @@ def legend(comparison: Comparison, looks: Looks) -> Markup:
 
 def latency_charts(comparison: Comparison, looks: Looks) -> Markup:
     """Return latency against accuracy, a chart for each task, set of data, scenario and metric; then how latencies are distributed."""
-    drawn = [row for row in comparison.rows if row.case.p50_ms and row.case.accuracy]
-    charts = [
-        _scatter(comparison, rows, looks, lambda case: case.p50_ms, "Latency p50, ms", _facet_title(rows))
-        for rows in _facets(drawn, lambda _: "")
-    ]
-    notes = _missing(comparison, drawn, "accuracy", lambda case: case.accuracy_reason)
+    charts, notes = _latency_against_accuracy(comparison, looks)
     spread_out, without = _distributions(comparison, looks)
     return _gallery([*charts, *spread_out], [*notes, *without])
+
+
+def latency_front(comparison: Comparison, looks: Looks) -> Markup:
+    """Return latency against accuracy, a chart for each task, set of data, scenario and metric."""
+    return _gallery(*_latency_against_accuracy(comparison, looks))
+
+
+def latency_distributions(comparison: Comparison, looks: Looks) -> Markup:
+    """Return how latencies are distributed, from the raw samples."""
+    return _gallery(*_distributions(comparison, looks))
+
+
+def _latency_against_accuracy(comparison: Comparison, looks: Looks) -> tuple[list[Markup], list[Markup]]:
+    drawn = [row for row in comparison.rows if row.case.p50_ms and row.case.accuracy]
+    charts = [
+        _scatter(comparison, rows, looks, lambda case: case.p50_ms, "Latency p50, ms", _latency_title(rows))
+        for rows in _facets(drawn, lambda case: case.key.provenance)
+    ]
+    notes = _missing(comparison, drawn, "accuracy", lambda case: case.accuracy_reason)
+    return charts, notes
 
 
 def energy_charts(comparison: Comparison, looks: Looks) -> Markup:
@@ -106,6 +121,19 @@ def _distributions(comparison: Comparison, looks: Looks) -> tuple[list[Markup], 
     return charts, [element("p", {"class": "note"}, text) for text in texts]
 
 
+def facts(row: Row) -> Attributes:
+    """Return what a script may narrow a chart or a table to, as `data-...` attributes."""
+    key = row.case.key
+    return {
+        "data-fleet": key.fleet,
+        "data-device": key.device,
+        "data-board": row.case.newest.environment.board or "unknown board",
+        "data-model": key.model,
+        "data-runtime": key.runtime,
+        "data-precision": key.precision,
+    }
+
+
 def _is_hollow(row: Row) -> bool:
     return "int" in row.case.key.precision
 
@@ -122,6 +150,11 @@ def _facets(rows: Sequence[Row], apart: Callable[[Summary], str]) -> list[list[R
 def _facet_title(rows: Sequence[Row]) -> str:
     newest = rows[0].case.newest
     return f"{newest.dataset.name} ({figures.count(newest.dataset.images, 'image')}), {newest.scenario}"
+
+
+def _latency_title(rows: Sequence[Row]) -> str:
+    provenance = rows[0].case.key.provenance
+    return _facet_title(rows) if provenance == "measured" else f"{_facet_title(rows)}, {provenance}"
 
 
 def _scope(case: Summary) -> str:
@@ -164,6 +197,7 @@ def _point(comparison: Comparison, row: Row, name: str, looks: Looks, cost: Spre
         is_hollow=_is_hollow(row),
         is_suspect=row.case.suspect > 0,
         is_ranked=row.not_ranked is None,
+        facts=facts(row),
     )
 
 

@@ -1,7 +1,7 @@
 """The scatter chart: one point per case, cost across, accuracy upward; up and to the left is better."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from edgemeter.collector.compare.pareto import front
 from edgemeter.collector.show import drawing
@@ -9,7 +9,7 @@ from edgemeter.collector.show.axis import Axis, of_amounts, of_shares
 from edgemeter.collector.show.drawing import Frame
 from edgemeter.collector.show.label_places import places
 from edgemeter.collector.show.looks import Look, outline
-from edgemeter.collector.show.markup import Markup, element
+from edgemeter.collector.show.markup import Attributes, Markup, element
 
 HEIGHT = 330.0
 FRAME = Frame(left=44, top=30, right=drawing.WIDTH - 12, bottom=HEIGHT - 46)
@@ -33,6 +33,8 @@ class Point:
     is_hollow: bool
     is_suspect: bool
     is_ranked: bool = True
+    # What a script may narrow the chart to: `data-...` attributes of the mark.
+    facts: Attributes = field(default_factory=dict)
 
 
 def scatter(points: Sequence[Point], title: str, cost_title: str, accuracy_title: str) -> Markup:
@@ -66,14 +68,16 @@ def _front_line(points: Sequence[Point], across: Axis, upward: Axis) -> Markup:
     """Return the steps of a front: at a given cost the best accuracy so far."""
     steps = [f"M{across.place(points[0].cost):.1f} {upward.place(points[0].accuracy):.1f}"]
     steps += [f"H{across.place(point.cost):.1f}V{upward.place(point.accuracy):.1f}" for point in points[1:]]
-    return element("path", {"d": "".join(steps), "class": f"front {points[0].look.colour}"})
+    return element("path", {"d": "".join(steps), "class": f"front {points[0].look.colour}", "data-series": points[0].series})
 
 
 def _mark(point: Point, across: Axis, upward: Axis) -> Markup:
-    drawn = outline(point.look.shape, across.place(point.cost), upward.place(point.accuracy), RADIUS)
+    x, y = across.place(point.cost), upward.place(point.accuracy)
+    drawn = outline(point.look.shape, x, y, RADIUS)
     names = ["mark", point.look.colour, *(["hollow"] if point.is_hollow else []), *(["suspect"] if point.is_suspect else [])]
     path = element("path", {"d": drawn, "class": " ".join(names)}, element("title", None, point.tells))
-    return element("a", {"href": point.link}, path)
+    place: Attributes = {"data-series": point.series, "data-x": x, "data-y": y} if point.is_ranked and not point.is_reference else {}
+    return element("a", {"href": point.link, **point.facts, **place}, path)
 
 
 def _names(points: Sequence[Point], on_front: set[int], across: Axis, upward: Axis) -> list[Markup]:
@@ -84,7 +88,11 @@ def _names(points: Sequence[Point], on_front: set[int], across: Axis, upward: Ax
     texts = [_name(points[index]) if index in important or len(points) <= ALL_LABELLED else None for index in order]
     spots = [(across.place(points[index].cost), upward.place(points[index].accuracy)) for index in order]
     found = places(spots, texts, FRAME)
-    return [drawing.label(place.x, place.y, text, "name", place.anchor) for place, text in zip(found, texts, strict=True) if place and text]
+    return [
+        element("g", points[index].facts, drawing.label(place.x, place.y, text, "name", place.anchor))
+        for index, place, text in zip(order, found, texts, strict=True)
+        if place and text
+    ]
 
 
 def _name(point: Point) -> str:

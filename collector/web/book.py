@@ -1,0 +1,138 @@
+"""The book: what one view is made from: the index at one moment, the records behind it, and how views refer to each other."""
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from edgemeter.agent.records import RunRecord
+from edgemeter.collector.compare.cases import Case, CaseKey
+from edgemeter.collector.compare.comparison import Comparison, of_summaries
+from edgemeter.collector.compare.summary import Summary, summarise
+from edgemeter.collector.web.queries import Narrowing, cases
+from edgemeter.collector.web.run_index import IndexedCase
+from edgemeter.collector.web.sources import Source
+from edgemeter.collector.web.view import Links
+
+REFERENCE = "reference"
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """Something found in, or said about, a series: a step with its size, a remark. `kind` is `step` or `remark`."""
+
+    at_ns: int
+    text: str
+    kind: str
+
+
+class Happenings(Protocol):
+    """What was found in a series and said about it; asked once for each chart, while a view is made."""
+
+    def of(self, key: CaseKey, metric: str) -> Sequence[Happening]:
+        """Return what happened in the series of a case, oldest first."""
+        ...
+
+    def version(self) -> str:
+        """Return what changes whenever an answer does."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NoHappenings:
+    """Nothing was looked for."""
+
+    def of(self, key: CaseKey, metric: str) -> Sequence[Happening]:  # noqa: ARG002 - the protocol's
+        """Return nothing."""
+        return ()
+
+    def version(self) -> str:
+        """Return always the same."""
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """What a view is made from; used by one thread, for one view."""
+
+    connection: sqlite3.Connection
+    source: Source
+    links: Links
+    happenings: Happenings
+
+
+@dataclass(frozen=True, slots=True)
+class SideBySide:
+    """A comparison together with the indexed case that each of its summaries was made from."""
+
+    comparison: Comparison
+    origin: dict[int, IndexedCase]
+
+    def case_of(self, summary: Summary) -> IndexedCase:
+        """Return the case of the index behind a summary of the comparison."""
+        return self.origin[id(summary)]
+
+
+def baselines(connection: sqlite3.Connection) -> list[str]:
+    """Return what may be compared with: the role `reference` where there is one, then every device, those of that role first."""
+    query = "SELECT DISTINCT device, json_extract(key, '$.role') = ? AS is_reference FROM cases ORDER BY is_reference DESC, device"
+    found = connection.execute(query, (REFERENCE,)).fetchall()
+    roles = [REFERENCE] if any(is_reference for _, is_reference in found) else []
+    return list(dict.fromkeys([*roles, *(device for device, _ in found)]))
+
+
+def compare(book: Book, narrowing: Narrowing, baseline: str, *, with_samples: frozenset[int] = frozenset()) -> SideBySide:
+    """Return the cases beside those of `baseline` (a device, or the role), which are there whatever else was picked.
+
+    The cases of the index whose numbers are in `with_samples` come with the raw samples of their newest run.
+    """
+    own = cases(book.connection, narrowing)
+    others = cases(book.connection, Narrowing(model=narrowing.model, days=narrowing.days))
+    numbers = {case.number for case in own}
+    members = own + [case for case in others if case.number not in numbers and _belongs(case.key, baseline)]
+    origin: dict[int, IndexedCase] = {}
+    summaries = []
+    for case in members:
+        if not case.figures.usable:
+            continue
+        newest = sampled(book, case) if case.number in with_samples else case.newest
+        summary = summary_of(case, newest)
+        origin[id(summary)] = case
+        summaries.append(summary)
+    return SideBySide(of_summaries(summaries, lambda key: _belongs(key, baseline), baseline), origin)
+
+
+def summary_of(case: IndexedCase, newest: RunRecord) -> Summary:
+    """Return the summary as `compare` makes it: the figures of all runs, the rest from the newest."""
+    found = case.figures
+    # Of an unusable newest run the words are used, its figures are replaced below.
+    summary = summarise(Case(case.key, (newest,)))
+    gross, accuracy = found.spread("gross_mj"), found.spread("accuracy")
+    energy = (
+        replace(summary.energy, gross_mj=gross, gross_u_mj=found.gross_u_mj, net_mj=found.spread("net_mj"), net_u_mj=found.net_u_mj)
+        if summary.energy and gross
+        else None
+    )
+    return replace(
+        summary,
+        p50_ms=found.spread("p50_ms"),
+        p90_ms=found.spread("p90_ms"),
+        p99_ms=found.spread("p99_ms"),
+        throughput_per_s=found.spread("throughput_per_s") or summary.throughput_per_s,
+        memory=replace(summary.memory, peak_mb=found.spread("peak_mb") or summary.memory.peak_mb) if summary.memory else None,
+        accuracy=replace(summary.accuracy, value=accuracy) if summary.accuracy and accuracy else None,
+        energy=energy,
+        suspect=found.suspect,
+    )
+
+
+def sampled(book: Book, case: IndexedCase) -> RunRecord:
+    """Return the newest run of a case with its raw samples, without them where they were thinned away."""
+    found = book.connection.execute(
+        "SELECT row FROM runs WHERE case_number = ? AND is_usable ORDER BY started_at_ns DESC LIMIT 1", (case.number,)
+    ).fetchone()
+    return book.source.one(int(found[0])) if found else case.newest
+
+
+def _belongs(key: CaseKey, baseline: str) -> bool:
+    return key.device == baseline or (baseline == REFERENCE and key.role == REFERENCE)

@@ -1,0 +1,111 @@
+"""What the views ask of the index: cases, runs of a case, changes; narrowed to what the reader picked."""
+
+import sqlite3
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+import msgspec
+
+from edgemeter.collector.web.case_figures import sum_up
+from edgemeter.collector.web.run_figures import Fingerprint, RunFigures
+from edgemeter.collector.web.run_index import COLUMNS, FACETS, IndexedCase, decode_case
+
+NS_PER_DAY = 86_400 * 1_000_000_000
+PERIODS = {"7": "last 7 days", "30": "last 30 days", "90": "last 90 days"}
+
+_RUN_COLUMNS = ", ".join(f"runs.{name}" for name in COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowing:
+    """What the reader picked: a facet that is None may be anything; `days` back from the newest run, None: all."""
+
+    fleet: str | None = None
+    device: str | None = None
+    board: str | None = None
+    model: str | None = None
+    runtime: str | None = None
+    precision: str | None = None
+    days: int | None = None
+
+    def without(self, *names: str) -> "Narrowing":
+        """Return the same without these picks."""
+        return replace(self, **dict.fromkeys(names))
+
+    def condition(self) -> tuple[str, list[str]]:
+        """Return SQL over the columns of `cases`, and its values."""
+        picked = {name: value for name in FACETS if (value := getattr(self, name)) is not None}
+        return " AND ".join(f"cases.{name} = ?" for name in picked) or "1", list(picked.values())
+
+
+def parse(fields: Mapping[str, str]) -> Narrowing:
+    """Return what an address asks for; what is empty or makes no sense is not asked for."""
+    days = fields.get("days", "")
+    return Narrowing(**{name: fields.get(name) or None for name in FACETS}, days=int(days) if days in PERIODS else None)
+
+
+def choices(connection: sqlite3.Connection) -> dict[str, list[str]]:
+    """Return the values that each facet has, sorted."""
+    return {
+        name: [value for (value,) in connection.execute(f"SELECT DISTINCT {name} FROM cases ORDER BY {name}")]  # noqa: S608 - our own names
+        for name in FACETS
+    }
+
+
+def cases(connection: sqlite3.Connection, narrowing: Narrowing, limit: int | None = None) -> list[IndexedCase]:
+    """Return the cases with their figures over all runs, or over those of the period."""
+    condition, values = narrowing.condition()
+    query = f"SELECT case_number, key, board, newest, figures FROM cases WHERE figures IS NOT NULL AND {condition}"  # noqa: S608 - our own
+    query += " ORDER BY model, fleet, device, precision, runtime, case_number LIMIT ?"
+    found = [decode_case(row) for row in connection.execute(query, (*values, -1 if limit is None else limit))]
+    return found if narrowing.days is None else _within(connection, found, since_ns(connection, narrowing.days))
+
+
+def count_cases(connection: sqlite3.Connection, narrowing: Narrowing) -> int:
+    """Return how many cases there are."""
+    condition, values = narrowing.condition()
+    return int(connection.execute(f"SELECT count(*) FROM cases WHERE figures IS NOT NULL AND {condition}", values).fetchone()[0])  # noqa: S608
+
+
+def since_ns(connection: sqlite3.Connection, days: int) -> int:
+    """Return when the period of so many days began, counted from now or from the newest run where that is older."""
+    newest = connection.execute("SELECT max(newest_ns) FROM cases").fetchone()[0] or 0
+    return int(min(newest, time.time_ns())) - days * NS_PER_DAY
+
+
+def runs_of(connection: sqlite3.Connection, case_number: int, *, newest: int) -> list[RunFigures]:
+    """Return the newest so many runs of a case, oldest first."""
+    query = f"SELECT {_RUN_COLUMNS} FROM runs WHERE case_number = ? ORDER BY started_at_ns DESC LIMIT ?"  # noqa: S608 - our own names
+    return [RunFigures._make(row) for row in connection.execute(query, (case_number, newest))][::-1]
+
+
+def run_of(connection: sqlite3.Connection, run_id: str) -> RunFigures | None:
+    """Return the run of that id."""
+    found = connection.execute(f"SELECT {_RUN_COLUMNS} FROM runs WHERE id = ? ORDER BY row DESC LIMIT 1", (run_id,)).fetchone()  # noqa: S608
+    return RunFigures._make(found) if found else None
+
+
+def fingerprints(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, Fingerprint]:
+    """Return fingerprints by their numbers."""
+    wanted = sorted(set(numbers))
+    marks = ", ".join("?" * len(wanted))
+    query = f"SELECT fingerprint, text FROM fingerprints WHERE fingerprint IN ({marks})"  # noqa: S608 - question marks only
+    return {number: msgspec.json.decode(text, type=Fingerprint) for number, text in connection.execute(query, wanted)}
+
+
+def _within(connection: sqlite3.Connection, found: Sequence[IndexedCase], start_ns: int) -> list[IndexedCase]:
+    query = f"SELECT {_RUN_COLUMNS} FROM runs WHERE case_number = ? AND started_at_ns >= ? ORDER BY started_at_ns"  # noqa: S608
+    kept = []
+    for case in found:
+        runs = [RunFigures._make(row) for row in connection.execute(query, (case.number, start_ns))]
+        if runs:
+            kept.append(replace(case, figures=sum_up(runs)))
+    return kept
+
+
+def by_model(found: Sequence[IndexedCase]) -> dict[str, list[IndexedCase]]:
+    """Return cases by the name of their model."""
+    ordered = sorted(found, key=lambda case: case.key.model)
+    return {model: list(members) for model, members in groupby(ordered, key=lambda case: case.key.model)}

@@ -1,0 +1,33 @@
+"""The trend: how a figure went over the days, a chart for each case, with what changed on the device and what was found."""
+
+from edgemeter.collector.show.markup import element, join
+from edgemeter.collector.web.book import Book
+from edgemeter.collector.web.queries import Narrowing, cases, count_cases, since_ns
+from edgemeter.collector.web.series import DEFAULT_METRIC, METRICS, series
+from edgemeter.collector.web.view import Asked, Table, View, note, section
+
+FILTERS = ("metric", "model", "board", "device", "fleet", "precision", "runtime", "days")
+CHARTS = 24
+
+
+def trend(book: Book, asked: Asked, narrowing: Narrowing) -> View:
+    """Return the trend of the metric that was picked, of as many cases as a page holds."""
+    metric = METRICS.get(asked.get("metric"), METRICS[DEFAULT_METRIC])
+    count = count_cases(book.connection, narrowing)
+    picked = cases(book.connection, narrowing.without("days"), limit=CHARTS)
+    if not picked:
+        return View("No run matches", note("Pick another model, board or device."), filters=FILTERS)
+    start = min(case.figures.first_ns for case in picked)
+    if narrowing.days is not None:
+        start = max(start, since_ns(book.connection, narrowing.days))
+    span = (float(start), float(max(max(case.figures.last_ns for case in picked), start + 1)))
+    shown = [found for case in picked if (found := series(book, case, metric, days=narrowing.days, span=span))]
+    rows = tuple(row for one in shown for row in one.table.rows)
+    tables = (Table("points", shown[0].table.columns, rows),) if shown else ()
+    more = f" {count - CHARTS} more cases match: pick a device or a model." if count > CHARTS else ""
+    explained = "Bars are 95 % intervals of a run; the line is the median; hollow: suspect; numbered strokes: what changed." + more
+    if not shown:
+        body = note(f"No run here has this figure: {metric.title}.")
+        return View(f"Trend: {metric.title}", body, filters=FILTERS)
+    gallery = element("div", {"class": "gallery"}, *(one.figure for one in shown))
+    return View(f"Trend: {metric.title}", join([section("charts", "Over the days", gallery, note(explained))]), "", tables, FILTERS)
