@@ -9,10 +9,12 @@ from typing import Any
 
 import click
 
+from edgemeter.agent.broker_options import broker_files
 from edgemeter.agent.errors import EdgemeterError, TransientError
 
 # Groups and commands of the other packages, by name: imported when they are called, not for --help.
 ELSEWHERE = {
+    "agent": ("edgemeter.agent.agent_cli:agent", "Stay connected: deliver what the outbox holds, now and later."),
     "accuracy": ("edgemeter.agent.accuracy_cli:accuracy", "Score detections in COCO's result format, or a model, without timing it."),
     "bundle": ("edgemeter.agent.bundle_cli:bundle", "Keys that sign bundles (`edgemeter run --bundle DIR` writes them)."),
     "ab": ("edgemeter.agent.ab_cli:ab", "Measure two cases in turn here: is B faster than A?"),
@@ -21,6 +23,7 @@ ELSEWHERE = {
     "demo": ("edgemeter.collector.demo_cli:demo", "Measure the shipped models here, deliver, compare and report: the whole way."),
     "calibrate": ("edgemeter.agent.calibrate_cli:calibrate", "Measure what measuring itself adds on this machine."),
     "models": ("edgemeter.models.cli:models", "List, show and rebuild the models that ship."),
+    "report": ("edgemeter.collector.web_cli:report", "Write what a ledger holds as one page that works offline."),
     "rules": ("edgemeter.agent.rules_cli:rules", "By which rules a run is called valid, suspect or invalid."),
     "profile": ("edgemeter.agent.profile_cli:profile", "Show the slowest operators of a model, by its runtime's own profiler."),
     "sensors": ("edgemeter.agent.sensors_cli:sensors", "Show what measures power here, and read recordings of it."),
@@ -125,6 +128,7 @@ def cli() -> None:
     help="No sensor: what the device is said to draw at its input. Its energy is labelled estimated and never ranks.",
 )
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="Deliver by MQTT: HOST[:PORT], mqtt://..., mqtts://...")
+@broker_files
 @click.option(
     "--if-no-broker",
     type=click.Choice(["fail", "keep"]),
@@ -165,6 +169,8 @@ def run(suite: Path | None, model: Path | None, **options: Any) -> None:
         table.print_runs(outcome.records)
     for error in outcome.errors:
         click.echo(f"edgemeter: {error}", err=True)
+    if outcome.interruption is not None:
+        raise outcome.interruption
     if outcome.undelivered:
         raise TransientError(outcome.undelivered)
     if outcome.errors:
@@ -173,6 +179,7 @@ def run(suite: Path | None, model: Path | None, **options: Any) -> None:
 
 @cli.command(short_help="Send what the outbox still holds.")
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="HOST[:PORT], mqtt://..., mqtts://... Default: the configuration's.")
+@broker_files
 @click.option("--device", envvar="EDGEMETER_DEVICE", help="What this device is called. Default: its host name.")
 @click.option("--fleet", envvar="EDGEMETER_FLEET", help="The fleet it belongs to. Default: default.")
 @click.option("--delivery-timeout", type=click.FloatRange(0), default=60.0, show_default=True, help="Seconds to wait for receipts.")
@@ -189,19 +196,19 @@ def publish(**options: Any) -> None:
 
 @cli.command(short_help="Say what is here, what is wrong, and what to do about it.")
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="Also look whether this broker answers.")
+@broker_files
 @click.option("--config", type=click.Path(path_type=Path), envvar="EDGEMETER_CONFIG", help="The agent's TOML configuration.")
 @click.option("--json", "as_json", is_flag=True, help='Print {"findings": [...]}.')
-def doctor(broker: str | None, config: Path | None, *, as_json: bool) -> None:
+def doctor(broker: str | None, *, as_json: bool, **options: Any) -> None:
     """Say what is here (board, runtimes, sensors, clock, broker), what is wrong, and what to do about it.
 
     Example: edgemeter doctor --broker 192.0.2.7
     """
-    from edgemeter.agent.config import home, read
+    from edgemeter.agent.config import home, said
     from edgemeter.agent.doctor import examination
 
-    settings = read(config)
-    password = Path(settings.broker_password_file) if settings.broker_password_file else None
-    findings = examination.examine(broker=broker or settings.broker, home=home(), sensors=settings.sensors, password_file=password)
+    settings = said(options)
+    findings = examination.examine(broker=broker or settings.broker, home=home(), settings=settings, sensors=settings.sensors)
     if as_json:
         click.echo(examination.as_json(findings))
     else:

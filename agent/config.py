@@ -3,13 +3,17 @@
 import os
 import re
 import socket
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated, Any
 
 import msgspec
 
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.records import Name
 
+# What an option may say too.
+BROKER_FILES = ("broker_user_file", "broker_password_file", "broker_ca_file", "broker_certificate_file", "broker_key_file")
 PLACES = ("~/.config/edgemeter/config.toml", "/etc/edgemeter/config.toml")
 
 
@@ -19,7 +23,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     device: Name | None = None
     fleet: Name = "default"
     broker: str | None = None
+    broker_user_file: str | None = None
     broker_password_file: str | None = None
+    broker_ca_file: str | None = None
+    broker_certificate_file: str | None = None
+    broker_key_file: str | None = None
+    outbox_limit_mb: Annotated[int, msgspec.Meta(ge=1)] = 512
     power: tuple[str, ...] = ()
     sensors: dict[str, dict[str, str]] = {}
     signing_key_file: str | None = None
@@ -42,6 +51,16 @@ def read(path: Path | None = None) -> Config:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         message = f"configuration {str(places[0])!r}: {error}: correct the key or value"
         raise ConfigError(message) from error
+
+
+def said(options: Mapping[str, Any]) -> Config:
+    """Return the configuration that the option `config` names, with what the other options say of the broker instead of what it says.
+
+    Raises:
+        ConfigError: as `read`.
+    """
+    told = {name: str(options[name]) for name in BROKER_FILES if options.get(name)}
+    return msgspec.structs.replace(read(options["config"]), **told)
 
 
 def home() -> Path:

@@ -1,20 +1,21 @@
 """What `edgemeter run` and `edgemeter publish` do: options to cases, cases to records, records to the outbox and the broker."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from edgemeter.agent import config, progress, records
+from edgemeter.agent import config, progress
 from edgemeter.agent.bundle import signature
 from edgemeter.agent.bundle.recorder import Recorder
-from edgemeter.agent.delivery.way import open_way
+from edgemeter.agent.delivery.way import Way, open_way
 from edgemeter.agent.engine import preflight, session, suites
 from edgemeter.agent.errors import ConfigError, EdgemeterError, TransientError
 from edgemeter.agent.power import opening
+from edgemeter.agent.records import RunRecord
 
 # Options of `run` that are settings of a case: given with a suite they hold for all its cases.
 CASE_OPTIONS = (
@@ -48,13 +49,21 @@ CASE_OPTIONS = (
 )
 
 
+# How long an interrupted session waits for receipts; what has none stays in the outbox.
+HURRIED_S = 5.0
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a session: the records, the runs that failed, and why receipts are missing, where they are."""
+    """What came of a session: the records, the runs that failed, and why receipts are missing, where they are.
 
-    records: list[records.RunRecord]
+    `interruption` is what ended it early (Ctrl-C, SIGTERM): raise it again when the rest is printed.
+    """
+
+    records: list[RunRecord]
     errors: list[EdgemeterError]
     undelivered: str | None
+    interruption: BaseException | None = None
 
 
 def suite_of(suite: Path | None, model: Path | None, options: Mapping[str, Any]) -> suites.Suite:
@@ -88,7 +97,7 @@ def run(suite: suites.Suite, options: Mapping[str, Any], say: Callable[[str], No
     Raises:
         EdgemeterError: nothing could be measured, or no broker answered at the start.
     """
-    settings = config.read(options["config"])
+    settings = config.said(options)
     who = session.Identity(options["device"] or settings.device or config.this_device(), options["fleet"] or settings.fleet)
     session.check(suite)
     with ExitStack() as stack:
@@ -102,14 +111,59 @@ def run(suite: suites.Suite, options: Mapping[str, Any], say: Callable[[str], No
             say(f"note: {note}")
         tell = stack.enter_context(progress.Bars()) if progress.on_terminal() else _silence
         recorder = _recorder(options, settings, tell)
-        outcomes = list(session.measure(suite, who, sensors, why_no_power, recorder or tell, way.keep if way else _unkept))
-        measured = [outcome for outcome in outcomes if isinstance(outcome, records.RunRecord)]
-        errors = [outcome for outcome in outcomes if isinstance(outcome, EdgemeterError)]
-        if errors and not measured:
-            raise errors[0]
-        errors.extend(recorder.errors if recorder else [])
-        left = way.drain(options["delivery_timeout"]) if way else 0
-        return Outcome(measured, errors, _undelivered(left, way.why_left()) if way and left else None)
+        keeping = Keeping(way)
+        interruption = _follow(session.measure(suite, who, sensors, why_no_power, recorder or tell, keeping.keep), keeping)
+        if keeping.errors and not keeping.records:
+            raise keeping.errors[0]
+        keeping.errors.extend(recorder.errors if recorder else [])
+        if interruption is None:
+            left, interruption = _drain(way, options["delivery_timeout"])
+        else:
+            left, _ = _drain(way, min(options["delivery_timeout"], HURRIED_S))
+        why = _undelivered(left, way.why_left()) if way and left else None
+        return Outcome(keeping.records, keeping.errors, why, interruption)
+
+
+@dataclass(slots=True)
+class Keeping:
+    """The runs that have ended, however the session ends; a record that the outbox cannot take is still returned, with the error."""
+
+    way: Way | None
+    records: list[RunRecord] = field(default_factory=list)
+    errors: list[EdgemeterError] = field(default_factory=list)
+
+    def keep(self, record: RunRecord) -> RunRecord:
+        """Return the record as the outbox keeps it, and note it."""
+        self.records.append(record)
+        try:
+            if self.way is not None:
+                self.records[-1] = self.way.keep(record)
+        except EdgemeterError as error:
+            self.errors.append(error)
+        return self.records[-1]
+
+
+def _follow(outcomes: Iterator[RunRecord | EdgemeterError], keeping: Keeping) -> BaseException | None:
+    """Let the session run to its end; return what interrupted it."""
+    try:
+        for outcome in outcomes:
+            if isinstance(outcome, EdgemeterError):
+                keeping.errors.append(outcome)
+    except (KeyboardInterrupt, SystemExit) as interruption:
+        if not keeping.records:
+            raise
+        return interruption
+    return None
+
+
+def _drain(way: Way | None, timeout_s: float) -> tuple[int, BaseException | None]:
+    """Return how many receipts are missing, and what interrupted the wait for them."""
+    if way is None:
+        return 0, None
+    try:
+        return way.drain(timeout_s), None
+    except (KeyboardInterrupt, SystemExit) as interruption:
+        return way.waiting(), interruption
 
 
 def publish(options: Mapping[str, Any]) -> int:
@@ -118,7 +172,7 @@ def publish(options: Mapping[str, Any]) -> int:
     Raises:
         EdgemeterError: no broker is named or answers, or receipts for some records did not come in time.
     """
-    settings = config.read(options["config"])
+    settings = config.said(options)
     who = session.Identity(options["device"] or settings.device or config.this_device(), options["fleet"] or settings.fleet)
     way = open_way(who, settings, options["broker"], "fail")
     if way is None:
@@ -155,7 +209,3 @@ def _recorder(options: Mapping[str, Any], settings: config.Config, tell: session
 
 def _silence(_: object) -> None:
     pass
-
-
-def _unkept(record: records.RunRecord) -> records.RunRecord:
-    return record

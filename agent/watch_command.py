@@ -56,6 +56,8 @@ def again_and_again(
             if outcome.undelivered:
                 say(outcome.undelivered)
             yield outcome
+            if outcome.interruption is not None:
+                raise outcome.interruption
         except ConfigError:
             raise
         except EdgemeterError as error:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal, cast
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from edgemeter.agent.config import BROKER_FILES, Config
 from edgemeter.agent.delivery import credentials
 from edgemeter.agent.delivery.credentials import TlsFiles
 from edgemeter.agent.errors import ConfigError
@@ -62,6 +63,16 @@ def parse(
         message = f"certificates are named, but {text!r} is without TLS: write mqtts://HOST[:PORT]"
         raise ConfigError(message)
     return BrokerAddress(parts.hostname or "", parts.port or DEFAULT_PORTS[scheme], scheme, user, password, files)
+
+
+def configured(text: str, settings: Config) -> BrokerAddress:
+    """Return the address in `text`, with the files that the configuration names.
+
+    Raises:
+        ConfigError: as `parse`.
+    """
+    user, password, ca, certificate, key = (Path(said) if (said := getattr(settings, name)) else None for name in BROKER_FILES)
+    return parse(text, user_file=user, password_file=password, tls=TlsFiles(ca, certificate, key))
 
 
 def _split(text: str) -> SplitResult:

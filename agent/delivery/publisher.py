@@ -70,6 +70,7 @@ class Publisher:
         self._closing = False
         self._is_new_connection = False
         self._is_displaced = False
+        self._was_displaced = False
         self._stands_aside = False
         self._was_heard = False
         self._has_namesake = False
@@ -217,8 +218,9 @@ class Publisher:
             self._session.close()
         if self._is_displaced:
             logger.warning("another process speaks for device %r: this one publishes beside it", self._birth.device)
-        self._stands_aside = self._stands_aside or self._is_displaced or not self._claim.take()
+        self._was_displaced = self._was_displaced or self._is_displaced
         self._is_displaced = False
+        self._stands_aside = self._was_displaced or not self._claim.take()
         if self._stands_aside:
             profile = Profile(f"{self._birth.device}~{self._birth.session}")
         else:
@@ -247,7 +249,7 @@ class Publisher:
 
     def _step(self) -> float:
         self._take_receipts()
-        if self._session is None or self._is_displaced:
+        if self._session is None or self._is_displaced or self._may_speak_again():
             self._open_session(CONNECT_TIMEOUT_S)
         session = self._session
         if session is None or not session.is_connected():
@@ -260,6 +262,10 @@ class Publisher:
         held_s = self._stamping.settle()
         pause_s = self._sender.send(session)
         return pause_s if held_s is None else min(pause_s, held_s)
+
+    def _may_speak_again(self) -> bool:
+        # Who stays takes over when a run of the same device, which spoke for it, has ended.
+        return self._lasting == "persistent" and self._stands_aside and not self._was_displaced and self._claim.take()
 
     def _greet(self, session: MqttSession) -> None:
         if self._was_offline:

@@ -1,19 +1,15 @@
 """The way out of the device: a record is kept in the outbox before anything else, then sent, then forgotten on receipt."""
 
 import logging
-from importlib.metadata import version
-from pathlib import Path
 from typing import Literal
 
 from edgemeter.agent import config
-from edgemeter.agent.delivery import broker_address, messages
+from edgemeter.agent.delivery import birth, broker_address
 from edgemeter.agent.delivery.broker_address import BrokerAddress
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.publisher import Publisher
 from edgemeter.agent.engine.session import Identity
 from edgemeter.agent.errors import UnavailableError
-from edgemeter.agent.machine import fingerprint
-from edgemeter.agent.power import detect
 from edgemeter.agent.records import RunRecord
 
 logger = logging.getLogger(__name__)
@@ -68,10 +64,9 @@ def open_way(who: Identity, settings: config.Config, broker: str | None, if_no_b
     named = broker or settings.broker
     if named is None:
         return None
-    password = Path(settings.broker_password_file) if settings.broker_password_file else None
-    address = broker_address.parse(named, password_file=password)
-    outbox = Outbox(config.home() / OUTBOX)
-    publisher = Publisher(address, outbox, _birth(who, settings, outbox.session))
+    address = broker_address.configured(named, settings)
+    outbox = Outbox(config.home() / OUTBOX, settings.outbox_limit_mb << 20)
+    publisher = Publisher(address, outbox, birth.read(who.device, who.fleet, outbox.session, settings))
     way = Way(outbox, publisher, who.device)
     try:
         publisher.connect()
@@ -83,18 +78,3 @@ def open_way(who: Identity, settings: config.Config, broker: str | None, if_no_b
         # From here on it looks for a broker by itself.
         publisher.start()
     return way
-
-
-def _birth(who: Identity, settings: config.Config, session: int) -> messages.Birth:
-    here = fingerprint.read()
-    return messages.Birth(
-        device=who.device,
-        fleet=who.fleet,
-        session=session,
-        agent=version("edgemeter"),
-        board=here.board,
-        os=here.os,
-        arch=here.arch,
-        runtimes=here.libraries,
-        sensors=tuple(one.name for one in detect.detect(settings.sensors) if one.description),
-    )

@@ -6,8 +6,9 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from edgemeter.agent.delivery import mqtt_session, mqtt_version, outbox, sqlite_file
-from edgemeter.agent.delivery.broker_address import BrokerAddress, parse
+from edgemeter.agent.config import Config
+from edgemeter.agent.delivery import mqtt_session, mqtt_version, outbox, shedding, sqlite_file
+from edgemeter.agent.delivery.broker_address import BrokerAddress, configured
 from edgemeter.agent.doctor.finding import Finding, State
 from edgemeter.agent.errors import EdgemeterError
 
@@ -16,11 +17,13 @@ NO_ROOM_MB = 50.0
 BROKER_TIMEOUT_S = 5.0
 
 
-def check(home: Path, broker: str | None, password_file: Path | None = None) -> Iterator[Finding]:
+def check(home: Path, broker: str | None, settings: Config | None = None) -> Iterator[Finding]:
     """Yield what was found out about delivery; without a broker address none is looked for."""
     yield _room(home)
     yield _outbox(home / "outbox.sqlite")
-    yield _broker(broker, password_file) if broker else _finding("broker", "absent", "none is configured: results are kept, not sent")
+    yield (
+        _broker(broker, settings or Config()) if broker else _finding("broker", "absent", "none is configured: results are kept, not sent")
+    )
 
 
 def _finding(name: str, state: State, what: str, remedy: str | None = None) -> Finding:
@@ -41,23 +44,28 @@ def _outbox(path: Path) -> Finding:
     if not path.exists():
         return _finding("outbox", "ok", "empty: nothing was kept here so far")
     try:
-        waiting = _waiting(path)
+        waiting, dropped = _waiting(path)
     except EdgemeterError as error:
         return _finding("outbox", "bad", str(error))
+    if dropped.traces or dropped.records:
+        what = (
+            f"{dropped.traces} raw traces and {dropped.records} records were dropped since it was made, because it was full; {waiting} wait"
+        )
+        return _finding("outbox", "bad" if dropped.records else "warn", what, "bring a collector up, or raise outbox_limit_mb")
     if waiting:
         return _finding("outbox", "warn", f"{waiting} records wait to be delivered", "`edgemeter publish --broker ADDRESS` sends them")
     return _finding("outbox", "ok", "empty: everything was delivered")
 
 
-def _waiting(path: Path) -> int:
+def _waiting(path: Path) -> tuple[int, shedding.Dropped]:
     # Opening it as an Outbox would start a session, and looking must change nothing.
     with contextlib.closing(sqlite_file.connect(path, outbox.FORMAT, "read")) as connection, sqlite_file.mapped(path, outbox.FORMAT):
-        return int(connection.execute("SELECT count(*) FROM records").fetchone()[0])
+        return int(connection.execute("SELECT count(*) FROM records").fetchone()[0]), shedding.count(connection, None)
 
 
-def _broker(text: str, password_file: Path | None) -> Finding:
+def _broker(text: str, settings: Config) -> Finding:
     try:
-        address = parse(text, password_file=password_file)
+        address = configured(text, settings)
         version = mqtt_version.ask(address, BROKER_TIMEOUT_S)
         _log_in(address)
     except EdgemeterError as error:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from edgemeter.agent.config import Config
 from edgemeter.agent.doctor import check_machine, check_software
 from edgemeter.agent.doctor.finding import Finding, State
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
@@ -27,14 +28,14 @@ def examine(
     *,
     broker: str | None,
     home: Path,
-    password_file: Path | None = None,
+    settings: Config | None = None,
     sensors: Mapping[str, Mapping[str, str]] | None = None,
     machine: Machine = THIS_MACHINE,
 ) -> list[Finding]:
     """Return all findings.
 
-    `broker` is the address to look at, None for none; `home` is where the outbox lies; `sensors` holds the settings of power
-    sensors by name. Takes as long as the installed runtimes need to be imported.
+    `broker` is the address to look at, None for none, and `settings` names its files; `home` is where the outbox lies; `sensors` holds
+    the settings of power sensors by name. Takes as long as the installed runtimes need to be imported.
     """
     # Late, so that a damaged MQTT library is a finding's matter and not the end of the doctor.
     from edgemeter.agent.doctor import check_delivery  # noqa: PLC0415 - as above
@@ -43,7 +44,7 @@ def examine(
         *check_machine.check(machine),
         *check_software.check(),
         *_power(sensors, HERE if machine is THIS_MACHINE else World(machine.root)),
-        *check_delivery.check(home, broker, password_file),
+        *check_delivery.check(home, broker, settings),
     ]
 
 

@@ -1,0 +1,65 @@
+"""Who this device is and what it can run, as it tells the broker.
+
+Finding out takes libraries that a program which stays for months should not keep in memory, so it can be had from a process of its own:
+`python -m edgemeter.agent.delivery.birth DEVICE FLEET SESSION [CONFIG]`.
+"""
+
+import logging
+import platform
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+from edgemeter.agent import config
+from edgemeter.agent.delivery import messages
+from edgemeter.agent.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_S = 120.0
+
+
+def read(device: str, fleet: str, session: int, settings: config.Config) -> messages.Birth:
+    """Return the birth of this device."""
+    from edgemeter.agent.machine import fingerprint  # noqa: PLC0415 - see above
+    from edgemeter.agent.power import detect  # noqa: PLC0415 - see above
+
+    here = fingerprint.read()
+    return messages.Birth(
+        device=device,
+        fleet=fleet,
+        session=session,
+        agent=version("edgemeter"),
+        board=here.board,
+        os=here.os,
+        arch=here.arch,
+        runtimes=here.libraries,
+        sensors=tuple(one.name for one in detect.detect(settings.sensors) if one.description),
+    )
+
+
+def read_apart(device: str, fleet: str, session: int, path: Path | None) -> messages.Birth:
+    """Return the birth of this device, found out by another process; its names alone where that fails. `path` is the configuration."""
+    command = [sys.executable, "-m", "edgemeter.agent.delivery.birth", device, fleet, str(session), *([str(path)] if path else [])]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True, timeout=PATIENCE_S)
+        return messages.decode_birth(done.stdout)
+    except (OSError, subprocess.SubprocessError, ConfigError) as error:
+        logger.warning("cannot find out what this device can run (%s): it tells its name only", error)
+    return messages.Birth(
+        device=device,
+        fleet=fleet,
+        session=session,
+        agent=version("edgemeter"),
+        board=None,
+        os=None,
+        arch=platform.machine(),
+        runtimes={},
+    )
+
+
+if __name__ == "__main__":
+    _device, _fleet, _session, *_path = sys.argv[1:]
+    _found = read(_device, _fleet, int(_session), config.read(Path(_path[0]) if _path else None))
+    sys.stdout.buffer.write(messages.encode(_found))

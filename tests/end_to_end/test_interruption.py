@@ -1,0 +1,112 @@
+"""Facts about `edgemeter run` when somebody ends it early: what was measured is printed, written and kept."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from edgemeter.agent.delivery.outbox import Outbox
+from tests.end_to_end.test_run_and_deliver import replay_model
+from tests.fixtures.servers import free_port
+from tests.fixtures.small_disk import small_disk
+
+EDGEMETER = [sys.executable, "-m", "edgemeter.agent.cli"]
+
+
+def start(folder, *arguments):
+    """Start `edgemeter run` on a replay model, in a process group of its own as a shell would."""
+    options = ("--model", replay_model(folder), "--mode", "rapid", "--power", "none", "--json", "--bundle", folder / "bundles", *arguments)
+    environment = {**os.environ, "EDGEMETER_HOME": str(folder / "home")}
+    command = [*EDGEMETER, "run", *map(str, options)]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def wait_for_runs(folder, count):
+    """Wait until so many runs have ended."""
+    deadline = time.monotonic() + 60
+    while len(list((folder / "bundles").glob("*.edgemeter"))) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "to_all", "status"), [(signal.SIGINT, True, 1), (signal.SIGINT, False, 1), (signal.SIGTERM, False, 143)]
+)
+def test_what_was_measured_before_ctrl_c_is_printed_written_and_kept(tmp_path, number, to_all, status):
+    """Without a broker: Ctrl-C reaches the whole group, `kill` the process alone; no run that ended is lost."""
+    nobody = f"127.0.0.1:{free_port()}"
+    document = tmp_path / "out.json"
+    run = start(tmp_path, "--repeats", 60, "--broker", nobody, "--if-no-broker", "keep", "--output", document, "--delivery-timeout", 1)
+    try:
+        wait_for_runs(tmp_path, 2)
+        (os.killpg if to_all else os.kill)(run.pid, number)
+        out, err = run.communicate(timeout=30)
+    finally:
+        run.kill()
+    printed = json.loads(out)["runs"]
+    assert 2 <= len(printed) < 60
+    assert run.returncode == status
+    assert "Traceback" not in err
+    assert json.loads(document.read_text())["runs"] == printed
+    assert len(list((tmp_path / "bundles").glob("*.edgemeter"))) == len(printed)
+    with Outbox(tmp_path / "home" / "outbox.sqlite") as outbox:
+        assert outbox.count() == len(printed)
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_waiting_for_receipts_prints_the_runs_at_once(tmp_path):
+    """All is measured and nobody confirms; the results are not waited for a second time."""
+    run = start(tmp_path, "--repeats", 1, "--broker", f"127.0.0.1:{free_port()}", "--if-no-broker", "keep", "--delivery-timeout", 600)
+    try:
+        wait_for_runs(tmp_path, 1)
+        time.sleep(1.0)
+        os.killpg(run.pid, signal.SIGINT)
+        out, err = run.communicate(timeout=30)
+    finally:
+        run.kill()
+    assert len(json.loads(out)["runs"]) == 1
+    assert run.returncode == 1
+    assert "Traceback" not in err
+
+
+@pytest.mark.slow
+def test_before_the_first_run_has_ended_there_is_nothing_to_print(tmp_path):
+    """One line, no document."""
+    run = start(tmp_path, "--minutes", "5", "--mode", "sustained")
+    try:
+        time.sleep(2.0)
+        os.killpg(run.pid, signal.SIGINT)
+        out, err = run.communicate(timeout=30)
+    finally:
+        run.kill()
+    assert (run.returncode, out) == (1, "")
+    assert err.strip().splitlines()[-1] == "edgemeter: interrupted"
+    assert "Traceback" not in err
+
+
+@pytest.mark.slow
+def test_a_run_that_finds_the_disk_full_is_printed_all_the_same(tmp_path):
+    """The outbox cannot keep it and says so; the figures are on standard output."""
+    with small_disk(tmp_path / "home", 1) as disk:
+        Outbox(disk / "outbox.sqlite").close()
+        run = start(tmp_path, "--repeats", 3, "--broker", f"127.0.0.1:{free_port()}", "--if-no-broker", "keep", "--delivery-timeout", 0)
+        try:
+            wait_for_runs(tmp_path, 1)
+            with (disk / "filler").open("wb", buffering=0) as filler:
+                try:
+                    while filler.write(bytes(4096)):
+                        pass
+                except OSError:
+                    pass
+            out, err = run.communicate(timeout=60)
+        finally:
+            run.kill()
+    assert len(json.loads(out)["runs"]) == 3
+    assert run.returncode == 1
+    assert "the disk is full" in err
+    assert "Traceback" not in err
