@@ -24,6 +24,7 @@ ELSEWHERE = {
     "calibrate": ("edgemeter.agent.calibrate_cli:calibrate", "Measure what measuring itself adds on this machine."),
     "models": ("edgemeter.models.cli:models", "List, show and rebuild the models that ship."),
     "report": ("edgemeter.collector.web_cli:report", "Write what a ledger holds as one page that works offline."),
+    "report": ("edgemeter.collector.web_cli:report", "Write what a ledger holds as one page that works offline."),
     "rules": ("edgemeter.agent.rules_cli:rules", "By which rules a run is called valid, suspect or invalid."),
     "profile": ("edgemeter.agent.profile_cli:profile", "Show the slowest operators of a model, by its runtime's own profiler."),
     "sensors": ("edgemeter.agent.sensors_cli:sensors", "Show what measures power here, and read recordings of it."),

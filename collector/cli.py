@@ -21,6 +21,7 @@ from edgemeter.collector.keep import influx_config
 from edgemeter.collector.ledger_option import ledger_option, ledger_path
 from edgemeter.collector.load_cli import load
 from edgemeter.collector.quarantine_cli import quarantine
+from edgemeter.collector.web_cli import web
 
 LOOK_S = 0.5
 
@@ -121,6 +122,7 @@ def up(
         click.echo(f"kept {counts.inserted} new records, {counts.duplicates} came again, {counts.quarantined} quarantined", err=True)
 
 
+collector.add_command(web)
 collector.add_command(devices)
 collector.add_command(quarantine)
 collector.add_command(changes)
