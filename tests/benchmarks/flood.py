@@ -11,6 +11,7 @@ import sys
 import time
 import zlib
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 
 from edgemeter.agent import records
@@ -50,13 +51,14 @@ class Texts:
         text = records.encode(
             make_record(device="DEVICE", session=session, seq=987654321, id="ID", started_at_ns=1_234_567_890_123_456_789)
         )
+        self._session = session
         self._parts = re.split(rb"ID|DEVICE|987654321|1234567890123456789", text)
 
     def one(self, device: int, seq: int, number: int) -> bytes:
         """Return one record, the `number`th of all."""
         before_id, before_device, before_seq, before_start, rest = self._parts
-        return b"%s%032d-%03d%spi-%d%s%d%s%d%s" % (
-            before_id, number, device % 1000, before_device, device, before_seq, seq, before_start, STARTED_AT_NS + number * 1_000_003,
+        return b"%s%013d-%022d%spi-%d%s%d%s%d%s" % (
+            before_id, self._session, number, before_device, device, before_seq, seq, before_start, STARTED_AT_NS + number * 1_000_003,
             rest,
         )  # fmt: skip
 
@@ -98,32 +100,35 @@ class Receipts:
 
 def flood(settings: Settings) -> dict[str, object]:
     """Send everything, wait for the receipts; return what it took."""
-    session = int(time.time() * 1000)
-    publisher = _connected(settings.port, "flood")
-    publisher.setblocking(False)
-    receipts = Receipts(settings.port)
-    ready = list(packets(settings, session))
+    ready = list(packets(settings, int(time.time() * 1000)))
+    with closing(_connected(settings.port, "flood")) as publisher:
+        publisher.setblocking(False)
+        receipts = Receipts(settings.port)
+        with closing(receipts.socket):
+            return _flood(settings, ready, publisher, receipts)
+
+
+def _flood(settings: Settings, ready: list[bytes], publisher: socket.socket, receipts: Receipts) -> dict[str, object]:
     sent_s = [0.0] * len(ready) if settings.rate_per_s else []
     done = answered = 0
     pending = memoryview(b"")
     begun_s = time.perf_counter()
-    deadline_s = begun_s + settings.timeout_s
     while answered < len(ready) or (settings.awaits_receipts and receipts.named < settings.count):
         now_s = time.perf_counter()
-        if now_s > deadline_s:
+        if now_s > begun_s + settings.timeout_s:
             break
         allowed = min(len(ready), answered + WINDOW)
         if settings.rate_per_s:
             allowed = min(allowed, int((now_s - begun_s) * settings.rate_per_s / settings.batch) + 1)
         if not pending and done < allowed:
-            upto, size = done, 0
-            while upto < allowed and size < SEND_BYTES:
-                size += len(ready[upto])
-                upto += 1
-            pending = memoryview(b"".join(ready[done:upto]))
-            for number in range(done, upto) if sent_s else ():
+            until, size_bytes = done, 0
+            while until < allowed and size_bytes < SEND_BYTES:
+                size_bytes += len(ready[until])
+                until += 1
+            pending = memoryview(b"".join(ready[done:until]))
+            for number in range(done, until) if sent_s else ():
                 sent_s[number] = now_s
-            done = upto
+            done = until
         wait_s = 0.001 if settings.rate_per_s else 1.0
         readable, writable, _ = select.select([publisher, receipts.socket], [publisher] if pending else [], [], wait_s)
         if writable:
@@ -132,14 +137,12 @@ def flood(settings: Settings) -> dict[str, object]:
             answered += len(publisher.recv(1 << 16)) // 4
         if receipts.socket in readable:
             receipts.read(remember=bool(sent_s))
-    took_s = time.perf_counter() - begun_s
-    delays_ms = _delays_ms(settings, sent_s, receipts)
     return {
-        "took_s": took_s,
+        "took_s": time.perf_counter() - begun_s,
         "sent": done * settings.batch,
         "receipted": receipts.named,
         "message_bytes": sum(map(len, ready)) / len(ready),
-        "delays_ms": delays_ms,
+        "delays_ms": _delays_ms(settings, sent_s, receipts),
     }
 
 

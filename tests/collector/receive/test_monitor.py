@@ -1,0 +1,94 @@
+import http.client
+import re
+import urllib.error
+import urllib.request
+
+import pytest
+
+from edgemeter.agent.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.collector.receive.monitor import LOOPBACK, Metric, Monitor, as_text, parse
+
+
+class Watched:
+    """Something to watch, well or not."""
+
+    def __init__(self):
+        self.reason = None
+        self.error = None
+
+    def metrics(self):
+        """Yield one of each kind."""
+        if self.error is not None:
+            raise self.error
+        yield Metric("records_total", "counter", "Records.", 12_345_678_901)
+        yield Metric("sink_row", "gauge", "Rows.", {'a "b"\n\\': 3, "c": 0.5}, "sink")
+
+    def unwell(self):
+        """Say what is wrong."""
+        return self.reason
+
+
+@pytest.fixture
+def monitor():
+    """Return a monitor that answers."""
+    made = Monitor(Watched())
+    made.start()
+    yield made
+    made.stop()
+    made.stop()
+
+
+def get(monitor, path):
+    """Return status and text of an answer."""
+    try:
+        with urllib.request.urlopen(f"http://{monitor.host}:{monitor.port}{path}", timeout=5) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_metrics_are_what_prometheus_reads(monitor):
+    """Every line of the text format; whole numbers keep their digits, labels are escaped."""
+    status, text = get(monitor, "/metrics")
+    assert status == 200
+    assert "edgemeter_collector_records_total 12345678901\n" in text
+    assert 'edgemeter_collector_sink_row{sink="a \\"b\\"\\n\\\\"} 3\n' in text
+    line = re.compile(r'# (HELP|TYPE) [a-z_]+ .+|[a-z_]+(\{[a-z]+="([^"\\\n]|\\.)*"\})? [0-9.e+-]+')
+    assert all(line.fullmatch(one) for one in text.splitlines())
+    assert text == as_text(Watched().metrics())
+
+
+def test_health_is_a_status_that_a_supervisor_understands(monitor):
+    """200 while results are received, 503 with the reason while not."""
+    assert get(monitor, "/healthz") == (200, "ok\n")
+    monitor._watched.reason = "no connection to the broker"
+    assert get(monitor, "/healthz") == (503, "no connection to the broker\n")
+
+
+def test_what_cannot_be_answered_is_said(monitor):
+    """A ledger that is busy, a path that is not there, a request that is none."""
+    monitor._watched.error = TransientError("the ledger is held")
+    assert get(monitor, "/metrics") == (503, "the ledger is held\n")
+    assert get(monitor, "/else")[0] == 404
+    connection = http.client.HTTPConnection(monitor.host, monitor.port, timeout=5)
+    connection.request("POST", "/metrics")
+    assert connection.getresponse().status == 501
+    connection.close()
+    assert get(monitor, "/healthz")[0] == 200
+
+
+def test_it_listens_on_loopback_unless_told_otherwise():
+    """It asks for no password."""
+    assert parse("9468") == (LOOPBACK, 9468)
+    assert parse("0.0.0.0:9468") == ("0.0.0.0", 9468)  # noqa: S104 - as somebody may ask
+    assert parse("[::1]:1") == ("::1", 1)
+    assert Monitor(Watched()).host == LOOPBACK
+    for text in ("", "x", "1:x", "99999", "1:-2"):
+        with pytest.raises(ConfigError, match="write PORT or HOST:PORT"):
+            parse(text)
+
+
+def test_a_taken_port_ends_in_one_line(monitor):
+    """Two collectors on one machine."""
+    with pytest.raises(UnavailableError, match=f"cannot answer at {LOOPBACK}:{monitor.port}.*--metrics"):
+        Monitor(Watched(), port=monitor.port).start()

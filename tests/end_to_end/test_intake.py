@@ -1,0 +1,151 @@
+"""The collector's intake as a whole: several collectors, a flood that it takes in a hurry, what it says of itself."""
+
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from contextlib import contextmanager
+
+import pytest
+
+from edgemeter.agent import records
+from edgemeter.agent.delivery import messages
+from edgemeter.collector.keep.ledger import Ledger
+from edgemeter.collector.receive import receiver
+from edgemeter.collector.receive.service import Collector
+from tests.benchmarks import flood
+from tests.fixtures.mqtt_peer import Peer, wait_until
+from tests.fixtures.record_factory import make_record
+from tests.fixtures.servers import address_of, mosquitto
+
+TUNED = ("set_tcp_nodelay true", "max_inflight_messages 2000", "max_queued_messages 0")
+TOPIC = "edgemeter/v1/lab/pi-1/result"
+
+pytestmark = pytest.mark.mosquitto
+
+
+@pytest.fixture
+def broker(tmp_path):
+    """Return the address of a mosquitto."""
+    server = mosquitto(tmp_path, *TUNED)
+    server.start()
+    yield address_of(server)
+    server.kill()
+
+
+@contextmanager
+def collecting(*arguments, **how):
+    """Keep a collector of this process up for the block."""
+    collector = Collector(*arguments, **how)
+    collector.start()
+    try:
+        yield collector
+    finally:
+        collector.stop()
+
+
+def test_a_flood_is_committed_and_receipted_to_the_last_record(broker, tmp_path):
+    """Far more than the collector looks at whole at once; afterwards all of it has been looked at."""
+    with collecting(broker, tmp_path / "ledger") as collector:
+        single = flood.flood(flood.Settings(broker.port, 6000, devices=30))
+        batched = flood.flood(flood.Settings(broker.port, 6000, batch=100, devices=3))
+        assert (single["receipted"], batched["receipted"]) == (6000, 6000)
+        assert collector.settled(20)
+        with Ledger(tmp_path / "ledger", "read") as ledger:
+            assert wait_until(lambda: not ledger._connection.execute("SELECT 1 FROM unchecked").fetchone(), 30)
+            assert len({held.record.id for held in ledger.records()}) == 12_000
+            assert all(one.missing == 0 for one in ledger.sessions())
+            assert ledger.quarantined() == []
+        assert (collector.counts.inserted, collector.counts.duplicates_dropped, collector.counts.quarantined) == (12_000, 0, 0)
+
+
+def test_a_bad_record_in_a_flood_is_found_when_there_is_time(broker, tmp_path, monkeypatch):
+    """Its envelope is right, so that it is held first; then it lies in quarantine, with the reason, and is counted."""
+    monkeypatch.setattr(receiver, "WHOLE_BYTES", 0)
+    good, bad = make_record(session=5, seq=1), make_record(session=5, seq=2)
+    broken = records.encode(bad).replace(b'"latency":{', b'"latency":7,"other":{')
+    with collecting(broker, tmp_path / "ledger") as collector:
+        peer = Peer(broker)
+        peer.session.publish(TOPIC, messages.join([records.encode(good), broken]))
+        assert wait_until(lambda: collector.counts.quarantined == 1)
+        peer.close()
+    with Ledger(tmp_path / "ledger", "read") as ledger:
+        assert [held.record for held in ledger.records(with_samples=True)] == [good]
+        (entry,) = ledger.quarantined()
+        assert (entry.payload, entry.topic) == (broken, TOPIC)
+
+
+def test_collectors_of_a_group_share_what_comes_and_lose_nothing(broker, tmp_path):
+    """Two ledgers, each record in exactly one of them, each device heard of in both."""
+    paths = [tmp_path / "one", tmp_path / "two"]
+    with collecting(broker, paths[0], group="collectors") as one, collecting(broker, paths[1], group="collectors") as two:
+        done = flood.flood(flood.Settings(broker.port, 2000, devices=10))
+        assert done["receipted"] == 2000
+        assert min(one.counts.inserted, two.counts.inserted) > 0
+    held = []
+    for path in paths:
+        with Ledger(path, "read") as ledger:
+            held += [one.record.id for one in ledger.records()]
+    assert (len(held), len(set(held))) == (2000, 2000)
+
+
+def test_the_command_answers_with_metrics_and_health_and_forgets_what_is_old(broker, tmp_path):
+    """As a supervisor and Prometheus see it."""
+    command = [
+        sys.executable,
+        "-m",
+        "edgemeter.agent.cli",
+        "collector",
+        "up",
+        "--broker",
+        str(broker),
+        "--ledger",
+        str(tmp_path / "ledger"),
+    ]
+    process = subprocess.Popen([*command, "--metrics", "0", "--keep-mb", "1"], stderr=subprocess.PIPE, text=True)
+    try:
+        found = re.search(r"/metrics at (\S+);", process.stderr.readline())
+        peer = Peer(broker, "edgemeter/v1/+/+/receipt")
+        for payload in (records.encode(make_record(session=5, seq=1)), b"garbage"):
+            peer.session.publish(TOPIC, payload)
+        assert wait_until(lambda: peer.messages)
+        peer.close()
+
+        def get(path):
+            with urllib.request.urlopen(f"http://{found[1]}{path}", timeout=5) as response:
+                return response.read().decode()
+
+        assert wait_until(lambda: "edgemeter_collector_quarantined_total 1\n" in get("/metrics"))
+        text = get("/metrics")
+        for line in ("records_total 1", "duplicates_total 0", "connected 1", "ledger_row 1", "quarantine_entries 1", "waiting_messages 0"):
+            assert f"edgemeter_collector_{line}\n" in text
+        assert get("/healthz") == "ok\n"
+    finally:
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert "kept 1 new records, 0 came again, 1 quarantined" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [(["--metrics", "x"], "write PORT or HOST:PORT"), (["--group", "a/b"], "is no name for a group of collectors")],
+)
+def test_wrong_options_end_in_one_line(broker, tmp_path, options, message):
+    """Usage errors, before anything is touched."""
+    command = [
+        sys.executable,
+        "-m",
+        "edgemeter.agent.cli",
+        "collector",
+        "up",
+        "--broker",
+        str(broker),
+        "--ledger",
+        str(tmp_path / "ledger"),
+    ]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, check=False, timeout=30)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert message in done.stderr
+    assert not (tmp_path / "ledger").exists()
