@@ -4,7 +4,7 @@ A store is the collector's ledger (SQLite), the JSON document that `edgemeter ru
 InfluxDB that a collector drained to.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -16,6 +16,7 @@ from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.records import RunRecord
 from edgemeter.collector.keep import influx_config
 from edgemeter.collector.keep.ledger import Ledger
+from edgemeter.collector.keep.quarantine import Quarantined
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 
@@ -149,23 +150,27 @@ class LedgerFile:
         with Ledger(self.path, "read") as ledger:
             runs = [entry.record for entry in ledger.records(with_samples=with_samples)]
             quarantined = ledger.quarantined()
-        left_out: list[LeftOut] = []
-        # What InfluxDB refused lies in quarantine too, although the ledger holds the run.
-        held = {run.id for run in runs}
-        unnamed = 0
-        for entry in quarantined:
-            run = _identity(entry.payload)
-            if run is None:
-                unnamed += 1
-            elif run not in held:
-                left_out.append(LeftOut(run, f"in the ledger's quarantine: {entry.reason}"))
-        if unnamed:
-            left_out.append(LeftOut(None, f"in the ledger's quarantine: {unnamed} messages that are no single record"))
-        return Contents(oldest_first(runs), left_out)
+        return Contents(oldest_first(runs), left_out_of(quarantined, {run.id for run in runs}))
 
     def runs(self, *, with_samples: bool = False) -> Sequence[RunRecord]:
         """Return the runs in the ledger, oldest first."""
         return self.contents(with_samples=with_samples).runs
+
+
+def left_out_of(quarantined: Sequence[Quarantined], held: Container[str]) -> list[LeftOut]:
+    """Return what lies in a ledger's quarantine; `held` are the ids of its runs."""
+    left_out: list[LeftOut] = []
+    unnamed = 0
+    for entry in quarantined:
+        run = _identity(entry.payload)
+        if run is None:
+            unnamed += 1
+        elif run not in held:
+            # What InfluxDB refused lies in quarantine too, although the ledger holds the run.
+            left_out.append(LeftOut(run, f"in the ledger's quarantine: {entry.reason}"))
+    if unnamed:
+        left_out.append(LeftOut(None, f"in the ledger's quarantine: {unnamed} messages that are no single record"))
+    return left_out
 
 
 def _open_influx(where: str, token_file: Path | None) -> Store:
