@@ -40,8 +40,16 @@ class InfluxStore:
         if left_out and not runs:
             message = f"no run in InfluxDB at {self.config} can be read: {left_out[0].reason}"
             raise ConfigError(message)
-        return Contents(oldest_first(runs), left_out)
+        return Contents(_each_once(oldest_first(runs)), left_out)
 
     def runs(self, *, with_samples: bool = False) -> Sequence[RunRecord]:
         """Return the runs in InfluxDB, oldest first."""
         return self.contents(with_samples=with_samples).runs
+
+
+def _each_once(runs: Sequence[RunRecord]) -> list[RunRecord]:
+    """Return `runs` without repeats: a record without a right clock is stamped on receipt, by two collectors at two times."""
+    first: dict[tuple[str, int | None, int | None, str], RunRecord] = {}
+    for run in runs:
+        first.setdefault((run.device, run.session, run.seq, run.id), run)
+    return list(first.values())

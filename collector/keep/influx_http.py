@@ -47,18 +47,25 @@ class InfluxHttp:
 
     def lines(self, question: Question) -> Iterator[bytes]:
         """Yield the body of the answer line by line, as it comes; raises as `ask` does."""
+        is_read = False
         try:
             response = self._response(question)
             if not 200 <= response.status < 300:
-                raise error_of(self._config, response.status, response.read(), response.reason)
+                said = response.read()
+                is_read = True
+                raise error_of(self._config, response.status, said, response.reason)
             while line := response.readline():
                 yield line
             if response.length:
                 raise http.client.IncompleteRead(line, response.length)
             response.close()
+            is_read = True
         except (OSError, http.client.HTTPException) as error:
-            self._connection.close()
             raise silent(self._config, error) from error
+        finally:
+            # An answer that nobody reads to its end stands in the way of the next.
+            if not is_read:
+                self._connection.close()
 
     def close(self) -> None:
         """Close the connection."""

@@ -54,6 +54,8 @@ def set_up(config: InfluxConfig, wanted: Wanted) -> list[str]:
 
 
 def _token(right: Right, path: Path, make: Callable[[Right], str]) -> str:
+    if path.is_file():
+        return f"token in {str(path)!r} left as it is ({_KINDS[right]})"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # The file first: a token that cannot be kept should not be made.
@@ -63,8 +65,6 @@ def _token(right: Right, path: Path, make: Callable[[Right], str]) -> str:
             except BaseException:
                 path.unlink()
                 raise
-    except FileExistsError:
-        return f"token in {str(path)!r} left as it is ({_KINDS[right]})"
     except OSError as error:
         message = f"cannot write a token to {str(path)!r} ({error.strerror}): name another file"
         raise ConfigError(message) from error
@@ -83,7 +83,9 @@ class _Version2:
     def make_place(self, keep_days: int | None) -> list[str]:
         name, org = self._config.bucket, self._org()
         self._org_id = org["id"]
-        rules = [{"type": "expire", "everySeconds": (keep_days or 0) * _DAY_S}]
+        rules = [
+            {"type": "expire", "everySeconds": (keep_days or 0) * _DAY_S, "shardGroupDurationSeconds": _shard_days(keep_days) * _DAY_S}
+        ]
         found = self._found(name)
         if found:
             bucket = self._ask("PATCH", f"/api/v2/buckets/{found[0]['id']}", {}, {"retentionRules": rules})
@@ -143,8 +145,6 @@ class _Version1:
     def make_place(self, keep_days: int | None) -> list[str]:
         name = self._config.policy or "autogen"
         policy, duration = influxql.identifier(name), f"{keep_days}d" if keep_days else "INF"
-        # A shard goes as a whole, and must not be longer than what is kept.
-        shard = "1d" if keep_days and keep_days < 30 else "7d"
         self._execute(f"CREATE DATABASE {self._database}")
         if self._config.policy:
             try:
@@ -152,7 +152,9 @@ class _Version1:
             except ConfigError as error:
                 if "already exists" not in str(error):
                     raise
-        self._execute(f"ALTER RETENTION POLICY {policy} ON {self._database} DURATION {duration} SHARD DURATION {shard} DEFAULT")
+        self._execute(
+            f"ALTER RETENTION POLICY {policy} ON {self._database} DURATION {duration} SHARD DURATION {_shard_days(keep_days)}d DEFAULT"
+        )
         return [f"database {self._config.database!r}, retention policy {name!r}, {_kept(keep_days)}"]
 
     def make_token(self, right: Right) -> str:
@@ -173,3 +175,8 @@ class _Version1:
 
 def _kept(keep_days: int | None) -> str:
     return f"kept {keep_days} days" if keep_days else "kept for ever"
+
+
+def _shard_days(keep_days: int | None) -> int:
+    # A shard goes as a whole, and must not be longer than what is kept.
+    return 1 if keep_days and keep_days < 30 else 7

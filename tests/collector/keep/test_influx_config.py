@@ -52,3 +52,41 @@ def test_no_token_or_an_unreadable_file_is_said(tmp_path):
         parse("http://h", environ={})
     with pytest.raises(ConfigError, match=r"cannot read the InfluxDB token from '.*absent'"):
         parse("http://h", token_file=tmp_path / "absent", environ=TOKEN)
+
+
+def test_a_database_in_the_url_is_of_influxdb_1_which_may_need_no_token(tmp_path):
+    """With or without a retention policy; the token, where there is one, is USER:PASSWORD."""
+    nobody = parse("http://h:8086?db=fleet", environ={})
+    assert (nobody.database, nobody.policy, nobody.token) == ("fleet", None, "")
+    assert str(nobody) == "http://h:8086 database 'fleet'"
+    assert parse("http://h?db=fleet&rp=year", environ=TOKEN).policy == "year"
+    assert parse("http://h", environ=TOKEN).database is None
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://h?db=d&bucket=b", "has neither organisation nor bucket"),
+        ("http://h?db=d&org=o", "has neither organisation nor bucket"),
+        ("http://h?rp=r", "needs a db"),
+    ],
+)
+def test_what_is_of_both_versions_is_refused(url, words):
+    """Which one was meant nobody can know."""
+    with pytest.raises(ConfigError, match=words):
+        parse(url, environ=TOKEN)
+    with pytest.raises(ConfigError, match="has neither organisation nor bucket"):
+        parse("http://h?db=d", bucket="b", environ=TOKEN)
+
+
+@pytest.mark.parametrize("text", ["two\nlines", "gr\u00fcn", "\x00", "tab\there"])
+def test_a_token_that_no_header_can_hold_is_refused(tmp_path, text):
+    """A traceback of the client otherwise; the token itself is not shown."""
+    file = tmp_path / "token"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match="not one line of printable ASCII") as caught:
+        parse("http://h", token_file=file, environ={})
+    assert text not in str(caught.value)
+    file.write_text("\n")
+    with pytest.raises(ConfigError, match="there is no InfluxDB token in"):
+        parse("http://h", token_file=file, environ={})
