@@ -108,7 +108,6 @@ def split(payload: bytes) -> list[bytes]:
 
 
 class _Outline(msgspec.Struct, frozen=True, gc=False):
-    schema: int
     id: str
 
 

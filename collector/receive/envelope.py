@@ -38,7 +38,8 @@ class _Verdict(msgspec.Struct, frozen=True, gc=False):
 class Envelope(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The fields of a record by which it is kept and found. The rest of it is JSON, but may not be a record's."""
 
-    schema: int
+    # As in the record itself: one without is of the first.
+    schema: int = 1
     id: str
     device: Name
     fleet: Name

@@ -153,12 +153,11 @@ class PacketReader:
                 mid = (whole[topic_end] << 8) + whole[topic_end + 1]
                 topic_end += 2
             if is_5:
-                properties = whole[topic_end]
-                if properties & 0x80:
-                    properties, topic_end = _number(whole, topic_end)
-                    topic_end += properties
-                else:
-                    topic_end += 1 + properties
+                size = whole[topic_end]
+                topic_end = topic_end + 1 + size if size < 0x80 else sum(_number(whole, topic_end))
+            if topic_end > end:
+                message = "a packet shorter than what it says is in it"
+                raise IndexError(message)
             messages.append(Message(_topic(topic), whole[topic_end:end], mid, qos, generation))
             place = end
         return whole[place:]
