@@ -54,7 +54,7 @@ def test_no_token_or_an_unreadable_file_is_said(tmp_path):
         parse("http://h", token_file=tmp_path / "absent", environ=TOKEN)
 
 
-def test_a_database_in_the_url_is_of_influxdb_1_which_may_need_no_token(tmp_path):
+def test_a_database_in_the_url_is_of_influxdb_1_which_may_need_no_token():
     """With or without a retention policy; the token, where there is one, is USER:PASSWORD."""
     nobody = parse("http://h:8086?db=fleet", environ={})
     assert (nobody.database, nobody.policy, nobody.token) == ("fleet", None, "")
