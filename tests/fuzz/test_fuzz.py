@@ -1,0 +1,55 @@
+"""The fuzzer itself: a little of it always, a minute of it in CI, ten million inputs by `make fuzz`."""
+
+import os
+import time
+
+import pytest
+
+from tests.fuzz import decoder
+from tests.fuzz.decoder import FlawError, Fuzzer
+
+
+def test_what_comes_from_a_broker_breaks_nothing():
+    """A few thousand inputs and streams of a fixed seed."""
+    fuzzer = Fuzzer(20)
+    for _ in range(150):
+        fuzzer.run(10)
+        fuzzer.try_stream()
+    assert fuzzer.counts["inputs"] == 1500
+    # It reaches both sides: what is taken, and what is refused.
+    assert fuzzer.counts["admitted"] > 100
+    assert fuzzer.counts["refused"] > 500
+
+
+@pytest.mark.slow
+def test_a_minute_of_a_new_seed_breaks_nothing():
+    """Another seed each time; the message of a failure holds the seed and the input."""
+    seconds = float(os.environ.get("EDGEMETER_FUZZ_SECONDS", "60"))
+    counts = decoder.work(int(time.time()), 10**9, time.monotonic() + seconds)
+    assert not isinstance(counts, str), counts
+    assert counts["inputs"] > 1000
+
+
+def test_the_fuzzer_finds_a_decoder_that_breaks(monkeypatch):
+    """A flaw is found and told with its input: a fuzzer that cannot fail would be worth nothing."""
+
+    def broken(_text):
+        raise KeyError("schema")  # noqa: EM101 - as a bug would
+
+    monkeypatch.setattr("edgemeter.collector.receive.envelope.read", broken)
+    with pytest.raises(FlawError, match=r"seed 3, input \d+: KeyError\('schema'\)"):
+        Fuzzer(3).run(1000)
+
+
+def test_the_fuzzer_finds_a_record_that_is_taken_under_another_name(monkeypatch):
+    """The checks of what is admitted are checks."""
+    monkeypatch.setattr("edgemeter.collector.receive.admission._check", lambda _record, _topic: None)
+    with pytest.raises(FlawError):
+        Fuzzer(3).run(50_000)
+
+
+def test_the_same_seed_makes_the_same_inputs():
+    """So that a failure can be seen again: but for the ids of the good messages."""
+    first, second = (Fuzzer(7), Fuzzer(7))
+    second._good = first._good
+    assert [first.payload() for _ in range(200)] == [second.payload() for _ in range(200)]
