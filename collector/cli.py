@@ -10,8 +10,10 @@ from pathlib import Path
 
 import click
 
+from edgemeter.agent.broker_options import broker_files
 from edgemeter.agent.delivery import broker_address
 from edgemeter.agent.delivery.broker_address import BrokerAddress
+from edgemeter.agent.delivery.credentials import TlsFiles
 from edgemeter.agent.errors import UnavailableError
 from edgemeter.collector.changes_cli import changes
 from edgemeter.collector.deploy_cli import deploy_files
@@ -36,7 +38,7 @@ def collector() -> None:
 
 @collector.command(short_help="Receive results until stopped.")
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="HOST[:PORT], mqtt://..., mqtts://... Default: a broker in this process.")
-@click.option("--broker-password-file", type=click.Path(path_type=Path), help="Or set EDGEMETER_MQTT_PASSWORD.")
+@broker_files
 @click.option(
     "--port", default=1883, show_default=True, type=click.IntRange(0, 65535), help="Of the broker in this process; 0: a free one."
 )
@@ -67,7 +69,11 @@ def collector() -> None:
 def up(
     *,
     broker: str | None,
+    broker_user_file: Path | None,
     broker_password_file: Path | None,
+    broker_ca_file: Path | None,
+    broker_certificate_file: Path | None,
+    broker_key_file: Path | None,
     port: int,
     ledger: Path | None,
     influx: str | None,
@@ -98,7 +104,9 @@ def up(
     if influx:
         config = influx_config.parse(influx, org=influx_org, bucket=influx_bucket, token_file=influx_token_file)
         config = dataclasses.replace(config, extent=influx_fields, also=frozenset(influx_also))
-    with _until_told() as told, _broker(broker, broker_password_file, port) as address:
+    tls = TlsFiles(broker_ca_file, broker_certificate_file, broker_key_file)
+    given = broker_address.parse(broker, user_file=broker_user_file, password_file=broker_password_file, tls=tls) if broker else None
+    with _until_told() as told, _broker(given, port) as address:
         service = Collector(address, path, config, group=group, retention=retention)
         watching = monitor.Monitor(service, *answering_at) if answering_at else None
         try:
@@ -143,9 +151,9 @@ def _until_told() -> Iterator[threading.Event]:
 
 
 @contextmanager
-def _broker(text: str | None, password_file: Path | None, port: int) -> Iterator[BrokerAddress]:
-    if text:
-        yield broker_address.parse(text, password_file=password_file)
+def _broker(given: BrokerAddress | None, port: int) -> Iterator[BrokerAddress]:
+    if given is not None:
+        yield given
         return
     from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
 

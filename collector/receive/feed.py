@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from edgemeter.agent.delivery import mqtt_version
+from edgemeter.agent.delivery import credentials, mqtt_version
 from edgemeter.agent.delivery.broker_address import BrokerAddress
 from edgemeter.agent.delivery.mqtt_session import CONNECT_TIMEOUT_S, PERSISTENT_EXPIRY_S, TAKEN_OVER, Message
 from edgemeter.agent.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
@@ -151,7 +151,7 @@ class Feed:
                 self._closing.wait(min(LONGEST_PAUSE_S, 2.0 ** min(failures - 1, 10)) * spread)
 
     def _open(self, timeout_s: float) -> None:
-        opened = mqtt_version.connect(self.address, timeout_s)
+        opened = self._reach(timeout_s)
         try:
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             opened.sendall(mqtt_wire.connect(self._login, self._version))
@@ -176,6 +176,15 @@ class Feed:
             self._reader = reader
             self._socket = opened
         self._take(messages, answers[1:])
+
+    def _reach(self, timeout_s: float) -> socket.socket:
+        try:
+            return mqtt_version.connect(self.address, timeout_s)
+        except ssl.SSLError as error:
+            raise credentials.tls_refusal(self.address, error) from error
+        except OSError as error:
+            message = f"the broker at {self.address} does not answer ({error}): trying again"
+            raise UnavailableError(message) from error
 
     def _await_answer(self, opened: socket.socket, reader: PacketReader) -> tuple[list[Message], list[Answer]]:
         while True:

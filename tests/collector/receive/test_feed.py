@@ -8,11 +8,13 @@ from contextlib import contextmanager
 import pytest
 
 from edgemeter.agent.delivery.broker_address import BrokerAddress
+from edgemeter.agent.delivery.credentials import TlsFiles
 from edgemeter.agent.delivery.mqtt_session import TAKEN_OVER
 from edgemeter.agent.errors import ConfigError, UnavailableError
 from edgemeter.collector.receive import feed as feed_module
 from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
 from edgemeter.collector.receive.feed import Feed
+from tests.fixtures.certificates import Authority
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.servers import LOOPBACK, address_of, free_port, mosquitto
 
@@ -247,4 +249,31 @@ def test_a_broker_that_stops_answering_is_given_up(tmp_path, monkeypatch):
         assert "nothing heard" in taker.reasons[0]
         assert wait_until(feed.is_connected, 20)
         waker.join()
+    server.kill()
+
+
+@pytest.mark.mosquitto
+def test_many_messages_come_whole_through_mtls_and_a_stranger_does_not(tmp_path):
+    """What TLS has decrypted and no `select` sees is read too; without a certificate of ours it says what is wanted."""
+    authority = Authority(tmp_path / "ca")
+    pair = authority.signed("broker", "IP:127.0.0.1")
+    files = (f"cafile {authority.certificate}", f"certfile {pair.certificate}", f"keyfile {pair.key}", "require_certificate true")
+    server = mosquitto(tmp_path, *TUNED, *files)
+    server.start()
+    own = authority.signed("collector")
+    tls = TlsFiles(authority.certificate, own.certificate, own.key)
+    address = BrokerAddress(LOOPBACK, server.port, "mqtts", tls=tls)
+    taker = Taker()
+    with feeding(address, taker) as feed:
+        peer = Peer(address, "b")
+        sent = [b"%d" % number + b"x" * (number * 131 % 40_000) for number in range(500)]
+        for payload in sent:
+            peer.session.publish("a/1", payload)
+        assert wait_until(lambda: len(taker.messages) == 500)
+        assert [message.payload for message in taker.messages] == sent
+        feed.publish("b", b"y" * 1_000_000)
+        assert wait_until(lambda: [len(message.payload) for message in peer.messages] == [1_000_000])
+        peer.close()
+    with pytest.raises(ConfigError, match="wants a certificate of ours"):
+        Feed(BrokerAddress(LOOPBACK, server.port, "mqtts", tls=TlsFiles(authority.certificate)), "f", ["a"], Taker()).connect()
     server.kill()
