@@ -1,0 +1,152 @@
+"""Published figures: rows of a TOML or CSV file, each with its source, version, date, unit, conditions and address.
+
+A page changes and its figures with it (one guide's OpenVINO latency on a Raspberry Pi 5 went from 530 to 81 ms): so source, version and
+date together are the key, and a changed figure is a row of another version. They are shown, never averaged, ranked or divided.
+"""
+
+import csv
+import hashlib
+import io
+import math
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from edgemeter.agent.errors import ConfigError
+
+Metric = Literal["latency", "throughput", "energy", "power", "accuracy", "size"]
+Text = Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
+Date = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d{2}-\d{2}\Z")]
+
+# Units as people publish them, by metric; the factor leads to the first.
+UNITS: dict[str, dict[str, float]] = {
+    "latency": {"ms": 1.0, "s": 1e3, "us": 1e-3},
+    "throughput": {"per s": 1.0, "per_s": 1.0, "fps": 1.0, "images/s": 1.0, "inferences/s": 1.0},
+    "energy": {"mj": 1.0, "j": 1e3, "uj": 1e-3},
+    "power": {"w": 1.0, "mw": 1e-3},
+    "accuracy": {"ratio": 1.0, "%": 1e-2},
+    "size": {"mb": 1.0, "kb": 1e-3, "bytes": 1e-6},
+}
+# An accuracy over fewer images says next to nothing: over 4, AP 0.61 was published of a model that has 0.40.
+FEWEST_IMAGES = 100
+
+
+class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One published figure; `date` is when it was retrieved, `version` the edition of the source (a release, a commit)."""
+
+    source: Text
+    version: Text
+    date: Date
+    address: Text
+    model: Text
+    device: Text
+    metric: Metric
+    value: float
+    unit: Text
+    conditions: Text
+    runtime: str | None = None
+    precision: str | None = None
+    batch: int | None = None
+    input_size: str | None = None
+    dataset: str | None = None
+    images: int | None = None
+    licence: str | None = None
+
+    @property
+    def key(self) -> str:
+        """What names the edition: source, version and date."""
+        return f"{self.source} | {self.version} | {self.date}"
+
+    @property
+    def id(self) -> str:
+        """A short name of the row: what it is a figure of, in which edition; its value is not part of it."""
+        parts = (self.key, self.model, self.device, self.metric, self.runtime, self.precision, self.batch, self.input_size, self.conditions)
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:8]
+
+    @property
+    def canonical(self) -> tuple[float, str]:
+        """The value in our unit, and the unit: ms, per s, mj, w, ratio, mb."""
+        units = UNITS[self.metric]
+        return self.value * units[self.unit.casefold()], next(iter(units))
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    row: list[PublishedRow]
+
+
+def read(path: Path) -> list[PublishedRow]:
+    """Return the rows of a TOML file (`[[row]]`) or, by its suffix, a CSV file with the same names in its header.
+
+    Raises:
+        ConfigError: it cannot be read, or a row is wrong; the message says which.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        message = f"cannot read {str(path)!r}: {error.strerror}"
+        raise ConfigError(message) from error
+    rows = _from_csv(path, content) if path.suffix.lower() == ".csv" else _from_toml(path, content)
+    seen: set[str] = set()
+    for number, row in enumerate(rows, start=1):
+        why = fault(row) or (f"{row.model} on {row.device} of {row.key} stands there twice" if row.id in seen else None)
+        if why:
+            message = f"{str(path)!r}, row {number}: {why}"
+            raise ConfigError(message)
+        seen.add(row.id)
+    return rows
+
+
+def fault(row: PublishedRow) -> str | None:
+    """Return why a row's figure cannot be what it says, None when it can."""
+    units = UNITS[row.metric]
+    if row.unit.casefold() not in units:
+        return f"unit {row.unit!r} is not one of {row.metric}: {', '.join(units)}"
+    if not math.isfinite(row.value) or row.value <= 0:
+        return f"value {row.value!r} is no number above 0"
+    if not re.match(r"https?://\S+\Z", row.address):
+        return f"address {row.address!r} is no https:// address: a figure that nobody can look up is not kept"
+    if not all(value.isprintable() for value in msgspec.structs.astuple(row) if isinstance(value, str)):
+        return "a text holds a control character"
+    return _accuracy_fault(row) if row.metric == "accuracy" else None
+
+
+def _accuracy_fault(row: PublishedRow) -> str | None:
+    if row.images is None or row.images < FEWEST_IMAGES:
+        return f"an accuracy needs the number of images, at least {FEWEST_IMAGES}: this has {row.images}"
+    if row.canonical[0] > 1:
+        return f"an accuracy of {row.value:g} {row.unit} is above 1: give unit '%' where it is one in percent"
+    return None
+
+
+def to_toml(row: PublishedRow) -> str:
+    """Return a row as a table of the TOML file."""
+    fields = {name: value for name, value in msgspec.to_builtins(row).items() if value is not None}
+    # A JSON string is a TOML string as long as it holds no control character, which `fault` refuses.
+    return "[[row]]\n" + "".join(f"{name} = {msgspec.json.encode(value).decode()}\n" for name, value in fields.items())
+
+
+def _from_toml(path: Path, content: bytes) -> list[PublishedRow]:
+    try:
+        return msgspec.toml.decode(content, type=_File).row
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        message = f"{str(path)!r}: {error}: each figure is a table [[row]] with source, version, date, address, model, device, metric, ..."
+        raise ConfigError(message) from error
+
+
+def _from_csv(path: Path, content: bytes) -> list[PublishedRow]:
+    try:
+        reader = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True)
+        table = [(reader.line_num, {name: value for name, value in row.items() if value not in (None, "")}) for row in reader]
+    except (csv.Error, UnicodeDecodeError) as error:
+        message = f"{str(path)!r} is no CSV file in UTF-8: {error}"
+        raise ConfigError(message) from error
+    rows = []
+    for line, row in table:
+        try:
+            rows.append(msgspec.convert(row, PublishedRow, strict=False))
+        except (msgspec.ValidationError, TypeError) as error:
+            message = f"{str(path)!r}, line {line}: {error}"
+            raise ConfigError(message) from error
+    return rows

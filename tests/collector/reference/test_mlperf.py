@@ -1,0 +1,158 @@
+import json
+
+import pytest
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.collector.reference import mlperf
+from edgemeter.collector.reference.footnote import LEGEND, UNVERIFIED, footnote
+from tests.fixtures.mlperf_factory import make_row, v41, v60, write
+
+
+@pytest.fixture
+def official(tmp_path):
+    """Return a place for a file."""
+    return tmp_path / "summary_results.json"
+
+
+def only(path):
+    """Return the one row of a file."""
+    (row,) = mlperf.read(path).rows
+    return row
+
+
+def test_three_rounds_in_their_own_types_are_one_kind_of_row(official):
+    """IDs with and without v, counts as floats, integers or nothing, compliance as a number or a word."""
+    rows = mlperf.read(write(official, v41(), make_row(), v60())).rows
+    assert [(row.id, row.round, row.accelerators, row.compliance) for row in rows] == [
+        ("4.1-0052", "v4.1", 8, "1"),
+        ("5.1-0061", "v5.1", 8, "1"),
+        ("6.0-0028", "v6.0", None, "closed"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("unit", "published", "measure", "value"),
+    [
+        ("Samples/s", 14439.0, "samples_per_s", 14439.0),
+        ("Queries/s", 13605.5, "queries_per_s", 13605.5),
+        ("Tokens/s", 8840.42, "tokens_per_s", 8840.42),
+        ("Latency (ms)", 0.400845, "latency_ms", 0.400845),
+        ("Latency (s)", 21.5, "latency_ms", 21500.0),
+    ],
+)
+def test_every_unit_of_the_rounds_is_known(official, unit, published, measure, value):
+    """Small latencies keep all their digits, seconds become milliseconds."""
+    row = only(write(official, make_row(Performance_Units=unit, Performance_Result=published)))
+    assert (row.measure, row.value, row.unit_as_published) == (measure, pytest.approx(value, rel=1e-12), unit)
+
+
+def test_energy_comes_from_measured_power_only(official):
+    """43,698.6 samples a second at 7,636.49 W are 174.8 mJ each; a stream's millijoules are its energy."""
+    offline = make_row(Performance_Result=43698.6, Power_Result=7636.49, Power_Units="Watts", has_power=True)
+    stream = make_row(
+        Suite="edge", Scenario="SingleStream", Performance_Result=4.77892, Performance_Units="Latency (ms)", Power_Result=155.142,
+        Power_Units="millijoules", has_power=True,
+    )  # fmt: skip
+    of_offline, of_stream, without = mlperf.read(write(official, offline, stream, make_row())).rows
+    assert (of_offline.energy_mj, of_offline.energy_per) == (pytest.approx(174.754, abs=1e-3), "sample")
+    assert (of_stream.energy_mj, of_stream.energy_per) == (155.142, "stream")
+    assert (without.energy_mj, without.energy_per, without.power_value) == (None, None, None)
+
+
+def test_several_accuracies_in_one_text_are_told_apart(official):
+    """Names may hold digits and underscores, values many decimals."""
+    text = "ROUGE1: 45.2287  TOKENS_PER_SAMPLE: 143.7  gsm8k_accuracy: 73.2  CLIP_SCORE: 31.793520182073117"
+    assert only(write(official, make_row(Accuracy=text))).accuracy == {
+        "ROUGE1": 45.2287,
+        "TOKENS_PER_SAMPLE": 143.7,
+        "gsm8k_accuracy": 73.2,
+        "CLIP_SCORE": 31.793520182073117,
+    }
+
+
+def test_what_a_row_hides_in_its_notes_is_carried(official):
+    """A GPU may be listed that did nothing."""
+    row = only(write(official, v60(Notes="CPU only submission", inferred=1, Accelerator="GB10", weight_data_types="fp4")))
+    assert (row.notes, row.is_inferred, row.accelerator) == ("CPU only submission", True, "GB10")
+
+
+def test_rows_with_errors_are_dropped_and_counted(official):
+    """The round marks them itself."""
+    parsed = mlperf.read(write(official, make_row(errors=2), make_row(), make_row(errors="0")))
+    assert (len(parsed.rows), parsed.dropped) == (2, 1)
+
+
+def test_keys_that_are_not_needed_may_be_absent_and_new_ones_appear(official):
+    """The next round has others."""
+    row = make_row(UsedModel=None, Accuracy=None, Notes=None, Software=None, Details=None) | {"Something New": 1}
+    assert only(write(official, row)).accuracy == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"Performance_Units": "Furlongs/s"}, r"Performance_Units 'Furlongs/s' are not known"),
+        ({"Power_Result": 5.0, "Power_Units": "Joules"}, r"Power_Units 'Joules' are not known"),
+        ({"Power_Result": 5.0}, r"'Power_Units' is missing"),
+        ({"Performance_Result": None}, r"Performance_Result None is no number above 0"),
+        ({"Performance_Result": "fast"}, r"Performance_Result 'fast' is no number"),
+        ({"Performance_Result": -1}, r"is no number above 0"),
+        ({"Scenario": None}, r"'Scenario' is missing: this is no row of an MLPerf"),
+        ({"version": "next", "ID": "x"}, r"names a round"),
+    ],
+)
+def test_a_wrong_row_is_refused_with_its_line(official, change, message):
+    """The second row begins on the line after the first one's end; nothing of the file is taken, unless told so."""
+    write(official, make_row(), make_row(**change))
+    line = len(json.dumps([make_row()], indent=2).splitlines())
+    with pytest.raises(ConfigError, match=rf"line {line}: .*{message}"):
+        mlperf.read(official)
+    parsed = mlperf.read(official, skip_refused=True)
+    assert (len(parsed.rows), len(parsed.refused)) == (1, 1)
+    assert parsed.refused[0].startswith(f"line {line}: ")
+
+
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.5, 0.9, 0.99])
+def test_a_truncated_file_is_refused_with_the_line_where_it_ends(official, share):
+    """Wherever it is cut."""
+    text = json.dumps([make_row(), v60(), v41()], indent=2)
+    official.write_text(text[: int(len(text) * share)])
+    with pytest.raises(ConfigError, match=r"summary_results\.json', line \d+: "):
+        mlperf.read(official)
+
+
+def test_the_line_of_a_truncation_is_the_right_one(official):
+    """The text of the last key is cut in the middle of its line."""
+    lines = json.dumps([make_row()], indent=2).splitlines()
+    official.write_text("\n".join([*lines[:10], lines[10][:12]]))
+    with pytest.raises(ConfigError, match=r"line 11: "):
+        mlperf.read(official)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"hello", b"[1]", b"[[]]", b"\xff\xfe\x00", b"[" * 100_000, b"[null]", b'[{"a": 1}', b"[]"]
+)
+def test_what_is_no_such_file_is_refused(official, content):
+    """In one line, whatever it is."""
+    official.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"summary_results\.json'") as caught:
+        mlperf.read(official, skip_refused=True)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_named(official):
+    """With what the system says."""
+    with pytest.raises(ConfigError, match=r"cannot read .*summary_results\.json': No such file"):
+        mlperf.read(official)
+
+
+def test_the_footnote_names_all_that_is_required(official):
+    """Suite, version, division, benchmark, scenario, source, date, entry and legend; unverified results say so."""
+    row = only(write(official, v60(Model="yolo-99", Scenario="SingleStream", Suite="edge")))
+    text = footnote(row, "https://example.org/results", "2026-11-02", is_verified=True)
+    assert text.startswith(
+        "MLPerf™ v6.0 Inference Closed yolo-99 SingleStream (edge). Retrieved from https://example.org/results 2026-11-02, entry 6.0-0028."
+    )
+    assert text.endswith(LEGEND)
+    assert UNVERIFIED not in text
+    assert UNVERIFIED in footnote(row, "https://example.org/results", "2026-11-02", is_verified=False)

@@ -1,0 +1,115 @@
+import pytest
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.collector.reference import published
+from edgemeter.collector.reference.published import PublishedRow
+from edgemeter.collector.reference.shelf import SAMPLE, Shelf
+
+
+def make_row(**changes):
+    """Return a published row; `changes` are its fields."""
+    fields = {
+        "source": "A guide",
+        "version": "8.3.39",
+        "date": "2026-11-02",
+        "address": "https://example.org/guide",
+        "model": "YOLO11n",
+        "device": "Raspberry Pi 5",
+        "metric": "latency",
+        "value": 88.026,
+        "unit": "ms",
+        "conditions": "640 x 640, batch 1",
+        "runtime": "NCNN",
+    }
+    return PublishedRow(**(fields | changes))
+
+
+def test_the_sample_that_ships_is_one_row_with_an_address():
+    """It shows users how theirs are written, and is read by the reader of theirs."""
+    (row,) = published.read(SAMPLE)
+    assert row.address.startswith("https://")
+    assert row.version
+    assert row.licence == "MIT"
+
+
+def test_what_is_written_is_read_again(tmp_path):
+    """Quotes, backslashes and other alphabets included."""
+    rows = [make_row(conditions='"quoted" \\ und Übliches'), make_row(metric="accuracy", value=39.5, unit="%", images=5000)]
+    path = tmp_path / "own.toml"
+    path.write_text("\n".join(map(published.to_toml, rows)))
+    assert published.read(path) == rows
+
+
+def test_a_csv_file_holds_the_same_rows(tmp_path):
+    """An empty cell is an absent field; numbers are numbers."""
+    path = tmp_path / "own.csv"
+    header = "source,version,date,address,model,device,metric,value,unit,conditions,runtime,images"
+    figure = "https://example.org/guide,YOLO11n,Raspberry Pi 5,latency,88.026,ms"
+    path.write_text(f'{header}\nA guide,8.3.39,2026-11-02,{figure},"640 x 640, batch 1",NCNN,\n')
+    assert published.read(path) == [make_row()]
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "unit", "canonical"),
+    [
+        ("latency", 3.0, "s", (3000.0, "ms")),
+        ("latency", 250.0, "us", (0.25, "ms")),
+        ("throughput", 310.0, "FPS", (310.0, "per s")),
+        ("energy", 0.5, "J", (500.0, "mj")),
+        ("accuracy", 39.5, "%", (0.395, "ratio")),
+    ],
+)
+def test_published_units_become_ours(metric, value, unit, canonical):
+    """Milliseconds, millijoules and ratios."""
+    found = make_row(metric=metric, value=value, unit=unit, images=5000).canonical
+    assert found == (pytest.approx(canonical[0]), canonical[1])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"unit": "parsec"}, "unit 'parsec' is not one of latency: ms, s, us"),
+        ({"value": float("nan")}, "is no number above 0"),
+        ({"value": -3.0}, "is no number above 0"),
+        ({"address": "somewhere"}, "is no https:// address"),
+        ({"metric": "accuracy", "value": 0.61, "unit": "ratio", "images": 4}, "at least 100: this has 4"),
+        ({"metric": "accuracy", "value": 0.61, "unit": "ratio"}, "at least 100: this has None"),
+        ({"metric": "accuracy", "value": 61.0, "unit": "ratio", "images": 5000}, "is above 1"),
+        ({"conditions": "bell \a"}, "control character"),
+    ],
+)
+def test_a_figure_that_cannot_be_what_it_says_is_refused(tmp_path, changes, message):
+    """When it is added, with the reason."""
+    with pytest.raises(ConfigError, match=message):
+        Shelf(tmp_path).add([make_row(**changes)])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("own.toml", b"[[row]]\nsource = 'x'\n", "missing required field"),
+        ("own.toml", b"[[row", r"own\.toml'"),
+        ("own.toml", b"\xff", r"own\.toml'"),
+        ("own.toml", b"[[line]]\n", "unknown field|missing"),
+        ("own.csv", b"source,version\na,b\n", "line 2: "),
+        ("own.csv", b"source,version\na,b,c\n", "line 2: "),
+        ("own.csv", b"\xff\xfe", "no CSV file in UTF-8"),
+    ],
+)
+def test_a_wrong_file_is_refused_and_named(tmp_path, name, content, message):
+    """TOML and CSV alike."""
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=message):
+        published.read(path)
+
+
+def test_a_page_that_changed_is_another_version(tmp_path):
+    """The same edition cannot have two figures; another edition stands beside it."""
+    shelf = Shelf(tmp_path)
+    assert len(shelf.add([make_row()])) == 1
+    assert shelf.add([make_row()]) == []
+    with pytest.raises(ConfigError, match=r"already has 88\.026 ms .* a changed page is another version or date"):
+        shelf.add([make_row(value=530.224)])
+    shelf.add([make_row(value=530.224, version="8.2.0")])
+    assert [row.value for row in shelf.published()[1:]] == [88.026, 530.224]
