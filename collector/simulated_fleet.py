@@ -117,7 +117,7 @@ def _run(  # noqa: PLR0913 - what one simulated run is drawn from
         environment=msgspec.structs.replace(
             template.environment,
             board=kind.name,
-            soc="simulated",
+            soc=None,
             cpu="simulated",
             firmware=FIRMWARES[is_updated] if kind is TYPES[0] else FIRMWARES[0],
             attached=(),

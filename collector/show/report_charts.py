@@ -131,6 +131,7 @@ def facts(row: Row) -> Attributes:
         "data-model": key.model,
         "data-runtime": key.runtime,
         "data-precision": key.precision,
+        "data-kept": "" if row.is_reference else None,
     }
 
 

@@ -4,11 +4,13 @@ from collections.abc import Sequence
 
 import msgspec
 
+from edgemeter.collector.compare.interval import NS_PER_DAY, Interval, Point, of_points
 from edgemeter.collector.compare.spread import Spread
 from edgemeter.collector.web.run_figures import RunFigures
 
 # What is summed up over the runs of a case.
 METRICS = ("p50_ms", "p90_ms", "p99_ms", "throughput_per_s", "cold_start_ms", "peak_mb", "gross_mj", "net_mj", "accuracy", "temperature_c")
+WITH_INTERVAL = frozenset({"p50_ms", "throughput_per_s", "gross_mj", "net_mj"})
 ENERGIES = frozenset({"gross_mj", "net_mj"})
 
 
@@ -21,11 +23,12 @@ class Spreading(msgspec.Struct, frozen=True):
     median: float
     three_quarters: float
     high: float
+    interval: Interval | None = None
 
     @property
     def spread(self) -> Spread:
         """The same as `compare` has it."""
-        return Spread(self.median, self.low, self.high, self.n)
+        return Spread(self.median, self.low, self.high, self.n, self.interval)
 
 
 class CaseFigures(msgspec.Struct, frozen=True):
@@ -59,7 +62,7 @@ def sum_up(runs: Sequence[RunFigures]) -> CaseFigures:
     spreads = {}
     for metric in METRICS:
         source = energy if metric in ENERGIES else accuracy if metric == "accuracy" else usable
-        found = None if metric == "net_mj" and not is_resolved else _spreading([getattr(run, metric) for run in source])
+        found = None if metric == "net_mj" and not is_resolved else _spreading(source, metric)
         if found is not None:
             spreads[metric] = found
     return CaseFigures(
@@ -72,7 +75,7 @@ def sum_up(runs: Sequence[RunFigures]) -> CaseFigures:
         spreads=spreads,
         gross_u_mj=_largest([run.gross_u_mj for run in energy]),
         net_u_mj=_largest([run.net_u_mj for run in energy]) if is_resolved else None,
-        throttled=sum(run.is_throttled is True for run in runs),
+        throttled=sum(bool(run.is_throttled) for run in runs),
         throttling_known=sum(run.is_throttled is not None for run in runs),
     )
 
@@ -82,12 +85,15 @@ def _of_newest_kind(runs: Sequence[RunFigures], kind: str) -> list[RunFigures]:
     return [run for run in runs if getattr(run, kind) == newest] if newest is not None else []
 
 
-def _spreading(values: Sequence[float | None]) -> Spreading | None:
-    present = sorted(value for value in values if value is not None)
+def _spreading(runs: Sequence[RunFigures], metric: str) -> Spreading | None:
+    valued = [(run, float(value)) for run in runs if (value := getattr(run, metric)) is not None]
+    present = sorted(value for _, value in valued)
     if not present:
         return None
     quarter, median, three_quarters = (_quantile(present, share) for share in (0.25, 0.5, 0.75))
-    return Spreading(len(present), present[0], quarter, median, three_quarters, present[-1])
+    # A case is of one device: its name does not matter here.
+    points = [Point(value, "", run.started_at_ns // NS_PER_DAY) for run, value in valued] if metric in WITH_INTERVAL else []
+    return Spreading(len(present), present[0], quarter, median, three_quarters, present[-1], of_points(points) if points else None)
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:

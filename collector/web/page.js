@@ -99,7 +99,7 @@ function makeSortable(within) {
 function narrow(within, picked) {
   const names = FACETS.filter((name) => picked[name]);
   within.querySelectorAll("[data-device],[data-model]").forEach((one) => {
-    const off = names.some((name) => one.dataset[name] !== undefined && one.dataset[name] !== picked[name]);
+    const off = one.dataset.kept === undefined && names.some((name) => one.dataset[name] !== undefined && one.dataset[name] !== picked[name]);
     one.toggleAttribute("hidden", off);
   });
   within.querySelectorAll("svg.drawing").forEach((svg) => {

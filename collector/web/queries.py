@@ -4,7 +4,6 @@ import sqlite3
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 
 import msgspec
 
@@ -103,9 +102,3 @@ def _within(connection: sqlite3.Connection, found: Sequence[IndexedCase], start_
         if runs:
             kept.append(replace(case, figures=sum_up(runs)))
     return kept
-
-
-def by_model(found: Sequence[IndexedCase]) -> dict[str, list[IndexedCase]]:
-    """Return cases by the name of their model."""
-    ordered = sorted(found, key=lambda case: case.key.model)
-    return {model: list(members) for model, members in groupby(ordered, key=lambda case: case.key.model)}

@@ -1,5 +1,6 @@
 """The series of a case over time, as a chart: every run (or every day's median), what changed, what was found in it."""
 
+import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -71,7 +72,14 @@ def series(
     title = _title(case)
     name = metric_name(case.newest.accuracy.metric) if metric.name == "accuracy" and case.newest.accuracy else metric.title
     drawn = plot.over_time(
-        f"{title}: {metric.title}", name, dots, marks=marks, levels=_levels(valued, found), span=span, colour=colour, zero=metric.from_zero
+        f"{title}: {metric.title}",
+        name,
+        dots,
+        marks=marks,
+        levels=_levels(valued, happenings),
+        span=span,
+        colour=colour,
+        zero=metric.from_zero,
     )
     per_day = " A dot is the median of a day's runs." if is_daily and metric.name != "throttled_ratio" else ""
     says = (
@@ -136,7 +144,7 @@ def _daily(valued: Sequence[tuple[RunFigures, float]], metric: Metric) -> list[p
 def _changes(book: Book, runs: Sequence[RunFigures]) -> list[Happening]:
     known = fingerprints(book.connection, [run.fingerprint for run in runs])
     changes = []
-    for before, after in zip(runs, runs[1:], strict=False):
+    for before, after in itertools.pairwise(runs):
         if before.fingerprint != after.fingerprint:
             text = "; ".join(known[before.fingerprint].changes_to(known[after.fingerprint]))
             changes.append(Happening(after.started_at_ns, text, "change"))
@@ -144,11 +152,11 @@ def _changes(book: Book, runs: Sequence[RunFigures]) -> list[Happening]:
 
 
 def _levels(valued: Sequence[tuple[RunFigures, float]], found: Sequence[Happening]) -> list[plot.Stretch]:
-    """Return the median of each stretch between steps; of a series without one its median all along."""
-    steps = [one.at_ns for one in found if one.kind == "step"]
+    """Return the median of each stretch between changes and steps; of a series without any its median all along."""
+    steps = [one.at_ns for one in found if one.kind != "remark"]
     edges = [valued[0][0].started_at_ns, *steps, valued[-1][0].started_at_ns + 1]
     levels = []
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in itertools.pairwise(edges):
         values = [value for run, value in valued if start <= run.started_at_ns < end]
         if values:
             levels.append(plot.Stretch(start, end, median(values)))

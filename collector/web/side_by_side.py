@@ -9,7 +9,7 @@ from edgemeter.collector.compare.spread import Spread, median_of
 from edgemeter.collector.show import answer, figures, looks, report_charts
 from edgemeter.collector.show.markup import Markup, element, join
 from edgemeter.collector.show.report_table import anchor, key
-from edgemeter.collector.show.wording import accuracy_name, case_names, runtime_name
+from edgemeter.collector.show.wording import accuracy_name, case_names, listed, names, runtime_name
 from edgemeter.collector.web.book import Book, SideBySide, baselines, compare
 from edgemeter.collector.web.queries import Narrowing, count_cases
 from edgemeter.collector.web.view import Asked, Column, Links, Table, View, grid, link, note, section
@@ -19,6 +19,7 @@ FILTERS = ("baseline", "model", "board", "device", "fleet", "precision", "runtim
 CASES_SHOWN = 400
 # With more devices than this a colour stands for a type of board.
 DEVICES_IN_COLOUR = 7
+NAMED = 3
 
 
 def side_by_side(book: Book, asked: Asked, narrowing: Narrowing) -> View:
@@ -36,12 +37,15 @@ def side_by_side(book: Book, asked: Asked, narrowing: Narrowing) -> View:
         return View(f"Nothing can be compared with {baseline}", body, filters=FILTERS)
     looking = looks.assign(comparison.rows, most_devices=DEVICES_IN_COLOUR)
     table, plain = table_of(found, looking, book.links)
+    fronts = [element("div", None, drawn(comparison, looking)) for drawn in (report_charts.latency_front, report_charts.energy_charts)]
     parts = [
         narrowed,
         section(
-            "front", "Latency against accuracy", report_charts.legend(comparison, looking), report_charts.latency_front(comparison, looking)
+            "front",
+            "Latency and energy against accuracy",
+            report_charts.legend(comparison, looking),
+            element("div", {"class": "pair"}, *fronts),
         ),
-        section("energy", "Energy against accuracy", report_charts.energy_charts(comparison, looking)),
         section(
             "table",
             "All cases",
@@ -51,7 +55,17 @@ def side_by_side(book: Book, asked: Asked, narrowing: Narrowing) -> View:
         section("left-out", "Left out", left_out),
     ]
     lead = " ".join(answer.answer(comparison))
-    return View(answer.title(comparison), join(parts), lead, (plain,), FILTERS)
+    return View(_title(comparison), join(parts), lead, (plain,), FILTERS)
+
+
+def _title(comparison: Comparison) -> str:
+    """Return who is compared with whom, counted where names would be too many."""
+    devices = {(row.case.key.fleet, row.case.key.device) for row in comparison.rows if not row.is_reference}
+    if len(devices) <= NAMED:
+        return answer.title(comparison)
+    models = names(row.case.key.model for row in comparison.rows if not row.is_reference)
+    references = names(row.reference.key.device for row in comparison.rows)
+    return f"{listed(models, 3)} on {figures.count(len(devices), 'device')}, against {listed(references, 3)}"
 
 
 def _few_enough(book: Book, narrowing: Narrowing) -> tuple[Narrowing, Markup]:
@@ -79,8 +93,8 @@ def _left_out(comparison: Comparison) -> Markup:
 def table_of(found: SideBySide, looking: looks.Looks, links: Links) -> tuple[Markup, Table]:
     """Return the cases as a table to look at, grouped by what may be compared, and in plain form."""
     comparison = found.comparison
-    names = dict(zip((id(row) for row in comparison.rows), case_names([row.case for row in comparison.rows]), strict=True))
-    columns = _columns(found, looking, links, names)
+    called = dict(zip((id(row) for row in comparison.rows), case_names([row.case for row in comparison.rows]), strict=True))
+    columns = _columns(found, looking, links, called)
     parts = []
     for rows in comparable(comparison.rows):
         newest = rows[0].case.newest
@@ -97,13 +111,13 @@ def _class(row: Row) -> str | None:
     return " ".join([*(["reference"] if row.is_reference else []), *(["suspect"] if row.case.suspect else [])]) or None
 
 
-def _columns(found: SideBySide, looking: looks.Looks, links: Links, names: dict[int, str]) -> list[Column[Row]]:
+def _columns(found: SideBySide, looking: looks.Looks, links: Links, called: dict[int, str]) -> list[Column[Row]]:
     def runs(row: Row) -> int:
         return found.case_of(row.case).figures.usable
 
     return [
         Column("device", "Device", lambda row: row.case.key.device, lambda row: _device(row, looking, links), is_text=True),
-        Column("case", "Case", lambda row: names[id(row)], lambda row: _name(row, names[id(row)], links), is_text=True),
+        Column("case", "Case", lambda row: called[id(row)], lambda row: _name(row, called[id(row)], links), is_text=True),
         *(
             Column(name, name, _of_key(name), is_shown=False)
             for name in ("fleet", "role", "model", "precision", "runtime", "runtime_version", "scenario", "dataset_sha256")
@@ -115,10 +129,11 @@ def _columns(found: SideBySide, looking: looks.Looks, links: Links, names: dict[
             "to baseline",
             lambda row: row.ratios.p50,
             _ratio,
-            "p50 against the baseline's p50, and what the ranges over runs allow",
+            "p50 against the baseline's p50, what that means, and its 95 % interval over days or runs",
         ),
-        Column("latency_p50_ratio_min", "", lambda row: row.ratios.p50_low, is_shown=False),
-        Column("latency_p50_ratio_max", "", lambda row: row.ratios.p50_high, is_shown=False),
+        Column("latency_p50_ratio_low", "", lambda row: _bound(row, 0), is_shown=False),
+        Column("latency_p50_ratio_high", "", lambda row: _bound(row, 1), is_shown=False),
+        Column("latency_judgement", "", lambda row: row.judgements.latency.words if row.judgements.latency else None, is_shown=False),
         *_spread("latency_p90", "ms", "p90 ms", lambda row: row.case.p90_ms),
         *_spread("throughput", "per_s", "per s", lambda row: row.case.throughput_per_s),
         Column(
@@ -186,14 +201,19 @@ def _ratio(row: Row) -> Markup:
         return element("em", None, "baseline")
     if row.ratios.p50 is None:
         return join([figures.typeset(figures.ABSENT)])
-    low, high = row.ratios.p50_low, row.ratios.p50_high
-    between = figures.typeset(figures.span(low, high)) if low is not None and high is not None else ""
+    bounds = row.ratios.p50_interval
+    between = f"95 %: {figures.typeset(figures.span(*bounds))}" if bounds else "no interval: too few runs"
+    judged = row.judgements.latency
     other = row.reference.key
     is_other = (other.precision, other.runtime) != (row.case.key.precision, row.case.key.runtime)
     kind = f"{other.precision} {other.runtime}" if is_other else ""
-    return join(
-        [figures.typeset(figures.times(row.ratios.p50)), element("small", {"title": row.choice}, between, f" ({kind})" if kind else "")]
-    )
+    said = element("small", {"title": judged.words}, judged.state) if judged else ""
+    beside = element("small", {"title": row.choice}, between, f" ({kind})" if kind else "")
+    return join([figures.typeset(figures.times(row.ratios.p50)), said, beside])
+
+
+def _bound(row: Row, which: int) -> float | None:
+    return row.ratios.p50_interval[which] if row.ratios.p50_interval else None
 
 
 def _accuracy(row: Row) -> Markup:

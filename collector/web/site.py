@@ -35,6 +35,7 @@ ROUTES: dict[str, tuple[str, ...]] = {
     "device": ("fleet", "device"),
     "run": ("id",),
 }
+NEEDED = {"model": "model", "device": "device"}
 LABELS = {"days": "Period", "baseline": "Baseline", "metric": "Figure"}
 # With more values than this a field is typed, not picked.
 MOST_CHOICES = 400
@@ -96,7 +97,7 @@ def form(view: View, asked: Asked, offered_here: Choices) -> Markup:
     """Return the form with the view's filters; without a script it is sent with its button."""
     if not view.filters:
         return join([])
-    fields = [_field(name, asked, offered_here.of(name)) for name in view.filters]
+    fields = [_field(name, asked, values) for name in view.filters if (values := offered_here.of(name))]
     button = element("button", {"type": "submit"}, "Apply")
     attributes = {
         "class": "filters",
@@ -141,12 +142,14 @@ def _field(name: str, asked: Asked, values: Mapping[str, str]) -> Markup:
     if len(values) > MOST_CHOICES:
         box = element("input", {"name": name, "value": picked, "placeholder": f"all {len(values):,}"})
         return element("label", None, element("span", None, label), box)
-    options = _options(name, picked, values)
+    options = _options(name, asked, values)
     return element("label", None, element("span", None, label), element("select", {"name": name}, *options))
 
 
-def _options(name: str, picked: str, values: Mapping[str, str]) -> list[Markup]:
-    blank = {"baseline": None, "metric": None, "days": "all days"}.get(name, "all")
+def _options(name: str, asked: Asked, values: Mapping[str, str]) -> list[Markup]:
+    # What a view cannot do without is never left open: the first stands until another is picked.
+    blank = None if name in {"baseline", "metric"} or name == NEEDED.get(asked.view) else "all days" if name == "days" else "all"
+    picked = asked.get(name)
     entries: Sequence[tuple[str, str]] = [*([("", blank)] if blank else []), *values.items()]
     if picked and picked not in values:
         entries = [*entries, (picked, f"{picked} (nothing here)")]

@@ -20,12 +20,14 @@ def trend(book: Book, asked: Asked, narrowing: Narrowing) -> View:
     start = min(case.figures.first_ns for case in picked)
     if narrowing.days is not None:
         start = max(start, since_ns(book.connection, narrowing.days))
-    span = (float(start), float(max(max(case.figures.last_ns for case in picked), start + 1)))
+    span = (float(start), float(max(start + 1, *(case.figures.last_ns for case in picked))))
     shown = [found for case in picked if (found := series(book, case, metric, days=narrowing.days, span=span))]
     rows = tuple(row for one in shown for row in one.table.rows)
     tables = (Table("points", shown[0].table.columns, rows),) if shown else ()
     more = f" {count - CHARTS} more cases match: pick a device or a model." if count > CHARTS else ""
-    explained = "Bars are 95 % intervals of a run; the line is the median; hollow: suspect; numbered strokes: what changed." + more
+    explained = (
+        "Bars are 95 % intervals of a run; lines are medians between the changes; hollow: suspect; numbered strokes: what changed." + more
+    )
     if not shown:
         body = note(f"No run here has this figure: {metric.title}.")
         return View(f"Trend: {metric.title}", body, filters=FILTERS)
