@@ -1,0 +1,145 @@
+"""Bringing a digest up to date with its ledger: what came is sorted into cases, what went taken out, changed cases summed up anew."""
+
+import dataclasses
+import sqlite3
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from edgemeter.agent.records import RunRecord
+from edgemeter.collector.compare.cases import Case, CaseKey, key_of, unusable
+from edgemeter.collector.compare.store import oldest_first
+from edgemeter.collector.compare.summary import Summary, summarise
+from edgemeter.collector.digest import digest_file, slim_record
+from edgemeter.collector.keep.ledger import Held, Ledger
+
+BATCH = 2000
+SUMMED_AT_ONCE = 50
+Progress = Callable[[str, int, int], None]
+
+_pack_summary = msgspec.msgpack.Encoder().encode
+_unpack_summary = msgspec.msgpack.Decoder(Summary).decode
+
+
+@dataclasses.dataclass(slots=True)
+class _CaseSeen:
+    """A case of the digest: its number, and the record that the others are compressed against."""
+
+    number: int
+    template: bytes
+
+
+class Refresher:
+    """Brings the digest over `connection` up to date with `ledger`; several processes may do so together."""
+
+    def __init__(self, connection: sqlite3.Connection, ledger: Ledger, progress: Progress) -> None:
+        self._connection = connection
+        self._ledger = ledger
+        self._progress = progress
+        self._cases: dict[CaseKey, _CaseSeen] = {}
+
+    def refresh(self) -> None:
+        """Take in what came, take out what went, sum up what changed."""
+        identity = f"{digest_file.code()} {self._ledger.collector_id()}"
+        with digest_file.transaction(self._connection):
+            held = self._connection.execute("SELECT identity, position FROM place").fetchone()
+            if held is None or held[0] != identity or held[1] > self._ledger.last_row():
+                self._begin_anew(identity)
+        self._take_out()
+        self._take_in()
+        if not self._is_complete():
+            # Rows went from the middle, which the ledger does only to what is no record.
+            with digest_file.transaction(self._connection):
+                self._begin_anew(identity)
+            self._take_in()
+        self._sum_up()
+
+    def _begin_anew(self, identity: str) -> None:
+        for table in digest_file.TABLES:
+            self._connection.execute(f"DELETE FROM {table}")  # noqa: S608 - our own names
+        self._connection.execute("INSERT INTO place VALUES (?, 0, 0)", (identity,))
+        self._cases.clear()
+
+    def _take_out(self) -> None:
+        # What goes because of its age goes from the lowest row on.
+        first = next((row for row, _, _ in self._ledger.texts(limit=1)), self._ledger.last_row() + 1)
+        with digest_file.transaction(self._connection):
+            gone = "SELECT DISTINCT case_number FROM runs WHERE row < ?"
+            self._connection.execute(f"UPDATE cases SET is_stale = 1 WHERE case_number IN ({gone})", (first,))  # noqa: S608 - our own text
+            self._connection.execute("DELETE FROM runs WHERE row < ?", (first,))
+            self._connection.execute("DELETE FROM unusable WHERE row < ?", (first,))
+
+    def _take_in(self) -> None:
+        last = self._ledger.last_row()
+        while True:
+            with digest_file.transaction(self._connection):
+                position = int(self._connection.execute("SELECT position FROM place").fetchone()[0])
+                batch = list(self._ledger.records(after_row=position, limit=BATCH))
+                if batch:
+                    self._keep(batch)
+                    self._connection.execute("UPDATE place SET position = ?", (batch[-1].row,))
+            if not batch:
+                return
+            self._progress("reading runs", batch[-1].row, last)
+
+    def _keep(self, batch: Sequence[Held]) -> None:
+        runs: list[tuple[int, int, bytes]] = []
+        refused: list[tuple[object, ...]] = []
+        for held in batch:
+            record = held.record
+            text = slim_record.slimmed(record)
+            reason = unusable(record)
+            if reason is None:
+                case = self._case(key_of(record), text)
+                runs.append((held.row, case.number, slim_record.pack(text, case.template)))
+            else:
+                place = (held.row, record.started_at_ns, record.device, record.session, record.seq, record.role, record.id, reason)
+                refused.append((*place, slim_record.pack(text, b"")))
+        self._connection.executemany("INSERT INTO runs VALUES (?, ?, ?)", runs)
+        self._connection.executemany("INSERT INTO unusable VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", refused)
+        changed = {(number,) for _, number, _ in runs}
+        self._connection.executemany("UPDATE cases SET is_stale = 1 WHERE case_number = ?", changed)
+
+    def _case(self, key: CaseKey, text: bytes) -> _CaseSeen:
+        found = self._cases.get(key)
+        if found is None:
+            name = msgspec.msgpack.encode(key)
+            statement = "INSERT INTO cases (key, template, is_stale) VALUES (?, ?, 1) ON CONFLICT DO NOTHING"
+            self._connection.execute(statement, (name, text))
+            number, template = self._connection.execute("SELECT case_number, template FROM cases WHERE key = ?", (name,)).fetchone()
+            found = self._cases[key] = _CaseSeen(number, template)
+        return found
+
+    def _is_complete(self) -> bool:
+        query = "SELECT (SELECT count(*) FROM runs) + (SELECT count(*) FROM unusable)"
+        return int(self._connection.execute(query).fetchone()[0]) <= self._ledger.count()
+
+    def _sum_up(self) -> None:
+        stale = [number for (number,) in self._connection.execute("SELECT case_number FROM cases WHERE is_stale")]
+        for start in range(0, len(stale), SUMMED_AT_ONCE):
+            with digest_file.transaction(self._connection):
+                for number in stale[start : start + SUMMED_AT_ONCE]:
+                    self._sum_up_one(number)
+            self._progress("summing up cases", min(start + SUMMED_AT_ONCE, len(stale)), len(stale))
+
+    def _sum_up_one(self, number: int) -> None:
+        runs = runs_of(self._connection, number)
+        if not runs:
+            self._connection.execute("DELETE FROM cases WHERE case_number = ?", (number,))
+            self._cases.clear()
+            return
+        summary = dataclasses.replace(summarise(Case(key_of(runs[0]), tuple(runs))), runs=())
+        statement = "UPDATE cases SET summary = ?, first_session = ?, first_seq = ?, is_stale = 0 WHERE case_number = ?"
+        self._connection.execute(statement, (_pack_summary(summary), runs[0].session, runs[0].seq, number))
+
+
+def runs_of(connection: sqlite3.Connection, number: int) -> list[RunRecord]:
+    """Return the usable runs of a case, oldest first, without what the digest leaves away."""
+    found = connection.execute("SELECT template FROM cases WHERE case_number = ?", (number,)).fetchone()
+    bodies = connection.execute("SELECT body FROM runs WHERE case_number = ?", (number,))
+    return oldest_first(slim_record.unpack(body, found[0]) for (body,) in bodies) if found else []
+
+
+def summary_of(body: bytes) -> Summary:
+    """Return the summary that was kept, without its runs."""
+    return _unpack_summary(body)
