@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from edgemeter.agent.broker_options import broker_files
 from edgemeter.agent.delivery import broker_address
+from edgemeter.agent.delivery.credentials import TlsFiles
 from edgemeter.agent.errors import TransientError
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ SECONDS = 10.0
 
 @click.command(short_help="Size a server: simulated devices over a real broker.")
 @click.option("--broker", required=True, envvar="EDGEMETER_BROKER", help="HOST[:PORT], mqtt://..., mqtts://...; a collector listens there.")
-@click.option("--broker-password-file", type=click.Path(path_type=Path), help="Or set EDGEMETER_MQTT_PASSWORD.")
+@broker_files
 @click.option("--devices", type=click.IntRange(1, 100_000), default=10, show_default=True, help="How many to simulate.")
 @click.option(
     "--rate", "rate_per_s", type=click.FloatRange(0, min_open=True), default=100.0, show_default=True, help="Records a second, of all."
@@ -38,15 +40,19 @@ SECONDS = 10.0
 @click.option("--patience", type=click.FloatRange(0), default=30.0, show_default=True, help="Seconds to wait for the last receipts.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def load(
+    *,
     broker: str,
+    broker_user_file: Path | None,
     broker_password_file: Path | None,
+    broker_ca_file: Path | None,
+    broker_certificate_file: Path | None,
+    broker_key_file: Path | None,
     devices: int,
     rate_per_s: float,
     seconds: float | None,
     records: int | None,
     mode: str | None,
     patience: float,
-    *,
     as_json: bool,
 ) -> None:
     """Send real records from simulated devices over a real broker to a collector, and time their receipts; exit 1 when some are missing.
@@ -64,7 +70,8 @@ def load(
         message = f"at most {loading.MOST_AGENTS} agents in one process: start several, or use --mode crowd"
         raise click.UsageError(message)
     plan = Plan(devices, rate_per_s, records or max(1, round(rate_per_s * (seconds or SECONDS))), patience)
-    address = broker_address.parse(broker, password_file=broker_password_file)
+    tls = TlsFiles(broker_ca_file, broker_certificate_file, broker_key_file)
+    address = broker_address.parse(broker, user_file=broker_user_file, password_file=broker_password_file, tls=tls)
     click.echo("measuring the record that is sent, with the replay runtime ...", err=True)
     copied = template.measure()
     chosen: loading.Mode = "agents" if (mode or loading.mode_for(devices)) == "agents" else "crowd"

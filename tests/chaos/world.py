@@ -135,7 +135,9 @@ class World:
             self.influx.bucket,
         ]
         command = [*EDGEMETER, "collector", "up", "--broker", f"{LOOPBACK}:{self.collector_net.port}", "--ledger", str(self.ledger), *to]
-        self.collector = self._supervised("collector", [*command, "--influx-token-file", str(token)], self.collector_clock.environment)
+        self.collector = self._supervised(
+            "collector", [*command, "--influx-token-file", str(token), "--metrics", metrics], self.collector_clock.environment
+        )
         self.counted = Counted(f"http://{metrics}/metrics", DUPLICATES)
 
     def _start_agents(self) -> None:

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.collector import deploy_cli
+from edgemeter.agent import config
 from edgemeter.collector.cli import collector
 from edgemeter.collector.deploy_cli import SHIPPED
-
-ROOT = Path(deploy_cli.__file__).parents[1]
+from edgemeter.collector.keep import influx_config
 
 
 def compose():
@@ -50,12 +49,14 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
     assert "cannot write the files" in str(done.exception)
 
 
-def test_every_setting_of_ours_that_the_files_name_is_one_that_the_product_reads():
+def test_every_setting_of_ours_that_the_files_name_is_one_that_the_product_reads(monkeypatch):
     """A variable that nobody reads would be a setting that does nothing."""
     named = {name for path in SHIPPED.rglob("*") if path.is_file() for name in re.findall(r"EDGEMETER_[A-Z_]+", path.read_text())}
-    code = "".join(path.read_text() for part in ("agent", "collector") for path in (ROOT / part).rglob("*.py"))
-    assert named
-    assert {name for name in named if f'"{name}"' not in code} == set()
+    options = {option.envvar for option in collector.commands["up"].params}
+    assert named - options == {"EDGEMETER_HOME", "EDGEMETER_INFLUX_TOKEN"}
+    assert influx_config.TOKEN_VARIABLES[0] == "EDGEMETER_INFLUX_TOKEN"
+    monkeypatch.setenv("EDGEMETER_HOME", "/ledger")
+    assert config.home() == Path("/ledger")
 
 
 def test_the_compose_file_is_closed_in_itself():
