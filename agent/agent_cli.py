@@ -28,23 +28,29 @@ def up(broker: str | None, device: str | None, fleet: str | None, **options: Any
 
     Example: edgemeter agent up --broker mqtts://broker.example --broker-ca-file ca.pem
     """
-    import logging
-    import signal
-    import threading
+    import os
+
+    import msgspec
 
     from edgemeter.agent import config
-    from edgemeter.agent.delivery.resident import FIRST_SPREAD_S, Resident
+    from edgemeter.agent.delivery import broker_address
+    from edgemeter.agent.delivery.resident import Orders
+    from edgemeter.agent.errors import ConfigError
 
-    logging.basicConfig(level=logging.INFO, format="edgemeter: %(message)s", stream=sys.stderr)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
     settings = config.said(options)
-    name = device or settings.device or config.this_device()
-    resident = Resident(name, fleet or settings.fleet, broker, settings, options["config"])
-    try:
-        click.echo(f"edgemeter: agent of {name!r}, broker {resident.address}, {resident.waiting()} records wait", err=True)
-        # Somebody who looks on has started it by hand, and it alone.
-        resident.run(stop, 0.0 if sys.stderr.isatty() else FIRST_SPREAD_S)
-    finally:
-        resident.close()
+    where = broker or settings.broker
+    if where is None:
+        message = "no broker is named: give --broker HOST, or set `broker` in the configuration"
+        raise ConfigError(message)
+    # What is wrong with it is said while this is still a command.
+    broker_address.configured(where, settings)
+    orders = Orders(
+        device=device or settings.device or config.this_device(),
+        fleet=fleet or settings.fleet,
+        broker=where,
+        config=str(options["config"]) if options["config"] else None,
+        files={name: str(options[name]) for name in config.BROKER_FILES if options[name]},
+    )
+    # It stays for months: what the command line needed is not kept in memory.
+    module = "edgemeter.agent.delivery.resident"
+    os.execv(sys.executable, [sys.executable, "-m", module, msgspec.json.encode(orders).decode()])  # noqa: S606 - our own module

@@ -8,7 +8,6 @@ import logging
 import platform
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 from edgemeter.agent import config
@@ -22,6 +21,8 @@ PATIENCE_S = 120.0
 
 def read(device: str, fleet: str, session: int, settings: config.Config) -> messages.Birth:
     """Return the birth of this device."""
+    from importlib.metadata import version  # noqa: PLC0415 - see above
+
     from edgemeter.agent.machine import fingerprint  # noqa: PLC0415 - see above
     from edgemeter.agent.power import detect  # noqa: PLC0415 - see above
 
@@ -39,14 +40,16 @@ def read(device: str, fleet: str, session: int, settings: config.Config) -> mess
     )
 
 
-def read_apart(device: str, fleet: str, session: int, path: Path | None) -> messages.Birth:
+def read_apart(device: str, fleet: str, session: int, path: str | None) -> messages.Birth:
     """Return the birth of this device, found out by another process; its names alone where that fails. `path` is the configuration."""
-    command = [sys.executable, "-m", "edgemeter.agent.delivery.birth", device, fleet, str(session), *([str(path)] if path else [])]
+    command = [sys.executable, "-m", "edgemeter.agent.delivery.birth", device, fleet, str(session), *([path] if path else [])]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True, timeout=PATIENCE_S)
         return messages.decode_birth(done.stdout)
     except (OSError, subprocess.SubprocessError, ConfigError) as error:
         logger.warning("cannot find out what this device can run (%s): it tells its name only", error)
+    from importlib.metadata import version  # noqa: PLC0415 - see above
+
     return messages.Birth(
         device=device,
         fleet=fleet,

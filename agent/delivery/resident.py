@@ -1,18 +1,24 @@
 """The agent that stays: connected for months, it delivers what other processes of the device put into the outbox.
 
-It speaks for the device: birth, state and Will are its own. Light, because it shares a small board with what is measured there.
+It speaks for the device: birth, state and Will are its own. It shares a small board with what is measured there, so it is a program of
+its own (`python -m edgemeter.agent.delivery.resident ORDERS`), which holds neither the command line nor what only a measurement needs.
 """
 
 import logging
 import random
+import signal
+import sys
 import threading
 from pathlib import Path
+from types import FrameType
 
-from edgemeter.agent import config
+import msgspec
+
+from edgemeter.agent import config as configuration
 from edgemeter.agent.delivery import birth, broker_address
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.publisher import Publisher
-from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.errors import EdgemeterError
 
 logger = logging.getLogger(__name__)
 
@@ -22,18 +28,33 @@ LOOK_S = 5.0
 FIRST_SPREAD_S = 5.0
 
 
-class Resident:
-    """One device's staying agent, from the configuration at `path`; `run` once, `close` once or more."""
+class Orders(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is to stay, at which broker, and with which files; `config` is where the rest stands."""
 
-    def __init__(self, device: str, fleet: str, broker: str | None, settings: config.Config, path: Path | None = None) -> None:
-        named = broker or settings.broker
-        if named is None:
-            message = "no broker is named: give --broker HOST, or set `broker` in the configuration"
-            raise ConfigError(message)
-        self.address = broker_address.configured(named, settings)
-        self._device = device
-        self._outbox = Outbox(config.home() / OUTBOX, settings.outbox_limit_mb << 20)
-        born = birth.read_apart(device, fleet, self._outbox.session, path)
+    device: str
+    fleet: str
+    broker: str
+    config: str | None
+    files: dict[str, str]
+
+    def settings(self) -> configuration.Config:
+        """Return the configuration.
+
+        Raises:
+            ConfigError: it cannot be read.
+        """
+        return configuration.said({"config": Path(self.config) if self.config else None, **self.files})
+
+
+class Resident:
+    """One device's staying agent; `run` once, `close` once or more."""
+
+    def __init__(self, orders: Orders) -> None:
+        settings = orders.settings()
+        self.address = broker_address.configured(orders.broker, settings)
+        self._device = orders.device
+        self._outbox = Outbox(configuration.home() / OUTBOX, settings.outbox_limit_mb << 20)
+        born = birth.read_apart(orders.device, orders.fleet, self._outbox.session, orders.config)
         self._publisher = Publisher(self.address, self._outbox, born, lasting="persistent")
 
     def waiting(self) -> int:
@@ -53,3 +74,32 @@ class Resident:
         """Say goodbye; what no receipt has named stays in the outbox."""
         self._publisher.close()
         self._outbox.close()
+
+
+def main(document: str) -> int:
+    """Stay as `document` (orders as JSON) says, until SIGTERM or SIGINT; return the exit status."""
+    logging.basicConfig(level=logging.INFO, format="edgemeter: %(message)s", stream=sys.stderr)
+    orders = msgspec.json.decode(document, type=Orders)
+    stop = threading.Event()
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    try:
+        resident = Resident(orders)
+        try:
+            logger.info("agent of %r, broker %s, %d records wait", orders.device, resident.address, resident.waiting())
+            # Somebody who looks on has started it by hand, and it alone.
+            resident.run(stop, 0.0 if sys.stderr.isatty() else FIRST_SPREAD_S)
+        finally:
+            resident.close()
+    except EdgemeterError as error:
+        logger.error("%s", error)  # noqa: TRY400 - no traceback for what is known
+        return error.exit_status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -46,7 +46,20 @@ def test_help_imports_nothing_heavy():
 
 @pytest.mark.parametrize(
     "command",
-    [(), ("run",), ("doctor",), ("schema",), ("publish",), ("compare",), ("demo",), ("collector",), ("collector", "up"), ("models",)],
+    [
+        (),
+        ("run",),
+        ("doctor",),
+        ("schema",),
+        ("publish",),
+        ("compare",),
+        ("demo",),
+        ("collector",),
+        ("collector", "up"),
+        ("models",),
+        ("agent",),
+        ("agent", "up"),
+    ],
 )
 def test_every_help_teaches_by_an_example(command):
     """Each command's help holds an example of itself."""
@@ -77,6 +90,10 @@ def test_the_version_is_printed():
         (("frobnicate",), 2, "No such command 'frobnicate'"),
         (("doctor", "--config", "none.toml"), 2, "cannot read the configuration 'none.toml'"),
         (("publish",), 2, "no broker is named"),
+        (("agent", "up"), 2, "no broker is named"),
+        (("agent", "up", "--broker", "mqtts://b", "--broker-user-file", "none"), 2, "cannot read the broker user from 'none'"),
+        (("publish", "--broker", "mqtts://b", "--broker-ca-file", "none.pem"), 2, "cannot read the broker's CA certificate 'none.pem'"),
+        (("publish", "--broker", "b", "--broker-key-file", "none.pem"), 2, "write mqtts://"),
     ],
 )
 def test_wrong_usage_is_one_line_with_the_remedy(tmp_path, arguments, status, says):

@@ -19,6 +19,14 @@ def test_the_sample_reads_and_so_does_it_with_every_default_switched_on(tmp_path
     assert (read.device, read.fleet, read.power, read.sensors) == ("pi5-desk", "default", ("rapl",), {"replay": {"path": "trace.csv"}})
 
 
+def test_an_option_beats_the_file(tmp_path):
+    """For each file that is shown to a broker; what no option names stays as the file says."""
+    path = tmp_path / "config.toml"
+    path.write_text('broker_ca_file = "file.pem"\nbroker_key_file = "file.key"\n')
+    said = config.said({"config": path, "broker_ca_file": Path("option.pem"), "broker_user_file": None})
+    assert (said.broker_ca_file, said.broker_key_file, said.broker_user_file) == ("option.pem", "file.key", None)
+
+
 @pytest.mark.parametrize(("text", "says"), [("brokr = 'x'", "brokr"), ("device = 'a/b'", r"\$.device"), ("= 1", "configuration")])
 def test_a_wrong_key_or_value_is_named(tmp_path, text, says):
     """A typo is refused with its path."""
