@@ -62,6 +62,7 @@ def parse(
     if scheme == "mqtt" and files != TlsFiles():
         message = f"certificates are named, but {text!r} is without TLS: write mqtts://HOST[:PORT]"
         raise ConfigError(message)
+    credentials.check(files)
     return BrokerAddress(parts.hostname or "", parts.port or DEFAULT_PORTS[scheme], scheme, user, password, files)
 
 

@@ -53,14 +53,28 @@ def secret(what: str, said: Path | None, environ: Mapping[str, str] = os.environ
         raise ConfigError(message) from error
 
 
+def check(files: TlsFiles) -> None:
+    """Find out whether the files can be read.
+
+    Raises:
+        ConfigError: one cannot.
+    """
+    for what, path in (("CA certificate", files.ca), ("certificate", files.certificate), ("key", files.key)):
+        try:
+            if path is not None:
+                path.read_bytes()
+        except OSError as error:
+            message = f"cannot read the broker's {what} {str(path)!r} ({error.strerror}): correct the path, or let this user read it"
+            raise ConfigError(message) from error
+
+
 def tls_context(files: TlsFiles) -> ssl.SSLContext:
     """Return what a TLS connection to a broker is made with: TLS 1.2 or newer, the broker's certificate and name are checked.
 
     Raises:
         ConfigError: a file cannot be read or holds something else, or key and certificate do not belong together.
     """
-    for what, path in (("CA certificate", files.ca), ("certificate", files.certificate), ("key", files.key)):
-        _must_be_readable(what, path)
+    check(files)
     try:
         context = ssl.create_default_context(cafile=files.ca)
     except ssl.SSLError as error:
@@ -106,16 +120,6 @@ def _without_verdict(where: object, error: ssl.SSLError) -> ConfigError | Unavai
     if "ALERT" in reason:
         return ConfigError(f"the broker at {where} does not accept our certificate ({reason}): is it of the broker's CA, and still valid?")
     return UnavailableError(f"no TLS with the broker at {where} ({reason}): check that this port speaks TLS")
-
-
-def _must_be_readable(what: str, path: Path | None) -> None:
-    if path is None:
-        return
-    try:
-        path.read_bytes()
-    except OSError as error:
-        message = f"cannot read the broker's {what} {str(path)!r} ({error.strerror}): correct the path, or let this user read it"
-        raise ConfigError(message) from error
 
 
 def _refuse_to_ask() -> str:
