@@ -20,11 +20,10 @@ class Arrival(NamedTuple):
 
 
 class Shipment(NamedTuple):
-    """A message with many records of one device: what its text says, a JSON array, and that text compressed as it came, if it did."""
+    """A message with many records of one device: what its text says, and that text, a JSON array, as a chunk."""
 
     records: Sequence[RunRecord]
-    text: bytes
-    compressed: bytes | None
+    body: bytes
     topic: str
     received_ns: int
     is_checked: bool = True

@@ -147,8 +147,7 @@ class LedgerWriter:
     def _add_chunk(self, chunk: int, source: _Source) -> None:
         last_row = self._connection.execute("SELECT last_insert_rowid()").fetchone()[0]
         if isinstance(source, Shipment):
-            body = chunks.pack_array(source.text) if source.compressed is None else source.compressed
-            received_ns, is_checked = source.received_ns, source.is_checked
+            body, received_ns, is_checked = source.body, source.received_ns, source.is_checked
         else:
             body = chunks.pack([one.payload for one in source])
             received_ns, is_checked = source[0].received_ns, all(one.is_checked for one in source)
@@ -181,7 +180,7 @@ def _portions(batch: Sequence[Arrival]) -> Iterator[list[Arrival]]:
 
 def _rejection(source: _Source, place: int) -> Rejection:
     if isinstance(source, Shipment):
-        return Rejection(source.topic, messages.split(source.text)[place], COLLISION, source.received_ns)
+        return Rejection(source.topic, chunks.unpack(source.body)[place], COLLISION, source.received_ns)
     return Rejection(source[place].topic, source[place].payload, COLLISION, source[place].received_ns)
 
 

@@ -31,15 +31,16 @@ _parse_topic = lru_cache(TOPICS_REMEMBERED)(topics.parse)
 _several = msgspec.json.Decoder(list[RunRecord])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Admitted:
-    """What a group of messages comes to."""
+    """What a group of messages comes to; `text_bytes` is how much text that was, decompressed."""
 
     look: Look = "whole"
     arrivals: list[Arrival] = field(default_factory=list)
     shipments: list[Shipment] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
+    text_bytes: int = 0
 
     def add(self, message: Message, received_ns: int) -> None:
         """Look at one message and sort it in."""
@@ -54,12 +55,13 @@ class Admitted:
 
     def _add_results(self, topic: Topic, message: Message, received_ns: int) -> None:
         text = envelope.text_of(message.payload)
+        self.text_bytes += len(text)
         if not envelope.is_batch(text):
             self._add_record(topic, message.topic, text, received_ns)
             return
         if len(text) <= chunks.LARGEST_TEXT_BYTES and (several := self._read_batch(text, topic)):
-            compressed = None if text is message.payload else message.payload
-            self.shipments.append(Shipment(several, text, compressed, message.topic, received_ns, self.look == "whole"))
+            body = chunks.pack_array(text) if text is message.payload else message.payload
+            self.shipments.append(Shipment(several, body, message.topic, received_ns, self.look == "whole"))
             return
         for one in messages.split(text):
             self._add_record(topic, message.topic, one, received_ns)

@@ -61,13 +61,18 @@ _one = msgspec.json.Decoder(Envelope)
 _several = msgspec.json.Decoder(list[Envelope])
 
 
+def is_compressed(payload: bytes) -> bool:
+    """Return whether a payload is compressed, by its first byte."""
+    return payload[:1] == ZLIB_FIRST_BYTE
+
+
 def text_of(payload: bytes) -> bytes:
     """Return the JSON text of a payload, at most 64 MiB.
 
     Raises:
         ConfigError: it is not what zlib made, or holds more.
     """
-    if payload[:1] != ZLIB_FIRST_BYTE:
+    if not is_compressed(payload):
         return payload
     unpacking = zlib.decompressobj()
     try:

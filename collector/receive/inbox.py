@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from edgemeter.agent.delivery.mqtt_session import Message
 
-LIMIT_BYTES = 64 << 20
+LIMIT_BYTES = 32 << 20
 
 
 class Inbox:

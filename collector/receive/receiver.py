@@ -22,7 +22,8 @@ from edgemeter.collector.keep.ledger import Ledger, coalesce
 from edgemeter.collector.keep.ledger_writer import Committed, Key
 from edgemeter.collector.keep.quarantine import Rejection
 from edgemeter.collector.keep.retention import Retention
-from edgemeter.collector.receive.admission import Admitted
+from edgemeter.collector.receive import envelope
+from edgemeter.collector.receive.admission import Admitted, Look
 from edgemeter.collector.receive.feed import Feed
 from edgemeter.collector.receive.inbox import Inbox
 
@@ -30,8 +31,12 @@ logger = logging.getLogger(__name__)
 
 GROUP_MESSAGES = 2000
 GROUP_BYTES = 8 << 20
-# Up to this much is looked at whole before it is committed, which takes some 10 ms.
+# A group ends when its text, decompressed, is as much as this.
+GROUP_TEXT_BYTES = 16 << 20
+# Up to this much text is looked at whole before it is committed, which takes some 10 ms. Records that travel together get as small as
+# this ratio when compressed.
 WHOLE_BYTES = 2 << 20
+COMPRESSION_RATIO = 16
 CHECK_CHUNKS = 8
 RETRY_S = 2.0
 # How often to look for what is too old, and how soon again while there is more of it.
@@ -172,24 +177,33 @@ class Receiver:
         while not self._stopping.is_set() or not self._inbox.is_idle():
             taken = self._inbox.take(GROUP_MESSAGES, GROUP_BYTES, timeout_s=0.0 if has_unchecked else 1.0)
             if taken:
-                if self._keep(ledger, feed, taken):
-                    feed.acknowledge(taken)
+                self._keep_all(ledger, feed, taken)
                 has_unchecked = True
             self._inbox.done()
             if not taken and has_unchecked:
                 has_unchecked = self._check(ledger)
             self._forget(ledger)
 
-    def _keep(self, ledger: Ledger, feed: Feed, taken: list[Message]) -> bool:
+    def _keep_all(self, ledger: Ledger, feed: Feed, taken: list[Message]) -> None:
+        look: Look = "whole" if sum(map(_likely_bytes, taken)) <= WHOLE_BYTES else "envelope"
         received_ns = time.time_ns()
-        is_little = sum(len(message.payload) for message in taken) <= WHOLE_BYTES
-        admitted = Admitted("whole" if is_little else "envelope")
-        for message in taken:
-            admitted.add(message, received_ns)
+        begin = 0
+        while begin < len(taken):
+            admitted = Admitted(look)
+            end = begin
+            while end < len(taken) and admitted.text_bytes < GROUP_TEXT_BYTES:
+                admitted.add(taken[end], received_ns)
+                end += 1
+            if not self._keep(ledger, feed, admitted):
+                return
+            self.counts.messages += end - begin
+            feed.acknowledge(taken[begin:end])
+            begin = end
+
+    def _keep(self, ledger: Ledger, feed: Feed, admitted: Admitted) -> bool:
         committed = self._commit(ledger, admitted)
         if committed is None:
             return False
-        self.counts.messages += len(taken)
         self.counts.inserted += committed.inserted
         self.counts.duplicates += committed.duplicates
         self.counts.collisions += committed.collisions
@@ -238,6 +252,10 @@ class Receiver:
             # Meanwhile the inbox fills, and then the broker waits.
             if self._stopping.wait(RETRY_S):
                 return None
+
+
+def _likely_bytes(message: Message) -> int:
+    return len(message.payload) * (COMPRESSION_RATIO if envelope.is_compressed(message.payload) else 1)
 
 
 def _checked(group: str | None) -> str | None:

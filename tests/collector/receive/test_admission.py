@@ -4,6 +4,7 @@ import pytest
 from edgemeter.agent import records
 from edgemeter.agent.delivery import messages
 from edgemeter.agent.delivery.mqtt_session import Message
+from edgemeter.collector.keep import chunks
 from edgemeter.collector.keep.ledger import Ledger
 from edgemeter.collector.receive.admission import Admitted
 from tests.fixtures.record_factory import make_record
@@ -42,7 +43,7 @@ def test_one_record_and_a_batch_of_them_are_taken():
     assert [arrival.payload for arrival in admit(one).arrivals] == [one]
     batch = messages.join([one, two])
     (shipment,) = admit(batch).shipments
-    assert ([record.seq for record in shipment.records], shipment.text) == ([1, 2], batch)
+    assert ([record.seq for record in shipment.records], chunks.text(shipment.body)) == ([1, 2], batch)
 
 
 def test_one_bad_record_of_a_batch_does_not_take_the_others_along():
