@@ -1,0 +1,220 @@
+"""The course of a series: its steps one after the other, each found as it would have been found then, and what is going on now.
+
+History is looked at as a monitor would have: the last points up to a day, back to the last step found; every fifth point, and the newest.
+Many series are looked at together, so that thousands take seconds. The same records always give the same course.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.collector.trend import thresholds
+from edgemeter.collector.trend.days import Days
+from edgemeter.collector.trend.metrics import Metric
+from edgemeter.collector.trend.scan import AFTER, BEFORE, RECENT, Scan, scan
+
+WINDOW = 120
+EVERY = 5
+# A step that is not clearly more or less than what matters by then is taken as it stands.
+SETTLED = 30
+CONFIDENCE_Z = 1.959964
+_TOGETHER = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """A step at a place of the days: the first point of the new level, and the earliest and latest place that fit nearly as well."""
+
+    place: int
+    low: int
+    high: int
+    score: float
+    chance: float
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """The newest look: at the points from `begin` to `end`; `suspect` is a split that is not confirmed yet."""
+
+    begin: int
+    end: int
+    suspect: Break | None
+    drift: float
+    drift_a_point: float
+    drift_error: float
+    slope: float
+    slope_error: float
+    hidden: float
+    chance: float
+    left: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    """A step at a place that was named beforehand."""
+
+    place: int
+    score: float
+    step: float
+    error: float
+
+
+@dataclass(slots=True)
+class Course:
+    """What was found in one series: `breaks` in order, and the newest look, None where there are too few points for one."""
+
+    begin: int
+    breaks: list[Break] = field(default_factory=list)
+    now: Now | None = None
+
+
+@dataclass(slots=True)
+class _Walk:
+    """How far a series has been looked at: `begin` is the start of its present level, `ends` the looks still to come."""
+
+    days: Days
+    course: Course
+    begin: int
+    ends: list[int]
+
+
+def follow(metric: Metric, series: Sequence[Days], begins: Sequence[int] | None = None) -> list[Course]:
+    """Return the course of each series; `begins` are the places from which on a series counts (after an annotation)."""
+    starts = [0] * len(series) if begins is None else begins
+    walks = [_Walk(days, Course(begin), begin, _ends(days, begin)) for days, begin in zip(series, starts, strict=True)]
+    going = [walk for walk in walks if walk.ends]
+    while going:
+        for first in range(0, len(going), _TOGETHER):
+            _look(metric, going[first : first + _TOGETHER])
+        going = [walk for walk in going if walk.ends]
+    return [walk.course for walk in walks]
+
+
+def _ends(days: Days, begin: int) -> list[int]:
+    size = len(days.day)
+    first = begin + BEFORE + AFTER
+    # Whole multiples of the point's place, so that a look today is a look tomorrow too.
+    ends = [end for end in range(first, size) if end % EVERY == 0]
+    return [*ends, size] if size >= first else []
+
+
+def _look(metric: Metric, walks: Sequence[_Walk]) -> None:
+    """Take the next look at each series, and go on behind a step that was confirmed."""
+    ends = [walk.ends.pop(0) for walk in walks]
+    begins = [max(walk.begin, end - WINDOW) for walk, end in zip(walks, ends, strict=True)]
+    warm = np.array([metric.follows_temperature and walk.days.has_temperature() for walk in walks])
+    for chosen in (np.flatnonzero(warm), np.flatnonzero(~warm)):
+        if not len(chosen):
+            continue
+        part = [walks[int(place)] for place in chosen]
+        spans = [(begins[int(place)], ends[int(place)]) for place in chosen]
+        found = _scan(part, spans, with_heat=bool(warm[chosen[0]]))
+        declared = _declared(part, spans, with_heat=bool(warm[chosen[0]]))
+        for place, walk in enumerate(part):
+            _take(metric, walk, spans[place], (found, place), declared[place])
+
+
+def _scan(walks: Sequence[_Walk], spans: Sequence[tuple[int, int]], *, with_heat: bool, only: NDArray[np.intp] | None = None) -> Scan:
+    """Scan the spans, each at the end of a row; `only` are places of the series."""
+    longest = max(end - begin for begin, end in spans)
+    x, known, heat = (np.zeros((len(walks), longest)) for _ in range(3))
+    present = np.zeros((len(walks), longest), dtype=np.bool_)
+    for row, (walk, (begin, end)) in enumerate(zip(walks, spans, strict=True)):
+        part = slice(longest - (end - begin), longest)
+        x[row, part], known[row, part], present[row, part] = walk.days.x[begin:end], walk.days.known[begin:end], True
+        if with_heat:
+            temperature_c = walk.days.temperature_c[begin:end]
+            there = np.isfinite(temperature_c)
+            heat[row, part] = np.where(there, temperature_c, temperature_c[there].mean() if there.any() else 0.0)
+    if only is not None:
+        only = only - np.array([end for _, end in spans]) + longest
+    return scan(x, known, present, np.array([walk.days.floor for walk in walks]), heat if with_heat else None, only)
+
+
+def _declared(walks: Sequence[_Walk], spans: Sequence[tuple[int, int]], *, with_heat: bool) -> list[_Declared | None]:
+    """Return for each series the step at the newest place where something below it changed; None where nothing did."""
+    places = [_newest_change(walk.days, begin, end) for walk, (begin, end) in zip(walks, spans, strict=True)]
+    rows = [row for row, place in enumerate(places) if place >= 0]
+    found: list[_Declared | None] = [None] * len(walks)
+    if rows:
+        only = np.array([places[row] for row in rows])
+        looked = _scan([walks[row] for row in rows], [spans[row] for row in rows], with_heat=with_heat, only=only)
+        for place, row in enumerate(rows):
+            found[row] = _Declared(places[row], float(looked.score[place]), float(looked.step[place]), float(looked.error[place]))
+    return found
+
+
+def _newest_change(days: Days, begin: int, end: int) -> int:
+    for place in range(end - AFTER, begin + BEFORE - 1, -1):
+        if changed_at(days, place):
+            return place
+    return -1
+
+
+def changed_at(days: Days, place: int) -> tuple[str, ...]:
+    """Return what became another one below the series between the point before `place` and that at it."""
+    earlier, later = days.below[place - 1] if place > 0 else None, days.below[place]
+    return tuple(earlier.changes_to(later)) if earlier is not None and later is not None else ()
+
+
+def _take(metric: Metric, walk: _Walk, span: tuple[int, int], looked: tuple[Scan, int], declared: _Declared | None) -> None:
+    """Take note of one look: a confirmed step begins a new level, the newest look is what is going on now."""
+    begin, end = span
+    found, row = looked
+    score, line, chance = float(found.score[row]), float(found.drift[row]), thresholds.chance(float(found.score[row]), end - begin)
+    step, error = float(found.step[row]), float(found.error[row])
+    suspect, is_step = None, False
+    if score >= thresholds.SUSPECT:
+        suspect = Break(int(found.split[row]) - found.scores.shape[1] + end, *_around(found.scores[row], end), score, chance)
+        is_step = score >= max(thresholds.step_score(end - begin), line)
+    if declared and declared.score >= max(thresholds.DECLARED, line) and (suspect is None or suspect.low <= declared.place <= suspect.high):
+        suspect, is_step = Break(declared.place, declared.place, declared.place, declared.score, chance), True
+        step, error = declared.step, declared.error
+    if suspect is not None and is_step and _is_settled(metric, step, error, end - suspect.place):
+        _begin_anew(walk, suspect, end)
+    elif end == len(walk.days.day):
+        walk.course.now = Now(
+            begin=begin,
+            end=end,
+            suspect=suspect,
+            drift=line,
+            drift_a_point=float(found.drift_a_point[row]),
+            drift_error=float(found.drift_error[row]),
+            slope=float(found.slope[row]),
+            slope_error=float(found.slope_error[row]),
+            hidden=float(found.hidden[row]),
+            chance=chance,
+            left=found.left[row, found.left.shape[1] - (end - begin) :],
+        )
+
+
+def _begin_anew(walk: _Walk, found: Break, end: int) -> None:
+    walk.course.breaks.append(found)
+    walk.begin = found.place
+    first = walk.begin + BEFORE + AFTER
+    # The newest look is taken again, on the new level alone.
+    again = [end] if end == len(walk.days.day) and end >= first else []
+    walk.ends = [later for later in walk.ends if later >= first] or again
+
+
+def _around(scores: NDArray[np.float64], end: int) -> tuple[int, int]:
+    """Return the first and the last place whose step fits nearly as well as the best: chi-squared within 3.84."""
+    near = np.flatnonzero(scores**2 >= max(float(scores.max()) ** 2 - CONFIDENCE_Z**2, 1e-12)) - len(scores) + end
+    return int(near[0]), int(near[-1])
+
+
+def _is_settled(metric: Metric, step: float, error: float, after: int) -> bool:
+    """Return whether the step is clearly more, or clearly less, than what matters."""
+    reach = CONFIDENCE_Z * error
+    return abs(step) - reach >= metric.matters or abs(step) + reach <= metric.matters or after >= SETTLED
+
+
+def at_break(metric: Metric, days: Days, begin: int, place: int, end: int) -> tuple[float, float]:
+    """Return size and standard error of the step at `place` between the neighbouring breaks `begin` and `end`."""
+    span = (max(begin, place - RECENT), min(end, place + RECENT))
+    walk = _Walk(days, Course(begin), begin, [])
+    with_heat = metric.follows_temperature and days.has_temperature()
+    found = _scan([walk], [span], with_heat=with_heat, only=np.array([place]))
+    return float(found.step[0]), float(found.error[0])

@@ -1,0 +1,113 @@
+"""Days: the points of one series and metric, one a day, made of the runs of that day; and of a board type, made of its devices."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.collector.trend import noise
+from edgemeter.collector.trend.metrics import Metric, on_scale
+from edgemeter.collector.trend.run_figures import Fingerprint, RunFigures
+
+Array = NDArray[np.float64]
+# A regressor that half of the days do not have is none.
+ENOUGH_TEMPERATURES = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Days:
+    """The points of a series; arrays [days], oldest first.
+
+    `x` is the figure on its metric's scale, `known` the variance that is known of it, `floor` the least standard deviation that a day has,
+    `runs` how many it is the mean of; `temperature_c`
+    is NaN where nothing tells. `below` is what stood below the last run of the day, None for a board type. `left_out` runs were
+    measured as another kind than the newest, `not_valid` ones do not count.
+    """
+
+    day: NDArray[np.int64]
+    x: Array
+    known: Array
+    runs: NDArray[np.int64]
+    temperature_c: Array
+    below: tuple[Fingerprint | None, ...]
+    floor: float
+    left_out: int = 0
+    not_valid: int = 0
+
+    def has_temperature(self) -> bool:
+        """Return whether enough days have a temperature for it to be a regressor."""
+        return len(self.day) > 0 and float(np.isfinite(self.temperature_c).mean()) >= ENOUGH_TEMPERATURES
+
+
+def days_of(metric: Metric, runs: Sequence[tuple[RunFigures, Fingerprint | None]]) -> Days:
+    """Return the points of `runs` of one series; those of another kind than the newest, and those not valid, are left out."""
+    ordered = sorted((pair for pair in runs if metric.value(pair[0]) is not None), key=lambda pair: pair[0].started_at_ns)
+    counted = [pair for pair in ordered if not metric.only_valid or pair[0].verdict == "valid"]
+    kind = metric.kind(counted[-1][0]) if counted else None
+    kept = [pair for pair in counted if metric.kind(pair[0]) == kind]
+    figures = [figure for figure, _ in kept]
+    value = np.array([on_scale(metric, metric.value(figure) or 0.0) for figure in figures])
+    u_square = np.array([(metric.u(figure) or 0.0) ** 2 for figure in figures])
+    day = np.array([figure.day for figure in figures], dtype=np.int64)
+    temperature_c = np.array([np.nan if figure.temperature_c is None else figure.temperature_c for figure in figures])
+    return _gather(
+        metric, day, value, u_square, temperature_c, [below for _, below in kept], len(counted) - len(kept), len(ordered) - len(counted)
+    )
+
+
+def _gather(
+    metric: Metric,
+    day: NDArray[np.int64],
+    value: Array,
+    u_square: Array,
+    temperature_c: Array,
+    below: Sequence[Fingerprint | None],
+    left_out: int,
+    not_valid: int,
+) -> Days:
+    days, first, runs = np.unique(day, return_index=True, return_counts=True)
+    last = first + runs - 1
+    floor = metric.floor
+    if metric.scale == "share" and len(value):
+        # A share that is nearly always nought shows no scatter, and has one: that of a coin of its mean.
+        mean = (float(value.sum()) / 100 + 1) / (len(value) + 2)
+        floor = 100 * math.sqrt(mean * (1 - mean))
+    within = (noise.run_variance(value, day, u_square) or 0.0) if len(day) > 1 and metric.scale != "share" else 0.0
+    x = np.add.reduceat(value, first) / runs if len(days) else value
+    known = (np.add.reduceat(u_square, first) / runs + within) / runs if len(days) else value
+    return Days(days, x, known, runs, _means(temperature_c, first), tuple(below[place] for place in last), floor, left_out, not_valid)
+
+
+def _means(values: Array, first: NDArray[np.intp]) -> Array:
+    if not len(first):
+        return values
+    there = np.isfinite(values)
+    count = np.add.reduceat(there.astype(np.float64), first)
+    total = np.add.reduceat(np.where(there, values, 0.0), first)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def of_type(members: Sequence[Days]) -> Days:
+    """Return the points of a board type: each day the mean of its devices, each device counted from its own level."""
+    usable = [member for member in members if len(member.day)]
+    if not usable:
+        empty = np.zeros(0)
+        return Days(np.zeros(0, np.int64), empty, empty, np.zeros(0, np.int64), empty, (), 0.0)
+    floor = float(np.median([member.floor for member in usable])) / math.sqrt(len(usable))
+    level = float(np.median([np.median(member.x) for member in usable]))
+    every = np.unique(np.concatenate([member.day for member in usable]))
+    total, variance, warmth = np.zeros(len(every)), np.zeros(len(every)), np.zeros(len(every))
+    devices, runs, warm = np.zeros(len(every)), np.zeros(len(every), np.int64), np.zeros(len(every))
+    for member in usable:
+        place = np.searchsorted(every, member.day)
+        total[place] += member.x - np.median(member.x)
+        variance[place] += member.known
+        devices[place] += 1
+        runs[place] += member.runs
+        there = np.isfinite(member.temperature_c)
+        warmth[place[there]] += member.temperature_c[there] - np.median(member.temperature_c[there])
+        warm[place[there]] += 1
+    temperature_c = np.where(warm > 0, warmth / np.maximum(warm, 1), np.nan)
+    return Days(every, level + total / devices, variance / devices**2, runs, temperature_c, (None,) * len(every), floor)

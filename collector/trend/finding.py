@@ -1,0 +1,78 @@
+"""Findings: what a trend says of a series, in figures and in words."""
+
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Literal
+
+State = Literal["suspect", "confirmed"]
+_EPOCH = date(1970, 1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The level changed from one day to the next.
+
+    `size`, `low` and `high` (95 %) are per cent of the level before, or points; `day`, `day_low` and `day_high` (days since 1970) the first
+    day of the new level with its interval. `before` and `after` are the levels in the metric's own unit, `days_before` and `days_after` how
+    many points they rest on, `runs_before` and `runs_after` how many runs. `candidates` changed beside it. `matters` is None while
+    the interval holds the smallest difference that matters. `chance` is how often noise alone scores so high in one look.
+    """
+
+    state: State
+    day: int
+    day_low: int
+    day_high: int
+    size: float
+    low: float
+    high: float
+    before: float
+    after: float
+    days_before: int
+    days_after: int
+    runs_before: int
+    runs_after: int
+    score: float
+    chance: float
+    is_worse: bool
+    matters: bool | None
+    candidates: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """The level moves steadily: `per_30_days` with its bounds (95 %), per cent or points, over `days` points since `day`."""
+
+    per_30_days: float
+    low: float
+    high: float
+    day: int
+    days: int
+    score: float
+    is_worse: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """The days scatter otherwise than before, at the same level: `ratio` of the scatter since `day` to that before."""
+
+    ratio: float
+    day: int
+    days_before: int
+    days_after: int
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """No point since `day`, where one came every `every_days` days."""
+
+    day: int
+    silent_days: int
+    every_days: float
+
+
+def iso(day: int) -> str:
+    """Return a day (since 1970) as 2026-11-20; the plain number where no calendar has it."""
+    try:
+        return (_EPOCH + timedelta(days=day)).isoformat()
+    except OverflowError:
+        return f"day {day}"
