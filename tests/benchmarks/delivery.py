@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -30,6 +30,8 @@ BATCHED_RECORDS = 300_000
 RECORDS_A_BATCH = 100
 ROUNDS = 3
 PACED_PER_S = 5000
+SOAK_PER_S = 3000
+SHORT_SOAK_S = 60.0
 
 TELEGRAF = """
 [agent]
@@ -65,8 +67,8 @@ _FIELDS = {
 }  # fmt: skip
 
 
-def comparisons(_models: Path) -> list[Comparison]:
-    """Return records a second beside Telegraf's and beside the goal, and the delay at 5,000 a second."""
+def comparisons() -> list[Comparison]:
+    """Return records a second beside Telegraf's and beside the goal, the delay at 5,000 a second, and whether memory stays flat."""
     if not shutil.which("mosquitto") and not Path("/usr/sbin/mosquitto").exists():
         print("delivery: left out, mosquitto is not installed", file=sys.stderr)
         return []
@@ -74,6 +76,7 @@ def comparisons(_models: Path) -> list[Comparison]:
     batched = statistics.median(_ours(BATCHED_RECORDS, RECORDS_A_BATCH) for _ in range(ROUNDS))
     done.append(_at_least("delivery: durable records/s in batches", "records/s", batched, 60_000))
     done.append(within("delivery: publish to receipt, p99 at 5,000/s", "ms", _delay_ms(), 100))
+    done.append(_soaked())
     return done
 
 
@@ -128,12 +131,9 @@ def _collecting(broker: Server, folder: Path) -> Iterator[subprocess.Popen[str]]
         collector.communicate(timeout=60)
 
 
-def _flood(settings: Settings, while_it_runs: Callable[[], object] = lambda: None) -> dict[str, object]:
+def _flood(settings: Settings) -> dict[str, object]:
     command = [sys.executable, "-m", "tests.benchmarks.flood", json.dumps(asdict(settings))]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as process:
-        while_it_runs()
-        out, _ = process.communicate()
-    result: dict[str, object] = json.loads(out)
+    result: dict[str, object] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, cwd=ROOT, check=True).stdout)
     assert result["sent"] == settings.count, f"sent {result['sent']} of {settings.count}"
     return result
 
@@ -192,25 +192,24 @@ def _telegraf_configuration(broker: int, influx: Influx) -> str:
 
 
 def soak(seconds: float, devices: int = 10_000) -> list[float]:
-    """Return the collector's resident memory in MB, read once a second under a steady flood from `devices` devices."""
+    """Return the collector's resident memory in MB after each flood from `devices` devices, until the time is over."""
     rss_mb: list[float] = []
     with _folder() as folder, _running(mosquitto(folder, *BROKER)) as broker, _collecting(broker, folder) as collector:
-
-        def watch() -> None:
-            until_s = time.monotonic() + seconds
-            while time.monotonic() < until_s:
-                time.sleep(1)
-                rss_mb.append(_rss_mb(collector.pid))
-
-        rate = 3000
-        # Several floods, because one prepares all that it sends.
         begun_s = time.monotonic()
         while time.monotonic() - begun_s < seconds:
-            chunk = Settings(broker.port, 60_000, devices=devices, rate_per_s=rate)
-            _flood(chunk)
+            # Several floods, because one prepares all that it sends.
+            _flood(Settings(broker.port, 2 * devices, devices=devices, rate_per_s=SOAK_PER_S))
             rss_mb.append(_rss_mb(collector.pid))
-            print(f"{time.monotonic() - begun_s:.0f} s: {rss_mb[-1]:.1f} MB", file=sys.stderr)
+            print(f"soak: {time.monotonic() - begun_s:.0f} s, {rss_mb[-1]:.1f} MB", file=sys.stderr)
     return rss_mb
+
+
+def _soaked() -> Comparison:
+    rss_mb = soak(SHORT_SOAK_S)
+    half = len(rss_mb) // 2
+    early, late = max(rss_mb[:half]), max(rss_mb[half:])
+    name = f"delivery: memory over {SHORT_SOAK_S:.0f} s with 10,000 devices, second half beside first"
+    return Comparison(name, "MB", late, "first half", early, late / early, "ratio <= 1.1", this_machine(), late <= 1.1 * early)
 
 
 def _rss_mb(pid: int) -> float:
@@ -222,5 +221,5 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["soak"]:
         print(json.dumps([round(one, 1) for one in soak(float(sys.argv[2]) if len(sys.argv) > 2 else 600)]))
     else:
-        for line in comparisons(ROOT):
+        for line in comparisons():
             print(f"{line.name}: {line.ours:.5g} {line.unit}, {line.peer} {line.peer_value:.5g}, ratio {line.ratio:.3f}, {line.goal}")
