@@ -28,8 +28,8 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.meant, self.kept = read(path)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        # A kill may have cut a line, which must not swallow the next one.
-        os.write(self._file, b"\n")
+        # A kill may have cut a line, which must neither swallow the next one nor become a statement.
+        os.write(self._file, b" cut\n")
 
     def note(self, what: str, number: int) -> None:
         """Write one line."""

@@ -2,10 +2,13 @@
 
 import os
 import signal
+import socket
 import subprocess
 import threading
 import time
 from pathlib import Path
+
+from tests.fixtures.servers import LOOPBACK
 
 AGAIN_S = 0.3
 
@@ -68,3 +71,21 @@ class Supervised:
             if self._process.wait() == 0:
                 return
             self._stopping.wait(AGAIN_S)
+
+
+def await_port(port: int) -> None:
+    """Return when somebody listens at a port of loopback.
+
+    Raises:
+        OSError: nobody does within 30 s.
+    """
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            socket.create_connection((LOOPBACK, port), 1).close()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+        else:
+            return

@@ -1,6 +1,5 @@
 """Everything that a chaos run is made of: broker, InfluxDB, collector and agents as processes, and proxies and disks between them."""
 
-import socket
 import sys
 import tempfile
 import time
@@ -13,7 +12,7 @@ from tests.chaos.counted import Counted
 from tests.chaos.disk import Disk
 from tests.chaos.judge import Verdict, expected, in_influx, in_ledger, judge
 from tests.chaos.proxy import Proxy
-from tests.chaos.supervised import Supervised
+from tests.chaos.supervised import Supervised, await_port
 from tests.fixtures.servers import LOOPBACK, Influx, free_port, mosquitto
 
 EDGEMETER = [sys.executable, "-m", "edgemeter.agent.cli"]
@@ -113,12 +112,12 @@ class World:
         (self.folder / "influx").mkdir()
         self.influx = Influx(self._influxd, self.folder / "influx")
         self.influx_server = self._supervised("influxd", self.influx.command)
-        _await(self.influx.port)
+        await_port(self.influx.port)
         self.influx.set_up()
         (self.folder / "broker").mkdir()
         server = mosquitto(self.folder / "broker", *BROKER, f"persistence_location {self.folder}/broker/")
         self.broker = self._supervised("mosquitto", server.command)
-        _await(server.port)
+        await_port(server.port)
         self.agents_net, self.collector_net = self._proxy(server.port), self._proxy(server.port)
         self.influx_net = self._proxy(self.influx.port)
 
@@ -148,16 +147,3 @@ class World:
             self._supervised(f"agents-{number}", [*command, str(self.size.of_each()), rate, *group], self.agents_clock.environment)
             for number, group in enumerate(groups)
         ]
-
-
-def _await(port: int) -> None:
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            socket.create_connection((LOOPBACK, port), 1).close()
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
-        else:
-            return

@@ -1,0 +1,74 @@
+"""Chaos in short: the real processes, real faults, and every record counted afterwards."""
+
+import json
+import random
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.chaos import agents
+from tests.chaos.judge import expected, in_ledger, judge
+from tests.chaos.supervised import Supervised
+from tests.chaos.world import EDGEMETER
+from tests.fixtures.mqtt_peer import wait_until
+from tests.fixtures.servers import LOOPBACK, free_port, mosquitto_binary
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.slow
+
+
+def last_line(module, *arguments):
+    """Return what the last line of a module's output says, which has to be a success."""
+    done = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False, timeout=1200, cwd=ROOT)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.mosquitto
+@pytest.mark.influx
+def test_whatever_dies_every_record_is_in_both_stores_once(influxd):
+    """Kills, cuts, stalls, a full disk, stepped clocks, a failing InfluxDB."""
+    mosquitto_binary()
+    counts = last_line("tests.chaos", "--faults", "30", "--records", "6000", "--gap", "0.8", "--seed", "3", "--influxd", str(influxd))
+    assert counts["sent"] >= 6000
+    assert counts["sent"] == counts["ledger"] == counts["influx"]
+    assert counts["lost"] == counts["doubled"] == counts["quarantined"] == 0
+
+
+def test_a_cluster_that_loses_a_node_and_a_collector_loses_no_record(influxd):
+    """Three broker nodes, three collectors, 200 agents."""
+    rmqttd = ROOT.parent / "shared" / "bin" / "rmqttd"
+    if not rmqttd.is_file():
+        pytest.skip(f"{rmqttd} is not there")
+    counts = last_line("tests.chaos.cluster", "--records", "6000", "--rate", "200", "--rmqttd", str(rmqttd), "--influxd", str(influxd))
+    assert counts["sent"] == counts["influx"] >= 6000
+    assert counts["lost"] == counts["doubled"] == 0
+
+
+def test_the_embedded_broker_killed_with_its_collector_loses_no_record(tmp_path):
+    """One process holds broker, receiver and ledger: it dies again and again, and what the devices keep comes again."""
+    port, ledger = free_port(), tmp_path / "ledger"
+    (tmp_path / "outboxes").mkdir()
+    with ExitStack() as stack:
+        collector = Supervised(
+            "collector", [*EDGEMETER, "collector", "up", "--port", str(port), "--ledger", str(ledger)], tmp_path / "collector.log"
+        )
+        command = [sys.executable, "-m", "tests.chaos.agents", str(tmp_path), f"{LOOPBACK}:{port}", "300", "100", "pi-1", "pi-2"]
+        devices = Supervised("agents", command, tmp_path / "agents.log")
+        for process in (collector, devices):
+            stack.callback(process.stop)
+            process.start()
+        draw = random.Random(5)  # noqa: S311 - the same pauses each time
+        for _ in range(4):
+            time.sleep(draw.uniform(1, 2))
+            collector.kill(draw.uniform(0, 1))
+        assert wait_until(devices.has_ended, 120), (tmp_path / "agents.log").read_text()[-2000:]
+    held, quarantined = in_ledger(ledger)
+    verdict = judge(expected(tmp_path), [held], held, quarantined, 0)
+    assert verdict.holds, verdict.examples
+    assert verdict.sent == 600
+    assert agents.read(tmp_path / "pi-1.journal")[0] == 300

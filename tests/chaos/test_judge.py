@@ -1,0 +1,73 @@
+"""The judge of chaos runs: a verdict that cannot be bad would be worth nothing."""
+
+import json
+from collections import Counter
+
+import pytest
+
+from tests.chaos import agents
+from tests.chaos.judge import Expected, expected, judge
+
+SAID = Expected(frozenset({"a:1", "a:2", "b:1"}), frozenset({"a:1", "a:2", "a:3", "b:1"}), 7)
+ALL = Counter({"a:1": 1, "a:2": 1, "b:1": 1})
+
+
+def test_every_record_once_in_both_holds():
+    """The line of JSON has the eight counts and no others."""
+    verdict = judge(SAID, [ALL], ALL, 0, 5)
+    assert verdict.holds
+    assert json.loads(verdict.line()) == {
+        "sent": 3,
+        "ledger": 3,
+        "influx": 3,
+        "duplicates_dropped": 5,
+        "retransmitted": 7,
+        "quarantined": 0,
+        "lost": 0,
+        "doubled": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("ledgers", "influx", "lost", "doubled"),
+    [
+        ([ALL - Counter({"a:2": 1})], ALL, 1, 0),
+        ([ALL], ALL - Counter({"a:2": 1}), 1, 0),
+        ([Counter()], Counter(), 6, 0),
+        ([ALL + Counter({"a:2": 1})], ALL, 0, 1),
+        ([ALL], ALL + Counter({"b:1": 2}), 0, 1),
+        ([ALL], ALL + Counter({"c:9": 1}), 0, 1),
+        # What a kill left in doubt counts as sent as soon as one place holds it, and then both have to.
+        ([ALL + Counter({"a:3": 1})], ALL, 1, 0),
+        ([ALL + Counter({"a:3": 1})], ALL + Counter({"a:3": 1}), 0, 0),
+        # Several ledgers may hold the same record, none twice.
+        ([ALL, Counter({"a:1": 1})], ALL, 0, 0),
+        ([ALL, Counter({"a:1": 2})], ALL, 0, 1),
+    ],
+)
+def test_what_is_missing_is_lost_and_what_is_there_twice_is_doubled(ledgers, influx, lost, doubled):
+    """In either store."""
+    verdict = judge(SAID, ledgers, influx, 0, 0)
+    assert (verdict.lost, verdict.doubled) == (lost, doubled)
+    assert verdict.holds == (lost == doubled == 0)
+
+
+def test_a_run_in_which_nothing_was_sent_proves_nothing():
+    """Nothing lost of nothing is no success."""
+    assert not judge(Expected(frozenset(), frozenset(), 0), [Counter()], Counter(), 0, 0).holds
+
+
+def test_a_quarantined_record_is_no_success():
+    """Nothing bad was sent, so nothing may be refused."""
+    assert not judge(SAID, [ALL], ALL, 1, 0).holds
+
+
+def test_a_journal_cut_by_a_kill_says_no_more_than_its_whole_lines(tmp_path):
+    """`k 1` cut short of `k 12` must not say that record 1 was kept."""
+    path = tmp_path / "a.journal"
+    path.write_text(" cut\ni 11\nk 11\nr 4\ni 12\nk 1")
+    assert agents.read(path) == (12, {11})
+    journal = agents.Journal(path)
+    journal.note("i", 13)
+    assert agents.read(path)[0] == 13
+    assert expected(tmp_path) == Expected(frozenset({"a:11"}), frozenset({"a:11", "a:12", "a:13"}), 4)
