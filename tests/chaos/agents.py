@@ -74,7 +74,12 @@ class Agent:
         self.journal.meant += 1
         number = self.journal.meant
         self.journal.note("i", number)
-        record = make_record(id=f"{self.device}:{number}", device=self.device, fleet=FLEET, started_at_ns=time.time_ns())
+        # Where clocks are stepped, some records know that theirs was wrong: the collector stamps these.
+        is_right = "EDGEMETER_TEST_CLOCK" not in os.environ or number % 10 != 0
+        name = f"{self.device}:{number}"
+        record = make_record(
+            id=name, device=self.device, fleet=FLEET, started_at_ns=time.time_ns(), clock_synchronised=is_right, stamped_by="device"
+        )
         try:
             self.outbox.put(record)
         except EdgemeterError:
