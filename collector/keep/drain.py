@@ -12,9 +12,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edgemeter.agent import records
 from edgemeter.agent.errors import ConfigError, EdgemeterError
-from edgemeter.collector.keep.ledger import Held, Ledger
+from edgemeter.collector.keep.ledger import Ledger
 from edgemeter.collector.keep.points import Points
 from edgemeter.collector.keep.quarantine import Rejection
 from edgemeter.collector.keep.refusals import Refused
@@ -33,24 +32,29 @@ FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 60.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A record in the ledger: its row, its own JSON text, and when it came."""
+
+    row: int
+    payload: bytes
+    received_ns: int
+
+
 @dataclass(slots=True)
 class _Batch:
-    """Records on their way, the points that they come to, and which record each point is of."""
+    """Points on their way, and which record each is of, of all records up to `last_row`."""
 
-    held: list[Held] = field(default_factory=list)
+    last_row: int
     lines: list[str] = field(default_factory=list)
-    owners: list[Held] = field(default_factory=list)
+    owners: list[_Kept] = field(default_factory=list)
     characters: int = 0
 
-    def add(self, held: Held, lines: Sequence[str]) -> None:
-        self.held.append(held)
+    def add(self, kept: _Kept, lines: Sequence[str]) -> None:
+        self.last_row = kept.row
         self.lines += lines
-        self.owners += [held] * len(lines)
+        self.owners += [kept] * len(lines)
         self.characters += sum(map(len, lines))
-
-    @property
-    def last_row(self) -> int:
-        return self.held[-1].row
 
 
 class Drain:
@@ -118,15 +122,24 @@ class Drain:
             on_its_way = batch, writer.submit(self._sink.write, batch.lines)
 
     def _next(self, ledger: Ledger, after_row: int) -> _Batch | None:
-        batch = _Batch()
-        for held in ledger.records(after_row=after_row, with_samples=self._points.needs_samples):
-            batch.add(held, self._points.lines(held.record))
+        batch = _Batch(after_row)
+        for row, received_ns, payload, is_checked in ledger.payloads(after_row=after_row):
+            try:
+                lines = self._points.lines(payload, is_checked=is_checked)
+            except ConfigError:
+                if is_checked:
+                    raise
+                # It is about to go to the quarantine.
+                continue
+            batch.add(_Kept(row, payload, received_ns), lines)
             if len(batch.lines) >= BATCH_POINTS * self._share or batch.characters >= BATCH_CHARACTERS * self._share:
                 break
-        return batch if batch.held else None
+        return batch if batch.lines else None
 
     def _note(self, ledger: Ledger, batch: _Batch, refused: Sequence[Refused]) -> None:
-        rejections = [self._rejection(batch.owners[one.index], one.reason) for one in refused]
+        # A record of many points is refused once.
+        reasons = {batch.owners[one.index]: one.reason for one in reversed(refused)}
+        rejections = [self._rejection(kept, reason) for kept, reason in reasons.items()][::-1]
         for rejection in rejections:
             logger.warning("quarantined: %s", rejection.reason)
         ledger.advance(self._sink.name, batch.last_row, rejections)
@@ -134,8 +147,8 @@ class Drain:
         self._share = min(self._share * REGAIN, 1.0)
         self._failures = 0
 
-    def _rejection(self, held: Held, reason: str) -> Rejection:
-        return Rejection(self._sink.name, records.encode(held.record), f"the sink does not take it: {reason}", held.received_ns)
+    def _rejection(self, kept: _Kept, reason: str) -> Rejection:
+        return Rejection(self._sink.name, kept.payload, f"the sink does not take it: {reason}", kept.received_ns)
 
     def _report(self, error: EdgemeterError) -> None:
         # Once when it begins, not with every repeat.

@@ -154,6 +154,14 @@ class Ledger:
         for row, received_ns, payload, _ in self._texts(after_row, limit, EVERYTHING):
             yield row, received_ns, payload
 
+    def payloads(self, *, after_row: int = 0) -> Iterator[tuple[int, int, bytes, bool]]:
+        """Yield row, time of receipt in ns, JSON text and whether it was looked at whole, of the records after `after_row`, in order.
+
+        Raises:
+            ConfigError: the file is damaged.
+        """
+        yield from self._texts(after_row, None, EVERYTHING)
+
     def ranges(self, device: str, session: int) -> list[tuple[int, int]]:
         """Return the ranges of sequence numbers (both ends included) that the ledger holds of one session, in order."""
         query = "SELECT seq FROM runs WHERE device = ? AND session = ? ORDER BY seq"

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgemeter.agent import samples
+from edgemeter.agent import records, samples
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.records import RunRecord, Series
-from edgemeter.collector.keep import line_protocol
+from edgemeter.collector.keep import line_protocol, point_figures
 from edgemeter.collector.keep.influx_config import Extent, Extra
 
 # R10 of ISO 3: ten bounds a decade.
@@ -28,13 +28,15 @@ class Points:
     extent: Extent = "all"
     also: frozenset[Extra] = frozenset()
 
-    @property
-    def needs_samples(self) -> bool:
-        """Whether the raw samples have to be there."""
-        return bool(self.also)
+    def lines(self, payload: bytes, *, is_checked: bool = True) -> list[str]:
+        """Return the points of the record in `payload` (JSON), its own first; damaged samples come to none.
 
-    def lines(self, record: RunRecord) -> list[str]:
-        """Return the points of a record as lines of line protocol, its own first; damaged samples come to none."""
+        Raises:
+            ConfigError: it is no record; where `is_checked` is true somebody has looked, and it is not looked at again.
+        """
+        if self.extent == "figures" and not self.also and is_checked:
+            return [line_protocol.line(point_figures.read(payload), "figures")]
+        record = records.decode(payload)
         found = [line_protocol.line(record, self.extent)]
         if self.also:
             series = {one.name: one for one in record.samples}

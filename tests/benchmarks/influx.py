@@ -1,0 +1,150 @@
+"""The drain: records and points a second from a ledger to an InfluxDB 2 on the same cores, beside the same lines ready made.
+
+`all` is the whole record, which `compare` reads back; `figures` the numbers alone; with the power trace each reading is a point too. The
+peer posts the lines of the same batches, made before the clock starts, over one kept connection: what no client can be faster than.
+"""
+
+import http.client
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from edgemeter.agent import records, samples
+from edgemeter.collector.keep.drain import BATCH_CHARACTERS, BATCH_POINTS, Drain
+from edgemeter.collector.keep.influx_config import InfluxConfig
+from edgemeter.collector.keep.ledger import Arrival, Ledger
+from edgemeter.collector.keep.points import Points
+from edgemeter.collector.keep.sink import open_sink
+from tests.benchmarks.comparison import Comparison, this_machine
+from tests.fixtures.record_factory import STARTED_AT_NS, make_record
+from tests.fixtures.servers import Influx
+
+INFLUXD = Path(__file__).resolve().parents[3] / "shared" / "bin" / "influxd"
+RECORDS = 20_000
+TRACED_RECORDS = 4_000
+DEVICES = 50
+READINGS = 100
+COMMIT = 1_000
+ROUNDS = 3
+GOAL_PER_S = 50_000
+LIMIT_S = 300
+
+
+def comparisons(_models: Path) -> list[Comparison]:
+    """Return points a second of whole records, of figures, and of records with their power traces."""
+    if not INFLUXD.is_file():
+        print(f"influx: left out, {INFLUXD} is not there", file=sys.stderr)
+        return []
+    with tempfile.TemporaryDirectory(prefix="edgemeter-bench-") as name:
+        folder = Path(name)
+        plain, traced = folder / "plain.sqlite", folder / "traced.sqlite"
+        _fill(plain, RECORDS, ())
+        _fill(traced, TRACED_RECORDS, _trace())
+        with_trace = Points(also=frozenset({"power_trace"}))
+        return [
+            _drained("drain: whole records", plain, Points(), folder),
+            _drained("drain: figures of records", plain, Points("figures"), folder),
+            _drained("drain: whole records and their power traces", traced, with_trace, folder),
+        ]
+
+
+def _drained(name: str, ledger: Path, points: Points, folder: Path) -> Comparison:
+    ours: list[float] = []
+    alone: list[float] = []
+    with Ledger(ledger, "read") as opened:
+        lines = [line for _, _, text in opened.texts() for line in points.lines(text)]
+    for turn in range(ROUNDS):
+        for way in (_ours, _alone) if turn % 2 else (_alone, _ours):
+            with tempfile.TemporaryDirectory(dir=folder) as place:
+                server = Influx(INFLUXD, Path(place))
+                server.start()
+                try:
+                    server.set_up()
+                    seconds = way(server, ledger, points, lines)
+                finally:
+                    server.kill()
+            (ours if way is _ours else alone).append(len(lines) / seconds)
+    mine, peer = statistics.median(ours), statistics.median(alone)
+    return Comparison(
+        name=name,
+        unit="points/s",
+        ours=mine,
+        peer="the same lines, ready made",
+        peer_value=peer,
+        ratio=mine / peer,
+        goal=f">= {GOAL_PER_S:,} points/s",
+        machine=this_machine(),
+        met=mine >= GOAL_PER_S,
+    )
+
+
+def _ours(server: Influx, ledger: Path, points: Points, _lines: Sequence[str]) -> float:
+    config = InfluxConfig(server.url, server.token, server.org, server.bucket)
+    with Ledger(ledger, "read") as opened:
+        last = opened.last_row()
+    with Ledger(ledger) as opened:
+        sink = open_sink(config)
+        opened.advance(sink.name, 0)
+    drain = Drain(ledger, sink, points)
+    begun = time.perf_counter()
+    drain.start()
+    while not drain.has_reached(last):
+        if time.perf_counter() - begun > LIMIT_S or drain.trouble:
+            message = f"not drained: {drain.trouble or 'too slow'}"
+            raise RuntimeError(message)
+        time.sleep(0.005)
+    took_s = time.perf_counter() - begun
+    drain.stop()
+    return took_s
+
+
+def _alone(server: Influx, _ledger: Path, _points: Points, lines: Sequence[str]) -> float:
+    size = min(BATCH_POINTS, BATCH_CHARACTERS // max(map(len, lines)))
+    bodies = ["\n".join(lines[start : start + size]).encode() for start in range(0, len(lines), size)]
+    connection = http.client.HTTPConnection("127.0.0.1", server.port)
+    begun = time.perf_counter()
+    for body in bodies:
+        connection.request(
+            "POST",
+            f"/api/v2/write?org={server.org}&bucket={server.bucket}&precision=ns",
+            body,
+            {"Authorization": f"Token {server.token}"},
+        )
+        answer = connection.getresponse()
+        said = answer.read()
+        if answer.status != http.client.NO_CONTENT:
+            raise RuntimeError(said.decode())
+    return time.perf_counter() - begun
+
+
+def _trace() -> tuple[records.Series, ...]:
+    chance = np.random.default_rng(1)
+    watts, taken_ns = chance.normal(5, 0.25, READINGS).round(3), np.arange(READINGS) * 10_000_000 + chance.integers(0, 99_999, READINGS)
+    return samples.pack("power.ina219", "W", watts), samples.pack("power_at.ina219", "ns", taken_ns)
+
+
+def _fill(path: Path, count: int, trace: tuple[records.Series, ...]) -> None:
+    chance = np.random.default_rng(2)
+    base = make_record(samples=trace, power_traces=(records.PowerTrace(name="ina219", kind="power"),) if trace else ())
+    with Ledger(path) as ledger:
+        for start in range(0, count, COMMIT):
+            arrivals = []
+            for number in range(start, start + COMMIT):
+                latency = msgspec.structs.replace(base.latency, p50_ms=12 + chance.random(), p90_ms=13 + chance.random())
+                made = msgspec.structs.replace(
+                    base, id=f"{number:036d}", device=f"pi-{number % DEVICES}", session=1, seq=number // DEVICES + 1,
+                    started_at_ns=STARTED_AT_NS + number * 1_000_000_007, latency=latency, throughput_per_s=80 * chance.random(),
+                )  # fmt: skip
+                arrivals.append(Arrival(made, records.encode(made), f"edgemeter/v1/lab/{made.device}/result", STARTED_AT_NS))
+            ledger.commit(arrivals)
+
+
+if __name__ == "__main__":
+    for one in comparisons(Path()):
+        print(f"{one.name}: {one.ours:,.0f} {one.unit}; {one.peer} {one.peer_value:,.0f}; ratio {one.ratio:.2f}; goal {one.goal}")
