@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from edgemeter.collector import review_cli
 from edgemeter.collector.compare import columns
 from edgemeter.collector.compare import comparison as comparing
 from edgemeter.collector.compare.comparison import Comparison
@@ -13,11 +14,14 @@ from edgemeter.collector.compare.judging import Matters
 from edgemeter.collector.store_path import StorePath
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
     from edgemeter.collector.compare.matrix import Across, Figure
-    from edgemeter.collector.compare.store import Contents
+    from edgemeter.collector.compare.store import Contents, LeftOut, Store
     from edgemeter.collector.compare.views import Flat, Gathered
+    from edgemeter.collector.digest.digest import Digested
 
 
 def _ratio(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
@@ -33,6 +37,7 @@ def _ratio(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
 
 
 @click.command(short_help="Compare devices with a reference, like with like.")
+@click.argument("sides", nargs=-1, metavar="[BASELINE NEW]")
 @click.option("--reference", metavar="DEVICE|ROLE", help="What the others are compared with: a device, or a role (reference).")
 @click.option(
     "--store",
@@ -63,9 +68,16 @@ def _ratio(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
 @click.option("--matters", default="3%", callback=_ratio, help="The smallest difference that matters, of latency and energy. Default: 3%.")
 @click.option("--json", "form", flag_value="json", help="Print rows and what was left out as JSON.")
 @click.option("--csv", "form", flag_value="csv", help="Print the rows as CSV, the same columns as in JSON.")
+@click.option("--markdown", "form", flag_value="markdown", help="BASELINE NEW: print a comment for a pull or merge request.")
+@click.option(
+    "--fail-on",
+    metavar="LIMITS",
+    help="BASELINE NEW: exit 1 where it is worse by more: slower:3%,energy:5%,memory:10%,ap:0.5 (ap in points of 100).",
+)
 @click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Also write a report: one page that needs nothing else.")
 def compare(
     *,
+    sides: tuple[str, ...],
     reference: str | None,
     stores: tuple[str, ...],
     influx_token_file: Path | None,
@@ -75,12 +87,17 @@ def compare(
     stale_days: int,
     matters: float,
     form: str | None,
+    fail_on: str | None,
     html: Path | None,
 ) -> None:
-    """Compare every device with a reference: same model, task, data, scenario and input size, or left out with the reason.
+    """Compare every device with a reference, like with like; or the runs of NEW with those of BASELINE (ledger, document, bundle, folder).
 
     Example: edgemeter compare --reference server-1 --html report.html
     """
+    if sides or fail_on or form == "markdown":
+        has_more = bool(reference or stores or html) or view != "table" or form == "csv"
+        review_cli.review(sides, Matters(ratio=matters), form, fail_on, has_more=has_more)
+        return
     from edgemeter.agent.config import home
     from edgemeter.collector.compare.store import open_store
 
@@ -91,11 +108,12 @@ def compare(
         message = f"--html writes the report of the view table, not {view}"
         raise click.UsageError(message)
     where = stores or (str(home() / "ledger.sqlite"),)
-    contents = open_store(*where, influx_token_file=influx_token_file).contents(with_samples=html is not None)
+    store = open_store(*where, influx_token_file=influx_token_file)
+    ready = _digested(store) if html is None else None
     if view not in ("table", "nearest") or reference is None:
-        _show_view(contents, view, figure, across, stale_days, form)
+        _show_view(store.contents() if ready is None else ready, view, figure, across, stale_days, form)
         return
-    found = comparing.compare(contents, reference, Matters(ratio=matters))
+    found = _compared(store, ready, reference, Matters(ratio=matters), with_samples=html is not None)
     if html is not None:
         _write_report(found, html, f"edgemeter compare --reference {reference} " + " ".join(f"--store {Path(one).name}" for one in where))
     if view == "nearest":
@@ -106,6 +124,21 @@ def compare(
         click.echo(columns.to_csv(found.rows), nl=False)
     else:
         _show(found)
+
+
+def _digested(store: "Store") -> "Digested | None":
+    from edgemeter.collector.digest import digest, progress_bar
+
+    with progress_bar.shown() as progress:
+        return digest.digested(store, progress)
+
+
+def _compared(store: "Store", ready: "Digested | None", reference: str, matters: Matters, *, with_samples: bool) -> Comparison:
+    from edgemeter.collector.digest import digest
+
+    if ready is not None:
+        return digest.compare(ready, reference, matters)
+    return comparing.compare(store.contents(with_samples=with_samples), reference, matters)
 
 
 def as_json(comparison: Comparison) -> str:
@@ -153,10 +186,10 @@ def _show_nearest(found: Comparison, form: str | None) -> None:
         click.echo(f"{len(found.nearest)} cases that nothing is like", err=True)
 
 
-def _show_view(contents: "Contents", view: str, figure: "Figure", across: "Across", stale_days: int, form: str | None) -> None:
+def _show_view(contents: "Contents | Digested", view: str, figure: "Figure", across: "Across", stale_days: int, form: str | None) -> None:
     from edgemeter.collector.compare import views
 
-    gathered = views.gather(contents)
+    gathered = _gathered(contents)
     if view == "pareto":
         _show_pareto(gathered, figure, form)
         return
@@ -168,13 +201,29 @@ def _show_view(contents: "Contents", view: str, figure: "Figure", across: "Acros
     covered = coverage(found)
     rows: list[Flat] = [row for row in views.matrix_rows(found) if view == "matrix" or row["state"] != "measured"]
     if form == "json":
-        click.echo(views.to_json({view: rows, "cells": covered.cells, "states": covered.states, "left_out": contents.left_out}))
+        click.echo(views.to_json({view: rows, "cells": covered.cells, "states": covered.states, "left_out": _unreadable(contents)}))
     elif form == "csv":
         click.echo(views.to_csv(rows), nl=False)
     elif view == "matrix":
         matrix_table.show_matrix(found, _console())
     else:
         matrix_table.show_coverage(covered, _console())
+
+
+def _gathered(contents: "Contents | Digested") -> "Gathered":
+    from edgemeter.collector.compare import views
+    from edgemeter.collector.compare.matrix import Refused
+    from edgemeter.collector.compare.store import Contents
+
+    if isinstance(contents, Contents):
+        return views.gather(contents)
+    return views.Gathered(contents.summaries, [Refused(one.run, one.reason) for one in contents.unusable()])
+
+
+def _unreadable(contents: "Contents | Digested") -> "Sequence[LeftOut]":
+    from edgemeter.collector.compare.store import Contents
+
+    return contents.left_out if isinstance(contents, Contents) else contents.unreadable
 
 
 def _show_pareto(gathered: "Gathered", figure: "Figure", form: str | None) -> None:

@@ -1,0 +1,149 @@
+"""The review as Markdown for a pull or merge request: the verdict first, worst cases first, and what was left out.
+
+The first line is a mark by which a later comment finds this one and replaces it. Texts that devices sent are written so that they are only
+text: no table is broken, no page linked and nobody mentioned.
+"""
+
+from collections.abc import Sequence
+
+from edgemeter.collector.compare.judgement import Judgement
+from edgemeter.collector.compare.ratios import Bounds
+from edgemeter.collector.compare.spread import Spread
+from edgemeter.collector.review.gate import Finding
+from edgemeter.collector.review.review import Left, Pair, Review
+from edgemeter.collector.show import figures
+
+MARK = "<!-- edgemeter compare -->"
+# GitHub refuses a comment of more than 65,536 characters; GitLab takes a million.
+LONGEST = 60_000
+LEFT_OUT_SHOWN = 50
+_ESCAPED = str.maketrans({character: f"&#{ord(character)};" for character in "|<>&`*_[]#@~\\!"})
+
+
+def to_markdown(review: Review, findings: Sequence[Finding]) -> str:
+    """Return the comment, at most as long as may be posted; what is cut is counted."""
+    rows = [_row(pair) for pair in sorted(review.pairs, key=_badness, reverse=True)]
+    head = [
+        MARK,
+        f"### Edgemeter: {_headline(review, findings)}",
+        "",
+        f"Baseline `{_code(review.baseline)}`, new `{_code(review.new)}`.",
+        "",
+    ]
+    tail = [*_gate(findings), *_left_out(review.left_out), _how(review)]
+    table = ["| case | p50 | energy | accuracy | verdict |", "|---|---|---|---|---|"]
+    room = LONGEST - len("\n".join([*head, *table, *tail])) - 100
+    kept: list[str] = []
+    for row in rows:
+        room -= len(row) + 1
+        if room < 0:
+            break
+        kept.append(row)
+    cut = [f"\n{len(rows) - len(kept)} more cases did not fit: `--json` lists all."] if len(kept) < len(rows) else []
+    body = [*table, *kept, *cut] if rows else ["No case could be compared."]
+    return "\n".join([*head, *body, "", *tail]) + "\n"
+
+
+def worst(pair: Pair) -> str:
+    """Return in one word what became of a case: worse, better, both, alike or open."""
+    judged = pair.judgements
+    slower = judged.throughput if pair.case.key.scenario == "offline" else judged.latency
+    is_worse = (
+        _is(slower, "lower" if slower is judged.throughput else "higher") or _is(judged.energy, "higher") or _is(judged.accuracy, "lower")
+    )
+    is_better = (
+        _is(slower, "higher" if slower is judged.throughput else "lower") or _is(judged.energy, "lower") or _is(judged.accuracy, "higher")
+    )
+    if is_worse or is_better:
+        return "both" if is_worse and is_better else "worse" if is_worse else "better"
+    said = [one for one in (slower, judged.energy, judged.accuracy) if one is not None]
+    return "alike" if said and all(one.state == "alike" for one in said) else "open"
+
+
+def _is(judged: Judgement | None, state: str) -> bool:
+    return judged is not None and judged.state == state
+
+
+def _badness(pair: Pair) -> tuple[int, float]:
+    return {"worse": 4, "both": 3, "open": 2, "better": 1, "alike": 0}[worst(pair)], pair.ratios.p50 or 0.0
+
+
+def _headline(review: Review, findings: Sequence[Finding]) -> str:
+    broken = [finding for finding in findings if finding.outcome == "broken"]
+    if broken:
+        return f"**{figures.count(len(broken), 'limit')} broken**, {_counts(review)}"
+    return (f"every limit kept, {_counts(review)}") if findings else _counts(review)
+
+
+def _counts(review: Review) -> str:
+    found = [worst(pair) for pair in review.pairs]
+    words = ("worse", "both", "better", "alike", "open")
+    names = {"both": "worse in part and better in part"}
+    told = ", ".join(f"{found.count(word)} {names.get(word, word)}" for word in words if word in found)
+    return f"{figures.count(len(found), 'case')} compared" + (f": {told}" if told else "")
+
+
+def _row(pair: Pair) -> str:
+    case, baseline, ratios = pair.case, pair.baseline, pair.ratios
+    verdict = worst(pair)
+    p50 = _change(baseline.p50_ms, case.p50_ms, "ms", ratios.p50, ratios.p50_interval)
+    energy = _change(baseline.gross_mj, case.gross_mj, "mJ", ratios.energy_gross, ratios.energy_gross_interval)
+    cells = [_escaped(pair.name), p50, energy, _accuracy(pair), f"**{verdict}**" if verdict in ("worse", "both") else verdict]
+    doubt = " (suspect runs)" if case.suspect or baseline.suspect else ""
+    changed = f"<br><sub>{_escaped(', '.join(pair.changed))}</sub>" if pair.changed else ""
+    return "| " + " | ".join([cells[0] + doubt + changed, *cells[1:]]) + " |"
+
+
+def _change(before: Spread | None, after: Spread | None, unit: str, ratio: float | None, bounds: Bounds | None) -> str:
+    if before is None or after is None:
+        return "no figure" if before is None and after is None else "new" if before is None else "gone"
+    plain = f"{figures.significant(before.median)} → {figures.significant(after.median)} {unit}"
+    if ratio is None:
+        return f"{plain}, not comparable"
+    interval = f" ({bounds[0] - 1:+.1%} to {bounds[1] - 1:+.1%})" if bounds else f" ({before.n} against {after.n} runs: no interval)"
+    return f"{plain}<br>{ratio - 1:+.1%}{interval}"
+
+
+def _accuracy(pair: Pair) -> str:
+    own, other = pair.case.accuracy, pair.baseline.accuracy
+    if own is None or other is None:
+        return "no figure"
+    plain = f"{figures.accuracy(other.value.median)} → {figures.accuracy(own.value.median)}"
+    return plain if pair.ratios.accuracy_difference is not None else f"{plain}, not comparable"
+
+
+def _gate(findings: Sequence[Finding]) -> list[str]:
+    if not findings:
+        return []
+    lines = ["**Limits**", ""]
+    for limit in dict.fromkeys(finding.limit for finding in findings):
+        own = [finding for finding in findings if finding.limit == limit]
+        counts = ", ".join(f"{sum(one.outcome == outcome for one in own)} {outcome}" for outcome in ("broken", "kept", "not judged"))
+        lines.append(f"- `{limit.text}`: {counts}")
+        shown = [one for one in own if one.outcome != "kept"][:LEFT_OUT_SHOWN]
+        lines += [f"  - {one.outcome}: {_escaped(f'{one.case}: {one.words}' if one.case else one.words)}" for one in shown]
+    return [*lines, ""]
+
+
+def _left_out(left_out: Sequence[Left]) -> list[str]:
+    if not left_out:
+        return []
+    lines = [f"- {_escaped(f'{left.what} ({left.side}): {left.reason}')}" for left in left_out[:LEFT_OUT_SHOWN]]
+    more = [f"- and {len(left_out) - LEFT_OUT_SHOWN} more: `--json` lists all"] if len(left_out) > LEFT_OUT_SHOWN else []
+    return [f"<details><summary>Left out ({len(left_out)})</summary>", "", *lines, *more, "", "</details>", ""]
+
+
+def _how(review: Review) -> str:
+    runs = [sum(len(side.runs) for side in sides) for sides in zip(*((pair.baseline, pair.case) for pair in review.pairs), strict=True)]
+    told = f"{runs[0]} runs against {runs[1]}; " if runs else ""
+    alike = f"a change of less than {review.matters.ratio:.0%} is called alike"
+    return f"<sub>{told}medians over runs with 95 % intervals over runs or days; {alike}.</sub>"
+
+
+def _code(text: str) -> str:
+    return figures.printable(text).replace("`", "'")
+
+
+def _escaped(text: str) -> str:
+    # An entity is text everywhere; a backslash is not, in a table of GitLab.
+    return figures.printable(text).translate(_ESCAPED)

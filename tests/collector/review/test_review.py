@@ -1,0 +1,217 @@
+"""A change held against its baseline: what is worse is found, what is not is not, and nothing is bent to fit."""
+
+import json
+import re
+
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent import records
+from edgemeter.agent.cli import cli
+from edgemeter.agent.errors import ConfigError
+from edgemeter.collector.compare.store import Contents
+from edgemeter.collector.keep.ledger import Arrival, Ledger
+from edgemeter.collector.review import gate, markdown
+from edgemeter.collector.review.review import review
+from edgemeter.collector.review.sides import read
+from tests.fixtures.bundle_factory import write_bundle
+from tests.fixtures.comparison_factory import document, no_energy
+from tests.fixtures.review_runs import make_side
+
+LIMITS = "slower:3%,energy:5%,ap:0.5"
+
+
+def reviewed(before, after):
+    """Return the review of two lists of runs."""
+    return review(("before", Contents(before)), ("after", Contents(after)))
+
+
+def outcomes(before, after, limits=LIMITS):
+    """Return what became of each limit of the only case."""
+    return {finding.limit.figure: finding.outcome for finding in gate.judge(reviewed(before, after), gate.parse(limits))}
+
+
+def test_a_change_that_changes_nothing_keeps_every_limit_whatever_the_seed():
+    """A gate that cries wolf is switched off."""
+    for seed in range(50):
+        found = outcomes(make_side(agent="1", seed=seed), make_side(agent="2", seed=100 + seed, start=100))
+        assert found == {"slower": "kept", "energy": "kept", "ap": "kept"}, seed
+
+
+@pytest.mark.parametrize(
+    ("change", "broken"),
+    [
+        ({"factor": 1.06}, {"slower"}),
+        ({"energy_factor": 1.10}, {"energy"}),
+        ({"ap": 0.615}, {"ap"}),
+        ({"factor": 0.9, "energy_factor": 0.9, "ap": 0.7}, set()),
+        ({"ap": 0.62}, set()),
+    ],
+)
+def test_what_is_worse_by_more_than_the_limit_breaks_it_and_nothing_else(change, broken):
+    """Faster, less energy and better never break one; half a point less is exactly the limit."""
+    found = outcomes(make_side(agent="1"), make_side(agent="2", seed=2, start=100, **change))
+    assert {figure for figure, outcome in found.items() if outcome == "broken"} == broken
+    assert set(found.values()) <= {"broken", "kept"}
+
+
+def test_a_difference_that_may_be_chance_does_not_break_a_limit():
+    """Three noisy runs each, 4 % apart: it says that more runs would settle it."""
+    before, after = make_side(agent="1", runs=3, spread=0.05, seed=3), make_side(agent="2", runs=3, spread=0.05, seed=5, start=100)
+    (finding,) = (one for one in gate.judge(reviewed(before, after), gate.parse("slower:0%")) if one.case)
+    assert finding.outcome in ("not judged", "kept")
+    assert "95 %" in finding.words
+
+
+def test_a_gate_that_cannot_tell_does_not_open():
+    """One run each has no interval: beyond the limit it breaks it, within it nothing was judged."""
+    one = make_side(agent="1", runs=1)
+    assert outcomes(one, make_side(agent="2", runs=1, factor=1.5, start=100), "slower:3%") == {"slower": "broken"}
+    (first, last) = gate.judge(reviewed(one, make_side(agent="2", runs=1, start=100)), gate.parse("slower:3%"))
+    assert (first.outcome, last.case, last.outcome) == ("not judged", None, "broken")
+
+
+def test_without_energy_on_a_side_the_limit_on_energy_is_not_kept_in_silence():
+    """The reason why there is none is told."""
+    findings = gate.judge(reviewed(make_side(agent="1"), make_side(agent="2", start=100, **no_energy())), gate.parse("energy:5%"))
+    assert [finding.outcome for finding in findings] == ["not judged", "broken"]
+    assert "no power sensor here" in findings[0].words
+
+
+def test_a_case_that_became_invalid_breaks_every_limit():
+    """A model ruined by the change has no figures, and that is no pass."""
+    ruined = records.Verdict(state="invalid", reasons=("gate: accuracy 0.1, needed 0.56",))
+    before = [*make_side(agent="1"), *make_side(agent="1", start=50, model="other")]
+    after = [*make_side(agent="2", start=100), *make_side(agent="2", start=150, model="other", verdict=ruined)]
+    findings = gate.judge(reviewed(before, after), gate.parse("slower:3%"))
+    (broken,) = (finding for finding in findings if finding.outcome == "broken")
+    assert "other" in broken.case
+    assert "needed 0.56" in broken.words
+
+
+@pytest.mark.parametrize(
+    "other", [{"precision": "int8"}, {"runtime": "litert"}, {"threads": 4}, {"scenario": "offline"}, {"data": "0b" * 32}, {"model": "b"}]
+)
+def test_no_other_baseline_takes_the_place_of_one_that_is_missing(other):
+    """Another precision, runtime or number of threads is another case: left out on both sides, and said."""
+    found = reviewed(make_side(agent="1", **other), make_side(agent="2", start=100))
+    assert found.pairs == ()
+    assert [left.side for left in found.left_out] == ["after", "before"]
+
+
+def test_another_board_is_no_baseline_and_another_unit_of_the_same_board_is_one():
+    """Where no device is on both sides, boards of one type stand for each other, and the change is named."""
+    found = reviewed(make_side(agent="1", device="pi-1"), make_side(agent="1", start=100, device="pi-2"))
+    assert found.pairs[0].changed == ("device pi-1 to pi-2",)
+    two = [*make_side(agent="1", device="pi-1"), *make_side(agent="1", start=50, device="pi-2", factor=2.0)]
+    found = reviewed(two, make_side(agent="2", start=100, device="pi-2", factor=2.0))
+    assert found.pairs[0].ratios.p50 == pytest.approx(1, abs=0.02)
+
+
+def test_the_versions_that_changed_are_named_beside_the_case():
+    """Agent, runtime and model file."""
+    found = reviewed(make_side(agent="1"), make_side(agent="2", start=100, version="1.23", sha256="b2" * 32))
+    assert found.pairs[0].changed == ("model file a1a1a1a1a1a1 to b2b2b2b2b2b2", "onnxruntime 1.22.1 to 1.23", "agent 1 to 2")
+
+
+def test_runs_on_both_sides_are_refused():
+    """The same ledger twice would compare each run with itself."""
+    runs = make_side(agent="1")
+    with pytest.raises(ConfigError, match="on both sides"):
+        reviewed(runs, runs)
+
+
+@pytest.mark.parametrize("text", ["", "slower", "slower:3", "ap:1%", "slower:x%", "faster:3%", "slower:-1%", "slower:nan%", "energy:5%,"])
+def test_a_limit_that_is_none_is_refused_with_an_example(text):
+    """A gate with a typing error must not pass."""
+    with pytest.raises(ConfigError, match=r"slower:3%,energy:5%,ap:0\.5"):
+        gate.parse(text)
+
+
+def test_a_comment_begins_with_its_mark_and_the_verdict_and_the_worst_case():
+    """So that it can be found again, and read in a second."""
+    before = [*make_side(agent="1"), *make_side(agent="1", start=50, model="other")]
+    after = [*make_side(agent="2", start=100), *make_side(agent="2", start=150, model="other", factor=1.2)]
+    found = reviewed(before, after)
+    text = markdown.to_markdown(found, gate.judge(found, gate.parse(LIMITS)))
+    lines = text.splitlines()
+    assert lines[0] == markdown.MARK
+    assert lines[1] == "### Edgemeter: **1 limit broken**, 2 cases compared: 1 worse, 1 alike"
+    rows = [line for line in lines if line.startswith("| ") and "case" not in line]
+    assert "other" in rows[0]
+    assert rows[0].endswith("**worse** |")
+    assert re.search(r"12\.\d → 14\.\d ms<br>\+\d+\.\d% \(\+\d+\.\d% to \+\d+\.\d%\)", rows[0])
+    assert "`slower:3%`: 1 broken, 1 kept, 0 not judged" in text
+
+
+def test_a_comment_is_never_too_long_to_post():
+    """2,000 cases: the worst come first, the others are counted."""
+    pairs = []
+    for number in range(2000):
+        pairs += [
+            make_side(agent="1", runs=1, start=number, model=f"m{number}"),
+            make_side(agent="2", runs=1, start=9000 + number, model=f"m{number}"),
+        ]
+    found = reviewed([run for side in pairs[::2] for run in side], [run for side in pairs[1::2] for run in side])
+    text = markdown.to_markdown(found, gate.judge(found, gate.parse(LIMITS)))
+    assert len(text) < 65_536
+    assert "more cases did not fit" in text
+
+
+def test_texts_from_devices_are_only_text_in_a_comment():
+    """No table is broken, nobody is mentioned, no page and no image is linked."""
+    odd = "odd: a|b <img src=x> `c` @someone ![x](http://x)\n# head"
+    after = make_side(agent="2 @all|x", start=100, verdict=records.Verdict(state="invalid", reasons=(odd,)))
+    found = reviewed(make_side(agent="1"), [*after, *make_side(agent="2 @all|x", start=200)])
+    text = markdown.to_markdown(found, ())
+    body = text.split("\n", 1)[1]
+    assert not re.search(r"@(someone|all)|<img|!\[|\n# head", body)
+    for line in body.splitlines():
+        if line.startswith("| "):
+            assert line.count("|") == 6
+
+
+def test_a_side_is_a_ledger_a_document_a_bundle_or_a_folder_narrowed_by_selectors(tmp_path):
+    """What a file is, its first bytes say."""
+    runs = [*make_side(agent="1", runs=2), *make_side(agent="2", runs=3, start=86_400, device="pi-2")]
+    path, printed, folder = tmp_path / "ledger.sqlite", tmp_path / "runs.json", tmp_path / "bundles"
+    with Ledger(path) as ledger:
+        ledger.commit([Arrival(run, records.encode(run), "t", 7) for run in runs])
+    printed.write_bytes(document(*runs))
+    folder.mkdir()
+    write_bundle(folder)
+    for where in (path, printed):
+        assert len(read(str(where)).runs) == 5
+        assert len(read(f"{where}?device=pi-2").runs) == 3
+        assert len(read(f"{where}?agent=1&model=tiny-detector").runs) == 2
+        assert len(read(f"{where}?since=2024-10-05").runs) == 3
+        assert len(read(f"{where}?until=2024-10-05").runs) == 2
+    assert len(read(str(folder)).runs) == 1
+    assert len(read(str(next(folder.iterdir()))).runs) == 1
+
+
+@pytest.mark.parametrize("selector", ["?x=1", "?", "?device", "?since=yesterday", "?device=nobody"])
+def test_a_selector_that_selects_nothing_is_refused(tmp_path, selector):
+    """A typing error must not become an empty baseline."""
+    path = tmp_path / "runs.json"
+    path.write_bytes(document(*make_side(agent="1", runs=1)))
+    with pytest.raises(ConfigError, match=r"selector|no time|to compare"):
+        read(f"{path}{selector}")
+
+
+def test_the_command_prints_the_comment_and_fails_where_a_limit_is_broken(tmp_path):
+    """Exit status 1 with the comment on standard output; 0 where all is well; 2 for wrong usage."""
+    before, after, same = (tmp_path / f"{name}.json" for name in ("before", "after", "same"))
+    before.write_bytes(document(*make_side(agent="1")))
+    after.write_bytes(document(*make_side(agent="2", start=100, factor=1.2)))
+    same.write_bytes(document(*make_side(agent="2", start=100, seed=9)))
+    run = CliRunner().invoke
+    broken = run(cli, ["compare", str(before), str(after), "--markdown", "--fail-on", LIMITS])
+    assert (broken.exit_code, broken.stdout.splitlines()[0]) == (1, markdown.MARK)
+    assert run(cli, ["compare", str(before), str(same), "--markdown", "--fail-on", LIMITS]).exit_code == 0
+    assert run(cli, ["compare", str(before), str(after)]).exit_code == 0
+    found = json.loads(run(cli, ["compare", str(before), str(after), "--json", "--fail-on", LIMITS]).stdout)
+    assert found["is_broken"] is True
+    assert found["pairs"][0]["latency_p50_ratio"]["value"] == pytest.approx(1.2, rel=0.02)
+    for wrong in ([str(before)], [str(before), str(after), "--reference", "x"], ["--markdown"], ["--fail-on", LIMITS]):
+        assert run(cli, ["compare", *wrong]).exit_code == 2
