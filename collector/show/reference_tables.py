@@ -37,6 +37,10 @@ IMPORTED = (
     "accuracy",
     "energy_mj",
     "energy_per",
+    "accelerator",
+    "accelerators",
+    "is_inferred",
+    "notes",
 )
 PUBLISHED = ("id", "model", "device", "metric", "value", "unit", "runtime", "precision", "conditions", "key")
 

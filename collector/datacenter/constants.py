@@ -1,0 +1,184 @@
+"""The constants of the comparison: what ships in `constants.toml`, overridden by a file of the user's, entry by entry."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.records import Scope
+
+SHIPPED = Path(__file__).with_name("constants.toml")
+
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+Percent = Annotated[float, msgspec.Meta(gt=0, le=100)]
+
+
+class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A constant; none is without its source and year."""
+
+    source: Annotated[str, msgspec.Meta(min_length=1)]
+    year: Annotated[int, msgspec.Meta(ge=1990, le=2100)]
+
+
+class Pue(_Entry, frozen=True, kw_only=True):
+    """Power usage effectiveness: what a datacenter draws for each watt that its computers draw."""
+
+    low: Annotated[float, msgspec.Meta(ge=1)]
+    high: Annotated[float, msgspec.Meta(ge=1)]
+
+
+class Utilisation(_Entry, frozen=True, kw_only=True):
+    """At which shares of the server's full load the sides are compared."""
+
+    percent: Annotated[tuple[Percent, ...], msgspec.Meta(min_length=1)]
+
+
+class Request(_Entry, frozen=True, kw_only=True):
+    """What is sent to the datacenter for each inference."""
+
+    bytes: NotNegative
+
+
+class Network(_Entry, frozen=True, kw_only=True):
+    """One estimate of a network's energy: `average` shares all of it out over the bytes, `marginal` counts what one more byte adds."""
+
+    kind: Literal["average", "marginal"]
+    access: Literal["fixed", "mobile"]
+    kwh_per_gb: Positive | None = None
+    w_per_mbit_per_s: Positive | None = None
+
+
+class Grid(_Entry, frozen=True, kw_only=True):
+    """Carbon of a country's electricity."""
+
+    g_per_kwh: Positive
+
+
+class Tariff(_Entry, frozen=True, kw_only=True):
+    """What a kilowatt hour costs."""
+
+    per_kwh: Positive
+    currency: str
+
+
+class Hardware(_Entry, frozen=True, kw_only=True):
+    """What a machine costs, and for how long it is used."""
+
+    price: Positive
+    life_years: Positive
+
+
+class Link(_Entry, frozen=True, kw_only=True):
+    """The way to the datacenter: uplink, and the round trip from best to worst."""
+
+    uplink_mbit_per_s: Positive
+    rtt_ms: tuple[NotNegative, NotNegative]
+
+
+class StatedEdge(_Entry, frozen=True, kw_only=True):
+    """An edge device by numbers that nobody measured here."""
+
+    idle_w: NotNegative
+    net_mj: Positive
+    rate_per_s: Positive
+    scope: Scope
+    latency_ms: Positive | None = None
+
+
+class StatedDatacenter(_Entry, frozen=True, kw_only=True):
+    """A server by numbers that nobody measured here."""
+
+    idle_w: NotNegative
+    max_w: Positive
+    rate_per_s: Positive
+    scope: Scope
+    latency_ms: Positive | None = None
+
+
+class Sided(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Tariffs of both sides."""
+
+    edge: Tariff
+    datacenter: Tariff
+
+
+class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Hardware of either side, where it is known."""
+
+    edge: Hardware | None = None
+    datacenter: Hardware | None = None
+
+
+class Stated(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Sides by stated numbers."""
+
+    edge: StatedEdge | None = None
+    datacenter: StatedDatacenter | None = None
+
+
+class Constants(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All that is assumed."""
+
+    pue: Pue
+    utilisation: Utilisation
+    request: Request
+    network: dict[str, Network]
+    grid: dict[str, Grid]
+    tariff: Sided
+    hardware: Prices = Prices()
+    link: Link | None = None
+    stated: Stated = Stated()
+
+
+def read(override: Path | None = None) -> Constants:
+    """Return the constants that ship, with the entries of `override` in their place.
+
+    Raises:
+        ConfigError: the file cannot be read, an entry is not known, or it has no source and year.
+    """
+    found = _table(SHIPPED)
+    where = SHIPPED
+    if override is not None:
+        where, own = override, _table(override)
+        for name, section in own.items():
+            # Networks and grids are tables of entries, the rest entries themselves: an entry is replaced as a whole.
+            is_table = isinstance(section, dict) and all(isinstance(entry, dict) for entry in section.values())
+            found[name] = {**found.get(name, {}), **section} if is_table else section
+    try:
+        constants = msgspec.convert(found, Constants)
+    except msgspec.ValidationError as error:
+        message = f"constants {str(where)!r}: {error}: every entry is one of {SHIPPED.name} and has its source and year"
+        raise ConfigError(message) from error
+    if why := _fault(constants):
+        message = f"constants {str(where)!r}: {why}"
+        raise ConfigError(message)
+    return constants
+
+
+def _table(path: Path) -> dict[str, Any]:
+    try:
+        return msgspec.toml.decode(path.read_bytes(), type=dict[str, Any])
+    except OSError as error:
+        message = f"cannot read the constants {str(path)!r}: {error.strerror}"
+        raise ConfigError(message) from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        message = f"constants {str(path)!r} are no TOML: {error}"
+        raise ConfigError(message) from error
+
+
+def _fault(constants: Constants) -> str | None:
+    if constants.pue.low > constants.pue.high:
+        return f"pue.low {constants.pue.low:g} is above pue.high {constants.pue.high:g}"
+    if constants.link and constants.link.rtt_ms[0] > constants.link.rtt_ms[1]:
+        return f"link.rtt_ms {constants.link.rtt_ms} goes from worst to best: give the best first"
+    for name, network in constants.network.items():
+        has = (network.kwh_per_gb is not None, network.w_per_mbit_per_s is not None)
+        needed = "kwh_per_gb" if network.kind == "average" else "w_per_mbit_per_s"
+        if has != (needed == "kwh_per_gb", needed == "w_per_mbit_per_s"):
+            return f"network.{name} is {network.kind}: give {needed} and nothing else"
+    stated = constants.stated.datacenter
+    if stated and stated.idle_w > stated.max_w:
+        return f"stated.datacenter idles at {stated.idle_w:g} W, above its {stated.max_w:g} W at full load"
+    return None

@@ -1,0 +1,158 @@
+"""The two sides: what a measured case (or stated numbers) says of an edge device and of a server, each figure as a band."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from edgemeter.agent.records import RunRecord
+from edgemeter.collector.compare.nearest import named
+from edgemeter.collector.compare.spread import Spread, of_points, point_of
+from edgemeter.collector.compare.summary import Summary
+from edgemeter.collector.datacenter.band import Band, exactly, through
+from edgemeter.collector.datacenter.constants import StatedDatacenter, StatedEdge
+
+# The only scope that leaves nothing out: any other figure is too low by what it does not see.
+WHOLE = "wall-ac"
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """An edge device: gross energy when it does nothing else, idle power and net energy where they are known, and the rate it can do."""
+
+    name: str
+    provenance: str
+    scope: str
+    excludes: tuple[str, ...]
+    saturated_mj: Band
+    idle_w: Band | None
+    net_mj: Band | None
+    rate_per_s: Band
+    latency_ms: float | None
+    why_no_idle: str | None = None
+    cautions: tuple[str, ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the energy leaves nothing out."""
+        return self.scope == WHOLE
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server under one load: idle and full power, and the rate at full load; `load` is `single stream` or `batch-saturated`."""
+
+    name: str
+    load: str
+    provenance: str
+    scope: str
+    excludes: tuple[str, ...]
+    idle_w: Band
+    max_w: Band
+    rate_per_s: Band
+    latency_ms: float | None
+    cautions: tuple[str, ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the energy leaves nothing out."""
+        return self.scope == WHOLE
+
+
+def edge_of(case: Summary) -> Edge | None:
+    """Return a measured case as an edge device, None where it has no energy."""
+    found = case.energy
+    if found is None:
+        return None
+    idle, why = _idle(case)
+    net = _band(found.net_mj, found.net_u_mj) if found.net_mj else None
+    if idle is not None and net is None:
+        # Net energy is lost in the noise of idle power: it is what is left of the gross energy, and may be nothing.
+        left = max(0.0, found.gross_mj.median - idle.value / case.throughput_per_s.median * 1000)
+        net = Band(0.0, left, left + (found.gross_u_mj or found.gross_mj.median))
+    return Edge(
+        name=named(case.key),
+        provenance=found.provenance,
+        scope=found.scope,
+        excludes=found.excludes,
+        saturated_mj=_band(found.gross_mj, found.gross_u_mj),
+        idle_w=idle,
+        net_mj=net if idle is not None else None,
+        rate_per_s=_band(case.throughput_per_s, 0.0),
+        latency_ms=case.p50_ms.median if case.p50_ms else None,
+        why_no_idle=why,
+        cautions=_cautions(case),
+    )
+
+
+def server_of(case: Summary) -> Server | str:
+    """Return a measured case as a server, or why it cannot be one."""
+    found = case.energy
+    if found is None:
+        return f"no energy: {case.energy_reason}"
+    idle, why = _idle(case)
+    if idle is None:
+        return why or "no idle power"
+    return Server(
+        name=named(case.key),
+        load="batch-saturated" if case.key.scenario == "offline" else "single stream",
+        provenance=found.provenance,
+        scope=found.scope,
+        excludes=found.excludes,
+        idle_w=idle,
+        max_w=_band(found.mean_power_w, _relative_u(case) * found.mean_power_w.median),
+        rate_per_s=_band(case.throughput_per_s, 0.0),
+        latency_ms=case.p50_ms.median if case.p50_ms else None,
+        cautions=_cautions(case),
+    )
+
+
+def stated_edge(stated: StatedEdge) -> Edge:
+    """Return an edge device by stated numbers."""
+    idle, net, rate = exactly(stated.idle_w), exactly(stated.net_mj), exactly(stated.rate_per_s)
+    saturated = through(lambda watts, mj, per_s: watts / per_s * 1000 + mj, idle, net, rate)
+    return Edge(f"stated: {stated.source}", "stated", stated.scope, (), saturated, idle, net, rate, stated.latency_ms)
+
+
+def stated_server(stated: StatedDatacenter) -> Server:
+    """Return a server by stated numbers."""
+    bands = exactly(stated.idle_w), exactly(stated.max_w), exactly(stated.rate_per_s)
+    return Server(f"stated: {stated.source}", "as stated", "stated", stated.scope, (), *bands, stated.latency_ms)
+
+
+def _idle(case: Summary) -> tuple[Band | None, str | None]:
+    """Return the idle power over the runs whose energy the case has, or why there is none."""
+    powers = [(run, watts) for run in _kept(case) if (watts := _idle_w(run)) is not None]
+    found = of_points([point_of(run, watts) for run, watts in powers])
+    if found is None:
+        return None, "idle power was not measured: its runs have no idle stretch before or after"
+    # The record gives no uncertainty of idle power; the same meter read it, so its share of the gross energy's stands for it.
+    return _band(found, _relative_u(case) * found.median), None
+
+
+def _relative_u(case: Summary) -> float:
+    energy = case.energy
+    return energy.gross_u_mj / energy.gross_mj.median if energy and energy.gross_u_mj is not None and energy.gross_mj.median > 0 else 0.0
+
+
+def _cautions(case: Summary) -> tuple[str, ...]:
+    found = ["suspect: a rule of measuring was broken in at least one run"] if case.suspect else []
+    found += ["measured once: its bands hold nothing of how it varies from run to run"] if len(case.runs) == 1 else []
+    unknown = case.energy is not None and case.energy.gross_u_mj is None
+    return tuple(found + (["what its meter may be wrong by is not known: its bands are too narrow"] if unknown else []))
+
+
+def _kept(case: Summary) -> Sequence[RunRecord]:
+    """Return the runs whose energy is of the case's meter and scope."""
+    kind = (case.energy.sensor, case.energy.scope) if case.energy else None
+    return [run for run in case.runs if run.energy is not None and (run.energy.sensor, run.energy.scope) == kind]
+
+
+def _idle_w(run: RunRecord) -> float | None:
+    known = [watts for watts in (run.energy.idle_before_w, run.energy.idle_after_w) if watts is not None] if run.energy else []
+    return median(known) if known else None
+
+
+def _band(found: Spread, u: float | None) -> Band:
+    """Return the band of a figure: its interval, or the range where runs are too few for one, and what the meter may be wrong by."""
+    low, high = (found.interval.low, found.interval.high) if found.interval else (found.low, found.high)
+    return Band(max(0.0, min(low, found.median) - (u or 0.0)), found.median, max(high, found.median) + (u or 0.0))

@@ -1,0 +1,72 @@
+import msgspec
+import pytest
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.collector.datacenter import constants
+
+
+def test_every_constant_that_ships_has_a_source_and_a_year():
+    """Down to the last network."""
+
+    def entries(found):
+        if isinstance(found, dict):
+            if "source" in found:
+                yield found
+            else:
+                for one in found.values():
+                    yield from entries(one)
+
+    every = list(entries({k: v for k, v in msgspec.to_builtins(constants.read()).items() if v is not None}))
+    assert len(every) > 20
+    assert all(entry["source"] and 2000 < entry["year"] < 2100 for entry in every)
+
+
+def test_a_user_overrides_one_entry_and_adds_another(tmp_path):
+    """The rest stays as it ships."""
+    own = tmp_path / "own.toml"
+    own.write_text(
+        '[pue]\nlow = 1.05\nhigh = 1.2\nsource = "our hall"\nyear = 2026\n'
+        '[network.ours]\nkind = "average"\naccess = "fixed"\nkwh_per_gb = 0.01\nsource = "our provider"\nyear = 2026\n'
+        '[tariff.edge]\nper_kwh = 0.3\ncurrency = "EUR"\nsource = "our bill"\nyear = 2026\n'
+    )
+    shipped, found = constants.read(), constants.read(own)
+    assert (found.pue.low, found.network["ours"].kwh_per_gb, found.tariff.edge.per_kwh) == (1.05, 0.01, 0.3)
+    assert found.tariff.datacenter == shipped.tariff.datacenter
+    assert {*shipped.network, "ours"} == set(found.network)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[pue]\nlow = 1.1\nhigh = 1.2\n", "missing required field `source`"),
+        ('[pue]\nlow = 1.1\nhigh = 1.2\nsource = ""\nyear = 2026\n', "length >= 1"),
+        ('[pue]\nlow = 1.6\nhigh = 1.2\nsource = "x"\nyear = 2026\n', "is above pue.high"),
+        ('[pue]\nlow = 0.5\nhigh = 1.2\nsource = "x"\nyear = 2026\n', ">= 1"),
+        ('[pu]\nlow = 1.1\nsource = "x"\nyear = 2026\n', "unknown field `pu`"),
+        ('[grid.DE]\ng_per_kwh = -1\nsource = "x"\nyear = 2026\n', "> 0"),
+        (
+            '[network.x]\nkind = "average"\naccess = "fixed"\nw_per_mbit_per_s = 1\nsource = "x"\nyear = 2026\n',
+            "give kwh_per_gb and nothing else",
+        ),
+        ('[link]\nuplink_mbit_per_s = 1\nrtt_ms = [9, 3]\nsource = "x"\nyear = 2026\n', "give the best first"),
+        ('[stated.datacenter]\nidle_w = 9\nmax_w = 5\nrate_per_s = 1\nscope = "wall-ac"\nsource = "x"\nyear = 2026\n', "above its 5 W"),
+        ("pue = 3\n", "Expected `object`"),
+        ("[pue", "are no TOML"),
+    ],
+)
+def test_a_wrong_override_is_refused_and_named(tmp_path, text, message):
+    """Each with the entry that is wrong."""
+    own = tmp_path / "own.toml"
+    own.write_text(text)
+    with pytest.raises(ConfigError, match=r"own\.toml'") as caught:
+        constants.read(own)
+    assert message in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    """With what the system says; bytes that are no text are no TOML."""
+    with pytest.raises(ConfigError, match=r"cannot read the constants .*No such file"):
+        constants.read(tmp_path / "none.toml")
+    (tmp_path / "b.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="are no TOML"):
+        constants.read(tmp_path / "b.toml")
