@@ -3,6 +3,7 @@
 Each file is named by a key of the configuration, by an option, or by an environment variable.
 """
 
+import logging
 import os
 import ssl
 from collections.abc import Mapping
@@ -10,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.errors import ConfigError, UnavailableError
+
+logger = logging.getLogger(__name__)
 
 # Source: how OpenSSL names what is wrong with a peer's certificate, X509_verify_cert_error_string(3).
 _EXPIRED = (10, 12)
@@ -95,6 +98,17 @@ def tls_context(files: TlsFiles) -> ssl.SSLContext:
         )
         raise ConfigError(message) from error
     return context
+
+
+def renew(context: ssl.SSLContext, files: TlsFiles) -> None:
+    """Take the files as they are now, for the next connection: certificates are renewed while an agent stays."""
+    try:
+        if files.ca is not None:
+            context.load_verify_locations(files.ca)
+        if files.certificate is not None:
+            context.load_cert_chain(files.certificate, files.key, password=_refuse_to_ask)
+    except OSError as error:
+        logger.warning("cannot take the certificates of the broker anew (%s): those of before stay in use", error)
 
 
 def tls_refusal(where: object, error: ssl.SSLError) -> ConfigError | UnavailableError:

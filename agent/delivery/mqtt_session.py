@@ -17,6 +17,8 @@ from edgemeter.agent.delivery.outstanding import Outstanding
 from edgemeter.agent.errors import ConfigError, EdgemeterError, UnavailableError
 
 if TYPE_CHECKING:
+    import ssl
+
     from paho.mqtt.client import Client
 
 logger = logging.getLogger(__name__)
@@ -100,6 +102,7 @@ class MqttSession:
         self._first_answer = threading.Event()
         self._refusal: str | None = None
         self._failures = 0
+        self._tls: ssl.SSLContext | None = None
 
     def connect(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
         """Return when the broker has accepted us.
@@ -182,11 +185,11 @@ class MqttSession:
         client.connect_timeout = CONNECT_TIMEOUT_S
         # The window is ours (`room`), because paho does not heed the broker's Receive Maximum.
         client.max_inflight_messages = 0
-        _wait_before_the_next_try(client, 0)
         if self.address.user is not None:
             client.username_pw_set(self.address.user, self.address.password)
         if self.address.scheme == "mqtts":
-            client.tls_set_context(credentials.tls_context(self.address.tls))
+            self._tls = credentials.tls_context(self.address.tls)
+            client.tls_set_context(self._tls)
         if self.profile.will is not None:
             client.will_set(self.profile.will.topic, self.profile.will.payload, qos=1, retain=True)
         client.on_connect = self._on_connect
@@ -242,12 +245,18 @@ class MqttSession:
         if str(reason) == TAKEN_OVER:
             # Whoever reconnects now takes the session back, and so on for ever.
             client.disconnect()
-        _wait_before_the_next_try(client, self._failures)
+        self._prepare_the_next_try(client)
         self._events.disconnected(str(reason))
 
     def _on_connect_fail(self, client: Any, _data: Any) -> None:
         self._failures += 1
-        _wait_before_the_next_try(client, self._failures)
+        self._prepare_the_next_try(client)
+
+    def _prepare_the_next_try(self, client: Any) -> None:
+        wait_s = backoff.wait_s(self._failures)
+        client.reconnect_delay_set(wait_s, wait_s)
+        if self._tls is not None:
+            credentials.renew(self._tls, self.address.tls)
 
     def _on_message(self, _client: Any, _data: Any, message: Any) -> None:
         try:
@@ -273,11 +282,6 @@ class MqttSession:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         except (OSError, AttributeError):
             return
-
-
-def _wait_before_the_next_try(client: Any, failures: int) -> None:
-    wait_s = backoff.wait_s(failures)
-    client.reconnect_delay_set(wait_s, wait_s)
 
 
 def _refused(address: BrokerAddress, reason: str) -> ConfigError | UnavailableError:

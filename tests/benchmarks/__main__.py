@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks import coco, costs, delivery, energy, engine, litert_benchmark, loadgen
+from tests.benchmarks import coco, costs, delivery, energy, engine, idle_agent, litert_benchmark, loadgen
 from tests.benchmarks.comparison import Comparison, as_rows
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,6 +26,7 @@ def main() -> int:
         print(f"engine: left out, {models} is not there (set EDGEMETER_REALDATA)", file=sys.stderr)
     done.extend(energy.comparisons())
     done.extend(delivery.comparisons())
+    done.extend(idle_agent.comparisons())
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(as_rows(done), indent=2) + "\n")
     table = Table("benchmark", "ours", "peer", "", "ratio", "goal")

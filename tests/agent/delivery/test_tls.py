@@ -2,6 +2,7 @@
 
 import subprocess
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,7 @@ from edgemeter.agent.delivery.publisher import Publisher
 from edgemeter.agent.errors import ConfigError, EdgemeterError, UnavailableError
 from tests.agent.delivery.test_publisher import always, make_birth, peer, put
 from tests.fixtures.certificates import EXPIRED, Authority, Pair
-from tests.fixtures.servers import Server, mosquitto
+from tests.fixtures.servers import Server, free_port, mosquitto
 from tests.fixtures.tiny_broker import answering
 
 HERE = "DNS:localhost,IP:127.0.0.1"
@@ -32,10 +33,14 @@ def stranger(tmp_path_factory):
 
 
 @contextmanager
-def broker(folder, authority: Authority, own: Pair, *settings: str):
+def broker(folder, authority: Authority, own: Pair, *settings: str, port: int | None = None):
     """Keep a mosquitto with TLS up for the block."""
     files = (f"cafile {authority.certificate}", f"certfile {own.certificate}", f"keyfile {own.key}")
     server: Server = mosquitto(folder, "set_tcp_nodelay true", *files, *settings)
+    if port is not None:
+        configuration = Path(server.command[-1])
+        configuration.write_text(configuration.read_text().replace(str(server.port), str(port)))
+        server.port = port
     server.start()
     try:
         yield server.port
@@ -159,6 +164,38 @@ def test_a_tls_alert_in_answer_to_plain_mqtt_is_said():
     """As OpenSSL's own server, and others, answer."""
     with answering({5: b"\x15\x03\x01\x00\x02\x02\x46"}) as where:
         assert f"speaks TLS: write mqtts://{where}" in str(refusal(parse(where, environ={})))
+
+
+@pytest.mark.mosquitto
+@pytest.mark.slow
+# paho-mqtt leaves the socket of a handshake that failed to the garbage collector.
+@pytest.mark.filterwarnings("ignore:Exception ignored in. <ssl.SSLSocket:pytest.PytestUnraisableExceptionWarning")
+def test_renewed_certificates_are_taken_without_a_restart(authority, stranger, tmp_path):
+    """The broker comes back with another authority; so have the device's files meanwhile, and it delivers over the same session."""
+    own = authority.signed("pi-1")
+    files = TlsFiles(*(tmp_path / name for name in ("ca.pem", "own.pem", "own.key")))
+    _write(files, authority, own)
+    asks = ("require_certificate true",)
+    port = free_port()
+    address = parse(f"mqtts://127.0.0.1:{port}", tls=files, environ={})
+    with Outbox(tmp_path / "outbox.sqlite") as outbox:
+        publisher = Publisher(address, outbox, make_birth(outbox))
+        try:
+            with broker(tmp_path, authority, authority.signed("broker", HERE), *asks, port=port):
+                publisher.connect()
+            _write(files, stranger, stranger.signed("pi-1"))
+            put(outbox, 2)
+            renewed = stranger.signed("broker", HERE)
+            with broker(tmp_path, stranger, renewed, *asks, port=port), peer(address, topics.EVERY_RESULT, confirm=always):
+                assert publisher.drain(30) == 0
+        finally:
+            publisher.close()
+
+
+def _write(files, authority, own):
+    """Put an authority's certificate and one of its pairs in place."""
+    for path, source in ((files.ca, authority.certificate), (files.certificate, own.certificate), (files.key, own.key)):
+        path.write_bytes(source.read_bytes())
 
 
 def test_certificates_without_tls_are_refused():
