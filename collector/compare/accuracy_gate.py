@@ -29,6 +29,23 @@ def not_ranked(case: Summary, references: Sequence[Summary]) -> str | None:
     )
 
 
+def most_precise(summaries: Sequence[Summary]) -> dict[str, list[Summary]]:
+    """Return by model the cases that a gate can be held against: of each kind the two best, so that none is held against itself.
+
+    `not_ranked` says the same of them as of all; where there are thousands of cases it says it sooner.
+    """
+    kinds: dict[tuple[object, ...], list[Summary]] = {}
+    for case in summaries:
+        if (accuracy := case.accuracy) is not None:
+            key = case.key
+            measure = (accuracy.metric, accuracy.images, accuracy.dataset_sha256)
+            kinds.setdefault((key.model, key.provenance, key.task, key.input_values, *measure), []).append(case)
+    found: dict[str, list[Summary]] = {case.key.model: [] for case in summaries}
+    for cases in kinds.values():
+        found[cases[0].key.model] += sorted(cases, key=_precision, reverse=True)[:2]
+    return found
+
+
 def _is_alike(case: Summary, reference: Summary) -> bool:
     own, other = case.accuracy, reference.accuracy
     if own is None or other is None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from edgemeter.agent.records import RunRecord
-from edgemeter.collector.compare.accuracy_gate import not_ranked
+from edgemeter.collector.compare.accuracy_gate import most_precise, not_ranked
 from edgemeter.collector.compare.cases import Case, CaseKey, key_of
 from edgemeter.collector.compare.interval import NS_PER_DAY
 from edgemeter.collector.compare.pairing import precision_class
@@ -93,9 +93,7 @@ def matrix(
     unusable = {(row_of(key_of(one.run)), _column(one.run, across)): one.reason for one in refused}
     places = {*grouped, *unusable}
     rows, columns = sorted({row for row, _ in places}), sorted({column for _, column in places})
-    by_model: dict[str, list[Summary]] = {}
-    for summary in summaries:
-        by_model.setdefault(summary.key.model, []).append(summary)
+    by_model = most_precise(summaries)
     cells = {
         (row, column): _cell(grouped.get((row, column), []), by_model, figure, unusable.get((row, column)))
         for row in rows
@@ -138,7 +136,10 @@ def _by_board(summaries: Sequence[Summary]) -> list[Summary]:
     for summary in summaries:
         board = _column(summary.newest, "board")
         runs.setdefault((board, replace(summary.key, device=board, fleet="", role="")), []).append(summary)
-    return [summarise(Case(key, tuple(run for member in members for run in member.runs))) for (_, key), members in runs.items()]
+    return [
+        summarise(Case(key, tuple(sorted((run for member in members for run in member.runs), key=lambda run: run.started_at_ns))))
+        for (_, key), members in runs.items()
+    ]
 
 
 def _cell(cases: Sequence[Summary], by_model: dict[str, list[Summary]], figure: Figure, why_unusable: str | None) -> Cell:
@@ -163,13 +164,14 @@ def _why_none(case: Summary, figure: Figure) -> str:
 
 
 def _devices(case: Summary) -> int:
-    return len({run.device for run in case.runs})
+    # A case is of one device, but for those that were summed up over a board type.
+    return len({run.device for run in case.runs}) if case.key.device == _column(case.newest, "board") else 1
 
 
 def _aged(cell: Cell, now_ns: int, stale_days: int) -> Cell:
     if cell.case is None:
         return cell
-    age = max(0, (now_ns - max(run.started_at_ns for run in cell.case.runs)) // NS_PER_DAY)
+    age = max(0, (now_ns - cell.case.newest.started_at_ns) // NS_PER_DAY)
     return replace(cell, age_days=age, state="stale" if cell.state == "measured" and age > stale_days else cell.state)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from edgemeter.collector.compare.accuracy_gate import not_ranked
+from edgemeter.collector.compare.accuracy_gate import most_precise, not_ranked
 from edgemeter.collector.compare.pareto import front
 from edgemeter.collector.compare.summary import Summary
 
@@ -52,9 +52,7 @@ class Absent:
 
 def trade_offs(summaries: Sequence[Summary], cost: Cost) -> tuple[list[TradeOff], list[Absent]]:
     """Return the trade-offs by stage, and what has no place in any. Models differ within a stage: that is what is chosen among."""
-    by_model: dict[str, list[Summary]] = {}
-    for summary in summaries:
-        by_model.setdefault(summary.key.model, []).append(summary)
+    by_model = most_precise(summaries)
     staged: dict[Stage, list[Summary]] = {}
     absent: list[Absent] = []
     for case in summaries:

@@ -6,6 +6,7 @@ import pytest
 
 from edgemeter.agent import records
 from edgemeter.collector.compare import views
+from edgemeter.collector.compare.accuracy_gate import most_precise, not_ranked
 from edgemeter.collector.compare.coverage import coverage
 from edgemeter.collector.compare.matrix import matrix
 from edgemeter.collector.compare.store import Contents
@@ -138,3 +139,23 @@ def test_a_ruined_file_has_no_place_on_the_front():
     found, absent = trade_offs(views.gather(Contents([make_run(), make_run(precision="int8", p50_ms=1.0, ap=0.2)])).summaries, "latency")
     assert [place.case.key.precision for place in found[0].places] == ["fp32"]
     assert "does not rank" in absent[0].reason
+
+
+def test_the_gate_says_the_same_of_the_most_precise_as_of_all():
+    """Whatever the precision, the accuracy and the input size of 60 cases."""
+    runs = []
+    for place in range(60):
+        sized = records.Tensor(name="x", shape=(1, 3, 32 * (1 + place % 2), 32), dtype="float32")
+        runs.append(
+            make_run(
+                f"pi-{place}", precision=("fp32", "int8", "fp16")[place % 3], ap=(0.6, 0.55, 0.5, 0.2)[place % 4],
+                inputs=() if place % 7 == 0 else (sized,), model=("a", "b")[place % 5 == 0],
+            )
+        )  # fmt: skip
+    summaries = views.gather(Contents(runs)).summaries
+    of_model = most_precise(summaries)
+    assert sum(len(cases) for cases in of_model.values()) < len(summaries) / 2
+    for case in summaries:
+        by_all = not_ranked(case, [one for one in summaries if one.key.model == case.key.model])
+        assert (not_ranked(case, of_model[case.key.model]) is None) == (by_all is None)
+    assert any(not_ranked(case, summaries) for case in summaries)
