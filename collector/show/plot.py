@@ -14,10 +14,12 @@ HEIGHT = 210.0
 FRAME = Frame(left=50, top=30, right=drawing.WIDTH - 12, bottom=HEIGHT - 46)
 NS_PER_S = 1_000_000_000
 # Beyond this many a path of single dots is drawn, which links nowhere.
-MOST_MARKS = 500
+MOST_MARKS = 150
 # Steps of the calendar, in days; the last ones stand for months.
 DAY_STEPS = (1, 2, 7, 14, 30, 61, 91, 182, 365)
 RADIUS = 3.0
+# Runs of one moment stand in the middle of so much time.
+SHORTEST_NS = 2 * 3600 * NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,9 @@ def over_time(
 ) -> Markup:
     """Return the chart over the calendar; `at` counts ns since 1970, `span` is what several charts have in common."""
     first, last = span or _ends([dot.at for dot in dots])
+    if last - first < SHORTEST_NS:
+        middle = (first + last) / 2
+        first, last = middle - SHORTEST_NS / 2, middle + SHORTEST_NS / 2
     across = Axis("linear", first, last, FRAME.left, FRAME.right, ())
     ticks = [(across.place(at), text) for at, text in _days(first, last)]
     return _plot(title, value_title, "", dots, across, ticks, marks, levels, colour, zero=zero, joined=False)
@@ -129,7 +134,13 @@ def _plot(  # noqa: PLR0913 - the parts of one chart
         path = "M" + "L".join(f"{across.place(dot.at):.1f} {upward.place(dot.value):.1f}" for dot in dots)
         parts.append(element("path", {"d": path, "class": f"wave {colour}"}))
     elif len(dots) > MOST_MARKS:
+        bars = "".join(
+            f"M{across.place(dot.at):.1f} {upward.place(dot.low):.1f}V{upward.place(dot.high):.1f}"
+            for dot in dots
+            if dot.low is not None and dot.high is not None
+        )
         path = "".join(f"M{across.place(dot.at):.1f} {upward.place(dot.value):.1f}h0" for dot in dots)
+        parts += [element("path", {"d": bars, "class": f"interval {colour}"})] if bars else []
         parts.append(element("path", {"d": path, "class": f"dots {colour}"}))
     else:
         parts += [_dot(dot, across, upward, colour) for dot in dots]

@@ -9,7 +9,7 @@ from edgemeter.agent.records import RunRecord
 from edgemeter.collector.compare.cases import Case, CaseKey
 from edgemeter.collector.compare.comparison import Comparison, of_summaries
 from edgemeter.collector.compare.summary import Summary, summarise
-from edgemeter.collector.web.queries import Narrowing, cases
+from edgemeter.collector.web.queries import Narrowing, cases_of_baseline
 from edgemeter.collector.web.run_index import IndexedCase
 from edgemeter.collector.web.sources import Source
 from edgemeter.collector.web.view import Links
@@ -81,15 +81,16 @@ def baselines(connection: sqlite3.Connection) -> list[str]:
     return list(dict.fromkeys([*roles, *(device for device, _ in found)]))
 
 
-def compare(book: Book, narrowing: Narrowing, baseline: str, *, with_samples: frozenset[int] = frozenset()) -> SideBySide:
-    """Return the cases beside those of `baseline` (a device, or the role), which are there whatever else was picked.
+def compare(
+    book: Book, own: Sequence[IndexedCase], narrowing: Narrowing, baseline: str, *, with_samples: frozenset[int] = frozenset()
+) -> SideBySide:
+    """Return the cases `own` beside those of `baseline` (a device, or the role), which are there whatever else was picked.
 
     The cases of the index whose numbers are in `with_samples` come with the raw samples of their newest run.
     """
-    own = cases(book.connection, narrowing)
-    others = cases(book.connection, Narrowing(model=narrowing.model, days=narrowing.days))
     numbers = {case.number for case in own}
-    members = own + [case for case in others if case.number not in numbers and _belongs(case.key, baseline)]
+    references = cases_of_baseline(book.connection, baseline, REFERENCE, narrowing)
+    members = [*own, *(case for case in references if case.number not in numbers)]
     origin: dict[int, IndexedCase] = {}
     summaries = []
     for case in members:

@@ -45,6 +45,7 @@ class CaseFigures(msgspec.Struct, frozen=True):
     net_u_mj: float | None = None
     throttled: int = 0
     throttling_known: int = 0
+    energy_kind: str | None = None
 
     def spread(self, metric: str) -> Spread | None:
         """Return the spread of a metric of `METRICS`, None where no run has it."""
@@ -52,7 +53,7 @@ class CaseFigures(msgspec.Struct, frozen=True):
         return found.spread if found else None
 
 
-def sum_up(runs: Sequence[RunFigures]) -> CaseFigures:
+def sum_up(runs: Sequence[RunFigures], metrics: Sequence[str] = METRICS, intervals: frozenset[str] = WITH_INTERVAL) -> CaseFigures:
     """Return the figures of a case from all its runs, oldest first; the newest says which kind of energy and of accuracy counts."""
     usable = [run for run in runs if run.is_usable]
     energy = _of_newest_kind(usable, "energy_kind")
@@ -60,9 +61,9 @@ def sum_up(runs: Sequence[RunFigures]) -> CaseFigures:
     # As in `compare`: a net energy that one run could not resolve is not resolved.
     is_resolved = bool(energy) and all(run.net_mj is not None for run in energy)
     spreads = {}
-    for metric in METRICS:
+    for metric in metrics:
         source = energy if metric in ENERGIES else accuracy if metric == "accuracy" else usable
-        found = None if metric == "net_mj" and not is_resolved else _spreading(source, metric)
+        found = None if metric == "net_mj" and not is_resolved else _spreading(source, metric, intervals)
         if found is not None:
             spreads[metric] = found
     return CaseFigures(
@@ -77,6 +78,7 @@ def sum_up(runs: Sequence[RunFigures]) -> CaseFigures:
         net_u_mj=_largest([run.net_u_mj for run in energy]) if is_resolved else None,
         throttled=sum(bool(run.is_throttled) for run in runs),
         throttling_known=sum(run.is_throttled is not None for run in runs),
+        energy_kind=energy[-1].energy_kind if energy else None,
     )
 
 
@@ -85,14 +87,14 @@ def _of_newest_kind(runs: Sequence[RunFigures], kind: str) -> list[RunFigures]:
     return [run for run in runs if getattr(run, kind) == newest] if newest is not None else []
 
 
-def _spreading(runs: Sequence[RunFigures], metric: str) -> Spreading | None:
+def _spreading(runs: Sequence[RunFigures], metric: str, intervals: frozenset[str]) -> Spreading | None:
     valued = [(run, float(value)) for run in runs if (value := getattr(run, metric)) is not None]
     present = sorted(value for _, value in valued)
     if not present:
         return None
     quarter, median, three_quarters = (_quantile(present, share) for share in (0.25, 0.5, 0.75))
     # A case is of one device: its name does not matter here.
-    points = [Point(value, "", run.started_at_ns // NS_PER_DAY) for run, value in valued] if metric in WITH_INTERVAL else []
+    points = [Point(value, "", run.started_at_ns // NS_PER_DAY) for run, value in valued] if metric in intervals else []
     return Spreading(len(present), present[0], quarter, median, three_quarters, present[-1], of_points(points) if points else None)
 
 

@@ -129,8 +129,7 @@ def _is_like(one: IndexedCase, other: IndexedCase) -> bool:
         "input_values",
         "power_mode",
     )
-    mine, theirs = one.newest.energy, other.newest.energy
-    same_meter = mine is None or theirs is None or (mine.scope, mine.excludes) == (theirs.scope, theirs.excludes)
+    same_meter = one.figures.energy_kind == other.figures.energy_kind
     return same_meter and all(getattr(one.key, name) == getattr(other.key, name) for name in names)
 
 

@@ -35,12 +35,12 @@ def model(book: Book, asked: Asked, narrowing: Narrowing) -> View:
         return View("No run matches", note("Pick another model, board or device."), filters=FILTERS)
     baseline = asked.get("baseline") or baselines(book.connection)[0]
     drawn = _of_every_board(own)
-    found = compare(book, narrowing, baseline, with_samples=frozenset(case.number for case in drawn))
-    whole, shown = found.comparison, _subset(found, drawn)
+    found = compare(book, drawn, narrowing, baseline, with_samples=frozenset(case.number for case in drawn))
+    shown = found.comparison
     if not shown.rows:
         return View(str(narrowing.model), note(f"No case of it can be compared with {baseline}."), filters=FILTERS)
     looking = looks.assign(shown.rows)
-    table, plain = table_of(SideBySide(shown, found.origin), looking, book.links)
+    table, plain = table_of(found, looking, book.links)
     few = (
         f"{SAMPLED} of {len(own)} cases are drawn, of every type of board the first; pick a device or a board for others."
         if len(own) > SAMPLED
@@ -56,7 +56,7 @@ def model(book: Book, asked: Asked, narrowing: Narrowing) -> View:
         section("start", "Cold start and memory", report_charts.cold_start_charts(shown, looking)),
         section("verdicts", "Verdict and evidence", report_doubts.verdicts(shown)),
     ]
-    return View(str(narrowing.model), join(parts), " ".join(answer.answer(whole)), (plain,), FILTERS)
+    return View(str(narrowing.model), join(parts), " ".join(answer.answer(shown)), (plain,), FILTERS)
 
 
 def _of_every_board(own: Sequence[IndexedCase]) -> list[IndexedCase]:
@@ -68,12 +68,6 @@ def _of_every_board(own: Sequence[IndexedCase]) -> list[IndexedCase]:
     turns = max((len(members) for members in grouped.values()), default=0)
     taken = [members[turn] for turn in range(turns) for members in grouped.values() if turn < len(members)]
     return taken[:SAMPLED]
-
-
-def _subset(found: SideBySide, drawn: Sequence[IndexedCase]) -> Comparison:
-    numbers = {case.number for case in drawn}
-    whole = found.comparison
-    return Comparison(whole.reference, tuple(row for row in whole.rows if found.case_of(row.case).number in numbers), whole.left_out)
 
 
 def _over_runs(book: Book, found: SideBySide, shown: Comparison, looking: looks.Looks) -> Markup:

@@ -17,6 +17,7 @@ from edgemeter.collector.web.view import Asked, Column, Links, Table, View, grid
 # A cell of the table of coverage whose newest run is older than this is stale; a device is silent from then on.
 STALE_DAYS, SILENT_DAYS = 30, 7
 DEVICES_SHOWN = 500
+METRICS = ("p50_ms", "temperature_c")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class _DeviceLine:
 
 def overview(book: Book, asked: Asked, narrowing: Narrowing) -> View:  # noqa: ARG001 - every view is asked alike
     """Return the overview of the fleet."""
-    found = cases(book.connection, narrowing)
+    found = cases(book.connection, narrowing, metrics=METRICS)
     if not found:
         return View(
             "Nothing here yet",

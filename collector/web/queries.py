@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from edgemeter.collector.web.case_figures import sum_up
+from edgemeter.collector.web.case_figures import ENERGIES, METRICS, WITH_INTERVAL, sum_up
 from edgemeter.collector.web.run_figures import Fingerprint, RunFigures
 from edgemeter.collector.web.run_index import COLUMNS, FACETS, IndexedCase, decode_case
 
@@ -53,13 +53,34 @@ def choices(connection: sqlite3.Connection) -> dict[str, list[str]]:
     }
 
 
-def cases(connection: sqlite3.Connection, narrowing: Narrowing, limit: int | None = None) -> list[IndexedCase]:
-    """Return the cases with their figures over all runs, or over those of the period."""
+def cases(
+    connection: sqlite3.Connection, narrowing: Narrowing, limit: int | None = None, offset: int = 0, metrics: Sequence[str] = METRICS
+) -> list[IndexedCase]:
+    """Return the cases with their figures over all runs, or over those of the period: then of these metrics only."""
     condition, values = narrowing.condition()
+    return _cases(connection, condition, values, narrowing.days, limit, offset, metrics)
+
+
+def cases_of_baseline(connection: sqlite3.Connection, baseline: str, role: str, narrowing: Narrowing) -> list[IndexedCase]:
+    """Return the cases of a device, or of all devices in `role` where that is the baseline: of the same model and period, else of any."""
+    own, values = Narrowing(model=narrowing.model).condition()
+    belongs = "json_extract(cases.key, '$.role') = ?" if baseline == role else "cases.device = ?"
+    return _cases(connection, f"{own} AND {belongs}", [*values, baseline], narrowing.days, None, 0, METRICS)
+
+
+def _cases(
+    connection: sqlite3.Connection,
+    condition: str,
+    values: Sequence[str],
+    days: int | None,
+    limit: int | None,
+    offset: int,
+    metrics: Sequence[str],
+) -> list[IndexedCase]:
     query = f"SELECT case_number, key, board, newest, figures FROM cases WHERE figures IS NOT NULL AND {condition}"  # noqa: S608 - our own
-    query += " ORDER BY model, fleet, device, precision, runtime, case_number LIMIT ?"
-    found = [decode_case(row) for row in connection.execute(query, (*values, -1 if limit is None else limit))]
-    return found if narrowing.days is None else _within(connection, found, since_ns(connection, narrowing.days))
+    query += " ORDER BY model, fleet, device, precision, runtime, case_number LIMIT ? OFFSET ?"
+    found = [decode_case(row) for row in connection.execute(query, (*values, -1 if limit is None else limit, offset))]
+    return found if days is None else _within(connection, found, since_ns(connection, days), metrics)
 
 
 def count_cases(connection: sqlite3.Connection, narrowing: Narrowing) -> int:
@@ -94,11 +115,18 @@ def fingerprints(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict
     return {number: msgspec.json.decode(text, type=Fingerprint) for number, text in connection.execute(query, wanted)}
 
 
-def _within(connection: sqlite3.Connection, found: Sequence[IndexedCase], start_ns: int) -> list[IndexedCase]:
-    query = f"SELECT {_RUN_COLUMNS} FROM runs WHERE case_number = ? AND started_at_ns >= ? ORDER BY started_at_ns"  # noqa: S608
+def _within(connection: sqlite3.Connection, found: Sequence[IndexedCase], start_ns: int, metrics: Sequence[str]) -> list[IndexedCase]:
+    # What nobody asks for is not read.
+    wanted = {"case_number", "started_at_ns", "verdict", "is_usable", "is_throttled", *metrics}
+    wanted |= {"gross_u_mj", "net_u_mj", "energy_kind"} if ENERGIES & wanted else set()
+    wanted |= {"accuracy_kind"} if "accuracy" in wanted else set()
+    columns = ", ".join(name if name in wanted else "NULL" for name in COLUMNS)
+    query = f"SELECT {columns} FROM runs WHERE case_number = ? AND started_at_ns >= ? ORDER BY started_at_ns"  # noqa: S608 - our own names
+    # A view that asks for some metrics only shows no intervals.
+    intervals = WITH_INTERVAL if metrics == METRICS else frozenset()
     kept = []
     for case in found:
         runs = [RunFigures._make(row) for row in connection.execute(query, (case.number, start_ns))]
         if runs:
-            kept.append(replace(case, figures=sum_up(runs)))
+            kept.append(replace(case, figures=sum_up(runs, metrics, intervals)))
     return kept

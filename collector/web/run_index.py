@@ -55,13 +55,18 @@ _INSERT = f"INSERT OR REPLACE INTO runs VALUES ({', '.join('?' * len(COLUMNS))})
 
 @dataclass(frozen=True, slots=True)
 class IndexedCase:
-    """One case of the index: its number, what it is, the board it ran on, its newest run (without samples) and its figures."""
+    """One case of the index: its number, what it is, the board it ran on, the text of its newest run (without samples), its figures."""
 
     number: int
     key: CaseKey
     board: str
-    newest: RunRecord
+    newest_text: bytes
     figures: CaseFigures
+
+    @property
+    def newest(self) -> RunRecord:
+        """Return the newest run, decoded at each call: of most cases nobody looks at it."""
+        return records.decode(self.newest_text)
 
 
 @dataclass(slots=True)
@@ -203,18 +208,18 @@ class RunIndex:
 
 def open_index(source: Source, path: Path | None = None) -> RunIndex:
     """Return the index of `source` at `path`; by default beside the ledger, or in a folder of its own where that cannot be written."""
-    folder = None
-    if path is None and isinstance(source, LedgerSource):
-        path = source.path.with_name(f"{source.path.name}.index")
-        if _make(path):
-            return RunIndex(source, path)
-    if path is None or not isinstance(source, LedgerSource):
-        folder = tempfile.TemporaryDirectory(prefix="edgemeter-index-")
-        path = Path(folder.name) / "index.sqlite"
-    if not _make(path):
-        message = f"cannot make the page's index at {str(path)!r}: name a folder that may be written"
+    wanted = path
+    if wanted is None and isinstance(source, LedgerSource):
+        wanted = source.path.with_name(f"{source.path.name}.index")
+    if wanted is not None and _make(wanted):
+        return RunIndex(source, wanted)
+    folder = tempfile.TemporaryDirectory(prefix="edgemeter-index-")
+    elsewhere = Path(folder.name) / "index.sqlite"
+    if path is not None or not _make(elsewhere):
+        folder.cleanup()
+        message = f"cannot make the page's index at {str(path or elsewhere)!r}: name a file in a folder that may be written"
         raise UnavailableError(message)
-    return RunIndex(source, path, folder)
+    return RunIndex(source, elsewhere, folder)
 
 
 def decode_case(row: Sequence[object]) -> IndexedCase:
@@ -224,7 +229,7 @@ def decode_case(row: Sequence[object]) -> IndexedCase:
         number=int(str(number)),
         key=CaseKey(**msgspec.json.decode(str(key))),
         board=str(board),
-        newest=records.decode(newest if isinstance(newest, bytes) else b""),
+        newest_text=newest if isinstance(newest, bytes) else b"",
         figures=msgspec.json.decode(figures if isinstance(figures, bytes) else b"", type=CaseFigures),
     )
 

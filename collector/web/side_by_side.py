@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from edgemeter.collector.compare.comparison import Comparison, Row, comparable
 from edgemeter.collector.compare.spread import Spread, median_of
@@ -11,12 +10,13 @@ from edgemeter.collector.show.markup import Markup, element, join
 from edgemeter.collector.show.report_table import anchor, key
 from edgemeter.collector.show.wording import accuracy_name, case_names, listed, names, runtime_name
 from edgemeter.collector.web.book import Book, SideBySide, baselines, compare
-from edgemeter.collector.web.queries import Narrowing, count_cases
+from edgemeter.collector.web.queries import Narrowing, cases, count_cases
 from edgemeter.collector.web.view import Asked, Column, Links, Table, View, grid, link, note, section
 
 FILTERS = ("baseline", "model", "board", "device", "fleet", "precision", "runtime", "days")
-# A page is read by people: of more cases than these the reader picks a model or a board first.
-CASES_SHOWN = 400
+# A page is read by people: more cases than these are on several.
+CASES_SHOWN = 150
+LONGEST_NUMBER = 9
 # With more devices than this a colour stands for a type of board.
 DEVICES_IN_COLOUR = 7
 NAMED = 3
@@ -28,8 +28,11 @@ def side_by_side(book: Book, asked: Asked, narrowing: Narrowing) -> View:
     if not offered:
         return View("Nothing to compare yet", note("The ledger holds no run."), filters=FILTERS)
     baseline = asked.get("baseline") or offered[0]
-    narrowing, narrowed = _few_enough(book, narrowing)
-    found = compare(book, narrowing, baseline)
+    count = count_cases(book.connection, narrowing)
+    place = _page(asked, count)
+    own = cases(book.connection, narrowing, limit=CASES_SHOWN, offset=place * CASES_SHOWN)
+    found = compare(book, own, narrowing, baseline)
+    narrowed = _pages(asked, place, count, book.links)
     comparison = found.comparison
     left_out = _left_out(comparison)
     if not comparison.rows:
@@ -68,16 +71,23 @@ def _title(comparison: Comparison) -> str:
     return f"{listed(models, 3)} on {figures.count(len(devices), 'device')}, against {listed(references, 3)}"
 
 
-def _few_enough(book: Book, narrowing: Narrowing) -> tuple[Narrowing, Markup]:
-    """Return what is shown of more cases than a page holds: the model with the most cases; and that it is so."""
-    count = count_cases(book.connection, narrowing)
-    if count <= CASES_SHOWN or narrowing.model:
-        return narrowing, join([])
-    query = "SELECT model, count(*) AS cases FROM cases GROUP BY model ORDER BY cases DESC, model LIMIT 1"
-    model = str(book.connection.execute(query).fetchone()[0])
-    return replace(narrowing, model=model), element(
-        "p", {"class": "caution"}, f"{count:,} cases are more than a page: this is {model} alone. Pick a model, a board or a device."
-    )
+def _page(asked: Asked, count: int) -> int:
+    """Return the page that was picked, from 0, one that there is."""
+    text = asked.get("page")
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < LONGEST_NUMBER else 1
+    return min(max(number, 1), max(1, -(-count // CASES_SHOWN))) - 1
+
+
+def _pages(asked: Asked, place: int, count: int, links: Links) -> Markup:
+    """Return what of more cases than a page holds this is, and the way to the others."""
+    if count <= CASES_SHOWN:
+        return join([])
+    first, last = place * CASES_SHOWN + 1, min(count, (place + 1) * CASES_SHOWN)
+    fields = {name: value for name, value in asked.fields.items() if name != "page"}
+    before = [" ", link(links.to("compare", **fields, page=str(place)), "The ones before")] if place else []
+    after = [" ", link(links.to("compare", **fields, page=str(place + 2)), "The next")] if last < count else []
+    said = f"Cases {first:,} to {last:,} of {count:,}, by model and device; pick a model, a board or a device for less."
+    return element("p", {"class": "caution pages"}, said, *before, *after)
 
 
 def _left_out(comparison: Comparison) -> Markup:

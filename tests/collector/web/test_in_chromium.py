@@ -1,0 +1,241 @@
+import csv
+import io
+import json
+import struct
+import zlib
+from xml.etree import ElementTree
+
+import pytest
+
+from edgemeter.agent import records
+from edgemeter.collector.web import one_file
+from edgemeter.collector.web.book import NoHappenings
+from edgemeter.collector.web.queries import Narrowing
+from edgemeter.collector.web.run_index import open_index
+from edgemeter.collector.web.server import PageServer
+from edgemeter.collector.web.sources import LedgerSource
+from tests.collector.web.conftest import fill
+from tests.fixtures.comparison_factory import make_reference, make_run
+from tests.fixtures.record_factory import make_environment, make_model
+
+pytestmark = pytest.mark.chromium
+
+ADDRESSES = (
+    "",
+    "compare",
+    "compare?baseline=simulated-pi5-01&precision=int8",
+    "model?model=tiny-detector",
+    "trend?metric=gross_mj&device=simulated-pi5-07",
+    "device?device=simulated-pi5-19",
+    "run?id=simulated-pi5-07-0024",
+)
+VISIBLE_ROWS = "[...document.querySelectorAll('#table table.grid tbody tr')].filter(one => one.offsetParent !== null)"
+SHOWN = f"{VISIBLE_ROWS}.map(one => one.dataset.device + ' ' + one.dataset.precision)"
+HOSTILE = "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"
+
+
+@pytest.fixture
+def tab(browser, fleet_page):
+    """Open the served page; close what was opened."""
+    opened = []
+
+    def open_tab(address="", **how):
+        one = browser.open(address if "://" in address else fleet_page.url + address, **how)
+        opened.append(one)
+        return one
+
+    yield open_tab
+    for one in opened:
+        one.close()
+
+
+@pytest.fixture(scope="session")
+def report(fleet_index, tmp_path_factory):
+    """Return the address of the page as one file."""
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    one_file.write(fleet_index, NoHappenings(), path, Narrowing(), runs=6)
+    return path.as_uri()
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+@pytest.mark.parametrize(
+    ("width", "scale", "dark"), [(1280, 1, False), (390, 2, True), (640, 2, False)], ids=["desk", "phone, dark", "zoom 200 %"]
+)
+def test_every_view_fits_and_the_console_stays_silent(tab, address, width, scale, dark):
+    """Nothing sticks out on a desk, on a phone or at twice the size; no error, no warning, nothing asked for elsewhere."""
+    page = tab(address, width=width, scale=scale, dark=dark)
+    assert page.fits()
+    assert page.complaints() == []
+    assert {url.split("/")[2] for url in page.requests() if url.startswith("http")} == {page.run("location.host")}
+
+
+def test_dark_is_dark_and_can_be_switched(tab):
+    """The paper follows the system; the button turns it, and the next page keeps it."""
+    page = tab("", dark=True)
+    paper = "getComputedStyle(document.body).backgroundColor"
+    dark = page.run(paper)
+    assert sum(int(part) for part in dark[4:-1].split(",")) < 200
+    page.run("document.querySelector('.theme').click()")
+    assert sum(int(part) for part in page.run(paper)[4:-1].split(",")) > 600
+    page.run("document.querySelector('nav a[href=\"/trend\"]').click()")
+    page.until("location.pathname === '/trend' && document.readyState === 'complete'")
+    assert page.run("document.documentElement.dataset.theme") == "light"
+
+
+def test_picking_a_filter_changes_the_address_and_the_address_brings_the_view_back(tab):
+    """A permalink shows the same rows, and its form the same picks."""
+    page = tab("compare")
+    page.run(
+        "const box = document.querySelector('[name=precision]'); box.value = 'int8'; box.dispatchEvent(new Event('change', {bubbles: true}))"
+    )
+    page.until("location.search.includes('precision=int8') && document.readyState === 'complete'")
+    shown, address = page.run(SHOWN), page.run("location.pathname.slice(1) + location.search")
+    assert {row.split()[1] for row in shown if "server" not in row} == {"int8"}
+    again = tab(address)
+    assert again.run(SHOWN) == shown
+    assert again.run("document.querySelector('[name=precision]').value") == "int8"
+
+
+def test_another_baseline_gives_other_ratios(tab):
+    """Against itself a board has no ratio; against the server it takes about nine times as long."""
+    ratio = "[...document.querySelectorAll('#table tr[data-device=\"simulated-pi5-01\"][data-precision=fp32] td')].map(one => one.dataset.value ?? one.textContent)"
+    page = tab("compare?device=simulated-pi5-01")
+    against_server = page.run(ratio)
+    page.run(
+        "const box = document.querySelector('[name=baseline]'); box.value = 'simulated-pi5-01'; box.dispatchEvent(new Event('change', {bubbles: true}))"
+    )
+    page.until("location.search.includes('baseline=simulated-pi5-01') && document.readyState === 'complete'")
+    assert 8 < float(against_server[3]) < 10.5
+    assert "baseline" in page.run("document.querySelector('#table tr.reference').textContent")
+
+
+def test_a_click_on_a_heading_sorts_by_the_number(tab):
+    """Not by the text: 16.4 comes before 100."""
+    page = tab("compare?precision=fp32")
+    values = f"{VISIBLE_ROWS}.map(one => Number(one.cells[2].dataset.value))"
+    page.run("document.querySelectorAll('#table thead button')[2].click()")
+    assert page.run(values) == sorted(page.run(values))
+    page.run("document.querySelectorAll('#table thead button')[2].click()")
+    assert page.run(values) == sorted(page.run(values), reverse=True)
+
+
+def test_csv_holds_what_the_table_shows(tab, tmp_path):
+    """Row for row, figure for figure."""
+    page = tab("compare?precision=fp32")
+    file = page.download("document.querySelector('.exports a').click()", tmp_path)
+    rows = list(csv.DictReader(io.StringIO(file.read_text())))
+    shown = page.run(f"{VISIBLE_ROWS}.map(one => [one.dataset.device, Number(one.cells[2].dataset.value)])")
+    assert [(row["device"], pytest.approx(float(row["latency_p50_ms"]), rel=1e-6)) for row in rows] == [tuple(one) for one in shown]
+
+
+def test_pictures_are_written_and_stand_alone(tab, tmp_path):
+    """The SVG is XML without classes; the PNG has twice the drawing's size and is not of one colour."""
+    page = tab("compare")
+    drawing = page.download("document.querySelector('.figure-tools button').click()", tmp_path)
+    tree = ElementTree.fromstring(drawing.read_text())
+    assert tree.tag == "{http://www.w3.org/2000/svg}svg"
+    assert not [one for one in tree.iter() if one.get("class")]
+    picture = page.download("document.querySelectorAll('.figure-tools button')[1].click()", tmp_path).read_bytes()
+    assert picture[:8] == b"\x89PNG\r\n\x1a\n"
+    assert struct.unpack(">II", picture[16:24]) == (2 * int(float(tree.get("width"))), 2 * int(float(tree.get("height"))))
+    assert len(colours(picture)) > 3
+
+
+def colours(png):
+    """Return the first bytes of the picture's rows, decompressed: what is drawn differs along them."""
+    data, place = b"", 8
+    while place < len(png):
+        (length,) = struct.unpack(">I", png[place : place + 4])
+        if png[place + 4 : place + 8] == b"IDAT":
+            data += png[place + 8 : place + 8 + length]
+        place += 12 + length
+    return set(zlib.decompress(data))
+
+
+def test_the_keyboard_reaches_the_content_and_the_filters(tab):
+    """The first stop skips to the content; the slash goes to the filters."""
+    page = tab("compare")
+    page.press("Tab")
+    assert page.run("document.activeElement.className") == "skip"
+    page.press("/")
+    assert page.run("document.activeElement.name") == "baseline"
+
+
+def test_the_file_works_without_a_network(tab, report):
+    """Every view that the file links to opens, and nothing is asked for."""
+    page = tab(report, offline=True)
+    addresses = page.run("[...document.querySelectorAll('template')].map(one => one.dataset.address)")
+    assert {address.split("?")[0] for address in addresses} == {"compare", "model", "trend", "device", "run"}
+    for address in (*addresses[:6], addresses[-1]):
+        page.run(f"location.hash = '#/{address}'")
+        page.until(
+            f"decodeURIComponent(location.hash) === decodeURIComponent('#/{address}') && document.querySelector('main section, main > p') !== null"
+        )
+        assert "does not hold" not in page.run("document.querySelector('main').textContent")
+        assert page.fits()
+    assert page.complaints() == []
+    assert [url for url in page.requests() if not url.startswith(("file:", "data:", "blob:"))] == []
+
+
+def test_the_file_narrows_as_the_server_does(tab, report):
+    """The same rows for the same picks, the baseline among them, and the address as a permalink."""
+    picks = "precision=int8&board=simulated+Raspberry+Pi+5"
+    served = tab(f"compare?{picks}")
+    held = tab(f"{report}#/compare?{picks}")
+    shown = held.run(f"{VISIBLE_ROWS}.filter(one => one.dataset.kept === undefined).map(one => one.dataset.device)")
+    assert shown == served.run(f"{VISIBLE_ROWS}.filter(one => one.dataset.kept === undefined).map(one => one.dataset.device)")
+    assert len(shown) == 24
+    assert held.run("document.querySelector('[name=precision]').value") == "int8"
+    marks = "[...document.querySelectorAll('#front svg a[data-device]')].filter(one => !one.hasAttribute('hidden') && one.dataset.kept === undefined).length"
+    assert held.run(marks) == served.run(marks)
+
+
+def test_the_file_writes_its_figures(tab, report, tmp_path):
+    """CSV and JSON of a view hold the same rows."""
+    page = tab(f"{report}#/compare")
+    rows = list(csv.DictReader(io.StringIO(page.download("document.querySelector('[data-export=csv]').click()", tmp_path).read_text())))
+    document = json.loads(page.download("document.querySelector('[data-export=json]').click()", tmp_path).read_text())
+    assert [row["device"] for row in rows] == [row["device"] for row in document["tables"]["comparison"]]
+    assert len(rows) == 80
+
+
+def test_what_devices_send_stays_text(browser, tmp_path):
+    """A board, a file and a verdict that are markup do nothing, served and in a file."""
+    fields = {
+        "environment": make_environment(board=HOSTILE, kernel=HOSTILE),
+        "verdict": records.Verdict(state="suspect", reasons=(HOSTILE,)),
+        "suite": HOSTILE,
+    }
+    model = make_model(file=HOSTILE, task=HOSTILE)
+    runs = [make_run(device="pi-1", **fields, id=HOSTILE, precision=HOSTILE) for _ in range(1)]
+    runs = [records.decode(records.encode(run)) for run in [*runs, make_reference(**fields, precision=HOSTILE)]]
+    ledger = fill(
+        tmp_path / "ledger.sqlite",
+        [one.__class__(**{**{name: getattr(one, name) for name in one.__struct_fields__}, "model": model}) for one in runs],
+    )
+    index = open_index(LedgerSource(ledger))
+    index.refresh()
+    file = tmp_path / "report.html"
+    one_file.write(index, NoHappenings(), file, Narrowing())
+    server = PageServer(index, NoHappenings())
+    server.start()
+    try:
+        for address in (
+            server.url,
+            f"{server.url}compare",
+            f"{server.url}model",
+            f"{server.url}trend",
+            f"{server.url}device?device=pi-1",
+            file.as_uri(),
+        ):
+            page = browser.open(address)
+            assert "taken" not in page.run("document.title")
+            assert page.run("document.querySelectorAll('img').length") == 0
+            assert page.complaints() == []
+            page.close()
+        page = browser.open(f"{server.url}run?id={HOSTILE.replace(' ', '+').replace('%', '%25').replace('&', '%26')}")
+        assert page.run("document.querySelectorAll('img').length") == 0
+        assert page.run("document.querySelector('h1').textContent").startswith("Run </script>")
+        page.close()
+    finally:
+        server.stop()

@@ -1,0 +1,174 @@
+import sqlite3
+import time
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from edgemeter.agent import records
+from edgemeter.collector.compare.comparison import compare
+from edgemeter.collector.compare.store import LedgerFile
+from edgemeter.collector.keep.ledger import Arrival, Ledger
+from edgemeter.collector.web import book, queries
+from edgemeter.collector.web.book import Book, NoHappenings
+from edgemeter.collector.web.queries import NS_PER_DAY, Narrowing
+from edgemeter.collector.web.run_index import open_index
+from edgemeter.collector.web.sources import DocumentSource, LedgerSource
+from edgemeter.collector.web.view import ServedLinks
+from tests.collector.web.conftest import fill
+from tests.fixtures.comparison_factory import make_reference, make_run, no_energy
+from tests.fixtures.record_factory import STARTED_AT_NS, make_energy, make_environment
+
+INVALID = records.Verdict(state="invalid", reasons=("clock: it jumped",))
+
+
+def mixed_runs():
+    """Return runs of several cases: suspect, invalid, without energy, of another meter, estimated, net not resolved."""
+    suspect = records.Verdict(state="suspect", reasons=("drift: 12 %",))
+    unresolved = make_energy(gross_mj=70.0, net_mj=None, net_u_mj=None, net_state="not_resolvable")
+    estimated = {"latency": "measured", "energy": "estimated", "accuracy": "measured"}
+    varied = [
+        *(make_run(p50_ms=10.0 + index, started_at_ns=STARTED_AT_NS + index * NS_PER_DAY) for index in range(7)),
+        make_run(p50_ms=99.0, verdict=INVALID),
+        make_run(device="pi-2", p50_ms=11.0, verdict=suspect),
+        make_run(device="pi-2", p50_ms=12.0, energy=unresolved),
+        make_run(device="pi-3", **no_energy()),
+        make_run(device="pi-3", p50_ms=8.0, provenance=estimated),
+        make_run(device="pi-4", energy=make_energy(sensor="ina226", gross_mj=50.0)),
+        make_run(device="pi-4", energy=make_energy(gross_mj=40.0, gross_u_mj=None), started_at_ns=STARTED_AT_NS + 1),
+        make_run(device="pi-5", p50_ms=None, ap=None),
+    ]
+    return [*varied, *(make_reference(p50_ms=2.0 + index / 10) for index in range(4))]
+
+
+@pytest.fixture
+def mixed(tmp_path):
+    """Return the path of a ledger with all of them, and its index."""
+    path = fill(tmp_path / "ledger.sqlite", mixed_runs())
+    index = open_index(LedgerSource(path))
+    index.refresh()
+    return path, index
+
+
+def figures(row):
+    """Return what both ways of comparing must agree on."""
+    case, ratios = row.case, row.ratios
+    energy = (case.energy.gross_mj, case.energy.gross_u_mj, case.energy.net_mj, case.energy.net_u_mj) if case.energy else None
+    return (
+        case.p50_ms,
+        # Nobody shows an interval of these, so the index has none.
+        replace(case.p90_ms, interval=None) if case.p90_ms else None,
+        case.throughput_per_s,
+        replace(case.peak_mb, interval=None) if case.peak_mb else None,
+        case.accuracy_value and case.accuracy_value.median,
+        energy,
+        case.suspect,
+        row.reference.key,
+        ratios.p50,
+        ratios.p50_interval,
+        ratios.energy_gross,
+        ratios.accuracy_difference,
+        row.judgements.latency,
+        row.not_ranked,
+    )
+
+
+def test_the_index_gives_the_same_comparison_as_reading_every_run(mixed):
+    """Figure for figure: medians, ranges, intervals, energies, ratios, judgements."""
+    path, index = mixed
+    whole = compare(LedgerFile(path).contents(), "reference")
+    with index.reading() as connection:
+        held = Book(connection, index.source, ServedLinks(), NoHappenings())
+        ours = book.compare(held, queries.cases(connection, Narrowing()), Narrowing(), "reference").comparison
+    assert {row.case.key: figures(row) for row in ours.rows} == {row.case.key: figures(row) for row in whole.rows}
+
+
+def test_what_comes_later_is_taken_in_and_nothing_twice(mixed):
+    """A case is summed up again, the others stay as they are."""
+    path, index = mixed
+    before = index.position()
+    fresh = msgspec.structs.replace(make_run(p50_ms=30.0), session=8, seq=1)
+    with Ledger(path) as ledger:
+        ledger.commit([Arrival(fresh, records.encode(fresh), "edgemeter/v1/lab/pi-1/result", time.time_ns())])
+    assert index.refresh() == index.refresh() == before + 1
+    with index.reading() as connection:
+        (case,) = queries.cases(connection, Narrowing(device="pi-1"))
+        assert case.figures.runs == 9
+        assert case.figures.invalid == 1
+        assert case.figures.spreads["p50_ms"].high == 30.0
+        assert connection.execute("SELECT count(*) FROM runs").fetchone() == (before + 1,)
+
+
+def test_another_ledger_at_the_same_place_is_read_anew(mixed):
+    """A ledger that was restored or begun again does not show the runs of the one before."""
+    path, _ = mixed
+    for file in path.parent.glob("ledger.sqlite*"):
+        if not file.name.startswith("ledger.sqlite.index"):
+            file.unlink()
+    fill(path, [make_run(device="pi-9")])
+    again = open_index(LedgerSource(path))
+    again.refresh()
+    with again.reading() as connection:
+        assert queries.choices(connection)["device"] == ["pi-9"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"no database at all, and longer than a header of SQLite would be" * 20], ids=["empty", "garbled"]
+)
+def test_a_file_in_its_place_is_made_new_or_left_alone(tmp_path, content):
+    """An empty one becomes the index; what is not ours stays as it is, and the index goes elsewhere."""
+    path = fill(tmp_path / "ledger.sqlite", [make_run()])
+    beside = tmp_path / "ledger.sqlite.index"
+    beside.write_bytes(content)
+    index = open_index(LedgerSource(path))
+    index.refresh()
+    assert index.position() == 1
+    assert not content or beside.read_bytes() == content
+    index.close()
+
+
+def test_a_database_of_somebody_else_is_left_alone(tmp_path):
+    """Its table is still there."""
+    path = fill(tmp_path / "ledger.sqlite", [make_run()])
+    other = sqlite3.connect(tmp_path / "ledger.sqlite.index")
+    other.execute("CREATE TABLE mine (x)")
+    other.commit()
+    index = open_index(LedgerSource(path))
+    index.refresh()
+    assert index.position() == 1
+    assert other.execute("SELECT count(*) FROM mine").fetchone() == (0,)
+    other.close()
+    index.close()
+
+
+def test_a_period_holds_the_runs_of_that_period_only(mixed):
+    """Of seven days the runs from the newest back; a case without any is not there."""
+    _, index = mixed
+    with index.reading() as connection:
+        whole = {case.key.device: case.figures.runs for case in queries.cases(connection, Narrowing())}
+        late = {case.key.device: case.figures.runs for case in queries.cases(connection, Narrowing(days=7))}
+    assert whole["pi-1"] == 8
+    assert late["pi-1"] == 8
+    with index.reading() as connection:
+        newest = connection.execute("SELECT max(started_at_ns) FROM runs").fetchone()[0]
+        assert queries.since_ns(connection, 7) == newest - 7 * NS_PER_DAY
+
+
+def test_documents_are_indexed_too():
+    """What `run --json` printed needs no ledger."""
+    index = open_index(DocumentSource(tuple(mixed_runs())))
+    assert index.refresh() == len(mixed_runs())
+    index.close()
+
+
+def test_a_change_of_firmware_is_told_in_words():
+    """What was and what is."""
+    runs = (make_run(environment=make_environment(firmware="a")), make_run(environment=make_environment(firmware="b")))
+    index = open_index(DocumentSource(runs))
+    index.refresh()
+    with index.reading() as connection:
+        (case,) = queries.cases(connection, Narrowing())
+        before, after = queries.runs_of(connection, case.number, newest=10)
+        known = queries.fingerprints(connection, [before.fingerprint, after.fingerprint])
+    assert known[before.fingerprint].changes_to(known[after.fingerprint]) == ["firmware a to b"]
+    index.close()

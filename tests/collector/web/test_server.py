@@ -1,0 +1,152 @@
+import csv
+import gzip
+import http.client
+import io
+import json
+
+import pytest
+
+from edgemeter.agent.errors import ConfigError, UnavailableError
+from edgemeter.collector.web.book import NoHappenings
+from edgemeter.collector.web.run_index import open_index
+from edgemeter.collector.web.server import PageServer
+from edgemeter.collector.web.sources import DocumentSource
+from tests.fixtures.comparison_factory import make_reference, make_run
+
+
+def ask(server, path, method="GET", **headers):
+    """Return status, headers and body of a request, over a real connection."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    try:
+        connection.request(method, path, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read()
+    finally:
+        connection.close()
+
+
+@pytest.fixture
+def small():
+    """Return an index of two runs."""
+    index = open_index(DocumentSource((make_run(), make_reference())))
+    index.refresh()
+    yield index
+    index.close()
+
+
+@pytest.fixture
+def guarded(small):
+    """Serve it with a token."""
+    server = PageServer(small, NoHappenings(), token="open sesame")
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        "",
+        "compare",
+        "model",
+        "trend",
+        "device",
+        "compare?days=7",
+        "trend?metric=nonsense",
+        "trend?metric=accuracy",
+        "device?device=nobody",
+        "run?id=nobody",
+        "compare?baseline=nobody",
+        "model?model=nobody",
+    ],
+)
+@pytest.mark.parametrize("form", ["html", "csv", "json"])
+def test_every_view_answers_in_every_form(fleet_page, view, form):
+    """Also where nothing matches: a page that says so, no error."""
+    address = f"/{view}" + ("" if form == "html" else f"{'&' if '?' in view else '?'}format={form}")
+    status, headers, body = ask(fleet_page, address)
+    assert status == 200
+    if headers["Content-Type"].startswith("text/csv"):
+        assert len({len(row) for row in csv.reader(io.StringIO(body.decode()))}) == 1
+    elif form == "json":
+        assert set(json.loads(body)) == {"view", "title", "tables"}
+    else:
+        assert body.startswith(b"<!doctype html>")
+
+
+def test_a_run_is_there_down_to_its_raw_samples(fleet_page):
+    """CSV has every query of it."""
+    _, _, body = ask(fleet_page, "/run?id=simulated-pi5-07-0024&format=csv")
+    rows = list(csv.DictReader(io.StringIO(body.decode())))
+    assert len(rows) == 256
+    assert {row["series"] for row in rows} == {"latency"}
+    assert all(int(row["value"]) > 1e6 for row in rows)
+
+
+def test_what_is_unchanged_is_not_sent_again(fleet_page):
+    """The tag of an answer is answered with 304, that of another view is not."""
+    _, headers, _ = ask(fleet_page, "/compare")
+    assert ask(fleet_page, "/compare", **{"If-None-Match": headers["ETag"]})[0] == 304
+    assert ask(fleet_page, "/trend", **{"If-None-Match": headers["ETag"]})[0] == 200
+
+
+def test_a_page_may_run_nothing_but_our_script(fleet_page):
+    """Nothing inline, nothing from elsewhere, in no frame."""
+    _, headers, body = ask(fleet_page, "/compare")
+    assert "script-src 'self'" in headers["Content-Security-Policy"]
+    assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+    assert body.count(b"<script") == 1
+    assert b"://" not in body.replace(b"http://www.w3.org", b"")
+
+
+def test_it_is_compressed_where_the_reader_can(fleet_page):
+    """The same bytes either way."""
+    _, headers, packed = ask(fleet_page, "/compare", **{"Accept-Encoding": "gzip"})
+    assert headers["Content-Encoding"] == "gzip"
+    assert gzip.decompress(packed) == ask(fleet_page, "/compare")[2]
+
+
+def test_a_page_of_another_name_cannot_read_ours_through_the_browser(fleet_page):
+    """A name that was pointed at this machine is refused."""
+    assert ask(fleet_page, "/", Host="attacker.example")[0] == 421
+    assert ask(fleet_page, "/", Host=f"localhost:{fleet_page.port}")[0] == 200
+
+
+def test_unknown_views_and_methods_are_refused(fleet_page):
+    """No traceback, one sentence."""
+    assert ask(fleet_page, "/../etc/passwd")[0] == 404
+    assert ask(fleet_page, "/compare", method="POST")[0] == 501
+    status, headers, body = ask(fleet_page, "/compare", method="HEAD")
+    assert (status, body) == (200, b"")
+    assert int(headers["Content-Length"]) > 1000
+
+
+def test_without_the_token_nothing_is_shown(guarded):
+    """Neither the page nor its figures; a wrong one is none."""
+    for headers in ({}, {"Authorization": "Bearer wrong"}, {"Cookie": "edgemeter_token=wrong"}):
+        status, _, body = ask(guarded, "/compare?format=csv", **headers)
+        assert status == 401
+        assert b"pi-1" not in body
+    assert ask(guarded, "/?token=wrong")[0] == 401
+
+
+def test_the_token_opens_as_a_bearer_or_once_in_the_address(guarded):
+    """From the address it goes into a cookie and leaves the address."""
+    assert ask(guarded, "/compare", Authorization="Bearer open sesame")[0] == 200
+    status, headers, _ = ask(guarded, "/compare?baseline=pi-1&token=open+sesame")
+    assert (status, headers["Location"]) == (303, "/compare?baseline=pi-1")
+    assert "HttpOnly" in headers["Set-Cookie"]
+    assert "open sesame" not in headers["Set-Cookie"]
+    assert ask(guarded, headers["Location"], Cookie=headers["Set-Cookie"].split(";")[0])[0] == 200
+
+
+def test_beyond_the_loopback_it_needs_a_token(small):
+    """Said before anything listens."""
+    with pytest.raises(ConfigError, match="token"):
+        PageServer(small, NoHappenings(), host="0.0.0.0")
+
+
+def test_a_port_in_use_is_one_line(small, fleet_page):
+    """It names the port."""
+    with pytest.raises(UnavailableError, match=str(fleet_page.port)):
+        PageServer(small, NoHappenings(), port=fleet_page.port)
