@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgemeter.agent.config import home
 from edgemeter.agent.errors import ConfigError
+from edgemeter.collector.store_path import StorePath
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from edgemeter.collector.compare.summary import Summary
     from edgemeter.collector.datacenter.constants import Constants
 
@@ -30,14 +32,8 @@ if TYPE_CHECKING:
 @click.option("--grid", default="world", help="Carbon of which country's electricity: world, DE, FR, ... Default: world.")
 @click.option("--constants", type=click.Path(path_type=Path), help="TOML that overrides the constants, each with its source and year.")
 @click.option("--show-constants", is_flag=True, help="Print the constants as JSON and end.")
-@click.option(
-    "--store",
-    "stores",
-    multiple=True,
-    type=click.Path(),
-    envvar="EDGEMETER_STORE",
-    help="A ledger, or what `edgemeter run --json` printed.",
-)
+@click.option("--store", "stores", multiple=True, type=StorePath(), envvar="EDGEMETER_STORE", help="As of `edgemeter compare`.")
+@click.option("--influx-token-file", type=click.Path(path_type=Path), help="Of an InfluxDB. Or set EDGEMETER_INFLUX_TOKEN.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document, with every band and constant.")
 def datacenter(
     *,
@@ -52,6 +48,7 @@ def datacenter(
     constants: Path | None,
     show_constants: bool,
     stores: tuple[str, ...],
+    influx_token_file: Path | None,
     as_json: bool,
 ) -> None:
     """Compare a device with a server in energy, over bands of utilisation, PUE and network: who wins where, and where both are equal.
@@ -73,7 +70,7 @@ def datacenter(
         message = f"no carbon of {grid!r} is known: one of {', '.join(found.grid)}, or add [grid.{grid}] with --constants"
         raise ConfigError(message)
     chosen = _networks(found, networks)
-    sides = choose(_summaries(found, stores), Wanted(edge, model, precision, server), found.stated)
+    sides = choose(_summaries(found, stores, influx_token_file), Wanted(edge, model, precision, server), found.stated)
     if rate_per_s and rate_per_s > sides.edge.rate_per_s.high:
         message = f"{sides.edge.name} can do {sides.edge.rate_per_s.value:.4g} inferences a second, not {rate_per_s:g}"
         raise ConfigError(message)
@@ -105,12 +102,8 @@ def _networks(constants: "Constants", asked: tuple[str, ...]) -> tuple[str, ...]
     return wanted
 
 
-def _summaries(constants: "Constants", stores: tuple[str, ...]) -> "list[Summary]":
+def _summaries(constants: "Constants", stores: tuple[str, ...], token_file: Path | None) -> "Sequence[Summary]":
     """Return the cases of the stores; none are needed where both sides are stated."""
-    from edgemeter.collector.compare import views
-    from edgemeter.collector.compare.store import open_store
+    from edgemeter.collector import stored_cases
 
-    if constants.stated.edge and constants.stated.datacenter and not stores:
-        return []
-    where = stores or (str(home() / "ledger.sqlite"),)
-    return list(views.gather(open_store(*where).contents()).summaries)
+    return [] if constants.stated.edge and constants.stated.datacenter and not stores else stored_cases.summaries(stores, token_file)

@@ -9,6 +9,7 @@ import click
 
 from edgemeter.agent.config import home
 from edgemeter.agent.errors import ConfigError, UnavailableError
+from edgemeter.collector.store_path import StorePath
 
 if TYPE_CHECKING:
     from edgemeter.collector.compare.summary import Summary
@@ -23,7 +24,7 @@ _shelf_option = click.option(
 )
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 _store_option = click.option(
-    "--store", "stores", multiple=True, type=click.Path(), envvar="EDGEMETER_STORE", help="Where measured references are read from."
+    "--store", "stores", multiple=True, type=StorePath(), envvar="EDGEMETER_STORE", help="Where measured references are read from."
 )
 ROWS_SHOWN = 20
 
@@ -192,17 +193,14 @@ def _gather(shelf: Path | None, stores: tuple[str, ...], asked: "Asked", kind: s
 
 def _measured(stores: tuple[str, ...]) -> "list[Summary]":
     """Return the cases that were measured in the role of a reference; without a ledger there are none."""
-    from edgemeter.collector.compare import views
-    from edgemeter.collector.compare.store import open_store
+    from edgemeter.collector import stored_cases
 
-    where = stores or (str(home() / "ledger.sqlite"),)
-    if not stores and not Path(where[0]).exists():
+    if not stores and not stored_cases.default_ledger().exists():
         return []
     try:
-        gathered = views.gather(open_store(*where).contents())
+        return [case for case in stored_cases.summaries(stores) if case.key.role == "reference"]
     except UnavailableError:
         return []
-    return [case for case in gathered.summaries if case.key.role == "reference"]
 
 
 def _print(found: "Listing", *, as_json: bool) -> None:
