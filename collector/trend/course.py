@@ -6,6 +6,7 @@ Many series are looked at together, so that thousands take seconds. The same rec
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,41 +64,54 @@ class _Declared:
 
 @dataclass(slots=True)
 class Course:
-    """What was found in one series: `breaks` in order, and the newest look, None where there are too few points for one."""
+    """What was found in one series: `breaks` in order, and the newest look, None where there are too few points for one.
 
-    begin: int
+    `cuts` are the places at which a person had a new level begin; the first is always 0.
+    """
+
+    cuts: tuple[int, ...]
     breaks: list[Break] = field(default_factory=list)
     now: Now | None = None
 
 
 @dataclass(slots=True)
 class _Walk:
-    """How far a series has been looked at: `begin` is the start of its present level, `ends` the looks still to come."""
+    """How far a stretch between two cuts has been looked at.
+
+    `begin` is the start of its present level, `stop` its end, `ends` the looks still to come.
+    """
 
     days: Days
     course: Course
     begin: int
+    stop: int
     ends: list[int]
 
 
-def follow(metric: Metric, series: Sequence[Days], begins: Sequence[int] | None = None) -> list[Course]:
-    """Return the course of each series; `begins` are the places from which on a series counts (after an annotation)."""
-    starts = [0] * len(series) if begins is None else begins
-    walks = [_Walk(days, Course(begin), begin, _ends(days, begin)) for days, begin in zip(series, starts, strict=True)]
+def follow(metric: Metric, series: Sequence[Days], cuts: Sequence[Sequence[int]] | None = None) -> list[Course]:
+    """Return the course of each series; at each of its `cuts` a new level begins (an annotation), which is no finding."""
+    courses = []
+    walks = []
+    for place, days in enumerate(series):
+        own = sorted({0, *(cut for cut in (cuts[place] if cuts else ()) if 0 < cut < len(days.day))})
+        course = Course(tuple(own))
+        courses.append(course)
+        walks += [_Walk(days, course, begin, stop, _ends(begin, stop)) for begin, stop in pairwise([*own, len(days.day)])]
     going = [walk for walk in walks if walk.ends]
     while going:
         for first in range(0, len(going), _TOGETHER):
             _look(metric, going[first : first + _TOGETHER])
         going = [walk for walk in going if walk.ends]
-    return [walk.course for walk in walks]
+    for course in courses:
+        course.breaks.sort(key=lambda found: found.place)
+    return courses
 
 
-def _ends(days: Days, begin: int) -> list[int]:
-    size = len(days.day)
+def _ends(begin: int, stop: int) -> list[int]:
     first = begin + BEFORE + AFTER
     # Whole multiples of the point's place, so that a look today is a look tomorrow too.
-    ends = [end for end in range(first, size) if end % EVERY == 0]
-    return [*ends, size] if size >= first else []
+    ends = [end for end in range(first, stop) if end % EVERY == 0]
+    return [*ends, stop] if stop >= first else []
 
 
 def _look(metric: Metric, walks: Sequence[_Walk]) -> None:
@@ -148,15 +162,9 @@ def _declared(walks: Sequence[_Walk], spans: Sequence[tuple[int, int]], *, with_
 
 def _newest_change(days: Days, begin: int, end: int) -> int:
     for place in range(end - AFTER, begin + BEFORE - 1, -1):
-        if changed_at(days, place):
+        if days.changed[place]:
             return place
     return -1
-
-
-def changed_at(days: Days, place: int) -> tuple[str, ...]:
-    """Return what became another one below the series between the point before `place` and that at it."""
-    earlier, later = days.below[place - 1] if place > 0 else None, days.below[place]
-    return tuple(earlier.changes_to(later)) if earlier is not None and later is not None else ()
 
 
 def _take(metric: Metric, walk: _Walk, span: tuple[int, int], looked: tuple[Scan, int], declared: _Declared | None) -> None:
@@ -195,7 +203,7 @@ def _begin_anew(walk: _Walk, found: Break, end: int) -> None:
     walk.begin = found.place
     first = walk.begin + BEFORE + AFTER
     # The newest look is taken again, on the new level alone.
-    again = [end] if end == len(walk.days.day) and end >= first else []
+    again = [end] if end == walk.stop and end >= first else []
     walk.ends = [later for later in walk.ends if later >= first] or again
 
 
@@ -214,7 +222,7 @@ def _is_settled(metric: Metric, step: float, error: float, after: int) -> bool:
 def at_break(metric: Metric, days: Days, begin: int, place: int, end: int) -> tuple[float, float]:
     """Return size and standard error of the step at `place` between the neighbouring breaks `begin` and `end`."""
     span = (max(begin, place - RECENT), min(end, place + RECENT))
-    walk = _Walk(days, Course(begin), begin, [])
+    walk = _Walk(days, Course((0,)), begin, end, [])
     with_heat = metric.follows_temperature and days.has_temperature()
     found = _scan([walk], [span], with_heat=with_heat, only=np.array([place]))
     return float(found.step[0]), float(found.error[0])

@@ -1,8 +1,10 @@
 """Days: the points of one series and metric, one a day, made of the runs of that day; and of a board type, made of its devices."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +24,7 @@ class Days:
 
     `x` is the figure on its metric's scale, `known` the variance that is known of it, `floor` the least standard deviation that a day has,
     `runs` how many it is the mean of; `temperature_c`
-    is NaN where nothing tells. `below` is what stood below the last run of the day, None for a board type. `left_out` runs were
+    is NaN where nothing tells. `changed` is what became another one below the series since the point before. `left_out` runs were
     measured as another kind than the newest, `not_valid` ones do not count.
     """
 
@@ -31,8 +33,10 @@ class Days:
     known: Array
     runs: NDArray[np.int64]
     temperature_c: Array
-    below: tuple[Fingerprint | None, ...]
+    changed: tuple[tuple[str, ...], ...]
     floor: float
+    kind: str | None = None
+    devices: int = 1
     left_out: int = 0
     not_valid: int = 0
 
@@ -41,7 +45,7 @@ class Days:
         return len(self.day) > 0 and float(np.isfinite(self.temperature_c).mean()) >= ENOUGH_TEMPERATURES
 
 
-def days_of(metric: Metric, runs: Sequence[tuple[RunFigures, Fingerprint | None]]) -> Days:
+def days_of(metric: Metric, runs: Sequence[tuple[RunFigures, Fingerprint]]) -> Days:
     """Return the points of `runs` of one series; those of another kind than the newest, and those not valid, are left out."""
     ordered = sorted((pair for pair in runs if metric.value(pair[0]) is not None), key=lambda pair: pair[0].started_at_ns)
     counted = [pair for pair in ordered if not metric.only_valid or pair[0].verdict == "valid"]
@@ -52,9 +56,8 @@ def days_of(metric: Metric, runs: Sequence[tuple[RunFigures, Fingerprint | None]
     u_square = np.array([(metric.u(figure) or 0.0) ** 2 for figure in figures])
     day = np.array([figure.day for figure in figures], dtype=np.int64)
     temperature_c = np.array([np.nan if figure.temperature_c is None else figure.temperature_c for figure in figures])
-    return _gather(
-        metric, day, value, u_square, temperature_c, [below for _, below in kept], len(counted) - len(kept), len(ordered) - len(counted)
-    )
+    days = _gather(metric, day, value, u_square, temperature_c, [below for _, below in kept])
+    return replace(days, kind=kind, left_out=len(counted) - len(kept), not_valid=len(ordered) - len(counted))
 
 
 def _gather(
@@ -63,9 +66,7 @@ def _gather(
     value: Array,
     u_square: Array,
     temperature_c: Array,
-    below: Sequence[Fingerprint | None],
-    left_out: int,
-    not_valid: int,
+    below: Sequence[Fingerprint],
 ) -> Days:
     days, first, runs = np.unique(day, return_index=True, return_counts=True)
     last = first + runs - 1
@@ -77,7 +78,7 @@ def _gather(
     within = (noise.run_variance(value, day, u_square) or 0.0) if len(day) > 1 and metric.scale != "share" else 0.0
     x = np.add.reduceat(value, first) / runs if len(days) else value
     known = (np.add.reduceat(u_square, first) / runs + within) / runs if len(days) else value
-    return Days(days, x, known, runs, _means(temperature_c, first), tuple(below[place] for place in last), floor, left_out, not_valid)
+    return Days(days, x, known, runs, _means(temperature_c, first), _changes([below[place] for place in last]), floor)
 
 
 def _means(values: Array, first: NDArray[np.intp]) -> Array:
@@ -87,6 +88,10 @@ def _means(values: Array, first: NDArray[np.intp]) -> Array:
     count = np.add.reduceat(there.astype(np.float64), first)
     total = np.add.reduceat(np.where(there, values, 0.0), first)
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def _changes(below: Sequence[Fingerprint]) -> tuple[tuple[str, ...], ...]:
+    return ((), *(tuple(earlier.changes_to(later)) for earlier, later in pairwise(below))) if below else ()
 
 
 def of_type(members: Sequence[Days]) -> Days:
@@ -110,4 +115,28 @@ def of_type(members: Sequence[Days]) -> Days:
         warmth[place[there]] += member.temperature_c[there] - np.median(member.temperature_c[there])
         warm[place[there]] += 1
     temperature_c = np.where(warm > 0, warmth / np.maximum(warm, 1), np.nan)
-    return Days(every, level + total / devices, variance / devices**2, runs, temperature_c, (None,) * len(every), floor)
+    return Days(
+        every,
+        level + total / devices,
+        variance / devices**2,
+        runs,
+        temperature_c,
+        _common_changes(usable, every),
+        floor,
+        usable[0].kind,
+        len(usable),
+    )
+
+
+def _common_changes(members: Sequence[Days], every: NDArray[np.int64]) -> tuple[tuple[str, ...], ...]:
+    """Return for each day of a board type what changed on half of its devices and more, on the day when most of them had it."""
+    seen: dict[str, Counter[int]] = {}
+    for member in members:
+        for day, texts in zip(member.day, member.changed, strict=True):
+            for text in texts:
+                seen.setdefault(text, Counter())[int(day)] += 1
+    found: dict[int, list[str]] = {}
+    for text, days in seen.items():
+        if 2 * days.total() >= len(members):
+            found.setdefault(days.most_common(1)[0][0], []).append(f"{text} on {days.total()} of {len(members)} devices")
+    return tuple(tuple(found.get(int(day), ())) for day in every)

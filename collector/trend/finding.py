@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Literal
 
-State = Literal["suspect", "confirmed"]
+# `declared`: a person named the day, by an annotation; it is looked at whatever its size.
+State = Literal["suspect", "confirmed", "declared"]
 _EPOCH = date(1970, 1, 1)
 
 

@@ -1,5 +1,6 @@
 """What the trend needs of a run: the series it belongs to, what stood around it, and its figures with their standard uncertainties."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -91,6 +92,7 @@ class RunFigures(NamedTuple):
     accuracy: float | None
     accuracy_kind: str | None
     is_throttled: bool | None
+    is_under_voltage: bool | None
 
 
 def series_of(run: RunRecord) -> SeriesKey:
@@ -160,6 +162,7 @@ def figures_of(run: RunRecord, received_ns: int | None = None) -> RunFigures:
         accuracy=accuracy.value if accuracy else None,
         accuracy_kind=f"{accuracy.metric} over {accuracy.images} images {accuracy.dataset_sha256[:12]}" if accuracy else None,
         is_throttled=_is_throttled(run),
+        is_under_voltage=_any(one.under_voltage_now for one in run.conditions),
     )
 
 
@@ -189,5 +192,9 @@ def _is_throttled(run: RunRecord) -> bool | None:
     """Return whether the board throttled, None where nothing tells."""
     if any(reason.partition(":")[0] == "throttled" for reason in run.verdict.reasons):
         return True
-    told = [one.throttled_now for one in run.conditions if one.throttled_now is not None]
+    return _any(one.throttled_now for one in run.conditions)
+
+
+def _any(flags: Iterable[bool | None]) -> bool | None:
+    told = [flag for flag in flags if flag is not None]
     return any(told) if told else None

@@ -1,17 +1,19 @@
 """The trend of one series and metric: its points, the steps in them, and what is going on now, as findings."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+import msgspec
 import numpy as np
 
 from edgemeter.collector.trend import thresholds
-from edgemeter.collector.trend.course import CONFIDENCE_Z, Break, Course, Now, at_break, changed_at, follow
+from edgemeter.collector.trend.course import CONFIDENCE_Z, Break, Course, Now, at_break, follow
 from edgemeter.collector.trend.days import Days
-from edgemeter.collector.trend.finding import Drift, Missing, Scatter, Step
-from edgemeter.collector.trend.metrics import Metric, difference, off_scale
+from edgemeter.collector.trend.finding import Drift, Missing, Scatter, State, Step
+from edgemeter.collector.trend.metrics import METRICS, Metric, difference, off_scale
 from edgemeter.collector.trend.run_figures import SeriesKey
+from edgemeter.collector.trend.scan import AFTER, BEFORE
 
 # The scatter of so many last points is compared with that of at least as many before.
 SCATTER_POINTS = 30
@@ -24,87 +26,118 @@ MISSED_DAYS, OVER_DAYS = 3, 60
 GAPS = 20
 
 
-@dataclass(frozen=True, slots=True)
-class SeriesTrend:
+class SeriesTrend(msgspec.Struct, frozen=True, kw_only=True):
     """The trend of `metric` in one series; `key.device` is empty for a board type.
 
-    `begin` is the place of the first point that counts (after an annotation). `temperature_slope` is per cent (or points) a degree of
-    the board, with its standard error; None where temperature says nothing. `hidden_ratio` is the share of the newest splits that cannot
-    be told from the temperature. `chance` is how often noise alone looks like the newest look.
+    Days count from 1970. `begin_day` is the first one that counts after the last annotation or step, `level` the present level in the
+    metric's unit. `temperature_slope` is per cent (or points) a degree of the board, with its standard error; null where temperature
+    says nothing. `hidden_ratio` is the share of the newest splits that cannot be told from the temperature. `chance` is how often noise
+    alone looks like the newest look. `left_out` runs were measured as another kind (`kind` is the newest), `not_valid` ones do not count.
     """
 
     key: SeriesKey
     metric: str
-    days: Days
-    begin: int
-    steps: tuple[Step, ...]
-    suspect: Step | None
-    drift: Drift | None
-    scatter: Scatter | None
-    missing: Missing | None
-    temperature_slope: float | None
-    temperature_slope_u: float | None
-    hidden_ratio: float
-    chance: float
+    kind: str | None = None
+    devices: int = 1
+    points: int
+    runs: int
+    first_day: int
+    last_day: int
+    every_days: float
+    begin_day: int
+    level: float
+    steps: tuple[Step, ...] = ()
+    suspect: Step | None = None
+    drift: Drift | None = None
+    scatter: Scatter | None = None
+    temperature_slope: float | None = None
+    temperature_slope_u: float | None = None
+    hidden_ratio: float = 0.0
+    chance: float = 1.0
+    left_out: int = 0
+    not_valid: int = 0
 
-    @property
-    def has_findings(self) -> bool:
-        """Return whether there is anything to say of it."""
-        return bool(self.steps or self.suspect or self.drift or self.scatter or self.missing)
+    def missing(self, until: int) -> Missing | None:
+        """Return the gap at the end, where points are missed by the day `until`; after some weeks a series is over and nothing misses."""
+        silent = until - self.last_day
+        if self.points < 2 or not max(MISSED_DAYS, 4 * self.every_days) < silent <= OVER_DAYS:
+            return None
+        return Missing(self.last_day, silent, self.every_days)
 
 
 def trends(
-    name: str, metric: Metric, keys: Sequence[SeriesKey], series: Sequence[Days], *, until: int, begins: Sequence[int] | None = None
+    name: str, keys: Sequence[SeriesKey], series: Sequence[Days], cuts: Sequence[Mapping[int, str]] | None = None
 ) -> list[SeriesTrend]:
-    """Return the trend of each series; `until` is the day (since 1970) up to which points could have come."""
-    courses = follow(metric, series, begins)
-    return [_trend(name, metric, key, days, course, until) for key, days, course in zip(keys, series, courses, strict=True)]
+    """Return the trend of each series that has a point; `cuts` are for each the days on which a new level was declared, and why."""
+    metric = METRICS[name]
+    declared = cuts if cuts is not None else [{}] * len(series)
+    places = [{int(np.searchsorted(days.day, day)): text for day, text in own.items()} for days, own in zip(series, declared, strict=True)]
+    courses = follow(metric, series, [list(own) for own in places])
+    found = zip(keys, series, courses, places, strict=True)
+    return [_trend(name, metric, key, days, course, own) for key, days, course, own in found if len(days.day)]
 
 
-def _trend(name: str, metric: Metric, key: SeriesKey, days: Days, course: Course, until: int) -> SeriesTrend:
-    now = course.now
-    edges = [course.begin, *(found.place for found in course.breaks), len(days.day)]
-    steps = tuple(
-        _step(metric, days, found, (edges[place], edges[place + 2]), is_confirmed=True) for place, found in enumerate(course.breaks)
-    )
-    suspect = None
-    if now is not None and now.suspect is not None:
-        found = _step(metric, days, now.suspect, (max(now.begin, edges[-2]), len(days.day)), is_confirmed=False)
-        # What is too small to matter needs no more runs.
-        suspect = None if found.matters is False else found
+def _trend(name: str, metric: Metric, key: SeriesKey, days: Days, course: Course, cuts: Mapping[int, str]) -> SeriesTrend:
+    now, size = course.now, len(days.day)
+    edges = sorted({*course.cuts, *(found.place for found in course.breaks), size})
+    steps = [_step(metric, days, found, edges, "confirmed") for found in course.breaks]
+    steps += [
+        replace(_step(metric, days, Break(place, place, place, 0.0, 1.0), edges, "declared"), candidates=(cuts[place],))
+        for place in course.cuts[1:]
+        if size - place >= AFTER and place >= BEFORE
+    ]
+    suspect = _step(metric, days, now.suspect, edges, "suspect") if now is not None and now.suspect is not None else None
     drift = _drift(metric, days, now) if now is not None else None
     tells = now is not None and math.isfinite(now.slope)
+    begin = edges[-2] if size else 0
     return SeriesTrend(
         key=key,
         metric=name,
-        days=days,
-        begin=course.begin,
-        steps=steps,
-        suspect=None if drift is not None else suspect,
+        kind=days.kind,
+        devices=days.devices,
+        points=size,
+        runs=int(days.runs.sum()),
+        first_day=int(days.day[0]),
+        last_day=int(days.day[-1]),
+        every_days=float(np.median(np.diff(days.day[-GAPS:]))) if size > 1 else 1.0,
+        begin_day=int(days.day[begin]),
+        level=off_scale(metric, _level(days, begin, size)),
+        steps=tuple(sorted(steps, key=lambda step: step.day)),
+        # What is too small to matter needs no more runs.
+        suspect=None if drift is not None or (suspect is not None and suspect.matters is False) else suspect,
         drift=drift,
         scatter=_scatter(days, now) if now is not None and metric.scale != "share" else None,
-        missing=_missing(days, until),
         temperature_slope=now.slope if now is not None and tells else None,
         temperature_slope_u=now.slope_error if now is not None and tells else None,
         hidden_ratio=now.hidden if now is not None else 0.0,
         chance=now.chance if now is not None else 1.0,
+        left_out=days.left_out,
+        not_valid=days.not_valid,
     )
 
 
-def _step(metric: Metric, days: Days, found: Break, edges: tuple[int, int], *, is_confirmed: bool) -> Step:
-    begin, end = edges
+def _level(days: Days, begin: int, end: int) -> float:
+    return float(np.average(days.x[begin:end], weights=1 / (days.known[begin:end] + days.floor**2)))
+
+
+def _step(metric: Metric, days: Days, found: Break, edges: Sequence[int], state: State) -> Step:
+    """Return the step at a break, estimated between its neighbours among the `edges`."""
+    begin = max(edge for edge in edges if edge < found.place)
+    end = min(edge for edge in edges if edge > found.place)
     size, error = at_break(metric, days, begin, found.place, end)
     reach = CONFIDENCE_Z * error
     if abs(size) - reach >= metric.matters:
         matters: bool | None = True
     else:
         matters = False if abs(size) + reach <= metric.matters else None
-    weight = 1 / (days.known[begin : found.place] + days.floor**2)
-    level = float(np.average(days.x[begin : found.place], weights=weight))
+    level = _level(days, begin, found.place)
     low, high = found.low, found.high
-    changed = {text: None for place in range(low, high + 1) if begin < place < end for text in changed_at(days, place)}
+    # The boards of a type do not all change on one day.
+    near = 1 if days.devices > 1 else 0
+    beside = range(max(low - near, begin + 1), min(high + near + 1, end))
+    changed = {text: None for place in beside for text in days.changed[place]}
     return Step(
-        state="confirmed" if is_confirmed else "suspect",
+        state=state,
         day=int(days.day[found.place]),
         day_low=int(days.day[low]),
         day_high=int(days.day[high]),
@@ -165,11 +198,3 @@ def _scatter(days: Days, now: Now) -> Scatter | None:
     if abs(z) < SCATTER_Z or not (ratio > SCATTER_RATIO or ratio < 1 / SCATTER_RATIO):
         return None
     return Scatter(ratio, int(days.day[now.end - SCATTER_POINTS]), len(early), len(late))
-
-
-def _missing(days: Days, until: int) -> Missing | None:
-    if len(days.day) < 2:
-        return None
-    every = float(np.median(np.diff(days.day[-GAPS:])))
-    silent = until - int(days.day[-1])
-    return Missing(int(days.day[-1]), silent, every) if max(MISSED_DAYS, 4 * every) < silent <= OVER_DAYS else None

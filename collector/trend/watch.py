@@ -1,0 +1,92 @@
+"""The watch: the trends of all series that are asked for, from what was found before where nothing came since."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from edgemeter.collector.trend.annotations import Annotation, cuts
+from edgemeter.collector.trend.days import Days, days_of, of_type
+from edgemeter.collector.trend.history import History
+from edgemeter.collector.trend.metrics import METRICS
+from edgemeter.collector.trend.run_figures import SeriesKey
+from edgemeter.collector.trend.series_trend import SeriesTrend, trends
+
+# Raised whenever the same records would give other findings.
+VERSION = 1
+_BATCH = 500
+_Found = list[SeriesTrend]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which series: a field that is None may be anything."""
+
+    fleet: str | None = None
+    device: str | None = None
+    board: str | None = None
+    model: str | None = None
+    precision: str | None = None
+    runtime: str | None = None
+
+    def takes(self, key: SeriesKey) -> bool:
+        """Return whether the series is asked for."""
+        return all(value is None or value == getattr(key, name) for name in self.__slots__ for value in [getattr(self, name)])
+
+
+EVERYTHING = Selection()
+
+
+def look(
+    history: History, annotations: Sequence[Annotation], metrics: Sequence[str], selection: Selection = EVERYTHING, *, by_type: bool = False
+) -> list[SeriesTrend]:
+    """Return the trends of the metrics in every series, or in every board type with at least two devices."""
+    keys = [key for key in history.keys() if selection.takes(key)]  # noqa: SIM118 - no mapping
+    if by_type:
+        groups: dict[SeriesKey, list[SeriesKey]] = {}
+        for key in keys:
+            groups.setdefault(key.of_type(), []).append(key)
+        asked = {key: members for key, members in groups.items() if len(members) > 1}
+    else:
+        asked = {key: [key] for key in keys}
+    return [one for name in metrics for one in _of_metric(history, annotations, name, asked)]
+
+
+def points(history: History, key: SeriesKey, name: str) -> Days:
+    """Return the points of a metric in a series, or in a board type where `key` names no device."""
+    members = [key] if key.device else [one for one in history.keys() if one.of_type() == key]  # noqa: SIM118 - no mapping
+    found = [days_of(METRICS[name], history.points(member)) for member in members]
+    return found[0] if key.device and found else of_type(found)
+
+
+def _of_metric(history: History, annotations: Sequence[Annotation], name: str, asked: dict[SeriesKey, list[SeriesKey]]) -> _Found:
+    found: dict[SeriesKey, _Found] = {}
+    stale: list[tuple[SeriesKey, str, str]] = []
+    for key, members in asked.items():
+        where = f"{name} {msgspec.json.encode(key).decode()}"
+        stamp = _stamp(history, members, cuts(annotations, key, name))
+        kept = history.recall(where, stamp)
+        if kept is None:
+            stale.append((key, where, stamp))
+        else:
+            found[key] = msgspec.json.decode(kept, type=_Found)
+    for first in range(0, len(stale), _BATCH):
+        part = stale[first : first + _BATCH]
+        keys = [key for key, _, _ in part]
+        days = [_days(history, asked[key], name) for key in keys]
+        new = {one.key: [one] for one in trends(name, keys, days, [cuts(annotations, key, name) for key in keys])}
+        found |= {key: new.get(key, []) for key in keys}
+        history.keep((where, stamp, msgspec.json.encode(found[key])) for key, where, stamp in part)
+    return [one for key in asked for one in found[key]]
+
+
+def _days(history: History, members: Sequence[SeriesKey], name: str) -> Days:
+    found = [days_of(METRICS[name], history.points(member)) for member in members]
+    return found[0] if len(found) == 1 else of_type(found)
+
+
+def _stamp(history: History, members: Sequence[SeriesKey], declared: dict[int, str]) -> str:
+    newest = [history.newest(member) for member in members]
+    text = f"{newest} {sorted(declared.items())}"
+    return f"{VERSION} {hashlib.sha256(text.encode()).hexdigest()[:24]}"

@@ -1,0 +1,60 @@
+"""Board types and their sick boards as tables and as JSON."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from edgemeter.collector.show.figures import ABSENT, count, printable, significant
+from edgemeter.collector.trend import wording
+from edgemeter.collector.units.board_types import WITHIN, BoardType, CaseSpread
+from edgemeter.collector.units.outliers import FEWEST
+
+# Rounding of sums, in per cent or points.
+NOTHING = 1e-6
+
+
+def show(found: Sequence[BoardType], console: Console) -> None:
+    """Print the spread of every case on every type, then the boards that lie apart."""
+    table = Table("board type", "case", "metric", "mean (95 %)", "boards", "sd boards", "sd days", "sd runs", f"for ± {WITHIN:g} %")
+    for one in found:
+        for case in one.cases:
+            spread = case.spread
+            row = (printable(one.board), printable(case.case), one.metric, _mean(one.metric, case), f"{spread.boards}")
+            needed = ABSENT if case.needed is None else count(case.needed, "board")
+            table.add_row(*row, *map(_sd, (spread.between_boards, spread.between_days, spread.between_runs)), needed)
+    console.print(table)
+    for one in found:
+        for line in _said(one):
+            console.print(Text(printable(line)), soft_wrap=True)
+
+
+def _mean(metric: str, case: CaseSpread) -> str:
+    if case.low is None or case.high is None:
+        return f"{wording.level(metric, case.mean)} (this board only)"
+    return f"{wording.level(metric, case.mean)} ({wording.level(metric, case.low)} .. {wording.level(metric, case.high)})"
+
+
+def _sd(value: float | None) -> str:
+    return ABSENT if value is None else significant(value if value > NOTHING else 0.0, 2)
+
+
+def _said(one: BoardType) -> list[str]:
+    name = f"{one.board}, {one.metric}"
+    if one.sick is None:
+        return [f"{name}: {count(one.boards, 'board')} are too few to judge one by the others, it takes {FEWEST}"]
+    if not one.sick:
+        return [f"{name}: none of {one.boards} boards lies apart"]
+    return [
+        f"{name}: {unit.device} is {wording.amount(one.metric, unit.apart)} apart over {count(unit.cases, 'case')} "
+        f"(score {unit.score:.1f}, limit {unit.limit:.1f}); look at: {'; '.join(unit.look_at)}"
+        for unit in one.sick
+    ]
+
+
+def document(found: Sequence[BoardType]) -> bytes:
+    """Return the board types as JSON."""
+    return msgspec.json.format(msgspec.json.encode({"board_types": [asdict(one) for one in found]}), indent=2)
