@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 
 from edgemeter.agent.delivery.outbox import Outbox
-from edgemeter.agent.machine import clock
 
 # After a boot, or when the network is back, time servers are asked and the clock set; chrony and systemd-timesyncd take seconds.
 PATIENCE_AFTER_BOOT_S = 120.0
@@ -22,14 +21,26 @@ def since_boot_ns() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
+def _synchronised() -> bool | None:
+    from edgemeter.agent.machine import clock  # noqa: PLC0415 - most devices never ask, and the agent that stays is to be light
+
+    return clock.synchronised()
+
+
+def _boot_id() -> str | None:
+    from edgemeter.agent.machine import clock  # noqa: PLC0415 - as above
+
+    return clock.boot_id()
+
+
 class Stamping:
     """Sets the stamps in `outbox` right as soon as that is possible."""
 
     def __init__(
         self,
         outbox: Outbox,
-        synchronised: Callable[[], bool | None] = clock.synchronised,
-        boot_id: Callable[[], str | None] = clock.boot_id,
+        synchronised: Callable[[], bool | None] = _synchronised,
+        boot_id: Callable[[], str | None] = _boot_id,
         wall_ns: Callable[[], int] = time.time_ns,
         boot_clock_ns: Callable[[], int] = since_boot_ns,
     ) -> None:
