@@ -41,7 +41,10 @@ def show(scored: Scored, console: Console | None = None, *, with_classes: bool) 
         console.print(f"{counted}: no accuracy", highlight=False)
         return
     name = NAMES.get(one.metric, one.metric)
-    figures = [(name, one.value, _bounds(one.low, one.high)), *((key, value, "") for key, value in one.detail.items())]
+    # A figure's bounds stand beside it, not below it.
+    named = [key for key in one.detail if not key.endswith(("_low", "_high"))]
+    bounds = {key: _bounds(one.detail.get(f"{key}_low"), one.detail.get(f"{key}_high")) for key in named}
+    figures = [(name, one.value, _bounds(one.low, one.high)), *((key, one.detail[key], bounds[key]) for key in named)]
     console.print(_table(counted, ("", "", "95 %"), [(HEADINGS.get(key, key), _figure(value), said) for key, value, said in figures]))
     metric = HEADINGS.get(one.metric, one.metric)
     if one.by_objects:
