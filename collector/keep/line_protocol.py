@@ -17,8 +17,8 @@ import functools
 import operator
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -50,95 +50,92 @@ def tags(record: RunRecord) -> str:
 
 def line(record: RunRecord, extent: Extent = "all") -> str:
     """Return the record's point, one line without a line end."""
-    found = _Values()
-    _READERS[extent].read(record, found)
-    fields = found.floats()
-    fields += [f"{name}={value}i" for name, value in zip(found.names["integer"], found.values["integer"], strict=True) if value is not None]
-    fields += [
-        _FLAGS[value](name) for name, value in zip(found.names["boolean"], found.values["boolean"], strict=True) if value is not None
-    ]
-    fields += [f"{name}={quoted(value)}" for name, value in found.texts() if value is not None]
-    fields += _by_name(found.by_name)
+    layout = _LAYOUTS[extent]
+    values: list[Any] = []
+    layout.reader.read(record, values)
+    fields = _floats(layout.pairs("float", values))
+    fields += [f"{name}{value}i" for name, value in layout.pairs("integer", values) if value is not None]
+    fields += [f"{name}true" if value else f"{name}false" for name, value in layout.pairs("boolean", values) if value is not None]
+    fields += [f"{name}{quoted(value)}" for name, value in layout.pairs("text", values) if value is not None]
+    for one, value in layout.lists(values):
+        # An empty list is absent, unless it could also be null.
+        if value or (one.is_nullable and value is not None):
+            fields.append(f"{one.name}={quoted(_encode(value).decode())}")
+            if one.by_name:
+                fields += _by_name(one, value)
     if extent == "all":
         fields += _exact(record)
     return f"{point_schema.MEASUREMENT}{tags(record)} {','.join(fields)} {point_ns(record)}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Values:
-    """The values of one record, with their names beside them: by type, because a type is written at one go."""
-
-    names: dict[Kind, list[str]] = field(default_factory=lambda: {kind: [] for kind in _KINDS})
-    values: dict[Kind, list[Any]] = field(default_factory=lambda: {kind: [] for kind in _KINDS})
-    by_name: list[tuple[Field, dict[str, Any]]] = field(default_factory=list)
-
-    def floats(self) -> list[str]:
-        # The encoder keeps every digit and always shows a point or an exponent: a number without would make an integer column. NaN is null.
-        there = [(name, float(value)) for name, value in zip(self.names["float"], self.values["float"], strict=True) if value is not None]
-        texts = _encode([value for _, value in there]).decode()[1:-1].split(",")
-        return [f"{name}={text}" for (name, _), text in zip(there, texts, strict=False) if text != "null"]
-
-    def texts(self) -> Iterator[tuple[str, str | None]]:
-        yield from zip(self.names["text"], self.values["text"], strict=True)
-        for name, value in zip(self.names["json"], self.values["json"], strict=True):
-            yield name, None if value is None else _encode(value).decode()
+def _floats(pairs: Iterable[tuple[str, float | None]]) -> list[str]:
+    # The encoder keeps every digit and always shows a point or an exponent: a number without would make an integer column. NaN is null.
+    there = [(name, float(value)) for name, value in pairs if value is not None]
+    texts = _encode([value for _, value in there]).decode()[1:-1].split(",")
+    return [f"{name}{text}" for (name, _), text in zip(there, texts, strict=False) if text != "null"]
 
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Reads one group of a record, and the groups in it, into `_Values`: each type by one call."""
+    """Reads the values of a group of a record, and of the groups in it, by one call each; an absent group is as many times None."""
 
-    by_kind: tuple[tuple[Kind, tuple[str, ...], Callable[[Any], tuple[Any, ...]]], ...]
-    lists: tuple[tuple[Field, Callable[[Any], Any]], ...]
+    own: Callable[[Any], tuple[Any, ...]]
     inner: tuple[tuple[Callable[[Any], Any], "_Reader"], ...]
+    absent: tuple[None, ...]
 
-    def read(self, group: Any, found: _Values) -> None:
-        for kind, names, values in self.by_kind:
-            found.names[kind] += names
-            found.values[kind] += values(group)
-        for one, value_of in self.lists:
-            value = value_of(group)
-            if value or (one.is_nullable and value is not None):
-                found.names["json"].append(one.name)
-                found.values["json"].append(value)
-                if one.by_name:
-                    found.by_name.append((one, value))
+    def read(self, group: Any, values: list[Any]) -> None:
+        values += self.own(group)
         for value_of, reader in self.inner:
             value = value_of(group)
-            if value is not None:
-                reader.read(value, found)
+            if value is None:
+                values += reader.absent
+            else:
+                reader.read(value, values)
+
+
+class _Layout:
+    """Where in the values of a record those of each type stand, and how they are named: a type is written at one go."""
+
+    def __init__(self, group: Group) -> None:
+        self.reader = _reader(group)
+        fields = list(point_schema.every_field(group))
+        places = {kind: [place for place, one in enumerate(fields) if one.kind == kind] for kind in _KINDS}
+        self._names = {kind: tuple(f"{fields[place].name}=" for place in places[kind]) for kind in _KINDS}
+        self._pick = {kind: _all_of(operator.itemgetter, places[kind]) for kind in _KINDS}
+        self._lists = tuple(fields[place] for place in places["json"])
+
+    def pairs(self, kind: Kind, values: Sequence[Any]) -> Iterable[tuple[str, Any]]:
+        return zip(self._names[kind], self._pick[kind](values), strict=True)
+
+    def lists(self, values: Sequence[Any]) -> Iterable[tuple[Field, Any]]:
+        return zip(self._lists, self._pick["json"](values), strict=True)
 
 
 _KINDS: tuple[Kind, ...] = ("float", "integer", "boolean", "text", "json")
-_FLAGS = {True: "{}=true".format, False: "{}=false".format}
 
 
 def _reader(group: Group) -> _Reader:
-    by_kind = []
-    for kind in _KINDS[:-1]:
-        fields = [one for one in group.fields if one.kind == kind]
-        if fields:
-            by_kind.append((kind, tuple(one.name for one in fields), _all_of([one.attribute for one in fields])))
-    lists = tuple((one, operator.attrgetter(one.attribute)) for one in group.fields if one.kind == "json")
-    return _Reader(tuple(by_kind), lists, tuple((operator.attrgetter(one.attribute), _reader(one)) for one in group.groups))
+    own = _all_of(operator.attrgetter, [one.attribute for one in group.fields])
+    inner = tuple((operator.attrgetter(one.attribute), _reader(one)) for one in group.groups)
+    return _Reader(own, inner, (None,) * sum(1 for _ in point_schema.every_field(group)))
 
 
-def _all_of(attributes: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
-    if len(attributes) == 1:
-        only = operator.attrgetter(attributes[0])
-        return lambda group: (only(group),)
-    return operator.attrgetter(*attributes)
+def _all_of(getter: Callable[..., Callable[[Any], Any]], wanted: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return what gets `wanted` as a tuple, however many they are."""
+    if not wanted:
+        return lambda _: ()
+    get = getter(*wanted)
+    return get if len(wanted) > 1 else lambda group: (get(group),)
 
 
-def _by_name(found: Sequence[tuple[Field, dict[str, Any]]]) -> Iterator[str]:
-    for one, values in found:
-        for key, value in sorted(values.items()):
-            if value is not None:
-                plain = re.sub(r"[^A-Za-z0-9_.-]", "_", key)
-                name = f"{one.by_name}_{plain}"
-                text = f"{value}i" if one.by_name_kind == "integer" else _encode(float(value)).decode()
-                # A name from the wire must not take over a field of ours.
-                yield f"{one.name}_{plain}={text}" if name in point_schema.NAMES else f"{name}={text}"
+def _by_name(one: Field, values: dict[str, Any]) -> Iterator[str]:
+    for key, value in sorted(values.items()):
+        if value is not None:
+            plain = re.sub(r"[^A-Za-z0-9_.-]", "_", key)
+            name = f"{one.by_name}_{plain}"
+            text = f"{value}i" if one.by_name_kind == "integer" else _encode(float(value)).decode()
+            # A name from the wire must not take over a field of ours.
+            yield f"{one.name}_{plain}={text}" if name in point_schema.NAMES else f"{name}={text}"
 
 
 def _exact(record: RunRecord) -> list[str]:
@@ -176,7 +173,7 @@ def _own(session: int, seq: int) -> int:
     return (_own_of_session(session) + seq) % _KEPT_NS
 
 
-_READERS: dict[Extent, _Reader] = {
-    "all": _reader(point_schema.RECORD),
-    "figures": _reader(point_schema.figures_of(point_schema.RECORD)),
+_LAYOUTS: dict[Extent, _Layout] = {
+    "all": _Layout(point_schema.RECORD),
+    "figures": _Layout(point_schema.figures_of(point_schema.RECORD)),
 }
