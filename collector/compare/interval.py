@@ -12,7 +12,8 @@ sides on logarithms (method of variance estimates recovery, Zou and Donner 2008)
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from statistics import mean, median, stdev
+from functools import lru_cache
+from statistics import median
 from typing import Literal
 
 Level = Literal["device", "day", "run"]
@@ -72,9 +73,12 @@ def of_median(values: Sequence[float]) -> tuple[float, float] | None:
     if count < FEWEST:
         return None
     if count < 5:
+        # A case has twenty of these: the exact arithmetic of `statistics` would take most of the time of a comparison.
         logs = [math.log(value) for value in ordered]
-        reach = _T[count - 1] * stdev(logs) / math.sqrt(count)
-        return math.exp(mean(logs) - reach), math.exp(mean(logs) + reach)
+        centre = math.fsum(logs) / count
+        variance = math.fsum((value - centre) ** 2 for value in logs) / (count - 1)
+        reach = _T[count - 1] * math.sqrt(variance / count)
+        return math.exp(centre - reach), math.exp(centre + reach)
     if count == 5:
         wider = (ordered[-1] / ordered[0]) ** _WIDENING
         return ordered[0] / wider, ordered[-1] * wider
@@ -101,6 +105,8 @@ def _reach(low: float, high: float) -> float:
 
 
 def _members(points: Sequence[Point]) -> tuple[Level, list[float]]:
+    if len(points) < FEWEST or len({(point.device, point.day) for point in points}) < FEWEST:
+        return "run", [point.value for point in points]
     days = _medians(points, lambda point: (point.device, point.day))
     by_device: dict[Hashable, list[float]] = {}
     for (device, _), value in days.items():
@@ -120,8 +126,17 @@ def _medians(points: Sequence[Point], key: Callable[[Point], tuple[str, int]]) -
 
 
 def _by_order(ordered: Sequence[float]) -> tuple[float, float]:
-    """Interpolate between the two pairs of order statistics that have just more and just less than 95 % (Hettmansperger, Sheather 1986)."""
-    count = len(ordered)
+    outer, weight = _places(len(ordered))
+    low = (1 - weight) * ordered[outer] + weight * ordered[outer + 1]
+    return low, (1 - weight) * ordered[-1 - outer] + weight * ordered[-2 - outer]
+
+
+@lru_cache(maxsize=4096)
+def _places(count: int) -> tuple[int, float]:
+    """Return the outer of the two pairs of order statistics that have just more and just less than 95 %, and the share of the inner.
+
+    Source: Hettmansperger and Sheather 1986.
+    """
     held, below = [], 0.0
     for place in range(count // 2 + 1):
         below += _binomial(count, place)
@@ -129,9 +144,7 @@ def _by_order(ordered: Sequence[float]) -> tuple[float, float]:
     inner = next(place for place, share in enumerate(held) if share < CONFIDENCE)
     outer = inner - 1
     share = (held[outer] - CONFIDENCE) / (held[outer] - held[inner])
-    weight = (count - inner) * share / (inner + (count - 2 * inner) * share)
-    low = (1 - weight) * ordered[outer] + weight * ordered[inner]
-    return low, (1 - weight) * ordered[-1 - outer] + weight * ordered[-1 - inner]
+    return outer, (count - inner) * share / (inner + (count - 2 * inner) * share)
 
 
 def _binomial(count: int, place: int) -> float:
