@@ -1,0 +1,234 @@
+"""Copies of a ledger hold what the ledger held at one moment, and nothing that is there is ever overwritten."""
+
+import shutil
+import threading
+
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent import records
+from edgemeter.agent.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.collector.cli import collector
+from edgemeter.collector.compare.store import open_store
+from edgemeter.collector.digest import digest, digest_file
+from edgemeter.collector.keep.ledger import Arrival, Ledger
+from edgemeter.collector.keep.retention import Retention
+from edgemeter.collector.trend import annotations, watch_file
+from edgemeter.collector.upkeep import beside, copies
+from edgemeter.collector.upkeep.stats import look
+from tests.fixtures.fleet_ledger import Fleet, write_ledger
+from tests.fixtures.record_factory import make_record
+from tests.fixtures.small_disk import small_disk
+
+DAY_NS = 86_400 * 10**9
+
+
+def runs_of(path):
+    """Return the ids in a ledger."""
+    with Ledger(path, "read") as ledger:
+        return [held.record.id for held in ledger.records()]
+
+
+def keep(path, *seqs, received_ns=7, session=1):
+    """Put records with these numbers into a ledger."""
+    made = [make_record(id=f"{session}-{seq}", session=session, seq=seq) for seq in seqs]
+    with Ledger(path) as ledger:
+        ledger.commit([Arrival(one, records.encode(one), "t", received_ns) for one in made])
+
+
+def test_a_backup_brought_back_is_the_ledger_as_it_was(tmp_path):
+    """Records, their order, numbers that were taken, what sinks have; and a collector can go on with it."""
+    path, copy = tmp_path / "ledger.sqlite", tmp_path / "elsewhere" / "copy.sqlite"
+    keep(path, 1, 2, 3)
+    with Ledger(path) as ledger:
+        ledger.advance("a sink", 2)
+        named = ledger.collector_id()
+    assert copies.backup(path, copy).runs == 3
+    keep(path, 4)
+    for part in ("", "-wal", "-shm"):
+        path.with_name(path.name + part).unlink(missing_ok=True)
+    assert copies.restore(copy, path).runs == 3
+    assert runs_of(path) == ["1-1", "1-2", "1-3"]
+    with Ledger(path) as ledger:
+        assert (ledger.position("a sink"), ledger.collector_id()) == (2, named)
+        assert ledger._connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+    keep(path, 3, 4)
+    assert runs_of(path) == ["1-1", "1-2", "1-3", "1-4"]
+
+
+def test_annotations_travel_with_the_ledger(tmp_path):
+    """Nothing else has them."""
+    path, copy = tmp_path / "ledger.sqlite", tmp_path / "copy.sqlite"
+    keep(path, 1)
+    with watch_file.WatchFile(watch_file.beside(str(path))) as file, file.writing() as connection:
+        connection.execute("INSERT INTO annotations (day, text, begins_level, made_ns) VALUES (7, 'new supply', 1, 7)")
+    assert copies.backup(path, copy).files == (copy, beside.watch(copy))
+    for one in tmp_path.glob("ledger*"):
+        one.unlink()
+    copies.restore(copy, path)
+    assert [one.text for one in annotations.of_store(str(path))] == ["new supply"]
+
+
+def test_what_was_made_from_the_old_ledger_goes_with_it(tmp_path):
+    """Rows of the restored ledger get the numbers of rows that are lost: no figure of these may stay."""
+    path, copy = tmp_path / "ledger.sqlite", tmp_path / "copy.sqlite"
+    write_ledger(path, Fleet(devices=3, days=2, cases=2))
+    copies.backup(path, copy)
+    keep(path, *range(1, 30), session=99)
+    digest.digested(open_store(str(path)), worth_runs=0)
+    for part in ("", "-wal", "-shm"):
+        path.with_name(path.name + part).unlink(missing_ok=True)
+    copies.restore(copy, path)
+    assert not digest_file.path_of(path).exists()
+    keep(path, *range(1, 40), session=77)
+    found = digest.digested(open_store(str(path)), worth_runs=0)
+    ids = {run for summary in found.summaries for run in summary.around.run_ids}
+    assert not {run for run in ids if run.startswith("99-")}
+
+
+@pytest.mark.parametrize("there", ["ledger.sqlite", "ledger.sqlite-wal"])
+def test_a_restore_overwrites_nothing(tmp_path, there):
+    """Not even a write-ahead log without its ledger, which would be read into the restored one."""
+    path, copy = tmp_path / "old" / "ledger.sqlite", tmp_path / "copy.sqlite"
+    keep(path, 1)
+    copies.backup(path, copy)
+    target = tmp_path / "ledger.sqlite"
+    (tmp_path / there).write_bytes(b"mine")
+    with pytest.raises(ConfigError, match="is there: end the collector"):
+        copies.restore(copy, target)
+    assert (tmp_path / there).read_bytes() == b"mine"
+
+
+def test_a_backup_overwrites_nothing(tmp_path):
+    """Neither a file nor the annotations of another backup."""
+    path, copy = tmp_path / "ledger.sqlite", tmp_path / "copy.sqlite"
+    keep(path, 1)
+    copy.write_bytes(b"mine")
+    with pytest.raises(ConfigError, match="nothing is overwritten"):
+        copies.backup(path, copy)
+    assert copy.read_bytes() == b"mine"
+
+
+def test_a_backup_while_a_collector_writes_is_of_one_moment(tmp_path):
+    """Every copy holds a beginning of what was committed, whole, and the writer is not stopped."""
+    path = tmp_path / "ledger.sqlite"
+    keep(path, 1)
+    stop = threading.Event()
+    written = [1]
+
+    def write():
+        with Ledger(path) as ledger:
+            while not stop.is_set() and written[-1] < 5000:
+                made = make_record(id=f"1-{written[-1] + 1}", session=1, seq=written[-1] + 1)
+                ledger.commit([Arrival(made, records.encode(made), "t", 7)])
+                written.append(written[-1] + 1)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for number in range(3):
+            before = written[-1]
+            copy = tmp_path / f"copy{number}.sqlite"
+            copies.backup(path, copy)
+            ids = runs_of(copy)
+            assert ids == [f"1-{seq}" for seq in range(1, len(ids) + 1)]
+            assert len(ids) >= before
+    finally:
+        stop.set()
+        writer.join()
+    assert len(runs_of(path)) == written[-1]
+
+
+@pytest.mark.parametrize("damage", [b"", b"no database", None])
+def test_what_is_no_backup_is_refused_and_leaves_nothing_behind(tmp_path, damage):
+    """Empty, foreign, or with overwritten pages (None)."""
+    path, copy, target = tmp_path / "ledger.sqlite", tmp_path / "copy.sqlite", tmp_path / "new" / "ledger.sqlite"
+    write_ledger(path, Fleet(devices=3, days=20, cases=4))
+    copies.backup(path, copy)
+    content = bytearray(copy.read_bytes())
+    content[8192:-4096] = b"\xa5" * (len(content) - 12288)
+    copy.write_bytes(bytes(content) if damage is None else damage)
+    with pytest.raises(EdgemeterError):
+        copies.restore(copy, target)
+    assert not target.exists()
+    assert list(target.parent.glob("*.part")) == []
+
+
+def test_a_full_disk_leaves_no_half_of_a_copy(tmp_path):
+    """One line, and the folder as it was."""
+    path = tmp_path / "ledger.sqlite"
+    write_ledger(path, Fleet(devices=40, days=40, cases=4))
+    with small_disk(tmp_path / "small", 1) as folder:
+        with pytest.raises(UnavailableError):
+            copies.backup(path, folder / "copy.sqlite")
+        assert list(folder.iterdir()) == []
+
+
+def test_a_folder_that_may_not_be_written_is_one_line(tmp_path):
+    """A file stands where the folder would be."""
+    path = tmp_path / "ledger.sqlite"
+    keep(path, 1)
+    with pytest.raises(UnavailableError, match="cannot write the copy"):
+        copies.backup(path, path / "copy.sqlite")
+
+
+def test_packing_gives_back_what_was_forgotten_and_nothing_else(tmp_path):
+    """The file gets smaller, the records that are left stay, numbers that went are still taken."""
+    path = tmp_path / "ledger.sqlite"
+    write_ledger(path, Fleet(devices=20, days=60, cases=4))
+    with Ledger(path) as ledger:
+        while not ledger.forget(Retention(records_days=10), 1_727_740_800_000_000_000 + 60 * DAY_NS).is_all:
+            pass
+    before, kept = look(path), runs_of(path)
+    done = copies.vacuum(path)
+    after = look(path)
+    assert done.after_bytes < done.before_bytes / 2
+    assert (after.runs, runs_of(path)) == (before.runs, kept)
+    assert {part.name: part.size_bytes for part in after.parts}["free, to be filled again"] == 0
+    first = make_record(device="server-1", session=1, seq=1)
+    with Ledger(path) as ledger:
+        assert ledger.commit([Arrival(first, records.encode(first), "t", 7)]).inserted == 0
+
+
+def test_packing_without_room_for_it_says_what_it_takes(tmp_path, monkeypatch):
+    """Rather than failing in the middle."""
+    path = tmp_path / "ledger.sqlite"
+    keep(path, 1)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9, 1000))
+    with pytest.raises(UnavailableError, match="MB of the disk for a while"):
+        copies.vacuum(path)
+
+
+def test_the_numbers_of_a_ledger_are_those_of_its_records(tmp_path):
+    """Runs, devices, cases and verdicts counted another way; the parts are the file."""
+    path = tmp_path / "ledger.sqlite"
+    write_ledger(path, Fleet(devices=7, days=30, cases=4))
+    keep(path, 1)
+    with Ledger(path, "read") as ledger:
+        held = [one.record for one in ledger.records()]
+    found = look(path)
+    assert (found.runs, found.devices) == (len(held), len({run.device for run in held}))
+    assert found.cases == len({(run.device, run.model.name, run.runtime.name, run.precision) for run in held})
+    assert found.verdicts == {
+        state: sum(run.verdict.state == state for run in held) for state in sorted({run.verdict.state for run in held})
+    }
+    assert (found.chunks, found.chunks_with_samples) == (31, 31)
+    sizes = {part.name: part.size_bytes for part in found.parts}
+    inside = sum(size for name, size in sizes.items() if "wal" not in name and "beside" not in name)
+    with Ledger(path, "read") as ledger:
+        pages, page_bytes = (ledger._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+    assert inside == pages * page_bytes
+
+
+def test_the_commands_do_as_their_functions(tmp_path):
+    """Backup, restore, vacuum and stats from the command line; an absent ledger is one line."""
+    path, copy, again = tmp_path / "ledger.sqlite", tmp_path / "copy.sqlite", tmp_path / "again.sqlite"
+    keep(path, 1, 2)
+    run = CliRunner().invoke
+    assert run(collector, ["backup", str(copy), "--ledger", str(path)]).stdout == f"{copy}\n"
+    assert run(collector, ["restore", str(copy), "--ledger", str(again)]).exit_code == 0
+    assert run(collector, ["vacuum", "--ledger", str(again)]).exit_code == 0
+    assert runs_of(again) == ["1-1", "1-2"]
+    assert "2 runs of 1 device, 1 case" in run(collector, ["stats", "--ledger", str(again)]).stdout
+    assert '"runs": 2' in run(collector, ["stats", "--ledger", str(again), "--json"]).stdout
+    assert isinstance(run(collector, ["stats", "--ledger", str(tmp_path / "none")]).exception, ConfigError)
