@@ -1,5 +1,7 @@
 """Reading a store through its digest: the same cases, the same figures and the same that is left out as from its runs, much sooner."""
 
+import contextlib
+import gc
 import logging
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -96,7 +98,7 @@ def digested(store: Store, progress: Progress = lambda *_: None, worth_runs: int
         return None
     path = digest_file.path_of(store.path)
     with Ledger(store.path, "read") as ledger:
-        if ledger.count() < worth_runs:
+        if ledger.last_row() < worth_runs:
             return None
         try:
             return _brought_up_to_date(path, ledger, progress)
@@ -130,21 +132,56 @@ def compare(found: Digested, reference: str, matters: Matters = Matters()) -> Co
 
 
 def _read(connection: sqlite3.Connection, path: Path, ledger: Ledger) -> Digested | None:
-    connection.execute("BEGIN")
-    query = "SELECT case_number, summary, first_session, first_seq FROM cases WHERE summary IS NOT NULL"
-    found = [(summary_of(body), number, session or 0, seq or 0) for number, body, session, seq in connection.execute(query)]
-    refused = connection.execute(f"SELECT device, role, id, reason FROM unusable {_OLDEST_FIRST}").fetchall()  # noqa: S608 - our own names
-    connection.execute("COMMIT")
+    with digest_file.transaction(connection), _without_garbage_collection():
+        query = "SELECT case_number, summary, coalesce(first_session, 0), coalesce(first_seq, 0) FROM cases WHERE summary IS NOT NULL"
+        found = [(summary_of(body), number, session, seq) for number, body, session, seq in connection.execute(query)]
+        refused = connection.execute(f"SELECT device, role, id, reason FROM unusable {_OLDEST_FIRST}").fetchall()  # noqa: S608 - our own
+        ids = _Ids([summary for summary, *_ in found], [run for _, _, run, _ in refused])
+        if _has_repeats(connection, ids):
+            return None
     found.sort(key=lambda one: (one[0].around.first_started_at_ns, one[0].key.device, one[2], one[3]))
-    ids = {run for summary, *_ in found for run in summary.around.run_ids} | {row[2] for row in refused}
-    if len(ids) != sum(len(summary.around.run_ids) for summary, *_ in found) + len(refused):
-        return None
     summaries = [replace(summary, runs=RunsOfCase(path, number, len(summary.around.run_ids))) for summary, number, *_ in found]
+    quarantined = ledger.quarantined()
     return Digested(
         path,
         summaries,
-        left_out_of(ledger.quarantined(), ids),
+        left_out_of(quarantined, ids.all()) if quarantined else [],
         [LeftOut(run, reason) for _, _, run, reason in refused],
         frozenset(summary.key.device for summary in summaries) | {row[0] for row in refused},
         frozenset(summary.key.role for summary in summaries) | {row[1] for row in refused},
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Ids:
+    """The ids of all runs, of which a set is made only where somebody asks: that of a million takes a quarter of a second."""
+
+    summaries: Sequence[Summary]
+    refused: Sequence[str]
+
+    def all(self) -> set[str]:
+        return {run for summary in self.summaries for run in summary.around.run_ids}.union(self.refused)
+
+    def count(self) -> int:
+        return sum(len(summary.around.run_ids) for summary in self.summaries) + len(self.refused)
+
+
+def _has_repeats(connection: sqlite3.Connection, ids: _Ids) -> bool:
+    """Return whether a run is there twice; what was found is kept until something comes."""
+    (known,) = connection.execute("SELECT has_repeats FROM place").fetchone()
+    if known is None:
+        known = len(ids.all()) != ids.count()
+        connection.execute("UPDATE place SET has_repeats = ?", (known,))
+    return bool(known)
+
+
+@contextlib.contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    # It would look through a million texts again and again, none of which is garbage.
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

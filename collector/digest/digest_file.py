@@ -13,7 +13,7 @@ from edgemeter.collector import compare
 APPLICATION_ID = 0x45644467  # "EdDg"
 BUSY_TIMEOUT_S = 30.0
 
-SCHEMA = """CREATE TABLE place (identity TEXT NOT NULL, position INTEGER NOT NULL, skipped INTEGER NOT NULL);
+SCHEMA = """CREATE TABLE place (identity TEXT NOT NULL, position INTEGER NOT NULL, has_repeats INTEGER);
 CREATE TABLE cases (
     case_number INTEGER PRIMARY KEY,
     key BLOB NOT NULL UNIQUE,

@@ -46,8 +46,7 @@ class Refresher:
             if held is None or held[0] != identity or held[1] > self._ledger.last_row():
                 self._begin_anew(identity)
         self._take_out()
-        self._take_in()
-        if not self._is_complete():
+        if self._take_in() and not self._is_complete():
             # Rows went from the middle, which the ledger does only to what is no record.
             with digest_file.transaction(self._connection):
                 self._begin_anew(identity)
@@ -57,7 +56,7 @@ class Refresher:
     def _begin_anew(self, identity: str) -> None:
         for table in digest_file.TABLES:
             self._connection.execute(f"DELETE FROM {table}")  # noqa: S608 - our own names
-        self._connection.execute("INSERT INTO place VALUES (?, 0, 0)", (identity,))
+        self._connection.execute("INSERT INTO place VALUES (?, 0, NULL)", (identity,))
         self._cases.clear()
 
     def _take_out(self) -> None:
@@ -69,17 +68,20 @@ class Refresher:
             self._connection.execute("DELETE FROM runs WHERE row < ?", (first,))
             self._connection.execute("DELETE FROM unusable WHERE row < ?", (first,))
 
-    def _take_in(self) -> None:
+    def _take_in(self) -> bool:
+        """Take in what came; return whether anything did."""
         last = self._ledger.last_row()
+        is_any = False
         while True:
             with digest_file.transaction(self._connection):
                 position = int(self._connection.execute("SELECT position FROM place").fetchone()[0])
                 batch = list(self._ledger.records(after_row=position, limit=BATCH))
                 if batch:
                     self._keep(batch)
-                    self._connection.execute("UPDATE place SET position = ?", (batch[-1].row,))
+                    self._connection.execute("UPDATE place SET position = ?, has_repeats = NULL", (batch[-1].row,))
             if not batch:
-                return
+                return is_any
+            is_any = True
             self._progress("reading runs", batch[-1].row, last)
 
     def _keep(self, batch: Sequence[Held]) -> None:
