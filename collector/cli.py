@@ -23,6 +23,7 @@ from edgemeter.collector.keep import influx_config
 from edgemeter.collector.ledger_option import ledger_option, ledger_path
 from edgemeter.collector.load_cli import load
 from edgemeter.collector.quarantine_cli import quarantine
+from edgemeter.collector.upkeep_cli import backup, restore, stats, vacuum
 from edgemeter.collector.web_cli import web
 
 LOOK_S = 0.5
@@ -134,6 +135,8 @@ collector.add_command(web)
 collector.add_command(devices)
 collector.add_command(quarantine)
 collector.add_command(changes)
+for upkeep in (stats, vacuum, backup, restore):
+    collector.add_command(upkeep)
 collector.add_command(load)
 collector.add_command(init_influx)
 collector.add_command(deploy_files)
