@@ -34,7 +34,7 @@ READINGS = 100
 COMMIT = 1_000
 ROUNDS = 3
 GOAL_PER_S = 50_000
-# Of whole records, each over a hundred fields and 4 KB: InfluxDB on two cores takes some 10,000 a second from anybody.
+# Of whole records, of over a hundred fields and 4 KB each: 2.7.12 itself spends some 190 us of a core on one.
 RATIO = 0.5
 LIMIT_S = 300
 
