@@ -37,12 +37,15 @@ def demo(
     from edgemeter.collector.keep.influx_config import parse
     from edgemeter.collector.show import report
     from edgemeter.collector.show.compare_table import show
+    from edgemeter.collector.web import demo_page
 
     sink = parse(influx, org=influx_org, bucket=influx_bucket, token_file=influx_token_file) if influx else None
     delivered = whole_way.run(home or whole_way.new_folder(default_home()), sink, lambda line: click.echo(line, err=True))
     store = open_store(str(delivered.ledger))
     comparison = compare.compare(store.contents(with_samples=True), "reference")
     report.write(comparison, html, f"edgemeter compare --reference reference --store {delivered.ledger}")
+    page = html.with_name(f"{html.stem}-fleet.html")
+    demo_page.write(delivered.ledger, page)
     if as_json:
         click.echo(compare_cli.as_json(comparison))
     else:
@@ -50,6 +53,7 @@ def demo(
     where = f" and in InfluxDB at {sink}" if sink else ""
     click.echo(f"\n{delivered.records} records were delivered and are kept in {delivered.ledger}{where}", err=True)
     click.echo(f"the report: {html.resolve()}", err=True)
+    click.echo(f"the page, with a simulated fleet of 40 boards beside these runs: {page.resolve()}", err=True)
     click.echo(
         "next: edgemeter run --model YOUR.onnx --images DIR --annotations COCO.json; edgemeter doctor; edgemeter models list", err=True
     )
