@@ -155,11 +155,15 @@ def _write_report(comparison: Comparison, path: Path, asked: str) -> None:
 
 def _show(comparison: Comparison) -> None:
     from edgemeter.collector.show import verdict_lines
-    from edgemeter.collector.show.compare_table import show
+    from edgemeter.collector.show.compare_table import shortened, show
 
     console = _console()
-    show(comparison, console)
-    verdict_lines.show(comparison, console)
+    shown = shortened(comparison)
+    show(shown, console)
+    verdict_lines.show(shown, console)
+    hidden = len(comparison.rows) - len(shown.rows)
+    if hidden:
+        click.echo(f"{hidden} more cases are not shown: --json, --csv, --html and `edgemeter collector web` have all", err=True)
 
 
 def _console() -> "Console":

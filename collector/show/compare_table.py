@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -16,6 +17,13 @@ from edgemeter.collector.show.table_columns import GAP, PADDING, Column, columns
 from edgemeter.collector.show.wording import only
 
 REASONS_SHOWN = 8
+# Of one model on one set of data in one scenario.
+ROWS_SHOWN = 60
+
+
+def shortened(comparison: Comparison) -> Comparison:
+    """Return the comparison with as many rows of each group as anybody reads, the reference's first."""
+    return replace(comparison, rows=tuple(row for group in comparable(comparison.rows) for row in group[:ROWS_SHOWN]))
 
 
 def show(comparison: Comparison, console: Console) -> None:

@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from edgemeter.agent import records
-from edgemeter.collector.show.compare_table import show
+from edgemeter.collector.show.compare_table import ROWS_SHOWN, shortened, show
 from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run, no_energy
 from tests.fixtures.record_factory import make_energy, make_environment
 
@@ -108,3 +108,13 @@ def test_text_of_a_record_is_neither_markup_nor_an_escape_sequence():
     assert "\x1b" not in text
     assert "\x07" not in text
     assert "[bold red]x[/]" in text
+
+
+def test_of_hundreds_of_cases_as_many_are_shown_as_anybody_reads():
+    """The reference first, of each model; the comparison itself keeps all."""
+    runs = [make_run(f"pi-{number:03}", model=model) for number in range(100) for model in ("a", "b")]
+    comparison = compare_runs(*runs, make_reference(model="a"), make_reference(model="b"))
+    short = shortened(comparison)
+    assert (len(comparison.rows), len(short.rows)) == (202, 2 * ROWS_SHOWN)
+    assert [row.case.key.model for row in short.rows if row.is_reference] == ["a", "b"]
+    assert shortened(short) == short
