@@ -128,6 +128,6 @@ def _foresight(ratio: float, bounds: tuple[float, float], sides: Sequence[Spread
     least = min(_intervals(sides), key=lambda one: one.members)
     wanted = least.members * (reach / room) ** 2 if room > 0 else math.inf
     if wanted > FORESEEN:
-        return "; the difference is so near the limit that no sensible number of runs would settle it"
+        return "; with this spread, so near the limit, no sensible number of runs would settle it"
     more = max(1, math.ceil(wanted) - least.members)
     return f"; about {more} more {least.level}{'s' * (more > 1)} on each side would settle it"

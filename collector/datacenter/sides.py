@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from edgemeter.agent.records import RunRecord
+from edgemeter.agent.records import Energy, RunRecord
 from edgemeter.collector.compare.nearest import named
 from edgemeter.collector.compare.spread import Spread, of_points, point_of
 from edgemeter.collector.compare.summary import Summary
@@ -13,6 +13,8 @@ from edgemeter.collector.datacenter.constants import StatedDatacenter, StatedEdg
 
 # The only scope that leaves nothing out: any other figure is too low by what it does not see.
 WHOLE = "wall-ac"
+# A server without a meter at its plug is seen by its processor and its GPU, each without the other.
+HALVES = {"cpu-package", "gpu-board"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +94,19 @@ def server_of(case: Summary) -> Server | str:
     idle, why = _idle(case)
     if idle is None:
         return why or "no idle power"
+    scope, excludes, most = found.scope, found.excludes, _band(found.mean_power_w, _relative_u(case) * found.mean_power_w.median)
+    beside = _beside(case)
+    if beside is not None:
+        scope, excludes = f"{found.scope} + {beside.scope}", beside.excludes
+        idle, most = _sum(idle, beside.idle_w), _sum(most, beside.max_w)
     return Server(
         name=named(case.key),
         load="batch-saturated" if case.key.scenario == "offline" else "single stream",
         provenance=found.provenance,
-        scope=found.scope,
-        excludes=found.excludes,
+        scope=scope,
+        excludes=excludes,
         idle_w=idle,
-        max_w=_band(found.mean_power_w, _relative_u(case) * found.mean_power_w.median),
+        max_w=most,
         rate_per_s=_band(case.throughput_per_s, 0.0),
         latency_ms=case.p50_ms.median if case.p50_ms else None,
         cautions=_cautions(case),
@@ -134,6 +141,39 @@ def _relative_u(case: Summary) -> float:
     return energy.gross_u_mj / energy.gross_mj.median if energy and energy.gross_u_mj is not None and energy.gross_mj.median > 0 else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """What a second sensor saw of a part of the server that the first one does not see."""
+
+    scope: str
+    excludes: tuple[str, ...]
+    idle_w: Band
+    max_w: Band
+
+
+def _beside(case: Summary) -> _Beside | None:
+    """Return the other half where every run has one: a processor's package beside a GPU's board. They share no watt, so they add up."""
+    if case.energy is None or case.energy.scope not in HALVES:
+        return None
+    found = [(run, other) for run in _kept(case) for other in run.other_energies if {other.scope, case.energy.scope} == HALVES]
+    idle = [point_of(run, watts) for run, other in found if (watts := _idle_of(other)) is not None]
+    most = [point_of(run, other.mean_power_w) for run, other in found]
+    if not len(found) == len(idle) == len(_kept(case)):
+        return None
+    idle_w, max_w = of_points(idle), of_points(most)
+    if idle_w is None or max_w is None:
+        return None
+    other = found[-1][1]
+    relative = other.gross_u_mj / other.gross_mj if other.gross_u_mj is not None and other.gross_mj > 0 else 0.0
+    both = dict.fromkeys((*case.energy.excludes, *other.excludes))
+    excludes = tuple(one for one in both if not any(half in one for half in ("processor", "accelerator")))
+    return _Beside(other.scope, excludes, _band(idle_w, relative * idle_w.median), _band(max_w, relative * max_w.median))
+
+
+def _sum(one: Band, other: Band) -> Band:
+    return Band(one.low + other.low, one.value + other.value, one.high + other.high)
+
+
 def _cautions(case: Summary) -> tuple[str, ...]:
     found = ["suspect: a rule of measuring was broken in at least one run"] if case.suspect else []
     found += ["measured once: its bands hold nothing of how it varies from run to run"] if len(case.runs) == 1 else []
@@ -148,7 +188,11 @@ def _kept(case: Summary) -> Sequence[RunRecord]:
 
 
 def _idle_w(run: RunRecord) -> float | None:
-    known = [watts for watts in (run.energy.idle_before_w, run.energy.idle_after_w) if watts is not None] if run.energy else []
+    return _idle_of(run.energy) if run.energy else None
+
+
+def _idle_of(energy: Energy) -> float | None:
+    known = [watts for watts in (energy.idle_before_w, energy.idle_after_w) if watts is not None]
     return median(known) if known else None
 
 

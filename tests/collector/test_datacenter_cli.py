@@ -103,6 +103,24 @@ def test_imported_published_and_estimated_figures_are_no_server(store):
         run("--store", store(*edge_runs(), *published))
 
 
+def test_a_processor_and_a_gpu_that_were_read_apart_add_up(store):
+    """300 W idle and 900 W of the GPU, 50 and 100 W beside it; what neither sees is still left out."""
+    beside = make_energy(
+        sensor="rapl", scope="cpu-package", excludes=("board", "accelerators"), mean_power_w=100.0, idle_before_w=50.0, idle_after_w=50.0
+    )
+    gpu = make_energy(
+        sensor="nvml", scope="gpu-board", excludes=("processor", "fans"), gross_mj=150.0, mean_power_w=900.0, idle_before_w=300.0,
+        idle_after_w=300.0,
+    )  # fmt: skip
+    runs = [make_reference(scenario="offline", throughput_per_s=6000.0, energy=gpu, other_energies=(beside,)) for _ in NOISE]
+    server = json.loads(run("--store", store(*edge_runs(), *runs), "--json").stdout)["against"][0]["server"]
+    assert (server["idle_w"]["value"], server["max_w"]["value"]) == (pytest.approx(350.0), pytest.approx(1000.0))
+    assert (server["scope"], server["excludes"]) == ("gpu-board + cpu-package", ["fans", "board"])
+    alone = [make_reference(scenario="offline", throughput_per_s=6000.0, energy=gpu) for _ in NOISE]
+    server = json.loads(run("--store", store(*edge_runs(), *alone, runs[0]), "--json").stdout)["against"][0]["server"]
+    assert (server["max_w"]["value"], server["scope"]) == (pytest.approx(900.0), "gpu-board")
+
+
 def test_a_ruined_model_is_no_edge(store):
     """However little energy it takes: it is below the accuracy gate of the server's."""
     with pytest.raises(UnavailableError, match="its speed does not rank"):
