@@ -90,6 +90,20 @@ def test_it_outlives_its_broker(broker, up, tmp_path):
     assert ended(agent)[0] == 0
 
 
+def test_when_it_is_killed_the_broker_says_lost_and_the_next_one_is_online(broker, up):
+    """SIGKILL: the Will carries the session number of the dead one, and a new start has another."""
+    with peer(address_of(broker), topics.EVERY_STATE) as listener:
+        agent = up(broker.port)
+        assert wait_until(lambda: last_state(listener) == "online", LONG_S)
+        agent.kill()
+        assert wait_until(lambda: last_state(listener) == "lost", LONG_S)
+        again = up(broker.port)
+        assert wait_until(lambda: last_state(listener) == "online", LONG_S)
+        first, lost, second = (messages.decode_state(message.payload).session for message in listener.messages)
+        assert first == lost != second
+    assert ended(again)[0] == 0
+
+
 def test_without_a_broker_it_waits_and_ends_when_told(up):
     """Nobody there is no reason to end; SIGTERM is."""
     agent = up(free_port())
