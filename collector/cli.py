@@ -93,6 +93,7 @@ def up(
 
     Example: edgemeter collector up --broker broker.example --influx http://influx.example:8086
     """
+    from edgemeter.collector.digest import keeper
     from edgemeter.collector.keep.retention import Retention
     from edgemeter.collector.receive import monitor
     from edgemeter.collector.receive.service import Collector
@@ -107,7 +108,7 @@ def up(
         config = dataclasses.replace(config, extent=influx_fields, also=frozenset(influx_also))
     tls = TlsFiles(broker_ca_file, broker_certificate_file, broker_key_file)
     given = broker_address.parse(broker, user_file=broker_user_file, password_file=broker_password_file, tls=tls) if broker else None
-    with _until_told() as told, _broker(given, port) as address:
+    with _until_told() as told, _broker(given, port) as address, keeper.running(path):
         service = Collector(address, path, config, group=group, retention=retention)
         watching = monitor.Monitor(service, *answering_at) if answering_at else None
         try:
