@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks import coco, costs, delivery, energy, engine, idle_agent, litert_benchmark, loadgen
+from tests.benchmarks import coco, costs, delivery, energy, engine, idle_agent, influx, litert_benchmark, loadgen, vision
 from tests.benchmarks.comparison import Comparison, as_rows
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,12 +20,13 @@ def main() -> int:
     models = Path(os.environ.get("EDGEMETER_REALDATA") or ROOT.parent / "shared" / "realdata") / "models"
     done: list[Comparison] = []
     if models.is_dir():
-        for part in (engine, loadgen, litert_benchmark, costs, coco):
+        for part in (engine, loadgen, litert_benchmark, costs, coco, vision):
             done.extend(part.comparisons(models))
     else:
         print(f"engine: left out, {models} is not there (set EDGEMETER_REALDATA)", file=sys.stderr)
     done.extend(energy.comparisons())
     done.extend(delivery.comparisons())
+    done.extend(influx.comparisons())
     done.extend(idle_agent.comparisons())
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(as_rows(done), indent=2) + "\n")

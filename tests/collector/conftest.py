@@ -11,11 +11,6 @@ from tests.fixtures.influx1 import Influx1
 from tests.fixtures.servers import Influx
 
 
-def pytest_configure(config):
-    """Make the marker known."""
-    config.addinivalue_line("markers", "influx1: starts a real InfluxDB 1 (EDGEMETER_INFLUXD1, Debian's package influxdb)")
-
-
 @dataclass(frozen=True)
 class Place:
     """An InfluxDB and a place in it of one test's own; the version is 1 or 2."""
