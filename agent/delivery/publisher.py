@@ -31,7 +31,7 @@ IDLE_S = 1.0
 REFUSED_PAUSE_S = 60.0
 # MQTT 3.1.1, and mosquitto 2.0 with MQTT 5 too, close without a reason when another client comes with our id. Connections that end
 # this soon, this often, while another session's state appears on our topic, are such a fight.
-SHORT_LIFE_S = 5.0
+SHORT_LIFE_S = 10.0
 SHORT_LIVES = 3
 
 

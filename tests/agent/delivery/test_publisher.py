@@ -292,7 +292,7 @@ def test_two_boards_of_one_name_end_in_a_warning_and_not_in_a_fight(tmp_path, ca
         connected(address, one_box) as one,
         connected(address, other_box) as other,
     ):
-        assert wait_until(lambda: "another process speaks for device 'pi-1'" in caplog.text)
+        assert wait_until(lambda: "another process speaks for device 'pi-1'" in caplog.text, 60.0)
         put(one_box, 2)
         one.wake()
         put(other_box, 2)
