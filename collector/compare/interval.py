@@ -2,7 +2,9 @@
 
 Queries of one run say nothing about the next run, runs of one day little about the next day, and days of one board nothing about another
 board. So the members of the highest level of which there are at least three are counted (devices, else days, else runs), each by its
-median; below that the interval speaks of the devices or days that were measured, and says so.
+median. From one day or device the interval speaks of that one only, and says so. Two give a hint of how much the next may differ, which
+widens it: twice the logarithm of their ratio, added in squares. The ratio of two cases, two days each, then holds the truth in 95.6 to
+99.8 % of 4,000 simulated pairs (2 to 10 runs a day, days up to three times as noisy as runs); without it in 57 to 98 %.
 
 The interval of the median is that of `edgemeter ab` and of `agent.engine.run_statistics`: interpolated order statistics from six members
 on, their widened range for five, Student's t on logarithms for three and four. A ratio's interval is put together from those of its two
@@ -24,6 +26,8 @@ FEWEST = 3
 _T = {2: 4.302652729911275, 3: 3.182446305284263}
 # By so much of the range of five members (on logarithms) it is widened each way, to go from 93.75 to 95 %.
 _WIDENING = 0.05
+# What the distance between two days, or two devices, adds: see above.
+_TWO_APART = 2.0
 NS_PER_DAY = 86_400 * 1_000_000_000
 
 
@@ -63,6 +67,9 @@ def of_points(points: Sequence[Point]) -> Interval | None:
     bounds = of_median(values)
     if bounds is None:
         return None
+    if (apart := _apart(points)) > 0:
+        middle = median(point.value for point in points)
+        bounds = widened(bounds, middle, middle * math.expm1(_TWO_APART * apart))
     devices, days = {point.device for point in points}, {point.day for point in points}
     return Interval(*bounds, level, len(values), len(devices), len(days), len(points))
 
@@ -116,6 +123,19 @@ def _members(points: Sequence[Point]) -> tuple[Level, list[float]]:
     if len({point.day for point in points}) >= FEWEST:
         return "day", list(days.values())
     return "run", [point.value for point in points]
+
+
+def _apart(points: Sequence[Point]) -> float:
+    """Return by how much two devices, or else two days, differ, as a logarithm; 0 where there are more or fewer of them."""
+    devices = {point.device for point in points}
+    halves = [[point.value for point in points if point.device == device] for device in devices]
+    if len(devices) == 1:
+        days = {point.day for point in points}
+        halves = [[point.value for point in points if point.day == day] for day in days]
+    if len(halves) != 2:
+        return 0.0
+    one, other = (median(half) for half in halves)
+    return abs(math.log(one / other))
 
 
 def _medians(points: Sequence[Point], key: Callable[[Point], tuple[str, int]]) -> dict[tuple[str, int], float]:
