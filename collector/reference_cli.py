@@ -142,7 +142,7 @@ def list_(
     """
     from edgemeter.collector.reference.listing import Asked
 
-    _print(_gather(shelf, stores, Asked(model, device, scenario, suite), kind), as_json=as_json)
+    _print(_gather(shelf, stores, Asked(model, device, scenario, suite), kind), kind, as_json=as_json)
 
 
 @reference.command(short_help="Show one reference with all that is known of it.")
@@ -203,7 +203,7 @@ def _measured(stores: tuple[str, ...]) -> "list[Summary]":
         return []
 
 
-def _print(found: "Listing", *, as_json: bool) -> None:
+def _print(found: "Listing", kind: str | None, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found.document, indent=2))
         return
@@ -212,7 +212,7 @@ def _print(found: "Listing", *, as_json: bool) -> None:
     from edgemeter.collector.show import reference_tables
 
     console = Console()
-    reference_tables.show(found, console if console.is_terminal else Console(width=400), ROWS_SHOWN)
+    reference_tables.show(found, console if console.is_terminal else Console(width=400), ROWS_SHOWN, kind)
 
 
 def _printable(text: str) -> str:

@@ -45,9 +45,10 @@ IMPORTED = (
 PUBLISHED = ("id", "model", "device", "metric", "value", "unit", "runtime", "precision", "conditions", "key")
 
 
-def show(found: Listing, console: Console, most: int) -> None:
-    """Print the three blocks, of each the first `most` rows."""
-    _block(console, "Measured by the same agent in the role of a reference: these rank beside devices", found.measured, MEASURED, most)
+def show(found: Listing, console: Console, most: int, kind: str | None = None) -> None:
+    """Print the three blocks, or that of one `kind`, of each the first `most` rows."""
+    if kind in (None, "measured"):
+        _block(console, "Measured by the same agent in the role of a reference: these rank beside devices", found.measured, MEASURED, most)
     if found.imported:
         notes = Notes()
         shown = [{**row, "id": f"{row['id']} [{notes.cite(str(row['footnote']))}]"} for row in found.imported[:most]]
