@@ -39,7 +39,7 @@ RATIO = 0.5
 LIMIT_S = 300
 
 
-def comparisons(_models: Path) -> list[Comparison]:
+def comparisons() -> list[Comparison]:
     """Return points a second of whole records, of figures, and of records with their power traces."""
     if not INFLUXD.is_file():
         print(f"influx: left out, {INFLUXD} is not there", file=sys.stderr)
