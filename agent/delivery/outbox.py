@@ -3,6 +3,7 @@
 One file per device, which several processes may have open at once (not across a fork). It is bounded: see `shedding`.
 """
 
+import contextlib
 import logging
 import secrets
 import threading
@@ -17,7 +18,9 @@ from edgemeter.agent import record_parts, records
 from edgemeter.agent.delivery import shedding, sqlite_file
 from edgemeter.agent.delivery.messages import Receipt
 from edgemeter.agent.delivery.outbox_file import FORMAT
+from edgemeter.agent.delivery.reserve import Reserve
 from edgemeter.agent.delivery.shedding import Dropped
+from edgemeter.agent.errors import TransientError, UnavailableError
 from edgemeter.agent.records import RunRecord
 
 __all__ = ["FORMAT", "LIMIT_BYTES", "Dropped", "Outbox", "Pending"]
@@ -27,6 +30,9 @@ logger = logging.getLogger(__name__)
 # Some thousand runs with their raw traces.
 LIMIT_BYTES = 512 << 20
 _ENDLESS = 2**63 - 1
+# SQLite's log is brought in after so many pages (1 MB): what the reserve has to be enough for.
+_LOG_PAGES = 250
+_FORGET_RECORDS = 64
 
 # A session number is a JSON number that every language reads exactly (< 2**53).
 _RANDOM_BITS = 37
@@ -65,13 +71,15 @@ class Outbox:
     def __init__(self, path: Path, limit_bytes: int = LIMIT_BYTES) -> None:
         self.path = path
         self._limit_bytes = limit_bytes
-        self._connection = sqlite_file.connect(path, FORMAT)
+        self._reserve = Reserve(path)
+        self._connection = self._reserve.in_need(lambda: sqlite_file.connect(path, FORMAT))
         self._lock = threading.Lock()
         self._device: str | None = None
         self._said = Dropped()
         with sqlite_file.mapped(path, FORMAT):
             self._connection.execute("PRAGMA foreign_keys = ON")
-        self._begin_session()
+            self._connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
+        self._reserve.in_need(self._begin_session)
 
     def __enter__(self) -> "Outbox":  # noqa: PYI034 - Self needs Python 3.11
         return self
@@ -94,6 +102,7 @@ class Outbox:
             TransientError: another process holds the file for too long; as above.
         """
         with self._lock:
+            self._reserve.keep()
             if self._device not in {None, record.device}:
                 # Gaps are looked for per device, so another device's records need a session of their own.
                 self._begin_session()
@@ -137,18 +146,35 @@ class Outbox:
 
     def forget(self, receipt: Receipt) -> int:
         """Drop the records that `receipt` names; return how many there were."""
-        statement = "DELETE FROM records WHERE session = ? AND seq BETWEEN ? AND ?"
+        with self._lock:
+            dropped = self._reserve.in_need(lambda: self._forget(receipt))
+            if not self._reserve.is_whole():
+                self._give_back()
+            return dropped
+
+    def _forget(self, receipt: Receipt) -> int:
+        # A few at a time: on a full disk there is room for a small change only, after which SQLite can use the same room again.
+        some = f"SELECT row FROM records WHERE session = ? AND seq BETWEEN ? AND ? LIMIT {_FORGET_RECORDS}"  # noqa: S608 - a number
+        statement = f"DELETE FROM records WHERE row IN ({some})"  # noqa: S608 - our own words
         dropped = 0
-        with self._lock, sqlite_file.mapped(self.path, FORMAT):
+        with sqlite_file.mapped(self.path, FORMAT):
             # What a power cut brings back is only sent again, so this one need not wait for the disk.
             self._connection.execute("PRAGMA synchronous = NORMAL")
             try:
-                with sqlite_file.transaction(self._connection):
-                    for first, last in receipt.held:
-                        dropped += self._connection.execute(statement, (receipt.session, first, last)).rowcount
+                for first, last in receipt.held:
+                    while count := self._connection.execute(statement, (receipt.session, first, last)).rowcount:
+                        dropped += count
             finally:
                 self._connection.execute("PRAGMA synchronous = FULL")
         return dropped
+
+    def _give_back(self) -> None:
+        # The disk was full: an outbox that is empty by now needs a few pages and holds on to all that it ever had.
+        with contextlib.suppress(UnavailableError, TransientError), sqlite_file.mapped(self.path, FORMAT):
+            if self._connection.execute("SELECT 1 FROM records LIMIT 1").fetchone() is None:
+                self._connection.execute("VACUUM")
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                self._reserve.keep()
 
     def count(self, device: str | None = None) -> int:
         """Return how many records no receipt has named, of one device or of all."""

@@ -1,0 +1,88 @@
+"""An outbox on a disk that is full to the last byte can still be emptied, and opened."""
+
+import contextlib
+
+import pytest
+
+from edgemeter.agent.delivery.messages import Receipt
+from edgemeter.agent.delivery.outbox import Outbox
+from edgemeter.agent.delivery.reserve import SIZE_BYTES, Reserve
+from edgemeter.agent.errors import UnavailableError
+from tests.agent.delivery.test_shedding import fill, small_disk
+from tests.fixtures.record_factory import make_record
+
+
+def put_until_full(outbox):
+    """Keep records until the disk takes no more; return how many it took."""
+    kept = 0
+    with contextlib.suppress(UnavailableError):
+        while kept < 100_000:
+            outbox.put(make_record(case="x" * 3000))
+            kept += 1
+    return kept
+
+
+def forget_all(outbox, kept, at_once):
+    """Give receipts for so many records at once until none is left."""
+    for first in range(1, kept + 1, at_once):
+        outbox.forget(Receipt(session=outbox.session, held=((first, min(kept, first + at_once - 1)),)))
+
+
+@pytest.mark.parametrize("size_mb", [4, 24])
+@pytest.mark.parametrize("at_once", [1, 64, 1000])
+def test_an_outbox_that_filled_its_disk_empties_itself_and_gives_the_room_back(tmp_path, size_mb, at_once):
+    """Receipts are all that comes; afterwards there is room for as many records as before."""
+    with small_disk(tmp_path / "disk", size_mb) as disk, Outbox(disk / "outbox.sqlite") as outbox:
+        kept = put_until_full(outbox)
+        assert kept > 100
+        fill(disk / "somebody else's")
+        forget_all(outbox, kept, at_once)
+        assert outbox.count() == 0
+        assert put_until_full(outbox) > kept // 2
+
+
+def test_an_outbox_on_a_full_disk_can_be_opened_and_emptied(tmp_path):
+    """After a restart: what it holds goes out, new records are refused until there is room."""
+    with small_disk(tmp_path / "disk", 24) as disk:
+        with Outbox(disk / "outbox.sqlite") as outbox:
+            kept, session = put_until_full(outbox), outbox.session
+        fill(disk / "somebody else's")
+        with Outbox(disk / "outbox.sqlite") as again:
+            assert again.count() == kept
+            with pytest.raises(UnavailableError, match=r"outbox\.sqlite' cannot grow, the disk is full"):
+                put_all_until_refused(again)
+            again.forget(Receipt(session=session, held=((1, kept),)))
+            assert again.count() == 0
+            assert again.put(make_record()).session == again.session
+
+
+def put_all_until_refused(outbox):
+    """Keep records until one is refused."""
+    for _ in range(100_000):
+        outbox.put(make_record(case="x" * 3000))
+
+
+def test_the_reserve_is_room_on_the_disk_and_not_a_hole(tmp_path):
+    """Its blocks are taken; a second keep makes no second one."""
+    reserve = Reserve(tmp_path / "outbox.sqlite")
+    reserve.keep()
+    said = reserve.path.stat()
+    assert said.st_blocks * 512 >= said.st_size > 0
+    assert said.st_size <= SIZE_BYTES
+    reserve.keep()
+    assert [path.name for path in tmp_path.iterdir()] == ["outbox.sqlite.reserve"]
+
+
+def test_another_failure_than_a_full_disk_is_told_as_it_is(tmp_path):
+    """Whoever fails again without the reserve hears why; the next record makes the reserve whole."""
+    reserve = Reserve(tmp_path / "outbox.sqlite")
+    reserve.keep()
+
+    def broken():
+        message = "the disk is gone"
+        raise UnavailableError(message)
+
+    with pytest.raises(UnavailableError, match="the disk is gone"):
+        reserve.in_need(broken)
+    reserve.keep()
+    assert reserve.is_whole()
