@@ -128,7 +128,7 @@ def annotate(
         message = "give a TEXT, --remove NUMBER, or --list"
         raise click.UsageError(message)
     where = stores or (default_store(),)
-    with WatchFile(beside(_existing(where[0]))) as file:
+    with WatchFile(beside(existing_store(where[0]))) as file:
         if text is not None:
             day = about.pop("day")
             entry = annotations.Annotation(day=annotations.today() if day is None else day, text=text, begins_level=not remark, **about)
@@ -148,7 +148,8 @@ def default_store() -> str:
     return str(home() / "ledger.sqlite")
 
 
-def _existing(store: str) -> str:
+def existing_store(store: str) -> str:
+    """Return `store` where it is a file that is there."""
     from edgemeter.agent.errors import ConfigError
 
     if not Path(store).expanduser().is_file():

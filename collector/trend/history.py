@@ -40,6 +40,10 @@ class History(Protocol):
         """Return a number that rises with every run of the series."""
         ...
 
+    def received_ns(self, key: SeriesKey) -> int:
+        """Return when the last run of the series came."""
+        ...
+
     def recall(self, name: str, stamp: str) -> bytes | None:
         """Return what was kept under `name`, None where nothing is or where it was kept under another stamp."""
         ...
@@ -71,6 +75,10 @@ class RunHistory:
     def newest(self, key: SeriesKey) -> int:
         """Return how many runs the series has."""
         return len(self.points(key))
+
+    def received_ns(self, key: SeriesKey) -> int:
+        """Return when the last run of the series came."""
+        return max((run.received_ns for run, _ in self.points(key)), default=0)
 
     def recall(self, name: str, stamp: str) -> bytes | None:  # noqa: ARG002 - the protocol's
         """Return nothing: a document is read once."""
@@ -134,6 +142,12 @@ class LedgerHistory:
     def newest(self, key: SeriesKey) -> int:
         """Return the ledger's row of the newest run of the series."""
         return self._series[key][1] if key in self._series else 0
+
+    def received_ns(self, key: SeriesKey) -> int:
+        """Return when the last run of the series came."""
+        query = "SELECT coalesce(max(received_ns), 0) FROM runs WHERE row = ?"
+        with sqlite_file.mapped(self._path, FORMAT):
+            return int(self._connection.execute(query, (self.newest(key),)).fetchone()[0])
 
     def recall(self, name: str, stamp: str) -> bytes | None:
         """Return what was kept under `name` with this stamp."""

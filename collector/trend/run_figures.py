@@ -77,6 +77,7 @@ class RunFigures(NamedTuple):
 
     run: str
     started_at_ns: int
+    received_ns: int
     day: int
     verdict: str
     temperature_c: float | None
@@ -147,6 +148,7 @@ def figures_of(run: RunRecord, received_ns: int | None = None) -> RunFigures:
     return RunFigures(
         run=run.id,
         started_at_ns=at_ns,
+        received_ns=at_ns if received_ns is None else received_ns,
         day=at_ns // NS_PER_DAY,
         verdict=run.verdict.state,
         temperature_c=_temperature_c(run),

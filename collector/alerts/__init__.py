@@ -1,0 +1,1 @@
+"""Alerts: rules in TOML, each alert opened once, updated and closed, and sent to where people look."""

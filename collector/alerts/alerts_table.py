@@ -1,0 +1,124 @@
+"""Alerts, checks and the health of rules as text, tables and JSON."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import msgspec
+from rich.table import Table
+from rich.text import Text
+
+from edgemeter.collector.alerts.check import Checked
+from edgemeter.collector.alerts.health import RuleHealth
+from edgemeter.collector.alerts.lifecycle import Alert
+from edgemeter.collector.alerts.notice import Notice
+from edgemeter.collector.show.figures import ABSENT, count, printable, stamp
+from edgemeter.collector.trend.finding import iso
+from edgemeter.collector.trend.more_runs import Request
+
+
+def checked_text(done: Checked, plan: Mapping[str, Sequence[Notice]]) -> str:
+    """Return what a check did (or, of a dry run, what it would send where) as lines."""
+    lines = [
+        f"{change.event:8} [{change.alert.firing.severity}] {change.alert.firing.title}: {change.alert.firing.text}"
+        for change in done.changes
+    ]
+    lines += [f"would send {count(len(notices), 'notice')} to {name}" for name, notices in plan.items() if notices]
+    lines += [f"sent {count(one.notices, 'notice')} to {one.channel}" for one in done.sent if one.error is None]
+    lines += [f"asked {one.key.device} for {one.runs} more runs of {one.key.case()}: {one.reason}" for one in done.requests]
+    return printable_lines(lines) or "nothing happened"
+
+
+def printable_lines(lines: Sequence[str]) -> str:
+    """Return lines that no terminal obeys."""
+    return "\n".join(printable(line) for line in lines)
+
+
+def checked_json(done: Checked, plan: Mapping[str, Sequence[Notice]]) -> str:
+    """Return what a check did as JSON."""
+    return _json(
+        {
+            "changes": [{"event": change.event, "alert": _row(change.alert)} for change in done.changes],
+            "sent": [asdict(one) for one in done.sent],
+            "would_send": {name: len(notices) for name, notices in plan.items() if notices},
+            "requests": [_request(one) for one in done.requests],
+        }
+    )
+
+
+def table(found: Sequence[Alert]) -> Table:
+    """Return alerts as a table."""
+    shown = Table("#", "state", "severity", "since", "rule", "alert", "evidence")
+    for alert in found:
+        one = alert.firing
+        state = alert.outcome or "open" if alert.closed_ns is None else f"closed, {alert.outcome}"
+        cells = (f"{alert.number}", state, one.severity, stamp(alert.opened_ns), one.rule, one.title, one.text)
+        shown.add_row(*(Text(printable(cell)) for cell in cells))
+    return shown
+
+
+def as_json(found: Sequence[Alert]) -> str:
+    """Return alerts as JSON."""
+    return _json({"alerts": [_row(alert) for alert in found]})
+
+
+def health_table(found: Sequence[RuleHealth]) -> Table:
+    """Return the health of rules as a table."""
+    shown = Table("rule", "opened", "open now", "confirmed", "dismissed", "not judged", "real", "most often")
+    for one in found:
+        real = ABSENT if one.precise_ratio is None else f"{one.precise_ratio:.0%}"
+        figures = (one.opened, one.open_now, one.confirmed, one.dismissed, one.not_judged)
+        shown.add_row(printable(one.rule), *map(str, figures), real, printable(one.noisiest or ABSENT))
+    return shown
+
+
+def health_json(found: Sequence[RuleHealth]) -> str:
+    """Return the health of rules as JSON."""
+    return _json({"rules": [asdict(one) for one in found]})
+
+
+def requests_table(found: Sequence[Request]) -> Table:
+    """Return requests as a table."""
+    shown = Table("#", "day", "state", "device", "case", "runs", "why")
+    for one in found:
+        cells = (f"{one.number}", iso(one.day), one.state, one.key.device, one.key.case(), f"{one.runs}", one.reason)
+        shown.add_row(*(Text(printable(cell)) for cell in cells))
+    return shown
+
+
+def requests_json(found: Sequence[Request]) -> str:
+    """Return requests as JSON."""
+    return _json({"requests": [_request(one) for one in found]})
+
+
+def _request(one: Request) -> dict[str, Any]:
+    return {
+        "number": one.number,
+        "state": one.state,
+        "day": iso(one.day),
+        "fleet": one.key.fleet,
+        "device": one.key.device,
+        "case": one.key.case(),
+        "series": msgspec.to_builtins(one.key),
+        "metric": one.metric,
+        "runs": one.runs,
+        "reason": one.reason,
+    }
+
+
+def _row(alert: Alert) -> dict[str, Any]:
+    return {
+        "number": alert.number,
+        "state": "open" if alert.closed_ns is None else "closed",
+        "outcome": alert.outcome,
+        "remark": alert.remark,
+        "opened": stamp(alert.opened_ns),
+        "updated": stamp(alert.updated_ns),
+        "closed": None if alert.closed_ns is None else stamp(alert.closed_ns),
+        "first_day": iso(alert.firing.day) if alert.firing.day else None,
+        **{name: value for name, value in asdict(alert.firing).items() if name != "day"},
+    }
+
+
+def _json(body: Any) -> str:
+    return msgspec.json.format(msgspec.json.encode(body), indent=2).decode()
