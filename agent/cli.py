@@ -14,6 +14,10 @@ from edgemeter.agent.errors import EdgemeterError, TransientError
 
 # Groups and commands of the other packages, by name: imported when they are called, not for --help.
 ELSEWHERE = {
+    "alerts": ("edgemeter.collector.alerts_cli:alerts", "Tell people and pagers of what the watch confirmed; each alert once."),
+    "annotate": ("edgemeter.collector.trend_cli:annotate", "Write down what is known of a day: a new level begins, or a remark."),
+    "trend": ("edgemeter.collector.trend_cli:trend", "Find what changed over the days: steps, drifts, scatter, gaps."),
+    "units": ("edgemeter.collector.units_cli:units", "How far boards of one type lie apart, and which of them is sick."),
     "agent": ("edgemeter.agent.agent_cli:agent", "Stay connected: deliver what the outbox holds, now and later."),
     "accuracy": ("edgemeter.agent.accuracy_cli:accuracy", "Score detections in COCO's result format, or a model, without timing it."),
     "bundle": ("edgemeter.agent.bundle_cli:bundle", "Keys that sign bundles (`edgemeter run --bundle DIR` writes them)."),
@@ -22,9 +26,9 @@ ELSEWHERE = {
     "compare": ("edgemeter.collector.compare_cli:compare", "Compare devices with a reference, like with like."),
     "datacenter": ("edgemeter.collector.datacenter_cli:datacenter", "Edge against datacenter: which side wins where, over bands."),
     "demo": ("edgemeter.collector.demo_cli:demo", "Measure the shipped models here, deliver, compare and report: the whole way."),
+    "export": ("edgemeter.collector.export_cli:export", "Write runs to a CSV or Parquet file, a row each."),
     "calibrate": ("edgemeter.agent.calibrate_cli:calibrate", "Measure what measuring itself adds on this machine."),
     "models": ("edgemeter.models.cli:models", "List, show and rebuild the models that ship."),
-    "report": ("edgemeter.collector.web_cli:report", "Write what a ledger holds as one page that works offline."),
     "report": ("edgemeter.collector.web_cli:report", "Write what a ledger holds as one page that works offline."),
     "reference": ("edgemeter.collector.reference_cli:reference", "Measured, imported and published references, with provenance."),
     "rules": ("edgemeter.collector.rules_cli:rules", "By which rules a run is judged, and what may be compared with what."),
