@@ -1,0 +1,210 @@
+"""What is exported is what the records hold, figure for figure, in every format."""
+
+import csv
+import importlib.util
+import io
+import json
+import math
+
+import msgspec
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent import records
+from edgemeter.agent.cli import cli
+from edgemeter.agent.errors import ConfigError, UnavailableError
+from edgemeter.collector import selection, store
+from edgemeter.collector.export import columns, csv_file, parquet_file
+from edgemeter.collector.keep import line_protocol, point_schema
+from edgemeter.collector.keep.ledger import Arrival, Ledger
+from tests.fixtures.bundle_factory import write_bundle
+from tests.fixtures.comparison_factory import document, make_reference, make_run, no_energy
+from tests.fixtures.fleet_ledger import Fleet, fleet_records, write_ledger
+from tests.fixtures.random_records import random_record
+from tests.fixtures.record_factory import make_record
+
+
+def rows_of(runs, names=None):
+    """Return what a CSV of these runs says, read back."""
+    out = io.StringIO(newline="")
+    csv_file.write(runs, columns.every() if names is None else columns.chosen(names), out)
+    out.seek(0)
+    return list(csv.DictReader(out))
+
+
+def same(text, value, kind):
+    """Return whether a cell says this value."""
+    if value is None:
+        return text == ""
+    if kind == "float":
+        return float(text) == value
+    if kind == "boolean":
+        return text == str(value).lower()
+    return text == str(value)
+
+
+def test_a_csv_read_back_has_every_value_of_every_record():
+    """Texts with quotes, line ends and commas, extreme numbers, what is absent."""
+    made = [random_record(seed) for seed in range(100)]
+    for run, row in zip(made, rows_of(made), strict=True):
+        for column in columns.every():
+            value = column.value(run)
+            assert same(row[column.name], value, column.kind), column.name
+            if column.kind == "json" and value is not None:
+                assert msgspec.json.decode(row[column.name]) is not None
+
+
+def test_the_columns_are_named_as_the_fields_and_tags_in_influxdb():
+    """One name for one figure everywhere; beside them only the highest temperature."""
+    names = [column.name for column in columns.every()]
+    assert len(set(names)) == len(names)
+    assert set(names) - {"temperature_max_c"} == {
+        *point_schema.TAGS,
+        *(field.name for field in point_schema.every_field(point_schema.RECORD)),
+    }
+    line = line_protocol.line(make_record(session=1, seq=1))
+    assert all(f"{name}=" in line for name in ("latency_p50_ms", "energy_gross_mj", "accuracy_value", "memory_peak_mb", "device"))
+
+
+def test_a_figure_without_its_group_is_absent():
+    """No energy is no zero."""
+    (row,) = rows_of([make_run(**no_energy())])
+    assert (row["energy_gross_mj"], row["energy_scope"], row["energy_reason"]) == ("", "", "no power sensor here")
+
+
+def test_parquet_read_back_has_every_value_and_type(tmp_path):
+    """Through pyarrow itself; ints stay ints, absent is null, times are times."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+
+    made = [random_record(seed) for seed in range(50)]
+    wanted = columns.every()
+    assert parquet_file.write(iter(made), wanted, tmp_path / "runs.parquet") == 50
+    table = parquet.read_table(tmp_path / "runs.parquet")
+    assert table.num_columns == len(wanted) + 1
+    for column in wanted:
+        held = table[column.name].to_pylist()
+        assert held == [column.value(run) for run in made], column.name
+    assert table["started_at"].cast("int64").to_pylist() == [run.started_at_ns for run in made]
+
+
+def test_parquet_of_more_than_one_batch_and_of_none(tmp_path, monkeypatch):
+    """The batches join; no run is still a file with its columns."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+
+    monkeypatch.setattr(parquet_file, "BATCH_ROWS", 7)
+    made = list(fleet_records(Fleet(devices=3, days=5, cases=2)))
+    assert parquet_file.write(made, columns.chosen(), tmp_path / "a.parquet") == 30
+    assert parquet.read_table(tmp_path / "a.parquet")["id"].to_pylist() == [run.id for run in made]
+    assert parquet_file.write([], columns.chosen(), tmp_path / "b.parquet") == 0
+    assert parquet.read_table(tmp_path / "b.parquet").num_rows == 0
+
+
+def test_without_pyarrow_one_line_says_what_to_install(tmp_path):
+    """And that CSV needs nothing."""
+    if importlib.util.find_spec("pyarrow"):
+        pytest.skip("pyarrow is installed")
+    with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[parquet\]'"):
+        parquet_file.write([], columns.chosen(), tmp_path / "x.parquet")
+
+
+def test_the_command_writes_all_runs_of_a_ledger_or_some(tmp_path):
+    """By selectors in the source; standard output is a file too."""
+    path = tmp_path / "ledger.sqlite"
+    write_ledger(path, Fleet(devices=4, days=6, cases=2))
+    run = CliRunner().invoke
+    done = run(cli, ["export", str(path), "--csv", str(tmp_path / "all.csv")])
+    assert done.exit_code == 0, done.output
+    assert len(list(csv.DictReader(io.StringIO((tmp_path / "all.csv").read_text())))) == 48
+    done = run(cli, ["export", f"{path}?device=board-0002&precision=int8", "--csv", "-", "--columns", "id,device,precision"])
+    held = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert len(held) == 6
+    assert {(row["device"], row["precision"]) for row in held} == {("board-0002", "int8")}
+    assert list(tmp_path.glob("*.part")) == []
+
+
+@pytest.mark.parametrize("arguments", [[], ["--csv", "a", "--parquet", "b"]])
+def test_which_format_has_to_be_said(arguments):
+    """Wrong usage is status 2."""
+    assert CliRunner().invoke(cli, ["export", *arguments]).exit_code == 2
+
+
+def test_an_unknown_column_and_a_folder_that_is_none_are_one_line(tmp_path):
+    """And nothing is left behind."""
+    path = tmp_path / "runs.json"
+    path.write_bytes(document(make_run()))
+    run = CliRunner().invoke
+    assert isinstance(run(cli, ["export", str(path), "--csv", str(tmp_path / "x.csv"), "--columns", "latency"]).exception, ConfigError)
+    assert isinstance(run(cli, ["export", str(path), "--csv", str(tmp_path / "no" / "x.csv")]).exception, UnavailableError)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["runs.json"]
+
+
+def test_the_list_names_every_column_with_its_type():
+    """One a line."""
+    lines = CliRunner().invoke(cli, ["export", "--list"]).stdout.splitlines()
+    assert lines == [f"{column.name}  {column.kind}" for column in columns.every()]
+
+
+def test_a_notebook_gets_arrays_by_name(tmp_path):
+    """Floats with NaN for absent, integers, times; a data frame takes them as they are."""
+    path = tmp_path / "runs.json"
+    path.write_bytes(document(make_run(p50_ms=5.0), make_run("pi-2", p50_ms=7.0, **no_energy())))
+    table = store.columns(store.runs(str(path)))
+    assert table["latency_p50_ms"].dtype == np.float64
+    assert sorted(table["latency_p50_ms"].tolist()) == [5.0, 7.0]
+    assert np.isnan(table["energy_gross_mj"]).sum() == 1
+    assert table["latency_count"].dtype == np.int64
+    assert table["started_at"].dtype == np.dtype("datetime64[ns]")
+    assert table["started_at"].astype(np.int64).tolist() == table["started_at_ns"].tolist()
+    assert len({len(values) for values in table.values()}) == 1
+    assert list(store.columns([], ["device"])) == ["started_at", "device"]
+
+
+def test_a_notebook_chooses_runs_and_sees_their_raw_samples(tmp_path):
+    """By the same selectors as the commands; samples only where asked for."""
+    path = tmp_path / "ledger.sqlite"
+    runs = [make_run(latencies_ms=[1.0, 2.0, 4.0], session=1, seq=1), make_run("pi-2", session=1, seq=2)]
+    with Ledger(path) as ledger:
+        ledger.commit([Arrival(run, records.encode(run), "t", 7) for run in runs])
+    (found,) = store.runs(str(path), device="pi-1", with_samples=True)
+    assert store.samples(found)["latency"].tolist() == [1_000_000, 2_000_000, 4_000_000]
+    (bare,) = store.runs(str(path), device="pi-1")
+    assert store.samples(bare) == {}
+    with pytest.raises(ConfigError, match="no selector"):
+        store.runs(str(path), colour="red")
+
+
+def test_a_notebook_compares_as_the_command_does(tmp_path):
+    """Row for row, and what is left out."""
+    path = tmp_path / "runs.json"
+    path.write_bytes(document(make_run(), make_reference(), make_run("pi-2", data="0b" * 32)))
+    printed = json.loads(CliRunner().invoke(cli, ["compare", "--reference", "reference", "--store", str(path), "--json"]).stdout)
+    assert json.loads(msgspec.json.encode(store.compare(str(path), reference="reference"))) == printed["rows"]
+    assert [{"run": run, "reason": reason} for run, reason in store.left_out(str(path), reference="reference")] == printed["left_out"]
+
+
+def test_the_api_has_the_names_that_it_says():
+    """Sorted, and all there."""
+    assert sorted(store.__all__) == store.__all__
+    assert all(callable(getattr(store, name)) for name in store.__all__)
+
+
+def test_a_side_is_a_ledger_a_document_a_bundle_or_a_folder(tmp_path):
+    """What a file is, its first bytes say; a folder holds several."""
+    folder = tmp_path / "results"
+    folder.mkdir()
+    write_bundle(folder)
+    (folder / "more.json").write_bytes(document(make_run()))
+    write_ledger(folder / "ledger.sqlite", Fleet(devices=1, days=2, cases=1))
+    assert len(list(selection.parse(str(folder)).runs())) == 4
+    assert selection.parse(str(folder / "ledger.sqlite")).total() == 2
+    with pytest.raises(ConfigError, match="holds no bundle"):
+        list(selection.parse(str(tmp_path / "results" / "..")).runs())
+
+
+def test_a_bundle_is_read_with_its_samples(tmp_path):
+    """As `edgemeter verify` reads it."""
+    path = write_bundle(tmp_path)
+    (run,) = selection.parse(str(path)).runs(with_samples=True)
+    assert run.samples
+    assert all(math.isfinite(value) for value in store.samples(run)["latency"].tolist())
