@@ -77,8 +77,10 @@ def report(
         with _progress("reading records") as progress:
             index.refresh(progress)
         narrowing = Narrowing(fleet=fleet, model=model, board=board, device=device)
+        happenings = open_happenings(index)
+        happenings.refresh()
         with _progress("making views") as progress:
-            size_bytes = one_file.write(index, open_happenings(index), output, narrowing, runs, progress)
+            size_bytes = one_file.write(index, happenings, output, narrowing, runs, progress)
     finally:
         index.close()
     click.echo(f"the report: {output.resolve()}, {size_bytes / 1e6:.1f} MB", err=True)

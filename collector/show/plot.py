@@ -72,7 +72,10 @@ def over_time(
         first, last = middle - SHORTEST_NS / 2, middle + SHORTEST_NS / 2
     across = Axis("linear", first, last, FRAME.left, FRAME.right, ())
     ticks = [(across.place(at), text) for at, text in _days(first, last)]
-    return _plot(title, value_title, "", dots, across, ticks, marks, levels, colour, zero=zero, joined=False)
+    return _plot(
+        title, value_title, across_title="", dots=dots, across=across, ticks=ticks, marks=marks, levels=levels, colour=colour, zero=zero,
+        joined=False,
+    )  # fmt: skip
 
 
 def over_count(
@@ -90,7 +93,10 @@ def over_count(
     first, last = _ends([dot.at for dot in dots])
     across = linear(first, last, FRAME.left, FRAME.right)
     ticks = [(across.place(tick), across.label(tick)) for tick in across.ticks]
-    return _plot(title, value_title, across_title, dots, across, ticks, marks, levels, colour, zero=False, joined=joined)
+    return _plot(
+        title, value_title, across_title=across_title, dots=dots, across=across, ticks=ticks, marks=marks, levels=levels, colour=colour,
+        zero=False, joined=joined,
+    )  # fmt: skip
 
 
 def thinned(values: Sequence[float], most: int) -> list[tuple[int, float]]:
@@ -108,6 +114,7 @@ def thinned(values: Sequence[float], most: int) -> list[tuple[int, float]]:
 def _plot(  # noqa: PLR0913 - the parts of one chart
     title: str,
     value_title: str,
+    *,
     across_title: str,
     dots: Sequence[Dot],
     across: Axis,
@@ -115,7 +122,6 @@ def _plot(  # noqa: PLR0913 - the parts of one chart
     marks: Sequence[Mark],
     levels: Sequence[Stretch],
     colour: str,
-    *,
     zero: bool,
     joined: bool,
 ) -> Markup:

@@ -29,12 +29,16 @@ class Happening:
 class Happenings(Protocol):
     """What was found in a series and said about it; asked once for each chart, while a view is made."""
 
-    def of(self, key: CaseKey, metric: str) -> Sequence[Happening]:
-        """Return what happened in the series of a case, oldest first."""
+    def of(self, run: RunRecord, metric: str) -> Sequence[Happening]:
+        """Return what happened in the series that `run` belongs to, oldest first."""
         ...
 
     def version(self) -> str:
         """Return what changes whenever an answer does."""
+        ...
+
+    def refresh(self) -> None:
+        """Take in what came since; called from one thread, beside those that ask."""
         ...
 
 
@@ -42,13 +46,16 @@ class Happenings(Protocol):
 class NoHappenings:
     """Nothing was looked for."""
 
-    def of(self, key: CaseKey, metric: str) -> Sequence[Happening]:  # noqa: ARG002 - the protocol's
+    def of(self, run: RunRecord, metric: str) -> Sequence[Happening]:  # noqa: ARG002 - the protocol's
         """Return nothing."""
         return ()
 
     def version(self) -> str:
         """Return always the same."""
         return ""
+
+    def refresh(self) -> None:
+        """Nothing comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +86,12 @@ def baselines(connection: sqlite3.Connection) -> list[str]:
     found = connection.execute(query, (REFERENCE,)).fetchall()
     roles = [REFERENCE] if any(is_reference for _, is_reference in found) else []
     return list(dict.fromkeys([*roles, *(device for device, _ in found)]))
+
+
+def devices_of_role(connection: sqlite3.Connection) -> list[str]:
+    """Return the devices in the role `reference`."""
+    query = "SELECT DISTINCT device FROM cases WHERE json_extract(key, '$.role') = ?"
+    return [device for (device,) in connection.execute(query, (REFERENCE,))]
 
 
 def compare(

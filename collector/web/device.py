@@ -13,7 +13,7 @@ from edgemeter.collector.web.book import Book
 from edgemeter.collector.web.queries import Narrowing, cases, runs_of
 from edgemeter.collector.web.run_figures import RunFigures
 from edgemeter.collector.web.run_index import IndexedCase
-from edgemeter.collector.web.series import METRICS, series
+from edgemeter.collector.web.series import METRICS, of_one_series, series
 from edgemeter.collector.web.view import Asked, Column, Links, Table, View, grid, link, note, section
 
 FILTERS = ("device", "fleet", "days")
@@ -29,7 +29,7 @@ class _RunLine:
     run: RunFigures
 
 
-def device(book: Book, asked: Asked, narrowing: Narrowing) -> View:
+def device(book: Book, asked: Asked, narrowing: Narrowing) -> View:  # noqa: ARG001 - every view is asked alike
     """Return the page of the device that was picked, else of the first there is."""
     if narrowing.device is None:
         found = book.connection.execute("SELECT device FROM cases ORDER BY device LIMIT 1").fetchone()
@@ -46,7 +46,10 @@ def device(book: Book, asked: Asked, narrowing: Narrowing) -> View:
         section("runs", "Newest runs", runs),
     ]
     simulated = "" if newest.key.provenance == "measured" else f", {newest.key.provenance}"
-    lead = f"{newest.board}, fleet {newest.key.fleet}, role {newest.key.role}{simulated}: {figures.count(sum(case.figures.runs for case in own), 'run')} of {figures.count(len(own), 'case')}."
+    runs_in_all = figures.count(sum(case.figures.runs for case in own), "run")
+    lead = (
+        f"{newest.board}, fleet {newest.key.fleet}, role {newest.key.role}{simulated}: {runs_in_all} of {figures.count(len(own), 'case')}."
+    )
     return View(newest.key.device, join(parts), lead, (table,), FILTERS)
 
 
@@ -149,14 +152,20 @@ def _strip(name: str, mine: float, theirs: Sequence[float], unit: str) -> Markup
         element("path", {"d": f"M{x:.1f} 10l6 -8h-12zM{x:.1f} 10v38", "class": "mark s1"}),
     ]
     below = sum(value < mine for value in theirs)
-    says = f"{figures.significant(mine)} {unit}, {figures.typeset(f'{mine / middle - 1:+.1%}')} to the median of {figures.count(len(theirs), 'other device')}; {below} of them lower."
+    difference, others = figures.typeset(f"{mine / middle - 1:+.1%}"), figures.count(len(theirs), "other device")
+    says = f"{figures.significant(mine)} {unit}, {difference} to the median of {others}; {below} of them lower."
     caption = element("figcaption", None, name)
     return element("figure", None, caption, drawing.sheet(frame.bottom + 44, name, *parts), note(says))
 
 
 def _trends(book: Book, own: Sequence[IndexedCase]) -> Markup:
     span = (float(min(case.figures.first_ns for case in own)), float(max(case.figures.last_ns for case in own) + 1))
-    shown = [found.figure for case in own[:CHARTS] for name in BESIDE if (found := series(book, case, METRICS[name], days=None, span=span))]
+    shown = [
+        found.figure
+        for members in of_one_series(own)[:CHARTS]
+        for name in BESIDE
+        if (found := series(book, members, METRICS[name], days=None, span=span))
+    ]
     return element("div", {"class": "gallery"}, *shown) if shown else note("No run has a latency or an energy.")
 
 

@@ -9,7 +9,7 @@ from edgemeter.agent.errors import ConfigError
 from edgemeter.collector.show import figures
 from edgemeter.collector.show.markup import Markup, element
 from edgemeter.collector.web import shell
-from edgemeter.collector.web.book import Book, Happenings, baselines
+from edgemeter.collector.web.book import REFERENCE, Book, Happenings, baselines, devices_of_role
 from edgemeter.collector.web.queries import Narrowing, cases
 from edgemeter.collector.web.run_index import IndexedCase, RunIndex
 from edgemeter.collector.web.series import DEFAULT_METRIC
@@ -80,7 +80,8 @@ def _held(book: Book, narrowing: Narrowing, runs: int) -> Held:
     found = cases(book.connection, narrowing)
     models = list(dict.fromkeys(case.key.model for case in found))
     devices = list(dict.fromkeys((case.key.fleet, case.key.device) for case in found))
-    references = baselines(book.connection)
+    ours = {REFERENCE, *(device for _, device in devices), *devices_of_role(book.connection)}
+    references = [name for name in baselines(book.connection) if name in ours]
     kept_models, kept_devices, kept_references = models[:MODELS], devices[:DEVICES], references[:BASELINES]
     newest = _newest_runs(book, found, runs)
     every = [

@@ -59,7 +59,8 @@ def overview(book: Book, asked: Asked, narrowing: Narrowing) -> View:  # noqa: A
             "What was measured where",
             coverage,
             note(
-                f"Lowest and highest p50 of its cases (medians over runs). A cell is stale when its newest run is {STALE_DAYS} days older than the newest of all."
+                "Lowest and highest p50 of its cases (medians over runs)."
+                f" A cell is stale when its newest run is {STALE_DAYS} days older than the newest of all."
             ),
         ),
         section("devices", "Devices", devices),

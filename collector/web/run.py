@@ -136,7 +136,8 @@ def _accuracy(record: RunRecord) -> Markup:
     gate = record.accuracy_gate
     if gate:
         facts["Gate"] = (
-            f"{'passed' if gate.passed else 'not passed'}: needed {figures.accuracy(gate.needed_value)} ({gate.ratio:.0%} of {figures.accuracy(gate.reference_value)})"
+            f"{'passed' if gate.passed else 'not passed'}: needed {figures.accuracy(gate.needed_value)}"
+            f" ({gate.ratio:.0%} of {figures.accuracy(gate.reference_value)})"
         )
     return told(facts)
 

@@ -3,8 +3,9 @@
 import itertools
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
+from typing import Any
 
 from edgemeter.collector.show import figures, plot
 from edgemeter.collector.show.markup import Markup, element, join
@@ -19,6 +20,8 @@ from edgemeter.collector.web.view import Table
 DOTS = 400
 RUNS_READ = 20_000
 MARKS = 12
+# What may change within a series: a change of these is a mark in it.
+CHANGING: dict[str, Any] = {"runtime_package": "", "runtime_version": "", "model_sha256": "", "power_mode": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +57,21 @@ class SeriesShown:
     table: Table
 
 
+def of_one_series(found: Sequence[IndexedCase]) -> list[list[IndexedCase]]:
+    """Return the cases in groups that are one series over time: an update of runtime, model file or power mode does not end it."""
+    grouped: dict[object, list[IndexedCase]] = defaultdict(list)
+    for case in found:
+        grouped[replace(case.key, **CHANGING)].append(case)
+    return list(grouped.values())
+
+
 def series(
-    book: Book, case: IndexedCase, metric: Metric, *, days: int | None, span: tuple[float, float] | None, colour: str = "s0"
+    book: Book, members: Sequence[IndexedCase], metric: Metric, *, days: int | None, span: tuple[float, float] | None, colour: str = "s0"
 ) -> SeriesShown | None:
-    """Return the series of a case, None where no run has that metric."""
-    runs = [run for run in runs_of(book.connection, case.number, newest=RUNS_READ) if run.is_usable]
+    """Return the series of the cases, all of one device, None where no run has that metric."""
+    case = max(members, key=lambda one: one.figures.last_ns)
+    runs = [run for one in members for run in runs_of(book.connection, one.number, newest=RUNS_READ) if run.is_usable]
+    runs.sort(key=lambda run: run.started_at_ns)
     if days is not None and span is not None:
         runs = [run for run in runs if run.started_at_ns >= span[0]]
     valued = [(run, value) for run in runs if (value := _value(run, metric.name)) is not None]
@@ -66,8 +79,9 @@ def series(
         return None
     is_daily = metric.name == "throttled_ratio" or len(valued) > DOTS
     dots = _daily(valued, metric) if is_daily else [_dot(run, value, metric, book) for run, value in valued]
-    found = book.happenings.of(case.key, metric.name)
-    happenings = sorted([*_changes(book, runs), *found], key=lambda one: one.at_ns)[:MARKS]
+    found = book.happenings.of(case.newest, metric.name)
+    changes = [one for one in _changes(book, runs) if not _is_told(one, found)]
+    happenings = sorted([*changes, *found], key=lambda one: one.at_ns)[:MARKS]
     marks = [plot.Mark(one.at_ns, one.text, one.kind) for one in happenings]
     title = _title(case)
     name = metric_name(case.newest.accuracy.metric) if metric.name == "accuracy" and case.newest.accuracy else metric.title
@@ -120,7 +134,8 @@ def _bounds(run: RunFigures, metric: str) -> tuple[float | None, float | None]:
 
 def _dot(run: RunFigures, value: float, metric: Metric, book: Book) -> plot.Dot:
     low, high = _bounds(run, metric.name)
-    tells = f"{figures.stamp(run.started_at_ns)}: {figures.significant(value, 4)} {metric.unit}{', suspect' if run.verdict == 'suspect' else ''}"
+    doubt = ", suspect" if run.verdict == "suspect" else ""
+    tells = f"{figures.stamp(run.started_at_ns)}: {figures.significant(value, 4)} {metric.unit}{doubt}"
     return plot.Dot(run.started_at_ns, value, low, high, tells, book.links.to("run", id=run.id), run.verdict == "suspect")
 
 
@@ -149,6 +164,11 @@ def _changes(book: Book, runs: Sequence[RunFigures]) -> list[Happening]:
             text = "; ".join(known[before.fingerprint].changes_to(known[after.fingerprint]))
             changes.append(Happening(after.started_at_ns, text, "change"))
     return changes
+
+
+def _is_told(change: Happening, found: Sequence[Happening]) -> bool:
+    """Return whether a step beside the change names it already."""
+    return any(abs(one.at_ns - change.at_ns) <= NS_PER_DAY and change.text in one.text for one in found)
 
 
 def _levels(valued: Sequence[tuple[RunFigures, float]], found: Sequence[Happening]) -> list[plot.Stretch]:

@@ -62,7 +62,8 @@ class PageServer:
 
     def __post_init__(self) -> None:
         if not _is_loopback(self.host) and not self.token:
-            message = f"{self.host!r} can be reached from elsewhere: set a token (--token-file FILE, or EDGEMETER_WEB_TOKEN), or listen at 127.0.0.1"
+            ways = "set a token (--token-file FILE, or EDGEMETER_WEB_TOKEN), or listen at 127.0.0.1"
+            message = f"{self.host!r} can be reached from elsewhere: {ways}"
             raise ConfigError(message)
         handler = type("Handler", (_Handler,), {"page": self})
         kind = type(
@@ -127,6 +128,7 @@ class PageServer:
         while not self._ended.is_set():
             try:
                 self.index.refresh()
+                self.happenings.refresh()
             except EdgemeterError as error:
                 logger.warning("the page cannot be brought up to date: %s", error)
             self._ended.wait(REFRESH_S)
@@ -153,7 +155,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Log at debug: a page that is looked at is no news."""
         logger.debug(format, *args)
 
-    def _answer(self) -> Answer:
+    def _answer(self) -> Answer:  # noqa: PLR0911 - one for each reason to refuse
         parts = urlsplit(self.path)
         asked = read_address(f"{parts.path.strip('/')}?{parts.query}")
         if not self._is_for_us():

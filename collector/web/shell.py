@@ -8,8 +8,8 @@ from importlib.resources import files
 from edgemeter.collector.show.markup import Markup, element, join, raw
 
 SERVED_POLICY = (
-    "default-src 'none'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; script-src 'self'; base-uri 'none'; form-action 'self';"
-    " frame-ancestors 'none'"
+    "default-src 'none'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; script-src 'self'; base-uri 'none';"
+    " form-action 'self'; frame-ancestors 'none'"
 )
 
 
@@ -33,7 +33,8 @@ def one_file(title: str, inside: Markup, held: list[Markup], remark: str) -> str
     """Return a page that loads nothing: it shows `inside`, and holds the other views as templates."""
     code = script()
     digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
-    policy = f"default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    allowed = f"img-src data: blob:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
     head = [element("meta", {"http-equiv": "Content-Security-Policy", "content": policy}), element("style", None, raw(styles()))]
     without = element("noscript", None, element("p", {"class": "caution"}, "Without a script this file shows its overview only."))
     body = [without, element("div", {"id": "shown"}, inside), *held, _footer(remark), element("script", None, raw(code))]

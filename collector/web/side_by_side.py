@@ -165,7 +165,7 @@ def _columns(found: SideBySide, looking: looks.Looks, links: Links, called: dict
         Column("energy_scope", "", lambda row: row.case.energy.scope if row.case.energy else None, is_shown=False),
         Column("energy_gross_ratio", "", lambda row: row.ratios.energy_gross, is_shown=False),
         Column("runs", "Runs", runs),
-        Column("provenance", "Provenance", lambda row: row.case.key.provenance, is_text=True),
+        Column("provenance", "Provenance", lambda row: row.case.key.provenance, is_shown=False),
         Column("verdict", "Verdict", lambda row: row.case.verdict, lambda row: _verdict(row, found), is_text=True),
         Column("baseline", "", lambda row: row.reference.key.device, is_shown=False),
         Column("baseline_choice", "", lambda row: row.choice, is_shown=False),
@@ -217,7 +217,7 @@ def _ratio(row: Row) -> Markup:
     other = row.reference.key
     is_other = (other.precision, other.runtime) != (row.case.key.precision, row.case.key.runtime)
     kind = f"{other.precision} {other.runtime}" if is_other else ""
-    said = element("small", {"title": judged.words}, judged.state) if judged else ""
+    said = element("small", {"title": judged.words}, judged.words.partition(":")[0]) if judged else ""
     beside = element("small", {"title": row.choice}, between, f" ({kind})" if kind else "")
     return join([figures.typeset(figures.times(row.ratios.p50)), said, beside])
 
@@ -249,7 +249,6 @@ def _gross(row: Row) -> Markup:
 
 
 def _verdict(row: Row, found: SideBySide) -> Markup:
-    case = found.case_of(row.case).figures
-    if not case.suspect:
-        return join(["valid"])
-    return element("span", {"class": "doubt"}, f"? {case.suspect} of {case.usable} suspect")
+    case, provenance = found.case_of(row.case).figures, row.case.key.provenance
+    said = element("span", {"class": "doubt"}, f"? {case.suspect} of {case.usable} suspect") if case.suspect else "valid"
+    return join([said, element("small", None, "" if provenance == "measured" else provenance)])

@@ -3,31 +3,33 @@
 from edgemeter.collector.show.markup import element, join
 from edgemeter.collector.web.book import Book
 from edgemeter.collector.web.queries import Narrowing, cases, count_cases, since_ns
-from edgemeter.collector.web.series import DEFAULT_METRIC, METRICS, series
+from edgemeter.collector.web.series import DEFAULT_METRIC, METRICS, of_one_series, series
 from edgemeter.collector.web.view import Asked, Table, View, note, section
 
 FILTERS = ("metric", "model", "board", "device", "fleet", "precision", "runtime", "days")
 CHARTS = 24
+# A series may have several cases, one for each version of the runtime.
+CASES_READ = 2 * CHARTS
 
 
 def trend(book: Book, asked: Asked, narrowing: Narrowing) -> View:
     """Return the trend of the metric that was picked, of as many cases as a page holds."""
     metric = METRICS.get(asked.get("metric"), METRICS[DEFAULT_METRIC])
     count = count_cases(book.connection, narrowing)
-    picked = cases(book.connection, narrowing.without("days"), limit=CHARTS)
+    picked = cases(book.connection, narrowing.without("days"), limit=CASES_READ)
     if not picked:
         return View("No run matches", note("Pick another model, board or device."), filters=FILTERS)
     start = min(case.figures.first_ns for case in picked)
     if narrowing.days is not None:
         start = max(start, since_ns(book.connection, narrowing.days))
     span = (float(start), float(max(start + 1, *(case.figures.last_ns for case in picked))))
-    shown = [found for case in picked if (found := series(book, case, metric, days=narrowing.days, span=span))]
+    groups = of_one_series(picked)
+    shown = [found for members in groups[:CHARTS] if (found := series(book, members, metric, days=narrowing.days, span=span))]
     rows = tuple(row for one in shown for row in one.table.rows)
     tables = (Table("points", shown[0].table.columns, rows),) if shown else ()
-    more = f" {count - CHARTS} more cases match: pick a device or a model." if count > CHARTS else ""
-    explained = (
-        "Bars are 95 % intervals of a run; lines are medians between the changes; hollow: suspect; numbered strokes: what changed." + more
-    )
+    has_more = len(groups) > CHARTS or count > CASES_READ
+    more = f" More series match than the {CHARTS} drawn: pick a device, a board or a model." if has_more else ""
+    explained = "Bars are 95 % intervals of a run; lines are medians between the numbered strokes; hollow: suspect." + more
     if not shown:
         body = note(f"No run here has this figure: {metric.title}.")
         return View(f"Trend: {metric.title}", body, filters=FILTERS)

@@ -13,7 +13,7 @@ from edgemeter.collector.web.view import FileLinks, ServedLinks, address, read_a
 class Found(NoHappenings):
     """A step that was found."""
 
-    def of(self, key, metric):
+    def of(self, _run, _metric):
         """Return it, of every series."""
         return (Happening(1, "step of +6 %, 95 %: 5 to 7 %", "step"),)
 
@@ -24,9 +24,9 @@ def drawn(fleet_index):
 
     def draw(device, metric, happenings=None):
         with fleet_index.reading() as connection:
-            case = queries.cases(connection, Narrowing(device=device, precision="fp32"))[0]
+            members = queries.cases(connection, Narrowing(device=device, precision="fp32"))
             held = Book(connection, fleet_index.source, ServedLinks(), happenings or NoHappenings())
-            return series(held, case, METRICS[metric], days=None, span=None)
+            return series(held, members, METRICS[metric], days=None, span=None)
 
     return draw
 

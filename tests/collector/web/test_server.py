@@ -143,7 +143,7 @@ def test_the_token_opens_as_a_bearer_or_once_in_the_address(guarded):
 def test_beyond_the_loopback_it_needs_a_token(small):
     """Said before anything listens."""
     with pytest.raises(ConfigError, match="token"):
-        PageServer(small, NoHappenings(), host="0.0.0.0")
+        PageServer(small, NoHappenings(), host="192.0.2.1")
 
 
 def test_a_port_in_use_is_one_line(small, fleet_page):
