@@ -1,0 +1,93 @@
+"""The example workflows: valid YAML, with commands that exist, and a comment that the next one finds."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgemeter.agent.cli import cli
+from edgemeter.collector.review import gate, markdown
+from tests.fixtures.comparison_factory import document
+from tests.fixtures.review_runs import make_side
+
+DOCS = Path(__file__).parents[2] / "docs"
+WORKFLOWS = sorted((DOCS / "review").glob("*.yml"))
+COMPARING = [path for path in WORKFLOWS if "--fail-on" in path.read_text()]
+
+
+def commands(path):
+    """Return the arguments of every edgemeter command in a file, without redirections."""
+    found = re.findall(r"(?:bin/|\$ )edgemeter ((?:run|compare) [^>\n)]+)", path.read_text())
+    return [shlex.split(one) for one in found]
+
+
+def scripts(node):
+    """Yield every shell script in a document."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key in ("run", "script", "after_script"):
+                yield "\n".join(value) if isinstance(value, list) else value
+            yield from scripts(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from scripts(value)
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_is_yaml_with_scripts_that_a_shell_takes(path):
+    """`sh -n` reads each."""
+    yaml = pytest.importorskip("yaml")
+    found = list(scripts(yaml.safe_load(path.read_text())))
+    assert found
+    for script in found:
+        done = subprocess.run(
+            ["bash", "-n"], input=re.sub(r"\$\{\{.*?\}\}", "x", script), capture_output=True, text=True, check=False, timeout=20
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("path", [*WORKFLOWS, DOCS / "review.md"], ids=lambda path: path.stem)
+def test_every_command_in_the_examples_is_one_that_there_is(path):
+    """With options that it has."""
+    for name, *arguments in commands(path):
+        command = cli.get_command(None, name)
+        command.make_context(name, [*arguments])
+
+
+@pytest.mark.parametrize("path", COMPARING, ids=lambda path: path.stem)
+def test_the_comparison_of_an_example_does_what_the_example_says(path, tmp_path):
+    """With the folders that the measuring step leaves behind: status 1 and a comment for a change that is slower, 0 for one that is not."""
+    (arguments,) = [arguments for arguments in commands(path) if arguments[0] == "compare"]
+    for factor, status in ((1.0, 0), (1.2, 1)):
+        shutil.rmtree(tmp_path / "runs", ignore_errors=True)
+        for number, (side, times) in enumerate((("base", 1.0), ("new", factor))):
+            folder = tmp_path / "runs" / side
+            folder.mkdir(parents=True)
+            for place, run in enumerate(make_side(agent=side, factor=times, runs=5, seed=number, start=100 * number)):
+                (folder / f"{place}.json").write_bytes(document(run))
+        command = [sys.executable, "-m", "edgemeter.agent.cli", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == status, done.stderr
+        assert done.stdout.splitlines()[0] == markdown.MARK
+
+
+def test_the_examples_look_for_the_mark_that_a_comment_begins_with():
+    """Else every push would add another comment."""
+    for path in WORKFLOWS:
+        text = path.read_text()
+        if "notes" in text or "issues/" in text:
+            assert markdown.MARK in text.replace('\\"', '"'), path.name
+
+
+def test_the_manual_names_every_limit_and_selector():
+    """In the words of the code."""
+    text = (DOCS / "review.md").read_text()
+    assert all(f"`{figure}`" in text for figure in gate.FIGURES)
+    from edgemeter.collector.selection import SELECTORS, TIMES  # noqa: PLC0415 - beside what it checks
+
+    (listed,) = re.findall(r"with (device,[^;]*?) \(UTC\)", text.replace("\n", " "))
+    assert listed.split(", ") == [*SELECTORS, *TIMES]
