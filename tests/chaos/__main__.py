@@ -3,6 +3,7 @@
 import argparse
 import os
 import shutil
+import signal
 import sys
 import time
 from pathlib import Path
@@ -64,4 +65,7 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
+    # Whoever ends it leaves no server and no mount behind.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(1))
     sys.exit(main())
