@@ -26,11 +26,24 @@ class Happening:
     kind: str
 
 
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """A device that lies apart from the others of its type: by how much, and what to look at first."""
+
+    fleet: str
+    device: str
+    text: str
+
+
 class Happenings(Protocol):
     """What was found in a series and said about it; asked once for each chart, while a view is made."""
 
     def of(self, run: RunRecord, metric: str) -> Sequence[Happening]:
         """Return what happened in the series that `run` belongs to, oldest first."""
+        ...
+
+    def apart(self) -> Sequence[Apart]:
+        """Return the devices that lie apart from their like."""
         ...
 
     def version(self) -> str:
@@ -47,6 +60,10 @@ class NoHappenings:
     """Nothing was looked for."""
 
     def of(self, run: RunRecord, metric: str) -> Sequence[Happening]:  # noqa: ARG002 - the protocol's
+        """Return nothing."""
+        return ()
+
+    def apart(self) -> Sequence[Apart]:
         """Return nothing."""
         return ()
 

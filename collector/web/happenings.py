@@ -1,6 +1,7 @@
 """What was found in the series and said about them: steps and drifts of the trend, and annotations, as marks of a chart."""
 
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,13 +14,18 @@ from edgemeter.collector.trend.metrics import METRICS
 from edgemeter.collector.trend.run_figures import SeriesKey, series_of
 from edgemeter.collector.trend.series_trend import SeriesTrend, trends
 from edgemeter.collector.trend.watch_file import beside
-from edgemeter.collector.web.book import Happening, Happenings, NoHappenings
+from edgemeter.collector.units.board_types import board_types
+from edgemeter.collector.web.book import Apart, Happening, Happenings, NoHappenings
 from edgemeter.collector.web.queries import NS_PER_DAY
 from edgemeter.collector.web.run_index import RunIndex
 from edgemeter.collector.web.sources import DocumentSource, LedgerSource
 
 # The metrics of the trend, by those of the page.
 NAMES = {"p50_ms": "latency", "gross_mj": "energy", "net_mj": "energy-net", "accuracy": "accuracy", "throttled_ratio": "throttling"}
+
+# In what a device may lie apart, and how long what was found stands: a step is a matter of days, and looking at all series costs.
+APART_IN = ("energy", "latency")
+READ_AGAIN_S = 120.0
 
 
 class TrendHappenings:
@@ -29,6 +35,8 @@ class TrendHappenings:
         self._source = source
         self._history: History | None = None
         self._seen = ""
+        self._read = -READ_AGAIN_S
+        self._found_apart: tuple[Apart, ...] = ()
         # The history reads over one connection; every view is made in a thread of its own.
         self._lock = threading.Lock()
 
@@ -45,6 +53,10 @@ class TrendHappenings:
         found = [one for trend in trends(name, [key], [days], [cuts(said, key, name)]) for one in _steps(trend)]
         return sorted([*found, *_remarks(said, key, name)], key=lambda one: one.at_ns)
 
+    def apart(self) -> Sequence[Apart]:
+        """Return the devices that lay apart from their like when the history was read."""
+        return self._found_apart
+
     def version(self) -> str:
         """Return what changes with the history and with the annotations."""
         path = self._watch_file()
@@ -54,12 +66,14 @@ class TrendHappenings:
     def refresh(self) -> None:
         """Take in what came since."""
         version = self._source.version() or "read once"
-        if version == self._seen:
+        if version == self._seen or time.monotonic() - self._read < READ_AGAIN_S:
             return
         source = self._source
         history = LedgerHistory(source.path) if isinstance(source, LedgerSource) else RunHistory(source.records)
+        apart = _apart(history)
         with self._lock:
-            before, self._history, self._seen = self._history, history, version
+            before, self._history, self._seen, self._found_apart = self._history, history, version, apart
+        self._read = time.monotonic()
         if isinstance(before, LedgerHistory):
             before.close()
 
@@ -82,6 +96,20 @@ def open_happenings(index: RunIndex) -> Happenings:
     if isinstance(index.source, LedgerSource | DocumentSource):
         return TrendHappenings(index.source)
     return NoHappenings()
+
+
+def _apart(history: History) -> tuple[Apart, ...]:
+    keys = history.keys()
+    return tuple(
+        Apart(
+            found.fleet,
+            sick.device,
+            f"{METRICS[name].title} {wording.amount(name, sick.apart)} to the others of its type; look at {', '.join(sick.look_at)}",
+        )
+        for name in APART_IN
+        for found in board_types(history, name, keys)
+        for sick in found.sick or ()
+    )
 
 
 def _steps(trend: SeriesTrend) -> list[Happening]:

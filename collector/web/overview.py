@@ -9,7 +9,7 @@ from edgemeter.collector.keep.presence import Device
 from edgemeter.collector.show import figures
 from edgemeter.collector.show.markup import Markup, element, join
 from edgemeter.collector.show.wording import listed
-from edgemeter.collector.web.book import Book
+from edgemeter.collector.web.book import Apart, Book
 from edgemeter.collector.web.queries import NS_PER_DAY, Narrowing, cases
 from edgemeter.collector.web.run_index import IndexedCase
 from edgemeter.collector.web.view import Asked, Column, Links, Table, View, grid, link, note, section
@@ -65,7 +65,7 @@ def overview(book: Book, asked: Asked, narrowing: Narrowing) -> View:  # noqa: A
         ),
         section("devices", "Devices", devices),
     ]
-    first = _look_first(lines, book.links)
+    first = _look_first(lines, book.happenings.apart(), book.links)
     if first:
         parts.insert(1, section("first", "Look at these first", first))
     title = f"{figures.count(len(lines), 'device')}, {figures.count(len({case.key.model for case in found}), 'model')}"
@@ -143,10 +143,10 @@ def _card(heading: str, figure: str, *lines: str) -> Markup:
     return element("section", {"class": "card"}, element("h3", None, heading), element("p", {"class": "figure"}, figure), items)
 
 
-def _look_first(lines: Sequence[_DeviceLine], links: Links) -> Markup | None:
+def _look_first(lines: Sequence[_DeviceLine], apart: Sequence[Apart], links: Links) -> Markup | None:
     told = []
     for line in lines:
-        reasons = []
+        reasons = [one.text for one in apart if (one.fleet, one.device) == (line.fleet, line.device)]
         if line.state == "lost":
             reasons.append("its connection was lost")
         if line.is_silent:
@@ -223,13 +223,16 @@ def _device_table(lines: Sequence[_DeviceLine], links: Links) -> tuple[Markup, T
             "Device",
             lambda line: line.device,
             lambda line: join(
-                [link(links.to("device", fleet=line.fleet, device=line.device), line.device), element("small", None, line.fleet)]
+                [
+                    link(links.to("device", fleet=line.fleet, device=line.device), line.device),
+                    element("small", None, f"{line.fleet}, reference" if line.role == "reference" else line.fleet),
+                ]
             ),
             is_text=True,
         ),
         Column("fleet", "Fleet", lambda line: line.fleet, is_shown=False),
         Column("board", "Board", lambda line: line.board, is_text=True),
-        Column("role", "Role", lambda line: line.role, is_text=True),
+        Column("role", "", lambda line: line.role, is_shown=False),
         Column("state", "State", lambda line: line.state, lambda line: line.state or "not told", is_text=True),
         Column("last_started_at_ns", "Last run (UTC)", lambda line: line.last_ns, lambda line: figures.stamp(line.last_ns)),
         Column("runs", "Runs", lambda line: line.runs),

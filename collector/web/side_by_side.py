@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from edgemeter.collector.compare.comparison import Comparison, Row, comparable
 from edgemeter.collector.compare.spread import Spread, median_of
@@ -57,8 +58,14 @@ def side_by_side(book: Book, asked: Asked, narrowing: Narrowing) -> View:
         ),
         section("left-out", "Left out", left_out),
     ]
-    lead = " ".join(answer.answer(comparison))
+    lead = " ".join(answer.answer(_of_measured(comparison)))
     return View(_title(comparison), join(parts), lead, (plain,), FILTERS)
+
+
+def _of_measured(comparison: Comparison) -> Comparison:
+    """Return the rows that were measured, all where none was: what was replayed or simulated does not share their headline."""
+    measured = tuple(row for row in comparison.rows if row.case.key.provenance == "measured")
+    return replace(comparison, rows=measured) if any(not row.is_reference for row in measured) else comparison
 
 
 def _title(comparison: Comparison) -> str:

@@ -15,7 +15,7 @@ from edgemeter.collector.web.run import run
 from edgemeter.collector.web.series import DEFAULT_METRIC, METRICS
 from edgemeter.collector.web.side_by_side import side_by_side
 from edgemeter.collector.web.trend import trend
-from edgemeter.collector.web.view import Asked, Links, View, address
+from edgemeter.collector.web.view import ROUTES, Asked, Links, View, address
 
 VIEWS: dict[str, Callable[[Book, Asked, Narrowing], View]] = {
     "overview": overview,
@@ -26,15 +26,6 @@ VIEWS: dict[str, Callable[[Book, Asked, Narrowing], View]] = {
     "run": run,
 }
 NAVIGATION = {"overview": "Overview", "compare": "Compare", "model": "Model", "trend": "Trend", "device": "Device"}
-# Of each view the fields that say which page it is; the others narrow what is on it.
-ROUTES: dict[str, tuple[str, ...]] = {
-    "overview": (),
-    "compare": ("baseline",),
-    "model": ("model",),
-    "trend": ("model", "metric"),
-    "device": ("fleet", "device"),
-    "run": ("id",),
-}
 NEEDED = {"model": "model", "device": "device"}
 LABELS = {"days": "Period", "baseline": "Baseline", "metric": "Figure"}
 # With more values than this a field is typed, not picked.

@@ -17,6 +17,16 @@ Item = TypeVar("Item")
 # No address of ours is longer; what comes from outside is cut here.
 LONGEST_FIELD = 300
 
+# Of each view the fields that say which page it is; the others narrow what is on it.
+ROUTES: dict[str, tuple[str, ...]] = {
+    "overview": (),
+    "compare": ("baseline",),
+    "model": ("model",),
+    "trend": ("model", "metric"),
+    "device": ("fleet", "device"),
+    "run": ("id",),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -71,9 +81,9 @@ class FileLinks:
     held: Collection[str]
 
     def to(self, view: str, **fields: str) -> str | None:
-        """Return `#/view?...`, None for a view that the file does not hold."""
-        text = address(view, fields)
-        return f"#/{text}" if text in self.held else None
+        """Return `#/view?...`, None for a view that the file does not hold; what only narrows a view may be any."""
+        route = {name: value for name, value in fields.items() if name in ROUTES[view]}
+        return f"#/{address(view, fields)}" if address(view, route) in self.held else None
 
 
 def link(reference: str | None, text: str, attributes: Attributes | None = None) -> Markup:

@@ -1,3 +1,6 @@
+import time
+
+from edgemeter.collector import simulated_fleet
 from edgemeter.collector.trend.annotations import Annotation, add
 from edgemeter.collector.trend.watch_file import WatchFile, beside
 from edgemeter.collector.web.happenings import TrendHappenings
@@ -5,7 +8,7 @@ from edgemeter.collector.web.queries import NS_PER_DAY
 from edgemeter.collector.web.sources import DocumentSource, LedgerSource
 from tests.collector.web.conftest import fill
 from tests.fixtures.comparison_factory import make_run
-from tests.fixtures.record_factory import STARTED_AT_NS, make_environment, make_latency
+from tests.fixtures.record_factory import STARTED_AT_NS, make_environment, make_latency, make_record
 
 DAYS, STEP_DAY = 60, 40
 
@@ -55,3 +58,12 @@ def test_remarks_of_people_stand_in_the_series_that_they_are_about(tmp_path):
         assert found.version() != before
     assert [one.text for one in found.of(make_run(), "p50_ms") if one.kind == "remark"] == ["moved to the window"]
     found.close()
+
+
+def test_the_sick_board_of_the_simulated_fleet_is_named_first_and_no_healthy_one_for_its_energy():
+    """It draws a tenth more than its like, over both of its cases."""
+    fleet = tuple(simulated_fleet.records_of(make_record(), end_ns=time.time_ns(), days=20))
+    found = TrendHappenings(DocumentSource(fleet))
+    found.refresh()
+    named = [one.device for one in found.apart() if one.text.startswith("energy")]
+    assert named == [simulated_fleet.SICK]
