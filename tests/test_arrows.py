@@ -9,13 +9,13 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("agent", "collector", "models", "provisioning")
 MAY_IMPORT = {"agent": set(), "collector": {"agent"}, "models": {"agent"}, "provisioning": {"agent"}}
-# What the collector needs of the agent: the record and the ways to pass it on, never what measures.
-OF_THE_AGENT = {"broker_options", "config", "delivery", "errors", "record_parts", "records", "samples"}
+# What the collector needs of the agent: the record and the ways to pass it on (a bundle is one of them), never what measures.
+OF_THE_AGENT = {"broker_options", "bundle", "config", "delivery", "errors", "record_parts", "records", "samples"}
 # A library's errors are mapped where it is wrapped, so it is wrapped in one place; torch is what the models are made with.
-ONE_HOME = ("PIL", "hotcoco", "paho", "amqtt", "influxdb_client", "cryptography", "tflite_runtime")
+ONE_HOME = ("PIL", "hotcoco", "paho", "amqtt", "influxdb_client", "cryptography", "tflite_runtime", "pyarrow")
 HEAVY = (
     "ai_edge_litert", "amqtt", "cryptography", "hotcoco", "influxdb_client", "jtop", "ncnn", "onnxruntime", "openvino", "paho",
-    "pyjoulescope_driver", "pynvml", "serial", "smbus2", "tensorrt", "tflite_runtime", "torch",
+    "pyarrow", "pyjoulescope_driver", "pynvml", "serial", "smbus2", "tensorrt", "tflite_runtime", "torch",
 )  # fmt: skip
 # Modules that only `models build` imports, when it is called.
 BUILDS = {"models/detector.py", "models/training.py", "models/export.py", "models/conversion.py"}
