@@ -22,7 +22,9 @@ _ESCAPED = str.maketrans({character: f"&#{ord(character)};" for character in "|<
 
 def to_markdown(review: Review, findings: Sequence[Finding]) -> str:
     """Return the comment, at most as long as may be posted; what is cut is counted."""
-    rows = [_row(pair) for pair in sorted(review.pairs, key=_badness, reverse=True)]
+    broken = {pair.name: _broken(pair, findings) for pair in review.pairs}
+    ordered = sorted(review.pairs, key=lambda pair: (len(broken[pair.name]), *_badness(pair)), reverse=True)
+    rows = [_row(pair, broken[pair.name]) for pair in ordered]
     head = [
         MARK,
         f"### Edgemeter: {_headline(review, findings)}",
@@ -83,12 +85,17 @@ def _counts(review: Review) -> str:
     return f"{figures.count(len(found), 'case')} compared" + (f": {told}" if told else "")
 
 
-def _row(pair: Pair) -> str:
+def _broken(pair: Pair, findings: Sequence[Finding]) -> list[str]:
+    return [finding.limit.text for finding in findings if finding.case == pair.name and finding.outcome == "broken"]
+
+
+def _row(pair: Pair, broken: Sequence[str]) -> str:
     case, baseline, ratios = pair.case, pair.baseline, pair.ratios
     verdict = worst(pair)
     p50 = _change(baseline.p50_ms, case.p50_ms, "ms", ratios.p50, ratios.p50_interval)
     energy = _change(baseline.gross_mj, case.gross_mj, "mJ", ratios.energy_gross, ratios.energy_gross_interval)
-    cells = [_escaped(pair.name), p50, energy, _accuracy(pair), f"**{verdict}**" if verdict in ("worse", "both") else verdict]
+    said = f"**{verdict}**" if verdict in ("worse", "both") else verdict
+    cells = [_escaped(pair.name), p50, energy, _accuracy(pair), "<br>".join([said, *(f"**breaks {limit}**" for limit in broken)])]
     doubt = " (suspect runs)" if case.suspect or baseline.suspect else ""
     changed = f"<br><sub>{_escaped(', '.join(pair.changed))}</sub>" if pair.changed else ""
     return "| " + " | ".join([cells[0] + doubt + changed, *cells[1:]]) + " |"
@@ -100,8 +107,14 @@ def _change(before: Spread | None, after: Spread | None, unit: str, ratio: float
     plain = f"{figures.significant(before.median)} → {figures.significant(after.median)} {unit}"
     if ratio is None:
         return f"{plain}, not comparable"
-    interval = f" ({bounds[0] - 1:+.1%} to {bounds[1] - 1:+.1%})" if bounds else f" ({before.n} against {after.n} runs: no interval)"
-    return f"{plain}<br>{ratio - 1:+.1%}{interval}"
+    interval = f" ({_share(bounds[0])} to {_share(bounds[1])})" if bounds else f" ({before.n} against {after.n} runs: no interval)"
+    return f"{plain}<br>{_share(ratio)}{interval}"
+
+
+def _share(ratio: float) -> str:
+    """Return a ratio as the change that it is."""
+    text = f"{ratio - 1:+.1%}"
+    return "0.0%" if text in ("-0.0%", "+0.0%") else text
 
 
 def _accuracy(pair: Pair) -> str:

@@ -139,7 +139,8 @@ def test_a_comment_begins_with_its_mark_and_the_verdict_and_the_worst_case():
     assert lines[1] == "### Edgemeter: **1 limit broken**, 2 cases compared: 1 worse, 1 alike"
     rows = [line for line in lines if line.startswith("| ") and "case" not in line]
     assert "other" in rows[0]
-    assert rows[0].endswith("**worse** |")
+    assert rows[0].endswith("**worse**<br>**breaks slower:3%** |")
+    assert rows[1].endswith("alike |")
     assert re.search(r"12\.\d → 14\.\d ms<br>\+\d+\.\d% \(\+\d+\.\d% to \+\d+\.\d%\)", rows[0])
     assert "`slower:3%`: 1 broken, 1 kept, 0 not judged" in text
 
