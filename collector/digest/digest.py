@@ -135,12 +135,12 @@ def _read(connection: sqlite3.Connection, path: Path, ledger: Ledger) -> Digeste
     with digest_file.transaction(connection), _without_garbage_collection():
         query = "SELECT case_number, summary, coalesce(first_session, 0), coalesce(first_seq, 0) FROM cases WHERE summary IS NOT NULL"
         found = [(summary_of(body), number, session, seq) for number, body, session, seq in connection.execute(query)]
+        found.sort(key=lambda one: (one[0].around.first_started_at_ns, one[0].key.device, one[2], one[3]))
+        summaries = [replace(summary, runs=RunsOfCase(path, number, len(summary.around.run_ids))) for summary, number, *_ in found]
         refused = connection.execute(f"SELECT device, role, id, reason FROM unusable {_OLDEST_FIRST}").fetchall()  # noqa: S608 - our own
-        ids = _Ids([summary for summary, *_ in found], [run for _, _, run, _ in refused])
+        ids = _Ids(summaries, [run for _, _, run, _ in refused])
         if _has_repeats(connection, ids):
             return None
-    found.sort(key=lambda one: (one[0].around.first_started_at_ns, one[0].key.device, one[2], one[3]))
-    summaries = [replace(summary, runs=RunsOfCase(path, number, len(summary.around.run_ids))) for summary, number, *_ in found]
     quarantined = ledger.quarantined()
     return Digested(
         path,
