@@ -72,6 +72,8 @@ def records_of(template: RunRecord, *, end_ns: int, seed: int = 1, days: int = D
     units = [
         (kind, f"{kind.prefix}-{index + 1:02d}", draw.gauss(1, UNIT_SPREAD)) for kind in (SERVER, *TYPES) for index in range(kind.units)
     ]
+    # But for what it draws the sick board is an ordinary one.
+    units = [(kind, device, 1.0 if device == SICK else unit) for kind, device, unit in units]
     sequence: dict[str, int] = {}
     for day in range(days):
         for kind, device, unit in units:
