@@ -6,19 +6,17 @@ from pathlib import Path
 
 import click
 
-from edgemeter.agent.config import home
 from edgemeter.agent.errors import ConfigError
+from edgemeter.collector.ledger_option import ledger_option, ledger_path
 
 
 @click.command(short_help="List what changed below the devices; mark it in Grafana.")
-@click.option(
-    "--ledger", envvar="EDGEMETER_LEDGER", type=click.Path(path_type=Path), help="The ledger's file. Default: that in $EDGEMETER_HOME."
-)
+@ledger_option
 @click.option("--influx", envvar="EDGEMETER_INFLUX", help="Also write them to this InfluxDB, where the dashboards show them as marks.")
 @click.option("--influx-token-file", type=click.Path(path_type=Path), help="Or set EDGEMETER_INFLUX_TOKEN.")
 @click.option("--json", "as_json", is_flag=True, help='Print {"changes": [...]}.')
 def changes(ledger: Path | None, influx: str | None, influx_token_file: Path | None, *, as_json: bool) -> None:
-    """List where firmware, kernel, agent, runtime, model file, power mode, governor or meter of a device became another one.
+    """List what changed below the devices (firmware, kernel, agent, runtime, ...), confirmed steps, and what people noted.
 
     Example: edgemeter collector changes --influx http://influx.example:8086
     """
@@ -26,10 +24,13 @@ def changes(ledger: Path | None, influx: str | None, influx_token_file: Path | N
     from edgemeter.collector.keep import influx_config
     from edgemeter.collector.keep.ledger import Ledger
     from edgemeter.collector.keep.sink import open_sink
+    from edgemeter.collector.noted_changes import noted
     from edgemeter.collector.show import figures
 
-    with Ledger(ledger or home() / "ledger.sqlite", "read") as opened:
+    path = ledger_path(ledger)
+    with Ledger(path, "read") as opened:
         found = changing.changes(held.record for held in opened.records())
+    found = sorted([*found, *noted(path)], key=lambda change: change.started_at_ns)
     if influx:
         sink = open_sink(influx_config.parse(influx, token_file=influx_token_file))
         try:

@@ -1,6 +1,7 @@
 """What changed below the devices, from their records."""
 
 import json
+import random
 
 from click.testing import CliRunner
 
@@ -8,6 +9,7 @@ from edgemeter.agent import records
 from edgemeter.collector.changes import changes, point
 from edgemeter.collector.cli import collector
 from edgemeter.collector.keep.ledger import Arrival, Ledger
+from edgemeter.collector.trend import annotations, watch_file
 from tests.fixtures.record_factory import make_energy, make_environment, make_record, make_runtime
 
 DAY_NS = 86_400 * 10**9
@@ -74,3 +76,25 @@ def test_the_command_lists_and_writes_them(place, tmp_path, monkeypatch):
         ("pi-1", "firmware", "firmware: v0 to v1"),
         ("pi-1", "firmware", "firmware: v1 to v2"),
     ]
+
+
+def test_confirmed_steps_and_notes_are_changes_too(tmp_path):
+    """A step of a tenth with new firmware: both are there, and a remark of somebody about all devices."""
+    path = tmp_path / "ledger.sqlite"
+    chance = random.Random(1)  # noqa: S311 - the same series every time, no secret
+    runs = []
+    for day in range(90):
+        gross_mj = (60.0 if day < 60 else 66.0) * chance.gauss(1, 0.005)
+        firmware = "a" if day < 60 else "b"
+        energy, environment = make_energy(gross_mj=gross_mj, gross_u_mj=0.6), make_environment(firmware=firmware)
+        runs.append(run_on(20_000 + day, id=f"run-{day}", session=1, seq=day + 1, energy=energy, environment=environment))
+    with Ledger(path) as ledger:
+        ledger.commit([Arrival(one, records.encode(one), "t", 7) for one in runs])
+    with watch_file.WatchFile(watch_file.beside(str(path))) as file:
+        annotations.add(file, annotations.Annotation(20_010, "moved to the other room", begins_level=False))
+    done = CliRunner().invoke(collector, ["changes", "--ledger", str(path), "--json"])
+    found = [(one["kind"], one["device"], one["started_at_ns"] // DAY_NS - 20_000) for one in json.loads(done.stdout)["changes"]]
+    assert ("note", "all", 10) in found
+    assert ("firmware", "pi-1", 60) in found
+    (step,) = [day for kind, _, day in found if kind == "step"]
+    assert abs(step - 60) <= 1
