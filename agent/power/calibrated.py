@@ -40,11 +40,13 @@ class Calibrated:
     def read(self) -> Reading:
         """Return the corrected reading; of a counter the offset counts from its first reading on."""
         reading, by = self._sensor.read(), self._calibration
-        if reading.power_w is not None:
-            return dataclasses.replace(reading, power_w=by.offset_w + by.gain * reading.power_w)
+        # A counter may show its power too.
+        power_w = None if reading.power_w is None else by.offset_w + by.gain * reading.power_w
+        if reading.energy_mj is None:
+            return dataclasses.replace(reading, power_w=power_w)
         self._first_ns = reading.taken_ns if self._first_ns is None else self._first_ns
         offset_mj = by.offset_w * (reading.taken_ns - self._first_ns) / NS_PER_MS
-        return dataclasses.replace(reading, energy_mj=offset_mj + by.gain * (reading.energy_mj or 0.0))
+        return dataclasses.replace(reading, power_w=power_w, energy_mj=offset_mj + by.gain * reading.energy_mj)
 
     def close(self) -> None:
         """Close the sensor."""

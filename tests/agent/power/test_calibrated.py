@@ -55,6 +55,15 @@ def test_readings_are_corrected_and_rails_are_not():
     assert sensor.read() == Reading(5, power_w=pytest.approx(2.7), rails=(Rail("VDD", 2.0),))
 
 
+def test_a_counter_that_shows_its_power_is_corrected_in_both():
+    """A Joulescope gives both: 2 W and 20 J more after 10 s become 0.5 + 1.1 x 2 W and 5 + 1.1 x 20 J."""
+    readings = [Reading(7, energy_mj=0.0, power_w=2.0), Reading(7 + 10_000_000_000, energy_mj=20_000.0, power_w=2.0)]
+    sensor = Calibrated(_Plays(readings, kind="energy"), make())
+    first, second = sensor.read(), sensor.read()
+    assert second.energy_mj - first.energy_mj == pytest.approx(27_000.0)
+    assert second.power_w == pytest.approx(2.7)
+
+
 def test_a_counter_is_corrected_over_time():
     """Its gain acts on the energy, its offset on the time since the first reading: over 10 s at 2 W, 0.5 x 10 + 1.1 x 20 J."""
     readings = [Reading(7, energy_mj=1000.0), Reading(7 + 10_000_000_000, energy_mj=21_000.0)]
