@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,21 +30,16 @@ def sensors(context: click.Context, config: Path | None, *, everything: bool, as
     """
     if context.invoked_subcommand is not None:
         return
-    from edgemeter.agent import power
     from edgemeter.agent.config import read as read_config
-    from edgemeter.agent.power import detect, live
+    from edgemeter.agent.power import detect
 
-    settings = read_config(config).sensors
-    found = detect.detect(settings)
-    shown = []
-    for one in found:
-        if one.description is not None:
-            sensor = power.create(one.name, **settings.get(one.name, {}))
-            try:
-                shown.append(live.look(one.name, sensor))
-            finally:
-                sensor.close()
+    settings = read_config(config)
+    found = detect.detect(settings.sensors)
+    shown = [_shown_or_why(one.name, settings.sensors) for one in found if one.description is not None]
     chosen, why = detect.choose(found)
+    if settings.power:
+        chosen = ",".join(settings.power)
+        why = f"{chosen}, as `power` in the configuration says"
     absent = [one for one in found if one.description is None]
     if as_json:
         rows = [_document(one.name, one.description, one.reading, one.power_w, one.error) for one in shown]
@@ -93,19 +89,34 @@ def _of_recording(path: Path, name: str | None) -> dict[str, Any]:
 
 
 def _of_machine(name: str, config: Path | None) -> dict[str, Any]:
-    from edgemeter.agent import power
     from edgemeter.agent.config import read as read_config
     from edgemeter.agent.errors import UnavailableError
-    from edgemeter.agent.power import live
 
-    sensor = power.create(name, **read_config(config).sensors.get(name, {}))
-    try:
-        shown = live.look(name, sensor)
-    finally:
-        sensor.close()
+    shown = _shown(name, read_config(config).sensors)
     if shown.error is not None:
         raise UnavailableError(shown.error)
     return _document(name, shown.description, shown.reading, shown.power_w, None)
+
+
+def _shown(name: str, settings: Mapping[str, Mapping[str, str]]) -> "Shown":
+    """Return what a sensor shows now, corrected by its calibration as in a run."""
+    from edgemeter.agent.power import live, opening
+
+    sensor = opening.opened_one(name, settings)
+    try:
+        return live.look(name, sensor)
+    finally:
+        sensor.close()
+
+
+def _shown_or_why(name: str, settings: Mapping[str, Mapping[str, str]]) -> "Shown":
+    from edgemeter.agent.errors import EdgemeterError
+    from edgemeter.agent.power import live
+
+    try:
+        return _shown(name, settings)
+    except EdgemeterError as error:
+        return live.Shown(name, None, None, None, str(error))
 
 
 def _document(

@@ -50,7 +50,7 @@ def choose(found: Iterable[Found]) -> tuple[str | None, str]:
     known = list(found)
     here = [(one, one.description) for one in known if one.description is not None and one.is_chosen_unasked]
     if not here:
-        unreadable = [f"{one.name} is here and cannot be read: {one.reason}" for one in known if not one.is_absent]
+        unreadable = [f"{one.name} is here and cannot be read: {one.reason}" for one in known if one.reason and not one.is_absent]
         return None, "; ".join(unreadable) or NO_SENSOR
     best, description = min(here, key=lambda pair: (pair[1].blocked is not None, rank(pair[1].scope)))
     others = [one.name for one, other in here if one is not best and rank(other.scope) > rank(description.scope)]

@@ -28,22 +28,27 @@ def opened(
     if said == "none":
         yield {}, "power was not to be measured (--power none)"
         return
-    names, why = said.split(",") if said else list(usual), ""
+    names, why = [name.strip() for name in said.split(",")] if said else list(usual), ""
     if not names:
         found, why = detect.choose(detect.detect(settings))
         names = [found] if found else []
     sensors: dict[str, PowerSensor] = {}
     try:
         for name in names:
-            sensors[name] = _open(name, settings)
+            sensors[name] = opened_one(name, settings)
         yield sensors, why
     finally:
         for sensor in sensors.values():
             sensor.close()
 
 
-def _open(name: str, settings: Mapping[str, Mapping[str, str]]) -> PowerSensor:
-    """Return the sensor, corrected by its calibration where this board has one."""
+def opened_one(name: str, settings: Mapping[str, Mapping[str, str]]) -> PowerSensor:
+    """Return the sensor, corrected by its calibration where this board has one.
+
+    Raises:
+        UnavailableError: it is not here.
+        ConfigError: there is no such sensor or promotion, or a setting is wrong.
+    """
     plain, _, promotion = name.partition(PROMOTED_BY)
     sensor = power.create(plain, **settings.get(plain, {}))
     try:

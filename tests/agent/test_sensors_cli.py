@@ -6,7 +6,9 @@ import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.errors import ConfigError, UnavailableError
-from edgemeter.agent.power import opening
+from edgemeter.agent.power import calibration_file, opening
+from edgemeter.agent.power.calibration_file import Calibration
+from edgemeter.agent.power.replay import Replay
 from edgemeter.agent.sensors_cli import sensors
 from tests.fixtures.machine_trees import rapl_zone, write
 
@@ -88,6 +90,33 @@ def test_the_list_shows_watts_and_what_a_run_would_use(configuration):
     shown = run("--config", configuration, "--all").stdout
     assert "2.500" in shown
     assert "leaves out" in shown
+
+
+def test_the_sensors_that_the_configuration_names_are_what_a_run_would_use(configuration):
+    """A replay too, when it was named; none of them is called unreadable."""
+    unsaid = run("--config", configuration).stdout
+    assert "cannot be read" not in unsaid
+    configuration.write_text('power = ["replay", "bench"]\n' + configuration.read_text())
+    document = json.loads(run("--config", configuration, "--json").stdout)
+    assert document["chosen"] == "replay,bench"
+    assert "as `power` in the configuration says" in run("--config", configuration).stdout
+
+
+def test_what_is_shown_is_corrected_as_in_a_run(configuration, trace, tmp_path, monkeypatch):
+    """A calibration of this board counts; a damaged one is told beside the sensor, and the others are still shown."""
+    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
+    monkeypatch.setattr(opening, "board_key", lambda: "a board")
+    sensor = Replay(str(trace))
+    known = {"gain_u_ratio": 0.01, "offset_u_w": 0.02, "residual_w": 0.01, "lowest_w": 1.0, "highest_w": 5.0, "steps": 6}
+    about = {"kind": "gain", "board": "a board", "sensor": sensor.describe().id, "scope": "module", "reference": "r", "made_at": "t"}
+    made = Calibration(gain=1.2, offset_w=0.5, **known, **about)
+    path = calibration_file.keep(made)
+    assert json.loads(run("read", "bench", "--config", configuration, "--json").stdout)["total_w"] == pytest.approx(3.5)
+    rows = json.loads(run("--config", configuration, "--json").stdout)["sensors"]
+    assert {row["sensor"]: row.get("total_w") for row in rows}["bench"] == pytest.approx(3.5)
+    path.write_text("{")
+    rows = {row["sensor"]: row for row in json.loads(run("--config", configuration, "--json").stdout)["sensors"]}
+    assert "is damaged" in rows["bench"]["error"]
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ def test_none_is_none_and_says_so(settings):
 
 def test_what_is_named_goes_before_what_is_usual(settings):
     """And what is usual before what is found."""
-    for said, usual in (("replay", ()), (None, ("replay",))):
+    for said, usual in (("replay", ()), (" replay ,replay", ()), (None, ("replay",))):
         with opened(said, usual, settings) as (sensors, _):
             assert list(sensors) == ["replay"]
 
