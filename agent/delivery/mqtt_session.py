@@ -1,6 +1,6 @@
 """One client's session with an MQTT broker: MQTT 5, or 3.1.1 where the broker has only that; it reconnects by itself, with jitter.
 
-The only module that knows paho-mqtt. Both ends use it: the agent's publisher and the collector's receiver.
+The only module that knows paho-mqtt. The agent's publisher uses it, and the load generator's crowd; a collector has a feed of its own.
 """
 
 import logging
@@ -43,25 +43,24 @@ class Will:
 
 
 class Message(NamedTuple):
-    """One message as it came; `mid` and `generation` (which connection) are what `MqttSession.acknowledge` needs.
+    """One message as it came; by `mid`, `qos` and `generation` (which connection) the collector's feed acknowledges it later.
 
     A tuple, because a collector makes tens of thousands of them a second.
     """
 
     topic: str
     payload: bytes
-    mid: int
-    qos: int
-    generation: int
+    mid: int = 0
+    qos: int = 0
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Who we are to the broker, and who acknowledges what arrives (`manual`: the caller, by `acknowledge`)."""
+    """Who we are to the broker, and whether it keeps our subscriptions, and what comes to them, while we are away."""
 
     client_id: str
     lasting: Literal["clean", "persistent"] = "clean"
-    acknowledging: Literal["automatic", "manual"] = "automatic"
     will: Will | None = None
 
 
@@ -97,7 +96,6 @@ class MqttSession:
         self._outstanding = Outstanding()
         self._window = WINDOW_OF_3_1_1
         self._largest_bytes = LARGEST_MESSAGE_BYTES
-        self._generation = 0
         self._socket: Any = None
         self._first_answer = threading.Event()
         self._refusal: str | None = None
@@ -139,11 +137,6 @@ class MqttSession:
         if self._client is not None:
             self._client.subscribe([(topic, 1) for topic in topics])
 
-    def acknowledge(self, message: Message) -> None:
-        """Let the broker forget `message` (acknowledging `manual`); nothing happens when its connection is gone: it comes again."""
-        if self._client is not None and message.qos and message.generation == self._generation:
-            self._client.ack(message.mid, message.qos)
-
     def room(self) -> int:
         """Return how many more QoS 1 messages the broker takes before it has answered earlier ones; 0 until a quarter is free."""
         free = self._window - len(self._outstanding)
@@ -180,7 +173,6 @@ class MqttSession:
             client_id=self.profile.client_id,
             clean_session=None if is_5 else self.profile.lasting == "clean",
             protocol=paho.MQTTv5 if is_5 else paho.MQTTv311,
-            manual_ack=self.profile.acknowledging == "manual",
         )
         client.connect_timeout = CONNECT_TIMEOUT_S
         # The window is ours (`room`), because paho does not heed the broker's Receive Maximum.
@@ -237,7 +229,6 @@ class MqttSession:
             self._largest_bytes = min(LARGEST_MESSAGE_BYTES, getattr(properties, "MaximumPacketSize", LARGEST_MESSAGE_BYTES))
         self._failures = 0
         self._outstanding.reconnected()
-        self._generation += 1
         self._events.connected()
         self._first_answer.set()
 
@@ -264,7 +255,7 @@ class MqttSession:
         except UnicodeDecodeError:
             topic = repr(message._topic)  # noqa: SLF001 - only for the message that says what was wrong
         self._acknowledge_quickly()
-        self._events.received(Message(topic, bytes(message.payload), message.mid, message.qos, self._generation))
+        self._events.received(Message(topic, bytes(message.payload)))
 
     def _on_publish(self, _client: Any, _data: Any, mid: int, reason: Any, _properties: Any) -> None:
         if self._outstanding.reported(mid):

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 from edgemeter.agent import records
 from edgemeter.agent.delivery.mqtt_session import Message
-from edgemeter.agent.delivery.topics import ROOT, Topic
+from edgemeter.agent.delivery.topics import Topic
 from edgemeter.agent.errors import ConfigError
+from edgemeter.collector.keep import quarantine
 from edgemeter.collector.keep.ledger import Ledger
 from edgemeter.collector.keep.ledger_writer import COLLISION
 from edgemeter.collector.keep.quarantine import Quarantined
@@ -30,13 +31,13 @@ def retry(ledger: Ledger, entry: Quarantined) -> Retried:
     """
     if entry.size_bytes > len(entry.payload):
         return Retried(entry.row, 0, f"only the first {len(entry.payload)} of {entry.size_bytes} bytes are kept")
-    is_sinks = not entry.topic.startswith(f"{ROOT}/")
+    is_sinks = quarantine.is_sinks(entry.topic)
     try:
         topic = _topic_of(entry.payload) if is_sinks else entry.topic
     except ConfigError as error:
         return Retried(entry.row, 0, str(error))
     admitted = Admitted()
-    admitted.add(Message(topic, entry.payload, 0, 0, 0), entry.received_ns)
+    admitted.add(Message(topic, entry.payload), entry.received_ns)
     if admitted.rejections:
         return Retried(entry.row, 0, admitted.rejections[0].reason)
     if not admitted.arrivals and not admitted.shipments:
