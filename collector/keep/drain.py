@@ -7,6 +7,7 @@ that a slow server gets on too; nothing is passed over but what the sink refuses
 import logging
 import random
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -58,10 +59,14 @@ class _Batch:
 
 
 class Drain:
-    """Drains the ledger at `ledger_path` to `sink` in a thread of its own; `start` once, `stop` once or more."""
+    """Drains the ledger at `ledger_path` to `sink` in a thread of its own; `start` once, `stop` once or more.
+
+    `trouble` is why it does not get on, None when it does; `refused` counts the records that the sink did not take.
+    """
 
     def __init__(self, ledger_path: Path, sink: Sink, points: Points | None = None) -> None:
         self.trouble: str | None = None
+        self.refused = 0
         self._ledger_path = ledger_path
         self._sink = sink
         self._points = points or Points()
@@ -140,12 +145,17 @@ class Drain:
         # A record of many points is refused once.
         reasons = {batch.owners[one.index]: one.reason for one in reversed(refused)}
         rejections = [self._rejection(kept, reason) for kept, reason in reasons.items()][::-1]
-        for rejection in rejections:
-            logger.warning("quarantined: %s", rejection.reason)
+        self._say(rejections)
+        self.refused += len(rejections)
         ledger.advance(self._sink.name, batch.last_row, rejections)
         self._position = batch.last_row
         self._share = min(self._share * REGAIN, 1.0)
         self._failures = 0
+
+    def _say(self, rejections: Sequence[Rejection]) -> None:
+        # Of thousands that are refused together one says it for all.
+        for reason, count in Counter(rejection.reason for rejection in rejections).items():
+            logger.warning("quarantined %d records: %s", count, reason)
 
     def _rejection(self, kept: _Kept, reason: str) -> Rejection:
         return Rejection(self._sink.name, kept.payload, f"the sink does not take it: {reason}", kept.received_ns)

@@ -18,7 +18,7 @@ class PointsRefusedError(EdgemeterError):
     """Something in the batch is not taken; `said` is the server's whole message."""
 
     def __init__(self, said: str) -> None:
-        super().__init__(_short(said))
+        super().__init__(short(said))
         self.said = said
 
 
@@ -29,7 +29,7 @@ class NotFoundError(ConfigError):
 def error_of(config: InfluxConfig, status: int | None, body: Any, reason: str = "") -> EdgemeterError:
     """Return what an answer that is no success comes to."""
     said = _message(body) or reason
-    shown, where = _short(said), str(config)
+    shown, where = short(said), str(config)
     if status in {400, 413, 422}:
         return PointsRefusedError(said)
     if status in {401, 403}:
@@ -44,7 +44,7 @@ def error_of(config: InfluxConfig, status: int | None, body: Any, reason: str = 
 
 def silent(config: InfluxConfig, error: BaseException) -> TransientError:
     """Return what it comes to when there is no answer."""
-    return TransientError(f"no InfluxDB answers at {config.url} ({_short(str(error))}): start it; the ledger keeps everything until then")
+    return TransientError(f"no InfluxDB answers at {config.url} ({short(str(error))}): start it; the ledger keeps everything until then")
 
 
 def _remedy(config: InfluxConfig) -> str:
@@ -63,5 +63,6 @@ def _message(body: Any) -> str:
     return text
 
 
-def _short(said: str) -> str:
+def short(said: str) -> str:
+    """Return what a server said as one line of readable length."""
     return " ".join(said.split())[:SHOWN_CHARACTERS]

@@ -201,6 +201,11 @@ class Ledger:
         with sqlite_file.mapped(self.path, FORMAT):
             return quarantine.read(self._connection)
 
+    def quarantined_count(self) -> int:
+        """Return how many entries lie in the quarantine."""
+        with sqlite_file.mapped(self.path, FORMAT):
+            return quarantine.count(self._connection)
+
     def release(self, row: int, arrivals: Sequence[Arrival], shipments: Sequence[Shipment], *, anew: bool) -> Committed:
         """Take an entry out of the quarantine and keep the records that it held, unless another record holds one's number.
 

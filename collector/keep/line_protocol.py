@@ -10,6 +10,10 @@ point's time is the start of the run, its millisecond kept, and in place of the 
 sessions of one device collide only when started in the same millisecond, and then by a chance of one in a million. The exact start
 is the field `started_at_ns`.
 
+A record whose device never knew the time is stamped by its collector, and of two collectors that got it each has a time of its own. So
+that it is one point all the same, of that time the day counts alone, and session and seq give a moment of the day's first minute
+(`start_ns`). Only when the two got it on different days (UTC) is it two points; `compare` takes it once even then.
+
 Source: https://docs.influxdata.com/influxdb/v2/reference/syntax/line-protocol/ ; what 2.7.12 and 1.6.7 make of it is in the tests.
 """
 
@@ -29,6 +33,8 @@ from edgemeter.collector.keep.influx_config import Extent
 from edgemeter.collector.keep.point_schema import Field, Group, Kind
 
 _KEPT_NS = 1_000_000
+_MINUTE_NS = 60 * 1_000_000_000
+_DAY_NS = 24 * 60 * _MINUTE_NS
 _TAG_SETS = 65_536
 
 _encode = msgspec.json.Encoder().encode
@@ -38,9 +44,18 @@ _PLAIN = dict.fromkeys((*range(32), 127), " ") | {ord("\\"): "/"}
 _ESCAPED = {ord(character): f"\\{character}" for character in ",= "}
 
 
+def start_ns(record: RunRecord) -> int:
+    """Return the start of the run as its points have it: what all collectors that hold the record agree on."""
+    if record.stamped_by != "collector":
+        return record.started_at_ns
+    number = zlib.crc32(b"%d %d" % (record.session or 0, record.seq or 0))
+    return record.started_at_ns - record.started_at_ns % _DAY_NS + number % _MINUTE_NS
+
+
 def point_ns(record: RunRecord) -> int:
     """Return the point's own time: the millisecond of the start, then a number from session and seq."""
-    return record.started_at_ns - record.started_at_ns % _KEPT_NS + _own(record.session or 0, record.seq or 0)
+    begun_ns = start_ns(record)
+    return begun_ns - begun_ns % _KEPT_NS + _own(record.session or 0, record.seq or 0)
 
 
 def tags(record: RunRecord) -> str:

@@ -39,6 +39,7 @@ FIGURES = frozenset(
         "session",
         "seq",
         "started_at_ns",
+        "stamped_by",
         "batch",
         "runtime_threads",
         "latency_count",

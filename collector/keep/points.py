@@ -68,7 +68,7 @@ def _power(record: RunRecord, series: dict[str, Series]) -> Iterator[str]:
     # Readings of different sensors at one nanosecond must not be one point: the sensor's place takes the last digits.
     tags, identity = line_protocol.tags(record), _identity(record)
     # Readings count from the first timed query, on the clock that `monotonic_ns` was read from when the run started.
-    first_ns = record.started_at_ns + (record.windows.timed_start_ns - record.monotonic_ns if record.windows else 0)
+    first_ns = line_protocol.start_ns(record) + (record.windows.timed_start_ns - record.monotonic_ns if record.windows else 0)
     for place, trace in enumerate(record.power_traces):
         kind, value_name = ("energy", "energy_mj") if trace.kind == "energy" else ("power", "power_w")
         values, times = series.get(f"{kind}.{trace.name}"), series.get(f"power_at.{trace.name}")

@@ -5,6 +5,8 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from edgemeter.agent.delivery.topics import ROOT
+
 PAYLOAD_LIMIT_BYTES = 1 << 20
 ROWS_LIMIT = 10_000
 TOTAL_LIMIT_BYTES = 64 << 20
@@ -55,7 +57,10 @@ class Quarantined:
 
 
 def add(connection: sqlite3.Connection, rejections: Sequence[Rejection]) -> None:
-    """Put `rejections` in, within the caller's transaction; the oldest entries beyond the limits go."""
+    """Put `rejections` in, within the caller's transaction; beyond the limits the oldest entries go.
+
+    What a sink did not take goes before what came and was not taken: the ledger holds it still, the other is nowhere else.
+    """
     if not rejections:
         return
     for rejection in rejections:
@@ -72,6 +77,16 @@ def read(connection: sqlite3.Connection) -> list[Quarantined]:
     return [Quarantined(*row) for row in connection.execute(query)]
 
 
+def count(connection: sqlite3.Connection) -> int:
+    """Return how many entries there are."""
+    return int(connection.execute("SELECT count(*) FROM quarantine").fetchone()[0])
+
+
+def is_sinks(topic: str) -> bool:
+    """Return whether an entry is what a sink did not take: then the sink's name stands for the topic."""
+    return not topic.startswith(f"{ROOT}/")
+
+
 def remove(connection: sqlite3.Connection, row: int) -> None:
     """Take an entry out, within the caller's transaction."""
     connection.execute("DELETE FROM quarantine WHERE row = ?", (row,))
@@ -79,7 +94,8 @@ def remove(connection: sqlite3.Connection, row: int) -> None:
 
 def _drop_oldest(connection: sqlite3.Connection) -> None:
     rows, kept_bytes = connection.execute("SELECT count(*), coalesce(sum(kept_bytes), 0) FROM quarantine").fetchone()
+    oldest = "SELECT row, kept_bytes FROM quarantine ORDER BY topic GLOB ?, row LIMIT 1"
     while rows > ROWS_LIMIT or kept_bytes > TOTAL_LIMIT_BYTES:
-        row, size = connection.execute("SELECT row, kept_bytes FROM quarantine ORDER BY row LIMIT 1").fetchone()
+        row, size = connection.execute(oldest, (f"{ROOT}/*",)).fetchone()
         connection.execute("DELETE FROM quarantine WHERE row = ?", (row,))
         rows, kept_bytes = rows - 1, kept_bytes - size

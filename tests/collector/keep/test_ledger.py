@@ -133,6 +133,15 @@ def test_the_quarantine_is_bounded_in_rows_and_bytes_and_drops_the_oldest(ledger
     assert [(entry.payload, entry.size_bytes) for entry in ledger.quarantined()] == [(b"3" * 10, 100), (b"4" * 10, 100)]
 
 
+def test_what_a_sink_refused_goes_before_what_is_nowhere_else(ledger, monkeypatch):
+    """The ledger still holds what InfluxDB did not take; what was no record lies in the quarantine alone."""
+    monkeypatch.setattr(quarantine, "ROWS_LIMIT", 3)
+    ledger.commit([], [Rejection("edgemeter/v1/lab/pi-1/result", b"broken", "no", 1)])
+    ledger.advance("influx http://x", 9, [Rejection("influx http://x", b"%d" % number, "old", number) for number in range(2, 9)])
+    assert [entry.payload for entry in ledger.quarantined()] == [b"broken", b"7", b"8"]
+    assert ledger.quarantined_count() == 3
+
+
 def test_a_will_of_a_session_that_is_over_does_not_hide_the_living_one(ledger):
     """`lost` counts for the session it names."""
     birth = Birth(device="pi-1", fleet="lab", session=2, agent="0.1.0", board=None, os=None, arch="aarch64", runtimes={})

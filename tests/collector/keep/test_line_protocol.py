@@ -203,6 +203,24 @@ def test_two_records_of_the_same_start_are_two_points():
     assert {point // 1_000_000 for point in points} == {start // 1_000_000}
 
 
+@pytest.mark.parametrize("extent", ["all", "figures"])
+def test_a_record_stamped_by_two_collectors_is_one_point_of_the_day(extent):
+    """The device never knew the time; each collector stamped it when it came there, and both drain."""
+    day_ns = 24 * 3600 * 1_000_000_000
+    morning_ns = make_record().started_at_ns // day_ns * day_ns + 7 * 3600 * 1_000_000_000
+    held = [
+        msgspec.structs.replace(plain_number(5, seq), clock_synchronised=False, stamped_by="collector", started_at_ns=stamp_ns)
+        for seq in range(1, 500)
+        for stamp_ns in (morning_ns, morning_ns + 300_123_456_789)
+    ]
+    points = [(line_protocol.line(one, extent).rsplit(" ", 1)[1], one.seq) for one in held]
+    assert len(set(points)) == 499
+    assert len({at_ns for at_ns, _ in points}) == 499
+    assert all(int(at_ns) // day_ns == morning_ns // day_ns for at_ns, _ in points)
+    read = [int(fields_of(one, extent)["started_at_ns"].rstrip("i")) for one in held[:2]]
+    assert read == [morning_ns, morning_ns + 300_123_456_789]
+
+
 def plain_number(session, seq):
     """Return a record of that number."""
     return msgspec.structs.replace(make_record(), session=session, seq=seq)

@@ -1,5 +1,6 @@
 import http.server
 import threading
+import time
 
 import pytest
 
@@ -8,6 +9,7 @@ from edgemeter.collector.compare.influx_store import InfluxStore
 from edgemeter.collector.compare.store import oldest_first
 from edgemeter.collector.keep import line_protocol
 from edgemeter.collector.keep.influx_config import InfluxConfig
+from edgemeter.collector.keep.influx_set_up import Wanted, set_up
 from tests.fixtures.influx1 import Influx1
 from tests.fixtures.random_records import random_record
 from tests.fixtures.record_factory import make_record
@@ -72,6 +74,29 @@ def test_a_thousand_bad_points_among_good_ones_are_found(place, sink_of):
     refused = sink_of(place.config()).write(lines)
     assert [one.index for one in refused] == list(range(1, 2000, 2))
     assert place.query("SELECT sum(seq) FROM run")[0]["sum"] == 1_000_000
+
+
+def test_points_older_than_what_is_kept_are_refused_together(place, sink_of, monkeypatch):
+    """After an outage longer than the retention: not each asked about alone, and those within it are stored."""
+    set_up(place.config(), Wanted(2, {}))
+    sink, posts = sink_of(place.config()), []
+    inner = sink._post
+    monkeypatch.setattr(sink, "_post", lambda *parts: (posts.append(len(parts[-1])), inner(*parts)))
+    now_ns = time.time_ns()
+    lines = [f"run,device=d seq={number}i {number if number < 900 else now_ns + number}" for number in range(1000)]
+    refused = sink.write(lines)
+    assert [one.index for one in refused] == list(range(900))
+    assert all("etention" in one.reason or "points beyond" in one.reason for one in refused)
+    assert place.query("SELECT count(seq) FROM run")[0]["count"] == 100
+    assert len(posts) < 30
+
+
+def test_the_reason_is_said_however_long_the_point(place, sink_of):
+    """The server quotes the whole line before it says what is wrong with it."""
+    line = f'run,device=d text="{"x" * 5000}",seq=99999999999999999999i 1760000000000000001'
+    (refused,) = sink_of(place.config()).write([line])
+    assert "out of range" in refused.reason
+    assert len(refused.reason) < 400
 
 
 def test_more_points_than_one_write_takes_are_written_in_several(place, sink_of):
