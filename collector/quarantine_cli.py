@@ -81,7 +81,8 @@ def retry(outer: Path | None, rows: tuple[int, ...], ledger: Path | None, *, as_
         click.echo(json.dumps({"retried": [{"row": one.row, "taken": one.taken, "reason": one.reason} for one in done]}, indent=2))
     else:
         for one in done:
-            click.echo(f"{one.row}  {f'stays: {printable(one.reason)}' if one.reason else f'{one.taken} records taken'}")
+            taken = f"{one.taken} record{'' if one.taken == 1 else 's'} taken"
+            click.echo(f"{one.row}  {f'stays: {printable(one.reason)}' if one.reason else taken}")
     left = sum(one.reason is not None for one in done)
     click.echo(f"{len(done) - left} left the quarantine, {left} stay", err=True)
 

@@ -70,7 +70,7 @@ class Receiver:
     """Receives into the ledger at `ledger_path`, and calls `committed` after each commit; `start` once, `stop` once or more.
 
     Receivers of one `group` share what comes. What `retention` does not keep goes from the ledger. `trouble` is why nothing can be kept
-    now, None when it can.
+    now, `refusal` why the broker lets us hear nothing; None when all is well.
     """
 
     def __init__(
@@ -84,6 +84,7 @@ class Receiver:
     ) -> None:
         self.counts = Counts()
         self.trouble: str | None = None
+        self.refusal: str | None = None
         self.retention = retention
         self._look_again_s = 0.0
         self._address = address
@@ -155,6 +156,7 @@ class Receiver:
 
     def disconnected(self, reason: str) -> None:
         """Feed event: the connection is gone."""
+        self.refusal = None
         if reason == TAKEN_OVER:
             logger.error("another collector works with a copy of this ledger and took its name: stop one of the two")
         elif not self._stopping.is_set():
@@ -162,7 +164,8 @@ class Receiver:
 
     def refused(self, reason: str) -> None:
         """Feed event: the broker does not let us subscribe."""
-        logger.error("the broker at %s refuses the collector (%s): allow it to read edgemeter/v1/#", self._address, reason)
+        self.refusal = f"the broker at {self._address} refuses the collector ({reason}): allow it to read edgemeter/v1/#"
+        logger.error("%s", self.refusal)
 
     def _subscriptions(self) -> tuple[str, ...]:
         shared = f"$share/{self._group}/" if self._group is not None else ""

@@ -89,7 +89,7 @@ class Collector:
             return "the writer has stopped"
         if not self._receiver.is_connected():
             return f"no connection to the broker at {self.address}"
-        return self._receiver.trouble
+        return self._receiver.refusal or self._receiver.trouble
 
     def metrics(self) -> Iterator[Metric]:
         """Yield what there is to watch.
@@ -107,13 +107,14 @@ class Collector:
         yield Metric("forgotten_total", "counter", "Records taken out by retention.", counts.forgotten)
         yield Metric("waiting_messages", "gauge", "Messages received and not committed yet.", self._receiver.waiting())
         yield Metric("connected", "gauge", "1 while the broker is there.", int(self._receiver.is_connected()))
+        yield Metric("refused_total", "counter", "Records that the sink did not take.", self._drain.refused if self._drain else 0)
         yield Metric("drain_ok", "gauge", "0 while the drain does not get on.", int(self.trouble() is None))
         with Ledger(self.ledger_path, "read") as ledger:
             yield Metric("ledger_row", "gauge", "Row of the newest record in the ledger.", ledger.last_row())
             yield Metric("sink_row", "gauge", "Row up to which a sink has everything.", ledger.positions(), "sink")
             states = Counter(one.state or "unknown" for one in ledger.devices())
             yield Metric("devices", "gauge", "Devices by what they last said of themselves.", dict(states), "state")
-            yield Metric("quarantine_entries", "gauge", "Entries in the quarantine.", len(ledger.quarantined()))
+            yield Metric("quarantine_entries", "gauge", "Entries in the quarantine.", ledger.quarantined_count())
         yield Metric("ledger_bytes", "gauge", "Size of the ledger's file.", self.ledger_path.stat().st_size)
 
     def is_alive(self) -> bool:

@@ -1,5 +1,6 @@
 import signal
 import socket
+import socketserver
 import subprocess
 import threading
 import time
@@ -14,6 +15,7 @@ from edgemeter.agent.errors import ConfigError, UnavailableError
 from edgemeter.collector.receive import feed as feed_module
 from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
 from edgemeter.collector.receive.feed import Feed
+from edgemeter.collector.receive.service import Collector
 from tests.fixtures.certificates import Authority
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.servers import LOOPBACK, address_of, free_port, mosquitto
@@ -210,18 +212,34 @@ def test_who_may_not_enter_is_told_so(tmp_path):
     server.kill()
 
 
-@pytest.mark.mosquitto
-def test_a_refused_subscription_is_reported(tmp_path):
-    """An access list that does not let the collector read."""
-    (tmp_path / "acl").write_text("topic write a/#\n")
-    server = mosquitto(tmp_path, f"acl_file {tmp_path}/acl")
-    server.start()
-    taker = Taker()
-    with feeding(address_of(server), taker, topics=("$share//x", "b/#")):
-        wait_until(lambda: taker.refusals, 2)
-    server.kill()
-    # mosquitto 2.0.11 grants what it never delivers, but not what cannot be.
-    assert all(reason.startswith("reason 0x") for reason in taker.refusals)
+class Refusing(socketserver.BaseRequestHandler):
+    """A broker of MQTT 5 that lets everybody in and nobody subscribe (mosquitto 2.0 grants what it then never delivers)."""
+
+    def handle(self):
+        """Answer CONNECT with success, a SUBSCRIBE of three topics with Not authorized."""
+        while received := self.request.recv(4096):
+            if received[0] == 0x10:
+                self.request.sendall(b"\x20\x03\x00\x00\x00")
+            elif received[0] == 0x82:
+                self.request.sendall(b"\x90\x06\x00\x01\x00\x87\x87\x87")
+
+
+def test_a_refused_subscription_is_reported_and_no_collector_is_well_with_it(tmp_path):
+    """Connected is not enough: who may not read receives nothing."""
+    with socketserver.ThreadingTCPServer((LOOPBACK, 0), Refusing) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = BrokerAddress(LOOPBACK, server.server_address[1])
+        taker = Taker()
+        with feeding(address, taker, topics=("a", "b", "c")):
+            assert wait_until(lambda: taker.refusals, 5)
+        assert taker.refusals == ["reason 0x87"]
+        collector = Collector(address, tmp_path / "ledger.sqlite")
+        collector.start()
+        assert wait_until(lambda: collector.unwell() is not None, 5)
+        assert "refuses the collector (reason 0x87): allow it to read edgemeter/v1/#" in collector.unwell()
+        collector.stop()
+        server.shutdown()
 
 
 def test_nobody_there_and_somebody_else_there_end_in_one_line():
