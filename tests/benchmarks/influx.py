@@ -154,5 +154,5 @@ def _fill(path: Path, count: int, trace: tuple[records.Series, ...]) -> None:
 
 
 if __name__ == "__main__":
-    for one in comparisons(Path()):
+    for one in comparisons():
         print(f"{one.name}: {one.ours:,.0f} {one.unit}; {one.peer} {one.peer_value:,.0f}; ratio {one.ratio:.2f}; goal {one.goal}")
