@@ -1,6 +1,8 @@
 # make demo    everything set up, the shipped models measured, delivered, compared, reported
 # make test    everything set up, all tests that this machine can run (ARGS='...' for pytest)
 # make check   format, lint, types, the test set, docs and packaging: green before every commit
+# make chaos   1,000 faults while 1,000,000 records are delivered (an hour); chaos-short: 40 faults; cluster: three brokers, one dies
+# make fuzz    10,000,000 mutated messages through what reads them
 # make bench   benchmarks against peers, written to .bench/results.json
 # make pins    requirements/*.txt anew from pyproject.toml (needs uv)
 
@@ -8,7 +10,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 FAST := -m "not slow and not packaging and not convert"
 
-.PHONY: demo test check bench pins types clean
+.PHONY: demo test check bench chaos chaos-short cluster fuzz pins types clean
 .DELETE_ON_ERROR:
 
 demo: .venv/.demo
@@ -26,6 +28,18 @@ check: .venv/.dev types
 
 bench: .venv/.dev
 	$(BIN)/python -m tests.benchmarks
+
+chaos-short: .venv/.dev
+	$(BIN)/python -m tests.chaos --faults 40 --records 20000
+
+chaos: .venv/.dev
+	$(BIN)/python -m tests.chaos --faults 1000 --records 1000000 --gap 1.0
+
+cluster: .venv/.dev
+	$(BIN)/python -m tests.chaos.cluster
+
+fuzz: .venv/.dev
+	$(BIN)/python -m tests.fuzz --inputs 10000000
 
 # A type checker does not follow the editable install, so it reads the packages through links.
 types: .types/edgemeter
