@@ -22,7 +22,7 @@ import select
 import statistics
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from edgemeter.agent.errors import TransientError, UnavailableError
@@ -46,10 +46,12 @@ USUAL_V = 5.0
 CRC_POLYNOMIAL, CRC_START = 0x39, 0x42
 HID_ID = re.compile(r"HID_ID=[0-9A-F]{4}:0000([0-9A-F]{4}):0000([0-9A-F]{4})")
 COLUMNS = (b"voltage_V", b"current_A")
+# The names of the columns stand near the beginning.
+SEARCHED_BYTES = 4096
 
 
 class Fnirsi:
-    """Reads one meter; a reading is the mean of what came since the one before."""
+    """Reads one meter; a reading is the mean of what came since the one before, of a recording the mean of it all."""
 
     def __init__(self, device: str = "", world: World = HERE, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._asked = device
@@ -58,7 +60,6 @@ class Fnirsi:
         self._descriptor: int | None = None
         self._model = "recorded"
         self._told_ns = 0
-        self._recorded = self._packets(world.content) if world.content is not None else None
 
     def describe(self) -> Description:
         """Return what the meter is.
@@ -67,10 +68,10 @@ class Fnirsi:
             AbsentError: there is none.
             UnavailableError: it may not be opened.
         """
-        if self._recorded is None:
+        if self._world.content is None:
             self._open()
-        elif not self._world.content or not self.recognises(self._world.content):
-            message = "the recording holds no packet of a FNIRSI meter and no logger's columns"
+        elif not self.recognises(self._world.content):
+            message = "the recording holds no packet of a FNIRSI meter and no logger's columns: record it again"
             raise UnavailableError(message)
         return Description(
             id=f"fnirsi:{self._model}",
@@ -89,13 +90,7 @@ class Fnirsi:
             TransientError: nothing came, or it was garbled.
             UnavailableError: the meter is gone.
         """
-        if self._recorded is not None:
-            samples = next(self._recorded, None)
-            if samples is None:
-                message = "the recording of the FNIRSI meter is at its end"
-                raise UnavailableError(message)
-        else:
-            samples = self._live()
+        samples = self._live() if self._world.content is None else _recorded(self._world.content)
         watts = statistics.fmean(samples)
         taken = self._clock() - len(samples) * SAMPLE_NS // 2
         return Reading(taken_ns=taken, power_w=watts, rails=(Rail("USB", watts),))
@@ -109,7 +104,7 @@ class Fnirsi:
     @staticmethod
     def recognises(content: bytes) -> bool:
         """Say whether it begins with a packet, whole or cut, or with a logger's columns."""
-        return all(column in content[:4096] for column in COLUMNS) or (
+        return all(column in content[:SEARCHED_BYTES] for column in COLUMNS) or (
             len(content) >= 2 and content[0] == HEAD and content[1] in (MEASUREMENTS, START, NEXT, GO_ON, 0x03)
         )
 
@@ -158,15 +153,6 @@ class Fnirsi:
             samples += _watts(packet)
         return samples
 
-    def _packets(self, content: bytes) -> Iterator[list[float]]:
-        """Yield the power of the samples of each packet, W."""
-        if all(column in content[:4096] for column in COLUMNS):
-            yield from _logged(content.decode(errors="replace"))
-            return
-        for start in range(0, len(content), PACKET_BYTES):
-            if samples := _watts(content[start : start + PACKET_BYTES]):
-                yield samples
-
 
 def crc8(content: bytes) -> int:
     """Return the checksum of a packet without its first and last byte."""
@@ -204,8 +190,25 @@ def _power_w(volts: float, amperes: float) -> float:
     return volts * amperes
 
 
-def _logged(text: str) -> Iterator[list[float]]:
-    """Yield the samples of a logger's text, four at a time as they came."""
+def _recorded(content: bytes) -> list[float]:
+    """Return the power of all samples of packets one after the other, or of a logger's text, W.
+
+    Raises:
+        TransientError: a packet or a line is cut or garbled.
+        UnavailableError: there is no measurement in it.
+    """
+    if all(column in content[:SEARCHED_BYTES] for column in COLUMNS):
+        samples = _logged(content.decode(errors="replace"))
+    else:
+        packets = (content[start : start + PACKET_BYTES] for start in range(0, len(content), PACKET_BYTES))
+        samples = [watts for packet in packets for watts in _watts(packet)]
+    if not samples:
+        message = "the recording of the FNIRSI meter holds no measurement: record it for a second or longer"
+        raise UnavailableError(message)
+    return samples
+
+
+def _logged(text: str) -> list[float]:
     lines = [line for line in text.splitlines() if line.strip()]
     heading = next(place for place, line in enumerate(lines) if "voltage_V" in line)
     names = re.split(r"[\s,;]+", lines[heading].strip(" #"))
@@ -221,11 +224,7 @@ def _logged(text: str) -> Iterator[list[float]]:
         except (ValueError, IndexError) as error:
             message = f"the logger's line {line[:60]!r} is cut or garbled"
             raise TransientError(message) from error
-        if len(samples) == SAMPLES:
-            yield samples
-            samples = []
-    if samples:
-        yield samples
+    return samples
 
 
 def _find(root: Path) -> tuple[str, str]:
