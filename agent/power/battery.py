@@ -1,7 +1,7 @@
 """The battery of a laptop, a tablet or a UPS board, by its fuel gauge; it sees the machine only while nothing else feeds it.
 
 Where: /sys/class/power_supply/NAME/{type,status,power_now,current_now,voltage_now,present,scope} in uW, uA and uV, or the same in
-NAME/uevent. Of a `Battery` whose scope is not `Device` (a mouse, a pen) power_now is taken, else current times voltage. Drivers
+NAME/uevent. Of a `Battery` or `UPS` whose scope is not `Device` (a mouse, a pen) power_now is taken, else current times voltage. Drivers
 disagree about the sign of a current that flows out, so the status tells the direction and the amount is taken. Several batteries add up.
 Source: Linux Documentation/ABI/testing/sysfs-class-power.
 
@@ -74,13 +74,19 @@ class _Supply:
             TransientError: it gave no number this time.
         """
         power_uw = self.number("power_now")
-        if power_uw is not None:
+        # Some gauges have the file and never fill it.
+        if power_uw:
             return abs(power_uw) / 1e6
         current_ua, voltage_uv = self.number("current_now"), self.number("voltage_now")
-        if current_ua is not None and voltage_uv is not None:
+        if current_ua and voltage_uv:
             return abs(current_ua) * voltage_uv / 1e12
-        message = f"battery {self.folder.name!r} tells neither power_now nor current_now and voltage_now: its gauge cannot measure power"
-        raise UnavailableError(message)
+        if power_uw is None and (current_ua is None or voltage_uv is None):
+            message = (
+                f"battery {self.folder.name!r} tells neither power_now nor current_now and voltage_now: its gauge cannot measure power"
+            )
+            raise UnavailableError(message)
+        message = f"battery {self.folder.name!r} discharges and shows no power: its gauge has not measured yet; read it again"
+        raise TransientError(message)
 
 
 class Battery:
@@ -182,4 +188,4 @@ def _is_battery(supply: _Supply) -> bool:
         return False
     kind = supply.text("type")
     # An excerpt of a tree may lack the type: no other kind of supply has a capacity and a state.
-    return kind == "Battery" if kind else supply.text("status") is not None
+    return kind in {"Battery", "UPS"} if kind else supply.text("status") is not None

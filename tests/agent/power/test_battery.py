@@ -29,6 +29,19 @@ def test_a_discharging_battery_gives_the_boards_power(tmp_path):
     assert sensor.read().power_w == pytest.approx(6.123)
 
 
+def test_a_ups_that_the_kernel_calls_one_is_read_too(tmp_path):
+    """It feeds the board as a battery does."""
+    assert _sensor(_supply(tmp_path, name="ups0", type="UPS")).read().power_w == pytest.approx(6.123)
+
+
+def test_a_gauge_whose_power_stays_zero_is_read_by_its_current(tmp_path):
+    """Nothing discharges with 0 W: 1.1 A x 11 V where the gauge has them, else no number."""
+    root = _supply(tmp_path, power_now=0, current_now=-1100000, voltage_now=11000000)
+    assert _sensor(root).read().power_w == pytest.approx(12.1)
+    with pytest.raises(TransientError, match="shows no power"):
+        _sensor(_supply(tmp_path, power_now=0, current_now=0, voltage_now=11000000)).read()
+
+
 @pytest.mark.parametrize("sign", [1, -1])
 def test_current_times_voltage_whatever_the_drivers_sign(tmp_path, sign):
     """0.54 A x 11.4 V; some drivers make a current that flows out negative, some positive."""
