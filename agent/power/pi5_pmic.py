@@ -39,11 +39,11 @@ EXCLUDES = (USB_DEVICES, "HATs", "NVMe drives", "fan", "conversion loss", "power
 VALUE = re.compile(r"(?P<rail>[A-Z0-9_]+)_(?:A\s+current\(\d+\)=(?P<current_a>-?\d+\.\d+)A|V\s+volt\(\d+\)=(?P<voltage_v>-?\d+\.\d+)V)")
 # The start of a line of ours, whole or cut.
 OURS = re.compile(rb"\b[A-Z0-9_]+_(A\s+current|V\s+volt)\(\d+\)")
+# What any line of a rail still holds when it is cut or garbled.
+RAIL_BEGINS = re.compile(r"[A-Z0-9]_[AV]\b|current\(|volt\(")
 REFUSALS = re.compile(
     rb"error=\d+ error_msg=|VCHI initiali[sz]ation failed|open device file: /dev/vc|failed to open vchiq|vcgencmd: (command )?not found"
 )
-# A shell's line above or below what a command printed.
-PROMPT = re.compile(r".*vcgencmd\s+pmic_read_adc\s*|\S*[$#>]\s*|\S+@\S+.*[$#]\s*")
 PI_5_FAMILY = re.compile(r"Raspberry Pi (5|500|Compute Module 5)")
 
 
@@ -140,16 +140,16 @@ class Pi5Pmic:
 
 
 def _parse(output: str) -> Mapping[str, _Rail]:
-    """Return the rails by name.
+    """Return the rails by name; lines that are none of a rail's (a prompt, a date, a comment) are left out.
 
     Raises:
-        TransientError: a line is of another form, comes twice, or a rail is missing or lacks its voltage.
+        TransientError: a rail's line is cut, garbled or comes twice, or a rail is missing or lacks its voltage.
     """
     rails: dict[str, _Rail] = {}
-    for line in filter(None, map(str.strip, output.splitlines())):
+    for line in map(str.strip, output.splitlines()):
         value = VALUE.fullmatch(line)
         if value is None:
-            if PROMPT.fullmatch(line):
+            if not RAIL_BEGINS.search(line):
                 continue
             message = f"`pmic_read_adc` printed {line[:60]!r}, which is cut or garbled: no sum without it; read again"
             raise TransientError(message)

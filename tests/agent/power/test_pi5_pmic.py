@@ -91,6 +91,14 @@ def test_a_garbled_line_is_refused(was, becomes):
         _sensor(SWEEP.replace(was, becomes, 1)).read()
 
 
+def test_what_people_write_around_a_sweep_does_no_harm():
+    """A comment, a date, a prompt; what looks like a rail's line and is none still does."""
+    around = f"# a Pi 5, idle\nSun Jan  5 12:00:00 UTC 2025\npi@pi5:~ $ vcgencmd pmic_read_adc\n{SWEEP}\npi@pi5:~ $ \n"
+    assert _sensor(around).read().power_w == _sensor(SWEEP).read().power_w
+    with pytest.raises(TransientError, match="cut or garbled"):
+        _sensor(SWEEP + "NEW_RAIL_A curr\n").read()
+
+
 def test_a_rail_that_is_not_known_is_counted_and_told():
     """A newer firmware adds one with both, one with a voltage only."""
     newer = SWEEP + "  NEW_RAIL_A current(30)=0.50000000A\n  NEW_RAIL_V volt(31)=2.00000000V\n   EXT9V_V volt(32)=9.00000000V\n"
