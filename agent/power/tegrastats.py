@@ -40,6 +40,8 @@ LINE = re.compile(
     r"\bRAM \d+/\d+|\bCPU \[|\b(?:EMC|GR3D)_FREQ\b|@-?[\d.]+C\b|\b[A-Z][A-Z0-9_]*\s+-?\d+mW\s*/|\b(?:POM|VDD|VIN)\w*\s+-?\d+/-?\d+"
 )
 NAMED = re.compile(r"\btegrastats\b")
+# A rail, be what follows whole or not.
+RAIL_BEGINS = re.compile(r"\b(?:POM|VDD|VIN)\w*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +157,9 @@ def _parsed(text: str) -> _Line:
     names = [match["name"] for match in found]
     if len(set(names)) < len(names):
         message = f"tegrastats printed a rail twice in one line ({', '.join(names)}): the line is garbled; read it again"
+        raise TransientError(message)
+    if not found and (begun := RAIL_BEGINS.search(text)):
+        message = f"tegrastats printed {text[begun.start() :][:40].strip()!r}, and no whole rail: the line is cut or garbled; read it again"
         raise TransientError(message)
     return _Line(tuple(Rail(match["name"], int(match["now"]) / 1000) for match in found), any(match["unit"] for match in found))
 

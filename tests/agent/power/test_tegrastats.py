@@ -220,6 +220,13 @@ def test_a_tegrastats_that_ends_is_an_error(program):
     sensor.close()
 
 
+@pytest.mark.parametrize("rest", ["VDD_IN 4", "VDD_IN 4556mW/", "VDD_I", "VDD_IN 45x6mW/4556mW"])
+def test_a_line_that_breaks_off_in_its_only_rail_is_not_taken_for_one_without_rails(recorded, rest):
+    """To run it as root would not help."""
+    with pytest.raises(EdgemeterError, match="cut or garbled"):
+        recorded(f"RAM 2147/7620MB (lfb 2x4MB) CPU [0%@729] tj@48.6C {rest}")
+
+
 @pytest.mark.skipif(shutil.which("tegrastats") is not None, reason="a Jetson")
 def test_a_machine_without_it_says_so():
     """It is absent, which is no fault."""
