@@ -126,6 +126,15 @@ def board_of(rails: Collection[str], device_tree: str = "") -> Board:
     return max(fitting, key=lambda board: (board.scope == "board-input", len(board.parts.intersection(rails))))
 
 
+def input_of(parts: Collection[str]) -> str | None:
+    """Return the rail that is by itself the total of the board whose parts these are, None where a total is a sum of rails."""
+    if any(set(board.total) <= set(parts) for board in BOARDS):
+        return None
+    measured = [board for board in BOARDS if len(board.total) == 1 and board.parts.intersection(parts)]
+    nearest = max(measured, key=lambda board: len(board.parts.intersection(parts)), default=None)
+    return None if nearest is None else next(iter(nearest.total))
+
+
 def total_w(board: Board, rails: Iterable[Rail]) -> float:
     """Return the board's total out of its rails.
 

@@ -176,7 +176,8 @@ def _rails(power: object) -> dict[str, _Rail]:
     """Return the rails by name, the total's own among them."""
     if isinstance(power, dict) and "rail" not in power:
         flat = {str(key)[len(FLAT) :]: value for key, value in power.items() if str(key).startswith(FLAT)}
-        power = {"rail": {name: {"power": value} for name, value in flat.items() if name != "TOT"}}
+        total_mw = flat.pop("TOT", None)
+        power = {"rail": {name: {"power": value} for name, value in flat.items()}, "tot": _input(flat, total_mw)}
     try:
         found = msgspec.convert(power, type=_Power)
     except msgspec.ValidationError as error:
@@ -186,6 +187,15 @@ def _rails(power: object) -> dict[str, _Rail]:
     if found.tot is not None and found.tot.name:
         rails[found.tot.name] = found.tot
     return rails
+
+
+def _input(flat_mw: dict[str, Any], total_mw: Any) -> dict[str, Any] | None:
+    """Return the total of `jtop.stats`, which bears no name there, as the input that it is; None where it is the sum of the rails."""
+    powers_mw = [total_mw, *flat_mw.values()]
+    if any(not isinstance(power_mw, int) for power_mw in powers_mw) or total_mw == sum(flat_mw.values()):
+        return None
+    name = jetson_rails.input_of(flat_mw)
+    return None if name is None else {"power": total_mw, "name": name}
 
 
 def _shown(rails: dict[str, _Rail]) -> tuple[Rail, ...]:

@@ -72,11 +72,14 @@ def test_thor_s_total_is_its_input(recorded):
 
 
 def test_the_flat_view_has_the_rails_and_an_unnamed_total(recorded):
-    """AGX Orin's rails make one; of an Orin Nano `Power TOT` may be a rail or a sum, and nobody says which."""
+    """AGX Orin's rails make one; an Orin Nano's total is its input, unless it is no more than the sum of the rails: then there is none."""
     flat = {"GPU": 3, **{f"Power {name}": one["power"] for name, one in AGX_ORIN["rail"].items()}, "Power TOT": 7900}
     assert recorded(json.dumps(flat)).reading.power_w == pytest.approx(7.3)
-    with pytest.raises(UnavailableError, match="needs VDD_IN"):
-        recorded(json.dumps({"Power VDD_CPU_GPU_CV": 1123, "Power VDD_SOC": 2046, "Power TOT": 6300}))
+    orin_nano = {"Power VDD_CPU_GPU_CV": 1123, "Power VDD_SOC": 2046}
+    assert recorded(json.dumps({**orin_nano, "Power TOT": 6300})).reading.power_w == pytest.approx(6.3)
+    for total in (1123 + 2046, None, "6300"):
+        with pytest.raises(UnavailableError, match="needs VDD_IN"):
+            recorded(json.dumps({**orin_nano, "Power TOT": total}))
 
 
 def test_an_offline_rail_is_no_zero(recorded):
