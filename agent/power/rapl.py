@@ -13,7 +13,6 @@ Configuration: nothing.
 Tested with: trees of this form; not yet on a machine that has the counters.
 """
 
-import os
 import re
 import time
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.errors import TransientError, UnavailableError
-from edgemeter.agent.power import AbsentError, Description, Rail, Reading
+from edgemeter.agent.power import AbsentError, Description, Rail, Reading, sysfs_file
 from edgemeter.agent.power.world import HERE, World
 
 # The counters move every millisecond; this is how often we read.
@@ -34,7 +33,6 @@ HIGHEST_W = 5000.0
 PSYS_RATIO = 0.9
 PSYS_CHECK_S = 0.05
 ZONE = re.compile(r"^intel-rapl:\d+(:\d+)?$")
-REMEDY = "`sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj` opens the counters until the next boot"
 
 
 @dataclass(slots=True)
@@ -161,31 +159,19 @@ class Rapl:
 
 def _zone(folder: Path) -> _Zone | None:
     try:
-        name = (folder / "name").read_text(errors="replace").strip()
-    except OSError:
+        name = sysfs_file.text(folder / "name")
+    except (UnavailableError, TransientError):
         return None
     try:
-        range_uj = int((folder / "max_energy_range_uj").read_text(errors="replace"))
-    except (OSError, ValueError):
+        range_uj = sysfs_file.number(folder / "max_energy_range_uj")
+    except (UnavailableError, TransientError):
         range_uj = None
     return _Zone(str(folder / "energy_uj"), name, range_uj)
 
 
 def _energy_uj(path: str) -> int:
     try:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            text = os.read(descriptor, 64)
-        finally:
-            os.close(descriptor)
-    except PermissionError as error:
-        message = f"may not read {path!r}: {REMEDY}"
+        return sysfs_file.number(path)
+    except AbsentError as error:
+        message = f"{error}, though its zone is here: see the kernel log for intel_rapl"
         raise UnavailableError(message) from error
-    except OSError as error:
-        message = f"cannot read {path!r}: {error.strerror}: check the kernel log for intel_rapl"
-        raise UnavailableError(message) from error
-    try:
-        return int(text)
-    except ValueError as error:
-        message = f"{path!r} holds {text.decode(errors='replace')!r}, not a number of microjoules"
-        raise TransientError(message) from error

@@ -13,7 +13,7 @@ LONGEST_BYTES = 4096
 PASSING = frozenset({errno.EAGAIN, errno.EBUSY, errno.EIO, errno.ENODATA, errno.ETIMEDOUT, errno.EREMOTEIO, errno.EINTR})
 # What a recording holds of a file that `cat` could not show: it is taken for the error that it was.
 SHELL_SAID = re.compile(rb"(?:cat|grep|head|tail): .*: (?P<why>[^:\n]+)\s*")
-ERRORS = {os.strerror(code).encode(): code for code in (*PASSING, errno.EACCES, errno.EPERM)}
+ERRORS = {os.strerror(code).encode(): code for code in errno.errorcode if code not in (errno.ENOENT, errno.ENOTDIR)}
 
 
 def text(path: Path | str) -> str:
@@ -57,5 +57,5 @@ def number(path: Path | str) -> int:
     try:
         return int(content)
     except ValueError as error:
-        message = f"{str(path)!r} holds {content[:40]!r}, not a whole number"
+        message = f"{str(path)!r} holds {content[:40]!r}, not a whole number: read it again, and look into the kernel log"
         raise TransientError(message) from error

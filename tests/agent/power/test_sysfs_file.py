@@ -50,3 +50,12 @@ def test_what_is_no_whole_number_is_a_reading_that_failed(tmp_path, content):
     (tmp_path / "in1_input").write_text(content)
     with pytest.raises(TransientError, match="not a whole number"):
         sysfs_file.number(tmp_path / "in1_input")
+
+
+@pytest.mark.parametrize("said", ["No such device or address", "Broken pipe", "Permission denied", "Input/output error"])
+def test_what_cat_could_not_show_is_the_error_that_it_was(tmp_path, said):
+    """A recording holds the line where the value should be; of a file that was not there it holds no error."""
+    (tmp_path / "in1_input").write_text(f"cat: /sys/class/hwmon/hwmon1/in1_input: {said}\n")
+    with pytest.raises((TransientError, UnavailableError), match=f"{said}|may not read"):
+        sysfs_file.number(tmp_path / "in1_input")
+    assert b"No such file or directory" not in sysfs_file.ERRORS
