@@ -7,6 +7,7 @@ Source: RFC 7616, sections 3.3 and 3.4; its example in section 3.9.1 is a test.
 import base64
 import hashlib
 import http.client
+import json
 import re
 import secrets
 from collections.abc import Mapping
@@ -14,8 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
-
-import msgspec
 
 from edgemeter.agent.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError
@@ -173,21 +172,27 @@ def authorisation(
 
 
 def decoded(content: bytes, who: str) -> dict[str, Any]:
-    """Return the JSON object in an answer; a topic, a name or HTTP headers may stand before it.
+    """Return the first JSON object in an answer; a topic or HTTP headers may stand before it, a prompt or later answers behind it.
 
     Raises:
         TransientError: it is cut or garbled.
     """
-    start = content.find(b"{")
     try:
-        document = msgspec.json.decode(content[max(start, 0) :].strip().rstrip(b"\0"))
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        message = f"{who} gave an answer that is cut or garbled ({error}): {content[:60].decode(errors='replace')!r}"
+        text = content.decode()
+        document, end = json.JSONDecoder(parse_constant=_refuse).raw_decode(text, max(text.find("{"), 0))
+    except (ValueError, RecursionError) as error:
+        message = f"{who} gave an answer that is cut or garbled ({error}): {content[:60].decode(errors='replace')!r}: read it again"
         raise TransientError(message) from error
-    if not isinstance(document, dict):
-        message = f"{who} gave {content[:60].decode(errors='replace')!r} instead of a JSON object"
+    # What is closed behind it was opened before it: then its beginning is cut off, and this is only a part.
+    if not isinstance(document, dict) or text[end:].lstrip()[:1] in {"}", "]", ","}:
+        message = f"{who} gave {content[:60].decode(errors='replace')!r} instead of a whole JSON object: read it again"
         raise TransientError(message)
     return document
+
+
+def _refuse(constant: str) -> float:
+    message = f"{constant} is no JSON"
+    raise ValueError(message)
 
 
 def number(value: Any) -> float | None:

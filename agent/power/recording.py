@@ -97,6 +97,9 @@ class Recording:
         return self._widest() if self.world.content is None else self._recognised(self.world.content)
 
     def _recognised(self, content: bytes) -> Recorded:
+        if not content.strip():
+            message = f"the recording {str(self._path)!r} is empty: record it again"
+            raise UnavailableError(message)
         names = [name for name in power.SENSORS if power.sensor_class(name).recognises(content)]
         if not names:
             message = f"no sensor knows what {str(self._path)!r} is: name one with --as ({', '.join(power.names())})"

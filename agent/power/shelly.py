@@ -105,7 +105,7 @@ class Shelly:
     def recognises(content: bytes) -> bool:
         """Say whether it is a status, whole or cut, of either generation."""
         start = content.lstrip()[:1]
-        words = (b'"apower"', b'act_power"', b'"emeters"', b'"pm1:', b'"switch:', b'"em1:', b'"em:', b'"aenergy"')
+        words = (b'"apower"', b'act_power"', b'"emeters"', b'"pm1:', b'"switch:', b'"em1:', b'"em:', b'"aenergy"', b"No handler for")
         gen1 = b'"meters"' in content or (b'"is_valid"' in content and b'"power"' in content)
         bare = b'"output"' in content and b'"source"' in content
         return b"{" in content and start != b"$" and (any(word in content for word in words) or gen1 or bare)
@@ -148,7 +148,7 @@ def channels(document: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
     Raises:
         UnavailableError: it is an error that the device reports.
     """
-    for wrapper in ("result", "params"):
+    for wrapper in ("result", "params", "error"):
         if isinstance(document.get(wrapper), dict):
             document = document[wrapper]
     if "code" in document and "message" in document:

@@ -31,6 +31,7 @@ PERIOD_MS = 1000.0
 # Limits of 2 % and 0.1 W, taken as rectangular. Source: the class of the chips (HLW8012, BL0937, CSE7766) once calibrated.
 GAIN_U_RATIO = 0.0115
 OFFSET_U_W = 0.058
+UNKNOWN = re.compile(rb'\{\s*"Command"\s*:\s*"Unknown"')
 POWER = re.compile(rb'"Power"\s*:\s*\[?\s*"?\s*-?\d+(?:\.(\d+))?')
 
 
@@ -102,8 +103,8 @@ class Tasmota:
     @staticmethod
     def recognises(content: bytes) -> bool:
         """Say whether it is a status or a telemetry message, whole or cut, or one of its refusals."""
-        words = (b'"ENERGY"', b'"StatusSNS"', b'"StatusPWR"', b"Need user=", b'{"Command":"Unknown"')
-        return b"{" in content and any(word in content for word in words)
+        words = (b'"ENERGY"', b'"StatusSNS"', b'"StatusPWR"', b"Need user=")
+        return b"{" in content and (any(word in content for word in words) or UNKNOWN.search(content) is not None)
 
     def _watts(self, answer: bytes) -> dict[str, float]:
         listed = _listed(decoded(answer, "the Tasmota plug"))

@@ -144,7 +144,22 @@ def test_an_unknown_challenge_is_refused():
         challenge("Negotiate", "the meter")
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b'{"a": 1', b"\xff{\xfe}", b"[1]", b'"text"', b"{" * 100_000, b'{"a": NaN}'])
+CUT = [
+    b"",
+    b"{",
+    b'{"a": 1',
+    b"\xff{\xfe}",
+    b"[1]",
+    b'"text"',
+    b"{" * 100_000,
+    b'{"a": NaN}',
+    b'"b": {"a": 1}, "c": 2}',
+    b'"b": {"a": 1}}',
+    b'[{"a": 1}]',
+]
+
+
+@pytest.mark.parametrize("content", CUT)
 def test_an_answer_that_is_cut_or_garbled_is_a_reading_that_failed(content):
     """In one line, whatever its depth."""
     with pytest.raises(TransientError) as caught:
@@ -156,6 +171,12 @@ def test_headers_or_a_topic_before_the_answer_do_no_harm():
     """As people paste them."""
     assert decoded(b'HTTP/1.1 200 OK\r\nServer: x\r\n\r\n{"a": 1}', "") == {"a": 1}
     assert decoded(b'tele/plug/SENSOR = {"a": 1}\n', "") == {"a": 1}
+
+
+def test_what_stands_behind_an_answer_does_no_harm():
+    """The prompt behind curl's output, which ends without a new line, and the next answers of a log."""
+    assert decoded(b'{"a": 1}pi@board:~ $ ', "") == {"a": 1}
+    assert decoded(b'{"a": 1}\n{"a": 2}\n', "") == {"a": 1}
 
 
 def test_numbers_may_be_strings_and_nothing_else():

@@ -34,6 +34,13 @@ def test_a_file_is_read_by_the_sensor_that_knows_its_form(tmp_path):
         assert (found.name, found.reading.power_w) == ("replay", 2.5)
 
 
+def test_an_empty_file_says_so(tmp_path):
+    """Whoever recorded it does not need to know the names of sensors."""
+    (tmp_path / "capture").write_text(" \n")
+    with Recording(tmp_path / "capture") as recording, pytest.raises(UnavailableError, match="is empty"):
+        recording.read()
+
+
 def test_a_file_that_no_sensor_knows_names_those_there_are(tmp_path):
     """Rather than a number from the wrong reader."""
     path = tmp_path / "notes.txt"

@@ -116,3 +116,8 @@ def test_what_real_plugs_answered(captures, name, total_w):
     for length in range(10, len(content) - 1, 17):
         with pytest.raises((TransientError, UnavailableError)):
             sensor_of(content[:length]).read()
+
+
+def test_a_refusal_is_recognised_however_its_json_is_spaced():
+    """A command that the firmware does not know."""
+    assert all(map(Tasmota.recognises, (b'{"Command":"Unknown"}', b'{ "Command": "Unknown" }')))
