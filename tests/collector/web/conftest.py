@@ -17,11 +17,6 @@ from tests.fixtures.record_factory import make_record
 DAYS = 12
 
 
-def pytest_configure(config):
-    """Name the marker of the tests that drive a browser."""
-    config.addinivalue_line("markers", "chromium: drives Debian's chromium (EDGEMETER_CHROMIUM, default: chromium on the path)")
-
-
 def fill(path, runs):
     """Commit runs to the ledger at `path`; those without a number get one."""
     with Ledger(path) as ledger:
