@@ -13,6 +13,9 @@ from rich.text import Text
 from edgemeter.agent.records import Energy, Load, RunRecord, Sustained
 
 ABSENT = "-"
+# What a narrow terminal shows last, from the least needed on; the record holds them all.
+LEAST_NEEDED = ("MB", "per s", "p90 ms")
+BETWEEN_COLUMNS = 2
 METRIC = {"coco_ap": "AP", "top1": "top-1"}
 STYLE = {"valid": "green", "suspect": "yellow", "invalid": "red"}
 
@@ -20,13 +23,14 @@ STYLE = {"valid": "green", "suspect": "yellow", "invalid": "red"}
 def print_runs(runs: Sequence[RunRecord], console: Console | None = None) -> None:
     """Print the runs as a table, and below it why any of them should not be believed, and why energy or accuracy is missing."""
     console = console or Console()
-    shown = [column for column in COLUMNS if column.always or any(column.text(run) != ABSENT for run in runs)]
+    shown = _fitting(
+        [column for column in COLUMNS if column.always or any(column.text(run) != ABSENT for run in runs)], runs, console.width
+    )
     title = f"{runs[0].device}: {len(runs)} run{'s' * (len(runs) > 1)}" if runs else None
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for column in shown:
-        # Only the model's name gives way on a narrow terminal.
-        wide = max(len(column.heading), *(len(column.text(run)) for run in runs)) if column.heading != "model" else 8
-        table.add_column(column.heading, justify=column.justify, min_width=wide, no_wrap=column.heading != "model", overflow="fold")
+        fixed = column.heading != "model"
+        table.add_column(column.heading, justify=column.justify, min_width=_width(column, runs), no_wrap=fixed, overflow="fold")
     for run in runs:
         cells = [Text(column.text(run), style=STYLE[run.verdict.state] if column.heading == "verdict" else "") for column in shown]
         table.add_row(*cells, style="dim" if run.verdict.state == "invalid" else None)
@@ -43,6 +47,20 @@ class _Column:
     text: Callable[[RunRecord], str]
 
 
+def _width(column: _Column, runs: Sequence[RunRecord]) -> int:
+    """Return how narrow a column may become: only the model's name gives way on a narrow terminal."""
+    return 8 if column.heading == "model" else max([len(column.heading), *(len(column.text(run)) for run in runs)])
+
+
+def _fitting(columns: list[_Column], runs: Sequence[RunRecord], width: int) -> list[_Column]:
+    """Return the columns that fit; what can best be done without goes first, a verdict or an energy never."""
+    for heading in LEAST_NEEDED:
+        if sum(_width(column, runs) + BETWEEN_COLUMNS for column in columns) <= width:
+            break
+        columns = [column for column in columns if column.heading != heading]
+    return columns
+
+
 def _accuracy(run: RunRecord) -> str:
     return f"{run.accuracy.value:.4f} {METRIC.get(run.accuracy.metric, run.accuracy.metric)}" if run.accuracy else ABSENT
 
@@ -50,7 +68,12 @@ def _accuracy(run: RunRecord) -> str:
 def _gross(run: RunRecord) -> str:
     if run.energy is None:
         return ABSENT
-    return f"{significant(run.energy.gross_mj)}{' (estimated)' if _is_estimated(run) else ''}"
+    return f"{significant(run.energy.gross_mj)} (estimated)" if _is_estimated(run) else _sure(run.energy.gross_mj, run.energy.gross_u_mj)
+
+
+def _sure(energy_mj: float, u_mj: float | None) -> str:
+    """Return an energy with its expanded uncertainty, `?` where that is not known."""
+    return f"{significant(energy_mj)} ±{'?' if u_mj is None else significant(u_mj, 2)}"
 
 
 def _is_estimated(run: RunRecord) -> bool:
@@ -74,9 +97,9 @@ COLUMNS = (
 def _net(energy: Energy | None) -> str:
     if energy is None:
         return ABSENT
-    return (
-        significant(energy.net_mj) if energy.net_mj is not None and energy.net_state == "resolved" else energy.net_state.replace("_", " ")
-    )
+    if energy.net_mj is None or energy.net_state != "resolved":
+        return energy.net_state.replace("_", " ")
+    return _sure(energy.net_mj, energy.net_u_mj)
 
 
 def _notes(runs: Sequence[RunRecord]) -> list[str]:
@@ -103,9 +126,12 @@ def _energy_notes(run: RunRecord) -> list[str]:
         return [f"energy of {run.model.name} at {found.scope} is modelled by {found.sensor}, not measured: it ranks nowhere"]
     if _is_estimated(run):
         return [f"energy of {run.model.name} is estimated from a stated {found.mean_power_w:g} W, not measured: it ranks nowhere"]
-    notes = [f"no energy from {reason}" for reason in run.other_energy_reasons]
+    left_out = f"leaves out {', '.join(found.excludes)}" if found.excludes else "leaves out nothing"
+    unknown = "" if found.gross_u_mj is not None else "; how sure (±?) is not known before `edgemeter sensors calibrate`"
+    notes = [f"energy by {found.sensor}, {found.scope}: {left_out}{unknown}"]
+    notes += [f"no energy from {reason}" for reason in run.other_energy_reasons]
     notes += [
-        f"also {significant(other.gross_mj)} mJ gross by {other.sensor} ({other.scope}), "
+        f"also {_sure(other.gross_mj, other.gross_u_mj)} mJ gross by {other.sensor} ({other.scope}), "
         f"{other.mean_power_w / found.mean_power_w:.2f} of what {found.sensor} ({found.scope}) sees"
         for other in run.other_energies
         if found.mean_power_w

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from edgemeter.agent import table
-from tests.fixtures.record_factory import make_latency, make_model, make_record
+from tests.fixtures.record_factory import make_energy, make_latency, make_model, make_record
 
 
 def printed(*runs, width=80):
@@ -23,6 +23,15 @@ def test_no_figure_and_no_verdict_is_cut_on_a_narrow_terminal(width):
     text = printed(run, width=width)
     cells = [f"{run.latency.p50_ms:g}", f"{run.latency.p90_ms:g}", f"{run.accuracy.value:.4f} AP", run.verdict.state, "p50 ms", "verdict"]
     assert [cell for cell in cells if cell not in text] == []
+
+
+@pytest.mark.parametrize(("width", "missing"), [(80, {"MB", "per s"}), (200, set())])
+def test_an_energy_and_a_verdict_are_shown_before_what_can_be_done_without(width, missing):
+    """On a narrow terminal memory and rate give way; the record holds them."""
+    run = make_record(energy=make_energy(net_mj=None, net_state="not_resolvable"))
+    heading, cells = (line.split("  ") for line in printed(run, width=width).splitlines()[1:4:2])
+    assert {"MB", "per s"} - {one.strip() for one in heading} == missing
+    assert {"62.5 ±1.2", "not resolvable", run.verdict.state} <= {one.strip() for one in cells}
 
 
 def test_columns_that_nobody_fills_are_left_out():

@@ -58,7 +58,7 @@ def test_energies_of_several_sensors_stand_beside_each_other():
     """Below the table: the other meter's figure and its share of the power, and why a third gave none."""
     other = make_energy(sensor="pmic", scope="soc-rails", gross_mj=50.0, mean_power_w=4.0)
     text = printed(other_energies=(other,), other_energy_reasons=("plug: too slow",))
-    assert "also 50 mJ gross by pmic (soc-rails), 0.80 of what ina219 (board-input) sees" in text
+    assert "also 50 ±1.2 mJ gross by pmic (soc-rails), 0.80 of what ina219 (board-input) sees" in text
     assert "no energy from plug: too slow" in text
 
 
@@ -67,3 +67,14 @@ def test_a_net_energy_that_is_lost_says_what_would_find_it():
     lost = make_energy(net_mj=None, net_state="not_resolvable", resolving_window_s=340.0)
     assert "idle and load of 340 s each would resolve it" in printed(energy=lost)
     assert "a longer run would not resolve it" in printed(energy=msgspec.structs.replace(lost, resolving_window_s=None))
+
+
+def test_an_energy_says_what_it_includes_and_how_sure_it_is():
+    """Uncertainty beside the figure, scope and what is left out below the table; what nobody knows is a question mark and no zero."""
+    text = printed(energy=make_energy(excludes=("power-supply loss",)))
+    assert "62.5 ±1.2" in text
+    assert "30 ±2" in text
+    assert "energy by ina219, board-input: leaves out power-supply loss" in text
+    unsure = printed(energy=make_energy(gross_u_mj=None, net_u_mj=None, scope="wall-ac", excludes=()))
+    assert "62.5 ±?" in unsure
+    assert "energy by ina219, wall-ac: leaves out nothing; how sure (±?) is not known before `edgemeter sensors calibrate`" in unsure
