@@ -38,8 +38,8 @@ def accuracy(*, with_classes: bool, as_json: bool, **options: Any) -> None:
     """Score detections in COCO's result format, or a model without timing it: AP, AP50, AP75, small, medium, large, AR; or top-1, top-5.
 
     JSON keys: ap, ap50, ap75, ap_small, ap_medium, ap_large, ar_1, ar_10, ar_100, ar_small, ar_medium, ar_large (of a classifier top1,
-    top5), low, high, images, detections, per_class, by_objects, groups, group_gap, robustness, warnings; null: nothing to find there. At
-    most 100 detections of an image count.
+    top5), low, high, images, detections, per_class, by_objects, groups, group_gap, robustness, verdict and reasons (of a model), warnings;
+    null: nothing to find there. At most 100 detections of an image count.
 
     Example: edgemeter accuracy --annotations instances.json --detections results.json
     """
@@ -56,6 +56,9 @@ def accuracy(*, with_classes: bool, as_json: bool, **options: Any) -> None:
         click.echo(msgspec.json.encode(accuracy_command.document(scored)))
         return
     accuracy_table.show(scored, with_classes=with_classes)
+    if scored.verdict is not None:
+        for reason in scored.verdict.reasons:
+            click.echo(f"{scored.verdict.state}: {reason}", err=True)
     for warning in scored.warnings:
         click.echo(f"note: {warning}", err=True)
 

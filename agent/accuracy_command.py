@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from edgemeter.agent import records
 from edgemeter.agent.engine import isolation, job, suites
+from edgemeter.agent.engine.verdict import accuracy_rules
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.vision import annotations as ground_truth
 from edgemeter.agent.vision import coco_report, coco_results
@@ -24,13 +25,17 @@ NAMES = {coco_report.METRIC: "ap", "top1": "top1"}
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """What was scored: `accuracy` is None where the ground truth holds nothing to find. `detections` is None of a classifier."""
+    """What was scored: `accuracy` is None where the ground truth holds nothing to find.
+
+    `detections` and `verdict` are those of a file and of a model, None of the other.
+    """
 
     accuracy: records.Accuracy | None
     images: int
     detections: int | None
     warnings: tuple[str, ...]
     subset: records.Subset | None = None
+    verdict: records.Verdict | None = None
 
 
 def of_detections(annotations: Path, detections: Path, bounds: coco_report.Bounds) -> Scored:
@@ -60,7 +65,15 @@ def of_model(case: suites.Case, tell: Callable[[job.Event], None]) -> Scored:
     size = Path(case.model).stat().st_size
     work = job.Job(case=case, sha256=case.sha256 or "", size_bytes=size, seed=case.seed, accuracy=True, idle=False, spawned_ns=0)
     found = isolation.score(work, lambda event, _pid: tell(event))
-    return Scored(found.accuracy, found.images, None, found.notes, found.subset)
+    return Scored(found.accuracy, found.images, None, found.notes, found.subset, _verdict(found))
+
+
+def _verdict(found: job.Scored) -> records.Verdict:
+    """Return whether the answers are worth an accuracy, by those rules of a run that look at nothing else."""
+    broken = accuracy_rules.broken(found)
+    states = [rule.state for rule, _ in broken]
+    state: Literal["valid", "suspect", "invalid"] = "invalid" if "invalid" in states else "suspect" if states else "valid"
+    return records.Verdict(state=state, reasons=tuple(f"{rule.name}: {evidence}" for rule, evidence in broken))
 
 
 def _silent(rows: NDArray[np.float64], images: int, objects: int) -> tuple[str, ...]:
@@ -74,9 +87,11 @@ def _silent(rows: NDArray[np.float64], images: int, objects: int) -> tuple[str, 
 def document(scored: Scored) -> dict[str, Any]:
     """Return the accuracy as plain data with short names; a figure is null where there is nothing to find."""
     one = scored.accuracy
+    verdict = {} if scored.verdict is None else {"verdict": scored.verdict.state, "reasons": list(scored.verdict.reasons)}
     if one is None:
         figures: dict[str, Any] = dict.fromkeys(METRICS.values())
-        return {**figures, "images": scored.images, "detections": scored.detections, "per_class": {}, "warnings": list(scored.warnings)}
+        counted = {"images": scored.images, "detections": scored.detections}
+        return {**figures, **counted, "per_class": {}, **verdict, "warnings": list(scored.warnings)}
     whole = msgspec.to_builtins(one)
     return {
         NAMES.get(one.metric, one.metric): one.value,
@@ -90,6 +105,7 @@ def document(scored: Scored) -> dict[str, Any]:
         **{key: whole[key] for key in ("by_objects", "group_metric", "groups", "group_gap", "robustness")},
         "dataset_sha256": one.dataset_sha256,
         **({} if scored.subset is None else {"subset": msgspec.to_builtins(scored.subset)}),
+        **verdict,
         "warnings": list(scored.warnings),
     }
 

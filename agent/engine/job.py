@@ -95,6 +95,9 @@ class Scored(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     images: int
     subset: records.Subset | None
     notes: tuple[str, ...]
+    runtime: records.Runtime
+    outputs: tuple[records.Tensor, ...]
+    answers: records.Answers | None
 
 
 Event = Phase | Progress | Failed | Measured | Scored

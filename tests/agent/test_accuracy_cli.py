@@ -159,6 +159,21 @@ def test_a_model_is_scored_clean_and_corrupted(suffix):
     assert (one["images"], one["subset"]["images"], one["subset"]["seed"]) == (12, 12, 3)
 
 
+def test_a_model_whose_answers_are_worth_nothing_is_told_beside_its_figure(tmp_path):
+    """Pixels times 1e30 overflow inside: the outputs are no numbers, and the AP of 0 is not left alone with its reader."""
+    pytest.importorskip("ai_edge_litert")
+    shipped = ROOT / "models" / "shipped" / "edgemeter-shapes_fp32.tflite"
+    model = tmp_path / "shapes.tflite"
+    model.write_bytes(shipped.read_bytes())
+    card = shipped.with_name(shipped.name + ".toml").read_text()
+    model.with_name(model.name + ".toml").write_text(card.replace("[input]\n", "[input]\nsd = [1e-30, 1e-30, 1e-30]\n"))
+    arguments = ("--model", model, "--images", SCENES / "images", "--annotations", SCENES / "annotations.json")
+    one = json.loads(run(*arguments, "--json").stdout)
+    assert (one["ap"], one["verdict"]) == (0.0, "invalid")
+    assert any(reason.startswith("not-finite: the outputs for ") for reason in one["reasons"])
+    assert "invalid: not-finite: " in run(*arguments).stderr
+
+
 def test_a_run_keeps_the_corruptions_in_its_record(tmp_path):
     """`edgemeter run --corrupt`: timed once, scored clean and corrupted; the subset stands in the data set."""
     pytest.importorskip("ai_edge_litert")

@@ -74,7 +74,7 @@ def answer(
         preprocess_ns=np.array(before, np.int64),
         postprocess_ns=np.array(after, np.int64),
         check=output_check.summarise(differences),
-        looks=log.summary(_objects(model)),
+        looks=log.summary(objects(model)),
         accuracy=accuracy,
         reason=_no_accuracy(work, model, accuracy),
     )
@@ -107,7 +107,7 @@ def _compared(model: Model, index: int, kept: Sequence[Array], again: Sequence[A
         return output_check.Compared(found, None)
 
 
-def _objects(model: Model) -> int | None:
+def objects(model: Model) -> int | None:
     """Return how many objects the ground truth of the photographs holds, None without one."""
     truth = model.data.truth if model.data else None
     return None if truth is None else len(truth["annotations"])

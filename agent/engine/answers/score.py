@@ -5,8 +5,10 @@ from collections.abc import Callable
 import msgspec
 
 from edgemeter.agent import runtimes
-from edgemeter.agent.engine import job, loading
+from edgemeter.agent.engine import described, job, loading
 from edgemeter.agent.engine.answers import robustness
+from edgemeter.agent.engine.answers.answer_log import AnswerLog
+from edgemeter.agent.engine.answers.collect import objects
 from edgemeter.agent.errors import ConfigError
 
 
@@ -25,9 +27,12 @@ def score(work: job.Job, emit: Callable[[job.Event], None]) -> job.Scored:
             message = "there is nothing to score against: give --images DIR and --annotations FILE (class folders need no annotations)"
             raise ConfigError(message)
         emit(job.Phase(name="accuracy"))
+        log = AnswerLog()
         for index in range(len(model.data.files)):
-            runtime.bind(model.work.prepare(index))()
-            model.work.answer(index, runtime.outputs())
+            inputs = model.work.prepare(index)
+            runtime.bind(inputs)()
+            outputs = runtime.outputs()
+            log.add(inputs, outputs, model.work.answer(index, outputs))
             emit(job.Progress(done=index + 1, total=len(model.data.files)))
         accuracy = model.work.score()
         if accuracy is not None and case.corrupt:
@@ -36,4 +41,12 @@ def score(work: job.Job, emit: Callable[[job.Event], None]) -> job.Scored:
     finally:
         runtime.close()
     notes = (*model.guesses, *model.data.warnings)
-    return job.Scored(accuracy=accuracy, images=len(model.data.files), subset=model.data.subset, notes=notes)
+    return job.Scored(
+        accuracy=accuracy,
+        images=len(model.data.files),
+        subset=model.data.subset,
+        notes=notes,
+        runtime=described.runtime(case, model.loaded),
+        outputs=described.tensors(model.loaded.outputs, outputs),
+        answers=log.summary(objects(model)),
+    )

@@ -4,6 +4,9 @@ Some need no reference: an answer that is no number, the same for everything, or
 the model was to reach, or with other kernels that ran the same file.
 """
 
+from collections.abc import Callable, Mapping
+
+from edgemeter.agent.engine.job import Measured, Scored
 from edgemeter.agent.engine.verdict.rule import Facts, Rule
 
 # The weakest detectors that people deploy reach a COCO AP of about 0.1, classifiers a top-1 of 0.4; half of the lower is a ruin.
@@ -22,10 +25,12 @@ COARSE_STEP = 0.1
 # Below this other kernels give other answers, not other roundings (an int8 SSD on XNNPACK against plain loops: 0.95).
 AGREED_RATIO = 0.8
 AGREED_COSINE = 0.98
+# What a model answered, timed or not.
+Answered = Measured | Scored
 
 
-def _not_finite(facts: Facts) -> str | None:
-    seen = facts.measured.answers
+def _not_finite(found: Answered) -> str | None:
+    seen = found.answers
     if seen is None or seen.not_finite == 0:
         return None
     return (
@@ -33,29 +38,29 @@ def _not_finite(facts: Facts) -> str | None:
     )
 
 
-def _constant(facts: Facts) -> str | None:
-    seen = facts.measured.answers
+def _constant(found: Answered) -> str | None:
+    seen = found.answers
     # A replay gives what was recorded, whatever it is asked.
-    if seen is None or facts.measured.runtime.name == "replay" or seen.inputs < DIFFERENT_INPUTS or seen.alike < seen.inputs - 1:
+    if seen is None or found.runtime.name == "replay" or seen.inputs < DIFFERENT_INPUTS or seen.alike < seen.inputs - 1:
         return None
     return f"{seen.inputs} different inputs got the same outputs, bit by bit: the model or its runtime does not look at the input"
 
 
-def _no_detections(facts: Facts) -> str | None:
-    seen = facts.measured.answers
+def _no_detections(found: Answered) -> str | None:
+    seen = found.answers
     if seen is None or seen.found is None or not seen.objects:
         return None
     where = f"{seen.inputs} photographs with {seen.objects} annotated objects"
     if seen.found == 0:
-        return f"nothing was found in {where}: no score is above the threshold{_coarse_output(facts)}"
+        return f"nothing was found in {where}: no score is above the threshold{_coarse_output(found)}"
     if seen.highest_score is None or seen.highest_score >= LOWEST_SCORE or seen.objects < FEW:
         return None
-    return f"the highest score in {where} is {seen.highest_score:.2g}: a detector that works exceeds {LOWEST_SCORE}{_coarse_output(facts)}"
+    return f"the highest score in {where} is {seen.highest_score:.2g}: a detector that works exceeds {LOWEST_SCORE}{_coarse_output(found)}"
 
 
-def _coarse_output(facts: Facts) -> str:
+def _coarse_output(found: Answered) -> str:
     """Return what the scale of a quantised output says of its scores; empty where it says nothing."""
-    coarse = [tensor for tensor in facts.measured.outputs if tensor.dtype in ("int8", "uint8") and (tensor.scale or 0) >= COARSE_STEP]
+    coarse = [tensor for tensor in found.outputs if tensor.dtype in ("int8", "uint8") and (tensor.scale or 0) >= COARSE_STEP]
     if not coarse:
         return ""
     tensor = coarse[0]
@@ -65,32 +70,32 @@ def _coarse_output(facts: Facts) -> str:
     )
 
 
-def _coarse_scores(facts: Facts) -> str | None:
-    seen = facts.measured.answers
+def _coarse_scores(found: Answered) -> str | None:
+    seen = found.answers
     if seen is None or not seen.found or seen.found < MANY_BOXES or seen.distinct_scores is None or seen.distinct_scores >= FEW_SCORES:
         return None
-    return f"{seen.found} boxes share {seen.distinct_scores} different scores: which is better is decided by ties{_coarse_output(facts)}"
+    return f"{seen.found} boxes share {seen.distinct_scores} different scores: which is better is decided by ties{_coarse_output(found)}"
 
 
-def _implausible(facts: Facts) -> str | None:
-    accuracy, seen = facts.measured.accuracy, facts.measured.answers
+def _implausible(found: Answered) -> str | None:
+    accuracy, seen = found.accuracy, found.answers
     if accuracy is None:
         return None
     is_classifier = accuracy.metric == "top1"
     asked = accuracy.images if is_classifier or seen is None else seen.objects or 0
-    least = max(IMPLAUSIBLE, _chance(facts)) if is_classifier else IMPLAUSIBLE
+    least = max(IMPLAUSIBLE, _chance(found)) if is_classifier else IMPLAUSIBLE
     if asked < FEW or accuracy.value >= least:
         return None
     what = f"{asked} photographs" if is_classifier else f"{asked} annotated objects in {accuracy.images} photographs"
     return (
         f"{accuracy.metric} {accuracy.value:.3f} on {what}; nothing in use is below {least:.2g}: the model is ruined (quantisation?), "
-        f"or its card (classes, normalisation, layout) or the annotations are not its own{_coarse_output(facts)}"
+        f"or its card (classes, normalisation, layout) or the annotations are not its own{_coarse_output(found)}"
     )
 
 
-def _chance(facts: Facts) -> float:
+def _chance(found: Answered) -> float:
     """Return what guessing reaches: one over the number of classes, 0 where that is not known."""
-    shapes = [tensor.shape for tensor in facts.measured.outputs]
+    shapes = [tensor.shape for tensor in found.outputs]
     return 1 / shapes[0][-1] if shapes and shapes[0] and shapes[0][-1] > 1 else 0.0
 
 
@@ -128,33 +133,37 @@ def _unsure(facts: Facts) -> str | None:
     return f"no card lies beside the model, and nothing in it shows what was assumed: {'. And: '.join(doubts)}"
 
 
+def _timed(look: Callable[[Answered], str | None]) -> Callable[[Facts], str | None]:
+    return lambda facts: look(facts.measured)
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         "not-finite",
         "invalid",
         "no output holds NaN or infinity",
-        _not_finite,
+        _timed(_not_finite),
         "a kernel that overflows may be fast, and what it answers is nothing",
     ),
     Rule(
         "constant-output",
         "invalid",
         f"{DIFFERENT_INPUTS} or more different inputs do not all get the same outputs",
-        _constant,
+        _timed(_constant),
         "a runtime that gives its first answer again, or a model that died in conversion, has a speed of no use",
     ),
     Rule(
         "no-detections",
         "invalid",
         f"in photographs with annotated objects something is found, and with {FEW} of them a score exceeds {LOWEST_SCORE}",
-        _no_detections,
+        _timed(_no_detections),
         "one output scale for boxes in pixels and scores of 0..1 rounds all scores to 0; suppression then has nothing to do",
     ),
     Rule(
         "implausible-accuracy",
         "invalid",
         f"on {FEW} objects or photographs the accuracy is {IMPLAUSIBLE} or more, and of a classifier that of guessing",
-        _implausible,
+        _timed(_implausible),
         "what is in use reaches twice that; below it quantisation has ruined the model, or model, card and data do not belong together",
     ),
     Rule(
@@ -168,7 +177,7 @@ RULES: tuple[Rule, ...] = (
         "coarse-scores",
         "suspect",
         f"{MANY_BOXES} or more boxes have at least {FEW_SCORES} different scores",
-        _coarse_scores,
+        _timed(_coarse_scores),
         "with a few steps of quantisation for all scores, ties decide the AP and suppression keeps what comes first",
     ),
     Rule(
@@ -186,3 +195,17 @@ RULES: tuple[Rule, ...] = (
         "what was assumed may cost accuracy without a trace in the answers; a card settles it",
     ),
 )
+# Those that need nothing but the answers, so that they hold of a model that is only scored too.
+_OF_ANSWERS: Mapping[str, Callable[[Answered], str | None]] = {
+    "not-finite": _not_finite,
+    "constant-output": _constant,
+    "no-detections": _no_detections,
+    "implausible-accuracy": _implausible,
+    "coarse-scores": _coarse_scores,
+}
+
+
+def broken(found: Answered) -> tuple[tuple[Rule, str], ...]:
+    """Return the rules that the answers break by themselves, each with its evidence."""
+    looks = [(rule, _OF_ANSWERS[rule.name](found)) for rule in RULES if rule.name in _OF_ANSWERS]
+    return tuple((rule, evidence) for rule, evidence in looks if evidence is not None)
