@@ -21,4 +21,4 @@ def footnote(row: MlperfRow, source: str, retrieved: str, *, is_verified: bool) 
     """Return the footnote of a row: suite, version, division, benchmark, scenario, where and when it was retrieved, entry, legend."""
     first = f"MLPerf\N{TRADE MARK SIGN} {row.round} Inference {row.division.capitalize()} {row.model} {row.scenario} ({row.suite})."
     parts = [first, f"Retrieved from {source} {retrieved}, entry {row.id}.", *([] if is_verified else [UNVERIFIED])]
-    return " ".join([*parts, *([DERIVED] if row.energy_mj is not None else []), LEGEND])
+    return " ".join([*parts, *([DERIVED] if row.is_energy_derived else []), LEGEND])

@@ -22,6 +22,7 @@ def objects(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
         raise _refusal(path, text, place, "a JSON list begins with [")
     place = _skip(text, place + 1)
     if text[place : place + 1] == "]":
+        _refuse_more(path, text, place + 1)
         return
     while True:
         start = place
@@ -37,10 +38,17 @@ def objects(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
         place = _skip(text, place)
         after = text[place : place + 1]
         if after == "]":
+            _refuse_more(path, text, place + 1)
             return
         if after != ",":
             raise _refusal(path, text, place, "the file is cut off: , or ] was expected")
         place = _skip(text, place + 1)
+
+
+def _refuse_more(path: Path, text: str, place: int) -> None:
+    place = _skip(text, place)
+    if place < len(text):
+        raise _refusal(path, text, place, "there is more behind the end of the list: give the file as it was published")
 
 
 def _text(path: Path) -> str:

@@ -39,8 +39,8 @@ _METRIC = re.compile(r"([A-Za-z][\w.@-]*)\s*:\s*(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)
 class MlperfRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One official result: one system, one model, one scenario.
 
-    `value` is in `measure`'s unit. `energy_mj` per `energy_per` is derived by us from the measured power at the wall, None without one;
-    it is no MLPerf metric. `line` is where the row stands in its file.
+    `value` is in `measure`'s unit. `energy_mj` per `energy_per` is what the round states of a stream, else derived by us from the
+    measured power at the wall, None without one; a derived one is no MLPerf metric. `line` is where the row stands in its file.
     """
 
     id: str
@@ -72,6 +72,11 @@ class MlperfRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     notes: str
     details: str
     line: int
+
+    @property
+    def is_energy_derived(self) -> bool:
+        """Whether the energy is ours, of power and throughput: a stream's millijoules are official."""
+        return self.energy_mj is not None and self.power_unit != "millijoules"
 
     @property
     def key(self) -> str:
@@ -211,7 +216,8 @@ def _number(found: Mapping[str, object], name: str, default: float) -> float:
 
 def _positive(found: Mapping[str, object], name: str) -> float:
     value = _number(found, name, math.nan)
-    if not math.isfinite(value) or value <= 0:
+    # To Python `true` is the number 1.
+    if not math.isfinite(value) or value <= 0 or isinstance(found.get(name), bool):
         message = f"{name} {found.get(name)!r} is no number above 0"
         raise ConfigError(message)
     return value

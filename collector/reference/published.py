@@ -9,6 +9,7 @@ import hashlib
 import io
 import math
 import re
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -103,6 +104,8 @@ def fault(row: PublishedRow) -> str | None:
     units = UNITS[row.metric]
     if row.unit.casefold() not in units:
         return f"unit {row.unit!r} is not one of {row.metric}: {', '.join(units)}"
+    if not is_day(row.date):
+        return f"date {row.date!r} is no day of the calendar"
     if not math.isfinite(row.value) or row.value <= 0:
         return f"value {row.value!r} is no number above 0"
     if not re.match(r"https?://\S+\Z", row.address):
@@ -110,6 +113,17 @@ def fault(row: PublishedRow) -> str | None:
     if not all(value.isprintable() for value in msgspec.structs.astuple(row) if isinstance(value, str)):
         return "a text holds a control character"
     return _accuracy_fault(row) if row.metric == "accuracy" else None
+
+
+def is_day(text: str) -> bool:
+    """Return whether `text` is a day of the calendar, as YYYY-MM-DD."""
+    if not re.fullmatch(r"\d{4}-\d{2}-\d{2}", text):
+        return False
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _accuracy_fault(row: PublishedRow) -> str | None:
@@ -142,6 +156,9 @@ def _from_csv(path: Path, content: bytes) -> list[PublishedRow]:
     except (csv.Error, UnicodeDecodeError) as error:
         message = f"{str(path)!r} is no CSV file in UTF-8: {error}"
         raise ConfigError(message) from error
+    if not table:
+        message = f"{str(path)!r} holds no figure: a header with source, version, date, address, model, device, metric, ... and a line each"
+        raise ConfigError(message)
     rows = []
     for line, row in table:
         try:

@@ -64,24 +64,22 @@ class Shelf:
             ConfigError: no source is given and no row names its repository, or the date is none.
             UnavailableError: the folder cannot be written.
         """
+        if not published.is_day(retrieved):
+            message = f"--retrieved {retrieved!r} is no date: give YYYY-MM-DD"
+            raise ConfigError(message)
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         kept = []
         for name in sorted({row.round for row in parsed.rows}):
             rows = tuple(row for row in parsed.rows if row.round == name)
-            fields = {
-                "round": name,
-                "source": source or _repository(rows),
-                "retrieved": retrieved,
-                "is_verified": is_verified,
-                "file_sha256": digest,
-                "dropped": parsed.dropped,
-                "rows": msgspec.to_builtins(rows),
-            }
-            try:
-                found = msgspec.convert(fields, Import)
-            except msgspec.ValidationError as error:
-                message = f"--retrieved {retrieved!r} is no date: give YYYY-MM-DD"
-                raise ConfigError(message) from error
+            found = Import(
+                round=name,
+                source=source or _repository(rows),
+                retrieved=retrieved,
+                is_verified=is_verified,
+                file_sha256=digest,
+                dropped=parsed.dropped,
+                rows=rows,
+            )
             self._write(f"mlperf-{name}.json", msgspec.json.encode(found))
             kept.append(found)
         return kept

@@ -4,7 +4,7 @@ import pytest
 
 from edgemeter.agent.errors import ConfigError
 from edgemeter.collector.reference import mlperf
-from edgemeter.collector.reference.footnote import LEGEND, UNVERIFIED, footnote
+from edgemeter.collector.reference.footnote import DERIVED, LEGEND, UNVERIFIED, footnote
 from tests.fixtures.mlperf_factory import make_row, v41, v60, write
 
 
@@ -97,6 +97,7 @@ def test_keys_that_are_not_needed_may_be_absent_and_new_ones_appear(official):
         ({"Performance_Result": None}, r"Performance_Result None is no number above 0"),
         ({"Performance_Result": "fast"}, r"Performance_Result 'fast' is no number"),
         ({"Performance_Result": -1}, r"is no number above 0"),
+        ({"Performance_Result": True}, r"Performance_Result True is no number above 0"),
         ({"Scenario": None}, r"'Scenario' is missing: this is no row of an MLPerf"),
         ({"version": "next", "ID": "x"}, r"names a round"),
     ],
@@ -144,6 +145,24 @@ def test_a_file_that_is_not_there_is_named(official):
     """With what the system says."""
     with pytest.raises(ConfigError, match=r"cannot read .*summary_results\.json': No such file"):
         mlperf.read(official)
+
+
+@pytest.mark.parametrize("more", ["x", "[]", '\n,{"ID": "6.0-0001"}]'])
+def test_what_stands_behind_the_list_is_refused(official, more):
+    """Two files in one, or a list that was closed too early, would lose rows unseen."""
+    official.write_text(json.dumps([make_row()], indent=2) + more)
+    with pytest.raises(ConfigError, match=r"line \d+: there is more behind the end of the list"):
+        mlperf.read(official)
+
+
+def test_only_an_energy_that_was_derived_is_called_so(official):
+    """Watts divided by a rate are ours, the millijoules of a stream are the round's own figure."""
+    offline = make_row(Power_Result=7636.49, Power_Units="Watts")
+    stream = make_row(Performance_Units="Latency (ms)", Power_Result=155.142, Power_Units="millijoules")
+    texts = [
+        footnote(row, "https://example.org", "2026-11-02", is_verified=True) for row in mlperf.read(write(official, offline, stream)).rows
+    ]
+    assert [DERIVED in text for text in texts] == [True, False]
 
 
 def test_the_footnote_names_all_that_is_required(official):

@@ -75,6 +75,7 @@ def test_published_units_become_ours(metric, value, unit, canonical):
         ({"metric": "accuracy", "value": 0.61, "unit": "ratio", "images": 4}, "at least 100: this has 4"),
         ({"metric": "accuracy", "value": 0.61, "unit": "ratio"}, "at least 100: this has None"),
         ({"metric": "accuracy", "value": 61.0, "unit": "ratio", "images": 5000}, "is above 1"),
+        ({"date": "2026-13-40"}, "date '2026-13-40' is no day of the calendar"),
         ({"conditions": "bell \a"}, "control character"),
     ],
 )
@@ -93,6 +94,8 @@ def test_a_figure_that_cannot_be_what_it_says_is_refused(tmp_path, changes, mess
         ("own.toml", b"[[line]]\n", "unknown field|missing"),
         ("own.csv", b"source,version\na,b\n", "line 2: "),
         ("own.csv", b"source,version\na,b,c\n", "line 2: "),
+        ("own.csv", b"", "holds no figure"),
+        ("own.csv", b"source,version\n", "holds no figure"),
         ("own.csv", b"\xff\xfe", "no CSV file in UTF-8"),
     ],
 )
