@@ -1,6 +1,7 @@
 """The commands `edgemeter sensors ...`: what measures watts here, what it shows, and what it shows of a recording."""
 
 import json
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from edgemeter.agent.power.detect import Found
     from edgemeter.agent.power.live import Shown
 
+# What a meter's display shows: its last digit tells how finely.
+DISPLAYED = re.compile(r"-?\d+(\.\d*)?")
 COUNTER_WARNING = "an energy counter: a single state of it holds no watts"
 
 
@@ -246,12 +249,9 @@ def _ask(_share: float) -> tuple[float, float]:
     """Return what somebody reads off a meter, W, and the step of its display."""
     while True:
         said = click.prompt("  the meter shows (W)", err=True)
-        try:
-            watts = float(said)
-        except ValueError:
-            click.echo(f"  {said!r} is no number of watts", err=True)
-            continue
-        return watts, 10.0 ** -len(said.partition(".")[2])
+        if DISPLAYED.fullmatch(said):
+            return float(said), 10.0 ** -len(said.partition(".")[2])
+        click.echo(f"  {said!r} is no number of watts: type it as it is shown, 12.34", err=True)
 
 
 def _print_calibration(found: "Calibration", held: "list[Held]") -> None:

@@ -84,15 +84,19 @@ def _line(energy: "Energy") -> str:
     gross = f"{energy.gross_mj / 1000:.4g} J{_uncertainty(energy.gross_u_mj)}"
     net = {
         "resolved": f"{(energy.net_mj or 0) / 1000:.4g} J{_uncertainty(energy.net_u_mj)}",
-        "not_resolvable": "not resolvable",
+        "not_resolvable": f"not resolvable{_resolving(energy.resolving_window_s)}",
         "no_idle": "not known without idling",
     }[energy.net_state]
     left_out = f"; leaves out {', '.join(energy.excludes)}" if energy.excludes else ""
     return f"{energy.sensor} ({energy.scope}): gross {gross}, net {net}, mean {energy.mean_power_w:.4g} W{left_out}"
 
 
+def _resolving(window_s: float | None) -> str:
+    return " by any length" if window_s is None else f" below {window_s:.0f} s of idle and of load"
+
+
 def _uncertainty(u_mj: float | None) -> str:
-    return " (uncertainty unknown)" if u_mj is None else f" +- {u_mj / 1000:.2g} J"
+    return " (uncertainty unknown)" if u_mj is None else f" ±{u_mj / 1000:.2g} J"
 
 
 def _again_and_again(command: tuple[str, ...], every: str, options: dict[str, Any]) -> None:

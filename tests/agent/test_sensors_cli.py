@@ -5,6 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from edgemeter.agent import sensors_cli
 from edgemeter.agent.errors import ConfigError, UnavailableError
 from edgemeter.agent.power import calibration_file, opening
 from edgemeter.agent.power.calibration_file import Calibration
@@ -158,6 +159,13 @@ def test_calibrating_needs_one_kind_of_reference(two_traces):
     for arguments, said in ((("--against", "cheap"), "its own reference"), (("--typed", "--reference-scope", "all"), "no scope 'all'")):
         result = CliRunner().invoke(sensors, ["calibrate", "cheap", *arguments, "--config", str(two_traces)])
         assert said in str(result.exception)
+
+
+def test_a_typed_reading_is_taken_as_the_display_shows_it():
+    """Its last digit says how finely; what is no number of watts is asked for again."""
+    with CliRunner().isolation(input="nan\n5,2\n1e3\n5.20\n") as (_, said, *_):
+        assert sensors_cli._ask(0.5) == (5.2, 0.01)
+    assert said.getvalue().decode().count("is no number of watts") == 3
 
 
 def test_a_promotion_that_was_never_made_is_refused(two_traces):

@@ -50,7 +50,7 @@ def test_the_energy_of_a_command_is_shown(configuration):
     assert done.returncode == 0, done.stderr
     assert "gross 30" in done.stdout
     assert "(uncertainty unknown)" in done.stdout
-    assert "net not resolvable" in done.stdout
+    assert "net not resolvable by any length" in done.stdout
 
 
 def test_a_suite_is_measured_every_so_often_and_a_failure_is_no_end(tmp_path, monkeypatch):
