@@ -197,8 +197,9 @@ def _output(family: Family, said: SelfDescription) -> card.Output:
     labels, offset = said.labels, 0
     if not is_detector and family.classes == 1001:
         labels, offset = labels[1:] if len(labels) == 1001 else labels, -1
-    elif is_detector and len(labels) == family.classes + 1:
-        offset = 1
+    elif is_detector and labels:
+        # One label more, or one class more, is that of the background.
+        offset = {1: 1, -1: -1}.get(len(labels) - family.classes, 0)
     return card.Output(
         classes=family.classes,
         labels=labels,

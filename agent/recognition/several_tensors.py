@@ -19,7 +19,7 @@ def find(outputs: Sequence[TensorInfo], size: tuple[int, int] | None, name: str,
     if said.task not in (None, "detect"):
         return None
     if len(outputs) == 4 and _is_postprocess(outputs):
-        return _postprocess(said)
+        return _postprocess(outputs, name, said)
     shapes = [info.shape for info in outputs]
     if len(outputs) >= 3 and _is_lists(shapes):
         return _lists(said)
@@ -37,8 +37,12 @@ def _is_postprocess(outputs: Sequence[TensorInfo]) -> bool:
     return len(boxes) == 3 and boxes[2] == 4 and len(shapes[0]) <= 1 and [len(shape) for shape in shapes[1:3]] == [2, 2]
 
 
-def _postprocess(said: SelfDescription) -> Family:
+def _postprocess(outputs: Sequence[TensorInfo], name: str, said: SelfDescription) -> Family:
     count = len(said.labels)
+    # The operator counts classes from 0; TensorFlow's own graphs, and what tf2onnx makes of them, from 1.
+    if not name.lower().endswith(".tflite") and any(info.name.lower().startswith("detection_classes") for info in outputs):
+        doubt = f"classes count from 1, as in TensorFlow's graphs, {_IDS}: output.classes and output.labels say"
+        return Family("tflite-postprocess", "detection", (count or COCO_LAST_ID) + 1, "its four outputs", (doubt,))
     doubts = () if count else (unnamed(COCO_LAST_ID, _IDS),)
     # Some label files begin with the background, which the operator does not count.
     classes = count - 1 if count == COCO_LAST_ID + 1 else count

@@ -29,6 +29,12 @@ class Torchvision:
         """Return the detections; `outputs` are the lists, float32."""
         found, labels, scores = self._lists(outputs)
         above = scores > self._output.score_threshold
+        if np.any(labels[above] < 1):
+            message = (
+                "label 0 has a score: labels of family torchvision count from 1, 0 is the background; lists that count from 0 (TensorRT's "
+                "EfficientNMS) are not read: export the model without its suppression"
+            )
+            raise ConfigError(message)
         found = boxes.in_pixels(found[above], frame)
         return boxes.select(found, scores[above], labels[above].astype(np.int32) - 1, self._output, frame)
 

@@ -5,6 +5,7 @@ import pytest
 from edgemeter.agent.recognition.family import UnknownFamilyError
 from edgemeter.agent.recognition.self_description import SelfDescription
 from edgemeter.agent.recognition.shapes import find
+from edgemeter.agent.runtimes import TensorInfo
 from tests.fixtures.vision_factory import tensors
 
 SILENT = SelfDescription((), None, None, None, None)
@@ -152,6 +153,15 @@ def test_four_outputs_are_a_postprocess_model(shapes, words, classes):
     found = find(tensors(*shapes, names=names), (300, 300), "m.tflite", words)
     assert (found.name, found.classes) == ("tflite-postprocess", classes)
     assert (found.doubts == ()) == bool(words.labels)
+
+
+@pytest.mark.parametrize(("name", "classes"), [("ssd.onnx", 91), ("ssd.tflite", 90)])
+def test_tensorflows_own_graphs_count_classes_from_one(name, classes):
+    """What tf2onnx makes of a saved model: class 1 is COCO's id 1, class 0 is nothing; TFLite's operator takes 1 off."""
+    shapes = {"num_detections:0": (None,), "detection_boxes:0": (None, None, 4), "detection_scores:0": (None, None)}
+    outputs = [TensorInfo(key, shape, "float32") for key, shape in shapes.items()]
+    found = find([*outputs, TensorInfo("detection_classes:0", (None, None), "float32")], (300, 300), name, SILENT)
+    assert (found.name, found.classes) == ("tflite-postprocess", classes)
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,12 @@ def test_scores_that_are_all_whole_are_still_scores():
         assert decode(lists, ("scores", "boxes", "labels"), is_declared=is_declared).classes.tolist() == [89, 0]
 
 
+def test_labels_that_count_from_zero_are_refused():
+    """TensorRT's EfficientNMS gives such lists: every class would be taken for the one before it."""
+    with pytest.raises(ConfigError, match="label 0 has a score"):
+        decode({**LISTS, "labels": np.array([89, 0], np.float32)})
+
+
 def test_an_empty_list_finds_nothing():
     """A photograph without objects gives lists of length 0."""
     empty = {"boxes": np.zeros((0, 4), np.float32), "labels": np.zeros(0, np.float32), "scores": np.zeros(0, np.float32)}
