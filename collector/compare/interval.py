@@ -60,15 +60,17 @@ class Interval:
 
 
 def of_points(points: Sequence[Point]) -> Interval | None:
-    """Return the interval of the median over the highest level that has enough members; None below three runs."""
+    """Return the interval of the median over the highest level that has enough members, holding that median; None below three runs."""
     if any(point.value <= 0 for point in points):
         return None
     level, values = _members(points)
     bounds = of_median(values)
     if bounds is None:
         return None
+    # Where members count unequally the median over all runs, which is what is shown, may lie outside of what is over days or devices.
+    middle = median(point.value for point in points)
+    bounds = min(bounds[0], middle), max(bounds[1], middle)
     if (apart := _apart(points)) > 0:
-        middle = median(point.value for point in points)
         bounds = widened(bounds, middle, middle * math.expm1(_TWO_APART * apart))
     devices, days = {point.device for point in points}, {point.day for point in points}
     return Interval(*bounds, level, len(values), len(devices), len(days), len(points))
@@ -94,7 +96,6 @@ def of_median(values: Sequence[float]) -> tuple[float, float] | None:
 
 def of_ratio(own: float, own_bounds: tuple[float, float], other: float, other_bounds: tuple[float, float]) -> tuple[float, float]:
     """Return the bounds of `own` / `other`, which always hold the ratio itself; all are > 0."""
-    # Where members count unequally, a median over all runs may lie outside the interval over days.
     below = math.hypot(_reach(own_bounds[0], own), _reach(other, other_bounds[1]))
     above = math.hypot(_reach(own, own_bounds[1]), _reach(other_bounds[0], other))
     return own / other * math.exp(-below), own / other * math.exp(above)

@@ -96,6 +96,14 @@ def test_the_interval_of_a_ratio_holds_the_ratio():
     assert low <= 5.0 <= high
 
 
+def test_the_interval_of_unequal_days_holds_the_median_that_is_shown():
+    """Twenty runs of one day pull the median over all runs out of what the other days span."""
+    found = interval.of_points([*points([12.0] * 20, day=0), *(one for day in range(1, 12) for one in points([10.0 + day / 100], day=day))])
+    assert (found.level, found.members) == ("day", 12)
+    assert found.low < 10.2
+    assert found.high >= 12.0
+
+
 def test_a_thousand_runs_and_more_have_an_interval():
     """2**1024 is no float."""
     low, high = interval.of_median([1.0 + place / 5000 for place in range(5000)])
