@@ -52,7 +52,7 @@ def of_detections(annotations: Path, detections: Path, bounds: coco_report.Bound
     identity = hashlib.sha256(annotations.read_bytes()).hexdigest()
     images = [image.id for image in document.images]
     accuracy = coco_report.report(ground_truth.plain(document), rows, images, identity, bounds)
-    warnings = (*ground_truth.oddities(document), *_silent(rows, len(images), len(document.annotations)))
+    warnings = (*ground_truth.oddities(document), *coco_results.oddities(rows), *_silent(rows, len(images), len(document.annotations)))
     return Scored(accuracy, len(images), len(rows), warnings)
 
 

@@ -17,6 +17,10 @@ IMAGE, X, Y, WIDTH, HEIGHT, SCORE, CATEGORY = range(7)
 _BBOX = "bbox is x, y, width, height in pixels"
 # So many boxes at least before their form is judged by where they lie.
 _ENOUGH = 20
+# Factors of the columns, so that rows that differ have sums that differ.
+_UNLIKE = np.sqrt([2.0, 3.0, 5.0, 7.0, 11.0, 13.0, 17.0]).tolist()
+# No photograph is as small as this; boxes as ratios of it stay below.
+_LARGEST_RATIO = 2.0
 # A box may leave the photograph by this much and still be x, y, width, height: not every decoder clips.
 _SLACK_PX = 2.0
 
@@ -49,6 +53,19 @@ def read(path: Path, truth: annotations.Document) -> Rows:
         message = f"the detections {str(path)!r} cannot be scored: {problem}"
         raise ConfigError(message)
     return rows
+
+
+def oddities(rows: Rows) -> tuple[str, ...]:
+    """Return what in the detections is odd and yet has a meaning, counted, with how it is taken."""
+    # Rows that are alike have the same sum of anything: only those few need a closer look, of half a million too.
+    sums = np.zeros(len(rows))
+    for column, factor in enumerate(_UNLIKE):
+        sums += rows[:, column] * factor
+    ordered = np.sort(sums)
+    alike = rows[np.isin(sums, ordered[1:][ordered[1:] == ordered[:-1]])]
+    again = len(alike) - len(np.unique(alike, axis=0))
+    said = f"{again} of {len(rows)} detections stand there again, same box and score: each counts as a false one, as in the COCO API"
+    return (said,) if again else ()
 
 
 def _decode(path: Path) -> Sequence[_Detection]:
@@ -87,6 +104,9 @@ def _problem(rows: Rows, truth: annotations.Document) -> str | None:
     bad = np.asarray((rows[:, [WIDTH, HEIGHT]] < 0).any(axis=1), np.bool_)
     if bad.any():
         return f"{_count(bad)} have a negative width or height{_first(rows, bad)}: {_BBOX}"
+    boxes = rows[:, X : HEIGHT + 1]
+    if len(rows) >= _ENOUGH and boxes.max() <= _LARGEST_RATIO:
+        return f"the boxes of all {len(rows)} detections are 0..1: {_BBOX}"
     return _corners(rows, {image.id: (image.width, image.height) for image in truth.images})
 
 

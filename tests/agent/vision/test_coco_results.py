@@ -93,6 +93,21 @@ def test_corners_in_place_of_sides_are_noticed(tmp_path, truth):
         read(tmp_path, truth, corners)
 
 
+def test_boxes_as_ratios_of_the_photograph_are_refused(tmp_path, truth):
+    """They would overlap nothing: an AP of 0 that says nothing about the model."""
+    with pytest.raises(ConfigError, match=r"the boxes of all 25 detections are 0\.\.1: bbox is .* in pixels"):
+        read(tmp_path, truth, [detection(bbox=[0.1, 0.2, 0.3, 0.01 * k]) for k in range(25)])
+
+
+def test_detections_that_stand_there_again_are_counted(tmp_path, truth):
+    """Same box and score; another score is another detection."""
+    rows = read(tmp_path, truth, [detection(), detection(score=0.25), *[detection()] * 2, detection(image_id=101)])
+    assert coco_results.oddities(rows) == (
+        "2 of 5 detections stand there again, same box and score: each counts as a false one, as in the COCO API",
+    )
+    assert coco_results.oddities(rows[:2]) == coco_results.oddities(rows[:0]) == ()
+
+
 def test_boxes_that_leave_the_photograph_are_scored(tmp_path, truth):
     """Not every decoder clips: some boxes over the edge are no mistake of form."""
     boxes = [detection(bbox=[40, 40, 30, 30]) for _ in range(30)]
