@@ -125,9 +125,9 @@ def test_points_of_the_figures_alone_cannot_be_compared_and_say_why(place, tmp_p
 
 
 def test_a_record_that_two_collectors_stamped_is_one_run(place, tmp_path):
-    """Without a clock the stamp is the time of receipt, which differs: two points, one record."""
+    """Without a clock the stamp is the time of receipt, which differs: on two days it is two points, and one record."""
     run = msgspec.structs.replace(fleet()[0], clock_synchronised=False, stamped_by="collector")
-    again = msgspec.structs.replace(run, started_at_ns=run.started_at_ns + 5_000_000_000)
+    again = msgspec.structs.replace(run, started_at_ns=run.started_at_ns + 86_400_000_000_000)
     for name, one in (("one", run), ("other", again)):
         drain_to(tmp_path / name, place.config(), [one])
     (row,) = place.query("SELECT count(seq) FROM run")
