@@ -52,6 +52,10 @@ class Curve(Protocol):
         """Return the longest stretch of the window without a reading, and the sum of those that are longer than `limit_ns`."""
         ...
 
+    def values(self, window: Window) -> int:
+        """Return how many values of its own the sensor gave within the window."""
+        ...
+
     def step_w(self, moment_ns: int) -> float:
         """Return how far the power stepped at a moment, as the readings beside it show."""
         ...
@@ -101,6 +105,10 @@ class PowerCurve:
         # A gap that reaches over an edge counts with the part that lies inside.
         stretches = np.diff(self._nodes(window)[0])
         return float(stretches.max()), float(stretches[stretches > limit_ns].sum())
+
+    def values(self, window: Window) -> int:
+        """Return how many readings lie in it."""
+        return _inside(self._times, window)
 
     def step_w(self, moment_ns: int) -> float:
         """Return the difference of the mean power just before and just after; all of the power where one side is not known."""
@@ -209,6 +217,10 @@ class CounterCurve:
             edges.append(float(min(end, window.end_ns) - max(begin, window.start_ns)))
         return max(edges), sum(edge for edge in edges if edge > limit_ns)
 
+    def values(self, window: Window) -> int:
+        """Return how many moves of the counter lie in it."""
+        return _inside(self._times, window)
+
     def step_w(self, moment_ns: int) -> float:
         """Return the difference of the mean power over a few updates just before and just after."""
         before, after = self._beside(int(np.searchsorted(self._times, moment_ns)))
@@ -242,6 +254,11 @@ class CounterCurve:
         slope = self._slopes[place - 1] if not stepped else before.mean() if looks_back else after.mean()
         known = place if stepped and not looks_back else place - 1
         return float(self._energies[known] + slope * float(moment_ns - self._times[known]) / NS_PER_MS)
+
+
+def _inside(times: NDArray[np.int64], window: Window) -> int:
+    begin, end = np.searchsorted(times, (window.start_ns, window.end_ns))
+    return int(end - begin)
 
 
 def _fitting(n: int, parameters: int) -> float:

@@ -23,8 +23,10 @@ GAP_PERIODS = 3
 LARGEST_GAP_RATIO = 0.05
 LARGEST_STEP_RATIO = 0.02
 FEWEST_IDLE_PERIODS = 10
+FEWEST_IDLE_VALUES = 5
 IDLE_MARGIN_PERIODS = 2
 RESOLVABLE = 3.0
+COVERAGE_FACTOR = 2.0
 
 # A mean absolute error of 1 % of a normal distribution.
 SUFFICIENT_U_RATIO = 0.01 * math.sqrt(math.pi / 2)
@@ -128,7 +130,7 @@ def _too_short(case: _Case) -> str | None:
     window_s, needed_s = _seconds(case.timed), _needed_s(case)
     if window_s * (1 + TOLERANCE_RATIO) >= needed_s:
         return None
-    every = f"a reading every {case.description.period_ms:.3g} ms"
+    every = f"a reading every {_short(case.description.period_ms)} ms"
     if case.run.counts_inferences:
         few = f"{case.inferences} inferences in {window_s:.3g} s are too few for an energy from {every}"
         return f"{few}: time at least {_short(needed_s)} s of them (a longer mode)"
@@ -158,7 +160,10 @@ def _counter_refusal(case: _Case, curve: CounterCurve) -> str | None:
         return "the energy counter went backwards: it was reset while measuring, measure again"
     energy_mj = curve.energy_mj(case.timed)
     if energy_mj <= 0:
-        return "the energy counter stood still while inferences were timed: it does not see this load"
+        return (
+            "the energy counter stood still while inferences were timed: it does not see this load, or one of its steps is more than "
+            "all of it; time far longer, or use a sensor that shows power"
+        )
     if curve.step_mj is not None and curve.step_mj > LARGEST_STEP_RATIO * energy_mj:
         share = curve.step_mj / energy_mj
         needed_s = _seconds(case.timed) * share / LARGEST_STEP_RATIO
@@ -177,7 +182,8 @@ def _usable(case: _Case, window: Window | None) -> Window | None:
     length_ns = quiet.end_ns - quiet.start_ns
     if length_ns < FEWEST_IDLE_PERIODS * period_ns or _gaps(case, quiet)[1] > LARGEST_GAP_RATIO * length_ns:
         return None
-    return quiet
+    # A counter of coarse steps hardly moves while the machine idles, and what it does between two moves is not known.
+    return quiet if case.curve.values(quiet) >= FEWEST_IDLE_VALUES else None
 
 
 def _energy(case: _Case, idling: budget.Idle | None) -> Energy:
@@ -186,9 +192,9 @@ def _energy(case: _Case, idling: budget.Idle | None) -> Energy:
     gross_mj = case.curve.energy_mj(timed) / case.inferences
     terms = budget.terms(case.curve, description, timed, case.inferences, idling)
     net_mj = None if idling is None else gross_mj - idling.mean_w * (timed.end_ns - timed.start_ns) / NS_PER_MS / case.inferences
-    resolved = idling is not None and power_w - idling.mean_w > RESOLVABLE * idling.u_w
     gross_u = budget.gross(terms)
     net_u = None if net_mj is None else budget.net(terms, gross_mj, net_mj)
+    resolved = idling is not None and net_mj is not None and _is_resolved(idling, power_w - idling.mean_w, terms, net_mj)
     return Energy(
         sensor=description.id,
         scope=description.scope,
@@ -211,19 +217,34 @@ def _energy(case: _Case, idling: budget.Idle | None) -> Energy:
         is_modelled=description.is_modelled,
         gross_k=gross_u.k if gross_u else None,
         net_k=net_u.k if net_u else None,
-        resolving_window_s=None if resolved or idling is None else _resolving_window_s(case, idling, power_w - idling.mean_w),
+        resolving_window_s=None if resolved or idling is None else _resolving_window_s(case, idling, power_w - idling.mean_w, terms),
         sufficient_window_s=_sufficient_window_s(case, terms, gross_mj),
         follows_queries=case.curve.follows_queries,
     )
 
 
-def _resolving_window_s(case: _Case, idling: budget.Idle, net_w: float) -> float | None:
+def _is_resolved(idling: budget.Idle, net_w: float, terms: Iterable[UncertaintyTerm], net_mj: float) -> bool:
+    """Return whether the net energy is more than three uncertainties of idle power, and more than its own (k = 2), but for the gain's."""
+    return net_w > RESOLVABLE * idling.u_w and net_mj > COVERAGE_FACTOR * math.hypot(*_net_terms(terms).values())
+
+
+def _net_terms(terms: Iterable[UncertaintyTerm]) -> dict[str, float]:
+    """Return the known terms of a net energy that could hide it: the gain only stretches it, and the offset cancels."""
+    return {term.term: term.u_mj or 0.0 for term in terms if term.term not in {"gain", "offset"}}
+
+
+def _resolving_window_s(case: _Case, idling: budget.Idle, net_w: float, terms: Iterable[UncertaintyTerm]) -> float | None:
     """Return how long idle and load would have to be measured for the net power to be resolved; None where that would not help."""
-    allowed = (net_w / RESOLVABLE) ** 2 - idling.lasting_u_w**2
-    if net_w <= 0 or allowed <= 0:
-        return None
+    load_s = _seconds(case.timed)
+    seen_w = {name: u_mj * case.inferences / load_s / 1000 for name, u_mj in _net_terms(terms).items()}
     # What comes from scatter shrinks with the root of the length.
-    return max(idling.length_s * idling.sampling.u_w**2 / allowed, _seconds(case.timed))
+    by_idle = (net_w / RESOLVABLE) ** 2 - idling.lasting_u_w**2
+    by_all = (net_w / COVERAGE_FACTOR) ** 2 - idling.lasting_u_w**2 - seen_w["quantisation"] ** 2
+    if net_w <= 0 or by_idle <= 0 or by_all <= 0:
+        return None
+    idle_scatter = idling.length_s * idling.sampling.u_w**2
+    load_scatter = load_s * (seen_w["sampling"] ** 2 + seen_w["edges"] ** 2)
+    return max(idle_scatter / by_idle, (idle_scatter + load_scatter) / by_all, load_s)
 
 
 def _sufficient_window_s(case: _Case, terms: Iterable[UncertaintyTerm], gross_mj: float) -> float | None:

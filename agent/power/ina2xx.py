@@ -21,6 +21,7 @@ the chip. Both are a class, not a data sheet's figure: calibrate for better.
 Tested with: a capture of an INA219 in a UPS, and trees of the drivers' form; not yet on a board.
 """
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -153,6 +154,8 @@ class Ina2xx:
             kind="energy" if counts else "power",
             period_ms=max(PERIOD_MS, *(_update_ms(meter.chip) for meter in self._meters)),
             resolution_w=None if counts else resolution_w,
+            # What the chip counts went through the same converter: its zero is known no better.
+            offset_u_w=resolution_w / math.sqrt(3) if counts else None,
             gain_u_ratio=INTERNAL_U_RATIO if internal else BOARD_U_RATIO,
             warnings=tuple(self._warnings(reading)),
             blocked="; ".join(filter(None, map(_blocked, self._meters))) or None,

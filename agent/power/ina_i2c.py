@@ -17,6 +17,7 @@ Gain: a class, as with the sensor `ina2xx`. The INA228 counts energy in the chip
 Tested with: an imitation of each chip, register by register; not yet with a chip.
 """
 
+import math
 import time
 from collections.abc import Callable
 
@@ -99,6 +100,8 @@ class InaI2c:
             kind="energy" if counts else "power",
             period_ms=max(SHORTEST_PERIOD_MS, self._period_ms),
             resolution_w=None if counts else max(steps_w),
+            # What the chip counts went through the same converter: its zero is known no better.
+            offset_u_w=max(steps_w) / math.sqrt(3) if counts else None,
             gain_u_ratio=INTERNAL_U_RATIO if chip.has_shunt else BOARD_U_RATIO,
             resolution_mj=chip.energy_step_mj(shunt_ohm) if counts else None,
             warnings=()

@@ -340,6 +340,34 @@ def test_what_would_resolve_a_net_energy_is_told_and_is_enough():
     assert [noisy(seed, long_s, long_s).net_state for seed in range(5)].count("resolved") >= 4
 
 
+def test_a_net_energy_below_its_own_uncertainty_is_not_resolved_by_a_calm_idle():
+    """Idle is known to nothing, the load scatters by 0.3 W: 10 mW above idle are not there, until it is timed as long as is said."""
+
+    def scattered(load_s):
+        draw = random.Random(5)  # noqa: S311 - repeatable
+        ends = 20 + load_s
+        trace = make_trace(lambda t: 2.01 + draw.gauss(0, 0.3) if 20 <= t < ends else 2.0, ends + 20, seed=5)
+        windows = {"timed": Window(20 * S, int(ends * S)), "after": Window(int(ends * S), int((ends + 20) * S))}
+        return _energy(trace, **windows)
+
+    found = scattered(30)
+    assert (found.net_state, found.net_mj) == ("not_resolvable", None)
+    assert found.resolving_window_s > 30
+    assert scattered(3 * found.resolving_window_s).net_state == "resolved"
+
+
+def test_a_counter_that_hardly_moves_while_idle_tells_no_idle_power():
+    """Steps of 1 J at 50 mW: what lies between two moves 20 s apart would be taken for the load's power."""
+    readings = []
+    for tick in range(700):
+        energy_j = 0.05 * min(tick, 200) / 10 + 8.0 * min(max(tick - 200, 0), 300) / 10 + 0.05 * max(tick - 500, 0) / 10
+        readings.append(Reading(taken_ns=tick * S // 10, energy_mj=math.floor(energy_j) * 1000.0))
+    trace = Trace("counter", make_description(kind="energy", resolution_w=None, offset_u_w=0.0), tuple(readings))
+    found = _energy(trace)
+    assert (found.net_state, found.idle_before_w, found.idle_after_w) == ("no_idle", None, None)
+    assert abs(found.gross_mj - 240) <= found.gross_u_mj
+
+
 def test_no_length_resolves_what_drift_hides():
     """Idle moved by 1 W: longer stretches do not help, and no window is promised."""
     found = _energy(make_trace(lambda t: 2.5 if t < 20 else 3.5, 70))

@@ -16,6 +16,8 @@ def settings(tmp_path, monkeypatch):
     """Return a configuration whose replay sensor shows 2 W for one second, then 6 W for one, then 2 W again."""
     # A second of power for the rules' ten, so that the test is short.
     monkeypatch.setattr(per_inference, "SHORTEST_S", 1.0)
+    # A busy machine may keep the sampler from reading for a while.
+    monkeypatch.setattr(per_inference, "LARGEST_GAP_RATIO", 0.5)
     path = tmp_path / "trace.json"
     points = {"t_s": [0, 0.999, 1.001, 1.999, 2.001, 60], "power_w": [2, 2, 6, 6, 2, 2]}
     path.write_text(
@@ -34,7 +36,8 @@ def test_the_energy_of_a_block_is_what_the_sensor_saw_in_it(settings):
         loud_s = max(0.0, min(start_s + watching.seen.seconds, 2.0) - max(start_s, 1.0))
         truth_mj = 1000 * (2 * watching.seen.seconds + 4 * loud_s)
         energy = watching.seen.energies.energy
-        assert energy.gross_mj * units == pytest.approx(truth_mj, rel=0.03)
+        # Of a step that fell between two readings nobody knows when it was.
+        assert energy.gross_mj * units == pytest.approx(truth_mj, abs=0.03 * truth_mj + 4 * 2 * energy.longest_gap_ms)
         assert abs(energy.gross_mj * units - truth_mj) < 2 * energy.gross_u_mj * units
         assert energy.net_mj < energy.gross_mj
         assert (energy.scope, energy.inferences) == ("board-input", units)

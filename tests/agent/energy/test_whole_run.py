@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from edgemeter.agent.bundle.compare import Difference
 from edgemeter.agent.bundle.recompute import recompute
 from edgemeter.agent.cli import cli
+from edgemeter.agent.energy import per_inference
 from edgemeter.agent.engine import session, suites
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.power.replay import Replay
@@ -63,8 +64,10 @@ def _measure(model, sensors, *lines):
 
 
 @pytest.mark.slow
-def test_several_sensors_of_a_run_each_give_an_energy_and_are_held_against_each_other(model, tmp_path):
+def test_several_sensors_of_a_run_each_give_an_energy_and_are_held_against_each_other(model, tmp_path, monkeypatch):
     """The wall reads 5 W and rails inside it 7 W: both energies are what the traces hold, the run is suspect, and verify agrees."""
+    # A busy machine may keep the sampler from reading for a while.
+    monkeypatch.setattr(per_inference, "LARGEST_GAP_RATIO", 0.5)
     sensors = {"rails": _meter(tmp_path, "soc-rails", 7.0), "wall": _meter(tmp_path, "wall-ac", 5.0)}
     record = _measure(model, sensors, "seconds = 11.0", "queries = 100", "idle_seconds = 0")
     (rails,) = record.other_energies

@@ -1,6 +1,7 @@
 """Facts about `edgemeter.agent.power.ina2xx`."""
 
 import json
+import math
 import struct
 
 import pytest
@@ -156,6 +157,8 @@ def test_an_energy_counter_is_preferred_and_rescaled(tmp_path):
     sensor = _sensor(root, shunt_ohm="0.1")
     found = sensor.describe()
     assert (found.kind, found.resolution_w) == ("energy", None)
+    # Its zero is known to a step of its converter, as that of its watts: 1 mA of the driver's, a tenth of it with this shunt.
+    assert found.offset_u_w == pytest.approx(5.0 * 0.0001 / math.sqrt(3))
     first = sensor.read()
     assert first.energy_mj == pytest.approx(500)
     assert first.rails[0].power_w == pytest.approx(0.245)
