@@ -24,7 +24,7 @@ check: .venv/.dev types
 	$(BIN)/ruff check .
 	$(BIN)/mypy -p edgemeter
 	$(BIN)/python -m pytest $(FAST)
-	$(BIN)/python -m pytest -m packaging
+	$(BIN)/python -m pytest -m packaging -n 3
 
 bench: .venv/.dev
 	$(BIN)/python -m tests.benchmarks

@@ -53,14 +53,11 @@ def influxd1() -> Path:
     return _influxd(1, os.environ.get("EDGEMETER_INFLUXD1"), shutil.which("influxd"), "/usr/bin/influxd")
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item):
-    """Remember a skipped test that carries a marker of EDGEMETER_MUST_RUN."""
-    report = yield
-    marked = MUST_RUN.intersection(marker.name for marker in item.iter_markers())
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Remember a skipped test that carries a marker of EDGEMETER_MUST_RUN; with several workers their reports come here too."""
+    marked = MUST_RUN.intersection(report.keywords)
     if report.skipped and marked and not hasattr(report, "wasxfail"):
-        _skipped.append(f"{item.nodeid} ({', '.join(sorted(marked))})")
-    return report
+        _skipped.append(f"{report.nodeid} ({', '.join(sorted(marked))})")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

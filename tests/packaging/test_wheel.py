@@ -152,6 +152,7 @@ SMOKE = {
     "collector": says("collector", "up", "--help", holds="--influx"),
     "bench": imports("mlperf_loadgen" if platform.machine() == "x86_64" else "numpy"),
     "demo": demo,
+    "parquet": imports("pyarrow"),
     "sign": says("bundle", "keygen", "--help", holds="Example"),
     "convert": says("models", "build", "--help", holds="Example"),
 }
