@@ -52,12 +52,17 @@ class Nvml:
             ConfigError: there is no such GPU.
         """
         self._open()
-        name = self._text(self._library.nvmlDeviceGetName)
-        uuid = self._text(self._library.nvmlDeviceGetUUID)
+        try:
+            name = self._text(self._library.nvmlDeviceGetName)
+            uuid = self._text(self._library.nvmlDeviceGetUUID)
+            count = self._library.nvmlDeviceGetCount()
+        except self._library.NVMLError as error:
+            message = f"GPU {self._gpu} does not say what it is ({error}): see the kernel log"
+            raise UnavailableError(message) from error
         warnings = []
         if self._source == "averaged":
             warnings.append("this GPU shows a mean of a second: time long windows")
-        if (count := self._library.nvmlDeviceGetCount()) > 1:
+        if count > 1:
             warnings.append(f"{count} GPUs are here and GPU {self._gpu} is read: set gpu in [sensors.nvml]")
         return Description(
             id=f"nvml:{name}:{uuid}",

@@ -86,6 +86,17 @@ def test_a_lost_gpu_is_told_from_a_reading_that_failed(library):
             sensor.read()
 
 
+def test_a_gpu_that_is_lost_before_it_was_described_is_one_line(library, monkeypatch):
+    """It answered a moment ago."""
+
+    def lost(_):
+        raise library.NVMLError_GpuIsLost
+
+    monkeypatch.setattr(library, "nvmlDeviceGetUUID", lost)
+    with closing(Nvml()) as sensor, pytest.raises(UnavailableError, match="kernel log"):
+        sensor.describe()
+
+
 def test_the_real_library_is_asked():
     """Where there is no GPU it says so; where there is one it gives a reading."""
     pytest.importorskip("pynvml")
