@@ -61,6 +61,17 @@ def cases(
     return _cases(connection, condition, values, narrowing.days, limit, offset, metrics)
 
 
+def cases_of_every_board(connection: sqlite3.Connection, narrowing: Narrowing, limit: int) -> list[IndexedCase]:
+    """Return so many cases with their figures over all runs, from each board type in turn: of none is there nothing to see."""
+    condition, values = narrowing.condition()
+    ordered = "SELECT case_number, row_number() OVER (PARTITION BY board ORDER BY model, fleet, device, precision, case_number) AS place"
+    query = (
+        f"SELECT case_number, key, board, newest, figures FROM cases JOIN ({ordered} FROM cases WHERE figures IS NOT NULL AND {condition})"  # noqa: S608 - our own
+        " USING (case_number) ORDER BY place, board LIMIT ?"
+    )
+    return [decode_case(row) for row in connection.execute(query, (*values, limit))]
+
+
 def cases_of_baseline(connection: sqlite3.Connection, baseline: str, role: str, narrowing: Narrowing) -> list[IndexedCase]:
     """Return the cases of a device, or of all devices in `role` where that is the baseline: of the same model and period, else of any."""
     own, values = Narrowing(model=narrowing.model).condition()

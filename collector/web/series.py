@@ -50,10 +50,11 @@ DEFAULT_METRIC = "p50_ms"
 
 @dataclass(frozen=True, slots=True)
 class SeriesShown:
-    """One chart with the words below it, and its points in plain form."""
+    """One chart with the words below it, whether a step was found in it, and its points in plain form."""
 
     figure: Markup
     points: int
+    has_step: bool
     table: Table
 
 
@@ -109,12 +110,14 @@ def series(
         "data-runtime": case.key.runtime,
     }
     figure = element("figure", facts, caption, drawn, element("p", {"class": "note"}, says), _told(happenings))
-    return SeriesShown(figure, len(valued), _plain(case, metric, valued))
+    has_step = any(one.kind == "step" for one in happenings)
+    return SeriesShown(figure, len(valued), has_step, _plain(case, metric, valued))
 
 
 def _title(case: IndexedCase) -> str:
+    role = "" if case.key.role == "device" else f", {case.key.role}"
     simulated = "" if case.key.provenance == "measured" else f", {case.key.provenance}"
-    return f"{case.key.device}: {case.key.model}, {case.key.precision} on {case.key.runtime}{simulated}"
+    return f"{case.key.device}: {case.key.model}, {case.key.precision} on {case.key.runtime}{role}{simulated}"
 
 
 def _value(run: RunFigures, metric: str) -> float | None:

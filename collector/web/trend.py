@@ -2,7 +2,7 @@
 
 from edgemeter.collector.show.markup import element, join
 from edgemeter.collector.web.book import Book
-from edgemeter.collector.web.queries import Narrowing, cases, count_cases, since_ns
+from edgemeter.collector.web.queries import Narrowing, cases_of_every_board, count_cases, since_ns
 from edgemeter.collector.web.series import DEFAULT_METRIC, METRICS, of_one_series, series
 from edgemeter.collector.web.view import Asked, Table, View, note, section
 
@@ -13,10 +13,10 @@ CASES_READ = 2 * CHARTS
 
 
 def trend(book: Book, asked: Asked, narrowing: Narrowing) -> View:
-    """Return the trend of the metric that was picked, of as many cases as a page holds."""
+    """Return the trend of the metric that was picked, of as many cases as a page holds: some of every board type, what moved first."""
     metric = METRICS.get(asked.get("metric"), METRICS[DEFAULT_METRIC])
     count = count_cases(book.connection, narrowing)
-    picked = cases(book.connection, narrowing.without("days"), limit=CASES_READ)
+    picked = cases_of_every_board(book.connection, narrowing.without("days"), CASES_READ)
     if not picked:
         return View("No run matches", note("Pick another model, board or device."), filters=FILTERS)
     start = min(case.figures.first_ns for case in picked)
@@ -25,6 +25,8 @@ def trend(book: Book, asked: Asked, narrowing: Narrowing) -> View:
     span = (float(start), float(max(start + 1, *(case.figures.last_ns for case in picked))))
     groups = of_one_series(picked)
     shown = [found for members in groups[:CHARTS] if (found := series(book, members, metric, days=narrowing.days, span=span))]
+    # What moved is what people come for; a series of one day says little.
+    shown.sort(key=lambda one: (not one.has_step, -one.points))
     rows = tuple(row for one in shown for row in one.table.rows)
     tables = (Table("points", shown[0].table.columns, rows),) if shown else ()
     has_more = len(groups) > CHARTS or count > CASES_READ

@@ -1,13 +1,20 @@
 import re
+import time
 
 import pytest
 
+from edgemeter.collector import simulated_fleet
 from edgemeter.collector.show import plot
 from edgemeter.collector.web import queries
 from edgemeter.collector.web.book import Book, Happening, NoHappenings
+from edgemeter.collector.web.happenings import open_happenings
 from edgemeter.collector.web.queries import NS_PER_DAY, Narrowing
+from edgemeter.collector.web.run_index import open_index
 from edgemeter.collector.web.series import METRICS, series
-from edgemeter.collector.web.view import FileLinks, ServedLinks, address, read_address
+from edgemeter.collector.web.sources import DocumentSource
+from edgemeter.collector.web.trend import trend
+from edgemeter.collector.web.view import Asked, FileLinks, ServedLinks, address, read_address
+from tests.fixtures.record_factory import make_record
 
 
 class Found(NoHappenings):
@@ -94,3 +101,18 @@ def test_a_file_links_only_to_what_it_holds():
     links = FileLinks({"run?id=a"})
     assert links.to("run", id="a") == "#/run?id=a"
     assert links.to("run", id="b") is None
+
+
+def test_the_trend_begins_with_what_moved_and_shows_every_type_of_board():
+    """The boards that were updated stand before those that were not, though their names come later."""
+    records = tuple(simulated_fleet.records_of(make_record(), end_ns=time.time_ns(), days=45))
+    index = open_index(DocumentSource(records))
+    index.refresh()
+    happenings = open_happenings(index)
+    happenings.refresh()
+    with index.reading() as connection:
+        view = trend(Book(connection, index.source, ServedLinks(), happenings), Asked("trend"), Narrowing())
+    index.close()
+    devices = re.findall(r'data-device="(simulated-[a-z0-9]+)-\d+"', str(view.body))
+    assert set(devices) == {"simulated-server", "simulated-pi5", "simulated-orin"}
+    assert devices == sorted(devices, key=lambda name: name != "simulated-pi5")
