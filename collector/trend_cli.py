@@ -83,6 +83,7 @@ def trend(
         history = open_history(where, progress)
         known = annotations.of_store(where[0])
         selection = watch.Selection(**selected)
+        watch.keys_of(history, selection)
         found = watch.look(history, known, metrics, selection, by_type=by_type)
     last = until if until is not None else max((one.last_day for one in found), default=0)
     if form == "csv":

@@ -25,15 +25,15 @@ def units(
 
     Example: edgemeter units --board "Raspberry Pi 5 Model B Rev 1.0" --metric energy
     """
+    from edgemeter.collector.trend import watch
     from edgemeter.collector.trend.history import open_history
-    from edgemeter.collector.trend.watch import Selection
     from edgemeter.collector.units import units_table
     from edgemeter.collector.units.board_types import board_types
 
     with shown_progress() as progress:
         history = open_history(stores or (default_store(),), progress)
-        selection = Selection(fleet=fleet, board=board, model=model)
-        keys = [key for key in history.keys() if selection.takes(key)]  # noqa: SIM118 - no mapping
+        selection = watch.Selection(fleet=fleet, board=board, model=model)
+        keys = watch.keys_of(history, selection)
         found = [one for name in metrics if name != "throttling" for one in board_types(history, name, keys)]
     if as_json:
         click.echo(units_table.document(found).decode())

@@ -41,6 +41,6 @@ def sent_bytes(edge_mj: Band, datacenter_mj: Band, mj_per_byte: Band) -> Band:
 
 
 def pue(edge_mj: float, network_mj: float, it_mj: float) -> float | None:
-    """Return the PUE above which the edge wins, `it_mj` being what the server's computers draw for an inference; None: at no PUE."""
+    """Return the PUE above which the edge wins, `it_mj` being what the server's computers draw for an inference; None: at any PUE."""
     found = (edge_mj - network_mj) / it_mj
     return found if found >= 1 else None

@@ -60,7 +60,7 @@ def _show_part(analysis: Analysis, part: Part, constants: Constants, sent_bytes:
     spent = f"{currency} {figures.span(money.low, money.high)} of electricity"
     hardware = [one.hardware for one in found if one.hardware is not None]
     spent += f", {figures.span(min(hardware), max(hardware))} of hardware" if hardware else ""
-    _say(console, f"a million: {spent}, {figures.span(carbon.low, carbon.high)} g CO2e ({grid})")
+    _say(console, f"a million there, with the network: {spent}, {figures.span(carbon.low, carbon.high)} g CO2e ({grid})")
     for share, answer in response_times(part, constants, sent_bytes):
         _say(console, f"answer at {share:.0%}: {band_text(answer, 'ms')}")
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from edgemeter.agent.errors import ConfigError
 from edgemeter.collector.trend.annotations import Annotation, cuts
 from edgemeter.collector.trend.days import Days, days_of, of_type
 from edgemeter.collector.trend.history import History
@@ -16,6 +17,8 @@ from edgemeter.collector.trend.series_trend import SeriesTrend, trends
 # Raised whenever the same records would give other findings.
 VERSION = 1
 _BATCH = 500
+# So many names are told where none fits.
+SHOWN = 8
 _Found = list[SeriesTrend]
 
 
@@ -36,6 +39,27 @@ class Selection:
 
 
 EVERYTHING = Selection()
+
+
+def keys_of(history: History, selection: Selection) -> list[SeriesKey]:
+    """Return the series that are asked for.
+
+    Raises:
+        ConfigError: there are series, and none is asked for.
+    """
+    every = history.keys()
+    found = [key for key in every if selection.takes(key)]
+    if every and not found:
+        asked = {name: value for name in selection.__slots__ if (value := getattr(selection, name)) is not None}
+        nowhere = [name for name, value in asked.items() if all(getattr(key, name) != value for key in every)]
+        if nowhere:
+            there = sorted({str(getattr(key, nowhere[0])) for key in every})
+            more = f" and {len(there) - SHOWN} more" if len(there) > SHOWN else ""
+            message = f"no run is of {nowhere[0]} {asked[nowhere[0]]!r}; there are {', '.join(there[:SHOWN])}{more}"
+        else:
+            message = f"no run is of {', '.join(f'{name} {value!r}' for name, value in asked.items())} together: ask for less"
+        raise ConfigError(message)
+    return found
 
 
 def look(

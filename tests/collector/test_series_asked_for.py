@@ -1,0 +1,37 @@
+import pytest
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.collector.trend_cli import trend
+from edgemeter.collector.units_cli import units
+from tests.fixtures.comparison_factory import document
+from tests.fixtures.series_factory import make_days, noisy
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Return the path of a store with two boards of one type."""
+    path = tmp_path / "runs.json"
+    path.write_bytes(document(*make_days(noisy(100, 20)), *make_days(noisy(100, 20, seed=2), device="pi-2")))
+    return str(path)
+
+
+def refusal(command, *arguments):
+    """Return the error that the command ends with."""
+    with pytest.raises(ConfigError) as caught:
+        command.main(list(arguments), standalone_mode=False)
+    return str(caught.value)
+
+
+def test_a_device_that_is_nowhere_is_named_beside_those_that_are(store):
+    """A typo is no steady series."""
+    assert refusal(trend, "--store", store, "--device", "pi-3") == "no run is of device 'pi-3'; there are pi-1, pi-2"
+    assert refusal(units, "--store", store, "--board", "Pi 6").startswith("no run is of board 'Pi 6'; there are ")
+
+
+def test_what_is_there_but_not_together_is_said(tmp_path):
+    """Each is somewhere, no run is both."""
+    path = tmp_path / "runs.json"
+    path.write_bytes(document(*make_days(noisy(100, 5), fleet="a"), *make_days(noisy(100, 5, seed=2), device="pi-2", fleet="b")))
+    assert refusal(trend, "--store", str(path), "--device", "pi-2", "--fleet", "a").startswith(
+        "no run is of fleet 'a', device 'pi-2' together"
+    )
