@@ -98,6 +98,11 @@ def compared(ratio: float | None, low: float | None, high: float | None) -> str:
     return f"{figures.significant(ratio, 2)} times as long as {REFERENCE}"
 
 
+def speed(row: Row) -> str:
+    """Return a case's latency against the reference's in words, with what keeps that from being a verdict."""
+    return f"{compared(row.ratios.p50, row.ratios.p50_low, row.ratios.p50_high)}{_no_verdict(row)}"
+
+
 def energy(row: Row) -> str:
     """Return what an inference costs in energy, or why that is not known."""
     own, other = row.case.energy, row.reference.energy
@@ -116,6 +121,15 @@ def _p50(row: Row) -> float:
     return row.case.p50_ms.median if row.case.p50_ms else float("inf")
 
 
+def _no_verdict(row: Row) -> str:
+    judged = row.judgements.latency
+    if judged is not None and judged.state == "other class":
+        return f", no verdict: {row.case.key.precision} against {row.reference.key.precision}"
+    if judged is not None and judged.state == "not enough runs":
+        return ", from too few runs for an interval"
+    return ""
+
+
 def _speed(row: Row) -> str:
     case, other = row.case, row.reference
     if case.p50_ms is None:
@@ -131,7 +145,7 @@ def _speed(row: Row) -> str:
     ratio = compared(row.ratios.p50, row.ratios.p50_low, row.ratios.p50_high)
     return (
         f"{case.key.device} runs {case.key.model} in {figures.significant(case.p50_ms.median)} ms at best (p50, {how}):"
-        f" {ratio} ({against}).{suspect}"
+        f" {ratio} ({against}){_no_verdict(row)}.{suspect}"
     )
 
 
@@ -176,7 +190,7 @@ def _overall(found: Sequence[Group]) -> list[str]:
 
 def _case(row: Row) -> str:
     case = row.case
-    how = compared(row.ratios.p50, row.ratios.p50_low, row.ratios.p50_high)
+    how = speed(row)
     p50 = figures.significant(case.p50_ms.median) if case.p50_ms else figures.ABSENT
     doubted = ", suspect" if case.suspect else ""
     return f"{case.key.device} with {case.key.model}, {case.key.precision} on {runtime_name(case)}: {p50} ms (p50{doubted}), {how}"

@@ -58,7 +58,7 @@ def _how(row: Row) -> str:
 
 
 def _ratio(row: Row) -> str:
-    return answer.compared(row.ratios.p50, row.ratios.p50_low, row.ratios.p50_high)
+    return answer.speed(row)
 
 
 def _difference(row: Row) -> str:
