@@ -126,11 +126,18 @@ class MqttSession:
             self.close()
             raise
 
-    def publish(self, topic: str, payload: bytes, *, qos: int = 1, lasting: Literal["passing", "retained"] = "passing") -> None:
-        """Hand one message to the network thread; a QoS 1 message is repeated by itself after a reconnect."""
+    def publish(self, topic: str, payload: bytes, *, qos: int = 1, lasting: Literal["passing", "retained"] = "passing") -> int:
+        """Hand one message to the network thread; return its number. What the broker has not answered goes with the connection."""
         client = self._client
-        if client is not None:
-            self._outstanding.published(client.publish(topic, payload, qos=qos, retain=lasting == "retained").mid, qos)
+        if client is None:
+            return 0
+        number = client.publish(topic, payload, qos=qos, retain=lasting == "retained").mid
+        self._outstanding.published(number, qos)
+        return number
+
+    def is_on_its_way(self, number: int) -> bool:
+        """Return whether the broker has yet to answer the QoS 1 message of that number: a slow line takes its time."""
+        return number in self._outstanding
 
     def subscribe(self, topics: Sequence[str]) -> None:
         """Subscribe at QoS 1; call it from `connected`, since a subscription sent before that is lost."""
@@ -216,7 +223,7 @@ class MqttSession:
         self._socket = opened
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def _on_connect(self, _client: Any, _data: Any, _flags: Any, reason: Any, properties: Any) -> None:
+    def _on_connect(self, client: Any, _data: Any, _flags: Any, reason: Any, properties: Any) -> None:
         if reason.is_failure:
             self._failures += 1
             self._refusal = str(reason)
@@ -228,6 +235,8 @@ class MqttSession:
             self._window = min(RECEIVE_MAXIMUM, getattr(properties, "ReceiveMaximum", RECEIVE_MAXIMUM))
             self._largest_bytes = min(LARGEST_MESSAGE_BYTES, getattr(properties, "MaximumPacketSize", LARGEST_MESSAGE_BYTES))
         self._failures = 0
+        # paho-mqtt would send all of it again, beside the owners, who do so themselves: over a line that breaks often it piles up.
+        client.drop_out_messages()
         self._outstanding.reconnected()
         self._events.connected()
         self._first_answer.set()

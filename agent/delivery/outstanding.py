@@ -18,6 +18,9 @@ class Outstanding:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    def __contains__(self, mid: int) -> bool:
+        return mid in self._waiting
+
     def published(self, mid: int, qos: int) -> None:
         """Note what `publish` returned."""
         with self._lock:
@@ -41,7 +44,8 @@ class Outstanding:
             return True
 
     def reconnected(self) -> None:
-        """Forget QoS 0, which went with the connection; QoS 1 is sent again by paho-mqtt."""
+        """Forget everything: it went with the connection."""
         with self._lock:
+            self._waiting.clear()
             self._unasked.clear()
             self._early.clear()

@@ -19,6 +19,7 @@ class _Sent:
     row: int
     size_bytes: int
     at_s: float
+    message: int
     tries: int = 1
 
 
@@ -66,11 +67,11 @@ class SendWindow:
         """Return how many bytes may be sent on."""
         return max(0, self.limit_bytes - self._bytes)
 
-    def sent(self, pending: Iterable[Pending], now_s: float) -> None:
-        """Note records that were sent on, in the order of the outbox."""
+    def sent(self, pending: Iterable[Pending], now_s: float, message: int = 0) -> None:
+        """Note records that were sent on, in the order of the outbox, and the number of the message that carries them."""
         for one in pending:
             self.after_row = max(self.after_row, one.row)
-            self._sent[one.session, one.seq] = _Sent(one.row, len(one.payload), now_s)
+            self._sent[one.session, one.seq] = _Sent(one.row, len(one.payload), now_s, message)
             self._bytes += len(one.payload)
 
     def skip(self, pending: Pending) -> None:
@@ -104,8 +105,11 @@ class SendWindow:
         self.after_row = 0
         self._paused_until_s = 0.0
 
-    def expire(self, now_s: float) -> None:
-        """Look for records whose receipt is overdue."""
+    def expire(self, now_s: float, is_on_its_way: Callable[[int], bool] = lambda _: False) -> None:
+        """Look for records whose receipt is overdue. No receipt can come for what `is_on_its_way`: over a slow line that is minutes."""
+        for sent in (*self._sent.values(), *self._left_over.values()):
+            if is_on_its_way(sent.message):
+                sent.at_s = max(sent.at_s, now_s)
         overdue = [key for key, sent in self._sent.items() if now_s - sent.at_s >= self.timeout_s()]
         if not overdue:
             return
@@ -118,6 +122,12 @@ class SendWindow:
             sent = self._left_over[key] = self._sent.pop(key)
             self._bytes -= sent.size_bytes
             sent.at_s = now_s + self._pause_s(sent.tries, LONGEST_REPEAT_S)
+
+    def sent_again(self, pending: Iterable[Pending], message: int) -> None:
+        """Note the number of the message that carries single records again."""
+        for one in pending:
+            if (sent := self._left_over.get((one.session, one.seq))) is not None:
+                sent.message = message
 
     def due(self, now_s: float) -> list[int]:
         """Return the rows of single records to send again now; each then waits longer than before."""

@@ -14,15 +14,22 @@ logger = logging.getLogger(__name__)
 
 WINDOW_RECORDS = 1000
 WINDOW_BYTES = 8 << 20
+# After a connection that brought no receipt messages are half as large; each receipt makes the next twice as large again.
+SMALLEST_SHARE = 1 / 64
 
 
 class Sender:
-    """Sends the records of `device` that lie in `outbox`, within a window of unreceipted ones; called from one thread."""
+    """Sends the records of `device` that lie in `outbox`, within a window of unreceipted ones; called from one thread.
+
+    A line may be so bad that it breaks before a large message is through: messages get smaller until some are.
+    """
 
     def __init__(self, outbox: Outbox, device: str, window_records: int, receipt_timeout_s: float) -> None:
         self.too_large: set[int] = set()
         self._outbox = outbox
         self._device = device
+        self._share = 1.0
+        self._was_heard = True
         self._window = SendWindow(window_records, WINDOW_BYTES, receipt_timeout_s)
 
     @property
@@ -33,17 +40,22 @@ class Sender:
     def send(self, session: MqttSession) -> float:
         """Send what is due; return after how long to look again."""
         now_s = time.monotonic()
-        self._window.expire(now_s)
+        self._window.expire(now_s, session.is_on_its_way)
         self._send_again(session, now_s)
         self._send_on(session, now_s)
         return self._window.wait_s(now_s)
 
     def receipted(self, receipt: messages.Receipt) -> None:
         """Take the records that `receipt` names off the way."""
+        self._was_heard = True
+        self._share = min(1.0, 2 * self._share)
         self._window.receipted(receipt, time.monotonic())
 
     def restart(self) -> None:
         """Begin again at the oldest record: what was on the way may be lost."""
+        if not self._was_heard:
+            self._share = max(self._share / 2, SMALLEST_SHARE)
+        self._was_heard = False
         self._window.restart()
 
     def _send_again(self, session: MqttSession, now_s: float) -> None:
@@ -57,12 +69,12 @@ class Sender:
         for first in range(0, len(again), PARCEL_RECORDS):
             for parcel in parcels(again[first : first + PARCEL_RECORDS], session.largest_bytes()):
                 if parcel.fits:
-                    _publish(session, parcel)
+                    self._window.sent_again(parcel.records, _publish(session, parcel))
 
     def _send_on(self, session: MqttSession, now_s: float) -> None:
         room = session.room()
         while room > 0 and (records := self._window.room(now_s)):
-            limit_bytes = min(PARCEL_BYTES, self._window.room_bytes())
+            limit_bytes = min(int(PARCEL_BYTES * self._share), self._window.room_bytes())
             after = self._window.after_row
             waiting = self._outbox.pending(min(records, PARCEL_RECORDS), limit_bytes, after_row=after, device=self._device)
             if not waiting:
@@ -70,8 +82,7 @@ class Sender:
             # What does not fit into the broker's window stays behind the cursor, and is taken the next time.
             for parcel in list(parcels(waiting, session.largest_bytes()))[:room]:
                 if parcel.fits:
-                    _publish(session, parcel)
-                    self._window.sent(parcel.records, now_s)
+                    self._window.sent(parcel.records, now_s, _publish(session, parcel))
                     room -= 1
                 else:
                     self._pass_over(parcel, session.largest_bytes())
@@ -85,6 +96,6 @@ class Sender:
             logger.error("record %d of session %d has %d bytes, the broker takes %d", one.seq, one.session, size_bytes, largest_bytes)
 
 
-def _publish(session: MqttSession, parcel: Parcel) -> None:
+def _publish(session: MqttSession, parcel: Parcel) -> int:
     first = parcel.records[0]
-    session.publish(str(Topic(first.fleet, first.device, "result")), parcel.payload)
+    return session.publish(str(Topic(first.fleet, first.device, "result")), parcel.payload)

@@ -6,7 +6,9 @@ def test_an_answer_takes_a_publish_off_whichever_comes_first():
     outstanding = Outstanding()
     outstanding.published(1, qos=1)
     assert len(outstanding) == 1
+    assert 1 in outstanding
     assert outstanding.reported(1)
+    assert 1 not in outstanding
     assert outstanding.reported(2)
     outstanding.published(2, qos=1)
     assert len(outstanding) == 0
@@ -30,4 +32,12 @@ def test_qos_0_that_went_with_a_connection_is_not_waited_for():
     outstanding.reconnected()
     outstanding.published(1, qos=1)
     assert outstanding.reported(1)
+    assert len(outstanding) == 0
+
+
+def test_what_was_not_answered_goes_with_the_connection():
+    """Its id may be used again, and nobody answers for it any more."""
+    outstanding = Outstanding()
+    outstanding.published(1, qos=1)
+    outstanding.reconnected()
     assert len(outstanding) == 0

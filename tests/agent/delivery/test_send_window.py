@@ -120,3 +120,34 @@ def test_a_record_that_another_process_delivered_is_off_the_way():
     window.gone(1)
     assert window.due(10_000.0) == []
     assert window.wait_s(10_000.0) == 60.0
+
+
+def test_what_the_broker_has_not_answered_is_not_overdue():
+    """A slow line takes minutes; sent again it would only be longer. The time runs from the answer."""
+    window, unanswered = make_window(), {7, 8}
+    window.sent(pending(1, 2), 0.0, 7)
+    window.sent(pending(3), 0.0, 8)
+    for now in (6.0, 60.0, 600.0):
+        window.expire(now, unanswered.__contains__)
+        assert (window.resent, window.room(now)) == (0, 1)
+    unanswered.remove(7)
+    window.receipted(receipt((1, 1)), 601.0)
+    window.expire(604.9, unanswered.__contains__)
+    assert window.due(10_000.0) == []
+    window.expire(605.1, unanswered.__contains__)
+    assert window.due(10_000.0) == [2]
+
+
+def test_a_single_record_is_not_sent_again_while_it_is_on_its_way_again():
+    """The repeat counts from when the broker has it."""
+    window, unanswered = make_window(), set()
+    window.sent(pending(1, 2), 0.0, 7)
+    window.receipted(receipt((1, 1)), 1.0)
+    window.expire(5.0)
+    assert window.due(10.0) == [2]
+    window.sent_again(pending(2), 9)
+    unanswered.add(9)
+    window.expire(500.0, unanswered.__contains__)
+    assert window.due(500.0 - 0.1) == []
+    unanswered.clear()
+    assert window.due(10_000.0) == [2]

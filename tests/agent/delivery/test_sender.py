@@ -8,8 +8,8 @@ from edgemeter.agent import records
 from edgemeter.agent.delivery import messages
 from edgemeter.agent.delivery.messages import Receipt
 from edgemeter.agent.delivery.outbox import Outbox
-from edgemeter.agent.delivery.parcels import PARCEL_RECORDS
-from edgemeter.agent.delivery.sender import Sender
+from edgemeter.agent.delivery.parcels import PARCEL_BYTES, PARCEL_RECORDS
+from edgemeter.agent.delivery.sender import SMALLEST_SHARE, Sender
 from tests.fixtures.record_factory import make_record
 
 
@@ -28,11 +28,16 @@ class Line:
         """Return the largest payload."""
         return 1 << 24
 
+    def is_on_its_way(self, number):  # noqa: ARG002
+        """Return whether a message is not answered: all are."""
+        return False
+
     def publish(self, topic, payload):
         """Take a message."""
         assert self.room() > 0
         text = zlib.decompress(payload) if payload[:1] == b"x" else payload
         self.sent.append((topic, [records.decode(raw).seq for raw in messages.split(text)]))
+        return len(self.sent)
 
     def seqs(self):
         """Return the numbers in the order in which they went."""
@@ -97,3 +102,25 @@ def test_no_more_than_the_window_is_unreceipted(outbox):
     sender.receipted(Receipt(session=outbox.session, held=((1, 5),)))
     sender.send(line)
     assert line.seqs() == list(range(1, 16))
+
+
+def test_a_line_that_breaks_before_a_message_is_through_gets_smaller_ones_until_a_receipt_comes(outbox):
+    """Otherwise the same large message would begin again for ever."""
+    put(outbox, 64)
+    size_bytes = len(outbox.pending(1, 1)[0].payload)
+    sender, longest = make_sender(outbox), []
+    for _ in range(12):
+        line = Line()
+        sender.restart()
+        sender.send(line)
+        assert line.seqs() == list(range(1, 65))
+        longest.append(max(len(several) for _, several in line.sent))
+    assert longest == sorted(longest, reverse=True)
+    assert longest[0] == 64
+    assert longest[-1] == max(1, int(PARCEL_BYTES * SMALLEST_SHARE) // size_bytes)
+    for _ in range(7):
+        sender.receipted(Receipt(session=1, held=((1, 1),)))
+    line = Line()
+    sender.restart()
+    sender.send(line)
+    assert [len(several) for _, several in line.sent] == [64]
