@@ -36,11 +36,7 @@ def check(history: History, store: str, file: WatchFile, rules: Rules, now_ns: i
     requests: Sequence[Request] = ()
     if rules.more_runs:
         found = watch.look(history, known, DEFAULT)
-        lately = sum(
-            world.today - run.day < more_runs.OVER_DAYS
-            for key in history.keys()  # noqa: SIM118 - no mapping
-            for run, _ in history.points(key)
-        )
+        lately = sum(world.today - run.day < more_runs.OVER_DAYS for key in history.series() for run, _ in history.points(key))
         requests = more_runs.ask(file, found, day=world.today, runs_lately=lately)
     return Checked(changes, sending.send(file, rules, changes), requests)
 

@@ -24,7 +24,10 @@ SAME_EVENT_DAYS = 3
 
 @dataclass(frozen=True, slots=True)
 class Firing:
-    """A rule is broken by `subject`: what to say of it, and the day (since 1970) from which on, 0: not known. `facts` are labels for machines."""
+    """A rule is broken by `subject`: what to say of it, and the day (since 1970) from which on, 0 where that is not known.
+
+    `facts` are labels for machines.
+    """
 
     rule: str
     subject: str
@@ -123,7 +126,7 @@ def _missing(rule: Rule, world: World) -> Iterator[Firing]:
 
 def _invalid(rule: Rule, world: World) -> Iterator[Firing]:
     selection = rule.selection()
-    for key in world.history.keys():  # noqa: SIM118 - no mapping
+    for key in world.history.series():
         if not selection.takes(key):
             continue
         runs = [run for run, _ in world.history.points(key)]
@@ -145,7 +148,7 @@ def _invalid(rule: Rule, world: World) -> Iterator[Firing]:
 
 def _sick(rule: Rule, world: World) -> Iterator[Firing]:
     selection = rule.selection()
-    keys = [key for key in world.history.keys() if selection.takes(key)]  # noqa: SIM118 - no mapping
+    keys = [key for key in world.history.series() if selection.takes(key)]
     for name in rule.metrics:
         for kind in board_types(world.history, name, keys):
             for unit in kind.sick or ():
@@ -153,7 +156,8 @@ def _sick(rule: Rule, world: World) -> Iterator[Firing]:
                 if not (worse or rule.direction == "both"):
                     continue
                 apart = wording.amount(name, unit.apart)
-                text = f"{apart} apart from {kind.boards - 1} other boards over {count(unit.cases, 'case')}; look at: {'; '.join(unit.look_at)}"
+                look_at = "; ".join(unit.look_at)
+                text = f"{apart} apart from {kind.boards - 1} other boards over {count(unit.cases, 'case')}; look at: {look_at}"
                 facts = {"fleet": kind.fleet, "board": kind.board, "device": unit.device, "metric": name}
                 title = f"sick board: {unit.device}, {name} {apart}"
                 yield Firing(rule.name, f"{kind.fleet} | {unit.device} | {name}", rule.severity, title, text, 0, facts)
@@ -169,7 +173,7 @@ def _lost(rule: Rule, world: World) -> Iterator[Firing]:
 
 def _stopped(rule: Rule, world: World) -> Iterator[Firing]:
     received: dict[tuple[str, str], int] = {}
-    for key in world.history.keys():  # noqa: SIM118 - no mapping
+    for key in world.history.series():
         last = world.history.received_ns(key)
         received[key.fleet, key.device] = max(received.get((key.fleet, key.device), 0), last)
     for device in _of_presence(rule, world):

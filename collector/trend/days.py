@@ -112,6 +112,8 @@ def of_type(members: Sequence[Days]) -> Days:
         devices[place] += 1
         runs[place] += member.runs
         there = np.isfinite(member.temperature_c)
+        if not there.any():
+            continue
         warmth[place[there]] += member.temperature_c[there] - np.median(member.temperature_c[there])
         warm[place[there]] += 1
     temperature_c = np.where(warm > 0, warmth / np.maximum(warm, 1), np.nan)

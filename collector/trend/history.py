@@ -28,7 +28,7 @@ Progress = Callable[[int, int], None]
 class History(Protocol):
     """Figures by series. Read from one thread."""
 
-    def keys(self) -> Sequence[SeriesKey]:
+    def series(self) -> Sequence[SeriesKey]:
         """Return every series, sorted."""
         ...
 
@@ -64,7 +64,7 @@ class RunHistory:
         for run in sorted(self.runs, key=lambda run: run.started_at_ns):
             self._series.setdefault(series_of(run), []).append((figures_of(run), fingerprint_of(run)))
 
-    def keys(self) -> Sequence[SeriesKey]:
+    def series(self) -> Sequence[SeriesKey]:
         """Return every series, sorted."""
         return sorted(self._series, key=_order)
 
@@ -126,7 +126,7 @@ class LedgerHistory:
         """Give the file back."""
         self._connection.close()
 
-    def keys(self) -> Sequence[SeriesKey]:
+    def series(self) -> Sequence[SeriesKey]:
         """Return every series, sorted."""
         return sorted(self._series, key=_order)
 

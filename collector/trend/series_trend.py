@@ -17,7 +17,7 @@ from edgemeter.collector.trend.scan import AFTER, BEFORE
 
 # The scatter of so many last points is compared with that of at least as many before.
 SCATTER_POINTS = 30
-SCATTER_Z = 4.5
+SCATTER_Z = 4.0
 SCATTER_RATIO = 1.5
 # Half of the days closer to their level than this share of a standard deviation: figures that never change.
 NO_SCATTER = 0.05

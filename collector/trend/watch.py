@@ -47,7 +47,7 @@ def keys_of(history: History, selection: Selection) -> list[SeriesKey]:
     Raises:
         ConfigError: there are series, and none is asked for.
     """
-    every = history.keys()
+    every = history.series()
     found = [key for key in every if selection.takes(key)]
     if every and not found:
         asked = {name: value for name in selection.__slots__ if (value := getattr(selection, name)) is not None}
@@ -66,7 +66,7 @@ def look(
     history: History, annotations: Sequence[Annotation], metrics: Sequence[str], selection: Selection = EVERYTHING, *, by_type: bool = False
 ) -> list[SeriesTrend]:
     """Return the trends of the metrics in every series, or in every board type with at least two devices."""
-    keys = [key for key in history.keys() if selection.takes(key)]  # noqa: SIM118 - no mapping
+    keys = [key for key in history.series() if selection.takes(key)]
     if by_type:
         groups: dict[SeriesKey, list[SeriesKey]] = {}
         for key in keys:
@@ -79,7 +79,7 @@ def look(
 
 def points(history: History, key: SeriesKey, name: str) -> Days:
     """Return the points of a metric in a series, or in a board type where `key` names no device."""
-    members = [key] if key.device else [one for one in history.keys() if one.of_type() == key]  # noqa: SIM118 - no mapping
+    members = [key] if key.device else [one for one in history.series() if one.of_type() == key]
     found = [days_of(METRICS[name], history.points(member)) for member in members]
     return found[0] if key.device and found else of_type(found)
 

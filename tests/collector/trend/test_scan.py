@@ -1,0 +1,127 @@
+import numpy as np
+import pytest
+
+from edgemeter.collector.trend import noise, thresholds
+from edgemeter.collector.trend.scan import scan
+
+
+def looked(x, known=None, temperature=None, only=None, present=None):
+    """Return the scan of series of full days."""
+    x = np.atleast_2d(np.asarray(x, dtype=float))
+    known = np.zeros_like(x) if known is None else np.atleast_2d(known)
+    present = np.ones_like(x, dtype=bool) if present is None else present
+    return scan(x, known, present, np.full(len(x), 0.01), temperature, only)
+
+
+def test_a_step_is_found_at_its_day_with_its_size():
+    """Two hundred series with a step of 3 sigma at day 70: the day is right within two, the size without a bias."""
+    x = np.random.default_rng(1).normal(size=(200, 100))
+    x[:, 70:] += 3.0
+    found = looked(x)
+    assert np.mean(np.abs(found.split - 70) <= 2) > 0.9
+    assert np.mean(found.step) == pytest.approx(3.0, abs=0.1)
+    assert np.mean(np.abs(found.step - 3.0) <= 1.96 * found.error) > 0.88
+
+
+def test_every_split_has_the_t_of_a_regression_that_is_computed_the_long_way():
+    """Suffix sums give what a weighted least squares of [1, temperature, step] gives for that split."""
+    draw = np.random.default_rng(2)
+    x, heat = draw.normal(size=(1, 50)), draw.normal(size=(1, 50))
+    known = draw.uniform(0.5, 4.0, size=(1, 50))
+    found = looked(x, known, heat, only=np.array([30]))
+    own, between = noise.day_variances(x, known, np.ones_like(x, dtype=bool), np.array([0.01]))
+    shared = noise.shared_variance(looked(x, known, heat, only=np.array([30])).left, own + between[:, None], np.ones_like(x, dtype=bool))
+    if shared[0] < 1e-12:
+        weight = 1 / (own + between[:, None])[0]
+        design = np.stack([np.ones(50), heat[0], (np.arange(50) >= 30).astype(float)], axis=1)
+        root = np.sqrt(weight)[:, None]
+        coefficients, *_ = np.linalg.lstsq(design * root, x[0] * root[:, 0], rcond=None)
+        assert found.step[0] == pytest.approx(coefficients[2], rel=1e-6)
+
+
+def test_a_large_step_is_not_taken_for_outliers():
+    """Forty sigma: every day after it lies beyond what is clipped, and the size is right all the same."""
+    x = np.random.default_rng(3).normal(size=(20, 60))
+    x[:, 50:] += 40.0
+    found = looked(x)
+    assert set(found.split) == {50}
+    assert np.allclose(found.step, 40.0, atol=1.5)
+
+
+def test_days_without_a_point_change_nothing():
+    """The same points with gaps between them give the same score."""
+    x = np.random.default_rng(4).normal(size=(5, 60))
+    wide = np.zeros((5, 90))
+    present = np.zeros((5, 90), dtype=bool)
+    places = np.sort(np.random.default_rng(5).choice(90, 60, replace=False))
+    wide[:, places], present[:, places] = x, True
+    assert looked(wide, present=present).score == pytest.approx(looked(x).score)
+
+
+def test_temperature_alone_is_no_step_and_its_coefficient_is_told():
+    """Half a sigma a degree over a warm spell of ten degrees: no score, and the slope is found."""
+    draw = np.random.default_rng(6)
+    heat = np.tile(np.concatenate([np.zeros(50), np.linspace(0, 10, 50)]), (100, 1)) + draw.normal(size=(100, 100))
+    x = 0.5 * heat + draw.normal(size=(100, 100))
+    with_heat, without = looked(x, temperature=heat), looked(x)
+    assert np.mean(without.score > thresholds.step_score(100)) > 0.9
+    assert np.mean(with_heat.score > thresholds.step_score(100)) < 0.02
+    assert np.mean(with_heat.slope) == pytest.approx(0.5, abs=0.02)
+
+
+def test_a_step_that_the_temperature_hides_is_said_to_be_hidden():
+    """The heating was switched on the same day: what is the step and what the warmth cannot be told."""
+    x = np.random.default_rng(7).normal(size=(1, 60))
+    heat = (np.arange(60) >= 45).astype(float)[None, :] * 10
+    assert looked(x, temperature=heat).hidden[0] > 0
+    assert looked(x).hidden[0] == 0
+
+
+def test_days_that_are_known_badly_count_less():
+    """A quarter of the days is five times noisier, and says so: a step of 2 sigma of the good ones is still found in most series."""
+    draw = np.random.default_rng(8)
+    u = np.where(draw.random((200, 120)) < 0.25, 5.0, 1.0)
+    x = u * draw.normal(size=(200, 120))
+    x[:, 100:] += 2.0
+    limit = thresholds.step_score(120)
+    assert np.mean(looked(x, u**2).score > limit) > np.mean(looked(x).score > limit) + 0.2
+
+
+def test_an_uncertainty_that_all_days_share_does_not_blunt_the_scan():
+    """A meter is known to 2 % only, but repeats to 0.2 %: a step of 1 % stands out."""
+    x = 0.2 * np.random.default_rng(9).normal(size=(50, 80))
+    x[:, 60:] += 1.0
+    found = looked(x, np.full((50, 80), 4.0))
+    assert np.all(found.score > thresholds.step_score(80))
+
+
+def test_a_straight_line_is_a_drift_and_no_step():
+    """A line explains more than any step in it does."""
+    x = np.random.default_rng(10).normal(size=(50, 100)) + np.linspace(0, 5, 100)
+    found = looked(x)
+    assert np.mean(found.drift > found.score) > 0.95
+    assert np.mean(found.drift_a_point) == pytest.approx(5 / 99, rel=0.1)
+
+
+def test_figures_that_never_change_have_no_score():
+    """Constant days: no division by nought, nothing found."""
+    found = looked(np.full((2, 40), 62.5))
+    assert np.all(found.score == 0)
+    assert np.all(np.isfinite(found.step))
+
+
+def test_chance_falls_with_the_score_and_agrees_with_its_table():
+    """A score of the table has its probability; beyond it goes on falling."""
+    assert thresholds.chance(5.01, 80) == pytest.approx(1e-4, rel=1e-6)
+    assert thresholds.chance(3.54, 60) == pytest.approx(0.01, rel=1e-6)
+    chances = [thresholds.chance(score, 50) for score in np.linspace(0, 40, 100)]
+    assert chances == sorted(chances, reverse=True)
+    assert chances[0] == 1.0
+    assert chances[-1] > 0
+
+
+def test_the_table_of_chance_holds_on_new_noise():
+    """Stable series of another seed exceed the 1 % score about once in a hundred."""
+    x = np.random.default_rng(11).normal(size=(6000, 60))
+    share = np.mean(looked(x).score > thresholds.CHANCE[60][3])
+    assert 0.006 < share < 0.015

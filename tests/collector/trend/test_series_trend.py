@@ -1,0 +1,227 @@
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from edgemeter.agent.records import Verdict
+from edgemeter.collector.trend import annotations, watch
+from edgemeter.collector.trend.annotations import Annotation
+from edgemeter.collector.trend.digest import digest
+from edgemeter.collector.trend.history import RunHistory
+from edgemeter.collector.trend.run_figures import figures_of
+from tests.fixtures.record_factory import make_accuracy, make_latency
+from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
+
+
+def trend(runs, metric="energy", known=()):
+    """Return the trend of the one series that `runs` are."""
+    (found,) = watch.look(RunHistory(runs), known, [metric])
+    return found
+
+
+def test_a_step_is_told_with_size_interval_day_and_what_it_rests_on():
+    """Five per cent from day 60 on, at 1 % noise."""
+    (step,) = trend(make_days(noisy(100, 90, step_at=60, step_ratio=1.05))).steps
+    assert step.low < 5.0 < step.high
+    assert step.high - step.low < 3
+    assert step.day_low <= FIRST_DAY + 60 <= step.day_high
+    assert (step.state, step.is_worse, step.matters) == ("confirmed", True, True)
+    assert (step.days_before + step.days_after, step.runs_before + step.runs_after) == (90, 90)
+    assert step.before == pytest.approx(100, rel=0.01)
+    assert step.after == pytest.approx(105, rel=0.01)
+    assert step.candidates == ()
+
+
+def test_a_change_of_the_firmware_on_that_day_is_named():
+    """It stands beside the step; one on another day does not."""
+    values = noisy(100, 90, seed=2, step_at=60, step_ratio=1.05)
+    same = trend(make_days(values, firmwares=["a"] * 60 + ["b"] * 30))
+    other = trend(make_days(values, firmwares=["a"] * 30 + ["b"] * 60))
+    assert same.steps[0].candidates == ("firmware a to b",)
+    assert same.steps[0].day == FIRST_DAY + 60
+    assert other.steps[0].candidates == ()
+
+
+def test_another_runtime_or_meter_is_named():
+    """Whatever changed below the series on the first bad day is a candidate, and the series goes on."""
+    early, late = make_days(noisy(100, 60, seed=3)), [None] * 60 + noisy(107, 30, seed=4)
+    (by_runtime,) = trend(early + make_days(late, seq=60, version="1.23.0")).steps
+    assert by_runtime.candidates == ("runtime onnxruntime 1.22.1 to onnxruntime 1.23.0",)
+    metered = [replace(run, energy=replace(run.energy, sensor="ina226")) for run in make_days(late, seq=60)]
+    (by_meter,) = trend(early + metered).steps
+    assert by_meter.candidates == ("meter ina219 to ina226",)
+
+
+def test_another_scope_is_another_series_of_days():
+    """Energies at the wall are not compared with those of the board's input: the older kind is left out and counted."""
+    early = make_days(noisy(100, 40, seed=5))
+    late = [replace(run, energy=replace(run.energy, scope="wall-ac")) for run in make_days([None] * 40 + noisy(140, 40, seed=6), seq=40)]
+    found = trend(early + late)
+    assert (found.steps, found.left_out, found.points) == ((), 40, 40)
+
+
+def test_temperature_alone_is_no_finding_and_its_coefficient_is():
+    """Half a per cent a degree over a season of sixteen degrees; without thermometers it would be a finding."""
+    draw = np.random.default_rng(7)
+    warmth = 45 + 8 * np.sin(np.linspace(0, 5, 110)) + draw.normal(size=110)
+    values = 100 * np.exp(0.005 * (warmth - 45) + 0.006 * draw.normal(size=110))
+    blind = trend(make_days(values))
+    found = trend(make_days(values, temperatures_c=warmth))
+    assert blind.steps or blind.drift
+    assert not (found.steps)
+    assert not (found.suspect)
+    assert not (found.drift)
+    assert found.temperature_slope == pytest.approx(0.5, abs=4 * found.temperature_slope_u)
+
+
+def test_a_drift_is_told_as_a_drift():
+    """Six per cent in a hundred days, steadily."""
+    found = trend(make_days(np.array(noisy(100, 100, seed=8)) * np.exp(np.linspace(0, 0.06, 100))))
+    assert found.steps == ()
+    assert found.drift.low < 1.8 < found.drift.high
+    assert found.drift.is_worse
+
+
+def test_larger_scatter_at_the_same_level_is_a_message_of_its_own():
+    """Three times the noise over the last 35 days: found in most of twenty series, in none that goes on as before."""
+    noisier = [trend(make_days(noisy(100, 80, seed=seed) + noisy(100, 35, seed=seed + 99, noise_ratio=0.03))) for seed in range(20)]
+    steady = [trend(make_days(noisy(100, 115, seed=seed))) for seed in range(20)]
+    told = [one.scatter for one in noisier if one.scatter]
+    assert len(told) >= 12
+    assert all(scatter.ratio > 1.8 for scatter in told)
+    assert not any(one.scatter for one in steady)
+
+
+def test_a_gap_at_the_end_is_missing_until_the_series_is_over():
+    """Ten days without a run are a gap, two are none, a hundred are the end of the series."""
+    found = trend(make_days(noisy(100, 30, seed=11)))
+    last = FIRST_DAY + 29
+    assert found.missing(last + 2) is None
+    assert found.missing(last + 10).silent_days == 10
+    assert found.missing(last + 100) is None
+
+
+def test_runs_that_are_not_valid_and_energies_that_are_not_resolved_do_not_count():
+    """A week of invalid runs at ten times the energy moves nothing; net energies that are lost in noise are no points."""
+    good, bad = noisy(100, 60, seed=12), noisy(1000, 7, seed=13)
+    runs = make_days(good) + make_days([None] * 60 + bad, seq=60, verdict=Verdict(state="invalid", reasons=("load: busy",)))
+    found = trend(runs)
+    assert (found.steps, found.points, found.not_valid) == ((), 60, 7)
+    lost = [replace(run, energy=replace(run.energy, net_state="not_resolvable")) for run in make_days(good)]
+    assert watch.look(RunHistory(lost), (), ["energy-net"]) == []
+
+
+def test_one_wild_day_is_no_step():
+    """A single day at twice the energy, as when somebody else used the board."""
+    values = noisy(100, 80, seed=14)
+    values[70] *= 2
+    found = trend(make_days(values))
+    assert found.steps == ()
+
+
+def test_a_step_that_does_not_matter_is_said_to_be_small():
+    """One per cent at 0.1 % noise is certain, and less than the 3 % that matter."""
+    (step,) = trend(make_days(noisy(100, 80, seed=15, noise_ratio=0.001, step_at=50, step_ratio=1.01))).steps
+    assert step.matters is False
+    assert step.low < 1.0 < step.high
+
+
+def test_a_bad_spell_has_a_beginning_and_an_end():
+    """Up by 8 % for twenty days in the middle of two hundred: two steps, at their days."""
+    values = np.array(noisy(100, 200, seed=16))
+    values[90:110] *= 1.08
+    up, down = trend(make_days(values)).steps
+    assert abs(up.day - FIRST_DAY - 90) <= 1
+    assert abs(down.day - FIRST_DAY - 110) <= 1
+    assert (up.is_worse, down.is_worse) == (True, False)
+
+
+def test_an_annotation_begins_a_new_level_and_history_stays():
+    """A new power supply on day 60 takes 6 % off: declared, with its size; the step of day 25 before it is still there."""
+    values = np.array(noisy(100, 100, seed=17, step_at=25, step_ratio=1.1))
+    values[60:] *= 0.94
+    known = [Annotation(FIRST_DAY + 60, "new power supply", device="pi-1")]
+    found = trend(make_days(values), known=known)
+    first, second = found.steps
+    assert (first.state, second.state, second.candidates) == ("confirmed", "declared", ("new power supply",))
+    assert second.low < -6 < second.high
+    assert found.begin_day == FIRST_DAY + 60
+    assert trend(make_days(values), known=[Annotation(FIRST_DAY + 60, "of another board", device="pi-2")]).steps[1].state == "confirmed"
+
+
+def test_a_remark_changes_nothing():
+    """It is to be read, not to be computed with."""
+    runs = make_days(noisy(100, 90, seed=1, step_at=60, step_ratio=1.05))
+    assert trend(runs, known=[Annotation(FIRST_DAY + 60, "moved the rack", begins_level=False)]).steps == trend(runs).steps
+
+
+def test_an_accuracy_that_falls_is_worse_and_one_that_never_changes_has_no_finding():
+    """Ten points down; the same value every day before."""
+    runs = make_days(noisy(100, 60, seed=18))
+    fallen = [replace(run, accuracy=make_accuracy(value=0.6 if place < 40 else 0.5)) for place, run in enumerate(runs)]
+    (step,) = trend(fallen, "accuracy").steps
+    assert (step.day, step.is_worse, step.size) == (FIRST_DAY + 40, True, pytest.approx(-10, abs=0.1))
+    assert trend(runs, "accuracy").steps == ()
+
+
+def test_a_board_that_begins_to_throttle_is_found_by_its_share():
+    """Never in 60 days, then in four runs of five."""
+    hot = Verdict(state="suspect", reasons=("throttled: the board throttled (during the run): cool it",))
+    runs = make_days([100.0] * 90, runs_a_day=3)
+    runs = [
+        replace(run, verdict=hot) if run.started_at_ns >= (FIRST_DAY + 60) * DAY_NS and place % 5 else run for place, run in enumerate(runs)
+    ]
+    (step,) = trend(runs, "throttling").steps
+    assert abs(step.day - FIRST_DAY - 60) <= 2
+    assert (step.before, step.after) == (pytest.approx(0, abs=0.05), pytest.approx(0.8, abs=0.1))
+
+
+def test_a_board_type_is_looked_at_as_a_whole_and_what_changed_is_counted():
+    """Eight boards that spread by 4 %, all with a new firmware on day 50: 1.5 times three per cent is found in the mean."""
+    runs = []
+    for unit in range(8):
+        level = 100 * (1 + 0.04 * (unit - 3.5) / 3.5)
+        values = noisy(level, 80, seed=100 + unit, step_at=50, step_ratio=1.045)
+        runs += make_days(values, device=f"pi-{unit}", firmwares=["a"] * 50 + ["b"] * 30)
+    (found,) = watch.look(RunHistory(runs), (), ["energy"], by_type=True)
+    (step,) = found.steps
+    assert found.devices == 8
+    assert step.low < 4.5 < step.high
+    assert step.high - step.low < 1.2
+    assert step.candidates == ("firmware a to b on 8 of 8 devices",)
+
+
+def test_a_run_of_a_device_that_does_not_know_the_time_is_placed_by_its_receipt():
+    """Its own clock says 1970."""
+    run = replace(make_days([100.0])[0], started_at_ns=5 * DAY_NS, clock_synchronised=False)
+    assert figures_of(run, FIRST_DAY * DAY_NS + 7).day == FIRST_DAY
+    assert figures_of(replace(run, clock_synchronised=True), FIRST_DAY * DAY_NS).day == 5
+
+
+def test_a_latency_without_a_median_is_no_point():
+    """Too few queries support none."""
+    assert watch.look(RunHistory([make_days([100.0], latency=make_latency(p50_ms=None, p90_ms=None))[0]]), (), ["latency"]) == []
+
+
+def test_of_many_series_the_digest_names_those_that_stand_out():
+    """Thirty stable series and six that just stepped, each too weakly for an alarm: most are named, hardly any of the stable ones."""
+    runs = []
+    for unit in range(36):
+        values = noisy(100, 60, seed=200 + unit, step_at=52 if unit < 6 else None, step_ratio=1.022)
+        runs += make_days(values, device=f"pi-{unit:02}")
+    found = watch.look(RunHistory(runs), (), ["energy"])
+    named = {one.key.device for one in digest(found).stand_out}
+    stepped = {f"pi-{unit:02}" for unit in range(6)}
+    assert len(named & stepped) >= 4
+    assert len(named - stepped) <= 1
+
+
+def test_cuts_are_those_of_the_series_and_of_all():
+    """An annotation without a device is about every device; another fleet's is about none of these."""
+    (key,) = RunHistory(make_days([100.0])).series()
+    known = [
+        Annotation(5, "all"),
+        Annotation(5, "mine", device="pi-1"),
+        Annotation(7, "theirs", fleet="other"),
+        Annotation(9, "ap", metric="accuracy"),
+    ]
+    assert annotations.cuts(known, key, "energy") == {5: "all; mine"}
