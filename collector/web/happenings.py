@@ -99,7 +99,7 @@ def open_happenings(index: RunIndex) -> Happenings:
 
 
 def _apart(history: History) -> tuple[Apart, ...]:
-    keys = history.keys()
+    keys = history.series()
     return tuple(
         Apart(
             found.fleet,
