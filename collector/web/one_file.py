@@ -10,7 +10,7 @@ from edgemeter.collector.show import figures
 from edgemeter.collector.show.markup import Markup, element
 from edgemeter.collector.web import shell
 from edgemeter.collector.web.book import REFERENCE, Book, Happenings, baselines, devices_of_role
-from edgemeter.collector.web.queries import Narrowing, cases
+from edgemeter.collector.web.queries import Narrowing, cases, count_cases
 from edgemeter.collector.web.run_index import IndexedCase, RunIndex
 from edgemeter.collector.web.series import DEFAULT_METRIC
 from edgemeter.collector.web.site import Choices, content, held_exports, offered, show
@@ -40,8 +40,13 @@ def write(
     """Write the file and return its size in bytes; `progress` is told how many of the views are made.
 
     Raises:
-        ConfigError: the file cannot be written.
+        ConfigError: there are runs and `narrowing` picks none, or the file cannot be written.
     """
+    with index.reading() as connection:
+        if count_cases(connection, Narrowing()) and not count_cases(connection, narrowing):
+            asked = ", ".join(f"{name} {value!r}" for name, value in _fixed(narrowing).items())
+            message = f"no run is of {asked}: nothing is written; `edgemeter collector devices` lists who is there"
+            raise ConfigError(message)
     text = page(index, happenings, narrowing, runs, progress)
     try:
         return path.write_bytes(text.encode())

@@ -41,6 +41,14 @@ def test_report_of_one_device_holds_no_other(tmp_path, capsys):
     assert 'data-device="pi-2"' not in text
 
 
+def test_a_report_of_nothing_is_not_written(tmp_path, capsys):
+    """A device's name with a typo is an error, and no empty page."""
+    ledger = fill(tmp_path / "ledger.sqlite", [make_run()])
+    status, said = run(capsys, "report", "--store", str(ledger), "-o", str(tmp_path / "out.html"), "--device", "pi-9")
+    assert (status, said.count("\n"), "no run is of device 'pi-9'" in said) == (2, 1, True)
+    assert not (tmp_path / "out.html").exists()
+
+
 def test_wrong_stores_and_tokens_are_one_line(tmp_path, capsys):
     """Absent, empty, garbled: status 2 and what to do."""
     (tmp_path / "garbled").write_bytes(b"\x00\xff" * 50)
