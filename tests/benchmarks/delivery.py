@@ -31,6 +31,8 @@ RECORDS_A_BATCH = 100
 ROUNDS = 3
 PACED_PER_S = 5000
 SOAK_PER_S = 3000
+# Until every device was seen several times, and what is looked at when there is time has been looked at once.
+SOAK_WARM_UP_S = 60.0
 SHORT_SOAK_S = 60.0
 
 TELEGRAF = """
@@ -205,10 +207,11 @@ def soak(seconds: float, devices: int = 10_000) -> list[float]:
 
 
 def _soaked() -> Comparison:
-    rss_mb = soak(SHORT_SOAK_S)
-    half = len(rss_mb) // 2
-    early, late = max(rss_mb[:half]), max(rss_mb[half:])
-    name = f"delivery: memory over {SHORT_SOAK_S:.0f} s with 10,000 devices, second half beside first"
+    rss_mb = soak(SOAK_WARM_UP_S + SHORT_SOAK_S)
+    warm = rss_mb[int(len(rss_mb) * SOAK_WARM_UP_S / (SOAK_WARM_UP_S + SHORT_SOAK_S)) :]
+    half = len(warm) // 2
+    early, late = max(warm[:half]), max(warm[half:])
+    name = f"delivery: memory over {SHORT_SOAK_S:.0f} s with 10,000 devices, once warm, second half beside first"
     return Comparison(name, "MB", late, "first half", early, late / early, "ratio <= 1.1", this_machine(), late <= 1.1 * early)
 
 
