@@ -16,7 +16,7 @@ from edgemeter.collector.trend.run_figures import SeriesKey
 from edgemeter.collector.trend.series_trend import SeriesTrend
 from edgemeter.collector.trend.watch_file import WatchFile
 
-RUNS = 4
+RUNS = 5
 EXTRA_RATIO = 0.10
 OVER_DAYS = 30
 # A request that nobody carried out by then is no longer of use.

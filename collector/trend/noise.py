@@ -17,6 +17,8 @@ _BISECTIONS = 14
 LAG1_MOST = 0.7
 # So many points' worth of lag-1 the fit of level, temperature and step takes away.
 TAKEN_BY_FIT = 2.0
+# So many standard errors of the lag-1 are taken where less is seen.
+UNSEEN = 0.3
 # So many differences within days are a spread of runs; of fewer it is not known.
 ENOUGH_DIFFERENCES = 8
 
@@ -72,17 +74,19 @@ def run_variance(values: Array, day: NDArray[np.int64], known: Array) -> float |
 
 
 def shared_variance(residuals: Array, variance: Array, present: Mask) -> Array:
-    """Return how much of its variance a point shares with its neighbour [series]: the weighted mean of their products, 0 or more.
+    """Return how much of its variance a point shares with its neighbour [series]: the weighted mean of their products.
 
-    `residuals` are what a level and a step leave, which takes a part of what neighbours share away: that is added again.
+    `residuals` are what a level and a step leave, which takes a part of what neighbours share away: that is added again. Where nothing
+    is seen, a part of what could have stayed unseen in so few points is taken.
     """
     values, spread = packed(residuals, present), packed(1 / variance, present)
     weight = spread[:, 1:] * spread[:, :-1]
-    total = weight.sum(axis=1)
-    size = np.maximum(present.sum(axis=1), 1)
-    mean_product = (weight * values[:, 1:] * values[:, :-1]).sum(axis=1) / np.where(total > 0, total, 1.0)
-    mean_square = (weight * values[:, 1:] ** 2).sum(axis=1) / np.where(total > 0, total, 1.0)
-    shared: Array = np.maximum(mean_product + TAKEN_BY_FIT * mean_square / size, 0.0)
+    total = np.maximum(weight.sum(axis=1), 1e-300)
+    mean_product = (weight * values[:, 1:] * values[:, :-1]).sum(axis=1) / total
+    mean_square = (weight * values[:, 1:] ** 2).sum(axis=1) / total
+    pairs = np.maximum(total**2 / np.maximum((weight**2).sum(axis=1), 1e-300), 1.0)
+    taken = TAKEN_BY_FIT * mean_square / np.maximum(present.sum(axis=1), 1)
+    shared: Array = np.maximum(mean_product + taken, UNSEEN * mean_square / np.sqrt(pairs))
     return shared
 
 

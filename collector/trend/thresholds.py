@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 # Points, and the score from which on a step is taken for one.
-STEP = ((20, 8.5), (30, 7.2), (40, 6.3), (60, 5.4), (80, 5.0), (120, 4.8))
+STEP = ((20, 9.0), (30, 8.0), (40, 7.0), (60, 5.7), (80, 5.0), (100, 4.7), (120, 4.6))
 # More runs are asked for from here on.
-SUSPECT = 3.0
+SUSPECT = 2.7
 # A change that somebody declared, or that the fingerprint shows: one look at one day, no search.
 DECLARED = 3.3
 

@@ -1,0 +1,314 @@
+"""How often stable series raise an alarm, and how soon a step is found: our scan beside rules of other tools, on series of known truth.
+
+Each series has 230 days and is looked at every day from the 31st on, 200 times; a step comes on day 101. The unit is the standard
+deviation of the days of the case without outliers and temperature (by the median of absolute deviations). `python -m tests.benchmarks.trend
+[SERIES]` prints JSON. Otava takes part where it can be imported; it needs a numpy of its own, so that is another environment.
+
+The rivals: Bencher's default, a t-test of the newest point at .99 on up to 64 points; a CUSUM (k = 0.5, h = 5) on the first 30 days; Apache
+Otava 0.8 with its defaults (p < 0.001, window 50).
+"""
+
+import json
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.collector.trend import more_runs, noise, thresholds
+from edgemeter.collector.trend.course import WINDOW
+from edgemeter.collector.trend.scan import scan
+from edgemeter.collector.units import student
+from edgemeter.collector.units.outliers import outliers
+from tests.benchmarks.comparison import Comparison, this_machine
+
+Array = NDArray[np.float64]
+DAYS, FIRST_LOOK, STEP_DAY = 230, 30, 100
+SERIES = 400
+OTAVA_SERIES = 20
+NEVER = 10**6
+CLEAN, MIXED = 0.01, 0.04
+TWO_SIGMA_DAYS, ONE_SIGMA_DAYS = 10, 17
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Series [series, days]: what a day is, how far its runs scatter, what is known of that, and the board's temperature (read)."""
+
+    day: Array
+    run_sd: Array
+    u: Array
+    temperature_c: Array | None = None
+    heavy: bool = False
+
+
+def autoregressive(draw: np.random.Generator, series: int, lag1: float) -> Array:
+    """Return series of unit variance whose neighbours share `lag1`."""
+    x = draw.normal(size=(series, DAYS + 40))
+    for day in range(1, DAYS + 40):
+        x[:, day] = lag1 * x[:, day - 1] + math.sqrt(1 - lag1**2) * x[:, day]
+    return x[:, 40:]
+
+
+def outlying(draw: np.random.Generator, series: int) -> Array:
+    """Return what outliers add: 3 % of the days, upwards."""
+    return (draw.random((series, DAYS)) < 0.03) * np.abs(draw.normal(0, 6, (series, DAYS)))
+
+
+def season(draw: np.random.Generator, series: int) -> Array:
+    """Return a board's temperature: a year of +-4 degrees, and weather of one degree that lasts some days."""
+    year = 4 * np.sin(2 * np.pi * (np.arange(DAYS) / 365 + draw.random((series, 1))))
+    return year + autoregressive(draw, series, 0.7)
+
+
+def drawn(case: str, series: int, draw: np.random.Generator) -> Drawn:
+    """Return series of a case; days differ by 0.5 and runs by 0.87 unless the case says otherwise."""
+    zero, run_sd = np.zeros((series, DAYS)), np.full((series, DAYS), math.sqrt(0.75))
+    day = 0.5 * draw.normal(size=(series, DAYS))
+    if case == "clean":
+        return Drawn(day, run_sd, zero)
+    if case == "outliers":
+        return Drawn(day + outlying(draw, series), run_sd, zero)
+    if case == "autocorrelated":
+        # Neighbouring days share 0.3 of a day of one run.
+        return Drawn(0.8 * autoregressive(draw, series, 0.3 / 0.64), np.full((series, DAYS), 0.6), zero)
+    if case == "unequal noise":
+        u = np.where(draw.random((series, DAYS)) < 0.25, 4.0, 0.8)
+        return Drawn(0.6 * draw.normal(size=(series, DAYS)), u, u)
+    if case == "heavy tails":
+        return Drawn(0.5 * draw.standard_t(3, size=(series, DAYS)), run_sd, zero, heavy=True)
+    warmth = season(draw, series)
+    read_c = warmth + 0.5 * draw.normal(size=(series, DAYS))
+    if case == "seasonal temperature":
+        return Drawn(day + 0.25 * warmth, run_sd, zero, read_c)
+    u = np.where(draw.random((series, DAYS)) < 0.25, 2.0, 0.4)
+    mixed = 0.917 * autoregressive(draw, series, 0.36) + 0.15 * warmth + outlying(draw, series)
+    return Drawn(mixed, u, u, read_c)
+
+
+CASES = ("clean", "outliers", "autocorrelated", "unequal noise", "heavy tails", "seasonal temperature", "mix")
+
+
+def sigma(case: str) -> float:
+    """Return the unit of a case: the robust spread of its days of one run, without outliers and temperature."""
+    draw = np.random.default_rng(7)
+    quiet = {"outliers": "clean", "seasonal temperature": "clean"}.get(case, case)
+    found = drawn(quiet, 300, draw)
+    x = found.day + found.run_sd * _tails(found, draw, 1)[:, :, 0]
+    if quiet == "mix":
+        u = np.where(draw.random((300, DAYS)) < 0.25, 2.0, 0.4)
+        x = 0.917 * autoregressive(draw, 300, 0.36) + u * draw.normal(size=(300, DAYS))
+    return float(np.median(np.abs(x - np.median(x))) / noise.HALF_NORMAL)
+
+
+def _tails(found: Drawn, draw: np.random.Generator, runs: int) -> Array:
+    shape = (*found.day.shape, runs)
+    tails: Array = draw.standard_t(3, size=shape) if found.heavy else draw.normal(size=shape)
+    return tails
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What a monitor made of series: the day of the first alarm of each [series], and how many runs more than one a day it took."""
+
+    first: NDArray[np.int64]
+    extra_ratio: float
+
+
+def ours(found: Drawn, draw: np.random.Generator, *, asks: bool, extra: int = more_runs.RUNS) -> Watched:
+    """Watch with our scan; with `asks` a suspect has so many more runs the next day."""
+    series = len(found.day)
+    runs = found.run_sd[:, :, None] * _tails(found, draw, 1 + extra)
+    x, count = found.day + runs[:, :, 0], np.ones((series, DAYS), dtype=np.int64)
+    apart = np.full((series, DAYS, extra), np.nan)
+    first = np.full(series, NEVER)
+    asked = np.zeros(series, dtype=np.bool_)
+    for day in range(DAYS):
+        count[asked, day] = 1 + extra
+        x[asked, day] = found.day[asked, day] + runs[asked, day].mean(axis=1)
+        apart[asked, day] = np.abs(np.diff(runs[asked, day], axis=1))
+        if day < FIRST_LOOK:
+            continue
+        part = slice(max(0, day + 1 - WINDOW), day + 1)
+        known = (found.u[:, part] ** 2 + _run_variance(apart[:, part], found.u[:, part])[:, None]) / count[:, part]
+        heat = None if found.temperature_c is None else found.temperature_c[:, part]
+        look = scan(x[:, part], known, np.ones_like(known, dtype=np.bool_), np.full(series, 1e-3), heat)
+        is_step = (look.score >= thresholds.step_score(part.stop - part.start)) & (look.score >= look.drift)
+        first = np.where(is_step & (first == NEVER), day, first)
+        asked = (look.score >= thresholds.SUSPECT) & (first == NEVER) if asks else asked
+    return Watched(first, float(count.mean()) - 1)
+
+
+def _run_variance(apart: Array, u: Array) -> Array:
+    """Return what runs of one day scatter beyond what is known of them, as `noise.run_variance` does, for many series."""
+    variance = np.zeros(len(apart))
+    enough = np.flatnonzero(np.isfinite(apart).sum(axis=(1, 2)) >= noise.ENOUGH_DIFFERENCES)
+    for row in enough:
+        scale = float(np.nanmedian(apart[row])) / noise.HALF_NORMAL
+        variance[row] = max(0.0, scale**2 / 2 - float(np.median(u[row] ** 2)))
+    return variance
+
+
+def bencher(found: Drawn, draw: np.random.Generator) -> Watched:
+    """Watch each newest point against the .99 boundary of the up to 64 before it, as Bencher does by default."""
+    x = found.day + found.run_sd * _tails(found, draw, 1)[:, :, 0]
+    first = np.full(len(x), NEVER)
+    for day in range(FIRST_LOOK, DAYS):
+        before = x[:, max(0, day - 64) : day]
+        limit = student.quantile(0.99, before.shape[1] - 1)
+        is_out = np.abs(x[:, day] - before.mean(axis=1)) > limit * before.std(axis=1, ddof=1)
+        first = np.where(is_out & (first == NEVER), day, first)
+    return Watched(first, 0.0)
+
+
+def cusum(found: Drawn, draw: np.random.Generator) -> Watched:
+    """Watch with two-sided cumulative sums around the level of the first 30 days."""
+    x = found.day + found.run_sd * _tails(found, draw, 1)[:, :, 0]
+    z = (x - x[:, :FIRST_LOOK].mean(axis=1, keepdims=True)) / x[:, :FIRST_LOOK].std(axis=1, ddof=1, keepdims=True)
+    first, up, down = np.full(len(x), NEVER), np.zeros(len(x)), np.zeros(len(x))
+    for day in range(FIRST_LOOK, DAYS):
+        up, down = np.maximum(0, up + z[:, day] - 0.5), np.maximum(0, down - z[:, day] - 0.5)
+        first = np.where((np.maximum(up, down) > 5) & (first == NEVER), day, first)
+    return Watched(first, 0.0)
+
+
+def otava(found: Drawn, draw: np.random.Generator) -> Watched | None:
+    """Watch with Apache Otava's defaults, None where it is not installed; every second day, to end before the evening."""
+    try:
+        analysis = import_module("otava.analysis")
+    except ImportError:
+        return None
+    x = found.day + found.run_sd * _tails(found, draw, 1)[:, :, 0]
+    first = np.full(len(x), NEVER)
+    for row, own in enumerate(x):
+        for day in range(FIRST_LOOK, DAYS, 2):
+            changes, _ = analysis.compute_change_points(100 + own[: day + 1])
+            if changes:
+                first[row] = day
+                break
+    return Watched(first, 0.0)
+
+
+def stepped(found: Drawn, size: float) -> Drawn:
+    """Return the series with a step on day 101."""
+    day = found.day.copy()
+    day[:, STEP_DAY:] += size
+    return Drawn(day, found.run_sd, found.u, found.temperature_c, found.heavy)
+
+
+Watch = Callable[[Drawn, np.random.Generator], Watched | None]
+WATCHES: dict[str, Watch] = {
+    "ours, one run a day": lambda found, draw: ours(found, draw, asks=False),
+    "ours, suspects ask for more": lambda found, draw: ours(found, draw, asks=True),
+    "bencher t .99": bencher,
+    "cusum": cusum,
+    "otava 1e-3": otava,
+}
+
+
+def judged(case: str, name: str, series: int) -> dict[str, object] | None:
+    """Return what came of a case under a watch: false alarms, and for steps of one and two sigma the days until half were found."""
+    count = min(series, OTAVA_SERIES) if name.startswith("otava") else series
+    draw = np.random.default_rng([1, *case.encode()])
+    unit = sigma(case)
+    stable = WATCHES[name](drawn(case, count, draw), draw)
+    if stable is None:
+        return None
+    found: dict[str, object] = {
+        "case": case,
+        "watch": name,
+        "series": count,
+        "sigma": unit,
+        "false_alarm_ratio": float(np.mean(stable.first < NEVER)),
+        "extra_runs_ratio": stable.extra_ratio,
+    }
+    for size in (1, 2):
+        part = max(count // 2, 10)
+        late = WATCHES[name](stepped(drawn(case, part, draw), size * unit), draw)
+        if late is not None:
+            # A series that had cried before the step has nothing left to find it with.
+            days = np.where(late.first >= STEP_DAY, late.first - STEP_DAY + 1, NEVER)
+            middle = float(np.median(days))
+            found[f"days_to_{size}_sigma"] = middle if middle < NEVER else None
+            found[f"found_{size}_sigma_in_30"] = float(np.mean(days <= 30))
+    return found
+
+
+def sick_units(fleets: int = 2000) -> dict[str, float]:
+    """Return how often a board at +10 % among 20 that spread by 2 % is found, and how often a healthy fleet is accused."""
+    draw = np.random.default_rng(2)
+    healthy = 2 * draw.normal(size=(fleets, 20))
+    sick = healthy.copy()
+    sick[:, 0] += 10
+    return {
+        "found_ratio": statistics.fmean(0 in {one.place for one in outliers(list(values)) or ()} for values in sick),
+        "accused_ratio": statistics.fmean(bool(outliers(list(values))) for values in healthy),
+    }
+
+
+def results(series: int = SERIES) -> dict[str, object]:
+    """Return everything as one document."""
+    begin = time.monotonic()
+    rows = [row for case in CASES for name in WATCHES if (row := judged(case, name, series)) is not None]
+    return {"looks": DAYS - FIRST_LOOK, "cases": rows, "sick_units": sick_units(), "seconds": time.monotonic() - begin}
+
+
+def comparisons(series: int = SERIES) -> Iterator[Comparison]:
+    """Yield our false alarms and delays beside the best rival's, and what is found among boards."""
+    for case in CASES:
+        rows = {name: row for name in WATCHES if (row := judged(case, name, series)) is not None}
+        rivals = {name: row for name, row in rows.items() if not name.startswith("ours")}
+        best = min(rivals, key=lambda name: float(str(rivals[name]["false_alarm_ratio"])))
+        one, asking = rows["ours, one run a day"], rows["ours, suspects ask for more"]
+        limit = CLEAN if case == "clean" else MIXED
+        rival = float(str(rivals[best]["false_alarm_ratio"]))
+        yield _line(
+            f"trend: {case}: stable series with an alarm in 200 days", "of the series", one["false_alarm_ratio"], (best, rival), limit
+        )
+        if case == "clean":
+            yield _line(
+                "trend: days until half of the steps of 2 sigma are found",
+                "days",
+                one["days_to_2_sigma"],
+                ("limit", TWO_SIGMA_DAYS),
+                TWO_SIGMA_DAYS,
+            )
+            name = "trend: days until half of the steps of 1 sigma are found, suspects ask for more runs"
+            yield _line(name, "days", asking["days_to_1_sigma"], ("limit", ONE_SIGMA_DAYS), ONE_SIGMA_DAYS)
+            yield _line(
+                "trend: runs that stable series ask for", "of the runs", asking["extra_runs_ratio"], ("limit", 0.1), more_runs.EXTRA_RATIO
+            )
+    found = sick_units()
+    yield _line("units: healthy fleets of 20 accused", "of the fleets", found["accused_ratio"], ("limit", 0.05), 0.05)
+    yield _line("units: sick boards (+10 % at 2 %) not found", "of the fleets", 1 - found["found_ratio"], ("limit", 0.2), 0.2)
+
+
+def _line(name: str, unit: str, value: object, peer: tuple[str, float], limit: float) -> Comparison:
+    figure = float("inf") if value is None else float(str(value))
+    return Comparison(
+        name=name,
+        unit=unit,
+        ours=figure,
+        peer=peer[0],
+        peer_value=peer[1],
+        ratio=figure / peer[1] if peer[1] else float("inf"),
+        goal=f"<= {limit:g} {unit}",
+        machine=this_machine(),
+        met=figure <= limit,
+    )
+
+
+def main() -> int:
+    """Print the results as JSON; `python -m tests.benchmarks.trend [SERIES]`."""
+    document = results(int(sys.argv[1]) if len(sys.argv) > 1 else SERIES)
+    sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

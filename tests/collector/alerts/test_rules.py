@@ -1,0 +1,64 @@
+from importlib.resources import files
+
+import pytest
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.collector.alerts import rules
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Return what reads rules from a text."""
+
+    def read(text):
+        path = tmp_path / "alerts.toml"
+        path.write_text(text)
+        return rules.read(path)
+
+    return read
+
+
+def test_the_sample_loads_and_shows_every_kind(tmp_path):
+    """Every kind of rule and of channel stands in it, every key at least as a comment."""
+    text = files("edgemeter.collector.alerts").joinpath("sample_alerts.toml").read_text()
+    path = tmp_path / "sample.toml"
+    path.write_text(text)
+    found = rules.read(path)
+    assert {rule.kind for rule in found.rule} == set(rules.Kind.__args__)
+    assert {channel.kind for channel in found.channel} == {"webhook", "alertmanager", "ntfy", "email", "apprise"}
+    for key in (*rules.Rule.__struct_fields__, *rules.Rules.__struct_fields__):
+        assert key in text, key
+
+
+def test_the_usual_rules_name_what_is_there():
+    """Without a file: something is watched, nothing is sent."""
+    assert all(not rule.channels for rule in rules.USUAL.rule)
+    assert {"step", "device-lost", "outbox-stopped", "invalid"} <= {rule.kind for rule in rules.USUAL.rule}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[[rule]]\nname = 'a'\nkind = 'jump'\n", "jump"),
+        ("[[rule]]\nname = 'a'\nkind = 'step'\nwhen = 'now'\n", "when"),
+        ("[[rule]]\nname = 'a'\nkind = 'step'\nchannels = ['x']\n", "channel 'x'"),
+        ("[[rule]]\nname = 'a'\nkind = 'step'\nmetrics = ['speed']\n", "metric 'speed'"),
+        ("[[rule]]\nname = 'a'\nkind = 'limit'\nmetrics = ['energy']\n", "above or below"),
+        ("[[rule]]\nname = 'a'\nkind = 'limit'\nabove = 1.0\n", "exactly one metric"),
+        ("[[rule]]\nname = 'a'\nkind = 'step'\n[[rule]]\nname = 'a'\nkind = 'drift'\n", "twice"),
+        ("[[channel]]\nname = 'c'\nkind = 'ntfy'\nurl = 'http://h'\n", "needs topic"),
+        ("[[channel]]\nname = 'c'\nkind = 'email'\nhost = 'h'\nsender = 'a@b'\n", "needs recipients"),
+        ("[[channel]]\nname = 'c'\nkind = 'webhook'\n", "url or url_file or url_env"),
+        ("[[rule]\n", "correct"),
+    ],
+)
+def test_what_is_wrong_is_named(written, text, said):
+    """One line with the file, the key, and what would be right."""
+    with pytest.raises(ConfigError, match=said.replace("(", r"\(")):
+        written(text)
+
+
+def test_a_file_that_is_not_there_is_an_error(tmp_path):
+    """Not silently the usual rules."""
+    with pytest.raises(ConfigError, match="cannot read the rules"):
+        rules.read(tmp_path / "none.toml")
