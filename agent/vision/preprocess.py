@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.recognition import card
 from edgemeter.agent.runtimes import TensorInfo
-from edgemeter.agent.vision import bilinear, photograph
+from edgemeter.agent.vision import opencv, photograph
 from edgemeter.agent.vision.decoder import Frame
 
 Array = NDArray[Any]
@@ -100,7 +100,7 @@ class Preprocessor:
             return np.asarray(photo)
         # Pillow keeps four bytes a pixel: as they are they need no packing, and are resized faster.
         pixels = np.frombuffer(photo.tobytes("raw", "RGBX"), np.uint8).reshape(photo.height, photo.width, 4)
-        return bilinear.resize(pixels, *size)
+        return opencv.resize()(pixels, *size)
 
     def tensor(self, pixels: Pixels, placement: Placement) -> Array:
         """Return the placed pixels (uint8 [h, w, 3 or 4], RGB) as the input's values, in its layout and full size, without a batch axis."""
