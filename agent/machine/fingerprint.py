@@ -16,9 +16,15 @@ LIBRARIES = (
     "onnxruntime",
     "onnxruntime-gpu",
     "onnxruntime-openvino",
+    "onnxruntime-qnn",
     "torch",
+    "openvino",
+    "ncnn",
+    "tensorrt",
     "numpy",
     "pillow",
+    "opencv-python",
+    "opencv-python-headless",
     "hotcoco",
 )
 # A container may run where the host's kernel tells nothing.
