@@ -66,7 +66,7 @@ def season(draw: np.random.Generator, series: int) -> Array:
     return year + autoregressive(draw, series, 0.7)
 
 
-def drawn(case: str, series: int, draw: np.random.Generator) -> Drawn:
+def drawn(case: str, series: int, draw: np.random.Generator) -> Drawn:  # noqa: PLR0911 - a case each
     """Return series of a case; days differ by 0.5 and runs by 0.87 unless the case says otherwise."""
     zero, run_sd = np.zeros((series, DAYS)), np.full((series, DAYS), math.sqrt(0.75))
     day = 0.5 * draw.normal(size=(series, DAYS))

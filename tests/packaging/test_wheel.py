@@ -77,7 +77,7 @@ def ran(program: Path, *arguments: object, home: Path) -> subprocess.CompletedPr
     """Return the finished command."""
     environment = {**os.environ, "EDGEMETER_HOME": str(home), "COLUMNS": "200"}
     return subprocess.run(
-        [program, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=300, cwd=home, env=environment
+        [program, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=900, cwd=home, env=environment
     )
 
 
