@@ -30,7 +30,8 @@ def post(channel: str, url: str, body: Any, token: str | None = None) -> None:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310 - looked at above
             answer.read(_ANSWER_BYTES)
     except urllib.error.HTTPError as error:
-        said = error.read(_ANSWER_BYTES).decode("utf-8", "replace")
+        with error:
+            said = error.read(_ANSWER_BYTES).decode("utf-8", "replace")
         message = f"channel {channel!r}: {host} answers {error.code} {error.reason}: {said}"
         raise (TransientError if error.code >= 500 or error.code in _LATER else UnavailableError)(message) from error
     except (urllib.error.URLError, http.client.HTTPException, OSError) as error:

@@ -1,0 +1,160 @@
+import re
+from email import message_from_string, policy
+
+import pytest
+
+from edgemeter.agent.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.collector.alerts import sending
+from edgemeter.collector.alerts.notice import Notice
+from edgemeter.collector.alerts.rules import Channel, Rules
+from tests.fixtures.listeners import http_listener, mail_listener
+
+FACTS = {"fleet": "lab", "device": "pi-1", "metric": "energy"}
+OPENED = Notice(
+    "opened", 3, "confirmed step", "critical", "step: energy on pi-1", "+5 %", FACTS, "2026-11-20T08:00:00Z", None, "https://f.example"
+)
+CLOSED = Notice("closed", 4, "drift", "info", "over: drift", "+1 %", FACTS, "2026-11-19T08:00:00Z", "2026-11-20T08:00:00Z", None)
+
+
+@pytest.fixture
+def http():
+    """Return a running HTTP server that keeps what it is sent."""
+    with http_listener() as server:
+        server.url = f"http://127.0.0.1:{server.server_port}"
+        yield server
+
+
+@pytest.fixture
+def mail():
+    """Return a running SMTP server that keeps mails."""
+    with mail_listener() as server:
+        yield server
+
+
+def send(notices, **channel):
+    """Send notices to a channel as a check does."""
+    sending.sender_of(Channel(name="c", **channel)).send(notices)
+
+
+def test_a_webhook_for_slack_gets_one_text(http):
+    """Nothing but `text`, with everything that happened."""
+    send([OPENED, CLOSED], kind="webhook", url=http.url + "/hook", format="slack")
+    ((path, headers, body),) = http.kept
+    assert path == "/hook"
+    assert headers["Content-Type"] == "application/json"
+    assert set(body) == {"text"}
+    assert "step: energy on pi-1" in body["text"]
+    assert "over: drift" in body["text"]
+
+
+def test_a_webhook_gets_every_alert_as_json(http):
+    """A message an alert, with text for people and facts for machines."""
+    send([OPENED, CLOSED], kind="webhook", url=http.url)
+    bodies = [body for _, _, body in http.kept]
+    assert [(body["event"], body["alert"]["number"]) for body in bodies] == [("opened", 3), ("closed", 4)]
+    assert bodies[0]["alert"]["facts"] == FACTS
+
+
+def test_alertmanager_gets_labels_times_and_the_end(http):
+    """The shape of POST /api/v2/alerts: an array, label names as Prometheus has them, RFC 3339 times."""
+    send([OPENED, CLOSED], kind="alertmanager", url=http.url + "/")
+    ((path, _, body),) = http.kept
+    assert path == "/api/v2/alerts"
+    first, second = body
+    assert first["labels"] == {"alertname": "confirmed step", "severity": "critical", "number": "3", **FACTS}
+    assert all(re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name) for name in first["labels"])
+    assert first["startsAt"] == "2026-11-20T08:00:00Z"
+    assert "endsAt" not in first
+    assert second["endsAt"] == "2026-11-20T08:00:00Z"
+    assert first["generatorURL"] == "https://f.example"
+
+
+def test_ntfy_gets_one_message_as_urgent_as_its_most_urgent(http, monkeypatch):
+    """With the token of the environment as bearer; what is over alone is quiet."""
+    monkeypatch.setenv("T", "secret")
+    send([CLOSED, OPENED], kind="ntfy", url=http.url, topic="edge", token_env="T")
+    send([CLOSED], kind="ntfy", url=http.url, topic="edge")
+    (_, headers, body), (_, _, quiet) = http.kept
+    assert headers["Authorization"] == "Bearer secret"
+    assert (body["topic"], body["priority"], body["click"]) == ("edge", 5, "https://f.example")
+    assert quiet["priority"] == 2
+
+
+def test_a_mail_arrives_with_subject_and_text(mail):
+    """Handed in to a real SMTP server, umlauts and all."""
+    notice = Notice(**{name: getattr(OPENED, name) for name in Notice.__slots__} | {"title": "step: Gerät pi-1"})
+    send(
+        [notice],
+        kind="email",
+        host="127.0.0.1",
+        port=mail.server_address[1],
+        security="none",
+        sender="e@x.org",
+        recipients=("a@x.org", "b@x.org"),
+    )
+    (kept,) = mail.kept
+    found = message_from_string(kept, policy=policy.default)
+    assert found["Subject"] == "Edgemeter: step: Gerät pi-1"
+    assert found["To"] == "a@x.org, b@x.org"
+    assert "+5 %" in found.get_content()
+
+
+def test_a_mail_server_that_refuses_is_told_from_one_that_is_not_there(mail):
+    """No TLS where it was asked for, a recipient it does not know: correct it. Nobody listens: later."""
+    base = {"kind": "email", "host": "127.0.0.1", "sender": "e@x.org", "recipients": ("a@x.org",)}
+    port = mail.server_address[1]
+    with pytest.raises(UnavailableError, match="refuses"):
+        send([OPENED], **base, port=port)
+    with pytest.raises(UnavailableError, match="refuses"):
+        send([OPENED], **(base | {"recipients": ("nobody@x.org",)}), port=port, security="none")
+    with pytest.raises(TransientError, match="cannot be reached"):
+        send([OPENED], **base, port=1, security="none")
+
+
+@pytest.mark.parametrize(
+    ("status", "error"), [(404, UnavailableError), (400, UnavailableError), (503, TransientError), (429, TransientError)]
+)
+def test_what_a_server_answers_decides_whether_it_is_tried_again(http, status, error):
+    """Refused is refused; too busy is for later. The address, a secret, stands in no message."""
+    http.status = status
+    with pytest.raises(error) as raised:
+        send([OPENED], kind="webhook", url=http.url + "/very-secret")
+    assert str(status) in str(raised.value)
+    assert "very-secret" not in str(raised.value)
+
+
+def test_an_address_that_is_none_and_a_secret_that_is_absent_are_errors(tmp_path, monkeypatch):
+    """Each named, each with what to do."""
+    monkeypatch.delenv("NOPE", raising=False)
+    with pytest.raises(ConfigError, match="no http"):
+        send([OPENED], kind="webhook", url="ftp://x")
+    with pytest.raises(ConfigError, match="NOPE holds no address"):
+        send([OPENED], kind="webhook", url_env="NOPE")
+    with pytest.raises(ConfigError, match="cannot read the address"):
+        send([OPENED], kind="webhook", url_file=str(tmp_path / "none"))
+    (tmp_path / "url").write_text("http://127.0.0.1:1/x\n")
+    with pytest.raises(TransientError, match="cannot be reached"):
+        send([OPENED], kind="webhook", url_file=str(tmp_path / "url"))
+
+
+def test_apprise_delivers_or_says_how_to_install_it(http):
+    """Through its own json:// to a real server; without the library, the pip command."""
+    try:
+        import apprise  # noqa: F401, PLC0415
+    except ImportError:
+        with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[apprise\]'"):
+            send([OPENED], kind="apprise", url="json://127.0.0.1")
+        return
+    send([OPENED], kind="apprise", url=f"json://127.0.0.1:{http.server_port}/x")
+    assert http.kept[0][2]["title"] == "step: energy on pi-1"
+    with pytest.raises(ConfigError, match="does not know"):
+        send([OPENED], kind="apprise", url="nonsense")
+
+
+def test_a_test_goes_to_the_channel_that_is_named(http):
+    """And only one that is there."""
+    rules = Rules(channel=(Channel(name="chat", kind="webhook", url=http.url, format="slack"),))
+    sending.test(rules, "chat")
+    assert "nothing happened" in http.kept[0][2]["text"]
+    with pytest.raises(ConfigError, match="the rules have chat"):
+        sending.test(rules, "pager")
