@@ -137,6 +137,7 @@ def test_an_address_that_is_none_and_a_secret_that_is_absent_are_errors(tmp_path
         send([OPENED], kind="webhook", url_file=str(tmp_path / "url"))
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_apprise_delivers_or_says_how_to_install_it(http):
     """Through its own json:// to a real server; without the library, the pip command."""
     try:
