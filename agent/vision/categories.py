@@ -6,6 +6,7 @@ from typing import Any
 
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.recognition import card
+from edgemeter.agent.vision import coco_names
 
 # TensorFlow's detectors number classes as COCO's ids do, gaps included: 1..90 for 80 categories.
 _COCO_LAST_ID = 90
@@ -14,8 +15,9 @@ _COCO_LAST_ID = 90
 def category_ids(model: card.Card, categories: Sequence[Mapping[str, Any]]) -> tuple[int | None, ...]:
     """Return the category id of each class of the model; None for a class that the annotations do not know.
 
-    By name where the model's labels name every category; else by place, where there are as many classes as categories, or where
-    90 classes stand for COCO's ids 1..90, 91 for 0..90 (DETR). Labels that contradict their place are an error, not a guess.
+    By name where the model's labels name every category (80, 90 or 91 classes without labels are called as COCO's are); else by place,
+    where there are as many classes as categories, or where 90 classes stand for COCO's ids 1..90, 91 for 0..90 (DETR). Labels that
+    contradict their place are an error, not a guess, and so are ids that are not COCO's.
 
     Args:
         model: the card; its `output` holds `classes`, `labels` and `label_offset`.
@@ -28,13 +30,18 @@ def category_ids(model: card.Card, categories: Sequence[Mapping[str, Any]]) -> t
     count = model.output.classes if model.output.classes is not None else len(labels)
     names = Counter(_plain(category["name"]) for category in categories)
     by_name = {_plain(category["name"]): int(category["id"]) for category in categories if names[_plain(category["name"])] == 1}
-    named = tuple(by_name.get(labels[k]) if k < len(labels) else None for k in range(count))
-    if len(by_name) == len(categories) and set(by_name.values()) <= set(named):
-        return named
-    placed = _by_place(count, sorted(int(category["id"]) for category in categories))
+    named = _by_name(labels, count, by_name)
+    for candidate in (named, _by_name(coco_names.of(count), count, by_name) if not any(labels) else ()):
+        if len(by_name) == len(categories) and set(by_name.values()) <= set(candidate):
+            return candidate
+    placed = _by_place(count, categories)
     if placed is None or any(name not in (None, place) for name, place in zip(named, placed, strict=True)):
         raise ConfigError(_mismatch(model, count, len(categories), sum(name is not None for name in named)))
     return placed
+
+
+def _by_name(labels: Sequence[str], count: int, by_name: Mapping[str, int]) -> tuple[int | None, ...]:
+    return tuple(by_name.get(labels[k]) if k < len(labels) else None for k in range(count))
 
 
 def _labels(output: card.Output) -> list[str]:
@@ -48,13 +55,21 @@ def _plain(name: str) -> str:
     return name.strip().lower()
 
 
-def _by_place(count: int, ids: Sequence[int]) -> tuple[int | None, ...] | None:
+def _by_place(count: int, categories: Sequence[Mapping[str, Any]]) -> tuple[int | None, ...] | None:
+    ids = sorted(int(category["id"]) for category in categories)
     if count == len(ids):
         return tuple(ids)
     first_id = {_COCO_LAST_ID: 1, _COCO_LAST_ID + 1: 0}.get(count)
-    if first_id is not None and ids and ids[0] >= 1 and ids[-1] <= _COCO_LAST_ID:
+    if first_id is not None and _has_cocos_ids(categories):
         return tuple(k + first_id if k + first_id in ids else None for k in range(count))
     return None
+
+
+def _has_cocos_ids(categories: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether the categories are numbered as COCO's: most have its name for their id, since some call a couch a sofa."""
+    names = coco_names.of(_COCO_LAST_ID + 1)
+    agreed = sum(0 < category["id"] < len(names) and names[category["id"]] == _plain(category["name"]) for category in categories)
+    return agreed > len(categories) / 2
 
 
 def _mismatch(model: card.Card, count: int, categories: int, matched: int) -> str:

@@ -3,12 +3,13 @@
 import pytest
 
 from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.vision import coco_names
 from edgemeter.agent.vision.categories import category_ids
 from tests.fixtures.vision_factory import make_card
 
 # The 80 ids of COCO: 1..90 without these.
 COCO_IDS = [i for i in range(1, 91) if i not in (12, 26, 29, 30, 45, 66, 68, 69, 71, 83)]
-COCO = [{"id": i, "name": f"thing {i}"} for i in COCO_IDS]
+COCO = [{"id": i, "name": name} for i, name in zip(COCO_IDS, coco_names.of(80), strict=True)]
 
 
 def of(categories, **output):
@@ -27,6 +28,36 @@ def test_ninety_classes_are_cocos_ids_less_one():
     assert ids[0] == 1
     assert ids[11] is None
     assert ids[89] == 90
+    assert [i for i in ids if i is not None] == COCO_IDS
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("classes", [80, 90, 91])
+def test_categories_that_were_numbered_anew_are_cocos_by_name(first, classes):
+    """Many tools close the gaps in COCO's ids: id 13 is then another thing than TensorFlow's class 12."""
+    anew = [{"id": first + place, "name": category["name"].upper()} for place, category in enumerate(COCO)]
+    ids = of(anew, classes=classes)
+    assert [i for i in ids if i is not None] == [category["id"] for category in anew]
+    assert ids[{80: 11, 90: 12, 91: 13}[classes]] == first + 11, "a stop sign"
+
+
+@pytest.mark.parametrize("classes", [80, 90])
+def test_a_few_of_cocos_categories_are_found_by_name(classes):
+    """Annotations of cars and dogs only; all else that the model finds does not count."""
+    ids = of([{"id": 1, "name": "dog"}, {"id": 2, "name": "car"}], classes=classes)
+    assert [place for place, number in enumerate(ids) if number is not None] == [2, {80: 16, 90: 17}[classes]]
+    assert ids[2] == 2
+
+
+def test_ids_below_ninety_are_not_cocos_for_that():
+    """Somebody's own three classes, and a detector whose classes are COCO's: its people are no screws."""
+    with pytest.raises(ConfigError, match="90 classes, the annotations have 3 categories"):
+        of([{"id": 1, "name": "screw"}, {"id": 2, "name": "nut"}, {"id": 3, "name": "car"}], classes=90)
+
+
+def test_other_names_for_some_of_cocos_ids_are_no_contradiction():
+    """`sofa` for `couch`: the other 79 have COCO's names for their ids."""
+    ids = of([{**one, "name": "sofa" if one["name"] == "couch" else one["name"]} for one in COCO], classes=90)
     assert [i for i in ids if i is not None] == COCO_IDS
 
 
