@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from edgemeter.agent import record_parts
 from edgemeter.agent.errors import ConfigError, EdgemeterError
 from edgemeter.collector.keep.ledger import Ledger
 from edgemeter.collector.keep.points import Points
@@ -158,7 +159,9 @@ class Drain:
             logger.warning("quarantined %d records: %s", count, reason)
 
     def _rejection(self, kept: _Kept, reason: str) -> Rejection:
-        return Rejection(self._sink.name, kept.payload, f"the sink does not take it: {reason}", kept.received_ns)
+        # Without its raw samples, which may be megabytes and stay in the ledger.
+        head, _ = record_parts.part(kept.payload)
+        return Rejection(self._sink.name, head, f"the sink does not take it: {reason}", kept.received_ns)
 
     def _report(self, error: EdgemeterError) -> None:
         # Once when it begins, not with every repeat.

@@ -162,6 +162,17 @@ class Ledger:
         """
         yield from self._texts(after_row, None, EVERYTHING)
 
+    def text(self, record: RunRecord) -> bytes | None:
+        """Return the JSON text held of a record, samples and all; None where it is not held.
+
+        Raises:
+            ConfigError: the file is damaged.
+        """
+        query = "SELECT chunk, place FROM runs WHERE device = ? AND session = ? AND seq = ? AND id = ?"
+        with sqlite_file.mapped(self.path, FORMAT):
+            found = self._connection.execute(query, (record.device, record.session, record.seq, record.id)).fetchone()
+            return self._chunk(found[0])[1][found[1]] if found else None
+
     def ranges(self, device: str, session: int) -> list[tuple[int, int]]:
         """Return the ranges of sequence numbers (both ends included) that the ledger holds of one session, in order."""
         query = "SELECT seq FROM runs WHERE device = ? AND session = ? ORDER BY seq"

@@ -33,11 +33,11 @@ def retry(ledger: Ledger, entry: Quarantined) -> Retried:
         return Retried(entry.row, 0, f"only the first {len(entry.payload)} of {entry.size_bytes} bytes are kept")
     is_sinks = quarantine.is_sinks(entry.topic)
     try:
-        topic = _topic_of(entry.payload) if is_sinks else entry.topic
+        message = _anew(ledger, entry.payload) if is_sinks else Message(entry.topic, entry.payload)
     except ConfigError as error:
         return Retried(entry.row, 0, str(error))
     admitted = Admitted()
-    admitted.add(Message(topic, entry.payload), entry.received_ns)
+    admitted.add(message, entry.received_ns)
     if admitted.rejections:
         return Retried(entry.row, 0, admitted.rejections[0].reason)
     if not admitted.arrivals and not admitted.shipments:
@@ -46,6 +46,7 @@ def retry(ledger: Ledger, entry: Quarantined) -> Retried:
     return Retried(entry.row, len(committed.held), COLLISION if committed.collisions else None)
 
 
-def _topic_of(payload: bytes) -> str:
-    record = records.decode(payload)
-    return str(Topic(record.fleet, record.device, "result"))
+def _anew(ledger: Ledger, head: bytes) -> Message:
+    # Of what a sink refused the head lies there; the ledger has the samples as well, unless retention took the record.
+    record = records.decode(head)
+    return Message(str(Topic(record.fleet, record.device, "result")), ledger.text(record) or head)

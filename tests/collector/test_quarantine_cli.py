@@ -1,14 +1,19 @@
 import json
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent import records
+from edgemeter.agent import records, samples
 from edgemeter.agent.delivery import messages
 from edgemeter.agent.errors import ConfigError
 from edgemeter.collector.cli import collector
+from edgemeter.collector.keep.drain import Drain
+from edgemeter.collector.keep.influx_config import InfluxConfig
 from edgemeter.collector.keep.ledger import Arrival, Ledger
 from edgemeter.collector.keep.quarantine import Rejection
+from edgemeter.collector.keep.sink import open_sink
+from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.record_factory import make_record
 
 TOPIC = "edgemeter/v1/lab/pi-1/result"
@@ -82,3 +87,25 @@ def test_a_number_that_is_taken_stays_in_quarantine(path):
     assert (done["taken"], "another record already holds this number" in done["reason"]) == (0, True)
     with Ledger(path, "read") as ledger:
         assert row in [entry.row for entry in ledger.quarantined()]
+
+
+@pytest.mark.influx
+def test_a_record_with_megabytes_of_samples_that_influxdb_refused_is_brought_to_it_again_whole(influx2_server, tmp_path):
+    """Only its head lies in the quarantine; the samples stay in the ledger through the retry."""
+    noise = samples.pack("latency", "ns", np.random.default_rng(1).integers(0, 2**32, 500_000))
+    bad = make_record(session=5, seq=1, seed=2**63, samples=(noise,))
+    config = InfluxConfig(influx2_server.url, influx2_server.token, influx2_server.org, influx2_server.bucket)
+    with Ledger(tmp_path / "ledger") as ledger:
+        ledger.commit([Arrival(bad, records.encode(bad), TOPIC, 7)])
+        for _ in range(2):
+            drain = Drain(tmp_path / "ledger", open_sink(config))
+            drain.start()
+            assert wait_until(lambda drain=drain: drain.has_reached(ledger.last_row()))
+            drain.stop()
+            (entry,) = ledger.quarantined()
+            assert entry.size_bytes == len(entry.payload) < 10_000
+            assert "out of range" in entry.reason
+            found = json.loads(run("quarantine", "retry", "--ledger", tmp_path / "ledger", "--json"))["retried"]
+            assert [(one["taken"], one["reason"]) for one in found] == [(1, None)]
+        (held,) = ledger.records(with_samples=True)
+        assert held.record == bad
