@@ -68,7 +68,7 @@ def _by_place(count: int, categories: Sequence[Mapping[str, Any]]) -> tuple[int 
 def _has_cocos_ids(categories: Sequence[Mapping[str, Any]]) -> bool:
     """Return whether the categories are numbered as COCO's: most have its name for their id, since some call a couch a sofa."""
     names = coco_names.of(_COCO_LAST_ID + 1)
-    agreed = sum(0 < category["id"] < len(names) and names[category["id"]] == _plain(category["name"]) for category in categories)
+    agreed: int = sum(0 < category["id"] < len(names) and names[category["id"]] == _plain(category["name"]) for category in categories)
     return agreed > len(categories) / 2
 
 
