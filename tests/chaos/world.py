@@ -60,12 +60,15 @@ class World:
         """Return whether every agent has ended, its outbox empty."""
         return all(agent.has_ended() for agent in self.agents)
 
-    def settle(self, timeout_s: float) -> bool:
-        """Wait until everything is delivered and drained; return whether it is so in time."""
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
-            if self.is_delivered() and self._is_drained():
+    def settle(self, stalled_s: float) -> bool:
+        """Wait until everything is delivered and drained; return False when nothing has moved for `stalled_s`."""
+        seen, moved_s = -1, time.monotonic()
+        while time.monotonic() - moved_s < stalled_s:
+            drained = self._drained()
+            if self.is_delivered() and drained >= len(expected(self.folder).kept):
                 return True
+            if drained != seen:
+                seen, moved_s = drained, time.monotonic()
             time.sleep(1)
         return False
 
@@ -76,10 +79,9 @@ class World:
         ledger, quarantined = in_ledger(self.ledger)
         return judge(expected(self.folder), [ledger], in_influx(self.influx, self.devices), quarantined, self.counted.total)
 
-    def _is_drained(self) -> bool:
-        said = expected(self.folder)
+    def _drained(self) -> int:
         found = self.influx.query("SELECT count(id) FROM run")
-        return bool(found) and int(found[0]["count"]) >= len(said.kept)
+        return int(found[0]["count"]) if found else 0
 
     def _build(self) -> None:
         self.folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="edgemeter-chaos-")))
