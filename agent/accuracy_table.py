@@ -8,6 +8,8 @@ from rich.table import Table
 
 from edgemeter.agent import records
 from edgemeter.agent.accuracy_command import NAMES, Scored
+from edgemeter.agent.vision.coco_report import RECALL
+from edgemeter.agent.vision.groups import SMALLEST_GROUP
 
 ABSENT = "-"
 SEVERITIES = 5
@@ -51,6 +53,9 @@ def show(scored: Scored, console: Console | None = None, *, with_classes: bool) 
         console.print(_parts("objects in the image", metric, one.by_objects))
     if one.groups:
         console.print(_parts("group", HEADINGS.get(one.group_metric or "", one.group_metric or ""), one.groups))
+        if any(group.value is None for group in one.groups):
+            what = "objects" if one.group_metric == RECALL else "images"
+            console.print(f"a group of fewer than {SMALLEST_GROUP} {what} gets no figure", markup=False, highlight=False)
     if gap := one.group_gap:
         said = f"largest gap: {gap.best} {_figure(gap.value)} above {gap.worst} {_bounds(gap.low, gap.high)}"
         console.print(said, markup=False, highlight=False, soft_wrap=True)

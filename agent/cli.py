@@ -28,7 +28,7 @@ ELSEWHERE = {
     "demo": ("edgemeter.collector.demo_cli:demo", "Measure the shipped models here, deliver, compare and report: the whole way."),
     "export": ("edgemeter.collector.export_cli:export", "Write runs to a CSV or Parquet file, a row each."),
     "calibrate": ("edgemeter.agent.calibrate_cli:calibrate", "Measure what measuring itself adds on this machine."),
-    "models": ("edgemeter.models.cli:models", "List, show and rebuild the models that ship."),
+    "models": ("edgemeter.models.cli:models", "List, fetch, add, convert and check models."),
     "report": ("edgemeter.collector.web_cli:report", "Write what a ledger holds as one page that works offline."),
     "reference": ("edgemeter.collector.reference_cli:reference", "Measured, imported and published references, with provenance."),
     "rules": ("edgemeter.collector.rules_cli:rules", "By which rules a run is judged, and what may be compared with what."),

@@ -111,6 +111,14 @@ def test_people_get_a_table(tmp_path):
     assert "dog" in run("--annotations", paths[0], "--detections", paths[1], "--classes").stdout
 
 
+def test_a_group_without_a_figure_is_explained(tmp_path):
+    """Two groups of one photograph each: a dash alone would leave the reader to guess."""
+    truth = make_truth()
+    grouped = {**truth, "images": [{**image, "group": f"night {place}"} for place, image in enumerate(truth["images"])]}
+    paths = written(tmp_path, "truth.json", grouped), written(tmp_path, "found.json", found(truth))
+    assert "a group of fewer than 30 images gets no figure" in run("--annotations", paths[0], "--detections", paths[1]).stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
