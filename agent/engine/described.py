@@ -39,7 +39,9 @@ def runtime(case: Case, loaded: Loaded) -> records.Runtime:
 
 
 def precision(loaded: Loaded) -> str:
-    """Return the precision that the inputs and outputs show; weights inside may be smaller than that."""
+    """Return the precision of the file, or where nobody looked into it that of its inputs and outputs: weights may be smaller."""
+    if loaded.precision is not None:
+        return loaded.precision
     kinds = {info.dtype for info in (*loaded.inputs, *loaded.outputs)}
     for dtype, precision in (("int8", "int8"), ("uint8", "int8"), ("float16", "fp16"), ("float32", "fp32")):
         if dtype in kinds:

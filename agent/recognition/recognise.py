@@ -182,7 +182,9 @@ def _usual_size(family: Family) -> tuple[tuple[int, int], str]:
 
 
 def _precision(model: Path, loaded: Loaded) -> tuple[str, str | None]:
-    """Return the precision, and from what it was guessed: weights may be smaller than inputs and outputs show."""
+    """Return the precision, and from what it was guessed where the file was not looked into: weights may be smaller than its ends show."""
+    if loaded.precision is not None:
+        return loaded.precision, None
     kinds = {np.dtype(info.dtype).name for info in (*loaded.inputs, *loaded.outputs)}
     if kinds & {"int8", "uint8"}:
         return "int8", None

@@ -65,6 +65,7 @@ class Loaded:
     `metadata` holds what the file itself says (ONNX metadata_props, TorchScript's extra files, TFLite metadata and labels),
     as text by name. `facts` are what else a record should tell of how it ran (the clock of an Edge TPU, how much of the model is on it).
     `import_ns` and `load_ns` are monotonic durations: importing the library, and reading and compiling the model.
+    `precision` is what its tensors show (fp32, fp16, int8, int8-dynamic: only the weights are integers), None where they are not looked at.
     """
 
     package: str
@@ -76,6 +77,7 @@ class Loaded:
     import_ns: int
     load_ns: int
     facts: Mapping[str, str] = field(default_factory=dict)
+    precision: str | None = None
 
 
 class Runtime(Protocol):

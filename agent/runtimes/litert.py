@@ -91,6 +91,7 @@ class LiteRt:
             import_ns=found.import_ns,
             load_ns=load_ns,
             facts=facts or {},
+            precision=file.precision,
         )
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:

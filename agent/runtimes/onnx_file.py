@@ -1,4 +1,4 @@
-"""Reads from an .onnx file what ONNX Runtime does not tell: scale and zero point of integer inputs and outputs.
+"""Reads from an .onnx file what ONNX Runtime does not tell: scale and zero point of integer inputs and outputs, and the precision inside.
 
 An input that goes into DequantizeLinear and an output that comes from QuantizeLinear carry the scale and zero point of that node, when
 these are single constants inside the file. Source: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto (field numbers) and
@@ -20,6 +20,10 @@ _DIMENSION, _TYPE, _FLOATS, _INTEGERS, _NAME, _RAW = 1, 2, 4, 5, 8, 9
 # TensorProto.DataType -> struct format of one element in raw data.
 _FORMATS = {1: "<f", 2: "<B", 3: "<b", 4: "<H", 5: "<h", 6: "<i", 7: "<q"}
 _QUANTISED = ("int8", "uint8", "int16", "uint16")
+_FLOAT16 = 10
+# What computes on integers, or makes them of each query's values; QuantizeLinear does so with scales that were measured before.
+_QUANTISES = {"QuantizeLinear", "QLinearConv", "QLinearMatMul"}
+_DYNAMIC = {"DynamicQuantizeLinear", "ConvInteger", "MatMulInteger", "DequantizeLinear"}
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
@@ -46,10 +50,41 @@ def quantisations(model: Path) -> Mapping[str, Quantisation]:
     """
     try:
         with model.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
-            graphs = [value for field, value in _fields(data, _Span(0, len(data))) if field == _GRAPH and isinstance(value, _Span)]
-            return _of_graph(data, graphs[-1]) if graphs else {}
+            graph = _graph(data)
+            return _of_graph(data, graph) if graph else {}
     except (OSError, ValueError, IndexError, struct.error):
         return {}
+
+
+def precision(model: Path) -> str | None:
+    """Return what operators and weights show, as `Loaded` has it; None where the file cannot be followed."""
+    try:
+        with model.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+            graph = _graph(data)
+            return _precision_of(data, graph) if graph else None
+    except (OSError, ValueError, IndexError, struct.error):
+        return None
+
+
+def _precision_of(data: mmap, graph: _Span) -> str:
+    operators, kinds = set[str](), set[int]()
+    for field, value in _fields(data, graph):
+        if field in {_NODE, _INITIALIZER} and isinstance(value, _Span):
+            for inner, found in _fields(data, value):
+                if field == _NODE and inner == _OPERATOR and isinstance(found, _Span):
+                    operators.add(data[found.start : found.end].decode())
+                elif field == _INITIALIZER and inner == _TYPE and isinstance(found, int):
+                    kinds.add(found)
+    if operators & _QUANTISES:
+        return "int8"
+    if operators & _DYNAMIC:
+        return "int8-dynamic"
+    return "fp16" if _FLOAT16 in kinds else "fp32"
+
+
+def _graph(data: mmap) -> _Span | None:
+    graphs = [value for field, value in _fields(data, _Span(0, len(data))) if field == _GRAPH and isinstance(value, _Span)]
+    return graphs[-1] if graphs else None
 
 
 def with_quantisation(declared: Sequence[TensorInfo], model: Path) -> tuple[TensorInfo, ...]:

@@ -95,6 +95,7 @@ class OnnxRuntime:
             import_ns=found.import_ns,
             load_ns=load_ns,
             facts=_taken(session, providers, model),
+            precision=onnx_file.precision(model),
         )
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:

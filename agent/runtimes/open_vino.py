@@ -77,6 +77,7 @@ class OpenVino:
             import_ns=found.import_ns,
             load_ns=load_ns,
             facts={"computed_in": computed} if computed else {},
+            precision=None if model.suffix.lower() == ".xml" else onnx_file.precision(model),
         )
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:

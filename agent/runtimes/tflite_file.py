@@ -22,13 +22,15 @@ _TENSOR_VECTORS = ((0, 4), (3, 1), (7, 4))
 _QUANTISATION_VECTORS = ((0, 4), (1, 4), (2, 4), (3, 8))
 _OPERATOR_VECTORS = ((1, 4), (2, 4), (5, 1), (7, 1), (8, 4))
 _NORMALISATION = 1
+_FLOAT16, _UINT8, _INT16, _INT8 = 1, 3, 7, 9
 
 
 @dataclass(frozen=True, slots=True)
 class TfliteFile:
     """What a .tflite file holds. `inputs` and `outputs` are the names that its signature gives, by index of the tensor.
 
-    `custom_uses` tells how often each custom operator stands in the graphs, `builtin_uses` how often any other does.
+    `custom_uses` tells how often each custom operator stands in the graphs, `builtin_uses` how often any other does. `precision` is that of
+    `Loaded`.
     """
 
     custom_operators: tuple[str, ...]
@@ -37,6 +39,7 @@ class TfliteFile:
     inputs: Mapping[int, str]
     outputs: Mapping[int, str]
     metadata: Mapping[str, str]
+    precision: str
 
 
 def read(model: Path) -> TfliteFile:
@@ -56,7 +59,7 @@ def read(model: Path) -> TfliteFile:
             metadata = {**_own_words(data, top), **model_file.texts(model)}
             uses = _uses(top)
             builtin_uses = uses.pop("", 0)
-            return TfliteFile(_custom_operators(top), uses, builtin_uses, inputs, outputs, metadata)
+            return TfliteFile(_custom_operators(top), uses, builtin_uses, inputs, outputs, metadata, _precision(top))
     except GarbledError as error:
         message = f"the model {str(model)!r} is truncated or garbled (it needs {error}): fetch it again"
         raise ConfigError(message) from error
@@ -108,6 +111,24 @@ def _uses(top: Table) -> dict[str, int]:
     names = [code.text(1) for code in top.tables(1)]
     chosen = (operator.integer(0, "<I") for subgraph in top.tables(2) for operator in subgraph.tables(3))
     return dict(Counter(names[place] if place < len(names) else "" for place in chosen))
+
+
+def _precision(top: Table) -> str:
+    """Return what the tensors show: those that change from query to query, else the constant ones, the weights."""
+    is_constant = [buffer.vector(0, 1)[1] > 0 or buffer.integer(1, "<Q") > 1 for buffer in top.tables(4)]
+    moving, constant = set[int](), set[int]()
+    for tensor in (tensor for subgraph in top.tables(2) for tensor in subgraph.tables(0)):
+        kind, place, scale = tensor.integer(1, "<b"), tensor.integer(2, "<I"), tensor.table(4)
+        # Integers without a scale are pictures, shapes and indices.
+        if kind == _FLOAT16 or (kind in (_UINT8, _INT16, _INT8) and scale is not None and scale.vector(2, 4)[1] > 0):
+            (constant if place < len(is_constant) and is_constant[place] else moving).add(kind)
+    if moving & {_UINT8, _INT8}:
+        return "int8"
+    if _INT16 in moving:
+        return "int16x8"
+    if constant & {_UINT8, _INT8}:
+        return "int8-dynamic"
+    return "fp16" if _FLOAT16 in moving | constant else "fp32"
 
 
 def _signature(top: Table) -> tuple[Mapping[int, str], Mapping[int, str]]:

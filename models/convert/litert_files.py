@@ -14,21 +14,6 @@ from edgemeter.agent.runtimes import Array
 from edgemeter.models.convert import litert_tail
 
 
-def precision(model: Path) -> str:
-    """Return what the file is by its tensors: fp32, fp16, int8, or int8-dynamic where only weights are integers."""
-    details = _interpreter(model).get_tensor_details()
-    # Shapes and indices are int32; a quantised tensor carries its scale.
-    quantised = [
-        entry
-        for entry in details
-        if entry["dtype"].__name__ in ("int8", "uint8", "int16") and len(entry["quantization_parameters"]["scales"])
-    ]
-    if quantised:
-        ends = {entry["index"] for entry in (*_interpreter(model).get_input_details(), *_interpreter(model).get_output_details())}
-        return "int8" if any(entry["index"] in ends for entry in quantised) else "int8-dynamic"
-    return "fp16" if any(entry["dtype"].__name__ == "float16" for entry in details) else "fp32"
-
-
 def fp16(source: Path, target: Path, keep: Sequence[str]) -> None:
     """Write the file with fp16 weights; sums stay in fp32."""
     with warnings.catch_warnings():

@@ -14,22 +14,10 @@ from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.runtimes import Array
 from edgemeter.models.convert.unlike import is_unlike
 
-_QUANTISED = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger", "QLinearConv"})
 _LOOKED_AT = 8
 # From this operator set on a scale may be one per channel.
 _OPSET = 13
 _WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
-
-
-def precision(model: Path) -> str:
-    """Return what the file is: fp32, fp16 or int8."""
-    import onnx  # noqa: PLC0415 - extra `convert`
-
-    graph = onnx.load(str(model), load_external_data=False).graph
-    if any(node.op_type in _QUANTISED for node in graph.node):
-        return "int8"
-    kinds = {tensor.data_type for tensor in graph.initializer}
-    return "fp16" if onnx.TensorProto.FLOAT16 in kinds else "fp32"
 
 
 def fp16(source: Path, target: Path, keep: Sequence[str]) -> list[str]:

@@ -9,11 +9,10 @@ from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.recognition import card, recognise
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.models import catalogue
-from edgemeter.models.convert import failures, formats, litert_files, onnx_files
+from edgemeter.models.convert import formats
 from edgemeter.models.quiet import quiet
 
 _SHIPPED = Path(catalogue.__file__).parent / "shipped"
-_PRECISION = {"onnx": onnx_files.precision, "litert": litert_files.precision}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,7 @@ def load(path: Path) -> Source:
     finally:
         runtime.close()
     about, guesses, unknown = _known(path, loaded)
-    return Source(path, _form(path, name), loaded, about, guesses, unknown, catalogue.sha256(path))
+    return Source(path, _form(path, name, loaded), loaded, about, guesses, unknown, catalogue.sha256(path))
 
 
 def _known(path: Path, loaded: Loaded) -> tuple[card.Card | None, tuple[str, ...], str | None]:
@@ -101,12 +100,11 @@ def _known(path: Path, loaded: Loaded) -> tuple[card.Card | None, tuple[str, ...
     return about, tuple(guesses), None
 
 
-def _form(path: Path, runtime: str) -> str:
+def _form(path: Path, runtime: str, loaded: Loaded) -> str:
     """Return what the file is, as a format's name."""
     if runtime == "pytorch":
         return formats.TORCH
-    if runtime in _PRECISION:
-        with failures.named(f"looking into {path.name!r}", "fetch it again"):
-            return f"{runtime}-{_PRECISION[runtime](path)}"
+    if runtime in ("onnx", "litert"):
+        return f"{runtime}-{loaded.precision or 'unknown'}"
     message = f"{str(path)!r} is run by {runtime!r}, from which nothing is converted: give a PyTorch, ONNX or LiteRT file"
     raise ConfigError(message)

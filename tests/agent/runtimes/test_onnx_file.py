@@ -1,9 +1,13 @@
 """Reading scales from an .onnx without a protobuf library."""
 
+from pathlib import Path
+
 import pytest
 
 from edgemeter.agent.runtimes import onnx_file
 from edgemeter.agent.runtimes.onnx_file import Quantisation
+
+SHIPPED = Path(__file__).resolve().parents[3] / "models" / "shipped"
 
 
 @pytest.mark.parametrize(("name", "x_zero", "y_zero"), [("uint8", 2, 4), ("int8", -1, -5)])
@@ -28,3 +32,23 @@ def test_garbled_and_cut_files_have_none_or_those_read_so_far(models, tmp_path):
     for at in range(0, len(whole), 2):
         path.write_bytes(whole[:at] + b"\xff" + whole[at + 1 :])
         onnx_file.quantisations(path)
+
+
+@pytest.mark.parametrize(("name", "precision"), [("onnx", "fp32"), ("onnx_float16", "fp16"), ("onnx_int8", "int8"), ("onnx_uint8", "int8")])
+def test_operators_and_weights_tell_the_precision(models, name, precision):
+    """A file quantised inside may take and give floats: its ends say nothing."""
+    assert onnx_file.precision(models / f"{name}.onnx") == precision
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_the_shipped_files_are_what_they_are_called(precision):
+    """The int8 one takes and gives float32."""
+    assert onnx_file.precision(SHIPPED / f"edgemeter-shapes_{precision}.onnx") == precision
+
+
+def test_no_file_that_is_cut_has_a_precision_that_ends_in_an_error(models, tmp_path):
+    """What cannot be followed is None, and never raises."""
+    whole, path = (models / "onnx_int8.onnx").read_bytes(), tmp_path / "cut.onnx"
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        assert onnx_file.precision(path) in {None, "fp32", "fp16", "int8", "int8-dynamic"}

@@ -1,6 +1,7 @@
 """Reading a .tflite without running it: every offset is checked before C++ follows it."""
 
 import struct
+from pathlib import Path
 
 import pytest
 
@@ -116,3 +117,16 @@ def test_a_vector_that_claims_more_than_the_file_is_refused():
     assert table.vector(1, 4) == (0, 0)
     with pytest.raises(GarbledError):
         table.vector(0, 1)
+
+
+@pytest.mark.parametrize(("name", "precision"), [("litert", "fp32"), ("litert_int8", "int8"), ("litert_int32", "fp32")])
+def test_tensors_tell_the_precision(models, name, precision):
+    """Integers count only with a scale: indices are not quantised."""
+    assert tflite_file.read(models / f"{name}.tflite").precision == precision
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_the_shipped_files_are_what_they_are_called(precision):
+    """Both by their tensors."""
+    shipped = Path(__file__).resolve().parents[3] / "models" / "shipped"
+    assert tflite_file.read(shipped / f"edgemeter-shapes_{precision}.tflite").precision == precision

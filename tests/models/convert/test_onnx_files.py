@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.runtimes import onnx_file
 from edgemeter.models.convert import onnx_files
 
 pytestmark = pytest.mark.convert
@@ -54,7 +55,7 @@ def test_scores_beside_pixels_survive_int8(joined, tmp_path):
     kept = onnx_files.int8(joined, target, IMAGES, keep=())
     assert set(kept) == {"sigmoid", "join"}
     np.testing.assert_allclose(run(target)[0, 4:], run(joined)[0, 4:], atol=0.05)
-    assert onnx_files.precision(target) == "int8"
+    assert onnx_file.precision(target) == "int8"
 
 
 def test_outputs_of_one_range_are_quantised_whole(joined, tmp_path):
@@ -104,7 +105,7 @@ def test_symmetric_files_have_zero_points_of_zero(joined, tmp_path):
     assert not any(value.any() for value in zero_points)
 
 
-@pytest.mark.parametrize(("write", "precision", "off"), [(onnx_files.fp16, "fp16", 2e-3), (onnx_files.int8_dynamic, "int8", 2e-2)])
+@pytest.mark.parametrize(("write", "precision", "off"), [(onnx_files.fp16, "fp16", 2e-3), (onnx_files.int8_dynamic, "int8-dynamic", 2e-2)])
 def test_other_precisions_stay_close(joined, tmp_path, write, precision, off):
     """Relative to the largest value, boxes and scores by themselves; input and output stay float32."""
     target = tmp_path / "other.onnx"
@@ -112,4 +113,4 @@ def test_other_precisions_stay_close(joined, tmp_path, write, precision, off):
     ours, theirs = run(joined)[0], run(target)[0]
     for rows in (slice(0, 4), slice(4, 6)):
         assert np.abs(ours[rows] - theirs[rows]).max() <= off * np.abs(ours[rows]).max()
-    assert (onnx_files.precision(joined), onnx_files.precision(target)) == ("fp32", precision)
+    assert (onnx_file.precision(joined), onnx_file.precision(target)) == ("fp32", precision)
