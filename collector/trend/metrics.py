@@ -72,6 +72,8 @@ METRICS: dict[str, Metric] = {
         only_valid=False, follows_temperature=False,
     ),
 }  # fmt: skip
+# An interval may be wider than any number: where hardly anything is known, the end is far away and no error.
+_LARGEST = 10_000.0
 DEFAULT = ("energy", "latency", "accuracy", "throttling")
 
 
@@ -87,4 +89,4 @@ def off_scale(metric: Metric, x: float) -> float:
 
 def difference(metric: Metric, step: float) -> float:
     """Return a step on the scale as people say it: per cent of the level before, or points."""
-    return 100 * math.expm1(step / 100) if metric.scale == "log" else step
+    return 100 * math.expm1(min(step, _LARGEST) / 100) if metric.scale == "log" else step

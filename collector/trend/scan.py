@@ -73,7 +73,7 @@ def _fit(x: Array, weight: Array, sd: Array, present: Mask, temperature: Array |
     heat = None if temperature is None else _beside_mean(np.where(present, temperature, 0.0), weight)
     residual, slope = _clipped_residual(x, weight, sd, heat)
     scored, size = _every_split(residual, weight, heat)
-    allowed, hidden = _allowed(present, size, weight)
+    allowed, hidden = _allowed(present, size, weight, is_named=only is not None)
     scores = np.where(allowed, np.abs(scored), 0.0)
     row = np.arange(len(x))
     split = np.argmax(scores, axis=1) if only is None else only
@@ -143,14 +143,15 @@ def _every_split(residual: Array, weight: Array, heat: Array | None) -> tuple[Ar
     return _suffix(weight * residual) / np.sqrt(np.maximum(size, 1e-12)), size
 
 
-def _allowed(present: Mask, size: Array, weight: Array) -> tuple[Mask, Array]:
+def _allowed(present: Mask, size: Array, weight: Array, *, is_named: bool) -> tuple[Mask, Array]:
+    """Return at which places a step may be, and how many of them the temperature hides; a place that was named may be hidden."""
     later = _suffix(present.astype(np.float64))
     far = present & (later >= AFTER) & (later <= RECENT) & (later[:, :1] - later >= BEFORE)
     mass = _suffix(weight)
     without_heat = mass * (1 - mass / np.maximum(mass[:, :1], 1e-300))
     told = size >= (1 - HIDDEN_RATIO) * without_heat
     hidden = (far & ~told).sum(axis=1) / np.maximum(far.sum(axis=1), 1)
-    return far & told & (size > 1e-9), hidden
+    return far & (told | is_named) & (size > 1e-9), hidden
 
 
 def _with_step(x: Array, after: Array, weight: Array, sd: Array, heat: Array | None) -> tuple[Array, Array]:

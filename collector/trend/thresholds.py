@@ -1,6 +1,6 @@
 """Thresholds of the scan: from which score on a step is a suspect, and from which it is taken for one.
 
-`CHANCE` is which score the best split of a series without any step exceeds with which probability, in one look (simulated, 150,000 to
+`CHANCE` is which score the best split of a series without any step exceeds with which probability, in one look (simulated, 100,000 to
 200,000 series of independent normal noise each). `STEP` lies above its 1 in 10,000 where a series is short, since what its noise is like
 is known badly then. Looked at every day for 200 days, at most one stable series in 100 raises an alarm by chance on clean noise, and four
 on dirty noise (`python -m tests.benchmarks.trend` measures it anew). Between the rows scores are interpolated.
@@ -13,21 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 # Points, and the score from which on a step is taken for one.
-STEP = ((20, 9.0), (30, 8.0), (40, 7.0), (60, 5.7), (80, 5.0), (100, 4.7), (120, 4.6))
+STEP = ((20, 9.0), (30, 8.0), (40, 7.0), (60, 5.8), (80, 5.1), (100, 4.8), (120, 4.7))
 # More runs are asked for from here on.
-SUSPECT = 2.7
+SUSPECT = 2.9
 # A change that somebody declared, or that the fingerprint shows: one look at one day, no search.
 DECLARED = 3.3
 
 _PROBABILITIES = (0.5, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)
 CHANCE = {
-    12: (0.78, 1.79, 2.52, 3.21, 4.01, 4.70, 5.60, 6.09),
-    20: (1.27, 2.26, 2.95, 3.55, 4.20, 4.82, 5.49, 5.97),
-    30: (1.47, 2.42, 3.02, 3.53, 4.11, 4.62, 5.14, 5.71),
-    40: (1.57, 2.49, 3.06, 3.54, 4.03, 4.53, 4.96, 5.45),
-    60: (1.69, 2.57, 3.10, 3.54, 3.99, 4.37, 4.73, 5.14),
-    80: (1.68, 2.54, 3.04, 3.45, 3.88, 4.26, 4.62, 5.01),
-    120: (1.63, 2.49, 2.98, 3.36, 3.74, 4.08, 4.36, 4.77),
+    12: (0.74, 1.68, 2.33, 2.94, 3.64, 4.20, 4.88, 5.32),
+    20: (1.21, 2.14, 2.75, 3.29, 3.85, 4.32, 4.96, 5.68),
+    30: (1.41, 2.30, 2.86, 3.33, 3.83, 4.29, 4.77, 5.28),
+    40: (1.52, 2.39, 2.91, 3.36, 3.82, 4.26, 4.67, 5.14),
+    60: (1.64, 2.49, 2.98, 3.40, 3.81, 4.18, 4.54, 4.89),
+    80: (1.63, 2.47, 2.95, 3.33, 3.74, 4.09, 4.46, 4.80),
+    120: (1.59, 2.43, 2.90, 3.27, 3.65, 3.94, 4.23, 4.62),
 }
 
 

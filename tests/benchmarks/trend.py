@@ -14,7 +14,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 
 import numpy as np
@@ -66,43 +66,67 @@ def season(draw: np.random.Generator, series: int) -> Array:
     return year + autoregressive(draw, series, 0.7)
 
 
-def drawn(case: str, series: int, draw: np.random.Generator) -> Drawn:  # noqa: PLR0911 - a case each
-    """Return series of a case; days differ by 0.5 and runs by 0.87 unless the case says otherwise."""
-    zero, run_sd = np.zeros((series, DAYS)), np.full((series, DAYS), math.sqrt(0.75))
-    day = 0.5 * draw.normal(size=(series, DAYS))
-    if case == "clean":
-        return Drawn(day, run_sd, zero)
-    if case == "outliers":
-        return Drawn(day + outlying(draw, series), run_sd, zero)
-    if case == "autocorrelated":
-        # Neighbouring days share 0.3 of a day of one run.
-        return Drawn(0.8 * autoregressive(draw, series, 0.3 / 0.64), np.full((series, DAYS), 0.6), zero)
-    if case == "unequal noise":
-        u = np.where(draw.random((series, DAYS)) < 0.25, 4.0, 0.8)
-        return Drawn(0.6 * draw.normal(size=(series, DAYS)), u, u)
-    if case == "heavy tails":
-        return Drawn(0.5 * draw.standard_t(3, size=(series, DAYS)), run_sd, zero, heavy=True)
+def clean(draw: np.random.Generator, series: int) -> Drawn:
+    """Return days that differ by 0.5 and runs that differ by 0.87."""
+    return Drawn(0.5 * draw.normal(size=(series, DAYS)), np.full((series, DAYS), math.sqrt(0.75)), np.zeros((series, DAYS)))
+
+
+def with_outliers(draw: np.random.Generator, series: int) -> Drawn:
+    """Return clean days of which 3 % are outliers."""
+    found = clean(draw, series)
+    return replace(found, day=found.day + outlying(draw, series))
+
+
+def autocorrelated(draw: np.random.Generator, series: int) -> Drawn:
+    """Return days whose neighbours share 0.3 of the variance of a day of one run."""
+    zero = np.zeros((series, DAYS))
+    return Drawn(0.8 * autoregressive(draw, series, 0.3 / 0.64), np.full((series, DAYS), 0.6), zero)
+
+
+def unequal(draw: np.random.Generator, series: int) -> Drawn:
+    """Return days of which a quarter is measured five times worse, and says so."""
+    u = np.where(draw.random((series, DAYS)) < 0.25, 4.0, 0.8)
+    return Drawn(0.6 * draw.normal(size=(series, DAYS)), u, u)
+
+
+def heavy_tailed(draw: np.random.Generator, series: int) -> Drawn:
+    """Return days and runs with Student's t of 3 degrees of freedom."""
+    found = clean(draw, series)
+    return replace(found, day=0.5 * draw.standard_t(3, size=(series, DAYS)), heavy=True)
+
+
+def seasonal(draw: np.random.Generator, series: int) -> Drawn:
+    """Return days that follow the board's temperature, which is read with 0.5 degrees of noise."""
+    found, warmth = clean(draw, series), season(draw, series)
+    return replace(found, day=found.day + 0.25 * warmth, temperature_c=warmth + 0.5 * draw.normal(size=(series, DAYS)))
+
+
+def mix(draw: np.random.Generator, series: int) -> Drawn:
+    """Return all of it at once: temperature, neighbours, unequal noise, outliers."""
     warmth = season(draw, series)
-    read_c = warmth + 0.5 * draw.normal(size=(series, DAYS))
-    if case == "seasonal temperature":
-        return Drawn(day + 0.25 * warmth, run_sd, zero, read_c)
     u = np.where(draw.random((series, DAYS)) < 0.25, 2.0, 0.4)
-    mixed = 0.917 * autoregressive(draw, series, 0.36) + 0.15 * warmth + outlying(draw, series)
-    return Drawn(mixed, u, u, read_c)
+    day = 0.917 * autoregressive(draw, series, 0.36) + 0.15 * warmth + outlying(draw, series)
+    return Drawn(day, u, u, warmth + 0.5 * draw.normal(size=(series, DAYS)))
 
 
-CASES = ("clean", "outliers", "autocorrelated", "unequal noise", "heavy tails", "seasonal temperature", "mix")
+CASES: dict[str, Callable[[np.random.Generator, int], Drawn]] = {
+    "clean": clean,
+    "outliers": with_outliers,
+    "autocorrelated": autocorrelated,
+    "unequal noise": unequal,
+    "heavy tails": heavy_tailed,
+    "seasonal temperature": seasonal,
+    "mix": mix,
+}
 
 
 def sigma(case: str) -> float:
     """Return the unit of a case: the robust spread of its days of one run, without outliers and temperature."""
     draw = np.random.default_rng(7)
-    quiet = {"outliers": "clean", "seasonal temperature": "clean"}.get(case, case)
-    found = drawn(quiet, 300, draw)
+    found = CASES[{"outliers": "clean", "seasonal temperature": "clean"}.get(case, case)](draw, 300)
     x = found.day + found.run_sd * _tails(found, draw, 1)[:, :, 0]
-    if quiet == "mix":
-        u = np.where(draw.random((300, DAYS)) < 0.25, 2.0, 0.4)
-        x = 0.917 * autoregressive(draw, 300, 0.36) + u * draw.normal(size=(300, DAYS))
+    if case == "mix":
+        x = 0.917 * autoregressive(draw, 300, 0.36) + found.run_sd * draw.normal(size=x.shape)
     return float(np.median(np.abs(x - np.median(x))) / noise.HALF_NORMAL)
 
 
@@ -198,7 +222,7 @@ def stepped(found: Drawn, size: float) -> Drawn:
     """Return the series with a step on day 101."""
     day = found.day.copy()
     day[:, STEP_DAY:] += size
-    return Drawn(day, found.run_sd, found.u, found.temperature_c, found.heavy)
+    return replace(found, day=day)
 
 
 Watch = Callable[[Drawn, np.random.Generator], Watched | None]
@@ -216,7 +240,7 @@ def judged(case: str, name: str, series: int) -> dict[str, object] | None:
     count = min(series, OTAVA_SERIES) if name.startswith("otava") else series
     draw = np.random.default_rng([1, *case.encode()])
     unit = sigma(case)
-    stable = WATCHES[name](drawn(case, count, draw), draw)
+    stable = WATCHES[name](CASES[case](draw, count), draw)
     if stable is None:
         return None
     found: dict[str, object] = {
@@ -229,7 +253,7 @@ def judged(case: str, name: str, series: int) -> dict[str, object] | None:
     }
     for size in (1, 2):
         part = max(count // 2, 10)
-        late = WATCHES[name](stepped(drawn(case, part, draw), size * unit), draw)
+        late = WATCHES[name](stepped(CASES[case](draw, part), size * unit), draw)
         if late is not None:
             # A series that had cried before the step has nothing left to find it with.
             days = np.where(late.first >= STEP_DAY, late.first - STEP_DAY + 1, NEVER)

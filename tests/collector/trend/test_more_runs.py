@@ -30,24 +30,24 @@ def test_a_suspect_asks_its_board_for_more_runs_once_a_day(tmp_path):
 
 
 def test_no_more_than_a_tenth_is_asked_for_and_the_most_suspicious_come_first(tmp_path):
-    """Of eighty runs in 30 days eight more are allowed: two boards of all the suspects, those least likely by chance."""
+    """Of a hundred runs in 30 days ten more are allowed: two boards of all the suspects, those least likely by chance."""
     found = suspects(8)
     with WatchFile(tmp_path / "w") as file:
-        asked = more_runs.ask(file, found, day=TODAY, runs_lately=80)
-        assert sum(one.runs for one in asked) == 8
+        asked = more_runs.ask(file, found, day=TODAY, runs_lately=100)
+        assert sum(one.runs for one in asked) == 10
         likely = sorted(found, key=lambda one: one.chance)[:2]
         assert {one.key.device for one in asked} == {one.key.device for one in likely}
-        assert more_runs.ask(file, found, day=TODAY + 1, runs_lately=80) == []
+        assert more_runs.ask(file, found, day=TODAY + 1, runs_lately=100) == []
 
 
 def test_what_becomes_of_a_request_is_kept_and_an_old_one_expires(tmp_path):
     """Whoever carries it to the board says so; nobody did within three days: it is no longer of use, nor counted."""
     found = suspects(4)[:1]
     with WatchFile(tmp_path / "w") as file:
-        (first,) = more_runs.ask(file, found, day=TODAY, runs_lately=80)
+        (first,) = more_runs.ask(file, found, day=TODAY, runs_lately=100)
         more_runs.settle(file, first.number, "sent")
         assert [one.state for one in more_runs.read(file)] == ["sent"]
-        more_runs.ask(file, [], day=TODAY + 5, runs_lately=80)
+        more_runs.ask(file, [], day=TODAY + 5, runs_lately=100)
         assert [one.state for one in more_runs.read(file)] == ["expired"]
 
 

@@ -112,8 +112,8 @@ def test_figures_that_never_change_have_no_score():
 
 def test_chance_falls_with_the_score_and_agrees_with_its_table():
     """A score of the table has its probability; beyond it goes on falling."""
-    assert thresholds.chance(5.01, 80) == pytest.approx(1e-4, rel=1e-6)
-    assert thresholds.chance(3.54, 60) == pytest.approx(0.01, rel=1e-6)
+    assert thresholds.chance(4.80, 80) == pytest.approx(1e-4, rel=1e-6)
+    assert thresholds.chance(3.40, 60) == pytest.approx(0.01, rel=1e-6)
     chances = [thresholds.chance(score, 50) for score in np.linspace(0, 40, 100)]
     assert chances == sorted(chances, reverse=True)
     assert chances[0] == 1.0
