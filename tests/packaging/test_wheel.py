@@ -153,6 +153,7 @@ SMOKE = {
     "bench": imports("mlperf_loadgen" if platform.machine() == "x86_64" else "numpy"),
     "demo": demo,
     "parquet": imports("pyarrow"),
+    "apprise": imports("apprise"),
     "sign": says("bundle", "keygen", "--help", holds="Example"),
     "convert": says("models", "build", "--help", holds="Example"),
 }
