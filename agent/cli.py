@@ -28,6 +28,7 @@ ELSEWHERE = {
     "demo": ("edgemeter.collector.demo_cli:demo", "Measure the shipped models here, deliver, compare and report: the whole way."),
     "export": ("edgemeter.collector.export_cli:export", "Write runs to a CSV or Parquet file, a row each."),
     "calibrate": ("edgemeter.agent.calibrate_cli:calibrate", "Measure what measuring itself adds on this machine."),
+    "fleet": ("edgemeter.provisioning.cli:fleet", "Put the agent on devices, keep them current, tell them what to measure."),
     "models": ("edgemeter.models.cli:models", "List, fetch, add, convert and check models."),
     "report": ("edgemeter.collector.web_cli:report", "Write what a ledger holds as one page that works offline."),
     "reference": ("edgemeter.collector.reference_cli:reference", "Measured, imported and published references, with provenance."),

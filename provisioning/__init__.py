@@ -1,1 +1,1 @@
-"""Room for putting the agent on devices (enrol, image, apply, update); nothing lives here yet."""
+"""Put the agent on devices, give each an identity, keep it current, tell it what to measure, get it back when it fails."""

@@ -5,11 +5,15 @@ from typing import Literal, get_args
 
 from edgemeter.agent.errors import ConfigError
 
-Kind = Literal["birth", "state", "result", "receipt", "command", "progress"]
+Kind = Literal["birth", "state", "result", "receipt", "command", "progress", "job", "health", "want", "content"]
 ROOT = "edgemeter/v1"
 EVERY_RESULT = f"{ROOT}/+/+/result"
 EVERY_STATE = f"{ROOT}/+/+/state"
 EVERY_BIRTH = f"{ROOT}/+/+/birth"
+EVERY_HEALTH = f"{ROOT}/+/+/health"
+EVERY_JOB = f"{ROOT}/+/+/job"
+EVERY_WANT = f"{ROOT}/+/+/want"
+EVERY_PROGRESS = f"{ROOT}/+/+/progress"
 
 
 @dataclass(frozen=True, slots=True)

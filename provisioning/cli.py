@@ -1,0 +1,36 @@
+"""The command `edgemeter fleet`: its commands are imported when they are called."""
+
+from importlib import import_module
+
+import click
+
+# By name: where the command stands, and what it does. A room adds its line here.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "serve": ("edgemeter.provisioning.serve_cli:serve", "Serve the fleet: enrolment, jobs, updates, content, health."),
+}
+
+
+class _Group(click.Group):
+    """A group whose commands are imported by name when called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+
+
+@click.group(cls=_Group)
+def fleet() -> None:
+    """Put the agent on devices, give each an identity, keep it current, tell it what to measure.
+
+    Example: edgemeter fleet init --broker broker.example
+    """

@@ -1,0 +1,84 @@
+"""`fleet.toml`: the devices, circuits and rules of a fleet as people write them; `sample_fleet.toml` beside this file shows every key."""
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.records import Name
+
+# A label that a selection can name: `board=pi5 & coral`.
+Tag = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")]
+Watts = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class DeviceEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One device: what it is, how to reach it over SSH (`host`, `user`, `port`), and what gives it power."""
+
+    board: Tag | None = None
+    serial: str | None = None
+    tags: tuple[Tag, ...] = ()
+    host: str | None = None
+    user: str | None = None
+    port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 22
+    power_mode: str | None = None
+    governor: str | None = None
+    circuit: Name | None = None
+    power_w: Watts | None = None
+    switch: str | None = None
+
+
+class Circuit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What hangs on one fuse or power supply: at most `limit_w` are spent on measurements at a time."""
+
+    limit_w: Watts
+
+
+class Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where devices find the fleet: the broker, the port for those that have no certificate yet, and content over HTTP, if any."""
+
+    broker: str
+    broker_port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 8883
+    enrol_port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 8884
+    content_url: str | None = None
+    names: tuple[str, ...] = ()
+
+
+class FleetFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The whole file; `quiet` are hours of local time, `HH:MM-HH:MM`, in which nothing is started."""
+
+    fleet: Name
+    server: Server | None = None
+    device: dict[Name, DeviceEntry] = {}
+    circuit: dict[Name, Circuit] = {}
+    quiet: tuple[Annotated[str, msgspec.Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d\Z")], ...] = ()
+
+
+def read(path: Path) -> FleetFile:
+    """Return what stands in `path`.
+
+    Raises:
+        ConfigError: it cannot be read, has a wrong or unknown key, a device names a circuit that is not there, or two have one serial.
+    """
+    try:
+        found = msgspec.toml.decode(path.read_bytes(), type=FleetFile)
+    except OSError as error:
+        message = f"cannot read the fleet file {str(path)!r}: {error.strerror}; `edgemeter fleet init` writes one"
+        raise ConfigError(message) from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        message = f"fleet file {str(path)!r}: {error}: correct the key or value"
+        raise ConfigError(message) from error
+    _check(path, found)
+    return found
+
+
+def _check(path: Path, found: FleetFile) -> None:
+    serials: dict[str, str] = {}
+    for name, device in found.device.items():
+        if device.circuit is not None and device.circuit not in found.circuit:
+            message = f"fleet file {str(path)!r}: device {name!r} hangs on circuit {device.circuit!r}: add [circuit.{device.circuit}]"
+            raise ConfigError(message)
+        if device.serial is not None and serials.setdefault(device.serial, name) != name:
+            message = f"fleet file {str(path)!r}: {serials[device.serial]!r} and {name!r} have the same serial {device.serial!r}"
+            raise ConfigError(message)

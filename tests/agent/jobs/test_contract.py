@@ -1,0 +1,70 @@
+"""The contract of jobs: what an order may not hold refuses all of it."""
+
+import msgspec
+import pytest
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.jobs import contract
+
+SUITE = {"sha256": "a" * 64, "size_bytes": 10, "name": "nightly.toml"}
+ORDER = {"job": "nightly-7", "attempt": 1, "version": 3, "timeout_s": 600, "work": {"type": "measure", "suite": SUITE}}
+
+
+def encoded(**changes):
+    """Return an order as JSON, with other values for some fields."""
+    return msgspec.json.encode(ORDER | changes)
+
+
+def test_an_order_comes_back_as_it_was_sent():
+    """Every kind of work, and the server's acknowledgement."""
+    works = [
+        contract.Measure(suite=contract.Content(**SUITE)),
+        contract.Golden(discard_first=True),
+        contract.Update(version="1.2.3", bundle=contract.Content(**SUITE)),
+        contract.Doctor(),
+        contract.Logs(lines=5),
+        contract.Restart(what="board"),
+        contract.Schedule(name="nightly", cron="0 2 * * *", work=contract.Golden()),
+        contract.Cancel(),
+    ]
+    for work in works:
+        order = contract.Order(job="a", attempt=1, version=0, work=work, timeout_s=1.0)
+        assert contract.decode_command(contract.encode(order)) == order
+    noted = contract.Noted(noted="a", attempt=1, version=4)
+    assert contract.decode_command(contract.encode(noted)) == noted
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"job": "../x"},
+        {"job": "a; reboot"},
+        {"attempt": 0},
+        {"shell": "reboot"},
+        {"timeout_s": 0},
+        {"work": {"type": "shell", "text": "reboot"}},
+        {"work": {"type": "measure", "suite": SUITE | {"name": "../../etc/passwd"}}},
+        {"work": {"type": "measure", "suite": SUITE | {"name": "$(reboot)"}}},
+        {"work": {"type": "measure", "suite": SUITE | {"sha256": "A" * 64}}},
+        {"work": {"type": "measure", "suite": SUITE, "path": "models"}},
+        {"work": {"type": "update", "version": "1.0/../2", "bundle": SUITE}},
+        {"work": {"type": "logs", "lines": 10**9}},
+    ],
+)
+def test_a_path_a_shell_text_or_an_unknown_field_refuses_the_order(wrong):
+    """The whole order, with one line of why."""
+    with pytest.raises(ConfigError, match="not an order"):
+        contract.decode_command(encoded(**wrong))
+
+
+@pytest.mark.parametrize("payload", [b"", b"[]", b"\xff", b'{"noted"', b"[" * 100_000, b"x" * (65 << 10)])
+def test_garbage_is_one_line(payload):
+    """Empty, of another kind, truncated, deep, too large."""
+    with pytest.raises(ConfigError, match="not an"):
+        contract.decode_command(payload)
+
+
+def test_a_piece_of_content_comes_back_as_it_was_sent():
+    """Bytes that look like the head's end included."""
+    head = contract.Chunk(sha256="b" * 64, offset=4, size_bytes=10)
+    assert contract.split_chunk(contract.join_chunk(head, b"\n{}\n")) == (head, b"\n{}\n")

@@ -1,0 +1,45 @@
+"""`fleet.toml`: the sample, and what is refused with the key."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.provisioning.inventory import fleet_file
+
+SAMPLE = Path(fleet_file.__file__).with_name("sample_fleet.toml")
+
+
+def test_the_sample_loads_with_and_without_its_commented_defaults(tmp_path):
+    """Every key that it shows exists."""
+    assert fleet_file.read(SAMPLE).device["pi5-01"].circuit == "rack-a"
+    bare = tmp_path / "fleet.toml"
+    bare.write_text(re.sub(r"^# ", "", SAMPLE.read_text(), flags=re.MULTILINE))
+    assert fleet_file.read(bare).quiet == ("22:00-06:00",)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "fleet"),
+        ('fleet = "a"\nfleets = 1', "fleets"),
+        ('fleet = "a"\n[device.x]\ncircuit = "r"', r"\[circuit\.r\]"),
+        ('fleet = "a"\n[device.x]\nserial = "1"\n[device.y]\nserial = "1"', "same serial"),
+        ('fleet = "a"\nquiet = ["22-6"]', "quiet"),
+        ('fleet = "a"\n[circuit.r]\nlimit_w = 0', "limit_w"),
+        ("fleet = ", "fleet.toml"),
+    ],
+)
+def test_a_wrong_file_is_one_line(tmp_path, text, said):
+    """Missing, unknown, doubled, half a file."""
+    path = tmp_path / "fleet.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        fleet_file.read(path)
+
+
+def test_an_absent_file_says_what_writes_one(tmp_path):
+    """The remedy."""
+    with pytest.raises(ConfigError, match="fleet init"):
+        fleet_file.read(tmp_path / "fleet.toml")
