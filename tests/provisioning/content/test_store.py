@@ -1,0 +1,81 @@
+"""The content store: whole or not at all, by hash, and nothing is removed that somebody names."""
+
+import hashlib
+import time
+
+import pytest
+
+from edgemeter.agent.errors import ConfigError, UnavailableError
+from edgemeter.provisioning.content.store import YOUNG_NS, ContentStore
+from tests.fixtures.small_disk import small_disk
+
+
+def sha256(content):
+    """Return the hash that names `content`."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def test_what_is_put_comes_back_by_its_hash_and_in_pieces(tmp_path):
+    """From a file and from memory; the middle, the end, beyond the end."""
+    source = tmp_path / "model.tflite"
+    source.write_bytes(bytes(range(256)) * 5000)
+    store = ContentStore(tmp_path / "content")
+    put = store.put(source)
+    assert (put.sha256, put.size_bytes, put.name) == (sha256(source.read_bytes()), 1_280_000, "model.tflite")
+    assert store.path(put.sha256).read_bytes() == source.read_bytes()
+    assert store.read(put.sha256, 255, 3) == (1_280_000, b"\xff\x00\x01")
+    assert store.read(put.sha256, 1_279_999, 100) == (1_280_000, b"\xff")
+    assert store.read(put.sha256, 1 << 62, 100) == (1_280_000, b"")
+    assert store.put_bytes(source.read_bytes(), "again") == type(put)(sha256=put.sha256, size_bytes=1_280_000, name="again")
+    assert [path.name for path in (tmp_path / "content").iterdir()] == [put.sha256]
+
+
+def test_a_damaged_content_is_healed_when_it_is_put_again(tmp_path):
+    """One flipped byte and a truncated file, both under the right name."""
+    store = ContentStore(tmp_path / "content")
+    put = store.put_bytes(b"abc", "x")
+    for damaged in (b"abd", b"a"):
+        (tmp_path / "content" / put.sha256).write_bytes(damaged)
+        store.put_bytes(b"abc", "x")
+        assert store.read(put.sha256, 0, 10) == (3, b"abc")
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "", "A" * 64, "a" * 63, "a" * 65, "a" * 64 + "\n", "/etc/passwd", "\0" * 64])
+def test_what_is_no_hash_is_nothing(tmp_path, name):
+    """Paths above all."""
+    store = ContentStore(tmp_path / "content")
+    store.put_bytes(b"abc", "x")
+    assert store.path(name) is None
+    assert store.read(name, 0, 1) is None
+
+
+def test_only_what_is_old_and_named_by_nobody_is_removed(tmp_path):
+    """What was never finished goes too, a file of somebody else's does not."""
+    store = ContentStore(tmp_path / "content")
+    kept, gone = store.put_bytes(b"kept", "x").sha256, store.put_bytes(b"gone", "x").sha256
+    for name in (".unfinished-abc", "README"):
+        (tmp_path / "content" / name).touch()
+    assert store.collect({kept}, time.time_ns()) == []
+    assert store.collect({kept}, time.time_ns() + 2 * YOUNG_NS) == [gone]
+    assert sorted(path.name for path in (tmp_path / "content").iterdir()) == sorted([kept, "README"])
+    assert ContentStore(tmp_path / "absent").collect(set(), time.time_ns()) == []
+
+
+def test_a_name_that_an_order_may_not_hold_and_an_absent_file_are_refused(tmp_path):
+    """With the file's name in the message."""
+    store = ContentStore(tmp_path / "content")
+    with pytest.raises(ConfigError, match="cannot be the name"):
+        store.put_bytes(b"", "a b")
+    with pytest.raises(ConfigError, match="nowhere"):
+        store.put(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match="cannot read"):
+        store.put(tmp_path, "folder")
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path):
+    """No half content under a hash, nor beside it."""
+    with small_disk(tmp_path / "disk", 1) as disk:
+        store = ContentStore(disk / "content")
+        with pytest.raises(UnavailableError, match="No space left"):
+            store.put_bytes(b"x" * (2 << 20), "large")
+        assert list((disk / "content").iterdir()) == []
