@@ -8,7 +8,8 @@ import logging
 import threading
 import time
 from collections import deque
-from typing import Literal
+from collections.abc import Sequence
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -33,6 +34,25 @@ REFUSED_PAUSE_S = 60.0
 # this soon, this often, while another session's state appears on our topic, are such a fight.
 SHORT_LIFE_S = 10.0
 SHORT_LIVES = 3
+# Messages of others (`publish`) that wait for room in the broker's window.
+WAITING_MESSAGES = 100
+
+
+class Listener(Protocol):
+    """Who hears what comes for the device beside receipts; called from the publisher's threads, may not block."""
+
+    @property
+    def topics(self) -> Sequence[str]:
+        """What to subscribe to with every connection."""
+        ...
+
+    def connected(self) -> None:
+        """Take note that a connection is up and `topics` are subscribed to."""
+        ...
+
+    def received(self, message: Message) -> None:
+        """Take one message on one of `topics`."""
+        ...
 
 
 class Publisher:
@@ -54,6 +74,7 @@ class Publisher:
         receipt_timeout_s: float = FIRST_TIMEOUT_S,
         lasting: Literal["clean", "persistent"] = "clean",
         stamping: Stamping | None = None,
+        listener: Listener | None = None,
     ) -> None:
         self.address = address
         self._outbox = outbox
@@ -62,6 +83,8 @@ class Publisher:
         self._lasting = lasting
         self._stamping = stamping or Stamping(outbox)
         self._sender = Sender(outbox, birth.device, window_records, receipt_timeout_s)
+        self._listener = listener
+        self._outgoing: deque[tuple[str, bytes, Literal["passing", "retained"]]] = deque()
         self._session: MqttSession | None = None
         self._thread: threading.Thread | None = None
         self._receipts: deque[messages.Receipt] = deque()
@@ -140,6 +163,28 @@ class Publisher:
             message = messages.Progress(session=self._birth.session, doing=doing)
             self._session.publish(self._topic("progress"), messages.encode(message), qos=0)
 
+    def publish(self, topic: str, payload: bytes, *, qos: Literal[0, 1] = 1, lasting: Literal["passing", "retained"] = "passing") -> bool:
+        """Send one message of another part of the agent, before any record; return False when that cannot be now."""
+        session = self._session
+        if session is None or not self.is_connected() or len(payload) > session.largest_bytes():
+            return False
+        if qos == 0:
+            session.publish(topic, payload, qos=0, lasting=lasting)
+            return True
+        if len(self._outgoing) >= WAITING_MESSAGES:
+            return False
+        self._outgoing.append((topic, payload, lasting))
+        self._wake.set()
+        return True
+
+    def is_connected(self) -> bool:
+        """Return whether the broker hears us."""
+        return self._session is not None and self._session.is_connected() and not self._is_new_connection
+
+    def is_alive(self) -> bool:
+        """Return whether the thread that was started is at work; True before `start`."""
+        return self._thread is None or self._thread.is_alive()
+
     @property
     def resent(self) -> int:
         """How many records were sent again."""
@@ -185,6 +230,8 @@ class Publisher:
                 self._wake.set()
             elif message.topic.endswith(f"{own}state"):
                 self._look_for_namesake(messages.decode_state(message.payload))
+            elif self._listener is not None and message.topic in self._listener.topics:
+                self._listener.received(message)
         except ConfigError as error:
             logger.warning("ignored what came on %s: %s", message.topic, error)
 
@@ -257,6 +304,9 @@ class Publisher:
         if self._is_new_connection:
             self._is_new_connection = False
             self._greet(session)
+            if self._listener is not None:
+                self._listener.connected()
+        self._send_for_others(session)
         if self._refusal is not None:
             return self._await_permission()
         held_s = self._stamping.settle()
@@ -268,6 +318,7 @@ class Publisher:
         return self._lasting == "persistent" and self._stands_aside and not self._was_displaced and self._claim.take()
 
     def _greet(self, session: MqttSession) -> None:
+        self._outgoing.clear()
         if self._was_offline:
             self._stamping.is_online()
         fleets = {self._birth.fleet, *self._outbox.fleets(self._birth.device)}
@@ -278,8 +329,15 @@ class Publisher:
             birth = msgspec.structs.replace(self._birth, dropped_traces=dropped.traces, dropped_records=dropped.records)
             session.publish(self._topic("birth"), messages.encode(birth), lasting="retained")
             self._say("online")
+        if self._listener is not None and self._listener.topics:
+            session.subscribe(self._listener.topics)
         self._refusal = None
         self._sender.restart()
+
+    def _send_for_others(self, session: MqttSession) -> None:
+        while self._outgoing and session.room() > 0:
+            topic, payload, lasting = self._outgoing.popleft()
+            session.publish(topic, payload, lasting=lasting)
 
     def _await_permission(self) -> float:
         left_s = self._refused_s + REFUSED_PAUSE_S - time.monotonic()
