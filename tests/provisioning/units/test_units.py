@@ -1,0 +1,78 @@
+"""The unit files and udev rules of a device."""
+
+import grp
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from edgemeter import provisioning
+
+UNITS = Path(provisioning.__file__).with_name("units")
+RULES = UNITS / "70-edgemeter.rules"
+CORAL = ("1a6e", "089a"), ("18d1", "9302")
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not here")
+def test_systemd_accepts_every_unit(tmp_path):
+    """No unknown key, no wrong value; programs that a device has and this machine has not are stood in for."""
+    for unit in UNITS.glob("*.service"):
+        (tmp_path / unit.name).write_text(
+            re.sub(r"^ExecStart=\S+", f"ExecStart={shutil.which('true')}", unit.read_text(), flags=re.MULTILINE)
+        )
+    units = sorted(tmp_path.glob("*.service"))
+    told = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False, timeout=60)
+    assert units
+    assert (told.returncode, told.stdout + told.stderr) == (0, "")
+
+
+def test_the_agent_can_be_watched_and_comes_back():
+    """It says when it is ready, is ended when it hangs, and started again without an end of tries."""
+    unit = (UNITS / "edgemeter-agent.service").read_text()
+    for line in (
+        "Type=notify",
+        "Restart=always",
+        "StartLimitIntervalSec=0",
+        "NoNewPrivileges=yes",
+        "ProtectSystem=strict",
+        "User=edgemeter",
+    ):
+        assert f"\n{line}\n" in unit
+    assert int(re.search(r"^WatchdogSec=(\d+)$", unit, re.MULTILINE)[1]) >= 30
+
+
+def test_no_unit_names_a_group_that_a_board_may_not_have():
+    """systemd refuses to start a unit with an absent group."""
+    assert all("SupplementaryGroups=" not in unit.read_text() for unit in UNITS.glob("*.service"))
+
+
+def test_both_faces_of_a_coral_have_a_rule():
+    """It changes its number when its firmware is loaded."""
+    rules = RULES.read_text()
+    for vendor, product in CORAL:
+        assert f'ATTR{{idVendor}}=="{vendor}", ATTR{{idProduct}}=="{product}", MODE="0660", GROUP="edgemeter"' in rules
+
+
+@pytest.mark.parametrize(
+    ("subsystem", "opened", "kept"), [("powercap", ["energy_uj"], ["uevent"]), ("hwmon", ["in1_input", "power1_average"], ["name"])]
+)
+def test_a_sensor_becomes_readable_by_the_group_and_nothing_else_does(tmp_path, subsystem, opened, kept):
+    """The very command of the rule, on a folder as the kernel shows it to root alone."""
+    for name in (*opened, *kept):
+        (tmp_path / name).write_text("1\n")
+        (tmp_path / name).chmod(0o400)
+    command = re.search(rf'^SUBSYSTEM=="{subsystem}".*RUN\+="/bin/sh -c \'(.*)\'"$', RULES.read_text(), re.MULTILINE)[1]
+    group = grp.getgrgid(os.getgid()).gr_name
+    here = command.replace("/sys%p", str(tmp_path)).replace("$$", "$").replace("chgrp edgemeter", f"chgrp {group}")
+    subprocess.run(["/bin/sh", "-c", here], check=True, timeout=30)
+    assert all((tmp_path / name).stat().st_mode & 0o777 == 0o440 for name in opened)
+    assert all((tmp_path / name).stat().st_mode & 0o777 == 0o400 for name in kept)
+
+
+def test_every_line_of_the_rules_is_a_comment_or_matches_before_it_assigns():
+    """A rule that matches nothing would open every device."""
+    for line in RULES.read_text().splitlines():
+        assert not line or line.startswith("#") or line.startswith('SUBSYSTEM=="')
