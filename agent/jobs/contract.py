@@ -50,10 +50,11 @@ class Golden(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="update"):
-    """Go to a release: a signed bundle."""
+    """Go to a release: a signed bundle; an older one, or one that failed here before, only where `even_if` says so."""
 
     version: Version
     bundle: Content
+    even_if: tuple[Literal["older", "bad"], ...] = ()
 
 
 class Doctor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="doctor"):
