@@ -7,7 +7,9 @@ from edgemeter.provisioning.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.desk import Desk, Publish
 
-DESKS: Mapping[str, str] = {}
+DESKS: Mapping[str, str] = {
+    "content": "edgemeter.provisioning.content.content_desk:ContentDesk",
+}
 
 
 def make(folder: FleetFolder, registry: Registry, publish: Publish) -> dict[str, Desk]:

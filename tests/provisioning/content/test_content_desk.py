@@ -1,0 +1,132 @@
+"""The desk for content: every wish is answered, in turn, and only those of accepted devices."""
+
+import pytest
+
+from edgemeter.agent.delivery.mqtt_session import Message
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.jobs.contract import LARGEST_CHUNK_BYTES, Want, encode, split_chunk
+from edgemeter.provisioning.content.content_desk import BURST_BYTES, BYTES_PER_S, STANDING_S, WISHES_OF_ONE, ContentDesk
+from edgemeter.provisioning.content.store import ContentStore
+from edgemeter.provisioning.fleet_folder import FleetFolder
+from edgemeter.provisioning.registry import devices
+from edgemeter.provisioning.registry.devices import Device
+from edgemeter.provisioning.registry.registry import Registry
+
+
+class World:
+    """A desk over a real registry and store, with a clock of its own and what it sent."""
+
+    def __init__(self, path, names=("pi-1", "pi-2")):
+        self.folder = FleetFolder(path)
+        self.registry = Registry(self.folder.registry)
+        self.store = ContentStore(self.folder.content)
+        self.now_s = 0.0
+        self.sent = []
+        for name in names:
+            self.stand(name, "accepted")
+        self.desk = ContentDesk(self.folder, self.registry, lambda *sent: self.sent.append(sent), lambda: self.now_s)
+
+    def stand(self, name, standing):
+        """Let the registry say that of a device."""
+        with self.registry.transaction() as connection:
+            devices.put(connection, Device(name, "lab", None, None, (), standing, None, None, None, 0))
+
+    def want(self, device, sha256, offset=0, length=LARGEST_CHUNK_BYTES, fleet="lab"):
+        """Let a device wish for a piece."""
+        payload = encode(Want(sha256=sha256, offset=offset, length=length))
+        self.desk.received(Message(f"edgemeter/v1/{fleet}/{device}/want", payload))
+
+    def answers(self):
+        """Return what was sent since the last time: topic, head, piece."""
+        sent, self.sent = self.sent, []
+        return [(topic, *split_chunk(payload)) for topic, payload in sent]
+
+
+@pytest.fixture
+def world(tmp_path):
+    """Return a world with two accepted devices."""
+    made = World(tmp_path)
+    yield made
+    made.registry.close()
+
+
+def test_a_device_gets_a_large_content_piece_by_piece(world):
+    """Until it is whole, at the device's own topic, never more than was asked for."""
+    content = bytes(range(256)) * 4000
+    put = world.store.put_bytes(content, "model")
+    got = b""
+    while len(got) < put.size_bytes:
+        world.want("pi-1", put.sha256, len(got), 100_000)
+        ((topic, head, piece),) = world.answers()
+        assert topic == "edgemeter/v1/lab/pi-1/content"
+        assert (head.sha256, head.offset, head.size_bytes) == (put.sha256, len(got), len(content))
+        assert 0 < len(piece) <= 100_000
+        got += piece
+        world.now_s += 1
+    assert got == content
+
+
+def test_what_is_not_there_and_what_is_beyond_the_end_are_said(world):
+    """An answer in either case, or the device would ask for ever."""
+    put = world.store.put_bytes(b"abc", "model")
+    world.want("pi-1", "0" * 64)
+    world.want("pi-1", put.sha256, 3)
+    (_, absent, _), (_, end, piece) = world.answers()
+    assert (absent.size_bytes, end.size_bytes, piece) == (None, 3, b"")
+
+
+def test_who_is_not_accepted_gets_nothing(world):
+    """A stranger, one who waits, one of another fleet; and one who was revoked, soon after."""
+    put = world.store.put_bytes(b"abc", "model")
+    world.stand("pi-3", "pending")
+    for device in ("stranger", "pi-3"):
+        world.want(device, put.sha256)
+    world.want("pi-1", put.sha256, fleet="another")
+    assert world.answers() == []
+    world.want("pi-1", put.sha256)
+    assert len(world.answers()) == 1
+    world.stand("pi-1", "revoked")
+    world.now_s += STANDING_S + 1
+    world.want("pi-1", put.sha256)
+    assert world.answers() == []
+
+
+def test_one_who_asks_for_much_does_not_keep_the_others_waiting(world):
+    """With the budget spent, pieces go out in turn; what is asked for beyond the limit is dropped."""
+    put = world.store.put_bytes(b"x" * (16 << 20), "model")
+    asked = 0
+    while sum(len(payload) for _, payload in world.sent) < BURST_BYTES:
+        world.want("pi-1", put.sha256, asked * LARGEST_CHUNK_BYTES)
+        asked += 1
+    world.answers()
+    for number in range(10 * WISHES_OF_ONE):
+        world.want("pi-1", put.sha256, number)
+    world.want("pi-2", put.sha256)
+    assert world.answers() == []
+    world.now_s += 2 * LARGEST_CHUNK_BYTES / BYTES_PER_S
+    world.desk.look(0)
+    assert [topic.split("/")[3] for topic, _, _ in world.answers()][:2] == ["pi-1", "pi-2"]
+    for _ in range(1000):
+        world.now_s += 1
+        world.desk.look(0)
+    assert len(world.answers()) <= WISHES_OF_ONE
+
+
+def test_a_wish_that_comes_twice_is_answered_once(world):
+    """An impatient device does not double its traffic."""
+    put = world.store.put_bytes(b"x" * (8 << 20), "model")
+    for number in range(BURST_BYTES // LARGEST_CHUNK_BYTES + 1):
+        world.want("pi-1", put.sha256, number * LARGEST_CHUNK_BYTES)
+    world.answers()
+    for _ in range(5):
+        world.want("pi-2", put.sha256)
+    world.now_s += 1
+    world.desk.look(0)
+    assert [topic.split("/")[3] for topic, _, _ in world.answers()].count("pi-2") == 1
+
+
+@pytest.mark.parametrize("payload", [b"", b"[]", b'{"sha256": "../x", "offset": 0, "length": 1}', b'{"sha256": "' + b"0" * 64 + b'"}'])
+def test_garbage_is_refused(world, payload):
+    """In one line that the service logs."""
+    with pytest.raises(ConfigError, match="not a wish for content"):
+        world.desk.received(Message("edgemeter/v1/lab/pi-1/want", payload))
