@@ -3,6 +3,7 @@
 import contextlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -43,7 +44,7 @@ def export(source: str, csv_path: Path | None, parquet_path: Path | None, column
         raise click.UsageError(message)
     wanted = known.every() if columns == "all" else known.chosen(columns.split(",") if columns else None)
     chosen = selection.parse(source) if source else selection.of("", {})
-    with _shown(chosen.runs(), chosen.total) as runs:
+    with _shown(_some(chosen.runs(), source), chosen.total) as runs:
         if parquet_path is not None:
             count = _put_in_place(parquet_path, lambda part: parquet_file.write(runs, wanted, part))
         elif str(csv_path) == "-":
@@ -53,6 +54,17 @@ def export(source: str, csv_path: Path | None, parquet_path: Path | None, column
     for entry in chosen.unreadable:
         click.echo(f"left out: {entry.run or 'something'}: {entry.reason}", err=True)
     click.echo(f"{count:,} runs, {len(wanted)} columns", err=True)
+
+
+def _some(runs: "Iterator[RunRecord]", source: str) -> "Iterable[RunRecord]":
+    """Return the runs, known to be there before a line is written."""
+    first = next(runs, None)
+    if first is None:
+        message = (
+            f"no run in {source or 'the ledger'!r} is one of those: nothing is written; `edgemeter collector devices` names what is there"
+        )
+        raise UnavailableError(message)
+    return chain((first,), runs)
 
 
 def _write_csv(runs: "Iterable[RunRecord]", wanted: "Sequence[Column]", path: Path) -> int:

@@ -150,12 +150,19 @@ def default_store() -> str:
 
 
 def existing_store(store: str) -> str:
-    """Return `store` where it is a file that is there."""
+    """Return `store` where it is a ledger or a document of runs that is there."""
     from edgemeter.agent.errors import ConfigError
+    from edgemeter.collector.compare.store import LedgerFile, open_store
+    from edgemeter.collector.keep.ledger import Ledger
 
     if not Path(store).expanduser().is_file():
         message = f"there is no store at {store!r} that could be annotated: name its file with --store"
         raise ConfigError(message)
+    found = open_store(store)
+    if isinstance(found, LedgerFile):
+        Ledger(found.path, "read").close()
+    else:
+        found.contents()
     return store
 
 

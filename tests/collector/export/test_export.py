@@ -208,3 +208,13 @@ def test_a_bundle_is_read_with_its_samples(tmp_path):
     (run,) = selection.parse(str(path)).runs(with_samples=True)
     assert run.samples
     assert all(math.isfinite(value) for value in store.samples(run)["latency"].tolist())
+
+
+def test_an_export_of_no_run_is_an_error_and_writes_nothing(tmp_path):
+    """A device that is not there is a slip of the pen, not an empty table."""
+    store = tmp_path / "runs.json"
+    store.write_bytes(document(make_run()))
+    target = tmp_path / "out.csv"
+    with pytest.raises(UnavailableError, match="nothing is written"):
+        CliRunner().invoke(cli, ["export", f"{store}?device=nobody", "--csv", str(target)], catch_exceptions=False)
+    assert not target.exists()
