@@ -9,6 +9,8 @@ from typing import Any
 
 from edgemeter.agent.delivery import sqlite_file
 from edgemeter.agent.delivery.sqlite_file import Access, Format
+from edgemeter.provisioning.campaigns import campaigns
+from edgemeter.provisioning.jobs import executions, jobs
 from edgemeter.provisioning.registry import devices
 
 # Each concept's tables stand beside the code that reads and writes them; a room adds its SCHEMA here.
@@ -16,7 +18,7 @@ _FORMAT = Format(
     what="fleet registry",
     application_id=0x45464C54,
     version=1,
-    schema=devices.SCHEMA,
+    schema="".join(room.SCHEMA for room in (devices, jobs, executions, campaigns)),
     elsewhere="run `edgemeter fleet init`, or name the fleet's folder with --folder",
 )
 
