@@ -5,7 +5,7 @@ from typing import Literal, get_args
 
 from edgemeter.agent.errors import ConfigError
 
-Kind = Literal["birth", "state", "result", "receipt", "command", "progress", "job", "health", "want", "content"]
+Kind = Literal["birth", "state", "result", "receipt", "command", "progress", "job", "health", "want", "content", "renew", "certificate"]
 ROOT = "edgemeter/v1"
 EVERY_RESULT = f"{ROOT}/+/+/result"
 EVERY_STATE = f"{ROOT}/+/+/state"
@@ -14,6 +14,7 @@ EVERY_HEALTH = f"{ROOT}/+/+/health"
 EVERY_JOB = f"{ROOT}/+/+/job"
 EVERY_WANT = f"{ROOT}/+/+/want"
 EVERY_PROGRESS = f"{ROOT}/+/+/progress"
+EVERY_RENEW = f"{ROOT}/+/+/renew"
 
 
 @dataclass(frozen=True, slots=True)

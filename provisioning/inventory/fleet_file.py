@@ -1,7 +1,7 @@
 """`fleet.toml`: the devices, circuits and rules of a fleet as people write them; `sample_fleet.toml` beside this file shows every key."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -36,13 +36,20 @@ class Circuit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where devices find the fleet: the broker, the port for those that have no certificate yet, and content over HTTP, if any."""
+    """Where devices find the fleet: the broker, the port for those that have no certificate yet, and content over HTTP, if any.
+
+    `accept` is whether a token is enough to join, or somebody has to say yes; `broker_reload` a command that makes the broker read its
+    files again, where a SIGHUP to the process in `broker_pid_file` does not.
+    """
 
     broker: str
     broker_port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 8883
     enrol_port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 8884
     content_url: str | None = None
     names: tuple[str, ...] = ()
+    accept: Literal["token", "hand"] = "token"
+    broker_pid_file: str | None = None
+    broker_reload: tuple[str, ...] = ()
 
 
 class FleetFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

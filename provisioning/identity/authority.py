@@ -1,0 +1,332 @@
+"""The fleet's certificate authority, by the library `cryptography`: keys and certificates on the curve P-256, and the list of revoked ones.
+
+All certificates are valid from 2020 on: a board without a clock of its own wakes up in some past year.
+"""
+
+# ruff: noqa: PLC0415 - the library belongs to an extra: it is imported when it is needed
+
+import hashlib
+import ipaddress
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any, Literal
+
+from edgemeter.agent.errors import ConfigError, UnavailableError
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
+
+NOT_BEFORE = datetime(2020, 1, 1, tzinfo=timezone.utc)
+AUTHORITY_DAYS = 30 * 365
+SERVER_DAYS = 10 * 365
+DEVICE_DAYS = 730
+# A list that has run out keeps everybody out, so it does not; a new one replaces it.
+LIST_DAYS = 30 * 365
+# OpenSSL takes the newer of two lists; dated back, each can be a second newer than the last, however fast they follow each other.
+DATED_BACK = timedelta(days=1)
+LONGEST_NAME = 64  # Source: RFC 5280, ub-common-name.
+_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A certificate and its private key, PEM."""
+
+    certificate: bytes
+    key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SigningRequest:
+    """A CSR whose signature holds: the name it asks for, and its key (sha256 of the DER form)."""
+
+    common_name: str | None
+    key_sha256: str
+    public_key: "EllipticCurvePublicKey"
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """A certificate that was issued: its number in hexadecimal digits, PEM, and its last moment."""
+
+    number: str
+    pem: str
+    not_after_ns: int
+
+
+class Authority:
+    """Signs with the authority's key."""
+
+    def __init__(self, pair: Pair) -> None:
+        _look_for_library()
+        from cryptography import x509
+        from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+        try:
+            self._certificate = x509.load_pem_x509_certificate(pair.certificate)
+            key = load_pem_private_key(pair.key, password=None)
+        except (ValueError, TypeError) as error:
+            message = f"the authority's certificate or key cannot be read ({error}): bring ca.crt and ca.key back from a copy"
+            raise ConfigError(message) from error
+        if not isinstance(key, EllipticCurvePrivateKey) or key.public_key() != self._certificate.public_key():
+            message = "ca.key is not the key of ca.crt: bring both back from the same copy"
+            raise ConfigError(message)
+        self._key = key
+
+    def issue_server(self, names: Iterable[str], now: datetime) -> Pair:
+        """Return a certificate for a broker that is reached by `names` (host names and addresses), with a new key."""
+        from cryptography import x509
+        from cryptography.x509.oid import ExtendedKeyUsageOID
+
+        listed = sorted(set(names))
+        key = _new_key()
+        alternatives = x509.SubjectAlternativeName([_general_name(one) for one in listed])
+        certificate = self._sign(
+            listed[0][:LONGEST_NAME], key.public_key(), ExtendedKeyUsageOID.SERVER_AUTH, now, SERVER_DAYS, alternatives
+        )
+        return Pair(_pem(certificate), _private_pem(key))
+
+    def issue_client(self, common_name: str, now: datetime) -> Pair:
+        """Return a certificate for a service of the fleet, with a new key."""
+        from cryptography.x509.oid import ExtendedKeyUsageOID
+
+        key = _new_key()
+        certificate = self._sign(common_name, key.public_key(), ExtendedKeyUsageOID.CLIENT_AUTH, now, SERVER_DAYS)
+        return Pair(_pem(certificate), _private_pem(key))
+
+    def issue_device(self, request: SigningRequest, device: str, now_ns: int, days: int = DEVICE_DAYS) -> Issued:
+        """Return a certificate of the name `device` for the key of the request, whatever name that asked for."""
+        from cryptography.x509.oid import ExtendedKeyUsageOID
+
+        now = datetime.fromtimestamp(now_ns // _NS, timezone.utc)
+        made = self._sign(device, request.public_key, ExtendedKeyUsageOID.CLIENT_AUTH, now, days)
+        return Issued(f"{made.serial_number:x}", _pem(made).decode(), int(made.not_valid_after_utc.timestamp()) * _NS)
+
+    def revoked_list(self, numbers: Iterable[str], now: datetime, previous: bytes | None) -> bytes:
+        """Return the list (CRL, PEM) of the certificates with these numbers, newer than the `previous` one."""
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes
+
+        updated, count = now.replace(microsecond=0) - DATED_BACK, 1
+        if previous is not None:
+            old = x509.load_pem_x509_crl(previous)
+            updated = max(updated, old.last_update_utc + timedelta(seconds=1))
+            count = old.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number + 1
+        builder = x509.CertificateRevocationListBuilder(issuer_name=self._certificate.subject)
+        builder = builder.last_update(updated).next_update(now + timedelta(days=LIST_DAYS))
+        builder = builder.add_extension(x509.CRLNumber(count), critical=False)
+        builder = builder.add_extension(self._identifier(), critical=False)
+        for number in sorted(set(numbers)):
+            entry = x509.RevokedCertificateBuilder().serial_number(int(number, 16)).revocation_date(updated).build()
+            builder = builder.add_revoked_certificate(entry)
+        return _pem(builder.sign(self._key, hashes.SHA256()))
+
+    def _identifier(self) -> "x509.AuthorityKeyIdentifier":
+        from cryptography import x509
+
+        return x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+
+    def _sign(
+        self,
+        common_name: str,
+        key: "EllipticCurvePublicKey",
+        usage: "x509.ObjectIdentifier",
+        now: datetime,
+        days: int,
+        alternatives: "x509.SubjectAlternativeName | None" = None,
+    ) -> "x509.Certificate":
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes
+
+        builder = _builder(common_name, key, now, days).issuer_name(self._certificate.subject)
+        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        builder = builder.add_extension(_key_usage("leaf"), critical=True)
+        builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        builder = builder.add_extension(self._identifier(), critical=False)
+        if alternatives is not None:
+            builder = builder.add_extension(alternatives, critical=False)
+        return builder.sign(self._key, hashes.SHA256())
+
+
+def make_authority(name: str, now: datetime) -> Pair:
+    """Return a new authority called `name`.
+
+    Raises:
+        UnavailableError: the library is not installed.
+    """
+    _look_for_library()
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+
+    key = _new_key()
+    builder = _builder(name, key.public_key(), now, AUTHORITY_DAYS)
+    builder = builder.issuer_name(_subject(name)).add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    builder = builder.add_extension(_key_usage("authority"), critical=True)
+    return Pair(_pem(builder.sign(key, hashes.SHA256())), _private_pem(key))
+
+
+def make_release_key() -> tuple[bytes, bytes]:
+    """Return a new private key that signs releases, and its public key, PEM.
+
+    Raises:
+        UnavailableError: the library is not installed.
+    """
+    _look_for_library()
+    key = _new_key()
+    return _private_pem(key), public_of(_private_pem(key))
+
+
+def public_of(private: bytes) -> bytes:
+    """Return the public half of a private key, PEM.
+
+    Raises:
+        ConfigError: it is no private key.
+    """
+    _look_for_library()
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+
+    try:
+        key = load_pem_private_key(private, password=None)
+    except (ValueError, TypeError) as error:
+        message = f"it is not a private key in PEM without a passphrase ({error}): bring it back from a copy"
+        raise ConfigError(message) from error
+    return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+def read_request(pem: str) -> SigningRequest:
+    """Return what a CSR asks for.
+
+    Raises:
+        ConfigError: it is none, was not signed by its own key, or its key is not on P-256.
+    """
+    _look_for_library()
+    from cryptography import x509
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
+
+    try:
+        request = x509.load_pem_x509_csr(pem.encode())
+        key: Any = request.public_key()
+        names = [str(one.value) for one in request.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+        holds = request.is_signature_valid
+    except (ValueError, UnsupportedAlgorithm) as error:
+        message = f"not a certificate signing request ({str(error).splitlines()[0] if str(error) else 'unreadable'}): make it with openssl"
+        raise ConfigError(message) from error
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        message = "the certificate signing request has a key of another kind than P-256: make it with prime256v1"
+        raise ConfigError(message)
+    if not holds:
+        message = "the certificate signing request was not signed by its own key: make a new one"
+        raise ConfigError(message)
+    if len(names) > 1:
+        message = f"the certificate signing request has {len(names)} common names: give one"
+        raise ConfigError(message)
+    return SigningRequest(names[0] if names else None, _key_sha256(key), key)
+
+
+def names_of(certificate: bytes) -> set[str]:
+    """Return the host names and addresses that a server's certificate holds."""
+    from cryptography import x509
+
+    with suppress(x509.ExtensionNotFound):
+        held = x509.load_pem_x509_certificate(certificate).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        return {str(one.value) for one in held}
+    return set()
+
+
+def left_ratio(certificate: bytes, now: datetime, days: int) -> float:
+    """Return what part of its `days` a certificate has left."""
+    from cryptography import x509
+
+    return (x509.load_pem_x509_certificate(certificate).not_valid_after_utc - now) / timedelta(days=days)
+
+
+def revoked_numbers(listed: bytes) -> set[str]:
+    """Return the numbers of the certificates in a list of revoked ones.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    _look_for_library()
+    from cryptography import x509
+
+    try:
+        return {f"{one.serial_number:x}" for one in x509.load_pem_x509_crl(listed)}
+    except ValueError as error:
+        message = f"not a list of revoked certificates ({error}): remove the file and run `edgemeter fleet init` again"
+        raise ConfigError(message) from error
+
+
+def _look_for_library() -> None:
+    try:
+        import cryptography  # noqa: F401
+    except ImportError as error:
+        message = "a fleet's certificates need the library cryptography: pip install 'edgemeter[sign]'"
+        raise UnavailableError(message) from error
+
+
+def _new_key() -> "EllipticCurvePrivateKey":
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def _builder(common_name: str, key: "EllipticCurvePublicKey", now: datetime, days: int) -> "x509.CertificateBuilder":
+    from cryptography import x509
+
+    builder = x509.CertificateBuilder(subject_name=_subject(common_name), public_key=key, serial_number=x509.random_serial_number())
+    builder = builder.not_valid_before(NOT_BEFORE).not_valid_after(max(now, NOT_BEFORE) + timedelta(days=days))
+    return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+
+
+def _subject(common_name: str) -> "x509.Name":
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _key_usage(kind: Literal["authority", "leaf"]) -> "x509.KeyUsage":
+    from cryptography import x509
+
+    is_authority = kind == "authority"
+    unused = dict.fromkeys(
+        ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "encipher_only", "decipher_only"), False
+    )
+    return x509.KeyUsage(digital_signature=not is_authority, key_cert_sign=is_authority, crl_sign=is_authority, **unused)
+
+
+def _general_name(name: str) -> "x509.GeneralName":
+    from cryptography import x509
+
+    with suppress(ValueError):
+        return x509.IPAddress(ipaddress.ip_address(name))
+    try:
+        return x509.DNSName(name)
+    except ValueError as error:
+        message = f"{name!r} is no host name or address that a certificate can hold ({error}): write it in ASCII"
+        raise ConfigError(message) from error
+
+
+def _key_sha256(key: "EllipticCurvePublicKey") -> str:
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
+
+
+def _pem(made: Any) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    pem: bytes = made.public_bytes(Encoding.PEM)
+    return pem
+
+
+def _private_pem(key: "EllipticCurvePrivateKey") -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
