@@ -6,6 +6,7 @@ import click
 
 # By name: where the command stands, and what it does. A room adds its line here.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "init": ("edgemeter.provisioning.init_cli:init", "Make a fleet: authority, certificates, release key, broker configuration."),
     "serve": ("edgemeter.provisioning.serve_cli:serve", "Serve the fleet: enrolment, jobs, updates, content, health."),
 }
 

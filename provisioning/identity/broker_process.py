@@ -1,0 +1,94 @@
+"""The running broker: told to read its files again, and made to drop a device that is out."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+from edgemeter.agent.delivery.broker_address import BrokerAddress
+from edgemeter.agent.delivery.mqtt_session import Message, MqttSession, Profile
+from edgemeter.agent.errors import UnavailableError
+from edgemeter.provisioning.fleet_folder import FleetFolder
+from edgemeter.provisioning.inventory.fleet_file import Server
+
+RELOAD_S = 30.0
+TAKE_OVER_S = 5.0
+PROGRAM = "mosquitto"
+
+
+def pid_file(folder: FleetFolder, server: Server) -> Path:
+    """Return where the broker's process id stands."""
+    return Path(server.broker_pid_file) if server.broker_pid_file else folder.broker / "mosquitto.pid"
+
+
+def reload(folder: FleetFolder, server: Server, proc: Path = Path("/proc")) -> bool:
+    """Make the broker read its files again; return whether one was there to be told.
+
+    Raises:
+        UnavailableError: it cannot be told.
+    """
+    if server.broker_reload:
+        _run(server.broker_reload)
+        return True
+    number = _running(pid_file(folder, server), proc)
+    if number is None:
+        return False
+    try:
+        os.kill(number, signal.SIGHUP)
+    except ProcessLookupError:
+        return False
+    except OSError as error:
+        message = (
+            f"cannot tell the broker, process {number}, to read its files again ({error.strerror}): run this as its owner, "
+            "or name a command that does it in fleet.toml ([server] broker_reload)"
+        )
+        raise UnavailableError(message) from error
+    return True
+
+
+def throw_out(address: BrokerAddress, device: str) -> None:
+    """End the session of `device` by taking it over once, as an operator; a broker that reads its list of revoked ones lets nobody back.
+
+    Raises:
+        UnavailableError: no broker answers.
+        ConfigError: it refuses the operator.
+    """
+    session = MqttSession(address, Profile(device), _Silent())
+    try:
+        session.connect(TAKE_OVER_S)
+    finally:
+        session.close()
+
+
+class _Silent:
+    """Takes a session's events and does nothing."""
+
+    def connected(self) -> None:
+        """Session event."""
+
+    def disconnected(self, _reason: str) -> None:
+        """Session event."""
+
+    def received(self, _message: Message) -> None:
+        """Session event."""
+
+    def answered(self, _refusal: str | None) -> None:
+        """Session event."""
+
+
+def _run(command: tuple[str, ...]) -> None:
+    try:
+        subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=RELOAD_S)
+    except (OSError, subprocess.SubprocessError) as error:
+        message = f"the command that makes the broker read its files again failed ({error}): correct broker_reload in fleet.toml"
+        raise UnavailableError(message) from error
+
+
+def _running(path: Path, proc: Path) -> int | None:
+    """Return the broker's process; None where the file names none, or one that is another program by now."""
+    try:
+        number = int(path.read_text().strip())
+        program = (proc / str(number) / "comm").read_text().strip()
+    except (OSError, ValueError):
+        return None
+    return number if number > 1 and program == PROGRAM else None
