@@ -1,0 +1,1 @@
+"""Prepare a card, an image or a stick, so that a board installs the agent and joins the fleet by itself at its first boot."""
