@@ -83,6 +83,15 @@ def decode_birth(payload: bytes) -> Birth:
     return _decode(payload, Birth, "a device's birth")
 
 
+def decode_progress(payload: bytes) -> Progress:
+    """Return what a device says that it does.
+
+    Raises:
+        ConfigError: it is no such word.
+    """
+    return _decode(payload, Progress, "a device's progress")
+
+
 def join(encoded: list[bytes]) -> bytes:
     """Return one payload of several encoded records: a JSON array, or the record itself when there is one."""
     return encoded[0] if len(encoded) == 1 else b"[" + b",".join(encoded) + b"]"

@@ -154,6 +154,12 @@ def of_campaign(registry: "Registry", campaign: str) -> list[Execution]:
     return [_execution(row) for row in registry.query("SELECT * FROM executions WHERE campaign = ? ORDER BY id", campaign)]
 
 
+def find(registry: "Registry", job: str, device: str) -> Execution | None:
+    """Return the execution of a job on a device, None when there is none."""
+    rows = registry.query("SELECT * FROM executions WHERE job = ? AND device = ?", job, device)
+    return _execution(rows[0]) if rows else None
+
+
 def in_flight_of(registry: "Registry", device: str) -> Execution | None:
     """Return what the device is busy with, None when nothing is."""
     statement = "SELECT * FROM executions WHERE device = ? AND state IN ('sent', 'accepted', 'running')"

@@ -1,0 +1,61 @@
+"""One round of decisions of the desk: what executions become, and what is said about it once that is committed."""
+
+import logging
+
+from edgemeter.agent.delivery.topics import Topic
+from edgemeter.agent.jobs.contract import Report
+from edgemeter.provisioning.jobs import executions, sending, transitions
+from edgemeter.provisioning.jobs.executions import Execution
+from edgemeter.provisioning.jobs.queue import Queue
+from edgemeter.provisioning.registry.registry import Registry
+
+logger = logging.getLogger(__name__)
+
+
+class Decision:
+    """Collects what `changed`, by execution, and what is to be `said` (topic, payload); made within the transaction that keeps it."""
+
+    def __init__(self, registry: Registry, queue: Queue, now_ns: int) -> None:
+        self._registry = registry
+        self._queue = queue
+        self._now_ns = now_ns
+        self.changed: dict[int, Execution] = {}
+        self.said: list[tuple[str, bytes]] = []
+
+    def report(self, topic: Topic, report: Report) -> None:
+        """Take a device's report; whatever becomes of it, the device hears which version is held."""
+        held = self._queue.find(report.job, topic.device) or self._ended(report.job, topic.device)
+        if held is None:
+            logger.info("%s reports on %s, which the registry does not have", topic.device, report.job)
+        after = None if held is None else transitions.reported(held, self._queue.job(held), report, self._now_ns)
+        if after is not None:
+            self.note(after)
+            if after.state == "rejected":
+                logger.info("%s rejects %s: %s", topic.device, report.job, report.reason)
+        version = max(held.version if held and after is None else 0, report.expected_version + 1) if after is None else after.version
+        self.said.append(sending.noted(topic.fleet, topic.device, report.job, report.attempt, version))
+
+    def give_up(self, execution: int) -> None:
+        """End an execution whose time is over, and tell its device so: it may yet have it."""
+        held = self._queue.get(execution)
+        if held is None or held.deadline_ns is None or held.deadline_ns > self._now_ns:
+            return
+        job = self._queue.job(held)
+        after = transitions.overdue(held, job, self._now_ns)
+        self.note(after)
+        self.said.append(sending.order(after, job))
+
+    def start(self, execution: int) -> None:
+        """Start the next attempt of an execution."""
+        held = self._queue.get(execution)
+        if held is not None:
+            self.note(transitions.started(held, self._queue.job(held), self._now_ns))
+
+    def note(self, execution: Execution) -> None:
+        """Take an execution as it is now."""
+        self._queue.take(execution)
+        self.changed[execution.id] = execution
+
+    def _ended(self, job: str, device: str) -> Execution | None:
+        found = next((one for one in self.changed.values() if one.job == job and one.device == device), None)
+        return found or executions.find(self._registry, job, device)

@@ -1,0 +1,136 @@
+"""The language that picks devices."""
+
+import itertools
+import random
+
+import pytest
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.provisioning.fleet_folder import FleetFolder
+from edgemeter.provisioning.inventory import known, selection
+from edgemeter.provisioning.registry import devices
+from edgemeter.provisioning.registry.devices import Device
+from edgemeter.provisioning.registry.registry import Registry
+
+
+def device(name, board=None, tags=(), **more):
+    """Return a device of the fleet `lab`."""
+    said = {"fleet": "lab", "serial": None, "standing": "accepted", "circuit": None, "power_w": None, "enrolled_ns": None, "changed_ns": 0}
+    return Device(device=name, board=board, tags=tuple(tags), **(said | more))
+
+
+FLEET = [
+    device("pi5-01", "pi5", ["coral"], circuit="a"),
+    device("pi5-02", "pi5"),
+    device("pi4-01", "pi4", ["coral"], standing="revoked"),
+    device("orin 1", "orin-nano", fleet="hall", serial="99"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("board=pi5 & coral", ["pi5-01"]),
+        ("board=pi5 | coral", ["pi5-01", "pi5-02", "pi4-01"]),
+        ("coral & !standing=revoked", ["pi5-01"]),
+        ("!(coral|board=orin*)", ["pi5-02"]),
+        ("device=pi5-*", ["pi5-01", "pi5-02"]),
+        ("pi5-02", ["pi5-02"]),
+        ("pi?-01", ["pi5-01", "pi4-01"]),
+        ('device="orin 1"', ["orin 1"]),
+        ("device='orin 1' | tag=coral", ["pi5-01", "pi4-01", "orin 1"]),
+        ("fleet=hall", ["orin 1"]),
+        ("serial=9*", ["orin 1"]),
+        ("circuit=*", ["pi5-01"]),
+        ("all", ["pi5-01", "pi5-02", "pi4-01", "orin 1"]),
+        ("*", ["pi5-01", "pi5-02", "pi4-01", "orin 1"]),
+        ("!!coral", ["pi5-01", "pi4-01"]),
+        # & binds closer than |.
+        ("pi5-02 | coral & board=pi4", ["pi5-02", "pi4-01"]),
+        ("(pi5-02 | coral) & board=pi4", ["pi4-01"]),
+        ("Coral", []),
+    ],
+)
+def test_a_selection_picks_these(text, expected):
+    """By key, tag, name, pattern, and the three ways to join them."""
+    fits = selection.parse(text).fits
+    assert [one.device for one in FLEET if fits(one)] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("", "its end: a condition"),
+        ("   ", "its end: a condition"),
+        ("board=pi5 & & coral", r"column 13 \('&'\): a condition"),
+        ("board=pi5 coral", r"column 11 \('coral'\): an & or \|"),
+        ("boards=pi5", r"column 1 \('boards'\): it is no key"),
+        ("a | (b & c", r"its end: a \) is missing"),
+        ("a)", r"column 2 \('\)'\)"),
+        ("board=", "its end: a pattern for board"),
+        ("board=&", r"column 7 \('&'\): a pattern"),
+        ('device="pi', r"column 8 \('\"pi'\): a quote"),
+        ("=pi5", r"column 1 \('='\)"),
+        ("!" * 80 + "a", "nested too deeply"),
+        ("(" * 5000, "nested too deeply"),
+    ],
+)
+def test_a_wrong_selection_points_at_the_place(text, where):
+    """One line with the column."""
+    with pytest.raises(ConfigError, match=where) as error:
+        selection.parse(text)
+    assert "\n" not in str(error.value)
+
+
+def test_every_random_expression_means_what_python_means():
+    """Against Python's own `and`, `or` and `not`, over expressions drawn at random."""
+    draw = random.Random(9)  # noqa: S311 - a test
+    words = ["coral", "pi5-01", "pi5-02"]
+
+    def write(depth):
+        kind = draw.choice(["word", "and", "or", "not"]) if depth else "word"
+        if kind == "word":
+            word = draw.choice(words)
+            return word, f"{word!r} in has"
+        if kind == "not":
+            ours, theirs = write(depth - 1)
+            return f"!({ours})", f"(not {theirs})"
+        (ours, theirs), (ours_2, theirs_2) = write(depth - 1), write(depth - 1)
+        mark = "&" if kind == "and" else "|"
+        return f"({ours}){draw.choice(['', ' '])}{mark} ({ours_2})", f"({theirs} {kind} {theirs_2})"
+
+    for _ in range(300):
+        ours, theirs = write(4)
+        fits = selection.parse(ours).fits
+        for one in FLEET:
+            assert fits(one) == eval(theirs, {"has": {*one.tags, one.device}}), ours  # noqa: S307 - written above
+
+
+def test_garbage_is_refused_or_read_but_never_a_traceback():
+    """All short strings over the marks."""
+    for length in range(5):
+        for letters in itertools.product("a=&|!() '", repeat=length):
+            try:
+                selection.parse("".join(letters))
+            except ConfigError:
+                continue
+
+
+def test_the_fleet_file_has_the_last_word_on_what_people_say(tmp_path):
+    """Tags add up, the standing is the registry's, a device of the file alone is expected; nothing is written."""
+    folder = FleetFolder(tmp_path)
+    folder.fleet_file.write_text(
+        'fleet = "lab"\n[circuit.b]\nlimit_w = 9\n[device.pi5-01]\nboard = "pi5-8gb"\ntags = ["rack"]\ncircuit = "b"\npower_w = 3\n'
+        '[device.new]\nserial = "7"\n'
+    )
+    registry = Registry(folder.registry)
+    with registry.transaction() as connection:
+        devices.put(connection, FLEET[0])
+    pi, new = sorted(known.read(folder, registry), key=lambda one: one.device != "pi5-01")
+    assert (pi.board, pi.tags, pi.circuit, pi.power_w, pi.standing) == ("pi5-8gb", ("rack", "coral"), "b", 3.0, "accepted")
+    assert (new.device, new.fleet, new.serial, new.standing) == ("new", "lab", "7", "expected")
+    assert devices.read(registry) == [FLEET[0]]
+    assert known.select(folder, registry, "rack") == [pi]
+    with pytest.raises(ConfigError, match=r"no device fits 'board=pi6'.*boards: pi5-8gb; tags: coral, rack"):
+        known.select(folder, registry, "board=pi6")
+    registry.close()

@@ -1,0 +1,297 @@
+"""The desk for jobs, with devices that answer by hand and a clock that the test moves."""
+
+import msgspec
+import pytest
+
+from edgemeter.agent.delivery import messages
+from edgemeter.agent.delivery.mqtt_session import Message
+from edgemeter.agent.delivery.topics import Topic
+from edgemeter.agent.jobs import contract
+from edgemeter.agent.jobs.contract import Cancel, Content, Doctor, Golden, Measure, Noted, Order, Report
+from edgemeter.provisioning.fleet_folder import FleetFolder
+from edgemeter.provisioning.jobs import executions, jobs
+from edgemeter.provisioning.jobs.desk import JobsDesk
+from edgemeter.provisioning.jobs.jobs import NewJob
+from edgemeter.provisioning.registry.registry import Registry
+
+S = 1_000_000_000
+SUITE = Content(sha256="0" * 64, size_bytes=10, name="suite.toml")
+
+
+class Bench:
+    """A desk, its registry, what it sent, and the time."""
+
+    def __init__(self, path):
+        self.folder = FleetFolder(path)
+        self.now_ns = 1_700_000_000 * S
+        self.sent = []
+        self.start()
+
+    def start(self):
+        """Start the service anew, as after a kill: nothing but the registry is left."""
+        self.registry = Registry(self.folder.registry)
+        self.desk = JobsDesk(self.folder, self.registry, lambda topic, payload: self.sent.append((topic, payload)))
+
+    def kill(self):
+        """End it without a word."""
+        self.registry.close()
+        self.start()
+
+    def online(self, *devices, session=1, state="online"):
+        """Let devices say that they are there."""
+        for device in devices:
+            self.desk.received(Message(str(Topic("lab", device, "state")), messages.encode(messages.State(state=state, session=session))))
+
+    def add(self, *devices, work=None, **more):
+        """Add a job, as a command does."""
+        new = NewJob(**({"work": work or Measure(suite=SUITE), "title": "t", "timeout_s": 100.0} | more))
+        other = Registry(self.folder.registry)
+        with other.transaction() as connection:
+            job = jobs.add(connection, new, [(device, "lab") for device in devices], self.now_ns)
+        other.close()
+        return job
+
+    def look(self, seconds=0.5):
+        """Move the time, let the desk look, and return what it said: (device, Order or Noted)."""
+        self.now_ns += int(seconds * S)
+        self.sent.clear()
+        self.desk.look(self.now_ns)
+        return [(topic.split("/")[3], contract.decode_command(payload)) for topic, payload in self.sent]
+
+    def report(self, device, order, state, version, **more):
+        """Let a device report."""
+        said = Report(job=order.job, attempt=order.attempt, expected_version=version, state=state, session=1, **more)
+        self.desk.received(Message(str(Topic("lab", device, "job")), contract.encode(said)))
+
+    def held(self, job, device):
+        """Return what the registry holds."""
+        return executions.find(self.registry, job, device)
+
+
+@pytest.fixture
+def bench(tmp_path):
+    """Return a bench."""
+    made = Bench(tmp_path)
+    yield made
+    made.registry.close()
+
+
+def test_an_order_goes_out_when_its_device_is_there_and_each_report_is_noted(bench):
+    """queued, sent, accepted, running, done, with versions that count up."""
+    job = bench.add("a", "b")
+    assert bench.look() == []
+    bench.online("a")
+    ((device, order),) = bench.look()
+    assert (device, order.job, order.attempt, order.timeout_s, order.work) == ("a", job, 1, 100.0, Measure(suite=SUITE))
+    assert bench.held(job, "a").state == "sent"
+    version = order.version
+    for state in ("accepted", "running", "running", "done"):
+        more = {"runs": ("r1",), "figures": {"latency_p50_ms": 2.5}} if state == "done" else {"done_ratio": 0.5}
+        bench.report("a", order, state, version, **more)
+        assert bench.look() == [("a", Noted(noted=job, attempt=1, version=version + 1))]
+        assert (bench.held(job, "a").state, bench.held(job, "a").version) == (state, version + 1)
+        version += 1
+    done = bench.held(job, "a")
+    assert (done.runs, done.figures, done.done_ratio, done.is_final) == (("r1",), {"latency_p50_ms": 2.5}, 1.0, True)
+    assert bench.held(job, "b").state == "queued"
+
+
+def test_one_execution_at_a_time_is_in_flight_on_a_device(bench):
+    """The second goes out when the first has ended; what is no measurement goes first."""
+    first, second = bench.add("a"), bench.add("a")
+    doctor = bench.add("a", work=Doctor())
+    bench.online("a")
+    seen = []
+    for _ in range(3):
+        ((_, order),) = [one for one in bench.look() if isinstance(one[1], Order)]
+        seen.append(order.job)
+        assert [one for one in bench.look() if isinstance(one[1], Order)] == []
+        bench.report("a", order, "done", order.version)
+    assert seen == [doctor, first, second]
+
+
+def test_an_order_that_is_not_answered_comes_again_later_and_later(bench):
+    """10 s, 20 s, 40 s ..., always the same attempt and version; at once when the device comes back."""
+    bench.add("a", timeout_s=10_000.0)
+    bench.online("a")
+    ((_, order),) = bench.look()
+    times = []
+    for second in range(160):
+        for device, again in bench.look(1):
+            assert (device, again) == ("a", order)
+            times.append(second + 1)
+    assert times == [10, 30, 70, 150]
+    bench.online("a", state="lost")
+    assert bench.look(400) == []
+    bench.online("a", session=2)
+    assert bench.look() == [("a", order)]
+
+
+def test_a_killed_service_sends_the_same_order_again_and_starts_no_other(bench):
+    """What was decided is in the registry before it is said."""
+    bench.add("a", "b")
+    bench.add("a")
+    bench.online("a", "b")
+    orders = bench.look()
+    assert len(orders) == 2
+    bench.kill()
+    assert bench.look() == []
+    bench.online("a", "b")
+    assert sorted(bench.look(), key=lambda one: one[0]) == orders
+    bench.report("a", orders[0][1], "running", orders[0][1].version)
+    bench.look()
+    bench.kill()
+    bench.online("a", "b")
+    assert bench.look() == orders[1:]
+
+
+def test_a_stale_report_changes_nothing_and_is_answered_with_the_version_held(bench):
+    """Said twice, late, of another attempt, or after the end."""
+    job = bench.add("a", retries=0)
+    bench.online("a")
+    ((_, order),) = bench.look()
+    bench.report("a", order, "running", order.version)
+    bench.look()
+    for state, attempt, version in (("accepted", 1, order.version), ("running", 1, order.version), ("done", 2, order.version + 1)):
+        bench.report("a", msgspec.structs.replace(order, attempt=attempt), state, version)
+        ((_, noted),) = bench.look()
+        assert noted.version > version
+        assert (bench.held(job, "a").state, bench.held(job, "a").version) == ("running", order.version + 1)
+    bench.report("a", order, "failed", order.version + 1, reason="no such model")
+    bench.look()
+    for state in ("done", "running"):
+        bench.report("a", order, state, order.version + 2)
+        bench.look()
+    assert (bench.held(job, "a").state, bench.held(job, "a").reason) == ("failed", "no such model")
+
+
+def test_a_result_is_taken_though_the_acknowledgement_before_it_was_lost(bench):
+    """The device still expects the version before: its word of the end is later than what is held, so it counts."""
+    job = bench.add("a")
+    bench.online("a")
+    ((_, order),) = bench.look()
+    bench.report("a", order, "accepted", order.version)
+    bench.report("a", order, "done", order.version, runs=("r",))
+    bench.look()
+    assert (bench.held(job, "a").state, bench.held(job, "a").runs) == ("done", ("r",))
+
+
+def test_nobody_reports_for_another_device(bench):
+    """The execution is found by the device in the topic, which the broker's ACL keeps true."""
+    job = bench.add("a")
+    bench.online("a", "b")
+    ((_, order),) = bench.look()
+    bench.report("b", order, "done", order.version)
+    bench.look()
+    assert bench.held(job, "a").state == "sent"
+    assert bench.held(job, "b") is None
+
+
+def test_what_times_out_is_ended_on_the_device_and_tried_once_more(bench):
+    """By the server's clock; the second attempt has its own number, and after it there is no third."""
+    job = bench.add("a")
+    bench.online("a")
+    ((_, order),) = bench.look()
+    bench.report("a", order, "accepted", order.version)
+    bench.look()
+    ((_, ended),) = bench.look(161)
+    assert (ended.work, ended.attempt) == (Cancel(), 1)
+    held = bench.held(job, "a")
+    assert (held.state, held.reason) == ("queued", "attempt 1 timed out: no end in 100 s, last heard as accepted")
+    assert bench.look(20) == []
+    ((_, again),) = bench.look(11)
+    assert (again.attempt, again.job) == (2, job)
+    assert again.version > order.version
+    bench.look(161)
+    assert (bench.held(job, "a").state, bench.held(job, "a").reason) == ("timed_out", "no answer to the order in 100 s")
+
+
+def test_a_result_that_comes_late_is_not_measured_again(bench):
+    """Given up, but not yet sent again."""
+    job = bench.add("a")
+    bench.online("a")
+    ((_, order),) = bench.look()
+    bench.look(161)
+    assert bench.held(job, "a").state == "queued"
+    bench.report("a", order, "done", order.version, runs=("r",))
+    bench.look()
+    assert bench.held(job, "a").state == "done"
+    assert [one for one in bench.look(60) if isinstance(one[1], Order)] == []
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "attempts"),
+    [
+        ("failed", "interrupted: the board started anew", 2),
+        ("failed", "no such model", 1),
+        ("rejected", "a field is unknown", 1),
+        ("timed_out", None, 2),
+    ],
+)
+def test_what_was_interrupted_is_tried_again_and_what_is_wrong_is_not(bench, state, reason, attempts):
+    """The policy of retries."""
+    job = bench.add("a")
+    bench.online("a")
+    seen = 0
+    for _ in range(6):
+        for _, order in bench.look(31):
+            if isinstance(order, Order):
+                seen += 1
+                bench.report("a", order, state, order.version, reason=reason)
+    assert seen == attempts
+    assert (bench.held(job, "a").state, bench.held(job, "a").reason) == (state, reason)
+
+
+def test_a_cancelled_job_is_ended_at_once_or_by_its_device(bench):
+    """What nobody has is over; what a device has, it is told to end, until it says so."""
+    job = bench.add("a", "b")
+    bench.online("a")
+    ((_, order),) = bench.look()
+    bench.report("a", order, "running", order.version)
+    bench.look()
+    other = Registry(bench.folder.registry)
+    assert len(jobs.cancel(other, job, None, bench.now_ns)) == 2
+    assert jobs.cancel(other, job, None, bench.now_ns) == []
+    other.close()
+    ((device, ended),) = bench.look()
+    assert (device, ended.work, ended.job, ended.attempt) == ("a", Cancel(), job, 1)
+    assert bench.held(job, "b").state == "cancelled"
+    assert bench.look(11) == [("a", ended)]
+    bench.report("a", order, "cancelled", ended.version)
+    bench.look()
+    assert bench.held(job, "a").state == "cancelled"
+    assert bench.look(30) == []
+
+
+def test_a_watt_is_spent_once(bench):
+    """Two boards of 7 W on a circuit of 10 W measure one after the other; a doctor waits for nothing."""
+    bench.folder.fleet_file.write_text(
+        'fleet = "lab"\n[circuit.x]\nlimit_w = 10\n[device.a]\ncircuit = "x"\npower_w = 7\n[device.b]\ncircuit = "x"\npower_w = 7\n'
+    )
+    bench.add("a", "b")
+    bench.online("a", "b")
+    ((device, order),) = bench.look()
+    assert bench.look(5) == []
+    bench.add("b" if device == "a" else "a", work=Doctor())
+    assert [type(one.work) for _, one in bench.look()] == [Doctor]
+    bench.report(device, order, "done", order.version)
+    bench.look()
+    assert len([one for _, one in bench.look() if isinstance(one, Order)]) <= 1
+
+
+def test_a_fleet_file_that_became_wrong_leaves_the_rules_as_they_were(bench):
+    """No watt too many because somebody is typing."""
+    bench.folder.fleet_file.write_text('fleet = "lab"\n[circuit.x]\nlimit_w = 10\n[device.a]\ncircuit = "x"\npower_w = 11\n')
+    bench.add("a", work=Golden())
+    bench.online("a")
+    assert bench.look() == []
+    bench.folder.fleet_file.write_text('fleet = "lab"\n[circ')
+    assert bench.look(10) == []
+    bench.folder.fleet_file.write_text('fleet = "lab"\n[circuit.x]\nlimit_w = 12\n[device.a]\ncircuit = "x"\npower_w = 11\n')
+    assert len(bench.look(10)) == 1
+
+
+def test_a_report_on_an_unknown_job_is_put_to_rest(bench):
+    """A device that kept a job of a registry that is gone does not report it for ever."""
+    bench.report("a", Order(job="gone", attempt=1, version=1, work=Doctor(), timeout_s=1.0), "done", 7)
+    assert bench.look() == [("a", Noted(noted="gone", attempt=1, version=8))]
