@@ -9,7 +9,9 @@ from edgemeter.agent.errors import EdgemeterError
 
 logger = logging.getLogger(__name__)
 
-ATTENDANTS: Mapping[str, str] = {}
+ATTENDANTS: Mapping[str, str] = {
+    "health": "edgemeter.agent.health.health_attendant:HealthAttendant",
+}
 
 
 def make(post: Post, table: Mapping[str, str] = ATTENDANTS) -> dict[str, Attendant]:

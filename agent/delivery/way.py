@@ -10,6 +10,7 @@ from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.publisher import Publisher
 from edgemeter.agent.engine.session import Identity
 from edgemeter.agent.errors import UnavailableError
+from edgemeter.agent.health import verdict_log
 from edgemeter.agent.records import RunRecord
 
 logger = logging.getLogger(__name__)
@@ -33,6 +34,7 @@ class Way:
     def keep(self, record: RunRecord) -> RunRecord:
         """Return the record with the number that the outbox gave it, once it is on disk; it is sent from then on."""
         kept = self._outbox.put(record)
+        verdict_log.note(self._outbox.path.parent, kept.started_at_ns, kept.verdict.state)
         self._publisher.wake()
         return kept
 

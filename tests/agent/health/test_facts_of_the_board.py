@@ -1,0 +1,82 @@
+"""What the board tells of its disk, its restart, its certificate and its serial number."""
+
+import subprocess
+
+import pytest
+
+from edgemeter.agent.health import certificate, disk, releases, reset_reason, serial
+from edgemeter.agent.machine.machine import THIS_MACHINE, recorded
+from tests.fixtures.machine_trees import write
+
+BLOCK = "sys/dev/block/179:2"
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"life_time": "0x03 0x01\n", "pre_eol_info": "0x01\n"}, (pytest.approx(0.3), False)),
+        ({"life_time": "0x0b 0x02\n", "pre_eol_info": "0x01\n"}, (1.0, True)),
+        ({"life_time": "0x00 0x00\n", "pre_eol_info": "0x03\n"}, (None, True)),
+        ({"life_time": "0x00 0x00\n", "pre_eol_info": "0x00\n"}, (None, None)),
+        ({"life_time": "garbled\n"}, (None, None)),
+        ({"name": "SD\n"}, (None, None)),
+    ],
+)
+def test_an_emmc_tells_its_wear_and_a_card_tells_nothing(tmp_path, files, expected):
+    """A step of 10 %, of the worse of its two kinds of cells; 0 means undefined."""
+    machine = recorded(write(tmp_path, {f"{BLOCK}/device/{name}": text for name, text in files.items()}))
+    assert disk.wear(BLOCK, machine) == expected
+
+
+def test_the_disk_of_a_folder_is_counted_and_one_that_is_gone_is_unknown(tmp_path):
+    """Free is never more than all."""
+    found = disk.read(tmp_path, THIS_MACHINE)
+    assert 0 <= found.free_bytes <= found.size_bytes
+    assert disk.read(tmp_path / "gone", THIS_MACHINE).free_bytes is None
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"proc/device-tree/chosen/bootloader/rsts": b"\x00\x00\x10\x00"}, "power on"),
+        ({"proc/device-tree/chosen/bootloader/rsts": b"\x00\x00\x00\x20"}, "restart or watchdog"),
+        ({"proc/device-tree/chosen/bootloader/rsts": b""}, None),
+        ({"sys/devices/platform/c360000.pmc/reset_reason": "TEGRA_POWER_ON_RESET\n"}, "TEGRA_POWER_ON_RESET"),
+        ({"sys/class/watchdog/watchdog0/bootstatus": "32\n"}, "watchdog"),
+        ({"sys/class/watchdog/watchdog0/bootstatus": "0\n"}, None),
+        ({"sys/fs/pstore/dmesg-ramoops-0": "Panic", "sys/class/watchdog/watchdog0/bootstatus": "32\n"}, reset_reason.PANIC),
+        ({}, None),
+    ],
+)
+def test_the_reason_of_the_restart_is_what_the_hardware_kept(tmp_path, files, expected):
+    """A kernel's own last record goes before a bit of the watchdog."""
+    assert reset_reason.read(recorded(write(tmp_path, files))) == expected
+
+
+def test_the_end_of_a_certificate_is_read_by_openssl(tmp_path):
+    """A real one; a damaged one and none are unknown."""
+    key, path = tmp_path / "key", tmp_path / "crt"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=pi-1"]
+    subprocess.run([*command, "-days", "30", "-keyout", key, "-out", path], check=True, capture_output=True)
+    told = subprocess.run(["openssl", "x509", "-noout", "-enddate", "-in", path], check=True, capture_output=True, text=True).stdout
+    found_ns = certificate.not_after_ns(path, THIS_MACHINE)
+    date = subprocess.run(["date", "-u", "-d", told.split("=")[1], "+%s"], check=True, capture_output=True, text=True).stdout
+    assert found_ns == int(date) * 10**9
+    path.write_text("-----BEGIN CERTIFICATE-----\nMII\n")
+    assert certificate.not_after_ns(path, THIS_MACHINE) is None
+    assert certificate.not_after_ns(tmp_path / "none", THIS_MACHINE) is None
+    assert certificate.not_after_ns(None, THIS_MACHINE) is None
+
+
+def test_the_serial_number_is_the_boards_and_no_placeholder(tmp_path):
+    """The device tree's, with its NUL; a maker's `To be filled by O.E.M.` is none."""
+    assert serial.read(recorded(write(tmp_path / "pi", {"proc/device-tree/serial-number": b"10000000abcdef01\0"}))) == "10000000abcdef01"
+    assert serial.read(recorded(write(tmp_path / "pc", {"sys/class/dmi/id/product_serial": "To be filled by O.E.M.\n"}))) is None
+
+
+def test_the_release_before_is_the_other_one(tmp_path):
+    """Of an installation as a fleet makes it, and of no other."""
+    for name in ("1.0", "1.1"):
+        (tmp_path / "releases" / name).mkdir(parents=True)
+    assert releases.read(tmp_path / "releases" / "1.1", tmp_path, "1.1")[0] == "1.0"
+    assert releases.read(tmp_path / "venv", tmp_path, "1.1") == (None, ())

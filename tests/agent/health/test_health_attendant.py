@@ -1,0 +1,153 @@
+"""When a device says how it stands, and what it costs the agent that stays."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from edgemeter.agent.config import Config
+from edgemeter.agent.delivery.attendant import Post
+from edgemeter.agent.health import contract, verdict_log
+from edgemeter.agent.health.health_attendant import AT_MOST_EVERY_S, DAILY_S, HealthAttendant
+from edgemeter.agent.health.stop_marker import StopMarker
+
+
+class Said:
+    """What was published, and a clock that the test sets."""
+
+    def __init__(self):
+        self.messages = []
+        self.now_s = 0.0
+        self.is_busy = False
+
+    def publish(self, topic, payload, *, qos=1, lasting="passing"):
+        """Keep one message."""
+        self.messages.append((topic, contract.decode(payload), qos, lasting))
+        return True
+
+
+@pytest.fixture
+def said():
+    """Return what will be published."""
+    return Said()
+
+
+@pytest.fixture
+def attendant(tmp_path, said, monkeypatch):
+    """Return an attendant whose home is a folder of the test."""
+    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
+    post = Post(
+        device="pi-1",
+        fleet="lab",
+        session=7,
+        settings=Config(),
+        home=tmp_path,
+        config=None,
+        publish=said.publish,
+        is_connected=lambda: True,
+        wake=lambda: None,
+        restart=lambda: None,
+        log=lambda: ("2026-11-20T12:00:00Z info nothing special",),
+    )
+    one = HealthAttendant(post, lambda: said.is_busy, lambda: said.now_s)
+    yield one
+    one.close()
+
+
+def collected(attendant, said):
+    """Let it look until its child has said something."""
+    before, deadline = len(said.messages), time.monotonic() + 20
+    while len(said.messages) == before and time.monotonic() < deadline:
+        attendant.look()
+        time.sleep(0.02)
+    return said.messages[-1]
+
+
+def test_it_says_at_the_start_how_it_stands(attendant, said, tmp_path):
+    """Retained, under its own session, from a real child; the facts are this machine's."""
+    verdict_log.note(tmp_path, 5, "valid")
+    topic, health, qos, lasting = collected(attendant, said)
+    assert (topic, qos, lasting) == ("edgemeter/v1/lab/pi-1/health", 1, "retained")
+    assert (health.device, health.session, health.runs.verdicts) == ("pi-1", 7, {"valid": 1})
+    assert health.last_words.kind == "first"
+    assert health.arch == os.uname().machine
+    assert health.disk.free_bytes > 0
+    assert health.clock.floor_ns is not None
+
+
+def test_it_says_it_again_each_day_and_not_before(attendant, said):
+    """Nothing has changed meanwhile."""
+    collected(attendant, said)
+    said.now_s = DAILY_S - 1
+    attendant.look()
+    assert len(said.messages) == 1
+    said.now_s = DAILY_S
+    collected(attendant, said)
+    assert len(said.messages) == 2
+
+
+def test_a_disk_that_fills_up_is_said_at_once(attendant, said, monkeypatch):
+    """Not in a day; but not every minute either while it goes back and forth."""
+    collected(attendant, said)
+    real = os.statvfs
+    full = os.statvfs_result((4096, 4096, 1000, 10, 10, 0, 0, 0, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda path: full if isinstance(path, Path) else real(path))
+    said.now_s = 60.0
+    attendant.look()
+    assert len(said.messages) == 1
+    said.now_s = AT_MOST_EVERY_S
+    collected(attendant, said)
+    assert len(said.messages) == 2
+
+
+def test_it_never_collects_beside_a_run(attendant, said):
+    """What collecting costs would be measured."""
+    said.is_busy = True
+    for _ in range(20):
+        attendant.look()
+    assert attendant._child is None
+    said.is_busy = False
+    collected(attendant, said)
+
+
+def test_a_run_is_told_without_a_child(attendant, said, tmp_path):
+    """The last verdict follows within minutes, and costs no process."""
+    collected(attendant, said)
+    verdict_log.note(tmp_path, 99, "suspect")
+    said.now_s = AT_MOST_EVERY_S + 1
+    attendant.look()
+    assert attendant._child is None
+    assert said.messages[-1][1].runs.last_ns == 99
+
+
+def test_a_broker_that_forgot_is_told_again(attendant, said):
+    """What it had retained may be gone."""
+    attendant.connected()
+    assert said.messages == []
+    first = collected(attendant, said)
+    attendant.connected()
+    assert said.messages == [first, first]
+
+
+def test_how_it_ends_is_what_the_next_one_tells(attendant, tmp_path):
+    """An error that nobody took is a crash, with its line."""
+    try:
+        int("no spoon")
+    except ValueError:
+        attendant.close()
+    assert StopMarker(tmp_path).last_words.text == "ValueError: invalid literal for int() with base 10: 'no spoon'"
+    attendant.close()
+    found = StopMarker(tmp_path).last_words
+    assert (found.kind, found.text) == ("clean", "2026-11-20T12:00:00Z info nothing special")
+
+
+def test_it_brings_nothing_heavy_into_the_agent_that_stays():
+    """What only the child needs is not imported here."""
+    code = (
+        "import edgemeter.agent.health.health_attendant, sys; print([name for name in ('numpy', 'click', 'rich') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"
