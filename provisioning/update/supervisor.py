@@ -1,0 +1,597 @@
+"""The supervisor of a device: goes to a release, and back from one that does not work. A script of its own, for Python 3.8 and later.
+
+It runs as root beside the agent, needs no release and no package, and believes nothing that the agent writes but what it wants: the
+bundle's hash is checked here, its signature and files by `install.py` with the public key that came with the device.
+
+    update/wanted.json    the agent's wish                      update/outcome.json  what became of it
+    update/healthy.json   the agent's word that it works        update/bad.json      the versions that did not
+    update/reboot         the agent's wish to start the board   run.lock             held by a measurement, and by a switch
+
+Every step stands in a journal on the disk before it is taken, so that whoever is killed at any moment, by a power cut too, goes on from
+there: `taken` (waits for the end of the measurement), `installing` (beside the release that runs), `trying` (the new release runs and
+has to say that it is healthy), `going back`, `ended`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+from typing import Any, Dict, Iterator, Optional  # noqa: UP035 - Python 3.8
+
+logger = logging.getLogger("edgemeter-supervisor")
+
+Record = Dict[str, Any]  # noqa: UP006 - Python 3.8
+
+UNIT = "edgemeter-agent.service"
+MARK = "EDGEMETER_INSTALLING"
+LARGEST_FILE_BYTES = 64 << 10
+PIECE_BYTES = 1 << 20
+MOST_TRIES = 2
+FORMS = {
+    "job": r"[a-z0-9][a-z0-9-]{0,63}",
+    "attempt": r"[1-9][0-9]{0,3}",
+    "version": r"[0-9][A-Za-z0-9.+]{0,63}",
+    "sha256": r"[0-9a-f]{64}",
+    "size_bytes": r"[1-9][0-9]{0,12}",
+    "timeout_s": r"[1-9][0-9]{0,5}",
+    "even_if": r"|bad|older|older,bad|bad,older",
+}
+
+
+class Refused(Exception):  # noqa: N818 - a verdict, not a mistake
+    """The update cannot be: why, in one line for people."""
+
+
+class Folder:
+    """The files in a folder that somebody with fewer rights may write: no link of theirs is followed, no pipe waited for."""
+
+    def __init__(self, path: Path) -> None:
+        home = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            self._owner = os.fstat(home)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path.name, 0o750, dir_fd=home)
+                os.chown(path.name, self._owner.st_uid, self._owner.st_gid, dir_fd=home, follow_symlinks=False)
+            self._folder = os.open(path.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=home)
+        finally:
+            os.close(home)
+
+    def close(self) -> None:
+        """Close the folder."""
+        os.close(self._folder)
+
+    def has(self, name: str) -> bool:
+        """Return whether something of that name is there."""
+        try:
+            os.stat(name, dir_fd=self._folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def open(self, name: str) -> int:
+        """Return a descriptor of the regular file, to read."""
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._folder)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            message = f"{name} is no regular file"
+            raise OSError(message)
+        return descriptor
+
+    def read(self, name: str) -> Record:
+        """Return the JSON object in that file; empty where there is none that can be read."""
+        try:
+            with os.fdopen(self.open(name), "rb") as file:
+                found = json.loads(file.read(LARGEST_FILE_BYTES))
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def write(self, name: str, record: Record) -> None:
+        """Put the JSON object there, whole or not at all; it is on the disk afterwards."""
+        self.remove(f".{name}")
+        descriptor = os.open(f".{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o640, dir_fd=self._folder)
+        with os.fdopen(descriptor, "w") as file:
+            os.fchown(file.fileno(), self._owner.st_uid, self._owner.st_gid)
+            json.dump(record, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(f".{name}", name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+        os.fsync(self._folder)
+
+    def remove(self, name: str) -> None:
+        """Remove the file; it may be gone."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self._folder)
+            os.fsync(self._folder)
+
+
+class Manager:
+    """Tells the service manager that we are alive, and runs commands meanwhile."""
+
+    def pause(self, seconds: float) -> None:
+        """Sleep, alive."""
+        self.notify("WATCHDOG=1")
+        time.sleep(seconds)
+
+    def notify(self, said: str) -> None:
+        """Tell the service manager. Source: sd_notify(3)."""
+        name = os.environ.get("NOTIFY_SOCKET", "")
+        if name.startswith(("/", "@")):
+            with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as way:
+                way.sendto(said.encode(), "\0" + name[1:] if name.startswith("@") else name)
+
+    def run(self, command: list[str], log: Path, patience_s: float, marks: dict[str, str]) -> tuple[int, str]:
+        """Run the command; return its status and its last line. It is ended, with a status of its own, after `patience_s`."""
+        environment = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", **marks}
+        try:
+            with log.open("wb") as output:
+                process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment)
+            until_s = time.monotonic() + patience_s
+            while process.poll() is None and time.monotonic() < until_s:
+                self.pause(0.1)
+            if process.poll() is None:
+                process.kill()
+                return process.wait(), f"{command[0]} took longer than {patience_s:.0f} s"
+            lines = log.read_text(errors="replace").strip().splitlines()
+        except OSError as error:
+            return -1, f"cannot run {command[0]!r}: {error}"
+        return process.returncode, lines[-1][-500:] if lines else f"{command[0]} ended with status {process.returncode} and said nothing"
+
+
+class Releases:
+    """`releases/` and the link `current` below `root`; a switch is one rename."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def path(self, version: str) -> Path:
+        """Return where that release stands."""
+        return self.root / "releases" / version
+
+    def current(self) -> str | None:
+        """Return the version that `current` names, None where it names none that could run."""
+        try:
+            target = Path(os.readlink(self.root / "current"))  # noqa: PTH115 - Python 3.8
+        except OSError:
+            return None
+        return target.name if self._runs(target.name) else None
+
+    def installed(self) -> list[str]:
+        """Return the versions that are there, the newest installation first."""
+        try:
+            found = [one for one in (self.root / "releases").iterdir() if self._runs(one.name)]
+        except OSError:
+            return []
+        return [one.name for one in sorted(found, key=lambda one: one.stat().st_mtime, reverse=True)]
+
+    def switch(self, version: str) -> None:
+        """Let `current` name that version; it does on the disk afterwards."""
+        made = self.root / ".current"
+        with contextlib.suppress(FileNotFoundError):
+            made.unlink()
+        made.symlink_to(Path("releases") / version)
+        made.replace(self.root / "current")
+        _sync(self.root)
+
+    def keep(self, *versions: str | None) -> None:
+        """Remove every release but these and the one that runs."""
+        with contextlib.suppress(OSError):
+            for one in (self.root / "releases").iterdir():
+                if one.name not in {*versions, self.current()}:
+                    shutil.rmtree(str(one), ignore_errors=True)
+
+    def size_bytes(self, version: str | None) -> int:
+        """Return what that release takes on the disk."""
+        if version is None:
+            return 0
+        return sum(one.lstat().st_blocks * 512 for one in self.path(version).rglob("*"))
+
+    def _runs(self, version: str) -> bool:
+        return re.fullmatch(FORMS["version"], version) is not None and (self.path(version) / "bin" / "python").exists()
+
+
+class Supervisor:
+    """One device's supervisor; `look` again and again. It raises OSError where the disk does, and the next look goes on."""
+
+    def __init__(self, said: argparse.Namespace) -> None:
+        self.said = said
+        self.manager = Manager()
+        self.releases = Releases(said.root)
+        self.own = said.root / "supervisor"
+        self.own.mkdir(mode=0o700, exist_ok=True)
+        self.journal = Folder(self.own)
+        self.update = Folder(said.home / "update")
+        self._starts: int | None = None
+        self._counted_s = 0.0
+
+    def look(self) -> None:
+        """Do what is due: the rest of an update, a wish for one, a reboot, an agent that does not start."""
+        if self.journal.read("journal.json").get("step"):
+            self._go_on()
+        elif self.update.has("wanted.json"):
+            self._take()
+        elif self.update.has("reboot"):
+            self._reboot()
+        elif self.releases.current() is None:
+            self._go_back_from(None, "there was no release at `current`")
+        elif time.monotonic() - self._counted_s > self.said.count_every_s:
+            self._counted_s = time.monotonic()
+            self._count_starts()
+
+    def _take(self) -> None:
+        wanted, last = self.update.read("wanted.json"), self.update.read("outcome.json")
+        # What may be believed of it, and nothing else: numbers and names of the form that they have to have.
+        order = {name: str(wanted[name]) for name, form in FORMS.items() if name in wanted and re.fullmatch(form, str(wanted[name]))}
+        if wanted and (order.get("job"), order.get("attempt")) != (last.get("job"), last.get("attempt")):
+            step = {"step": "taken", "order": order, "from": self.releases.current()}
+            try:
+                self._check(wanted, order)
+                self._note({**step, "was_there": order["version"] in self.releases.installed()})
+            except Refused as why:
+                self._end(step, "failed", str(why))
+        self.update.remove("wanted.json")
+
+    def _check(self, told: Record, wanted: dict[str, str]) -> None:
+        wrong = sorted((set(told) | set(FORMS)) - set(wanted))
+        if wrong:
+            message = f"not a wish for an update: unknown, absent or wrong: {', '.join(wrong)[:200]}"
+            raise Refused(message)
+        if wanted["version"] == self.releases.current():
+            message = f"version {wanted['version']} runs already"
+            raise Refused(message)
+        bad = self._bad()
+        known = bad.pop(wanted["version"], {})
+        if known.get("is_bad"):
+            if "bad" not in wanted["even_if"]:
+                message = f"version {wanted['version']} failed here before ({known.get('reason')}): it is tried again only `even if bad`"
+                raise Refused(message)
+            self.update.write("bad.json", bad)
+
+    def _bad(self) -> dict[str, Record]:
+        """Return what is known of versions that failed here."""
+        found = self.update.read("bad.json").items()
+        return {version: one for version, one in found if isinstance(one, dict) and isinstance(one.get("attempts"), int)}
+
+    def _go_on(self) -> None:
+        step = self.journal.read("journal.json")
+        wanted = self.update.read("wanted.json")
+        if [str(wanted.get(name)) for name in ("job", "attempt")] == [step["order"].get(name) for name in ("job", "attempt")]:
+            self.update.remove("wanted.json")
+        _end_leftovers(self.said.root)
+        patience_s = self.said.blocked_after_s
+        if step["step"] == "taken":
+            patience_s = min(patience_s, float(step["order"]["timeout_s"]))
+        with self._quiet(patience_s if step["step"] != "ended" else 0.0) as is_quiet:
+            if step["step"] == "taken" and not is_quiet:
+                self._end(step, "failed", f"blocked by run: a measurement was going on for {patience_s:.0f} s")
+                return
+            # One whose trial has begun ends it, even where somebody holds the lock for ever.
+            while step.get("step"):
+                {
+                    "taken": self._install,
+                    "installing": self._install,
+                    "trying": self._try,
+                    "going back": self._go_back,
+                    "ended": self._report,
+                }[step["step"]](step)
+                step = self.journal.read("journal.json")
+
+    def _install(self, step: Record) -> None:
+        tries = step.get("tries", 0) + 1
+        order = step["order"]
+        if tries > MOST_TRIES:
+            self._end(step, "failed", f"the installation was interrupted {MOST_TRIES} times")
+            return
+        self._note({**step, "step": "installing", "tries": tries})
+        try:
+            self._make_room(order)
+            staged = self._staged(order)
+            self._build(order, staged)
+        except Refused as why:
+            self._clear(step)
+            self._end(step, "failed", str(why))
+            return
+        except OSError as error:
+            self._clear(step)
+            self._end(step, "failed", f"cannot install version {order['version']}: {error.strerror or error}")
+            return
+        self._note({**step, "step": "trying", "tries": 0})
+
+    def _make_room(self, order: Record) -> None:
+        """Refuse before anything is written where the release would not fit: it takes about what the one that runs takes."""
+        size_bytes = int(order["size_bytes"])
+        needed = max(2 * size_bytes, size_bytes + self.releases.size_bytes(self.releases.current()))
+        if _free_bytes(self.said.root) < needed:
+            self.releases.keep(order["version"])
+        free = _free_bytes(self.said.root)
+        if free < needed:
+            message = (
+                f"no space: version {order['version']} needs {needed >> 20} MiB below {str(self.said.root)!r}, {free >> 20} MiB are free"
+            )
+            raise Refused(message)
+
+    def _staged(self, order: Record) -> Path:
+        """Return a copy of the bundle that only root can change, with the hash that was wanted."""
+        staged: Path = self.own / "bundle.tar"
+        digest = hashlib.sha256()
+        contents = Folder(self.said.home / "content")
+        try:
+            with os.fdopen(contents.open(order["sha256"]), "rb") as source, staged.open("wb") as target:
+                while (piece := source.read(PIECE_BYTES)) and target.tell() < int(order["size_bytes"]):
+                    digest.update(piece)
+                    target.write(piece)
+                    self.manager.notify("WATCHDOG=1")
+                target.flush()
+                os.fsync(target.fileno())
+        except FileNotFoundError as error:
+            message = f"the bundle {order['sha256'][:12]} is not among the device's content"
+            raise Refused(message) from error
+        finally:
+            contents.close()
+        if digest.hexdigest() != order["sha256"]:
+            message = f"the bundle has not the hash that was ordered ({order['sha256'][:12]})"
+            raise Refused(message)
+        return staged
+
+    def _build(self, order: Record, staged: Path) -> None:
+        version = _version(staged)
+        if version != order["version"]:
+            message = f"the bundle holds version {version!r}, ordered is {order['version']!r}"
+            raise Refused(message)
+        root = self.said.root
+        command = [sys.executable, root / "install.py", "--bundle", staged, "--root", root, "--public-key", root / "release.pub"]
+        status, said = self.manager.run(
+            [*map(str, command), "--switch", "no"], self.own / "install.log", self.said.install_s, {MARK: str(root)}
+        )
+        if status != 0 or version not in self.releases.installed():
+            message = f"version {version} cannot be installed: {said}"
+            raise Refused(message)
+
+    def _try(self, step: Record) -> None:
+        tries, order = step.get("tries", 0) + 1, step["order"]
+        if tries > MOST_TRIES:
+            self._turn_back(step, f"its trial was interrupted {MOST_TRIES} times")
+            return
+        self._note({**step, "tries": tries})
+        self.update.remove("healthy.json")
+        self.releases.switch(order["version"])
+        self._restart()
+        why = self._why_unhealthy(order["version"])
+        if why is None:
+            self._end(step, "done", f"version {order['version']} runs and is healthy")
+        else:
+            self._turn_back(step, why)
+
+    def _turn_back(self, step: Record, why: str) -> None:
+        attempts = self._bad().get(step["order"]["version"], {}).get("attempts", 0) + 1
+        self._note({**step, "step": "going back", "reason": why, "attempts": attempts})
+
+    def _why_unhealthy(self, version: str) -> str | None:
+        """Return None when the release has said that it is healthy, and lived on for a while; else what it lacks."""
+        until_s, healthy_s, first = time.monotonic() + self.said.healthy_within_s, None, self._failed_starts()
+        why = "it never said how it is"
+        while time.monotonic() < until_s or healthy_s is not None:
+            said = self.update.read("healthy.json")
+            if said.get("release") == version:
+                why = str(said.get("reason") or "it does not say why")[:500]
+                if said.get("state") == "broken":
+                    return why
+            if said.get("release") == version and said.get("state") == "healthy" and _lives(said):
+                healthy_s = healthy_s or time.monotonic()
+                if time.monotonic() - healthy_s >= self.said.settle_s:
+                    return None
+            elif healthy_s is not None:
+                return "it said that it is healthy, and ended"
+            failed = self._failed_starts()
+            if failed is not None and failed - (first if first is not None and first <= failed else 0) >= self.said.failed_starts:
+                return f"it was started {self.said.failed_starts} times and ended each time"
+            self.manager.pause(self.said.every_s)
+        return f"it was not healthy within {self.said.healthy_within_s:.0f} s: {why}"
+
+    def _go_back(self, step: Record) -> None:
+        if step["from"] is not None:
+            self.releases.switch(step["from"])
+            self._restart()
+        attempts = step["attempts"]
+        # The line to the broker may be down for both; what a second attempt does not heal is held against the release.
+        is_bad = attempts >= MOST_TRIES or "broker" not in step["reason"]
+        bad = {"attempts": attempts, "is_bad": is_bad, "reason": step["reason"], "ended_ns": time.time_ns()}
+        self._end(step, "failed", f"rolled back to {step['from']}, because {step['reason']}", bad)
+
+    def _end(self, step: Record, state: str, reason: str, bad: Record | None = None) -> None:
+        logger.info("%s: %s", state, reason)
+        order = {name: step["order"].get(name) for name in ("job", "attempt", "version")}
+        self._note({"step": "ended", "order": order, "from": step["from"], "state": state, "reason": reason, "bad": bad})
+
+    def _note(self, step: Record) -> None:
+        """Write the journal; the copy of the bundle gives way where the disk is full."""
+        try:
+            self.journal.write("journal.json", step)
+        except OSError:
+            (self.own / "bundle.tar").write_bytes(b"")
+            self.journal.write("journal.json", step)
+
+    def _report(self, step: Record) -> None:
+        outcome = {**step["order"], "from": step["from"], "state": step["state"], "reason": step["reason"], "ended_ns": time.time_ns()}
+        version = step["order"].get("version")
+        if step["bad"] is not None and version is not None:
+            self.update.write("bad.json", {**self._bad(), version: step["bad"]})
+            self.releases.keep(*(one for one in self.releases.installed() if one != version))
+        if step["state"] == "done":
+            self.releases.keep(version, step["from"])
+        self.update.write("outcome.json", outcome)
+        with contextlib.suppress(FileNotFoundError):
+            (self.own / "bundle.tar").unlink()
+        self.journal.remove("journal.json")
+
+    def _clear(self, step: Record) -> None:
+        """Give back the space of a release that was not finished."""
+        if not step["was_there"]:
+            shutil.rmtree(str(self.releases.path(step["order"]["version"])), ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):
+            (self.own / "bundle.tar").unlink()
+
+    def _go_back_from(self, version: str | None, reason: str) -> None:
+        bad = [one for one, known in self._bad().items() if known.get("is_bad")]
+        others = [one for one in self.releases.installed() if one not in (version, *bad)]
+        if not others:
+            logger.warning("%s, and there is no other release that could be tried", reason)
+            return
+        step = {"order": {"version": version}, "from": others[0]}
+        self._note({**step, "step": "going back", "reason": reason, "attempts": MOST_TRIES})
+
+    def _count_starts(self) -> None:
+        """Go to the release before when the agent was started again and again without being healthy in between."""
+        failed, said = self._failed_starts(), self.update.read("healthy.json")
+        is_healthy = said.get("state") == "healthy" and _lives(said)
+        if failed is None or self._starts is None or failed < self._starts or is_healthy:
+            self._starts = failed
+        elif failed - self._starts >= self.said.failed_starts:
+            self._starts = failed
+            self._go_back_from(self.releases.current(), f"the agent was started {self.said.failed_starts} times and ended each time")
+
+    def _failed_starts(self) -> int | None:
+        status, said = self.manager.run(shlex.split(self.said.starts_command), self.own / "starts.log", 30.0, {})
+        return int(said) if status == 0 and re.fullmatch("[0-9]{1,9}", said) else None
+
+    def _restart(self) -> None:
+        status, said = self.manager.run(shlex.split(self.said.restart_command), self.own / "restart.log", 120.0, {})
+        if status != 0:
+            logger.warning("cannot restart the agent: %s", said)
+
+    def _reboot(self) -> None:
+        with self._quiet(0.0) as is_quiet:
+            if is_quiet:
+                # First, or the board would start again and again.
+                self.update.remove("reboot")
+                status, said = self.manager.run(shlex.split(self.said.reboot_command), self.own / "restart.log", 120.0, {})
+                if status != 0:
+                    logger.warning("cannot reboot: %s", said)
+
+    @contextlib.contextmanager
+    def _quiet(self, patience_s: float) -> Iterator[bool]:
+        """Hold the lock of a measurement for the block, so that none begins; False when it was not to be had within `patience_s`."""
+        lock = self.said.home / "run.lock"
+        owner = self.said.home.stat()
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o660)
+        try:
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)
+            until_s = time.monotonic() + patience_s
+            while not (is_ours := _locked(descriptor)) and time.monotonic() < until_s:
+                self.manager.pause(self.said.every_s)
+            yield is_ours
+        finally:
+            os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _lives(said: Record) -> bool:
+    """Return whether the process that said it is there still: its number, and when it was started (field 22 of proc(5)'s stat)."""
+    try:
+        fields = Path(f"/proc/{int(said['pid'])}/stat").read_text().rpartition(")")[2].split()
+        return int(fields[19]) == int(said["started_ticks"])
+    except (OSError, ValueError, KeyError, TypeError, IndexError, OverflowError):
+        return False
+
+
+def _version(bundle: Path) -> Optional[str]:  # noqa: UP045 - Python 3.8
+    try:
+        with tarfile.open(str(bundle), "r:") as tar:
+            for member in tar:
+                if member.name in ("manifest.json", "./manifest.json") and member.isreg() and member.size < (1 << 22):
+                    file = tar.extractfile(member)
+                    version = json.loads(file.read())["version"] if file else None
+                    return version if isinstance(version, str) else None
+    except (tarfile.TarError, OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return None
+
+
+def _end_leftovers(root: Path) -> None:
+    """End what an installation of a supervisor before us left running; systemd does it too, a hand does not."""
+    mark = f"{MARK}={root}".encode()
+    for one in Path("/proc").iterdir():
+        if one.name.isdigit():
+            with contextlib.suppress(OSError):
+                if mark in (one / "environ").read_bytes().split(b"\0"):
+                    os.kill(int(one.name), signal.SIGKILL)
+
+
+def _free_bytes(path: Path) -> int:
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Switch releases of the edgemeter agent, and go back from one that does not work.")
+    parser.add_argument("--root", type=Path, default=Path("/opt/edgemeter"))
+    parser.add_argument("--home", type=Path, default=Path(os.environ.get("EDGEMETER_HOME") or "/var/lib/edgemeter"))
+    parser.add_argument("--restart-command", default=f"systemctl --no-block restart {UNIT}")
+    parser.add_argument("--starts-command", default=f"systemctl show --property=NRestarts --value {UNIT}", help="prints the failed starts")
+    parser.add_argument("--reboot-command", default="systemctl reboot")
+    parser.add_argument("--healthy-within-s", type=float, default=300.0)
+    parser.add_argument("--settle-s", type=float, default=30.0, help="how long a healthy agent has to live on")
+    parser.add_argument("--blocked-after-s", type=float, default=6 * 3600.0, help="how long a measurement is waited for")
+    parser.add_argument("--install-s", type=float, default=1800.0)
+    parser.add_argument("--failed-starts", type=int, default=5)
+    parser.add_argument("--count-every-s", type=float, default=60.0)
+    parser.add_argument("--every-s", type=float, default=1.0)
+    return parser
+
+
+def main() -> int:
+    """Supervise until ended; return 1 where another supervisor does it already."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    said = _arguments().parse_args()
+    lock = os.open(said.root / "supervisor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    # The agent looks whether it is held, for a moment.
+    until_s = time.monotonic() + 5.0
+    while not _locked(lock):
+        if time.monotonic() > until_s:
+            logger.error("another supervisor holds %s", said.root / "supervisor.lock")
+            return 1
+        time.sleep(0.2)
+    supervisor = Supervisor(said)
+    supervisor.manager.notify("READY=1")
+    while True:
+        try:
+            supervisor.look()
+        except OSError as error:
+            logger.warning("cannot go on now: %s", error)
+            supervisor.manager.pause(said.every_s)
+        supervisor.manager.pause(said.every_s)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
