@@ -6,7 +6,13 @@ import click
 
 # By name: where the command stands, and what it does. A room adds its line here.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "accept": ("edgemeter.provisioning.accept_cli:accept", "Say yes to a board that asks for a certificate."),
+    "pending": ("edgemeter.provisioning.accept_cli:pending", "List the boards that ask for a certificate and need a yes."),
+    "reject": ("edgemeter.provisioning.accept_cli:reject", "Say no to a board that asks for a certificate."),
+    "revoke": ("edgemeter.provisioning.accept_cli:revoke", "Put devices out of the fleet and out of the running broker."),
+    "token": ("edgemeter.provisioning.token_cli:token", "Make tokens with which devices join, and their join files."),
     "init": ("edgemeter.provisioning.init_cli:init", "Make a fleet: authority, certificates, release key, broker configuration."),
+    "apply": ("edgemeter.provisioning.apply_cli:apply", "Put the agent on boards that already run, over SSH."),
     "serve": ("edgemeter.provisioning.serve_cli:serve", "Serve the fleet: enrolment, jobs, updates, content, health."),
 }
 

@@ -26,11 +26,6 @@ SCHEMA = """CREATE TABLE requests (
     decision TEXT,
     name TEXT
 );
-CREATE TABLE thrown_out (
-    device TEXT PRIMARY KEY,
-    since_ns INTEGER NOT NULL,
-    done_ns INTEGER
-);
 """
 KEPT_UNDECIDED = 10_000
 

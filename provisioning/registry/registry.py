@@ -10,7 +10,7 @@ from typing import Any
 from edgemeter.agent.delivery import sqlite_file
 from edgemeter.agent.delivery.sqlite_file import Access, Format
 from edgemeter.provisioning.campaigns import campaigns
-from edgemeter.provisioning.identity import certificates, claims, requests
+from edgemeter.provisioning.identity import certificates, claims, expulsions, requests
 from edgemeter.provisioning.jobs import executions, jobs
 from edgemeter.provisioning.registry import devices
 
@@ -19,7 +19,7 @@ _FORMAT = Format(
     what="fleet registry",
     application_id=0x45464C54,
     version=1,
-    schema="".join(room.SCHEMA for room in (devices, jobs, executions, campaigns, claims, certificates, requests)),
+    schema="".join(room.SCHEMA for room in (devices, jobs, executions, campaigns, claims, certificates, requests, expulsions)),
     elsewhere="run `edgemeter fleet init`, or name the fleet's folder with --folder",
 )
 

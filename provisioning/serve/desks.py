@@ -8,6 +8,7 @@ from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.desk import Desk, Publish
 
 DESKS: Mapping[str, str] = {
+    "enrolment": "edgemeter.provisioning.identity.enrolment_desk:EnrolmentDesk",
     "jobs": "edgemeter.provisioning.jobs.desk:JobsDesk",
     "content": "edgemeter.provisioning.content.content_desk:ContentDesk",
 }

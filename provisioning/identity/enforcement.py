@@ -1,0 +1,80 @@
+"""Makes the running broker do what the registry says: tokens that ended, devices that are out."""
+
+import logging
+import time
+from datetime import datetime
+
+from edgemeter.agent.errors import EdgemeterError
+from edgemeter.provisioning.fleet_folder import FleetFolder
+from edgemeter.provisioning.identity import broker_files, broker_process, expulsions
+from edgemeter.provisioning.identity.authority import Authority
+from edgemeter.provisioning.inventory import fleet_file
+from edgemeter.provisioning.inventory.fleet_file import Server
+from edgemeter.provisioning.registry.registry import Registry
+from edgemeter.provisioning.serve import fleet_broker
+
+logger = logging.getLogger(__name__)
+
+# mosquitto looks for a SIGHUP ten times a second; who is thrown out earlier than that comes back once more.
+RELOAD_S = 1.0
+# A broker that did not answer is asked again after that.
+PAUSE_S = 30.0
+
+
+class Enforcement:
+    """Of one fleet; `enforce` again and again, or `settle` once."""
+
+    def __init__(self, folder: FleetFolder, registry: Registry, signing: Authority) -> None:
+        self._folder = folder
+        self._registry = registry
+        self._signing = signing
+        self._told: set[str] = set()
+        self._told_s = 0.0
+        self._not_before_s = 0.0
+
+    def enforce(self, now: datetime) -> bool:
+        """Do what can be done at once; return whether something is left to do a second later.
+
+        Raises:
+            ConfigError: a file of the fleet is damaged.
+            UnavailableError: the broker cannot be told.
+        """
+        changed = broker_files.renew(self._folder, self._registry, self._signing, now)
+        waiting = expulsions.undone(self._registry)
+        if changed or not self._told.issuperset(waiting):
+            # The broker reads its files first: whoever is thrown out before that comes back.
+            self._told = set(waiting)
+            self._told_s = time.monotonic()
+            if not broker_process.reload(self._folder, self._server()):
+                logger.info("no broker runs here that could be told: it reads %s when it starts", self._folder.broker)
+        elif waiting and time.monotonic() - self._told_s >= RELOAD_S and time.monotonic() >= self._not_before_s:
+            self._throw_out(waiting)
+        return bool(expulsions.undone(self._registry))
+
+    def settle(self, now: datetime) -> bool:
+        """Do all of it; return whether devices are left that could not be thrown out, because the broker does not answer.
+
+        Raises:
+            ConfigError: as `enforce`.
+            UnavailableError: as `enforce`.
+        """
+        if not self.enforce(now):
+            return False
+        time.sleep(RELOAD_S)
+        return self.enforce(now)
+
+    def _throw_out(self, waiting: list[str]) -> None:
+        operator = fleet_broker.address(self._folder, client="operator")
+        for device in waiting:
+            try:
+                broker_process.throw_out(operator, device)
+            except EdgemeterError as error:
+                logger.warning("cannot throw %r out now: %s", device, error)
+                self._not_before_s = time.monotonic() + PAUSE_S
+                return
+            logger.info("device %r is out", device)
+            with self._registry.transaction() as connection:
+                expulsions.done(connection, device)
+
+    def _server(self) -> Server:
+        return fleet_file.read(self._folder.fleet_file).server or Server(broker="")
