@@ -1,0 +1,106 @@
+"""Brings one content to its end, in a process of its own: over HTTPS where the configuration names a server, then checks its hash.
+
+`python -m edgemeter.agent.jobs.fetch` reads a Task from its standard input. What MQTT has brought so far is gone on with. Its exit status
+tells the agent that stays how to go on; a file stands under its final name only when its hash is right.
+"""
+
+import hashlib
+import http.client
+import logging
+import os
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from edgemeter.agent.delivery import credentials
+from edgemeter.agent.delivery.credentials import TlsFiles
+from edgemeter.agent.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.jobs.fetch_task import FAILED, HERE, INCOMPLETE, WRONG_HASH, Task
+
+logger = logging.getLogger(__name__)
+
+TIMEOUT_S = 30.0
+_PIECE_BYTES = 1 << 20
+
+
+def bring(task: Task) -> int:
+    """Return the exit status: HERE, WRONG_HASH (what there was is removed), or INCOMPLETE (the rest has to come another way).
+
+    Raises:
+        EdgemeterError: the file cannot be written.
+    """
+    part = Path(task.part)
+    try:
+        if task.url and part.stat().st_size < task.content.size_bytes:
+            try:
+                _download(task, part, task.url)
+            except UnavailableError as error:
+                logger.warning("%s", error)
+        if part.stat().st_size < task.content.size_bytes:
+            return INCOMPLETE
+        if part.stat().st_size > task.content.size_bytes or _sha256(part) != task.content.sha256:
+            part.unlink()
+            return WRONG_HASH
+        part.replace(task.final)
+        descriptor = os.open(part.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        message = f"cannot keep the content {task.content.name!r} at {task.final!r}: {error.strerror}"
+        raise UnavailableError(message) from error
+    return HERE
+
+
+def _download(task: Task, part: Path, url: str) -> None:
+    if not url.startswith(("https://", "http://")):
+        message = f"content_url {url!r} is no https:// or http:// address: correct the configuration"
+        raise ConfigError(message)
+    where = f"{url.rstrip('/')}/{task.content.sha256}"
+    begin = part.stat().st_size
+    request = urllib.request.Request(where, headers={"Range": f"bytes={begin}-"} if begin else {})  # noqa: S310 - the scheme is checked
+    ca, certificate, key = (Path(name) if name else None for name in task.tls)
+    context = credentials.tls_context(TlsFiles(ca, certificate, key)) if url.startswith("https://") else None
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=context) as answer, part.open("r+b") as file:  # noqa: S310 - as above
+            # A server without ranges sends all of it.
+            file.seek(begin if answer.status == http.client.PARTIAL_CONTENT else 0)
+            file.truncate()
+            _copy(answer, file, task.content.size_bytes - file.tell())
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        message = f"cannot fetch {where} ({error}): the rest comes over MQTT"
+        raise UnavailableError(message) from error
+
+
+def _copy(answer: IO[bytes], file: IO[bytes], left_bytes: int) -> None:
+    while left_bytes > 0 and (piece := answer.read(min(_PIECE_BYTES, left_bytes))):
+        file.write(piece)
+        left_bytes -= len(piece)
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE_BYTES):
+            digest.update(piece)
+        os.fsync(file.fileno())
+    return digest.hexdigest()
+
+
+def main() -> int:
+    """Do the task on standard input and return the exit status."""
+    logging.basicConfig(level=logging.INFO, format="edgemeter: %(message)s", stream=sys.stderr)
+    try:
+        return bring(msgspec.json.decode(sys.stdin.buffer.read(), type=Task))
+    except EdgemeterError as error:
+        logger.error("%s", error)  # noqa: TRY400 - no traceback for what is known
+        return FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

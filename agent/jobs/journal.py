@@ -1,0 +1,290 @@
+"""The journal: what this device was ordered, how far each order is, and which report of it the server has not acknowledged yet.
+
+An order stands here, on the disk, before anything of it is done; so it is done once, however often it comes and whenever the power goes.
+The process that carries an order out writes its end here by itself: what it measured counts even when the agent that stays has died.
+"""
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from edgemeter.agent.delivery import sqlite_file
+from edgemeter.agent.delivery.sqlite_file import Access
+from edgemeter.agent.jobs import contract
+from edgemeter.agent.jobs.contract import FINAL, Noted, Order, Report, State
+
+NAME = "jobs.sqlite"
+# Orders that have ended and been acknowledged are kept for so many, so that one that comes again is answered and not done again.
+KEPT_EXECUTIONS = 2000
+_REASON_CHARACTERS = 2000
+_TEXT_CHARACTERS = 200_000
+
+_EXECUTIONS = """CREATE TABLE executions (
+    place INTEGER PRIMARY KEY AUTOINCREMENT,
+    job TEXT NOT NULL,
+    attempt INTEGER NOT NULL,
+    encoded BLOB NOT NULL,
+    schedule TEXT,
+    state TEXT NOT NULL,
+    reason TEXT,
+    done_ratio REAL,
+    runs TEXT NOT NULL DEFAULT '[]',
+    figures TEXT NOT NULL DEFAULT '{}',
+    text TEXT,
+    version INTEGER NOT NULL,
+    change INTEGER NOT NULL DEFAULT 1,
+    noted_change INTEGER NOT NULL DEFAULT 0,
+    report BLOB,
+    report_change INTEGER,
+    boot_id TEXT,
+    arrived_ns INTEGER NOT NULL,
+    started_ns INTEGER,
+    ended_ns INTEGER,
+    UNIQUE (job, attempt)
+)"""
+_SCHEDULES = """CREATE TABLE schedules (
+    name TEXT PRIMARY KEY,
+    encoded BLOB NOT NULL,
+    since_ns INTEGER NOT NULL,
+    next_ns INTEGER,
+    last_ns INTEGER,
+    remark TEXT
+)"""
+FORMAT = sqlite_file.Format(
+    what="journal of jobs",
+    application_id=0x45644A6F,  # "EdJo"
+    version=1,
+    schema=f"{_EXECUTIONS};\n{_SCHEDULES};\n",
+    elsewhere="move it away (a new one is made, and jobs that were done may be done again)",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One order as it stands; `schedule` names the schedule that it comes from, None where the server ordered it."""
+
+    place: int
+    order: Order
+    schedule: str | None
+    state: State
+    reason: str | None
+    done_ratio: float | None
+    runs: tuple[str, ...]
+    figures: dict[str, float]
+    text: str | None
+    boot_id: str | None
+    arrived_ns: int
+    started_ns: int | None
+    ended_ns: int | None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing more will come of it."""
+        return self.state in FINAL
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A report that the server has not acknowledged: the same bytes, however often they are sent."""
+
+    place: int
+    report: bytes
+
+
+class Journal:
+    """The journal at `path`; usable from any thread and by several processes. `close` once or more.
+
+    Raises:
+        ConfigError: the file is none of ours, or damaged.
+        UnavailableError: it may not be opened, or the disk is full.
+    """
+
+    def __init__(self, path: Path, access: Access = "write") -> None:
+        self.path = path
+        self._lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = sqlite_file.connect(path, FORMAT, access)
+        self._connection.row_factory = sqlite3.Row
+
+    def find(self, job: str, attempt: int) -> Execution | None:
+        """Return that execution, None when it never came."""
+        rows = self._query("SELECT * FROM executions WHERE job = ? AND attempt = ?", job, attempt)
+        return _execution(rows[0]) if rows else None
+
+    def read(self, place: int) -> Execution | None:
+        """Return the execution at that place."""
+        rows = self._query("SELECT * FROM executions WHERE place = ?", place)
+        return _execution(rows[0]) if rows else None
+
+    def open_ones(self) -> list[Execution]:
+        """Return what has not ended, in the order of arrival."""
+        return [_execution(row) for row in self._query("SELECT * FROM executions WHERE state IN ('accepted', 'running') ORDER BY place")]
+
+    def last_attempt(self, job: str) -> int:
+        """Return the highest attempt known of that job, 0 for none."""
+        return int(self._query("SELECT COALESCE(MAX(attempt), 0) AS n FROM executions WHERE job = ?", job)[0]["n"])
+
+    def latest(self, limit: int) -> list[Execution]:
+        """Return the executions that came last, the latest first."""
+        return [_execution(row) for row in self._query("SELECT * FROM executions ORDER BY place DESC LIMIT ?", limit)]
+
+    def add(self, order: Order, state: State = "accepted", reason: str | None = None, schedule: str | None = None) -> Execution:
+        """Keep an order that came for the first time, and return how it stands."""
+        ended_ns = time.time_ns() if state in FINAL else None
+        with self._transaction() as connection:
+            place = connection.execute(
+                "INSERT INTO executions (job, attempt, encoded, schedule, state, reason, version, arrived_ns, ended_ns)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (order.job, order.attempt, contract.encode(order), schedule, state, _cut(reason), order.version, time.time_ns(), ended_ns),
+            ).lastrowid
+            connection.execute(
+                "DELETE FROM executions WHERE place <= ? AND ended_ns IS NOT NULL AND (noted_change = change OR schedule IS NOT NULL)",
+                ((place or 0) - KEPT_EXECUTIONS,),
+            )
+        return self._must(place or 0)
+
+    def begins(self, place: int, boot_id: str | None) -> bool:
+        """Note that it begins now, in this boot; return whether it still was to."""
+        return self._change(place, "accepted", "state = 'running', reason = NULL, boot_id = ?, started_ns = ?", boot_id, time.time_ns())
+
+    def waits(self, place: int, reason: str) -> bool:
+        """Note why it cannot begin yet."""
+        return self._change(place, "accepted", "reason = ?", _cut(reason))
+
+    def proceeds(self, place: int, done_ratio: float) -> bool:
+        """Note how much of it is done."""
+        return self._change(place, "running", "done_ratio = ?", done_ratio)
+
+    def kept(self, place: int, run: str) -> None:
+        """Note a run that is in the outbox."""
+        with self._transaction() as connection:
+            connection.execute("UPDATE executions SET runs = json_insert(runs, '$[#]', ?) WHERE place = ?", (run, place))
+
+    def ends(
+        self,
+        place: int,
+        state: State,
+        reason: str | None = None,
+        *,
+        figures: dict[str, float] | None = None,
+        text: str | None = None,
+    ) -> bool:
+        """Note how it ended; return False when that was settled already."""
+        said = (state, _cut(reason), msgspec.json.encode(figures or {}).decode(), None if text is None else text[-_TEXT_CHARACTERS:])
+        what = "state = ?, reason = ?, figures = ?, text = ?, ended_ns = ?"
+        return self._change(place, "accepted", what, *said, time.time_ns()) or self._change(place, "running", what, *said, time.time_ns())
+
+    def heard(self, place: int, version: int) -> None:
+        """Take note that the server holds this execution at `version`: an outstanding report that expected an earlier one is with it."""
+        with self._transaction() as connection:
+            connection.execute(
+                "UPDATE executions SET noted_change = report_change, report = NULL, report_change = NULL, version = ?1"
+                " WHERE place = ?2 AND report IS NOT NULL AND version < ?1",
+                (version, place),
+            )
+
+    def answer_again(self, place: int, version: int) -> None:
+        """Report anew how it stands, to a server that holds the execution at `version` and asks."""
+        with self._transaction() as connection:
+            connection.execute(
+                "UPDATE executions SET version = ?, report = NULL, report_change = NULL, noted_change = 0 WHERE place = ?", (version, place)
+            )
+
+    def due(self, session: int) -> list[Due]:
+        """Return the reports to send: one of each execution whose state the server does not have, framed now or when it first was sent."""
+        with self._transaction() as connection:
+            for row in connection.execute(
+                "SELECT * FROM executions WHERE schedule IS NULL AND report IS NULL AND noted_change < change ORDER BY place"
+            ).fetchall():
+                report = contract.encode(_report(row, session))
+                connection.execute("UPDATE executions SET report = ?, report_change = change WHERE place = ?", (report, row["place"]))
+        return [Due(row["place"], row["report"]) for row in self._query("SELECT place, report FROM executions WHERE report IS NOT NULL")]
+
+    def has_due(self) -> bool:
+        """Return whether there is a report that the server does not have."""
+        wanted = "schedule IS NULL AND (report IS NOT NULL OR noted_change < change)"
+        return bool(self._query(f"SELECT 1 FROM executions WHERE {wanted} LIMIT 1"))  # noqa: S608 - our own text
+
+    def noted(self, noted: Noted) -> None:
+        """Take the server's acknowledgement."""
+        known = self.find(noted.noted, noted.attempt)
+        if known is not None:
+            self.heard(known.place, noted.version)
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.close()
+
+    def _change(self, place: int, state: State, what: str, *values: Any) -> bool:
+        statement = f"UPDATE executions SET change = change + 1, {what} WHERE place = ? AND state = ?"  # noqa: S608 - our own text
+        with self._transaction() as connection:
+            return connection.execute(statement, (*values, place, state)).rowcount == 1
+
+    def _must(self, place: int) -> Execution:
+        found = self.read(place)
+        if found is None:
+            message = f"the journal {str(self.path)!r} lost what was just written"
+            raise ValueError(message)
+        return found
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._lock, sqlite_file.mapped(self.path, FORMAT), sqlite_file.transaction(self._open):
+            yield self._open
+
+    def _query(self, statement: str, *values: Any) -> list[sqlite3.Row]:
+        with self._lock, sqlite_file.mapped(self.path, FORMAT):
+            return self._open.execute(statement, values).fetchall()
+
+    @property
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            message = "the journal was closed"
+            raise ValueError(message)
+        return self._connection
+
+
+def _report(row: sqlite3.Row, session: int) -> Report:
+    return Report(
+        job=row["job"],
+        attempt=row["attempt"],
+        expected_version=row["version"],
+        state=row["state"],
+        session=session,
+        reason=row["reason"],
+        done_ratio=row["done_ratio"],
+        runs=tuple(msgspec.json.decode(row["runs"], type=list[str])),
+        figures=msgspec.json.decode(row["figures"], type=dict[str, float]),
+        text=row["text"],
+    )
+
+
+def _execution(row: sqlite3.Row) -> Execution:
+    return Execution(
+        place=row["place"],
+        order=msgspec.json.decode(row["encoded"], type=Order),
+        schedule=row["schedule"],
+        state=row["state"],
+        reason=row["reason"],
+        done_ratio=row["done_ratio"],
+        runs=tuple(msgspec.json.decode(row["runs"], type=list[str])),
+        figures=msgspec.json.decode(row["figures"], type=dict[str, float]),
+        text=row["text"],
+        boot_id=row["boot_id"],
+        arrived_ns=row["arrived_ns"],
+        started_ns=row["started_ns"],
+        ended_ns=row["ended_ns"],
+    )
+
+
+def _cut(reason: str | None) -> str | None:
+    return None if reason is None else " ".join(reason.split())[:_REASON_CHARACTERS]

@@ -1,0 +1,88 @@
+"""Content on the device: files named by their sha256 in `content/`, whole and checked, or `.part` while they still come.
+
+The folder is kept within a limit: what was used longest ago goes first, never what an order in the journal or a schedule names.
+"""
+
+import os
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+
+from edgemeter.agent.errors import EdgemeterError, UnavailableError
+from edgemeter.agent.jobs.contract import Content
+
+FOLDER = "content"
+PART = ".part"
+# Twice the size: what is written beside it (a release that is built, results) needs room too.
+FREE_RATIO = 2
+
+
+class KeptContent:
+    """The contents below `home`, of at most about `limit_bytes` beside what is in use."""
+
+    def __init__(self, home: Path, limit_bytes: int) -> None:
+        self.folder = home / FOLDER
+        self._limit_bytes = limit_bytes
+
+    def path(self, content: Content) -> Path:
+        """Return where that content stands once it is here."""
+        return self.folder / content.sha256
+
+    def part(self, content: Content) -> Path:
+        """Return where it stands while it comes."""
+        return self.folder / f"{content.sha256}{PART}"
+
+    def is_here(self, content: Content) -> bool:
+        """Return whether it is here, whole, as its name says: it was put in place only after its hash was right."""
+        try:
+            return self.path(content).stat().st_size == content.size_bytes
+        except OSError:
+            return False
+
+    def used(self, content: Content) -> None:
+        """Take note that it is used now."""
+        try:
+            os.utime(self.path(content))
+        except OSError:
+            return
+
+    def make_room(self, wanted: Content, in_use: Collection[str]) -> None:
+        """Remove what is used least until `wanted` fits; begin its file.
+
+        Raises:
+            UnavailableError: the disk has not twice its size free, or the folder cannot be written.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            files = sorted((path for path in self.folder.iterdir() if path.is_file()), key=lambda path: path.stat().st_mtime_ns)
+            kept_bytes = sum(path.stat().st_size for path in files)
+            here_bytes = self.part(wanted).stat().st_size if self.part(wanted).exists() else 0
+            for path in files:
+                is_short = self._free_bytes() < self._needed_bytes(wanted, here_bytes)
+                if not is_short and kept_bytes + wanted.size_bytes - here_bytes <= self._limit_bytes:
+                    break
+                if path.name.removesuffix(PART) not in {*in_use, wanted.sha256}:
+                    kept_bytes -= path.stat().st_size
+                    path.unlink()
+            self._refuse_when_full(wanted, here_bytes)
+            self.part(wanted).touch(mode=0o600)
+        except OSError as error:
+            message = f"cannot keep content in {str(self.folder)!r} ({error.strerror}): check that the folder may be written"
+            raise UnavailableError(message) from error
+
+    def _refuse_when_full(self, wanted: Content, here_bytes: int) -> None:
+        free, needed = self._free_bytes(), self._needed_bytes(wanted, here_bytes)
+        if free < needed:
+            message = f"no space: {wanted.name!r} needs {needed / 1e6:.1f} MB free (twice its size), {free / 1e6:.1f} MB are"
+            raise UnavailableError(message)
+
+    def _free_bytes(self) -> int:
+        return shutil.disk_usage(self.folder).free
+
+    @staticmethod
+    def _needed_bytes(wanted: Content, here_bytes: int) -> int:
+        return FREE_RATIO * wanted.size_bytes - here_bytes
+
+
+class WrongContentError(EdgemeterError):
+    """What came is not what was ordered: the hash is another."""

@@ -1,0 +1,137 @@
+"""Measures what an order names: a suite with the order's models, or the model that ships with the agent."""
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+from edgemeter.agent.delivery.outbox import Outbox
+from edgemeter.agent.delivery.way import OUTBOX
+from edgemeter.agent.engine import job, session, suites
+from edgemeter.agent.engine.suites import Suite
+from edgemeter.agent.errors import EdgemeterError, MeasurementError, UnavailableError
+from edgemeter.agent.jobs import contract, order_suite
+from edgemeter.agent.jobs.execute import Here, Outcome
+from edgemeter.agent.power import opening
+from edgemeter.agent.records import RunRecord
+
+# The shipped detector, in the order in which a small board would rather run it: file, and the library that runs it.
+GOLDEN = (
+    ("edgemeter-shapes_int8.tflite", "ai_edge_litert"),
+    ("edgemeter-shapes_int8.onnx", "onnxruntime"),
+    ("edgemeter-shapes_fp32.torchscript", "torch"),
+)
+WORK_FOLDER = "job-work"
+Keep = Callable[[RunRecord], RunRecord]
+
+
+def measure(here: Here) -> Outcome:
+    """Measure the suite of the order; every record is in the outbox, and its run noted, before the next run begins.
+
+    Raises:
+        EdgemeterError: the suite is refused, or nothing could be measured.
+    """
+    work = here.task.order.work
+    if not isinstance(work, contract.Measure):
+        raise TypeError(work)
+    with _folder(here) as name:
+        folder = Path(name).resolve()
+        ordered = order_suite.read(here.content(work.suite).read_bytes())
+        models = {one.name: here.content(one) for one in work.models}
+        suite = order_suite.expand(ordered, models, folder)
+        session.check(suite)
+        _, errors = _run(here, suite, keep_from=0)
+    notes = [*suite.left_out, *map(str, errors)]
+    return Outcome(state="failed" if errors else "done", reason="; ".join(notes) or None)
+
+
+def golden(here: Here) -> Outcome:
+    """Measure the shipped model in quick mode; with `discard_first` once before, since the first run after a start is not like the others.
+
+    Raises:
+        EdgemeterError: no runtime for it is installed, or the run failed.
+    """
+    work = here.task.order.work
+    if not isinstance(work, contract.Golden):
+        raise TypeError(work)
+    model = next((file for file, library in GOLDEN if find_spec(library) is not None), None)
+    if model is None:
+        message = f"no runtime for the shipped model is installed: one of {', '.join(library for _, library in GOLDEN)}"
+        raise UnavailableError(message)
+    written = suites.Settings(model=model, mode="quick", repeats=2 if work.discard_first else 1, accuracy="never", agreement="never")
+    suite = suites.expand(suites.SuiteFile(name="golden", case=[written]), order_suite.SHIPPED)
+    records, errors = _run(here, suite, keep_from=int(work.discard_first))
+    if errors or not records:
+        raise errors[0] if errors else MeasurementError("the golden run gave no record")
+    said = f"{model} on {records[-1].runtime.name}, quick"
+    return Outcome(
+        reason=records[-1].verdict.reasons[0] if records[-1].verdict.reasons else None,
+        figures=figures(records[-1]),
+        text=f"{said}; the first of two runs was discarded" if work.discard_first else said,
+    )
+
+
+def figures(record: RunRecord) -> dict[str, float]:
+    """Return the figures by which a board is held against its own past."""
+    found = {
+        "latency_p50_ms": record.latency.p50_ms,
+        "latency_p90_ms": record.latency.p90_ms,
+        "latency_mean_ms": record.latency.mean_ms,
+        "throughput_per_s": record.throughput_per_s,
+        "energy_gross_mj": record.energy.gross_mj if record.energy else None,
+        "energy_net_mj": record.energy.net_mj if record.energy else None,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _run(here: Here, suite: Suite, keep_from: int) -> tuple[list[RunRecord], list[EdgemeterError]]:
+    """Return the records that are in the outbox, and the errors of the runs that gave none; the first `keep_from` runs are not kept."""
+    who = session.Identity(here.task.device, here.task.fleet)
+    settings = here.settings
+    seen: list[RunRecord] = []
+    with (
+        Outbox(Path(here.task.home) / OUTBOX, settings.outbox_limit_mb << 20) as outbox,
+        opening.opened(None, settings.power, settings.sensors) as (sensors, why_no_power),
+    ):
+
+        def keep(record: RunRecord) -> RunRecord:
+            seen.append(record)
+            if len(seen) <= keep_from:
+                return record
+            kept = outbox.put(record)
+            here.kept(kept.id)
+            return kept
+
+        errors = [
+            outcome
+            for outcome in session.measure(suite, who, sensors, why_no_power, Telling(here), keep)
+            if isinstance(outcome, EdgemeterError)
+        ]
+    return seen[keep_from:], errors
+
+
+class Telling:
+    """Tells what a session does, and how much of it is done; nothing while a query is timed."""
+
+    def __init__(self, here: Here) -> None:
+        self._here = here
+        self._run = ""
+        self._ratio = 0.0
+
+    def __call__(self, event: session.RunBegins | job.Event | session.RunEnds) -> None:
+        """Take note of one event."""
+        if isinstance(event, session.RunBegins):
+            self._run = f"run {event.place} of {event.total}: {event.case.label}"
+            self._ratio = (event.place - 1) / event.total
+            self._here.tell(self._run, self._ratio)
+        elif isinstance(event, job.Phase) and event.name != "timed":
+            self._here.tell(f"{self._run}, {event.name}", self._ratio)
+
+
+def _folder(here: Here) -> tempfile.TemporaryDirectory[str]:
+    # What a process that was killed left behind goes with the next one.
+    above = Path(here.task.home) / WORK_FOLDER
+    shutil.rmtree(above, ignore_errors=True)
+    above.mkdir(parents=True)
+    return tempfile.TemporaryDirectory(dir=above)

@@ -1,0 +1,139 @@
+"""A suite that came with an order: read more strictly than one that a person wrote here.
+
+It may name models of the order and models that ship with the agent, by file name; no path, no folder, no data set, no setting of a
+library (those can be paths), no key. Whatever is not known refuses all of it.
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from edgemeter.agent.engine import suites
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.jobs.contract import FileName
+from edgemeter.agent.records import Name, Role, Sha256
+
+LARGEST_BYTES = 256 << 10
+MOST_CASES = 1000
+# Shipped with the agent, in the package beside it.
+SHIPPED = Path(__file__).resolve().parents[2] / "models" / "shipped"
+
+# {precision} is replaced, as in any suite.
+Model = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]|\{precision\}){0,127}\Z")]
+Word = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:,+-]{0,63}\Z")]
+_Threads = Annotated[int, msgspec.Meta(ge=1, le=1024)]
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a `[[case]]` or `[defaults]` of an order may say: the keys of a suite that name nothing on this board."""
+
+    model: Model | list[Model] | None = None
+    sha256: Sha256 | None = None
+    name: Name | None = None
+    runtime: Word | list[Word] | None = None
+    backend: Word | list[Word] | None = None
+    precision: Word | list[Word] | None = None
+    threads: _Threads | list[_Threads] | None = None
+    scenario: Literal["single_stream", "multi_stream", "offline", "poisson"] | None = None
+    samples_per_query: int | None = None
+    batch: int | None = None
+    rate_per_s: float | None = None
+    mode: Literal["rapid", "quick", "normal", "full", "sustained"] | None = None
+    minutes: float | None = None
+    repeats: Annotated[int, msgspec.Meta(ge=1, le=1000)] | None = None
+    queries: int | None = None
+    seconds: float | None = None
+    idle_seconds: float | None = None
+    cpus: list[int] | None = None
+    start_below_c: float | None = None
+    cool_down_limit_s: float | None = None
+    accuracy: Literal["every", "first", "never"] | None = None
+    reference_accuracy: float | None = None
+    gate: float | None = None
+    agreement: Literal["every", "first", "never"] | None = None
+    role: Role | None = None
+    estimate_power_w: float | None = None
+    seed: int | None = None
+
+
+class OrderedSuite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The document."""
+
+    name: Name
+    case: Annotated[list[Settings], msgspec.Meta(min_length=1, max_length=MOST_CASES)]
+    defaults: Settings = Settings()
+
+
+def read(document: bytes) -> OrderedSuite:
+    """Return the suite in `document`.
+
+    Raises:
+        ConfigError: it is none, or holds what an order may not.
+    """
+    if len(document) > LARGEST_BYTES:
+        message = f"the ordered suite has {len(document)} bytes, at most {LARGEST_BYTES} are taken"
+        raise ConfigError(message)
+    try:
+        suite = msgspec.toml.decode(document, type=OrderedSuite)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        message = (
+            f"the ordered suite is refused: {error} (an order names models by file name, and no path, folder, data or library setting)"
+        )
+        raise ConfigError(message) from error
+    for case in suite.case:
+        _refuse_many(case, suite.defaults)
+    return suite
+
+
+def expand(suite: OrderedSuite, models: dict[FileName, Path], folder: Path, shipped: Path = SHIPPED) -> suites.Suite:
+    """Return the cases; the models stand in `folder` by their names (as links), which is made for this.
+
+    Raises:
+        ConfigError: a case names a model that is neither in the order nor shipped, or leaves nothing to measure.
+    """
+    _link(models, folder)
+    written = suites.SuiteFile(name=suite.name, case=[_plain(case) for case in suite.case], defaults=_plain(suite.defaults))
+    found = suites.expand(written, folder)
+    for case in found.cases:
+        path = Path(case.model)
+        if path.parent != folder:
+            message = f"the ordered suite is refused: {case.model!r} is no file name"
+            raise ConfigError(message)
+        if not path.exists():
+            _link_shipped(path, shipped)
+    return found
+
+
+def _link(models: dict[FileName, Path], folder: Path) -> None:
+    for name, path in models.items():
+        (folder / name).symlink_to(path.resolve())
+
+
+def _link_shipped(path: Path, shipped: Path) -> None:
+    if not (shipped / path.name).is_file():
+        known = ", ".join(sorted(one.name for one in shipped.glob("*") if one.suffix != ".toml"))
+        message = f"unknown model {path.name!r}: it is not one of the order's models, nor a shipped one ({known})"
+        raise ConfigError(message)
+    for one in (path.name, f"{path.name}.toml"):
+        if (shipped / one).is_file() and not (path.parent / one).exists():
+            (path.parent / one).symlink_to(shipped / one)
+
+
+def _plain(case: Settings) -> suites.Settings:
+    said = {key: value for key, value in msgspec.structs.asdict(case).items() if value is not None}
+    try:
+        return msgspec.convert(said, suites.Settings)
+    except msgspec.ValidationError as error:
+        message = f"the ordered suite is refused: {error}"
+        raise ConfigError(message) from error
+
+
+def _refuse_many(case: Settings, defaults: Settings) -> None:
+    count = 1
+    for key in ("model", "runtime", "backend", "precision", "threads"):
+        value = getattr(case, key) or getattr(defaults, key)
+        count *= len(value) if isinstance(value, list) else 1
+    if count > MOST_CASES:
+        message = f"the ordered suite is refused: a case stands for {count} combinations, at most {MOST_CASES} are taken"
+        raise ConfigError(message)
