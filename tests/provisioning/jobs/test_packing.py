@@ -1,0 +1,135 @@
+"""A suite packed for devices, and read by the code that reads it there."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from edgemeter.agent.errors import ConfigError, UnavailableError
+from edgemeter.agent.jobs import order_suite
+from edgemeter.agent.recognition import card
+from edgemeter.provisioning.content.store import ContentStore
+from edgemeter.provisioning.jobs import packing
+
+REPLAY = {
+    "format": "edgemeter-replay",
+    "schema": 1,
+    "latencies_ms": [1.0],
+    "inputs": [{"name": "x", "shape": [1, 2], "dtype": "float32"}],
+    "outputs": [{"name": "y", "shape": [1, 2], "dtype": "float32", "values": [0.25, 0.75]}],
+}
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Return an empty store."""
+    return ContentStore(tmp_path / "content")
+
+
+def write(path, text, **files):
+    """Write a suite, and replay models beside it by their latency."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    for name, latency_ms in files.items():
+        (path.parent / f"{name}.replay.json").write_text(json.dumps(REPLAY | {"latencies_ms": [latency_ms]}))
+    return path
+
+
+def unpacked(packed, store, folder):
+    """Return the cases as a device reads them: the contents by name, the suite by the device's own reader."""
+    folder.mkdir()
+    document = store.path(packed.work.suite.sha256).read_bytes()
+    return order_suite.expand(order_suite.read(document), {one.name: store.path(one.sha256) for one in packed.work.models}, folder)
+
+
+def test_a_device_measures_the_same_cases(store, tmp_path):
+    """Lists, templates, defaults, a folder beside: each case with its model, whose bytes are the same."""
+    path = write(
+        tmp_path / "s" / "suite.toml",
+        'name = "two"\n[defaults]\nmode = "rapid"\nthreads = [1, 2]\n[[case]]\nmodel = "m_{precision}.replay.json"\n'
+        'precision = ["fp32", "int8"]\nqueries = 32\n[[case]]\nmodel = "../other/n.replay.json"\nname = "n: of b"\nthreads = 1\n',
+        m_fp32=2.0,
+        m_int8=1.0,
+    )
+    write(tmp_path / "other" / "x.toml", "", n=3.0)
+    packed = packing.pack_file(path, store)
+    cases = unpacked(packed, store, tmp_path / "device").cases
+    said = [(case.model.rsplit("/", 1)[1], case.precision, case.threads, case.queries, case.mode, case.name) for case in cases]
+    assert said == [
+        ("m_fp32.replay.json", "fp32", 1, 32, "rapid", None),
+        ("m_fp32.replay.json", "fp32", 2, 32, "rapid", None),
+        ("m_int8.replay.json", "int8", 1, 32, "rapid", None),
+        ("m_int8.replay.json", "int8", 2, 32, "rapid", None),
+        ("n.replay.json", None, 1, 64, "rapid", "n: of b"),
+    ]
+    assert {json.loads(Path(case.model).read_text())["latencies_ms"][0] for case in cases} == {1.0, 2.0, 3.0}
+    assert packed.title == "two"
+    assert packed.notes == ()
+
+
+def test_a_model_travels_with_its_weights_and_its_card(store, tmp_path):
+    """By names that still belong together, also where another model has the name."""
+    for folder, weights in (("a", b"A"), ("b", b"B")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "net 1.param").write_text("7767517\n")
+        (tmp_path / folder / "net 1.bin").write_bytes(weights)
+        card.beside(tmp_path / folder / "net 1.param").write_text(f"# {folder}")
+    path = write(tmp_path / "suite.toml", 'name = "n"\n[[case]]\nmodel = ["a/net 1.param", "b/net 1.param"]\n')
+    packed = packing.pack_file(path, store)
+    names = [one.name for one in packed.work.models]
+    prefix = hashlib.sha256(b"7767517\n").hexdigest()[:8]
+    assert names == ["net_1.param", "net_1.bin", "net_1.param.toml", *(f"{prefix}-net_1.{end}" for end in ("param", "bin", "param.toml"))]
+    held = {one.name: store.path(one.sha256).read_bytes() for one in packed.work.models}
+    assert (held["net_1.bin"], held[f"{prefix}-net_1.bin"], held["net_1.param.toml"]) == (b"A", b"B", b"# a")
+
+
+def test_photographs_stay_here_and_it_says_so(store, tmp_path):
+    """A suite for this machine runs on devices, but for the accuracy."""
+    path = write(
+        tmp_path / "suite.toml", 'name = "n"\n[[case]]\nmodel = "m.replay.json"\nimages = "photos"\nsubset = 5\ngate = 0.9\n', m=1.0
+    )
+    packed = packing.pack_file(path, store)
+    (case,) = unpacked(packed, store, tmp_path / "device").cases
+    assert (case.images, case.accuracy) == (None, "never")
+    assert "no accuracy" in packed.notes[0]
+
+
+def test_a_shipped_model_goes_by_its_name(store, tmp_path):
+    """The very file that is here, with its card."""
+    packed = packing.pack_file(write(tmp_path / "suite.toml", 'name = "n"\n[[case]]\nmodel = "edgemeter-shapes_int8.tflite"\n'), store)
+    assert [one.name for one in packed.work.models] == ["edgemeter-shapes_int8.tflite", "edgemeter-shapes_int8.tflite.toml"]
+
+
+def test_a_model_of_the_catalogue_is_fetched_by_its_name(store, tmp_path):
+    """What is no file beside the suite."""
+    write(tmp_path / "cache" / "x", "", big=1.0)
+    asked = []
+
+    def find(name):
+        asked.append(name)
+        return tmp_path / "cache" / "big.replay.json"
+
+    packed = packing.pack_file(write(tmp_path / "suite.toml", 'name = "n"\n[[case]]\nmodel = "big-net"\n'), store, find)
+    assert (asked, packed.work.models[0].name) == (["big-net"], "big.replay.json")
+    with pytest.raises(UnavailableError, match="no-such-net"):
+        packing.pack_file(write(tmp_path / "suite.toml", 'name = "n"\n[[case]]\nmodel = "no-such-net"\n'), store)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "name"),
+        ('name = "n"\n[[case]]\nthreads = 1', "names no model"),
+        ('name = "n"\n[[case]]\nmodel = "gone.onnx"', "there is no model"),
+        ('name = "n"\n[[case]]\nmodel = "m.replay.json"\noptions = {a = "/etc"}', "options"),
+        ('name = "n"\n[[case]]\nmodel = "m.replay.json"\nbatch = 3', "batch is for offline"),
+        ('name = "n"\n[[case]]\nmodel = "m.replay.json"\nruntime = "onnx"', "nothing to measure"),
+        ('name = "n"\n[[case]]\nmodel = "m.replay.json"\nbackend = "a;rm -rf"', "backend"),
+        ('name = "n"\n[[case]]\nmodel = "m.replay.json"\nspeed = 1', "speed"),
+    ],
+)
+def test_a_suite_that_devices_would_refuse_is_refused_here(store, tmp_path, text, said):
+    """Before anything is sent."""
+    with pytest.raises(ConfigError, match=said):
+        packing.pack_file(write(tmp_path / "suite.toml", text, m=1.0), store)
