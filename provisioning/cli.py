@@ -13,6 +13,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "token": ("edgemeter.provisioning.token_cli:token", "Make tokens with which devices join, and their join files."),
     "init": ("edgemeter.provisioning.init_cli:init", "Make a fleet: authority, certificates, release key, broker configuration."),
     "apply": ("edgemeter.provisioning.apply_cli:apply", "Put the agent on boards that already run, over SSH."),
+    "run": ("edgemeter.provisioning.run_cli:run", "Measure a suite on devices that a selection picks."),
+    "jobs": ("edgemeter.provisioning.jobs_cli:jobs", "Show jobs: which device is how far, what came of them."),
+    "cancel": ("edgemeter.provisioning.jobs_cli:cancel", "End what is left of a job."),
+    "boards": ("edgemeter.provisioning.bundle_cli:boards", "Show the boards that bundles are built for, and how the agent gets onto them."),
+    "bundle": ("edgemeter.provisioning.bundle_cli:bundle", "Build a signed bundle for a board, or check one."),
     "serve": ("edgemeter.provisioning.serve_cli:serve", "Serve the fleet: enrolment, jobs, updates, content, health."),
 }
 

@@ -1,0 +1,556 @@
+"""Installs a bundle as a release of the agent on this device: `python3 install.py --bundle DIR|TAR --root /opt/edgemeter`.
+
+It runs outside of every release, with Python >= 3.8, its standard library and `openssl`. A release is a virtual environment
+built in place, `ROOT/releases/<version>`; it is finished once its `manifest.json` is there, and runs once the link `ROOT/current`
+names it. Nothing below ROOT changes before signature, target and all hashes are found right; a power cut at any moment leaves the
+release that ran. What is refused ends in one line on stderr and status 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, NamedTuple, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+MANIFEST, SIGNATURE = "manifest.json", "manifest.sig"
+MOST_MANIFEST_BYTES, MOST_SIGNATURE_BYTES = 1 << 20, 1 << 10
+FORMS = {
+    "name": r"edgemeter",
+    "version": r"[0-9][A-Za-z0-9.+]{0,63}",
+    "board": r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}",
+    "arch": r"aarch64|x86_64",
+    "python": r"3\.[0-9]{1,2}",
+    "glibc": r"2\.[0-9]{1,2}",
+    "checked": r"[^\x00-\x1f\x7f]{1,500}",
+    "sha256": r"[0-9a-f]{64}",
+    # One folder deep at most: nothing that could lead out of the bundle.
+    "path": r"(?:(?:wheels|units)/)?[A-Za-z0-9_][A-Za-z0-9._+-]{0,199}",
+}
+# PEP 440, without what we never publish: epochs.
+VERSION = re.compile(r"(\d+(?:\.\d+)*)(?:(a|b|rc)(\d+))?(?:\.post(\d+))?(?:\.dev(\d+))?(?:\+[A-Za-z0-9.]+)?\Z")
+# What pip writes beside the files of the wheels, compiled modules, and room to go on.
+SPARE_BYTES, COMPILED_RATIO = 32 << 20, 1.3
+WAIT_S, STEP_S = 1200.0, 3600.0
+PIECE_BYTES = 1 << 20
+IMPORT = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)"
+
+
+class RefusedError(Exception):
+    """The bundle is not installed; the message says why in one line."""
+
+
+class FileEntry(NamedTuple):
+    """A file of the bundle."""
+
+    path: str
+    sha256: str
+    size_bytes: int
+
+
+class Manifest(NamedTuple):
+    """What `manifest.json` says: which release this is, where it runs, and what each file must be."""
+
+    version: str
+    board: str
+    arch: str
+    python: str
+    glibc: str
+    files: tuple[FileEntry, ...]
+    checked: str
+    built_ns: int
+
+
+def parse_manifest(document: bytes) -> Manifest:
+    """Return the manifest; raise RefusedError where it has a wrong, missing or unknown field."""
+    try:
+        said = json.loads(document.decode())
+    except (ValueError, RecursionError) as error:
+        refuse(f"the manifest is no JSON: {error}")
+    _exactly("the manifest", said, ("schema", "name", *Manifest._fields))
+    if said["schema"] != 1 or type(said["schema"]) is not int:
+        refuse(f"the manifest is of schema {said['schema']!r}, this installer knows 1: take the installer of that bundle")
+    for field in ("name", "version", "board", "arch", "python", "glibc", "checked"):
+        _formed(field, said[field])
+    _natural("built_ns", said["built_ns"])
+    if not isinstance(said["files"], list):
+        refuse("the manifest's files are no list")
+    files = tuple(_file_entry(one) for one in said["files"])
+    paths = [file.path.lower() for file in files]
+    if len(set(paths)) != len(paths) or MANIFEST in paths or SIGNATURE in paths:
+        refuse("the manifest names a file twice, or itself")
+    return Manifest(files=files, **{field: said[field] for field in Manifest._fields if field != "files"})
+
+
+def refuse(message: str) -> NoReturn:
+    """Raise RefusedError with the message."""
+    raise RefusedError(message)
+
+
+def _exactly(what: str, said: object, fields: Sequence[str]) -> None:
+    if not isinstance(said, dict):
+        refuse(f"{what} is no table")
+    wrong = sorted(set(said) ^ set(fields))
+    if wrong:
+        refuse(f"{what} has unknown or missing fields: {', '.join(map(repr, wrong))[:200]}")
+
+
+def _formed(field: str, value: object) -> None:
+    if not isinstance(value, str) or not re.fullmatch(FORMS[field], value):
+        refuse(f"the manifest's {field} {str(value)[:100]!r} is none")
+
+
+def _natural(field: str, value: object) -> None:
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        refuse(f"the manifest's {field} {str(value)[:100]!r} is no natural number")
+
+
+def _file_entry(said: dict[str, str | int]) -> FileEntry:
+    _exactly("a file of the manifest", said, FileEntry._fields)
+    _formed("path", said["path"])
+    _formed("sha256", said["sha256"])
+    _natural("size_bytes", said["size_bytes"])
+    return FileEntry(str(said["path"]), str(said["sha256"]), int(said["size_bytes"]))
+
+
+class Bundle:
+    """A bundle in a folder or an uncompressed `.tar`, read without trust: nothing is followed, nothing but plain files is taken."""
+
+    def __init__(self, path: Path) -> None:
+        """Look what lies in it; raise RefusedError where it is no bundle."""
+        self.path = path
+        self.members: dict[str, tarfile.TarInfo] = {}
+        self.tar: tarfile.TarFile | None = None
+        try:
+            if not path.is_dir():
+                self.tar = tarfile.open(str(path), "r:")  # noqa: SIM115 - closed with the bundle
+                self._index(self.tar)
+        except (OSError, tarfile.TarError, ValueError, EOFError) as error:
+            refuse(f"cannot read the bundle {str(path)!r}: {error}")
+
+    def _index(self, tar: tarfile.TarFile) -> None:
+        for member in tar:
+            if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
+                refuse(f"the bundle holds {member.name[:100]!r}, which is no plain file")
+            if not re.fullmatch(FORMS["path"], member.name) or member.name in self.members:
+                refuse(f"the bundle holds {member.name[:100]!r}, which is outside of it or there twice")
+            self.members[member.name] = member
+
+    def close(self) -> None:
+        """Close the file."""
+        if self.tar is not None:
+            self.tar.close()
+
+    def open(self, name: str) -> IO[bytes]:
+        """Return a file of the bundle for reading."""
+        try:
+            if self.tar is None:
+                descriptor = os.open(str(self.path / name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+                if os.path.isfile(descriptor):  # noqa: PTH113 - of the descriptor, not of the name
+                    return os.fdopen(descriptor, "rb")
+                os.close(descriptor)
+            elif name in self.members and (file := self.tar.extractfile(self.members[name])):
+                return file
+        except (OSError, tarfile.TarError) as error:
+            refuse(f"cannot read {name!r} in the bundle: {getattr(error, 'strerror', None) or error}")
+        refuse(f"the bundle lacks {name!r}, or it is no plain file")
+
+    def small(self, name: str, most_bytes: int) -> bytes:
+        """Return a whole small file."""
+        with self.open(name) as file:
+            text = file.read(most_bytes + 1)
+        if len(text) > most_bytes:
+            refuse(f"{name!r} in the bundle is larger than {most_bytes} bytes")
+        return text
+
+    def copy(self, entry: FileEntry, target: IO[bytes] | None) -> None:
+        """Write a file to `target`, if any; raise RefusedError where it is not what the manifest says."""
+        digest, size_bytes = hashlib.sha256(), 0
+        with self.open(entry.path) as source:
+            while size_bytes <= entry.size_bytes:
+                try:
+                    piece = source.read(PIECE_BYTES)
+                except (OSError, tarfile.TarError) as error:
+                    refuse(f"cannot read {entry.path!r} in the bundle: {error}")
+                if not piece:
+                    break
+                size_bytes += len(piece)
+                digest.update(piece)
+                if target is not None:
+                    target.write(piece)
+        if size_bytes != entry.size_bytes or digest.hexdigest() != entry.sha256:
+            refuse(f"{entry.path!r} in the bundle is not what the manifest says: copy the bundle again")
+
+    def strangers(self, manifest: Manifest) -> list[str]:
+        """Return what lies in the bundle and not in its manifest; beside the files of a folder other things may lie, but no wheels."""
+        known = {file.path for file in manifest.files} | {MANIFEST, SIGNATURE}
+        if self.tar is not None:
+            return sorted(set(self.members) - known)
+        return sorted(name for one in self.path.glob("wheels/*.whl") if (name := "wheels/" + one.name) not in known)
+
+
+def verify(bundle: Bundle, public_key: Path) -> tuple[bytes, Manifest]:
+    """Return the manifest, as bytes and parsed, once its signature is found right; raise RefusedError else."""
+    document, signed = bundle.small(MANIFEST, MOST_MANIFEST_BYTES), bundle.small(SIGNATURE, MOST_SIGNATURE_BYTES)
+    if not public_key.is_file():
+        refuse(f"there is no public key {str(public_key)!r} to check the bundle by: give --public-key FILE, the fleet's release.pub")
+    with tempfile.TemporaryDirectory(prefix="edgemeter-") as folder:
+        signature = Path(folder) / SIGNATURE
+        signature.write_bytes(signed)
+        command = ["openssl", "dgst", "-sha256", "-verify", str(public_key), "-signature", str(signature)]
+        try:
+            done = subprocess.run(command, input=document, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False)
+        except (OSError, subprocess.SubprocessError) as error:
+            refuse(f"cannot check the signature: openssl: {error}: install openssl")
+    if done.returncode != 0:
+        refuse(f"the bundle {str(bundle.path)!r} is not signed by the key in {str(public_key)!r}")
+    return document, parse_manifest(document)
+
+
+def verify_files(bundle: Bundle, manifest: Manifest) -> None:
+    """Raise RefusedError where a file is not what the manifest says, or lies there without being in it."""
+    strangers = bundle.strangers(manifest)
+    if strangers:
+        refuse(f"the bundle holds {strangers[0][:200]!r}, which is not in its manifest")
+    for entry in manifest.files:
+        bundle.copy(entry, None)
+
+
+def sha256(path: Path) -> str:
+    """Return the hash of a file."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(PIECE_BYTES):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def extension_modules(wheel: Path) -> list[str]:
+    """Return the names of the extension modules in a wheel: shared libraries with Python's entry point for their name."""
+    found = []
+    with zipfile.ZipFile(str(wheel)) as archive:
+        for name in archive.namelist():
+            parts = name.split("/")
+            stem = parts[-1].split(".")[0]
+            if name.endswith(".so") and all(part.isidentifier() for part in [*parts[:-1], stem]):
+                with archive.open(name) as file:
+                    if _holds(file, b"PyInit_" + stem.encode() + b"\0"):
+                        found.append(".".join([*parts[:-1], stem]))
+    return found
+
+
+def _holds(file: IO[bytes], text: bytes) -> bool:
+    tail = b""
+    while piece := file.read(PIECE_BYTES):
+        if text in tail + piece:
+            return True
+        tail = piece[-len(text) :]
+    return False
+
+
+def how_it_ended(status: int) -> str:
+    """Return how a process ended, in words."""
+    if status < 0:
+        with contextlib.suppress(ValueError):
+            why = ": it holds instructions that this processor has not" if -status == signal.SIGILL else ""
+            return f"died of {signal.Signals(-status).name}{why}"
+    return f"ended with status {status}"
+
+
+def version_key(version: str) -> tuple[object, ...]:
+    """Return what versions are compared by; a local part (`+...`) does not count."""
+    parts = VERSION.match(version)
+    if parts is None:
+        refuse(f"{version!r} is no version that can be compared")
+    release = [int(part) for part in parts[1].split(".")]
+    while release and release[-1] == 0:
+        release.pop()
+    is_dev_only = parts[5] is not None and parts[2] is None and parts[4] is None
+    stage = -1 if is_dev_only else {"a": 0, "b": 1, "rc": 2, None: 3}[parts[2]]
+    dev = float("inf") if parts[5] is None else int(parts[5])
+    return (release, stage, int(parts[3] or 0), -1 if parts[4] is None else int(parts[4]), dev)
+
+
+class Installation:
+    """One installation below `root`."""
+
+    def __init__(self, bundle: Bundle, root: Path, document: bytes, manifest: Manifest) -> None:
+        """Take what `verify` returned; nothing happens yet."""
+        self.bundle, self.root, self.document, self.manifest = bundle, root, document, manifest
+        self.release = root / "releases" / manifest.version
+        self.staged = root / ".incoming"
+        self.lock: int | None = None
+
+    def current(self) -> str | None:
+        """Return the version that runs."""
+        try:
+            return Path(os.readlink(str(self.root / "current"))).name  # noqa: PTH115 - Python 3.8
+        except OSError:
+            return None
+
+    def check(self, downgrade: str) -> Path:
+        """Return the interpreter for the release; raise RefusedError where the bundle is for something else, or older."""
+        manifest, current = self.manifest, self.current()
+        if platform.machine() != manifest.arch:
+            refuse(f"the bundle is for {manifest.arch}, this is {platform.machine()}: build one for it")
+        glibc = platform.libc_ver()
+        if glibc[0] != "glibc" or _numbers(glibc[1]) < _numbers(manifest.glibc):
+            refuse(f"the bundle needs glibc {manifest.glibc}, here is {' '.join(glibc).strip() or 'none'}: build one for it")
+        if current is not None and version_key(manifest.version) < version_key(current) and downgrade != "allowed":
+            refuse(f"the bundle is version {manifest.version}, older than {current}, which runs: --allow-downgrade")
+        return self._interpreter()
+
+    def _interpreter(self) -> Path:
+        wanted = self.manifest.python
+        if "%d.%d" % sys.version_info[:2] == wanted:  # noqa: UP031 - as Python 3.8 has it
+            return Path(sys.executable)
+        # A Python that was brought to a board whose own is too old.
+        brought = sorted(self.root.glob("pythons/*/bin/python" + wanted))
+        found = [str(one) for one in brought] or [one for one in [shutil.which("python" + wanted)] if one]
+        if not found:
+            refuse(f"the bundle is for Python {wanted}, here is {platform.python_version()}: build one for it")
+        return Path(found[0])
+
+    def is_finished(self) -> bool:
+        """Return whether this very bundle is installed."""
+        try:
+            return (self.release / MANIFEST).read_bytes() == self.document
+        except OSError:
+            return False
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the lock of installations; what an earlier one left running holds it too, so that nothing writes beside this one."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        self.lock = os.open(str(self.root / ".install.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        until_s = time.monotonic() + WAIT_S
+        try:
+            while not self._has_locked():
+                if time.monotonic() > until_s:
+                    refuse(f"another installation has been going on for {WAIT_S / 60:.0f} min: end it")
+                time.sleep(0.2)
+            yield
+        finally:
+            os.close(self.lock)
+
+    def _has_locked(self) -> bool:
+        try:
+            fcntl.flock(self.lock or 0, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
+    def build(self, python: Path) -> None:
+        """Build the release in place; on failure nothing of it stays."""
+        if self.current() == self.manifest.version:
+            refuse(f"release {self.manifest.version} runs and is another build of the same version: raise the version")
+        _remove(self.staged)
+        _remove(self.release)
+        try:
+            self._stage()
+            self._install(python)
+            self._smoke()
+            self._finish()
+        except BaseException:
+            _remove(self.release)
+            raise
+        finally:
+            _remove(self.staged)
+
+    def _stage(self) -> None:
+        files = self.manifest.files
+        free_bytes, staged_bytes = shutil.disk_usage(str(self.root)).free, sum(file.size_bytes for file in files)
+        self._room(free_bytes, staged_bytes)
+        for entry in files:
+            target = self.staged / entry.path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("wb") as file:
+                self.bundle.copy(entry, file)
+        unpacked_bytes = sum(part.file_size for wheel in self._wheels() for part in zipfile.ZipFile(str(wheel)).infolist())
+        self._room(free_bytes, staged_bytes + int(unpacked_bytes * COMPILED_RATIO))
+
+    def _room(self, free_bytes: int, needed_bytes: int) -> None:
+        needed_bytes += SPARE_BYTES
+        if free_bytes < needed_bytes:
+            refuse(f"no space: the release needs {needed_bytes >> 20} MiB below {str(self.root)!r}, {free_bytes >> 20} MiB are free")
+
+    def _wheels(self) -> list[Path]:
+        return sorted(self.staged.glob("wheels/*.whl"))
+
+    def _install(self, python: Path) -> None:
+        self.release.parent.mkdir(exist_ok=True)
+        self._run("the virtual environment", [str(python), "-m", "venv", "--without-pip", str(self.release)])
+        options = ["--no-index", "--no-deps", "--no-compile", "--no-cache-dir", "--no-warn-script-location", "--quiet"]
+        wheels = [str(wheel) for wheel in self._wheels() if not wheel.name.startswith("pip-")]
+        self._pip("install", *options, *wheels)
+        # The markers as they are here: what a wheel asks for has to be among the others.
+        self._pip("check")
+
+    def _pip(self, *arguments: str) -> None:
+        pip = sorted(self.staged.glob("wheels/pip-*.whl"))
+        if not pip:
+            refuse("the bundle has no wheel of pip")
+        command = [str(self.release / "bin/python"), "-m", "pip", "--disable-pip-version-check", *arguments]
+        self._run("pip " + arguments[0], command, PYTHONPATH=str(pip[0]), PIP_CONFIG_FILE=os.devnull, PYTHONDONTWRITEBYTECODE="1")
+
+    def _smoke(self) -> None:
+        for wheel in self._wheels():
+            modules = extension_modules(wheel)
+            if modules:
+                self._run("the import of " + wheel.name, [str(self.release / "bin/python"), "-c", IMPORT, *modules])
+        self._run("edgemeter --version", [str(self.release / "bin/edgemeter"), "--version"])
+
+    def _run(self, what: str, command: list[str], **variables: str) -> None:
+        own = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "PYTHON", "EDGEMETER_"))}
+        locks = () if self.lock is None else (self.lock,)
+        try:
+            done = subprocess.run(
+                command, env={**own, "PYTHONNOUSERSITE": "1", **variables}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, timeout=STEP_S, check=False, pass_fds=locks, cwd=str(self.root),
+            )  # fmt: skip
+        except (OSError, subprocess.SubprocessError) as error:
+            refuse(f"{what}: {error}")
+        if done.returncode != 0:
+            lines = done.stdout.decode(errors="replace").split("\n")
+            said = next((line.strip() for line in reversed(lines) if line.strip()), "")
+            refuse(f"{what} {how_it_ended(done.returncode)}{': ' + said[:400] if said else ''}")
+
+    def _finish(self) -> None:
+        for name in ("install.py", "supervisor.py", "units"):
+            source, target = self.staged / name, self.release / name
+            if source.is_dir():
+                shutil.copytree(str(source), str(target))
+            elif source.exists():
+                shutil.copyfile(str(source), str(target))
+        # All of it on the disk before anything says that it is.
+        _sync_all(self.root)
+        _write(self.release / MANIFEST, self.document)
+
+    def switch(self) -> None:
+        """Make the release the one that runs: one rename. Its installer and supervisor become those of the device."""
+        for name in ("install.py", "supervisor.py"):
+            if (self.release / name).exists():
+                _write(self.root / name, (self.release / name).read_bytes(), 0o755)
+        made = self.root / ".current"
+        with contextlib.suppress(FileNotFoundError):
+            made.unlink()
+        made.symlink_to(Path("releases") / self.manifest.version)
+        made.replace(self.root / "current")
+        _sync_folder(self.root)
+
+    def prune(self, *kept: str | None) -> None:
+        """Remove all releases but these, and the one that runs."""
+        for one in self.release.parent.iterdir():
+            if one.name not in (*kept, self.current()):
+                _remove(one)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+
+
+def _remove(path: Path) -> None:
+    # First what makes it a release: half of one is none.
+    with contextlib.suppress(OSError):
+        (path / MANIFEST).unlink()
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(str(path))
+
+
+def _sync_all(folder: Path) -> None:
+    descriptor = os.open(str(folder), os.O_RDONLY)
+    try:
+        # All of one file system, not the others; glibc >= 2.14.
+        if ctypes.CDLL(None, use_errno=True).syncfs(descriptor) != 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(folder))
+    finally:
+        os.close(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(str(folder), os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write(path: Path, content: bytes, mode: int = 0o644) -> None:
+    part = path.with_name("." + path.name + ".part")
+    with part.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    part.chmod(mode)
+    part.replace(path)
+    _sync_folder(path.parent)
+
+
+def install(bundle: Bundle, root: Path, public_key: Path, switch: str, downgrade: str) -> str:
+    """Install the bundle; return what was done in one line, raise RefusedError where it is not to be installed."""
+    document, manifest = verify(bundle, public_key)
+    installation = Installation(bundle, root, document, manifest)
+    python = installation.check(downgrade)
+    verify_files(bundle, manifest)
+    before, done = installation.current(), []
+    with installation.alone():
+        if not installation.is_finished():
+            installation.build(python)
+            done.append("installed")
+        if not (root / "release.pub").exists():
+            _write(root / "release.pub", public_key.read_bytes())
+        if switch == "yes" and before != manifest.version:
+            installation.switch()
+            done.append("switched to")
+        if done:
+            installation.prune(before, manifest.version)
+    return "{} release {} in {!r}".format(" and ".join(done) or "nothing to do:", manifest.version, str(root))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Install as the command line says; return the exit status."""
+    parser = argparse.ArgumentParser(description="Install a bundle of the edgemeter agent as a release, with no network.")
+    parser.add_argument("--bundle", type=Path, required=True, help="the folder or .tar of the bundle")
+    parser.add_argument("--root", type=Path, default=Path("/opt/edgemeter"), help="default: %(default)s")
+    parser.add_argument("--public-key", type=Path, help="the key that signed it, PEM; default: ROOT/release.pub")
+    parser.add_argument("--switch", choices=("yes", "no"), default="yes", help="whether the release becomes the current one")
+    parser.add_argument("--allow-downgrade", action="store_const", const="allowed", default="refused", help="install an older one")
+    said = parser.parse_args(arguments)
+    os.umask(0o022)
+    root = Path(os.path.abspath(str(said.root)))  # noqa: PTH100 - links stay as they were given
+    try:
+        bundle = Bundle(said.bundle)
+        try:
+            text = install(bundle, root, said.public_key or root / "release.pub", said.switch, said.allow_downgrade)
+        finally:
+            bundle.close()
+    except RefusedError as error:
+        sys.stderr.write("install: {}\n".format(" ".join(str(error).split())))
+        return 1
+    except (OSError, zipfile.BadZipFile) as error:
+        sys.stderr.write("install: {}\n".format(" ".join(str(error).split())))
+        return 1
+    sys.stdout.write(f"install: {text}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

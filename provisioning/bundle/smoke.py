@@ -1,0 +1,159 @@
+"""Imports every native package of a bundle as its board would: under qemu-user as the board's core, or on this machine if it is one.
+
+A wheel that holds instructions which the board has not is found here and not in the field. It needs no rights and changes nothing:
+`qemu-aarch64-static -L ROOT` runs the Python of an arm64 system that lies in a folder.
+"""
+
+import os
+import platform
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.provisioning.bundle import install
+
+QEMU = "qemu-aarch64-static"
+ROOT_VARIABLE = "EDGEMETER_ARM64"
+IMPORT_S = 900
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What was imported, and how: the wheels that came in, those that did not with the reason, or why nothing was tried."""
+
+    how: str
+    imported: tuple[str, ...] = ()
+    dead: tuple[tuple[str, str], ...] = ()
+    unchecked: str | None = None
+
+    @property
+    def words(self) -> str:
+        """Return it as a manifest says it."""
+        if self.unchecked is not None:
+            return f"unchecked: {self.unchecked}"[:500]
+        return f"{len(self.imported)} native packages imported {self.how}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Python:
+    """A Python that starts by `command`, and how it is spoken of."""
+
+    command: tuple[str, ...]
+    how: str
+    variables: tuple[tuple[str, str], ...] = ()
+
+
+class _NoneError(Exception):
+    """There is no Python to try it with; the message says why."""
+
+
+def check(wheels: Path, arch: str, python: str, core: str | None, root: Path | None) -> Checked:
+    """Import every extension module of the wheels in a folder, one process for each wheel; `root` is an arm64 system, folder or tar.
+
+    Raises:
+        ConfigError: the root cannot be read.
+    """
+    native = {wheel: modules for wheel in sorted(wheels.glob("*.whl")) if (modules := install.extension_modules(wheel))}
+    try:
+        with tempfile.TemporaryDirectory(prefix="edgemeter-smoke-") as made, _python(arch, python, core, root) as found:
+            _unpack(wheels, Path(made))
+            failed = [(wheel.name, why) for wheel, modules in native.items() if (why := _import(found, modules, Path(made)))]
+    except _NoneError as error:
+        return Checked("", unchecked=str(error))
+    names = tuple(wheel.name for wheel in native)
+    return Checked(found.how, tuple(name for name in names if name not in dict(failed)), tuple(failed))
+
+
+def refuse_dead(checked: Checked) -> None:
+    """Raise ConfigError where a package could not be imported."""
+    if checked.dead:
+        told = "; ".join(f"{name} {why}" for name, why in checked.dead)
+        message = f"not a bundle for this board: {told} ({checked.how}): pin another version, or leave out the extra that needs it"
+        raise ConfigError(message)
+
+
+def default_root() -> Path | None:
+    """Return the arm64 system below $EDGEMETER_ARM64, if there is one."""
+    own = os.environ.get(ROOT_VARIABLE)
+    places = [Path(own).expanduser() / name for name in ("root", "root.tar")] if own else []
+    return next((place for place in places if place.exists()), None)
+
+
+@contextmanager
+def _python(arch: str, python: str, core: str | None, root: Path | None) -> Iterator[_Python]:
+    if arch == platform.machine():
+        own = shutil.which(f"python{python}")
+        if own is None:
+            message = f"Python {python} is not installed here"
+            raise _NoneError(message)
+        yield _Python((own,), f"by Python {python} on this machine ({arch})")
+        return
+    qemu = shutil.which(QEMU)
+    if arch != "aarch64" or core is None or qemu is None:
+        message = f"{QEMU} is not installed (package qemu-user-static)" if arch == "aarch64" else f"no {arch} here"
+        raise _NoneError(message)
+    if root is None:
+        message = f"no arm64 system to import in: give --root DIR|TAR, or set {ROOT_VARIABLE}"
+        raise _NoneError(message)
+    with _folder(root) as folder:
+        program = folder / f"usr/bin/python{python}"
+        if not program.exists():
+            message = f"the arm64 system in {str(root)!r} has no Python {python}"
+            raise _NoneError(message)
+        yield _Python((qemu, "-L", str(folder), str(program)), f"under qemu-user as {core}, Python {python}", (("QEMU_CPU", core),))
+
+
+@contextmanager
+def _folder(root: Path) -> Iterator[Path]:
+    """Yield the root as a folder; a tar is unpacked for the time being: Python and its libraries, no devices."""
+    if root.is_dir():
+        yield root
+        return
+    with tempfile.TemporaryDirectory(prefix="edgemeter-root-") as made:
+        try:
+            with tarfile.open(root) as tar:
+                wanted = (
+                    member for member in tar if member.name.removeprefix("./").startswith(("usr/lib/", "usr/bin/python", "lib", "etc/ld"))
+                )
+                tar.extractall(  # noqa: S202 - one's own system, filtered
+                    made, members=wanted, filter="tar"
+                )
+        except (OSError, tarfile.TarError) as error:
+            message = f"cannot read the arm64 system {str(root)!r}: {error}: make it anew"
+            raise ConfigError(message) from error
+        yield Path(made)
+
+
+def _unpack(wheels: Path, folder: Path) -> None:
+    for wheel in wheels.glob("*.whl"):
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(folder)
+
+
+def _import(python: _Python, modules: list[str], packages: Path) -> str | None:
+    """Return why the modules cannot be imported; None when they can."""
+    own = {
+        "PATH": os.defpath,
+        "PYTHONPATH": str(packages),
+        "PYTHONNOUSERSITE": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        **dict(python.variables),
+    }
+    try:
+        done = subprocess.run(
+            [*python.command, "-c", install.IMPORT, *modules], env=own, capture_output=True, stdin=subprocess.DEVNULL, timeout=IMPORT_S,
+            check=False, cwd=packages,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return f"is not imported after {IMPORT_S} s"
+    if done.returncode == 0:
+        return None
+    said = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
+    return install.how_it_ended(done.returncode) + (f": {said[-1][:300]}" if said else "")
