@@ -11,6 +11,7 @@ logger = logging.getLogger(__name__)
 
 ATTENDANTS: Mapping[str, str] = {
     "health": "edgemeter.agent.health.health_attendant:HealthAttendant",
+    "jobs": "edgemeter.agent.jobs.jobs_attendant:JobsAttendant",
 }
 
 

@@ -114,30 +114,30 @@ class Journal:
 
     def find(self, job: str, attempt: int) -> Execution | None:
         """Return that execution, None when it never came."""
-        rows = self._query("SELECT * FROM executions WHERE job = ? AND attempt = ?", job, attempt)
+        rows = self.query("SELECT * FROM executions WHERE job = ? AND attempt = ?", job, attempt)
         return _execution(rows[0]) if rows else None
 
     def read(self, place: int) -> Execution | None:
         """Return the execution at that place."""
-        rows = self._query("SELECT * FROM executions WHERE place = ?", place)
+        rows = self.query("SELECT * FROM executions WHERE place = ?", place)
         return _execution(rows[0]) if rows else None
 
     def open_ones(self) -> list[Execution]:
         """Return what has not ended, in the order of arrival."""
-        return [_execution(row) for row in self._query("SELECT * FROM executions WHERE state IN ('accepted', 'running') ORDER BY place")]
+        return [_execution(row) for row in self.query("SELECT * FROM executions WHERE state IN ('accepted', 'running') ORDER BY place")]
 
     def last_attempt(self, job: str) -> int:
         """Return the highest attempt known of that job, 0 for none."""
-        return int(self._query("SELECT COALESCE(MAX(attempt), 0) AS n FROM executions WHERE job = ?", job)[0]["n"])
+        return int(self.query("SELECT COALESCE(MAX(attempt), 0) AS n FROM executions WHERE job = ?", job)[0]["n"])
 
     def latest(self, limit: int) -> list[Execution]:
         """Return the executions that came last, the latest first."""
-        return [_execution(row) for row in self._query("SELECT * FROM executions ORDER BY place DESC LIMIT ?", limit)]
+        return [_execution(row) for row in self.query("SELECT * FROM executions ORDER BY place DESC LIMIT ?", limit)]
 
     def add(self, order: Order, state: State = "accepted", reason: str | None = None, schedule: str | None = None) -> Execution:
         """Keep an order that came for the first time, and return how it stands."""
         ended_ns = time.time_ns() if state in FINAL else None
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             place = connection.execute(
                 "INSERT INTO executions (job, attempt, encoded, schedule, state, reason, version, arrived_ns, ended_ns)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -163,7 +163,7 @@ class Journal:
 
     def kept(self, place: int, run: str) -> None:
         """Note a run that is in the outbox."""
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             connection.execute("UPDATE executions SET runs = json_insert(runs, '$[#]', ?) WHERE place = ?", (run, place))
 
     def ends(
@@ -182,7 +182,7 @@ class Journal:
 
     def heard(self, place: int, version: int) -> None:
         """Take note that the server holds this execution at `version`: an outstanding report that expected an earlier one is with it."""
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             connection.execute(
                 "UPDATE executions SET noted_change = report_change, report = NULL, report_change = NULL, version = ?1"
                 " WHERE place = ?2 AND report IS NOT NULL AND version < ?1",
@@ -191,25 +191,25 @@ class Journal:
 
     def answer_again(self, place: int, version: int) -> None:
         """Report anew how it stands, to a server that holds the execution at `version` and asks."""
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             connection.execute(
                 "UPDATE executions SET version = ?, report = NULL, report_change = NULL, noted_change = 0 WHERE place = ?", (version, place)
             )
 
     def due(self, session: int) -> list[Due]:
         """Return the reports to send: one of each execution whose state the server does not have, framed now or when it first was sent."""
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             for row in connection.execute(
                 "SELECT * FROM executions WHERE schedule IS NULL AND report IS NULL AND noted_change < change ORDER BY place"
             ).fetchall():
                 report = contract.encode(_report(row, session))
                 connection.execute("UPDATE executions SET report = ?, report_change = change WHERE place = ?", (report, row["place"]))
-        return [Due(row["place"], row["report"]) for row in self._query("SELECT place, report FROM executions WHERE report IS NOT NULL")]
+        return [Due(row["place"], row["report"]) for row in self.query("SELECT place, report FROM executions WHERE report IS NOT NULL")]
 
     def has_due(self) -> bool:
         """Return whether there is a report that the server does not have."""
         wanted = "schedule IS NULL AND (report IS NOT NULL OR noted_change < change)"
-        return bool(self._query(f"SELECT 1 FROM executions WHERE {wanted} LIMIT 1"))  # noqa: S608 - our own text
+        return bool(self.query(f"SELECT 1 FROM executions WHERE {wanted} LIMIT 1"))  # noqa: S608 - our own text
 
     def noted(self, noted: Noted) -> None:
         """Take the server's acknowledgement."""
@@ -226,7 +226,7 @@ class Journal:
 
     def _change(self, place: int, state: State, what: str, *values: Any) -> bool:
         statement = f"UPDATE executions SET change = change + 1, {what} WHERE place = ? AND state = ?"  # noqa: S608 - our own text
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             return connection.execute(statement, (*values, place, state)).rowcount == 1
 
     def _must(self, place: int) -> Execution:
@@ -237,11 +237,18 @@ class Journal:
         return found
 
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Hold the write lock for the block; what it wrote is on the disk after it, or nothing when it raises.
+
+        Raises:
+            TransientError: another process holds it.
+            UnavailableError: the disk is full.
+        """
         with self._lock, sqlite_file.mapped(self.path, FORMAT), sqlite_file.transaction(self._open):
             yield self._open
 
-    def _query(self, statement: str, *values: Any) -> list[sqlite3.Row]:
+    def query(self, statement: str, *values: Any) -> list[sqlite3.Row]:
+        """Return the rows of a SELECT."""
         with self._lock, sqlite_file.mapped(self.path, FORMAT):
             return self._open.execute(statement, values).fetchall()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from edgemeter.agent.doctor import examination
 from edgemeter.agent.jobs import contract
-from edgemeter.agent.jobs.execute import Here, Outcome
+from edgemeter.agent.jobs.carry_out import Here, Outcome
 
 UNIT = "edgemeter-agent.service"
 PATIENCE_S = 30.0

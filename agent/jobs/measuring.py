@@ -12,7 +12,7 @@ from edgemeter.agent.engine import job, session, suites
 from edgemeter.agent.engine.suites import Suite
 from edgemeter.agent.errors import EdgemeterError, MeasurementError, UnavailableError
 from edgemeter.agent.jobs import contract, order_suite
-from edgemeter.agent.jobs.execute import Here, Outcome
+from edgemeter.agent.jobs.carry_out import Here, Outcome
 from edgemeter.agent.power import opening
 from edgemeter.agent.records import RunRecord
 
@@ -41,7 +41,10 @@ def measure(here: Here) -> Outcome:
         models = {one.name: here.content(one) for one in work.models}
         suite = order_suite.expand(ordered, models, folder)
         session.check(suite)
-        _, errors = _run(here, suite, keep_from=0)
+        records, errors = _run(here, suite, keep_from=0)
+    if errors and not records:
+        # A runtime that is not installed, a model that none reads: the order is not for this board.
+        raise errors[0]
     notes = [*suite.left_out, *map(str, errors)]
     return Outcome(state="failed" if errors else "done", reason="; ".join(notes) or None)
 

@@ -1,0 +1,183 @@
+"""Schedules: what this device measures by itself, kept in its journal and so through restarts and weeks without a connection.
+
+A time that passed while the power was off is made up once, however many passed. While the wall clock may be wrong nothing begins.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.jobs import contract, cron
+from edgemeter.agent.jobs.contract import Order
+from edgemeter.agent.jobs.journal import Execution, Journal
+from edgemeter.agent.machine import clock
+
+logger = logging.getLogger(__name__)
+
+LOOK_S = 60.0
+_NS = 1_000_000_000
+_CLOCK_REMARK = "waits: the clock of this board is not known to be right (no time server reached since it was started)"
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """One schedule; `next_ns` is when it is due, `remark` why it did not begin when it was."""
+
+    order: Order
+    since_ns: int
+    next_ns: int | None
+    last_ns: int | None
+    remark: str | None
+
+    @property
+    def schedule(self) -> contract.Schedule:
+        """What was ordered."""
+        if not isinstance(self.order.work, contract.Schedule):
+            raise TypeError(self.order.work)
+        return self.order.work
+
+
+class Schedules:
+    """The schedules in `journal`; called from one thread."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        is_right: Callable[[], bool] | None = None,
+        now_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._journal = journal
+        self._is_right = is_right or ClockTrust().is_right
+        self._now_ns = now_ns
+
+    def read(self) -> list[Scheduled]:
+        """Return all, by name."""
+        return [
+            Scheduled(
+                order=msgspec.json.decode(row["encoded"], type=Order),
+                since_ns=row["since_ns"],
+                next_ns=row["next_ns"],
+                last_ns=row["last_ns"],
+                remark=row["remark"],
+            )
+            for row in self._journal.query("SELECT * FROM schedules ORDER BY name")
+        ]
+
+    def put(self, order: Order) -> str:
+        """Keep the schedule of `order` instead of the one of that name, or end it where it has no times; return what was done.
+
+        Raises:
+            ConfigError: the times are none.
+        """
+        schedule = order.work
+        if not isinstance(schedule, contract.Schedule):
+            raise TypeError(schedule)
+        if not schedule.cron.strip():
+            with self._journal.transaction() as connection:
+                count = connection.execute("DELETE FROM schedules WHERE name = ?", (schedule.name,)).rowcount
+            return f"schedule {schedule.name!r} ended" if count else f"there was no schedule {schedule.name!r}"
+        now_ns = self._now_ns()
+        next_ns = cron.parse(schedule.cron).next_s(now_ns / _NS) * _NS
+        with self._journal.transaction() as connection:
+            values = (schedule.name, contract.encode(order), now_ns, next_ns)
+            connection.execute("INSERT OR REPLACE INTO schedules (name, encoded, since_ns, next_ns) VALUES (?, ?, ?, ?)", values)
+        return f"schedule {schedule.name!r}: next {local(next_ns)}"
+
+    def look(self) -> float:
+        """Put what is due into the journal as an order of our own; return after how long to look again."""
+        now_ns = self._now_ns()
+        kept = self.read()
+        due = [one for one in kept if one.next_ns is not None and one.next_ns <= now_ns]
+        if due and not self._is_right():
+            for one in due:
+                self._remark(one, _CLOCK_REMARK)
+            return LOOK_S
+        for one in due:
+            self._begin(one, now_ns)
+        # The wall clock may be set at any time: never longer than a minute.
+        left_s = [(one.next_ns - now_ns) / _NS for one in kept if one.next_ns is not None and one not in due]
+        return max(0.0, min([LOOK_S, *left_s]))
+
+    def _begin(self, one: Scheduled, now_ns: int) -> None:
+        schedule = one.schedule
+        try:
+            next_ns = cron.parse(schedule.cron).next_s(now_ns / _NS) * _NS
+        except ConfigError as error:
+            self._remark(one, str(error))
+            return
+        remark = None
+        if any(open_one.schedule == schedule.name for open_one in self._journal.open_ones()):
+            remark = f"left out {local(now_ns)}: the one before has not ended"
+        else:
+            own = Order(
+                job=f"{schedule.name[:45].rstrip('-')}-{now_ns // _NS}",
+                attempt=1,
+                version=0,
+                work=schedule.work,
+                timeout_s=one.order.timeout_s,
+            )
+            if self._journal.find(own.job, own.attempt) is None:
+                self._journal.add(own, schedule=schedule.name)
+        with self._journal.transaction() as connection:
+            values = (next_ns, now_ns, remark, schedule.name)
+            connection.execute("UPDATE schedules SET next_ns = ?, last_ns = ?, remark = ? WHERE name = ?", values)
+
+    def _remark(self, one: Scheduled, remark: str) -> None:
+        if one.remark == remark:
+            return
+        logger.warning("schedule %r: %s", one.schedule.name, remark)
+        with self._journal.transaction() as connection:
+            connection.execute("UPDATE schedules SET remark = ? WHERE name = ?", (remark, one.schedule.name))
+
+
+class ClockTrust:
+    """Whether the wall clock may start something: it was set by a time server since the start, or a clock chip set it."""
+
+    def __init__(
+        self, synchronised: Callable[[], bool | None] = clock.synchronised, rtc: Path = Path("/sys/class/rtc"), oldest_ns: int = 0
+    ) -> None:
+        self._synchronised = synchronised
+        self._rtc = rtc
+        self._was_synchronised = False
+        # No clock that is right shows less than when this file was made.
+        self._oldest_ns = oldest_ns or Path(__file__).stat().st_mtime_ns
+
+    def is_right(self) -> bool:
+        """Return whether it is; once it was right it stays so until the power goes: it drifts by seconds a day."""
+        if time.time_ns() < self._oldest_ns:
+            return False
+        self._was_synchronised = self._was_synchronised or self._synchronised() is True
+        return self._was_synchronised or self._has_chip()
+
+    def _has_chip(self) -> bool:
+        try:
+            return any((chip / "hctosys").read_text().strip() == "1" for chip in self._rtc.iterdir())
+        except OSError:
+            return False
+
+
+def due_contents(kept: list[Scheduled]) -> list[contract.Content]:
+    """Return what the schedules need to be here."""
+    return [content for one in kept for content in contents_of(one.order)]
+
+
+def contents_of(what: Order | Execution) -> tuple[contract.Content, ...]:
+    """Return the contents that an order names."""
+    work = what.order.work if isinstance(what, Execution) else what.work
+    if isinstance(work, contract.Schedule):
+        work = work.work
+    if isinstance(work, contract.Measure):
+        return (work.suite, *work.models)
+    if isinstance(work, contract.Update):
+        return (work.bundle,)
+    return ()
+
+
+def local(time_ns: int) -> str:
+    """Return a time as people here write it."""
+    return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(time_ns / _NS))

@@ -1,0 +1,72 @@
+"""What tests of jobs share: a broker, the server's end, and an agent that stays."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.agent.jobs.fleet_server import DEVICE, FLEET, LONG_S, FleetServer
+from tests.fixtures.mqtt_peer import wait_until
+from tests.fixtures.servers import address_of, mosquitto
+
+
+@pytest.fixture
+def broker(tmp_path):
+    """Return a running mosquitto."""
+    server = mosquitto(tmp_path, "set_tcp_nodelay true")
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def server(broker):
+    """Return the server's end."""
+    made = FleetServer(address_of(broker))
+    yield made
+    made.close()
+
+
+class Agent:
+    """An agent that stays in a process of its own, as a service manager starts it."""
+
+    def __init__(self, home, broker, server, settings=""):
+        self.home = home
+        self._broker = broker
+        self._server = server
+        self.config = home / "config.toml"
+        self.config.write_text(f'device = "{DEVICE}"\nfleet = "{FLEET}"\nbroker = "127.0.0.1:{broker.port}"\n{settings}')
+        self.process = None
+        self.log = home / "agent.log"
+
+    def start(self, **environment):
+        """Start it and wait until the server has heard of it."""
+        births = self._server.births
+        self.begin(**environment)
+        assert wait_until(lambda: self._server.births > births, LONG_S), self.log.read_text()
+
+    def begin(self, **environment):
+        """Start it."""
+        # INVOCATION_ID is how systemd names this start: somebody starts it again.
+        own = {"EDGEMETER_HOME": str(self.home), "INVOCATION_ID": "test", **environment}
+        command = [sys.executable, "-m", "edgemeter.agent.cli", "agent", "up", "--config", str(self.config)]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(command, env=os.environ | own, stderr=log, stdout=log)
+
+    def kill(self):
+        """End it at once, as a power cut does."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+
+@pytest.fixture
+def agent(tmp_path, broker, server):
+    """Return an agent that is not started yet."""
+    home = tmp_path / "home"
+    home.mkdir()
+    made = Agent(home, broker, server)
+    yield made
+    made.kill()
