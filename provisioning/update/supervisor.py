@@ -39,7 +39,7 @@ logger = logging.getLogger("edgemeter-supervisor")
 Record = Dict[str, Any]  # noqa: UP006 - Python 3.8
 
 UNIT = "edgemeter-agent.service"
-MARK = "EDGEMETER_INSTALLING"
+MARK = "SUPERVISED_EDGEMETER_ROOT"
 LARGEST_FILE_BYTES = 64 << 10
 PIECE_BYTES = 1 << 20
 MOST_TRIES = 2
@@ -238,7 +238,7 @@ class Supervisor:
         wanted, last = self.update.read("wanted.json"), self.update.read("outcome.json")
         # What may be believed of it, and nothing else: numbers and names of the form that they have to have.
         order = {name: str(wanted[name]) for name, form in FORMS.items() if name in wanted and re.fullmatch(form, str(wanted[name]))}
-        if wanted and (order.get("job"), order.get("attempt")) != (last.get("job"), last.get("attempt")):
+        if wanted and (order.get("job"), order.get("attempt")) != (last.get("job"), str(last.get("attempt"))):
             step = {"step": "taken", "order": order, "from": self.releases.current()}
             try:
                 self._check(wanted, order)
@@ -356,6 +356,8 @@ class Supervisor:
             raise Refused(message)
         root = self.said.root
         command = [sys.executable, root / "install.py", "--bundle", staged, "--root", root, "--public-key", root / "release.pub"]
+        if "older" in order["even_if"]:
+            command.append("--allow-downgrade")
         status, said = self.manager.run(
             [*map(str, command), "--switch", "no"], self.own / "install.log", self.said.install_s, {MARK: str(root)}
         )
@@ -428,7 +430,9 @@ class Supervisor:
             self.journal.write("journal.json", step)
 
     def _report(self, step: Record) -> None:
-        outcome = {**step["order"], "from": step["from"], "state": step["state"], "reason": step["reason"], "ended_ns": time.time_ns()}
+        attempt = step["order"]["attempt"]
+        order = {**step["order"], "attempt": int(attempt) if attempt else None}
+        outcome = {**order, "from": step["from"], "state": step["state"], "reason": step["reason"], "ended_ns": time.time_ns()}
         version = step["order"].get("version")
         if step["bad"] is not None and version is not None:
             self.update.write("bad.json", {**self._bad(), version: step["bad"]})

@@ -1,0 +1,19 @@
+"""Imports every runtime that is installed, each in a process of its own: `python -m edgemeter.agent.update.imports`.
+
+Prints what does not import, one line each, and ends with status 1 where there is something.
+"""
+
+import sys
+
+from edgemeter.agent.doctor import check_software
+
+
+def main() -> int:
+    """Return the exit status."""
+    wrong = [one for one in check_software.check() if one.state == "bad" and one.name in check_software.RUNTIMES]
+    sys.stdout.writelines(f"{one.what}\n" for one in wrong)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

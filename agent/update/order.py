@@ -1,0 +1,134 @@
+"""Carries out the order to go to a release: checks what can be checked here, then asks the supervisor, which does it.
+
+The agent that is running then will not see the end of it; the one that runs afterwards reads what came of it (`came_of`).
+"""
+
+import fcntl
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from edgemeter.agent.errors import ConfigError, MeasurementError, UnavailableError
+from edgemeter.agent.jobs.contract import Content, Order, Update
+from edgemeter.agent.update import bundle_head, place, told, version_order
+from edgemeter.agent.update.place import Release
+
+WISH = "wanted.json"
+
+
+def check(update: Update, home: Path, release: Release | None = place.HERE) -> None:
+    """Find out whether the order can be carried out, before anything is fetched.
+
+    Raises:
+        ConfigError: the version is older than the one that runs, or failed here before, and the order does not say that it may be.
+        UnavailableError: nobody is here to switch releases.
+    """
+    here = _supervised(home, release)
+    if (
+        update.version != here.version
+        and version_order.key(update.version) < version_order.key(here.version)
+        and "older" not in update.even_if
+    ):
+        message = f"version {update.version} is older than {here.version}, which runs: it is gone to only with `--even-if older`"
+        raise ConfigError(message)
+    why = told.bad_versions(home).get(update.version)
+    if why is not None and "bad" not in update.even_if:
+        message = f"version {update.version} failed here before ({why}): it is tried again only with `--even-if bad`"
+        raise ConfigError(message)
+
+
+def carry_out(order: Order, update: Update, home: Path, fetch: Callable[[Content], Path], release: Release | None = place.HERE) -> str:
+    """Hand the update over to the supervisor, and return what is to be said of it; may be called again for the same order.
+
+    `fetch` returns where the content stands in `home`/content, whole.
+
+    Raises:
+        ConfigError: as `check`, or the bundle is not signed by the fleet, is for another device, or is another version.
+        UnavailableError: nobody is here to switch releases, or the wish cannot be written.
+        MeasurementError: the update was carried out, and failed.
+    """
+    ended = came_of(order, home)
+    if ended is not None:
+        if ended[0] == "failed":
+            raise MeasurementError(ended[1])
+        return ended[1]
+    check(update, home, release)
+    here = _supervised(home, release)
+    if update.version == here.version:
+        return f"version {update.version} runs already"
+    manifest = bundle_head.read(fetch(update.bundle), here)
+    if manifest.version != update.version:
+        message = f"the bundle holds version {manifest.version}, ordered is {update.version}: order that one"
+        raise ConfigError(message)
+    bundle_head.refuse_unfit(manifest, here.root)
+    _ask(order, update, home)
+    return f"version {update.version} goes to the supervisor"
+
+
+def came_of(order: Order, home: Path) -> tuple[Literal["done", "failed"], str] | None:
+    """Return how the update of this order ended, and why; None while it goes on."""
+    found = told.outcome(home)
+    if found is None or (found.job, found.attempt) != (order.job, order.attempt):
+        return None
+    return found.state, found.reason
+
+
+def withdraw(order: Order, home: Path) -> None:
+    """Take the wish back where the supervisor has not taken it yet."""
+    path = home / told.FOLDER / WISH
+    try:
+        said = msgspec.json.decode(path.read_bytes(), type=dict[str, str | int])
+        if (said.get("job"), said.get("attempt")) == (order.job, order.attempt):
+            path.unlink()
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return
+
+
+def _supervised(home: Path, release: Release | None) -> Release:
+    if release is None:
+        message = "this agent is no release below /opt/edgemeter: update it in the way in which it was installed"
+        raise UnavailableError(message)
+    if not _has_supervisor(release) or not (home / told.FOLDER).is_dir():
+        message = f"no supervisor runs for {str(release.root)!r}: start edgemeter-supervisor.service on the device"
+        raise UnavailableError(message)
+    return release
+
+
+def _has_supervisor(release: Release) -> bool:
+    try:
+        descriptor = os.open(release.lock, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _ask(order: Order, update: Update, home: Path) -> None:
+    wish = {
+        "job": order.job,
+        "attempt": order.attempt,
+        "version": update.version,
+        "sha256": update.bundle.sha256,
+        "size_bytes": update.bundle.size_bytes,
+        "timeout_s": max(1, int(order.timeout_s)),
+        "even_if": ",".join(sorted(set(update.even_if))),
+    }
+    path = home / told.FOLDER / WISH
+    part = path.with_name(f".{WISH}")
+    try:
+        with part.open("wb") as file:
+            file.write(msgspec.json.encode(wish))
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        message = f"cannot ask the supervisor at {str(path)!r}: {error.strerror}"
+        raise UnavailableError(message) from error
