@@ -11,6 +11,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "reject": ("edgemeter.provisioning.accept_cli:reject", "Say no to a board that asks for a certificate."),
     "revoke": ("edgemeter.provisioning.accept_cli:revoke", "Put devices out of the fleet and out of the running broker."),
     "token": ("edgemeter.provisioning.token_cli:token", "Make tokens with which devices join, and their join files."),
+    "image": ("edgemeter.provisioning.image_cli:image", "Prepare an image or card, so that its board joins by itself."),
     "init": ("edgemeter.provisioning.init_cli:init", "Make a fleet: authority, certificates, release key, broker configuration."),
     "apply": ("edgemeter.provisioning.apply_cli:apply", "Put the agent on boards that already run, over SSH."),
     "run": ("edgemeter.provisioning.run_cli:run", "Measure a suite on devices that a selection picks."),

@@ -1,0 +1,103 @@
+"""What the commands that give orders share: who is picked, what is packed, and how one waits for the end."""
+
+import json
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.provisioning.content.store import ContentStore
+from edgemeter.provisioning.fleet_folder import FleetFolder
+from edgemeter.provisioning.inventory import known
+from edgemeter.provisioning.jobs import following, jobs, packing, shown
+from edgemeter.provisioning.jobs.executions import Execution
+from edgemeter.provisioning.jobs.packing import Packed
+from edgemeter.provisioning.registry.devices import Device
+from edgemeter.provisioning.registry.registry import Registry
+
+# Wide enough for a reason where no terminal says how wide it is.
+PLAIN_WIDTH = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """The devices of a selection that take orders, and what is to be said of the others."""
+
+    devices: tuple[Device, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def targets(self) -> list[tuple[str, str]]:
+        """Name and fleet of each."""
+        return [(one.device, one.fleet) for one in self.devices]
+
+
+def pick(folder: FleetFolder, registry: Registry, selection: str) -> Picked:
+    """Return the accepted devices of a selection.
+
+    Raises:
+        ConfigError: it cannot be read, or none of its devices takes orders.
+    """
+    found = known.select(folder, registry, selection)
+    accepted = tuple(one for one in found if one.standing == "accepted")
+    left_out = [one for one in found if one.standing != "accepted"]
+    notes = tuple(f"{one.device} is left out: it is {one.standing}, and only accepted devices take orders" for one in left_out)
+    if not accepted:
+        standings = ", ".join(sorted({one.standing for one in left_out}))
+        message = f"none of the {len(found)} devices that fit {selection!r} takes orders: they are {standings}; accept them first"
+        raise ConfigError(message)
+    return Picked(accepted, notes)
+
+
+def pack(folder: FleetFolder, suite: Path, *, is_rehearsal: bool = False) -> Packed:
+    """Return a suite as work, its models in the fleet's content; a rehearsal keeps nothing.
+
+    Raises:
+        EdgemeterError: as `packing.pack_file`.
+    """
+    if not is_rehearsal:
+        return packing.pack_file(suite, ContentStore(folder.content))
+    with tempfile.TemporaryDirectory(prefix="edgemeter-rehearsal-") as aside:
+        return packing.pack_file(suite, ContentStore(Path(aside)))
+
+
+def say_rehearsed(packed: Packed, picked: Picked, *, as_json: bool) -> None:
+    """Print what would be sent to whom."""
+    contents = (packed.work.suite, *packed.work.models)
+    if as_json:
+        said = [{"name": one.name, "sha256": one.sha256, "size_bytes": one.size_bytes} for one in contents]
+        click.echo(json.dumps({"title": packed.title, "devices": [one.device for one in picked.devices], "contents": said}, indent=2))
+        return
+    for one in contents:
+        click.echo(f"would send {one.name} ({one.size_bytes} bytes, sha256 {one.sha256[:12]})")
+    for device in picked.devices:
+        click.echo(f"would order {device.device}: {packed.title}")
+
+
+def wait(folder: FleetFolder, registry: Registry, job: str, *, as_json: bool) -> bool:
+    """Follow a job to its end, print what came of it, and return whether all is done."""
+    try:
+        ended = following.follow(folder, registry, job, Console(stderr=True))
+    except KeyboardInterrupt:
+        click.echo(f"edgemeter: {job} goes on: `edgemeter fleet jobs {job}` shows it, `edgemeter fleet cancel {job}` ends it", err=True)
+        raise
+    show(registry, job, ended, {}, as_json=as_json)
+    return all(one.state == "done" for one in ended)
+
+
+def show(registry: Registry, job: str, held: Sequence[Execution], why: dict[int, str | None], *, as_json: bool) -> None:
+    """Print a job with its executions."""
+    found = jobs.named(registry, job)
+    if as_json:
+        click.echo(json.dumps(shown.document(found, held, why), indent=2))
+        return
+    console = Console()
+    console = console if console.is_terminal else Console(width=PLAIN_WIDTH)
+    console.print(f"{found.job}: {found.title}", markup=False, highlight=False)
+    console.print(shown.table(held, lambda one: why.get(one.id), time.time_ns()))
+    console.print(shown.summary(held), markup=False, highlight=False)
