@@ -45,7 +45,7 @@ def test_the_agent_can_be_watched_and_comes_back():
 
 
 def test_no_unit_names_a_group_that_a_board_may_not_have():
-    """systemd refuses to start a unit with an absent group."""
+    """Systemd refuses to start a unit with an absent group."""
     assert all("SupplementaryGroups=" not in unit.read_text() for unit in UNITS.glob("*.service"))
 
 
@@ -75,4 +75,4 @@ def test_a_sensor_becomes_readable_by_the_group_and_nothing_else_does(tmp_path, 
 def test_every_line_of_the_rules_is_a_comment_or_matches_before_it_assigns():
     """A rule that matches nothing would open every device."""
     for line in RULES.read_text().splitlines():
-        assert not line or line.startswith("#") or line.startswith('SUBSYSTEM=="')
+        assert not line or line.startswith(("#", 'SUBSYSTEM=="'))

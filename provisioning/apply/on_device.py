@@ -1,0 +1,401 @@
+"""What `edgemeter fleet apply` does as root on a device: it is sent over standard input behind a line `PLAN = ...`.
+
+It needs nothing but Python >= 3.10. Each step looks first and acts only where something differs, so it may be repeated and interrupted;
+it says one JSON line per step: its name, its state, and a detail.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import pwd
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+USER = "edgemeter"
+# The groups that own accelerators, GPUs and buses on the boards that have them.
+DEVICE_GROUPS = ("video", "render", "i2c", "gpio", "spi", "dialout", "plugdev", "apex")
+AGENT, SUPERVISOR, GOVERNOR = "edgemeter-agent.service", "edgemeter-supervisor.service", "edgemeter-governor.service"
+LOCK_S = 300.0
+GOVERNOR_UNIT = """[Unit]
+Description=Edgemeter: the CPU governor that fleet.toml names
+After=cpufrequtils.service ondemand.service raspi-config.service nvpmodel.service
+Before=edgemeter-agent.service
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/sh -c 'for file in /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor; do echo {} > $file; done'
+
+[Install]
+WantedBy=multi-user.target
+"""
+PYTHON_DROP_IN = "[Service]\nExecStart=\nExecStart={} /opt/edgemeter/supervisor.py\n"
+# An SSH session's path may lack the folders of administration.
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+Outcome = tuple[str, str]
+
+
+class StepError(Exception):
+    """A step cannot be done; the message says why and what to do."""
+
+
+class Device:
+    """The device, seen from inside; every path stands below `prefix`."""
+
+    def __init__(self, plan: dict[str, Any]) -> None:
+        self.plan = plan
+        self.prefix: str = plan["prefix"]
+        self.is_dry: bool = plan["dry"]
+        self.root = self.below("/opt/edgemeter")
+        self.home = self.below("/var/lib/edgemeter")
+        self.etc = self.below("/etc/edgemeter")
+        self.units = self.below("/etc/systemd/system")
+        # Says, over an interruption too and until the next boot, that what runs is not what is installed.
+        self.restart = self.below("/run/edgemeter-apply-restart")
+        self.has_systemd = not self.prefix and Path("/run/systemd/system").is_dir()
+
+    def below(self, path: str) -> Path:
+        """Return where `path` of the device really stands."""
+        return Path(self.prefix + path)
+
+    def put(self, path: Path, content: bytes, mode: int = 0o644) -> bool:
+        """Make `path` hold `content`; return whether it did not."""
+        with contextlib.suppress(FileNotFoundError):
+            if path.read_bytes() == content and path.stat().st_mode & 0o777 == mode:
+                return False
+        if not self.is_dry:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            new = path.with_name(path.name + ".new")
+            # Never readable by more than it will be, not even for a moment.
+            with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:  # noqa: PTH123 - of a descriptor
+                os.fchmod(file.fileno(), mode)
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(path)
+        return True
+
+    def drop(self, path: Path) -> bool:
+        """Make `path` not exist; return whether it did."""
+        was_there = path.exists()
+        if was_there and not self.is_dry:
+            path.unlink()
+        return was_there
+
+    def needs_restart(self) -> None:
+        """Remember to start the agent anew."""
+        if not self.is_dry:
+            self.restart.parent.mkdir(parents=True, exist_ok=True)
+            self.restart.touch()
+
+    def user(self) -> Outcome:
+        """Make the user of the agent, and see to its groups."""
+        accounts, groups = self.below("/etc/passwd"), self.below("/etc/group")
+        if not accounts.is_file():
+            return "skipped", "no accounts below the prefix"
+        own = ["--prefix", self.prefix] if self.prefix else []
+        members = {line.split(":")[0]: line.split(":")[-1].split(",") for line in lines(groups)}
+        said = []
+        if not any(line.startswith(f"{USER}:") for line in lines(accounts)):
+            said.append(f"user {USER}")
+            if not self.is_dry:
+                group = ["--gid", USER] if USER in members else ["--user-group"]
+                home = ["--home-dir", "/var/lib/edgemeter", "--no-create-home", "--shell", "/usr/sbin/nologin"]
+                must("useradd", *own, "--system", *group, *home, USER)
+        lacking = [name for name in DEVICE_GROUPS if name in members and USER not in members[name]]
+        if lacking:
+            said.append("groups " + " ".join(lacking))
+            self.needs_restart()
+            if not self.is_dry:
+                must("usermod", *own, "--append", "--groups", ",".join(lacking), USER)
+        return ("changed", ", ".join(said)) if said else ("ok", "")
+
+    def release(self) -> Outcome:
+        """Install the release of the bundle and make it current."""
+        version = self.plan["version"]
+        link = self.root / "current"
+        current = link.readlink().name if link.is_symlink() else None
+        if current is not None and ordered(current) > ordered(version):
+            return "skipped", f"{current} is there, which is newer than the bundle's {version}"
+        changed = ["release.pub"] if self.put(self.root / "release.pub", self.plan["public_key"].encode()) else []
+        if current != version or file_hash(link / "manifest.json") != self.plan["manifest_sha256"]:
+            changed.append(f"{current or 'nothing'} -> {version}")
+            self.needs_restart()
+            if not self.is_dry:
+                self._install()
+        return ("changed", ", ".join(changed)) if changed else ("ok", version)
+
+    def _install(self) -> None:
+        bundle = self.plan["bundle"]
+        if not bundle:
+            raise_step("the bundle is not here: run it again")
+        command = [sys.executable, f"{bundle}/install.py", "--bundle", bundle, "--root", str(self.root)]
+        must(*command, timeout_s=self.plan["install_s"])
+
+    def service(self) -> Outcome:
+        """Write the unit files and enable them."""
+        # Those that came with the release, if it is here already.
+        units = {name: "\n".join([*lines(self.root / "current/units" / name), ""]) or text for name, text in self.plan["units"].items()}
+        changed = [name for name, text in units.items() if self.put(self.units / name, text.encode())]
+        drop_in = self.units / f"{SUPERVISOR}.d" / "python.conf"
+        python = self.plan["python"]
+        differs = self.drop(drop_in) if python == "/usr/bin/python3" else self.put(drop_in, PYTHON_DROP_IN.format(python).encode())
+        if differs:
+            changed.append("the supervisor's Python")
+        if changed:
+            self.needs_restart()
+            self.reload()
+        enabled, why = self.enable(AGENT, SUPERVISOR)
+        return outcome([*changed, *enabled], why)
+
+    def reload(self) -> None:
+        """Tell systemd that units changed."""
+        if self.has_systemd and not self.is_dry:
+            must("systemctl", "daemon-reload")
+
+    def enable(self, *units: str) -> tuple[list[str], str]:
+        """Enable units; return what had to be enabled, or why nothing is."""
+        if not shutil.which("systemctl"):
+            return [], "no systemd here: nothing is enabled"
+        where = [f"--root={self.prefix}"] if self.prefix else []
+        changed = [unit for unit in units if run("systemctl", *where, "is-enabled", unit).stdout.strip() != "enabled"]
+        if changed and not self.is_dry:
+            must("systemctl", *where, "enable", *changed)
+        return [f"enabled {unit}" for unit in changed], ""
+
+    def udev(self) -> Outcome:
+        """Write the udev rules and let them act on what is plugged in."""
+        if not self.put(self.below("/etc/udev/rules.d/70-edgemeter.rules"), self.plan["rules"].encode()):
+            return "ok", ""
+        if self.is_dry or not self.has_systemd:
+            return "changed", "rules" if self.has_systemd else "rules, which hold from the next boot: udev is not running here"
+        must("udevadm", "control", "--reload")
+        for subsystem in ("usb", "apex", "powercap", "hwmon"):
+            must("udevadm", "trigger", f"--subsystem-match={subsystem}", "--action=change")
+        return "changed", "rules"
+
+    def power_mode(self) -> Outcome:
+        """Set the Jetson's power mode."""
+        wanted = self.plan["power_mode"]
+        if not shutil.which("nvpmodel"):
+            return "skipped", f"no nvpmodel here: power_mode = {wanted!r} is for a Jetson"
+        name, number = power_mode_now()
+        if wanted in {name, number}:
+            return "ok", f"{number} {name}"
+        said = (re.search(r"<\s*POWER_MODEL\s+ID=(\d+)\s+NAME=(\S+)", line) for line in lines(self.below("/etc/nvpmodel.conf")))
+        modes = {one[2]: one[1] for one in said if one}
+        chosen = wanted if wanted in modes.values() else modes.get(wanted)
+        if chosen is None:
+            raise_step(f"no power mode {wanted!r} here: correct power_mode in fleet.toml: {', '.join(modes) or 'none is listed'}")
+        if not self.is_dry:
+            run("nvpmodel", "-m", chosen)
+            if power_mode_now()[1] != chosen:
+                raise_step(f"the board takes power mode {wanted!r} only at a boot: `sudo nvpmodel -m {chosen}` there, and answer yes")
+        return "changed", f"{number} {name} -> {wanted}"
+
+    def governor(self) -> Outcome:
+        """Set the CPU governor, now and after each boot."""
+        wanted = self.plan["governor"]
+        files = sorted(Path(self.plan["sysfs"]).glob("devices/system/cpu/cpu*/cpufreq/scaling_governor"))
+        if not files:
+            return "skipped", "the kernel has no CPU governors here"
+        for path in files:
+            known = " ".join(lines(path.with_name("scaling_available_governors"))).split()
+            if known and wanted not in known:
+                raise_step(f"no governor {wanted!r} here: correct governor in fleet.toml: {', '.join(known)}")
+        changed = []
+        if self.put(self.units / GOVERNOR, GOVERNOR_UNIT.format(wanted).encode()):
+            changed.append(GOVERNOR)
+            self.reload()
+        enabled, why = self.enable(GOVERNOR)
+        others = [path for path in files if path.read_text().strip() != wanted]
+        for path in [] if self.is_dry else others:
+            path.write_text(f"{wanted}\n")
+        return outcome([*changed, *enabled, *(path.parts[-3] for path in others)], why)
+
+    def join(self) -> Outcome:
+        """Give the device an identity and its configuration."""
+        if (self.home / "joined").exists():
+            return "ok", "joined"
+        if self.is_dry:
+            return "changed", "would join"
+        if not self.plan["join"]:
+            return "skipped", "not joined yet"
+        for folder in (self.etc, self.home):
+            folder.mkdir(parents=True, exist_ok=True)
+        path = self.etc / "join.toml"
+        self.put(path, self.plan["join"].encode(), 0o600)
+        environment = {**os.environ, "EDGEMETER_HOME": str(self.home), "EDGEMETER_CONFIG": str(self.etc / "config.toml")}
+        try:
+            must(str(self.root / "current/bin/edgemeter"), "agent", "join", str(path), timeout_s=self.plan["join_s"], env=environment)
+        finally:
+            shred(path)
+        self.needs_restart()
+        return "changed", "joined"
+
+    def owner(self) -> Outcome:
+        """Make the agent's folder the agent's own."""
+        if self.prefix:
+            return "skipped", "the owners of files below a prefix stay as they are"
+        try:
+            account = pwd.getpwnam(USER)
+        except KeyError:
+            return "skipped", f"there is no user {USER}"
+        if not self.is_dry:
+            self.home.mkdir(mode=0o750, parents=True, exist_ok=True)
+        other = [path for path in (self.home, *self.home.rglob("*")) if path.exists() and path.lstat().st_uid != account.pw_uid]
+        for path in [] if self.is_dry else other:
+            os.lchown(path, account.pw_uid, account.pw_gid)
+        return ("changed", f"{len(other)} files") if other else ("ok", "")
+
+    def start(self) -> Outcome:
+        """Let the agent and its supervisor run what is installed."""
+        if not self.has_systemd:
+            return "skipped", "no systemd is running here: nothing is started"
+        units = (SUPERVISOR, AGENT)
+        idle = [unit for unit in units if run("systemctl", "is-active", unit).stdout.strip() != "active"]
+        if not idle and not self.restart.exists():
+            return "ok", "running"
+        for unit in () if self.is_dry else units:
+            done = run("systemctl", "restart", unit, timeout_s=400)
+            if done.returncode != 0:
+                log = run("journalctl", "-u", unit, "-n", "3", "-o", "cat").stdout
+                raise_step(f"{unit} does not start: {last_line(log or done.stderr)}: `journalctl -u {unit}` there")
+        self.drop(self.restart)
+        return "changed", "started" if idle else "restarted"
+
+
+def raise_step(message: str) -> NoReturn:
+    """End the step.
+
+    Raises:
+        StepError: always.
+    """
+    raise StepError(message)
+
+
+def run(*command: str, timeout_s: float = 120.0, env: dict[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
+    """Return what a command answered; its input is empty."""
+    try:
+        return subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False, timeout=timeout_s, env=env
+        )
+    except FileNotFoundError as error:
+        message = f"there is no {command[0]!r} here"
+        raise StepError(message) from error
+    except subprocess.TimeoutExpired as error:
+        message = f"`{' '.join(command[:3])}` did not end within {timeout_s:g} s"
+        raise StepError(message) from error
+
+
+def must(*command: str, timeout_s: float = 120.0, env: dict[str, str] | None = None) -> str:
+    """Return what a command printed; one that fails ends the step."""
+    done = run(*command, timeout_s=timeout_s, env=env)
+    if done.returncode != 0:
+        raise_step(f"`{' '.join(command[:3])}` failed: {last_line(done.stderr or done.stdout)}")
+    return done.stdout
+
+
+def outcome(changed: list[str], why: str) -> Outcome:
+    """Return the outcome of a step that changed these things; `why` something else was left."""
+    return ("changed" if changed else "ok"), "; ".join(filter(None, [", ".join(changed), why]))
+
+
+def power_mode_now() -> tuple[str, str]:
+    """Return name and number of the power mode."""
+    told = must("nvpmodel", "-q")
+    said = re.search(r"NV Power Mode:\s*(\S+)\s*^(\d+)\s*$", told, re.MULTILINE)
+    if said is None:
+        message = f"nvpmodel says no power mode: {last_line(told)}"
+        raise StepError(message)
+    return said[1], said[2]
+
+
+def lines(path: Path) -> list[str]:
+    """Return the lines of a file; none when it is not there."""
+    try:
+        return path.read_text(errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
+
+
+def last_line(text: str) -> str:
+    """Return the last line that says something."""
+    return ([line.strip() for line in text.splitlines() if line.strip()] or ["no word"])[-1][:300]
+
+
+def file_hash(path: Path) -> str | None:
+    """Return the sha256 of a file, None when it is not there."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except FileNotFoundError:
+        return None
+
+
+def ordered(version: str) -> tuple[list[int], bool]:
+    """Return a key by which versions are ordered: numbers, and a pre-release before its release."""
+    numbers = re.match(r"\d+(?:\.\d+)*", version)
+    if numbers is None:
+        return [], False
+    return [int(part) for part in numbers[0].split(".")], not version[numbers.end() :].startswith(("a", "b", "rc", ".dev"))
+
+
+def shred(path: Path) -> None:
+    """Overwrite and remove a file that held a secret."""
+    with contextlib.suppress(FileNotFoundError), path.open("r+b") as file:
+        file.write(b"\0" * path.stat().st_size)
+        file.flush()
+        os.fsync(file.fileno())
+    path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def alone(device: Device) -> Iterator[None]:
+    """Wait until no other `apply` is at work here: one whose connection was cut may still be."""
+    if device.is_dry:
+        yield
+        return
+    device.root.mkdir(parents=True, exist_ok=True)
+    with (device.root / ".apply.lock").open("w") as lock:
+        until_s = time.monotonic() + LOCK_S
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until_s:
+                    raise_step("another `edgemeter fleet apply` is at work on this device: wait for it")
+                time.sleep(0.5)
+        yield
+
+
+def main(plan: dict[str, Any]) -> None:
+    """Do the steps of `plan` in order; the first that fails is the last."""
+    os.environ.update(PATH=f"{os.environ.get('PATH', '')}:{PATH}", LC_ALL="C")
+    name, said = plan["steps"][0], None
+    try:
+        device = Device(plan)
+        with alone(device):
+            for name in plan["steps"]:
+                step: Callable[[], Outcome] = getattr(device, name)
+                state, detail = step()
+                print(json.dumps({"step": name, "state": state, "detail": detail}), flush=True)  # noqa: T201 - its output
+    except StepError as error:
+        said = {"step": name, "state": "failed", "detail": str(error)}
+    except OSError as error:
+        said = {"step": name, "state": "failed", "detail": f"{error.strerror}: {error.filename}"}
+    if said:
+        print(json.dumps(said), flush=True)  # noqa: T201 - its output
+
+
+if __name__ == "__main__":
+    main(PLAN)  # type: ignore[name-defined]  # noqa: F821 - stands in the lines before

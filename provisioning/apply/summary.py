@@ -1,0 +1,34 @@
+"""What came of all devices: a table for people, JSON for machines."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from edgemeter.provisioning.apply.outcome import Outcome
+
+STYLE = {"ok": "green", "changed": "cyan", "failed": "red"}
+ABSENT = "-"
+
+
+def table(outcomes: Sequence[Outcome], *, is_dry: bool) -> Table:
+    """Return a row per device: what was found, which steps changed something, what came of it, and what to do."""
+    shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for heading in ("device", "found", "would change" if is_dry else "changed", "skipped", "result", "remedy"):
+        shown.add_column(heading, overflow="fold")
+    for outcome in outcomes:
+        changed, skipped = (
+            ", ".join(step.step for step in outcome.steps if step.state == state) or ABSENT for state in ("changed", "skipped")
+        )
+        cells = (outcome.device, outcome.found or ABSENT, changed, skipped)
+        result = Text("would change" if is_dry and outcome.state == "changed" else outcome.state, style=STYLE[outcome.state])
+        shown.add_row(*map(Text, cells), result, Text(outcome.remedy or ABSENT))
+    return shown
+
+
+def as_json(outcomes: Sequence[Outcome], *, is_dry: bool) -> str:
+    """Return all of it."""
+    return json.dumps({"dry_run": is_dry, "devices": [{**asdict(outcome), "result": outcome.state} for outcome in outcomes]}, indent=2)
