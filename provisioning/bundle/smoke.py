@@ -122,9 +122,7 @@ def _folder(root: Path) -> Iterator[Path]:
                 wanted = (
                     member for member in tar if member.name.removeprefix("./").startswith(("usr/lib/", "usr/bin/python", "lib", "etc/ld"))
                 )
-                tar.extractall(  # noqa: S202 - one's own system, filtered
-                    made, members=wanted, filter="tar"
-                )
+                tar.extractall(made, members=wanted, filter="tar")
         except (OSError, tarfile.TarError) as error:
             message = f"cannot read the arm64 system {str(root)!r}: {error}: make it anew"
             raise ConfigError(message) from error
@@ -134,7 +132,7 @@ def _folder(root: Path) -> Iterator[Path]:
 def _unpack(wheels: Path, folder: Path) -> None:
     for wheel in wheels.glob("*.whl"):
         with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(folder)
+            archive.extractall(folder)  # noqa: S202 - zipfile keeps to the folder
 
 
 def _import(python: _Python, modules: list[str], packages: Path) -> str | None:
