@@ -36,11 +36,13 @@ def ab(a: Path, b: Path, runs: int, matters: float, *, as_json: bool, **options:
     from edgemeter.agent import config, progress
     from edgemeter.agent.engine import ab as comparing
     from edgemeter.agent.engine.session import Identity
+    from edgemeter.agent.jobs import run_lock
 
     settings = config.read(options["config"])
     who = Identity(options["device"] or settings.device or config.this_device(), options["fleet"] or settings.fleet)
     cases = _case(a, options), _case(b, options)
     with ExitStack() as stack:
+        stack.enter_context(run_lock.held(config.home(), "edgemeter ab", lambda note: click.echo(note, err=True)))
         tell = stack.enter_context(progress.Bars()) if progress.on_terminal() else _silence
         found = comparing.compare(*cases, runs, who, tell, matters / 100)
     if as_json:

@@ -1,5 +1,6 @@
 """What `edgemeter calibrate observer` does: options to a case, pairs of runs to an effect, the effect to its file."""
 
+import logging
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,8 +13,11 @@ from edgemeter.agent.engine import session
 from edgemeter.agent.engine.observing import observer as calibration
 from edgemeter.agent.engine.observing import observer_store
 from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.jobs import run_lock
 from edgemeter.agent.machine import fingerprint
 from edgemeter.agent.power import opening
+
+logger = logging.getLogger(__name__)
 
 
 def observer(suite: Path | None, model: Path | None, pairs: int, options: Mapping[str, Any]) -> tuple[calibration.Calibrated, Path]:
@@ -29,6 +33,7 @@ def observer(suite: Path | None, model: Path | None, pairs: int, options: Mappin
         message = f"the suite holds {len(cases.cases)} cases ({', '.join(one.label for one in cases.cases)}): leave one"
         raise ConfigError(message)
     with ExitStack() as stack:
+        stack.enter_context(run_lock.held(config.home(), "edgemeter calibrate", logger.warning))
         sensors, _ = stack.enter_context(opening.opened(options["power"], settings.power, settings.sensors))
         tell = stack.enter_context(progress.Bars()) if progress.on_terminal() else _silence
         found = calibration.calibrate(cases.cases[0], who, sensors, pairs, tell)

@@ -14,6 +14,7 @@ from edgemeter.agent.bundle.recorder import Recorder
 from edgemeter.agent.delivery.way import Way, open_way
 from edgemeter.agent.engine import preflight, session, suites
 from edgemeter.agent.errors import ConfigError, EdgemeterError, TransientError
+from edgemeter.agent.jobs import run_lock
 from edgemeter.agent.power import opening
 from edgemeter.agent.records import RunRecord
 
@@ -104,6 +105,8 @@ def run(suite: suites.Suite, options: Mapping[str, Any], say: Callable[[str], No
         way = open_way(who, settings, options["broker"], options["if_no_broker"])
         if way:
             stack.callback(way.close)
+        board = stack.enter_context(ExitStack())
+        board.enter_context(run_lock.held(config.home(), "edgemeter run", say))
         sensors, why_no_power = stack.enter_context(opening.opened(options["power"], settings.power, settings.sensors))
         if sensors and why_no_power:
             say(f"power: {why_no_power}")
@@ -113,6 +116,8 @@ def run(suite: suites.Suite, options: Mapping[str, Any], say: Callable[[str], No
         recorder = _recorder(options, settings, tell)
         keeping = Keeping(way)
         interruption = _follow(session.measure(suite, who, sensors, why_no_power, recorder or tell, keeping.keep), keeping)
+        # Receipts may take long, and disturb nobody.
+        board.close()
         if keeping.errors and not keeping.records:
             raise keeping.errors[0]
         keeping.errors.extend(recorder.errors if recorder else [])

@@ -6,7 +6,8 @@ A lock of the kernel (flock) on `run.lock` beside the outbox: it goes with the p
 import fcntl
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from edgemeter.agent.errors import UnavailableError
@@ -79,6 +80,20 @@ class RunLock:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
+
+
+@contextmanager
+def held(home: Path, what: str, say: Callable[[str], None]) -> Iterator[None]:
+    """Keep others from measuring on this board for the block, and wait first until nobody does; without a lock where none can be made."""
+    lock = RunLock(home)
+    try:
+        lock.wait(what, say)
+    except UnavailableError as error:
+        say(f"note: {error}: other runs here do not know of this one")
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def is_held(home: Path) -> bool:
