@@ -1,6 +1,6 @@
 """Apprise: whatever it has an address for. Library: `pip install 'edgemeter[apprise]'` (BSD-2).
 
-Config: kind = "apprise", url_env = "EDGEMETER_APPRISE_URL". Tested with Apprise 1.9 against a real HTTP server (json://).
+Config: kind = "apprise", url_env = "EDGEMETER_APPRISE_URL". Tested with Apprise 2.2 against a real HTTP server (json://).
 """
 
 from dataclasses import dataclass

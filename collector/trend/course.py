@@ -21,6 +21,8 @@ EVERY = 5
 # A step that is not clearly more or less than what matters by then is taken as it stands.
 SETTLED = 30
 CONFIDENCE_Z = 1.959964
+# By so many points the place of a step may move when more is known.
+NEAR = 10
 _TOGETHER = 2000
 
 
@@ -175,8 +177,9 @@ def _take(metric: Metric, walk: _Walk, span: tuple[int, int], looked: tuple[Scan
     step, error = float(found.step[row]), float(found.error[row])
     suspect, is_step = None, False
     if score >= thresholds.SUSPECT:
-        suspect = Break(int(found.split[row]) - found.scores.shape[1] + end, *_around(found.scores[row], end), score, chance)
-        is_step = score >= max(thresholds.step_score(end - begin), line)
+        place = int(found.split[row]) - found.scores.shape[1] + end
+        suspect = Break(place, *_around(found.scores[row], end), score, chance)
+        is_step = score >= max(thresholds.step_score(end - begin) - _less(walk.days, span, place, float(found.day_variance[row])), line)
     if declared and declared.score >= max(thresholds.DECLARED, line) and (suspect is None or suspect.low <= declared.place <= suspect.high):
         suspect, is_step = Break(declared.place, declared.place, declared.place, declared.score, chance), True
         step, error = declared.step, declared.error
@@ -196,6 +199,12 @@ def _take(metric: Metric, walk: _Walk, span: tuple[int, int], looked: tuple[Scan
             chance=chance,
             left=found.left[row, found.left.shape[1] - (end - begin) :],
         )
+
+
+def _less(days: Days, span: tuple[int, int], place: int, day_variance: float) -> float:
+    part = slice(*span)
+    variance, split = np.array([day_variance]), np.array([place - span[0]])
+    return float(thresholds.less_where_confirmed(days.runs[None, part], days.known[None, part], variance, split)[0])
 
 
 def _begin_anew(walk: _Walk, found: Break, end: int) -> None:
@@ -219,10 +228,28 @@ def _is_settled(metric: Metric, step: float, error: float, after: int) -> bool:
     return abs(step) - reach >= metric.matters or abs(step) + reach <= metric.matters or after >= SETTLED
 
 
-def at_break(metric: Metric, days: Days, begin: int, place: int, end: int) -> tuple[float, float]:
-    """Return size and standard error of the step at `place` between the neighbouring breaks `begin` and `end`."""
-    span = (max(begin, place - RECENT), min(end, place + RECENT))
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A step once more, where all is known that came since: its place with the interval, its size and standard error."""
+
+    place: int
+    low: int
+    high: int
+    step: float
+    error: float
+
+
+def at_break(metric: Metric, days: Days, begin: int, found: Break, end: int) -> Settled:
+    """Return the step at a break between the neighbouring breaks `begin` and `end`; what was named beforehand stays in its place."""
+    span = (max(begin, found.place - RECENT), min(end, found.place + RECENT))
+    is_named = found.score == 0 or (found.low == found.high and bool(days.changed[found.place]))
+    first, last = max(span[0] + BEFORE, found.place - NEAR), min(span[1] - AFTER, found.place + NEAR)
+    places = [found.place] if is_named else sorted({found.place, *range(first, last + 1)})
     walk = _Walk(days, Course((0,)), begin, end, [])
     with_heat = metric.follows_temperature and days.has_temperature()
-    found = _scan([walk], [span], with_heat=with_heat, only=np.array([place]))
-    return float(found.step[0]), float(found.error[0])
+    look = _scan([walk] * len(places), [span] * len(places), with_heat=with_heat, only=np.array(places))
+    # Each place with residuals clipped around its own two levels: a high day beside a step is no reason to date it earlier.
+    left = (look.left**2).sum(axis=1)
+    best = int(np.argmin(left))
+    near = [place for place, own in zip(places, left, strict=True) if own <= left[best] + CONFIDENCE_Z**2]
+    return Settled(places[best], near[0], near[-1], float(look.step[best]), float(look.error[best]))

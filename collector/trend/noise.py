@@ -19,6 +19,8 @@ LAG1_MOST = 0.7
 TAKEN_BY_FIT = 2.0
 # So many standard errors of the lag-1 are taken where less is seen.
 UNSEEN = 0.3
+# What neighbours share is itself told by few points: where it is all, standard errors are larger by so much.
+BADLY_TOLD = 0.3
 # So many differences within days are a spread of runs; of fewer it is not known.
 ENOUGH_DIFFERENCES = 8
 
@@ -97,5 +99,5 @@ def long_run(between: Array, shared: Array) -> Array:
     """
     whole = between + shared
     ratio = np.minimum(shared / np.maximum(whole, 1e-300), LAG1_MOST)
-    lasting: Array = whole * (1 + ratio) / (1 - ratio)
+    lasting: Array = whole * (1 + ratio) / (1 - ratio) * (1 + BADLY_TOLD * ratio) ** 2
     return lasting

@@ -7,7 +7,7 @@ regression's residuals (Frisch, Waugh, Lovell).
 Arrays are float64 [series, days], the newest day last; `present` says which days have a point, the others may hold anything finite.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ class Scan:
     the standard error. `scores` [series, days] are the |t| of every split. `drift` is the |t| of a straight line over the points and
     `drift_a_point` its slope with `drift_error`; a line that explains more than the step does is a drift. `hidden` is the share of the
     splits that the temperature hides, `slope` the coefficient per degree with its error, NaN without temperature. `left` [series, days]
-    is what level, temperature and step leave, in standard deviations of a point.
+    is what level, temperature and step leave, in standard deviations of a point. `day_variance` is what days scatter beside what is known.
     """
 
     score: Array
@@ -51,6 +51,7 @@ class Scan:
     slope_error: Array
     hidden: Array
     left: Array
+    day_variance: Array
 
 
 def scan(
@@ -65,7 +66,8 @@ def scan(
     first = _fit(x, 1 / sd**2, sd, present, temperature, only)
     shared = noise.shared_variance(first.left * sd, sd**2, present)
     sd = np.sqrt(known + (between + shared)[:, None])
-    return _fit(x, 1 / (known + noise.long_run(between, shared)[:, None]), sd, present, temperature, only)
+    found = _fit(x, 1 / (known + noise.long_run(between, shared)[:, None]), sd, present, temperature, only)
+    return replace(found, day_variance=between + shared)
 
 
 def _fit(x: Array, weight: Array, sd: Array, present: Mask, temperature: Array | None, only: NDArray[np.intp] | None) -> Scan:
@@ -97,6 +99,7 @@ def _fit(x: Array, weight: Array, sd: Array, present: Mask, temperature: Array |
         slope_error=np.where(told, 1 / np.sqrt(np.where(told, heat_information, 1.0)), np.nan),
         hidden=hidden,
         left=np.where(present, left, 0.0),
+        day_variance=np.zeros(len(x)),
     )
 
 

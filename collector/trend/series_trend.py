@@ -124,21 +124,22 @@ def _step(metric: Metric, days: Days, found: Break, edges: Sequence[int], state:
     """Return the step at a break, estimated between its neighbours among the `edges`."""
     begin = max(edge for edge in edges if edge < found.place)
     end = min(edge for edge in edges if edge > found.place)
-    size, error = at_break(metric, days, begin, found.place, end)
+    settled = at_break(metric, days, begin, found, end)
+    size, error, place = settled.step, settled.error, settled.place
     reach = CONFIDENCE_Z * error
     if abs(size) - reach >= metric.matters:
         matters: bool | None = True
     else:
         matters = False if abs(size) + reach <= metric.matters else None
-    level = _level(days, begin, found.place)
-    low, high = found.low, found.high
+    level = _level(days, begin, place)
+    low, high = settled.low, settled.high
     # The boards of a type do not all change on one day.
     near = 1 if days.devices > 1 else 0
     beside = range(max(low - near, begin + 1), min(high + near + 1, end))
     changed = {text: None for place in beside for text in days.changed[place]}
     return Step(
         state=state,
-        day=int(days.day[found.place]),
+        day=int(days.day[place]),
         day_low=int(days.day[low]),
         day_high=int(days.day[high]),
         size=difference(metric, size),
@@ -146,10 +147,10 @@ def _step(metric: Metric, days: Days, found: Break, edges: Sequence[int], state:
         high=difference(metric, size + reach),
         before=off_scale(metric, level),
         after=off_scale(metric, level + size),
-        days_before=found.place - begin,
-        days_after=end - found.place,
-        runs_before=int(days.runs[begin : found.place].sum()),
-        runs_after=int(days.runs[found.place : end].sum()),
+        days_before=place - begin,
+        days_after=end - place,
+        runs_before=int(days.runs[begin:place].sum()),
+        runs_after=int(days.runs[place:end].sum()),
         score=found.score,
         chance=found.chance,
         is_worse=(size > 0) == (metric.worse == "higher"),

@@ -12,12 +12,20 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemeter.collector.trend.noise import masked_median
+
 # Points, and the score from which on a step is taken for one.
 STEP = ((20, 9.0), (30, 8.0), (40, 7.0), (60, 5.8), (80, 5.1), (100, 4.8), (120, 4.7))
 # More runs are asked for from here on.
-SUSPECT = 2.9
+SUSPECT = 2.7
 # A change that somebody declared, or that the fingerprint shows: one look at one day, no search.
 DECLARED = 3.3
+
+# Where a suspect had more runs on so many days since its split, and runs are so large a share of what days of one run scatter, the step
+# has been confirmed by runs that did not raise the suspicion: the score may be less by so much.
+CONFIRMING_DAYS, RUN_SHARE, CONFIRMED_LESS = 5, 0.55, 0.85
+# Days of several runs before the split are no answer to a suspicion: up to this share of them.
+_USUAL_RATIO = 0.25
 
 _PROBABILITIES = (0.5, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)
 CHANCE = {
@@ -40,6 +48,23 @@ def step_score(points: NDArray[np.int64] | int) -> NDArray[np.float64] | float:
     at, score = zip(*STEP, strict=True)
     found: NDArray[np.float64] = np.interp(points, at, score)
     return float(found) if isinstance(points, int) else found
+
+
+def less_where_confirmed(
+    runs: NDArray[np.int64], known: NDArray[np.float64], day_variance: NDArray[np.float64], split: NDArray[np.intp]
+) -> NDArray[np.float64]:
+    """Return by how much less the score has to be, 0 or `CONFIRMED_LESS` [series].
+
+    `runs` and `known` [series, days] are how many runs a day has (0: it has no point) and the variance that is known of it.
+    """
+    after = np.arange(runs.shape[1])[None, :] >= split[:, None]
+    is_repeated, is_there = runs > 1, runs > 0
+    confirming = (is_repeated & after).sum(axis=1) >= CONFIRMING_DAYS
+    before = (is_there & ~after).sum(axis=1)
+    unusual = (is_repeated & ~after).sum(axis=1) <= _USUAL_RATIO * np.maximum(before, 1)
+    single = np.nan_to_num(masked_median(known * runs, is_there))
+    mostly_runs = single >= RUN_SHARE * (single + day_variance)
+    return np.where(confirming & unusual & mostly_runs, CONFIRMED_LESS, 0.0)
 
 
 def chance(score: float, points: int) -> float:

@@ -1,6 +1,6 @@
 """Outlying boards: the generalised extreme studentised deviate of Rosner (1983), with a floor below which boards always spread.
 
-One board at +10 % among 20 that spread by 2 % is found in 89 of 100 fleets, a healthy fleet is accused in 2; the median absolute deviation
+One board at +10 % among 20 that spread by 2 % is found in 88 of 100 fleets, a healthy fleet is accused in 3; the median absolute deviation
 with the same floor finds 81 and accuses 4. Up to a quarter of the boards may be sick without hiding each other.
 `python -m tests.benchmarks.trend` measures it anew.
 """

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 
 import numpy as np
@@ -144,9 +145,13 @@ class Watched:
     extra_ratio: float
 
 
-def ours(found: Drawn, draw: np.random.Generator, *, asks: bool, extra: int = more_runs.RUNS) -> Watched:
-    """Watch with our scan; with `asks` a suspect has so many more runs the next day."""
+def ours(found: Drawn, draw: np.random.Generator, *, asks: bool, extra: int = more_runs.RUNS, room_ratio: float = math.inf) -> Watched:
+    """Watch with our scan; with `asks` a suspect has so many more runs the next day.
+
+    All series are one fleet: of the runs of the last 30 days more than `room_ratio` are not asked for, the most suspicious come first.
+    """
     series = len(found.day)
+    given = np.zeros(DAYS + 1)
     runs = found.run_sd[:, :, None] * _tails(found, draw, 1 + extra)
     x, count = found.day + runs[:, :, 0], np.ones((series, DAYS), dtype=np.int64)
     apart = np.full((series, DAYS, extra), np.nan)
@@ -162,10 +167,23 @@ def ours(found: Drawn, draw: np.random.Generator, *, asks: bool, extra: int = mo
         known = (found.u[:, part] ** 2 + _run_variance(apart[:, part], found.u[:, part])[:, None]) / count[:, part]
         heat = None if found.temperature_c is None else found.temperature_c[:, part]
         look = scan(x[:, part], known, np.ones_like(known, dtype=np.bool_), np.full(series, 1e-3), heat)
-        is_step = (look.score >= thresholds.step_score(part.stop - part.start)) & (look.score >= look.drift)
+        less = thresholds.less_where_confirmed(count[:, part], known, look.day_variance, look.split)
+        is_step = (look.score >= thresholds.step_score(part.stop - part.start) - less) & (look.score >= look.drift)
         first = np.where(is_step & (first == NEVER), day, first)
-        asked = (look.score >= thresholds.SUSPECT) & (first == NEVER) if asks else asked
+        if asks:
+            room = room_ratio * series * more_runs.OVER_DAYS - given[max(0, day + 2 - more_runs.OVER_DAYS) : day + 1].sum()
+            asked = _first_so_many(np.where(first == NEVER, look.score, 0.0), room / extra)
+            given[day + 1] = extra * asked.sum()
     return Watched(first, float(count.mean()) - 1)
+
+
+def _first_so_many(score: Array, room: float) -> NDArray[np.bool_]:
+    """Return which suspects are among the `room` most suspicious."""
+    is_asked = score >= thresholds.SUSPECT
+    if is_asked.sum() > room:
+        line = np.sort(score)[::-1][int(max(room, 0))]
+        is_asked &= score > line
+    return is_asked
 
 
 def _run_variance(apart: Array, u: Array) -> Array:
@@ -211,7 +229,7 @@ def otava(found: Drawn, draw: np.random.Generator) -> Watched | None:
     first = np.full(len(x), NEVER)
     for row, own in enumerate(x):
         for day in range(FIRST_LOOK, DAYS, 2):
-            changes, _ = analysis.compute_change_points(100 + own[: day + 1])
+            changes, _ = analysis.compute_change_points([100 + float(value) for value in own[: day + 1]])
             if changes:
                 first[row] = day
                 break
@@ -225,10 +243,11 @@ def stepped(found: Drawn, size: float) -> Drawn:
     return replace(found, day=day)
 
 
+ASKING = "ours, suspects ask for more"
 Watch = Callable[[Drawn, np.random.Generator], Watched | None]
 WATCHES: dict[str, Watch] = {
     "ours, one run a day": lambda found, draw: ours(found, draw, asks=False),
-    "ours, suspects ask for more": lambda found, draw: ours(found, draw, asks=True),
+    ASKING: lambda found, draw: ours(found, draw, asks=True, room_ratio=more_runs.EXTRA_RATIO),
     "bencher t .99": bencher,
     "cusum": cusum,
     "otava 1e-3": otava,
@@ -253,7 +272,9 @@ def judged(case: str, name: str, series: int) -> dict[str, object] | None:
     }
     for size in (1, 2):
         part = max(count // 2, 10)
-        late = WATCHES[name](stepped(CASES[case](draw, part), size * unit), draw)
+        # One series of a fleet steps, not all of them at once: its requests come first, so they need no limit here.
+        watch = partial(ours, asks=True) if name == ASKING else WATCHES[name]
+        late = watch(stepped(CASES[case](draw, part), size * unit), draw)
         if late is not None:
             # A series that had cried before the step has nothing left to find it with.
             days = np.where(late.first >= STEP_DAY, late.first - STEP_DAY + 1, NEVER)
@@ -288,7 +309,7 @@ def comparisons(series: int = SERIES) -> Iterator[Comparison]:
         rows = {name: row for name in WATCHES if (row := judged(case, name, series)) is not None}
         rivals = {name: row for name, row in rows.items() if not name.startswith("ours")}
         best = min(rivals, key=lambda name: float(str(rivals[name]["false_alarm_ratio"])))
-        one, asking = rows["ours, one run a day"], rows["ours, suspects ask for more"]
+        one, asking = rows["ours, one run a day"], rows[ASKING]
         limit = CLEAN if case == "clean" else MIXED
         rival = float(str(rivals[best]["false_alarm_ratio"]))
         yield _line(

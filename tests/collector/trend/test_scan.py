@@ -23,20 +23,21 @@ def test_a_step_is_found_at_its_day_with_its_size():
     assert np.mean(np.abs(found.step - 3.0) <= 1.96 * found.error) > 0.88
 
 
-def test_every_split_has_the_t_of_a_regression_that_is_computed_the_long_way():
-    """Suffix sums give what a weighted least squares of [1, temperature, step] gives for that split."""
+def test_a_step_is_that_of_a_regression_that_is_computed_the_long_way():
+    """Suffix sums give size and error that weighted least squares of [1, temperature, step] give for that day."""
     draw = np.random.default_rng(2)
-    x, heat = draw.normal(size=(1, 50)), draw.normal(size=(1, 50))
+    x, heat = draw.uniform(-1, 1, size=(1, 50)), draw.normal(size=(1, 50))
     known = draw.uniform(0.5, 4.0, size=(1, 50))
     found = looked(x, known, heat, only=np.array([30]))
     own, between = noise.day_variances(x, known, np.ones_like(x, dtype=bool), np.array([0.01]))
-    shared = noise.shared_variance(looked(x, known, heat, only=np.array([30])).left, own + between[:, None], np.ones_like(x, dtype=bool))
-    if shared[0] < 1e-12:
-        weight = 1 / (own + between[:, None])[0]
-        design = np.stack([np.ones(50), heat[0], (np.arange(50) >= 30).astype(float)], axis=1)
-        root = np.sqrt(weight)[:, None]
-        coefficients, *_ = np.linalg.lstsq(design * root, x[0] * root[:, 0], rcond=None)
-        assert found.step[0] == pytest.approx(coefficients[2], rel=1e-6)
+    weight = 1 / (own[0] + noise.long_run(between, found.day_variance - between))
+    design = np.stack([np.ones(50), heat[0], (np.arange(50) >= 30).astype(float)], axis=1)
+    covariance = np.linalg.inv(design.T @ (weight[:, None] * design))
+    coefficients = covariance @ design.T @ (weight * x[0])
+    assert found.step[0] == pytest.approx(coefficients[2], rel=1e-9)
+    assert found.error[0] == pytest.approx(np.sqrt(covariance[2, 2]), rel=1e-9)
+    assert found.score[0] == pytest.approx(abs(coefficients[2]) / np.sqrt(covariance[2, 2]), rel=1e-9)
+    assert found.slope_error[0] > 0
 
 
 def test_a_large_step_is_not_taken_for_outliers():
@@ -125,3 +126,20 @@ def test_the_table_of_chance_holds_on_new_noise():
     x = np.random.default_rng(11).normal(size=(6000, 60))
     share = np.mean(looked(x).score > thresholds.CHANCE[60][3])
     assert 0.006 < share < 0.015
+
+
+def test_fresh_runs_that_confirm_a_suspect_lower_the_threshold_and_nothing_else_does():
+    """Six days of five runs after the split, where runs scatter most; not before it too, not for days that scatter, not for two days."""
+    known, split = np.full((1, 60), 0.15), np.array([50])
+    once = np.ones((1, 60), dtype=np.int64)
+    confirmed, always, briefly = once.copy(), np.full((1, 60), 5), once.copy()
+    confirmed[0, 54:] = briefly[0, 58:] = 5
+    variance = np.where(confirmed > 1, 0.15, 0.75)
+
+    def less(runs, known, day_variance):
+        return thresholds.less_where_confirmed(runs, known, np.array([day_variance]), split)[0]
+
+    assert less(confirmed, variance, 0.25) == thresholds.CONFIRMED_LESS
+    assert less(confirmed, variance, 2.0) == 0
+    assert less(always, known, 0.25) == 0
+    assert less(briefly, variance, 0.25) == 0
