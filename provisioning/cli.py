@@ -14,6 +14,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "image": ("edgemeter.provisioning.image_cli:image", "Prepare an image or card, so that its board joins by itself."),
     "init": ("edgemeter.provisioning.init_cli:init", "Make a fleet: authority, certificates, release key, broker configuration."),
     "apply": ("edgemeter.provisioning.apply_cli:apply", "Put the agent on boards that already run, over SSH."),
+    "campaign": ("edgemeter.provisioning.campaign_cli:campaign", "Measure models x devices x modes, group by group."),
+    "schedule": ("edgemeter.provisioning.schedule_cli:schedule", "Let devices measure a suite by themselves, at times in cron's syntax."),
     "run": ("edgemeter.provisioning.run_cli:run", "Measure a suite on devices that a selection picks."),
     "jobs": ("edgemeter.provisioning.jobs_cli:jobs", "Show jobs: which device is how far, what came of them."),
     "cancel": ("edgemeter.provisioning.jobs_cli:cancel", "End what is left of a job."),

@@ -38,7 +38,7 @@ class Abort(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How it goes on: a canary group first (so many devices, or that share of them), then groups of `group`.
 
-    The next group begins when all of this one has ended and `success_ratio` of it is done.
+    The next group begins when `success_ratio` of this one is done; a group that can no longer reach it aborts the campaign.
     """
 
     canary: Devices | None = None

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 # paused: by somebody; aborted: by a rule, with the reason.
 State: TypeAlias = Literal["running", "paused", "aborted", "done", "cancelled"]
+IS_OVER = frozenset({"done", "cancelled"})
 
 SCHEMA = """CREATE TABLE campaigns (
     campaign TEXT PRIMARY KEY,
@@ -23,6 +24,7 @@ SCHEMA = """CREATE TABLE campaigns (
     waves INTEGER NOT NULL,
     rules BLOB NOT NULL,
     made_ns INTEGER NOT NULL,
+    judged_from_ns INTEGER NOT NULL,
     ended_ns INTEGER
 );
 CREATE TABLE campaign_cells (
@@ -40,7 +42,10 @@ CREATE TABLE campaign_cells (
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """A campaign: up to group `wave` of `waves` (from 0) devices may measure; `reason` says why it stands where it does."""
+    """A campaign: up to group `wave` of `waves` (from 0) devices may measure; `reason` says why it stands where it does.
+
+    What ended before `judged_from_ns` counts for no abort criterion: somebody resumed the campaign in spite of it.
+    """
 
     campaign: str
     state: State
@@ -49,6 +54,7 @@ class Campaign:
     waves: int
     rules: Rules
     made_ns: int
+    judged_from_ns: int
     ended_ns: int | None = None
 
 
@@ -67,7 +73,7 @@ class Cell:
 def insert(connection: sqlite3.Connection, campaign: Campaign, cells: list[Cell]) -> None:
     """Keep a new campaign with its cells, within the caller's transaction."""
     connection.execute(
-        "INSERT INTO campaigns VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO campaigns VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             campaign.campaign,
             campaign.state,
@@ -76,6 +82,7 @@ def insert(connection: sqlite3.Connection, campaign: Campaign, cells: list[Cell]
             campaign.waves,
             msgspec.json.encode(campaign.rules),
             campaign.made_ns,
+            campaign.judged_from_ns,
             campaign.ended_ns,
         ),
     )
@@ -86,8 +93,8 @@ def insert(connection: sqlite3.Connection, campaign: Campaign, cells: list[Cell]
 def write(connection: sqlite3.Connection, campaign: Campaign) -> None:
     """Keep how a campaign stands, within the caller's transaction."""
     connection.execute(
-        "UPDATE campaigns SET state = ?, reason = ?, wave = ?, ended_ns = ? WHERE campaign = ?",
-        (campaign.state, campaign.reason, campaign.wave, campaign.ended_ns, campaign.campaign),
+        "UPDATE campaigns SET state = ?, reason = ?, wave = ?, judged_from_ns = ?, ended_ns = ? WHERE campaign = ?",
+        (campaign.state, campaign.reason, campaign.wave, campaign.judged_from_ns, campaign.ended_ns, campaign.campaign),
     )
 
 
@@ -120,10 +127,14 @@ def cells(registry: "Registry", campaign: str) -> list[Cell]:
     return [Cell(**dict(row)) for row in registry.query(statement, campaign)]
 
 
-def counts(registry: "Registry", campaign: str) -> dict[tuple[int, str], int]:
-    """Return how many executions of a campaign are in which state, by (group, state)."""
-    statement = "SELECT wave, state, COUNT(*) AS n FROM executions WHERE campaign = ? GROUP BY wave, state"
-    return {(row["wave"], row["state"]): row["n"] for row in registry.query(statement, campaign)}
+def counts(registry: "Registry", campaign: str, since_ns: int = 0) -> dict[tuple[int, str], int]:
+    """Return how many executions of a campaign are in which state, by (group, state); `since_ns` leaves out what ended before."""
+    statement = "SELECT wave, state, COUNT(*) AS n FROM executions WHERE campaign = ? {} GROUP BY wave, state"
+    if since_ns:
+        rows = registry.query(statement.format("AND ended_ns > ?"), campaign, since_ns)
+    else:
+        rows = registry.query(statement.format(""), campaign)
+    return {(row["wave"], row["state"]): row["n"] for row in rows}
 
 
 def _campaign(row: sqlite3.Row) -> Campaign:

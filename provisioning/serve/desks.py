@@ -8,9 +8,11 @@ from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.desk import Desk, Publish
 
 DESKS: Mapping[str, str] = {
+    "campaigns": "edgemeter.provisioning.campaigns.campaign_desk:CampaignDesk",
     "enrolment": "edgemeter.provisioning.identity.enrolment_desk:EnrolmentDesk",
     "jobs": "edgemeter.provisioning.jobs.desk:JobsDesk",
     "content": "edgemeter.provisioning.content.content_desk:ContentDesk",
+    "health": "edgemeter.provisioning.health.health_desk:HealthDesk",
 }
 
 
