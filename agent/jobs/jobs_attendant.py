@@ -146,7 +146,7 @@ class JobsAttendant:
             if isinstance(work, contract.Restart):
                 restarting.check(work, self._post.home)
             if isinstance(work, contract.Update):
-                updating.check()
+                updating.check(work, self._post.home)
         except EdgemeterError as error:
             return str(error)
         return None
@@ -168,6 +168,8 @@ class JobsAttendant:
         self._lock.release()
         if isinstance(one.order.work, contract.Restart):
             restarting.take_back(self._post.home)
+        elif isinstance(one.order.work, contract.Update):
+            updating.withdraw(one.order, self._post.home)
         self._journal.ends(one.place, state, reason)
 
     def _advance(self) -> float:

@@ -2,51 +2,55 @@
 
 What that module has to offer, called with the bundle already here and its hash right:
 
-    carry_out(order: Order, bundle: Path, home: Path) -> None                 in a process of its own; asks the supervisor, then returns
-    came_of(order: Order, home: Path) -> tuple[State, str | None] | None      in the agent that stays, every few seconds; None: not yet
+    check(update: Update, home: Path) -> None                              before anything is fetched
+    carry_out(order: Order, bundle: Path, home: Path) -> None              in a process of its own; asks the supervisor, then returns
+    came_of(order: Order, home: Path) -> tuple[State, str] | None          in the agent that stays, every few seconds; None: not yet
+    withdraw(order: Order, home: Path) -> None                             it is cancelled or overdue: take the wish back, if that can be
 
-Both may raise EdgemeterError: ConfigError and UnavailableError before anything was switched reject the order.
+The first two may raise EdgemeterError: ConfigError and UnavailableError reject the order. It is imported when there is an update only.
 """
 
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-from edgemeter.agent.errors import UnavailableError
-from edgemeter.agent.jobs import contract
-from edgemeter.agent.jobs.contract import Order, State
+from edgemeter.agent.jobs.contract import Order, State, Update
 
 MODULE = "edgemeter.agent.update.order"
 
 
-def check(module: str = MODULE) -> None:
-    """Find out whether this agent can update itself.
+def check(update: Update, home: Path) -> None:
+    """Find out whether this agent can go to that release.
 
     Raises:
-        UnavailableError: it cannot.
+        EdgemeterError: it cannot.
     """
-    if find_spec(module) is None:
-        message = "this agent cannot update itself"
-        raise UnavailableError(message)
+    _module().check(update, home)
 
 
-def carry_out(order: Order, bundle: Path, home: Path, module: str = MODULE) -> None:
+def carry_out(order: Order, bundle: Path, home: Path) -> None:
     """Begin the update; how it ended is told by `came_of`.
 
     Raises:
         EdgemeterError: it cannot begin.
     """
-    check(module)
-    import_module(module).carry_out(order, bundle, home)
+    _module().carry_out(order, bundle, home)
 
 
-def came_of(order: Order, home: Path, module: str = MODULE) -> tuple[State, str | None] | None:
+def came_of(order: Order, home: Path) -> tuple[State, str] | None:
     """Return how the update ended, None while it goes on.
 
     Raises:
         EdgemeterError: that cannot be found out now.
     """
-    if not isinstance(order.work, contract.Update) or find_spec(module) is None:
-        return "failed", "this agent cannot tell what came of the update"
-    ended: tuple[State, str | None] | None = import_module(module).came_of(order, home)
+    ended: tuple[State, str] | None = _module().came_of(order, home)
     return ended
+
+
+def withdraw(order: Order, home: Path) -> None:
+    """Give it up, where the supervisor has not begun."""
+    _module().withdraw(order, home)
+
+
+def _module() -> Any:
+    return import_module(MODULE)
