@@ -4,7 +4,7 @@ import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 CHUNK_BYTES = 1 << 20
 
@@ -14,7 +14,7 @@ class Content:
     """The bytes of one file, read when they are needed."""
 
     size_bytes: int
-    open: Callable[[], BinaryIO]
+    open: Callable[[], IO[bytes]]
 
     def chunks(self, size_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
         """Yield the bytes, `size_bytes` at a time, fewer at the end."""

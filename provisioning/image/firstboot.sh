@@ -1,0 +1,291 @@
+#!/bin/sh
+# What a board does at its first boot: install the agent from the boot partition, join the fleet, take the secrets off the card.
+#
+#   sh firstboot.sh install    copy this script and its unit, enable and start the unit (what cloud-init, rpi-preseed and firstrun call)
+#   sh firstboot.sh run        do it (what the unit calls, again every 20 s until it has worked)
+#
+# Every step looks first, and is done again when it was cut off: the board may lose power at any moment.
+# EDGEMETER_PREFIX stands before every path, EDGEMETER_BOOT names the boot partition, EDGEMETER_SYSTEMCTL the service manager's command.
+set -eu
+umask 022
+
+PREFIX=${EDGEMETER_PREFIX:-}
+OPT=$PREFIX/opt/edgemeter
+STATE=$PREFIX/var/lib/edgemeter
+ETC=$PREFIX/etc/edgemeter
+UNITS=$PREFIX/etc/systemd/system
+RULES=$PREFIX/etc/udev/rules.d
+CLOUD=$PREFIX/etc/cloud
+SYSTEMCTL=${EDGEMETER_SYSTEMCTL:-systemctl}
+SEED=$PREFIX/run/edgemeter/seed
+UNIT=edgemeter-firstboot.service
+GROUPS_OF_DEVICES='video render i2c gpio spi dialout plugdev apex'
+
+BOOT=
+STEP='find the boot partition'
+LOG=$STATE/firstboot.log
+
+# Prints the boot partition's folder; a stick labelled CIDATA is mounted first.
+find_boot() {
+    for place in "${EDGEMETER_BOOT:-$PREFIX/boot/firmware}" "$PREFIX/boot/firmware" "$PREFIX/boot" "$PREFIX/boot/efi" "$SEED"; do
+        if [ -f "$place/edgemeter/firstboot.sh" ]; then echo "$place"; return 0; fi
+    done
+    [ -z "$PREFIX" ] || return 1
+    for label in CIDATA cidata; do
+        mkdir -p "$SEED"
+        if mount -o rw "LABEL=$label" "$SEED" 2>/dev/null; then
+            if [ -f "$SEED/edgemeter/firstboot.sh" ]; then echo "$SEED"; return 0; fi
+            umount "$SEED"
+        fi
+    done
+    return 1
+}
+
+# copy FROM TO MODE: so that TO is always whole, the old one or the new.
+copy() {
+    cp "$1" "$2.new"
+    chmod "$3" "$2.new"
+    sync "$2.new" 2>/dev/null || sync
+    mv -f "$2.new" "$2"
+}
+
+# The breadcrumb for people with a PC: never a secret in it, and no reason to fail when the card is read-only or gone.
+breadcrumb() {
+    [ -n "$BOOT" ] && [ -d "$BOOT/edgemeter" ] || return 0
+    {
+        echo "Edgemeter, first boot"
+        echo "state:   $1"
+        echo "step:    $STEP"
+        [ -z "${2:-}" ] || echo "error:   $2"
+        echo "time:    $(date -u +%Y-%m-%dT%H:%M:%SZ) by the board's clock"
+        echo "address: $(addresses)"
+    } >"$STATE/status.new" 2>/dev/null || return 0
+    cp "$STATE/status.new" "$BOOT/edgemeter/status.txt" 2>/dev/null || return 0
+    sync "$BOOT/edgemeter/status.txt" 2>/dev/null || true
+}
+
+addresses() {
+    hostname -I 2>/dev/null | tr -s ' ' | sed 's/ $//' | grep . || echo none
+}
+
+# The last line of what went wrong; a line that holds the token is not shown.
+last_error() {
+    line=$(grep -v '^[[:space:]]*$' "$LOG" 2>/dev/null | tail -n 1 | tr -d '\r' | cut -c 1-300)
+    token=$(token_of "$STATE/join.toml")
+    case "$line" in
+        *"${token:-$line.}"*) line='(not shown: it holds a secret)' ;;
+    esac
+    printf '%s' "$line"
+}
+
+token_of() {
+    sed -n 's/^[[:space:]]*token[[:space:]]*=[[:space:]]*["'\'']\([^"'\'']*\)["'\''].*/\1/p' "$1" 2>/dev/null | head -n 1
+}
+
+step() {
+    STEP=$1
+    echo "edgemeter: $STEP"
+    breadcrumb 'under way'
+}
+
+fail() {
+    echo "$1" >>"$LOG"
+    exit 1
+}
+
+ended() {
+    code=$?
+    trap - EXIT
+    if [ "$code" -ne 0 ]; then
+        error=$(last_error) || error=
+        echo "edgemeter: $STEP: ${error:-failed}" >&3
+        breadcrumb 'failed, tried again in 20 s' "${error:-exit status $code}"
+    fi
+    exit "$code"
+}
+
+# From the card to the disk, so that the card may be pulled, and the venv is built from what was read whole.
+stage() {
+    if [ -f "$STATE/payload/manifest.json" ]; then
+        if [ -z "$BOOT" ] || cmp -s "$STATE/payload/manifest.json" "$BOOT/edgemeter/manifest.json"; then return 0; fi
+    fi
+    [ -n "$BOOT" ] || fail 'the boot partition with the folder edgemeter is not there: put the card or stick back'
+    rm -rf "$STATE/payload" "$STATE/payload.part"
+    cp -R "$BOOT/edgemeter" "$STATE/payload.part"
+    rm -f "$STATE/payload.part/status.txt" "$STATE/payload.part/join.toml" "$STATE/payload.part/wifi.nmconnection"
+    # What a PC leaves beside the files that it looked at.
+    find "$STATE/payload.part" -name '._*' -exec rm -rf {} +
+    sync
+    mv "$STATE/payload.part" "$STATE/payload"
+}
+
+# The join file is kept apart: it is a secret, and another card may bring another token.
+stage_join() {
+    [ -n "$BOOT" ] && [ -f "$BOOT/edgemeter/join.toml" ] || { [ -f "$STATE/join.toml" ] || fail 'there is no join.toml: prepare the card again'; return 0; }
+    case "$(token_of "$BOOT/edgemeter/join.toml")" in
+        '' | xxxxxxxx*) return 0 ;;
+    esac
+    cmp -s "$BOOT/edgemeter/join.toml" "$STATE/join.toml" || (umask 077 && copy "$BOOT/edgemeter/join.toml" "$STATE/join.toml" 600)
+}
+
+# Prints the Python that the bundle was made for, else any that can run the installer, which says then what is wrong.
+find_python() {
+    wanted=$(sed -n 's/.*"python"[[:space:]]*:[[:space:]]*"\([0-9.]*\)".*/\1/p' "$STATE/payload/manifest.json" | head -n 1)
+    for name in "python${wanted:-3}" python3 python3.14 python3.13 python3.12 python3.11 python3.10; do
+        if command -v "$name" >/dev/null 2>&1 && "$name" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
+            command -v "$name"
+            return 0
+        fi
+    done
+    fail 'there is no Python 3.10 or newer on this system: take a newer image of it'
+}
+
+make_user() {
+    mkdir -p "$OPT/releases" "$ETC" "$UNITS" "$RULES"
+    chmod 750 "$STATE"
+    [ -z "$PREFIX" ] && [ "$(id -u)" = 0 ] || return 0
+    getent passwd edgemeter >/dev/null || useradd --system --user-group --home-dir "$STATE" --no-create-home --shell /usr/sbin/nologin edgemeter
+    for group in $GROUPS_OF_DEVICES; do
+        if getent group "$group" >/dev/null; then usermod --append --groups "$group" edgemeter; fi
+    done
+}
+
+# The installer does nothing where this very bundle is installed, and builds anew what was left unfinished.
+install_release() {
+    if ! "$1" "$STATE/payload/install.py" --bundle "$STATE/payload" --root "$OPT" --public-key "$STATE/payload/release.pub" >>"$LOG"; then
+        # What was copied badly is copied again.
+        rm -rf "$STATE/payload"
+        exit 1
+    fi
+    copy "$STATE/payload/release.pub" "$OPT/release.pub" 644
+    copy "$STATE/payload/install.py" "$OPT/install.py" 755
+    copy "$STATE/payload/supervisor.py" "$OPT/supervisor.py" 755
+}
+
+install_units() {
+    for file in "$STATE"/payload/units/*; do
+        case "$file" in
+            *.service | *.timer) copy "$file" "$UNITS/${file##*/}" 644 ;;
+            *.rules) copy "$file" "$RULES/${file##*/}" 644 ;;
+        esac
+    done
+    $SYSTEMCTL daemon-reload >>"$LOG"
+}
+
+join() {
+    # All of the above is on the disk before anything says that it is.
+    sync
+    EDGEMETER_HOME=$STATE EDGEMETER_CONFIG=$ETC/config.toml "$OPT/current/bin/edgemeter" agent join "$STATE/join.toml" >>"$LOG"
+    sync
+    touch "$STATE/joined"
+}
+
+# Overwrites the values of secrets in FILE where they lie, by as many x: the length stays, so no cluster with the old bytes is left.
+scrub() {
+    [ -f "$1" ] || return 0
+    LC_ALL=C awk '
+        match($0, /^[ \t-]*["\047]?(token|password|passwd|hashed_passwd|plain_text_passwd|psk|wifi_psk)["\047]?[ \t]*[:=][ \t]*/) {
+            head = substr($0, 1, RLENGTH); tail = substr($0, RLENGTH + 1)
+            quote = substr(tail, 1, 1)
+            if (quote == "\"" || quote == "\047") { head = head quote; tail = substr(tail, 2) } else quote = ""
+            end = ""
+            if (quote != "") { at = length(tail); while (at > 0 && substr(tail, at, 1) != quote) at--; if (at) { end = substr(tail, at); tail = substr(tail, 1, at - 1) } }
+            gsub(/[^\r]/, "x", tail)
+            $0 = head tail end
+        }
+        { print }' "$1" >"$STATE/scrubbed.new"
+    size=$(wc -c <"$1")
+    if ! head -c "$size" "$STATE/scrubbed.new" | cmp -s - "$1"; then
+        head -c "$size" "$STATE/scrubbed.new" | dd of="$1" conv=notrunc 2>/dev/null || echo "edgemeter: $1 cannot be written, it keeps its secrets" >&3
+        sync "$1" 2>/dev/null || sync
+    fi
+    rm -f "$STATE/scrubbed.new"
+}
+
+scrub_boot() {
+    [ -n "$BOOT" ] || return 0
+    if [ ! -w "$BOOT" ] && [ -z "$PREFIX" ]; then mount -o remount,rw "$BOOT" 2>/dev/null || true; fi
+    for name in edgemeter/join.toml edgemeter/wifi.nmconnection user-data network-config rpi-preseed.toml; do scrub "$BOOT/$name"; done
+}
+
+start_agent() {
+    if [ -z "$PREFIX" ] && [ "$(id -u)" = 0 ]; then chown -R edgemeter:edgemeter "$STATE"; fi
+    for unit in edgemeter-supervisor.service edgemeter-agent.service; do
+        if [ -f "$UNITS/$unit" ]; then
+            $SYSTEMCTL enable "$unit" >>"$LOG"
+            $SYSTEMCTL start --no-block "$unit" >>"$LOG"
+        fi
+    done
+}
+
+run() {
+    mkdir -p "$STATE"
+    # One at a time, whoever started it; whoever comes second tries again later.
+    if command -v flock >/dev/null 2>&1; then
+        exec 9>"$STATE/firstboot.lock"
+        flock -n 9 || { echo 'edgemeter: the first boot is already under way' >&2; exit 1; }
+    fi
+    (umask 077 && : >"$LOG")
+    # What programs complain of is kept; its last line is what the breadcrumb shows.
+    exec 3>&2 2>>"$LOG"
+    trap ended EXIT
+    BOOT=$(find_boot) || BOOT=
+    # Once joined, nothing of the card is needed any more.
+    [ -e "$STATE/joined" ] || prepare
+    step 'take the secrets off the card and start the agent (7 of 7)'
+    finish
+}
+
+prepare() {
+    step 'copy the bundle from the card (1 of 7)'
+    stage
+    stage_join
+    step 'look for Python (2 of 7)'
+    python=$(find_python)
+    step 'make the user and the folders (3 of 7)'
+    make_user
+    step 'install the release (4 of 7)'
+    install_release "$python"
+    step 'install the units (5 of 7)'
+    install_units
+    step 'join the fleet (6 of 7)'
+    join
+}
+
+finish() {
+    # cloud-init has done its part; it costs 20 to 60 s at every boot, and its files are about to be scrubbed.
+    if [ -d "$CLOUD" ]; then touch "$CLOUD/cloud-init.disabled"; fi
+    scrub_boot
+    scrub "$STATE/join.toml"
+    start_agent
+    rm -rf "$STATE/payload" "$STATE/payload.part"
+    rm -f "$STATE/join.toml" "$STATE/join.toml.new" "$STATE/status.new"
+    sync
+    touch "$STATE/firstboot.done"
+    STEP='all done'
+    breadcrumb joined
+    rm -f "$STATE/status.new"
+    $SYSTEMCTL disable "$UNIT" >>"$LOG" || true
+    echo 'edgemeter: joined, the agent runs'
+}
+
+install_self() {
+    [ ! -e "$STATE/firstboot.done" ] || return 0
+    from=$(dirname "$0")
+    mkdir -p "$OPT" "$UNITS"
+    copy "$from/firstboot.sh" "$OPT/firstboot.sh" 755
+    copy "$from/$UNIT" "$UNITS/$UNIT" 644
+    $SYSTEMCTL daemon-reload || true
+    $SYSTEMCTL enable "$UNIT"
+    # Where the service manager is not up yet (an early phase of the boot), enabling is what counts.
+    $SYSTEMCTL start --no-block "$UNIT" || true
+}
+
+case "${1:-}" in
+    install) install_self ;;
+    run) run ;;
+    *)
+        echo 'usage: sh firstboot.sh install|run' >&2
+        exit 2
+        ;;
+esac

@@ -1,0 +1,134 @@
+"""A small bundle whose agent joins nobody, and disks as `sfdisk`, `mkfs.vfat` and mtools make and read them."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgemeter.provisioning.bundle import own_wheel, release
+from tests.provisioning.bundle import small_bundle
+
+TOKEN = "t0ken-of-a-test-4711"
+OFFSET = 8 << 20
+# Stands for the agent: its `join` goes to no broker, wants a token that was not used, and takes a moment.
+AGENT = """
+import os, sys, time
+from pathlib import Path
+
+def main():
+    if sys.argv[1:] == ["--version"]:
+        print("edgemeter, version 0.0.1")
+        return 0
+    text = Path(sys.argv[3]).read_text()
+    home = Path(os.environ["EDGEMETER_HOME"])
+    if sys.argv[1:3] != ["agent", "join"] or "TOKEN" not in text:
+        print("Error: the token has been used", file=sys.stderr)
+        return 1
+    if (home / "refuse").exists():
+        print("Error: " + (home / "refuse").read_text(), file=sys.stderr)
+        return 1
+    time.sleep(0.1)
+    (home / "identity").mkdir(exist_ok=True)
+    (home / "identity" / "device.crt").write_text("a certificate")
+    Path(os.environ["EDGEMETER_CONFIG"]).write_text("device = 'pi5-01'")
+    (home / "joined").touch()
+    return 0
+"""
+
+
+def bundle(folder: Path, key: Path, version: str = "0.0.1") -> Path:
+    """Return the folder of a signed bundle for this machine: pip, the small agent, the real installer, supervisor and units."""
+    made = folder / f"bundle-{version}"
+    (made / "wheels").mkdir(parents=True)
+    own_wheel.repack("pip", made / "wheels")
+    files = {"small_agent.py": AGENT.replace("TOKEN", TOKEN), "INFO/entry_points.txt": "[console_scripts]\nedgemeter = small_agent:main\n"}
+    small_bundle.write_wheel(made / "wheels", "edgemeter", version, files=files)
+    release.add_scripts(made)
+    release.seal(release.Wish(small_bundle.this_target(), (), key), made, "unchecked: a test", version)
+    return made
+
+
+def tool(name: str) -> str:
+    """Return a program of Debian's, or skip."""
+    found = shutil.which(name, path="/usr/sbin:/sbin:/usr/bin:/bin")
+    if found is None:
+        pytest.skip(f"{name} is not here (apt install mtools dosfstools fdisk)")
+    return found
+
+
+def run(*command: str | Path, **more) -> str:
+    """Return what a program printed; it has to end well."""
+    done = subprocess.run(command, capture_output=True, check=False, timeout=300, text=True, **more)
+    assert done.returncode == 0, (command, done.stdout, done.stderr)
+    return done.stdout
+
+
+def disk(
+    path: Path,
+    files: dict[str, str],
+    *,
+    size_mb: int = 64,
+    bits: int = 32,
+    sectors: int = 1,
+    table: str = "dos",
+    label: str = "BOOTFS",
+    more: tuple[str, ...] = (),
+) -> Path:
+    """Make a disk image: a FAT partition at 8 MiB with these files, and one of Linux behind it; without `table` the FAT alone."""
+    offset = OFFSET if table else 0
+    with path.open("wb") as file:
+        file.truncate((size_mb << 20) + (2 * OFFSET if table else 0))
+    if table:
+        kinds = {"dos": ("c", "83"), "gpt": ("U", "L")}[table]
+        layout = f"label: {table}\nstart={OFFSET // 512},size={size_mb * 2048},type={kinds[0]}\nsize=4M,type={kinds[1]}\n"
+        run(tool("sfdisk"), "-q", path, input=layout)
+    place = ["--offset", str(offset // 512)] if table else []
+    run(tool("mkfs.vfat"), "-F", str(bits), "-s", str(sectors), "-n", label, *place, *more, path, str(size_mb * 1024))
+    source = path.with_suffix(".source")
+    for name, text in files.items():
+        source.write_bytes(text.encode())
+        run(tool("mcopy"), "-o", "-i", f"{path}@@{offset}", source, f"::{name}")
+    return path
+
+
+def mtype(image: Path, name: str, offset: int = OFFSET) -> str:
+    """Return what mtools reads of a text file."""
+    return run(tool("mtype"), "-i", f"{image}@@{offset}", f"::{name}")
+
+
+def mtools_tree(image: Path, target: Path, offset: int = OFFSET) -> dict[str, bytes]:
+    """Return every file of the file system, as mtools copies them out."""
+    target.mkdir()
+    run(tool("mcopy"), "-s", "-n", "-i", f"{image}@@{offset}", "::*", target)
+    return {path.relative_to(target).as_posix(): path.read_bytes() for path in sorted(target.rglob("*")) if path.is_file()}
+
+
+def fsck(image: Path, offset: int = OFFSET, size_bytes: int | None = None) -> subprocess.CompletedProcess[str]:
+    """Return what fsck.fat says of the file system, without changing it."""
+    part = image.with_suffix(".part")
+    with image.open("rb") as source, part.open("wb") as target:
+        source.seek(offset)
+        target.write(source.read(size_bytes if size_bytes is not None else -1))
+    return subprocess.run([tool("fsck.fat"), "-nv", str(part)], capture_output=True, text=True, check=False, timeout=120)
+
+
+def edgemeter(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Return the finished process of `edgemeter ARGUMENTS`."""
+    return subprocess.run(
+        [sys.executable, "-m", "edgemeter.agent.cli", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "COLUMNS": "120", **environment},
+    )
+
+
+def done(*arguments: str | Path) -> dict:
+    """Return what `edgemeter fleet image ARGUMENTS --json` says; it has to end well."""
+    process = edgemeter("fleet", "image", *arguments, "--json")
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout)

@@ -1,0 +1,33 @@
+"""Fixtures of images: keys, a small bundle, a join file."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.provisioning.bundle import small_bundle
+from tests.provisioning.image import cards
+
+
+@pytest.fixture(scope="session")
+def shelf(tmp_path_factory) -> Path:
+    """Return a folder with `release.key`, `release.pub`, `ca.crt` and `bundle-0.0.1`."""
+    folder = tmp_path_factory.mktemp("shelf")
+    key, _ = small_bundle.keys(folder)
+    cards.run("openssl", "req", "-x509", "-key", key, "-subj", "/CN=authority", "-days", "30", "-out", folder / "ca.crt")
+    cards.bundle(folder, key)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def join(shelf) -> Path:
+    """Return a join file."""
+    lines = ['fleet = "lab"', 'device = "pi5-01"', 'broker = "mqtts://broker.example:8883"', 'enrol = "mqtts://broker.example:8884"']
+    path = shelf / "pi5-01.toml"
+    path.write_text("\n".join([*lines, f'token = "{cards.TOKEN}"', f"ca = '''\n{(shelf / 'ca.crt').read_text()}'''", ""]))
+    return path
+
+
+@pytest.fixture(scope="session")
+def needed(shelf, join) -> list[str]:
+    """Return the options that every card needs."""
+    return ["--bundle", str(shelf / "bundle-0.0.1"), "--join", str(join), "--public-key", str(shelf / "release.pub")]
