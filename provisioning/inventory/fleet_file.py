@@ -52,6 +52,39 @@ class Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     broker_reload: tuple[str, ...] = ()
 
 
+class HealthRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How often each device measures the model that ships with the agent, to be held against its own past; 0: never by itself."""
+
+    golden_hours: Annotated[float, msgspec.Meta(ge=0, le=8760)] = 24.0
+
+
+class Rescue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When a board that was lost is power-cycled by itself: not before `lost_minutes`; without them never.
+
+    `longest_run_minutes` is how long a run can take of which the server does not know: for so long after a device was last heard to
+    measure its power is not cut. `off_s` is how long the power is off, `at_most` how often it is tried.
+    """
+
+    lost_minutes: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    longest_run_minutes: Annotated[float, msgspec.Meta(ge=0)] = 120.0
+    off_s: Annotated[float, msgspec.Meta(ge=1, le=600)] = 10.0
+    at_most: Annotated[int, msgspec.Meta(ge=1, le=3)] = 3
+
+
+class SwitchEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A power switch by its name: commands of the server (lists of words, no shell), or an address with a password.
+
+    `state` prints `on` or `off`. In a command the word `{device}` stands for the device's name.
+    """
+
+    on: tuple[str, ...] = ()
+    off: tuple[str, ...] = ()
+    state: tuple[str, ...] = ()
+    address: str | None = None
+    user: str = "admin"
+    password_file: str | None = None
+
+
 class FleetFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole file; `quiet` are hours of local time, `HH:MM-HH:MM`, in which nothing is started."""
 
@@ -60,6 +93,9 @@ class FleetFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     device: dict[Name, DeviceEntry] = {}
     circuit: dict[Name, Circuit] = {}
     quiet: tuple[Annotated[str, msgspec.Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d\Z")], ...] = ()
+    health: HealthRules = HealthRules()
+    rescue: Rescue = Rescue()
+    switch: dict[Name, SwitchEntry] = {}
 
 
 def read(path: Path) -> FleetFile:

@@ -10,16 +10,33 @@ from typing import Any
 from edgemeter.agent.delivery import sqlite_file
 from edgemeter.agent.delivery.sqlite_file import Access, Format
 from edgemeter.provisioning.campaigns import campaigns
+from edgemeter.provisioning.health import golden, position, presence, standing
 from edgemeter.provisioning.identity import certificates, claims, expulsions, requests
 from edgemeter.provisioning.jobs import executions, jobs
 from edgemeter.provisioning.registry import devices
+from edgemeter.provisioning.rescue import attempts
 
+_ROOMS = (
+    devices,
+    jobs,
+    executions,
+    campaigns,
+    claims,
+    certificates,
+    requests,
+    expulsions,
+    presence,
+    standing,
+    golden,
+    position,
+    attempts,
+)
 # Each concept's tables stand beside the code that reads and writes them; a room adds its SCHEMA here.
 _FORMAT = Format(
     what="fleet registry",
     application_id=0x45464C54,
     version=1,
-    schema="".join(room.SCHEMA for room in (devices, jobs, executions, campaigns, claims, certificates, requests, expulsions)),
+    schema="".join(room.SCHEMA for room in _ROOMS),
     elsewhere="run `edgemeter fleet init`, or name the fleet's folder with --folder",
 )
 

@@ -1,0 +1,95 @@
+"""What each device last said of itself, and whether it is there: from the state and the health that the broker retains."""
+
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from edgemeter.agent.delivery.messages import State
+from edgemeter.agent.health.contract import Health
+
+if TYPE_CHECKING:
+    from edgemeter.provisioning.registry.registry import Registry
+
+SCHEMA = """CREATE TABLE presence (
+    device TEXT PRIMARY KEY,
+    fleet TEXT NOT NULL,
+    state TEXT,
+    session INTEGER,
+    since_ns INTEGER,
+    health BLOB,
+    heard_ns INTEGER NOT NULL
+);
+CREATE INDEX presence_lost ON presence (since_ns) WHERE state = 'lost';
+"""
+
+# A late Will of a session that is over says nothing about the one that came after it; what is retained comes again at each start of ours.
+_STATE = """INSERT INTO presence (device, fleet, state, session, since_ns, heard_ns) VALUES (:device, :fleet, :state, :session, :now, :now)
+ON CONFLICT (device) DO UPDATE SET fleet = :fleet, since_ns = CASE WHEN state IS :state AND session IS :session THEN since_ns ELSE :now END,
+    state = :state, session = :session, heard_ns = :now
+WHERE :state = 'online' OR presence.session IS NULL OR presence.session = :session"""
+_HEALTH = """INSERT INTO presence (device, fleet, health, heard_ns) VALUES (?, ?, ?, ?)
+ON CONFLICT (device) DO UPDATE SET health = excluded.health, heard_ns = excluded.heard_ns"""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a device said, and when it was heard."""
+
+    device: str
+    fleet: str
+    message: State | Health
+    heard_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """A device as last heard of; None what it has not said. It is in `state` since `since_ns` (UTC, by the server's clock)."""
+
+    device: str
+    fleet: str
+    state: str | None
+    session: int | None
+    since_ns: int | None
+    health: Health | None
+    heard_ns: int
+
+
+def note(connection: sqlite3.Connection, said: Iterable[Said]) -> None:
+    """Keep what devices said, in that order, within the caller's transaction."""
+    for one in said:
+        if isinstance(one.message, State):
+            values = {
+                "device": one.device,
+                "fleet": one.fleet,
+                "state": one.message.state,
+                "session": one.message.session,
+                "now": one.heard_ns,
+            }
+            connection.execute(_STATE, values)
+        else:
+            connection.execute(_HEALTH, (one.device, one.fleet, msgspec.json.encode(one.message), one.heard_ns))
+
+
+def read(registry: "Registry") -> dict[str, Presence]:
+    """Return every device that was ever heard, by name."""
+    return {row["device"]: _presence(row) for row in registry.query("SELECT * FROM presence ORDER BY device")}
+
+
+def find(registry: "Registry", device: str) -> Presence | None:
+    """Return what a device last said, None where it was never heard."""
+    rows = registry.query("SELECT * FROM presence WHERE device = ?", device)
+    return _presence(rows[0]) if rows else None
+
+
+def lost(registry: "Registry", before_ns: int) -> list[Presence]:
+    """Return the devices that have been lost since before that moment, the longest first."""
+    rows = registry.query("SELECT * FROM presence WHERE state = 'lost' AND since_ns < ? ORDER BY since_ns", before_ns)
+    return [_presence(row) for row in rows]
+
+
+def _presence(row: sqlite3.Row) -> Presence:
+    said = row["health"]
+    return Presence(**{**dict(row), "health": msgspec.json.decode(said, type=Health) if said else None})
