@@ -141,7 +141,7 @@ def resume(name: str, folder: FleetFolder) -> None:
     from edgemeter.provisioning.registry.registry import Registry
 
     with closing(Registry(folder.registry)) as registry:
-        click.echo(changes.resume(registry, name, time.time_ns()))
+        click.echo(changes.resume(registry, name))
 
 
 @campaign.command()

@@ -39,7 +39,7 @@ class CampaignDesk:
         if not running:
             return
         serial = self._registry.query("SELECT MAX(serial) AS serial FROM executions")[0]["serial"]
-        seen = (serial, *((one.campaign, one.wave, one.judged_from_ns) for one in running))
+        seen = (serial, *((one.campaign, one.wave, one.judged_from) for one in running))
         if seen == self._seen:
             return
         for campaign in running:
@@ -65,7 +65,7 @@ class CampaignDesk:
 
     def _next(self, campaign: Campaign, now_ns: int) -> steps.Step | None:
         counts = campaigns.counts(self._registry, campaign.campaign)
-        judged = campaigns.counts(self._registry, campaign.campaign, campaign.judged_from_ns)
+        judged = campaigns.counts(self._registry, campaign.campaign, campaign.judged_from)
         return steps.step(campaign, counts, judged, now_ns)
 
 

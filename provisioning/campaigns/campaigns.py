@@ -24,7 +24,7 @@ SCHEMA = """CREATE TABLE campaigns (
     waves INTEGER NOT NULL,
     rules BLOB NOT NULL,
     made_ns INTEGER NOT NULL,
-    judged_from_ns INTEGER NOT NULL,
+    judged_from INTEGER NOT NULL,
     ended_ns INTEGER
 );
 CREATE TABLE campaign_cells (
@@ -44,7 +44,7 @@ CREATE TABLE campaign_cells (
 class Campaign:
     """A campaign: up to group `wave` of `waves` (from 0) devices may measure; `reason` says why it stands where it does.
 
-    What ended before `judged_from_ns` counts for no abort criterion: somebody resumed the campaign in spite of it.
+    What was changed up to the serial `judged_from` counts for no abort criterion: somebody resumed the campaign in spite of it.
     """
 
     campaign: str
@@ -54,7 +54,7 @@ class Campaign:
     waves: int
     rules: Rules
     made_ns: int
-    judged_from_ns: int
+    judged_from: int
     ended_ns: int | None = None
 
 
@@ -82,7 +82,7 @@ def insert(connection: sqlite3.Connection, campaign: Campaign, cells: list[Cell]
             campaign.waves,
             msgspec.json.encode(campaign.rules),
             campaign.made_ns,
-            campaign.judged_from_ns,
+            campaign.judged_from,
             campaign.ended_ns,
         ),
     )
@@ -93,8 +93,8 @@ def insert(connection: sqlite3.Connection, campaign: Campaign, cells: list[Cell]
 def write(connection: sqlite3.Connection, campaign: Campaign) -> None:
     """Keep how a campaign stands, within the caller's transaction."""
     connection.execute(
-        "UPDATE campaigns SET state = ?, reason = ?, wave = ?, judged_from_ns = ?, ended_ns = ? WHERE campaign = ?",
-        (campaign.state, campaign.reason, campaign.wave, campaign.judged_from_ns, campaign.ended_ns, campaign.campaign),
+        "UPDATE campaigns SET state = ?, reason = ?, wave = ?, judged_from = ?, ended_ns = ? WHERE campaign = ?",
+        (campaign.state, campaign.reason, campaign.wave, campaign.judged_from, campaign.ended_ns, campaign.campaign),
     )
 
 
@@ -127,13 +127,10 @@ def cells(registry: "Registry", campaign: str) -> list[Cell]:
     return [Cell(**dict(row)) for row in registry.query(statement, campaign)]
 
 
-def counts(registry: "Registry", campaign: str, since_ns: int = 0) -> dict[tuple[int, str], int]:
-    """Return how many executions of a campaign are in which state, by (group, state); `since_ns` leaves out what ended before."""
-    statement = "SELECT wave, state, COUNT(*) AS n FROM executions WHERE campaign = ? {} GROUP BY wave, state"
-    if since_ns:
-        rows = registry.query(statement.format("AND ended_ns > ?"), campaign, since_ns)
-    else:
-        rows = registry.query(statement.format(""), campaign)
+def counts(registry: "Registry", campaign: str, since: int = 0) -> dict[tuple[int, str], int]:
+    """Return how many executions of a campaign are in which state, by (group, state); of those changed after the serial `since`."""
+    statement = "SELECT wave, state, COUNT(*) AS n FROM executions WHERE campaign = ? AND serial > ? GROUP BY wave, state"
+    rows = registry.query(statement, campaign, since)
     return {(row["wave"], row["state"]): row["n"] for row in rows}
 
 

@@ -40,7 +40,7 @@ def pause(registry: "Registry", name: str) -> str:
     return f"{name}: paused; {count} executions wait, what is in flight goes on"
 
 
-def resume(registry: "Registry", name: str, now_ns: int) -> str:
+def resume(registry: "Registry", name: str) -> str:
     """Let a paused or aborted campaign go on, and return what came of it; what failed before counts for no abort criterion.
 
     Raises:
@@ -52,7 +52,9 @@ def resume(registry: "Registry", name: str, now_ns: int) -> str:
             return f"{name}: runs already"
         was_short = campaign.state == "aborted" and campaign.reason is not None and campaign.reason.startswith("group ")
         wave = min(campaign.wave + was_short, campaign.waves - 1)
-        campaigns.write(connection, replace(campaign, state="running", reason=None, wave=wave, judged_from_ns=now_ns))
+        campaigns.write(
+            connection, replace(campaign, state="running", reason=None, wave=wave, judged_from=executions.last_serial(connection))
+        )
         count = release(registry, connection, name, wave)
     return f"{name}: goes on with group {wave + 1} of {campaign.waves}, {count} executions are queued"
 

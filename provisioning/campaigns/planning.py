@@ -108,7 +108,7 @@ def start(registry: Registry, made: Plan, now_ns: int) -> None:
             named += [cell if cell.impossible else replace(cell, job=job) for cell in own]
         named += [cell for cell in made.cells if (cell.model, cell.mode) not in made.work]
         waves = max(made.waves.values()) + 1
-        campaigns.insert(connection, Campaign(written.name, "running", None, 0, waves, written.rules, now_ns, now_ns - 1), named)
+        campaigns.insert(connection, Campaign(written.name, "running", None, 0, waves, written.rules, now_ns, 0), named)
         changes.release(registry, connection, written.name, 0)
 
 

@@ -47,7 +47,7 @@ SCHEMA = """CREATE TABLE executions (
     UNIQUE (job, device)
 );
 CREATE INDEX executions_of_device ON executions (device, id);
-CREATE INDEX executions_of_campaign ON executions (campaign, wave, state) WHERE campaign IS NOT NULL;
+CREATE INDEX executions_of_campaign ON executions (campaign, wave, state, serial) WHERE campaign IS NOT NULL;
 CREATE UNIQUE INDEX executions_in_flight ON executions (device) WHERE state IN ('sent', 'accepted', 'running');
 CREATE INDEX executions_open ON executions (id) WHERE ended_ns IS NULL;
 """

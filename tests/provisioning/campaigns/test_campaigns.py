@@ -1,0 +1,288 @@
+"""Campaigns from the file to the coverage, with the real desks and devices that answer by hand."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.jobs.contract import Order
+from edgemeter.provisioning.campaigns import campaign_file, campaigns, changes, coverage, planning
+from edgemeter.provisioning.campaigns.campaign_desk import CampaignDesk
+from edgemeter.provisioning.cli import fleet
+from edgemeter.provisioning.content.store import ContentStore
+from edgemeter.provisioning.fleet_folder import FleetFolder
+from edgemeter.provisioning.inventory import fleet_file
+from edgemeter.provisioning.jobs import executions
+from edgemeter.provisioning.registry import devices
+from edgemeter.provisioning.registry.devices import Device
+from edgemeter.provisioning.registry.registry import Registry
+from tests.provisioning.jobs.test_desk import Bench
+
+SAMPLE = Path(campaign_file.__file__).with_name("sample_campaign.toml")
+FLEET = """
+fleet = "lab"
+[circuit.c]
+limit_w = 10
+[device.a]
+power_mode = "15W"
+[device.d]
+circuit = "c"
+power_w = 11
+"""
+CAMPAIGN = """
+name = "autumn"
+on = "all"
+models = ["edgemeter-shapes_int8.tflite"]
+{more}
+"""
+
+
+def device(name, board="pi5"):
+    """Return an accepted device."""
+    return Device(name, "lab", name, board, (), "accepted", None, None, 1, 1)
+
+
+class World(Bench):
+    """A bench with a campaign desk, four devices of two boards, and a fleet.toml."""
+
+    def __init__(self, path):
+        super().__init__(path / "fleet")
+        # The commands go by the machine's clock.
+        self.now_ns = time.time_ns() + 60 * 10**9
+        self.folder.fleet_file.write_text(FLEET)
+        self.file = path / "campaign.toml"
+        with self.registry.transaction() as connection:
+            for one in (device("a", "orin"), device("b"), device("c"), device("d")):
+                devices.put(connection, one)
+
+    def start(self):
+        """Start the service anew."""
+        super().start()
+        self.campaigns = CampaignDesk(self.folder, self.registry, None)
+
+    def begin(self, more=""):
+        """Start a campaign by the command, as people do."""
+        self.file.write_text(CAMPAIGN.format(more=more))
+        return self.call("campaign", "start", str(self.file))
+
+    def call(self, *arguments, code=0):
+        """Call `edgemeter fleet`."""
+        done = CliRunner().invoke(fleet, [*arguments, "--folder", str(self.folder.path)])
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        assert done.exit_code == code, done.output
+        return done.stdout
+
+    def orders(self, seconds=2.0):
+        """Let both desks look, and return what goes out by device."""
+        self.now_ns += int(seconds * 1e9)
+        self.campaigns.look(self.now_ns)
+        return {device: said for device, said in self.look(0) if isinstance(said, Order)}
+
+    def end(self, orders, state="done", **more):
+        """Let the devices end what they were ordered."""
+        for name, order in orders.items():
+            self.report(name, order, state, order.version, **more)
+        self.look(0)
+
+
+@pytest.fixture
+def world(tmp_path):
+    """Return a world whose devices are all online."""
+    made = World(tmp_path)
+    made.online("a", "b", "c", "d")
+    yield made
+    made.registry.close()
+
+
+def test_the_sample_loads_with_and_without_its_commented_defaults(tmp_path):
+    """Every key that it shows exists, and each says the default."""
+    read = campaign_file.read(SAMPLE)
+    assert [mode.name for mode in read.modes] == ["one-thread", "four-threads", "15-watts"]
+    bare = tmp_path / "campaign.toml"
+    bare.write_text("\n".join(line.removeprefix("# ") for line in SAMPLE.read_text().splitlines()).replace("canary = 2\n", ""))
+    all_said = campaign_file.read(bare)
+    assert (all_said.exclusive, all_said.rules.group, all_said.rules.canary_ratio) == (("box-1",), 20, 0.05)
+    assert (all_said.timeout_s, all_said.retries, all_said.rules.abort) == (read.timeout_s, read.retries, read.rules.abort)
+    assert all_said.rules.success_ratio == read.rules.success_ratio
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "name"),
+        ('name = "a"\non = "all"\nmodels = []', "models"),
+        ('name = "A b"\non = "all"\nmodels = ["m"]', "name"),
+        ('name = "a"\non = "all"\nmodels = ["m"]\nmodes = []', "`modes` is empty"),
+        ('name = "a"\non = "all"\nmodels = ["m"]\nmodel = 1', "model"),
+        ('name = "a"\non = "all"\nmodels = ["m"]\n[[modes]]\nname = "x"\n[[modes]]\nname = "x"', "two modes"),
+        ('name = "a"\non = "all"\nmodels = ["m"]\n[rules]\ncanary = 1\ncanary_ratio = 0.5', "twice"),
+        ('name = "a"\non = "all"\nmodels = ["m"]\n[rules]\nsuccess_ratio = 80', "success_ratio"),
+        ("name = ", "campaign.toml"),
+    ],
+)
+def test_a_wrong_file_is_one_line(tmp_path, text, said):
+    """Missing, unknown, doubled, half a file."""
+    path = tmp_path / "campaign.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        campaign_file.read(path)
+
+
+def test_a_canary_group_measures_first_and_the_others_when_it_is_done(world):
+    """Boards of every type are in it; coverage grows to all possible cells."""
+    said = world.begin("[rules]\ncanary = 2\ngroup = 1\n")
+    assert "group 1 of 3" in said
+    assert "d, edgemeter-shapes_int8.tflite, quick: impossible: it draws 11 W, its circuit 'c' gives 10 W" in said
+    first = world.orders()
+    assert set(first) == {"a", "b"}
+    assert world.orders() == {}
+    world.end(first)
+    second = world.orders()
+    assert set(second) == {"c"}
+    assert coverage.read(world.registry, "autumn").counts == {"done": 2, "pending": 1, "lost": 0, "impossible": 1}
+    world.end(second)
+    world.orders()
+    world.orders()
+    found = json.loads(world.call("campaign", "status", "autumn", "--json"))
+    assert (found["state"], found["coverage_ratio"], found["cells"]) == ("done", 1.0, {"done": 3, "pending": 0, "lost": 0, "impossible": 1})
+    assert "3 = 100.0%" in world.call("campaign", "list")
+
+
+def test_the_devices_are_frozen(world):
+    """Who is accepted later is not part of it."""
+    world.begin()
+    with world.registry.transaction() as connection:
+        devices.put(connection, device("late"))
+    world.online("late")
+    assert set(world.orders()) == {"a", "b", "c"}
+
+
+def test_a_bad_canary_stops_the_campaign_and_somebody_can_go_on_with_it(world):
+    """The reason is shown; nothing more begins, until resumed."""
+    world.begin("[rules]\ncanary = 2\n")
+    world.end(world.orders(), "failed", reason="no such runtime")
+    assert world.orders() == {}
+    assert world.orders() == {}
+    said = world.call("campaign", "status", "autumn")
+    assert "aborted (group 1 of 2: 0 of 2 done, 80% needed)" in said
+    assert "lost: no such runtime" in said
+    assert "goes on with group 2 of 2" in world.call("campaign", "resume", "autumn")
+    last = world.orders()
+    assert set(last) == {"c"}
+    world.end(last)
+    world.orders()
+    world.orders()
+    assert campaigns.find(world.registry, "autumn").state == "done"
+
+
+def test_the_criteria_look_at_all_groups_and_forget_what_was_resumed(world):
+    """One of three failed is too much; after a resume only what ends then counts."""
+    world.begin()
+    orders = world.orders()
+    world.end({"a": orders.pop("a")}, "rejected", reason="no")
+    world.end(orders)
+    world.orders()
+    world.orders()
+    assert campaigns.find(world.registry, "autumn").reason == "1 of 3 rejected, at most 20%"
+    world.call("campaign", "resume", "autumn")
+    world.orders()
+    world.orders()
+    assert campaigns.find(world.registry, "autumn").state == "done"
+
+
+def test_a_killed_service_goes_on_with_the_campaign_where_it_was(world):
+    """Every moment between two looks; each cell is ordered once."""
+    world.begin("[rules]\ncanary = 1\ngroup = 1\n")
+    seen = []
+    for _ in range(12):
+        orders = world.orders()
+        world.kill()
+        world.online("a", "b", "c", "d")
+        again = world.orders()
+        assert again == orders or not again or not orders
+        orders |= again
+        seen += [(name, order.job, order.attempt) for name, order in orders.items()]
+        world.end(orders)
+        world.kill()
+        world.online("a", "b", "c", "d")
+    assert len(seen) == len(set(seen)) == 3
+    assert campaigns.find(world.registry, "autumn").state == "done"
+
+
+def test_paused_means_that_nothing_begins(world):
+    """What is in flight goes on; cancelled, it is told to end."""
+    world.begin("[rules]\nmax_in_flight = 1\n")
+    (only,) = world.orders().items()
+    assert world.orders() == {}
+    assert "2 executions wait" in world.call("campaign", "pause", "autumn")
+    world.end(dict([only]))
+    assert world.orders() == {}
+    world.call("campaign", "resume", "autumn")
+    (other,) = world.orders().items()
+    assert other[0] != only[0]
+    assert "1 executions will not begin, 1 are told to end" in world.call("campaign", "cancel", "autumn")
+    assert [type(order.work).__name__ for order in world.orders().values()] == ["Cancel"]
+    with pytest.raises(ConfigError, match="is over"):
+        changes.resume(world.registry, "autumn")
+
+
+def test_modes_are_for_whom_they_say(world):
+    """A power mode, a selection, a runtime that does not read the file: impossible, each with its reason."""
+    modes = (
+        '[[modes]]\nname = "watts"\npower_mode = "15W"\n[[modes]]\nname = "pi"\non = "board=pi5 & !d"\n'
+        '[[modes]]\nname = "ort"\ncase = { runtime = "onnx" }\n'
+    )
+    world.begin(modes)
+    why = {
+        (one.cell.mode, one.cell.device): one.why for one in coverage.read(world.registry, "autumn").cells if one.standing == "impossible"
+    }
+    assert why["watts", "b"] == "mode 'watts' needs power mode '15W', the device has none in fleet.toml"
+    assert why["pi", "a"] == "mode 'pi' is for board=pi5 & !d"
+    assert why["ort", "a"] == "onnx does not read edgemeter-shapes_int8.tflite"
+    assert {("watts", "a"), ("pi", "b"), ("pi", "c")}.isdisjoint(why)
+    assert len(why) == 9
+
+
+def test_a_name_is_used_once_and_a_rehearsal_starts_nothing(world):
+    """Whoever says start twice has one campaign."""
+    world.file.write_text(CAMPAIGN.format(more=""))
+    said = world.call("campaign", "start", str(world.file), "--dry-run")
+    assert "3 of 4 cells are possible" in said
+    assert campaigns.read(world.registry) == []
+    assert not world.folder.content.exists()
+    world.begin()
+    with pytest.raises(ConfigError, match="already"):
+        world.begin()
+    assert len(executions.of_campaign(world.registry, "autumn")) == 3
+
+
+def test_groups_mix_the_boards():
+    """A canary of two sees two types."""
+    many = [device(f"p{number}") for number in range(8)] + [device("o1", "orin"), device("o2", "orin")]
+    rules = campaign_file.Rules(canary_ratio=0.2, group=3)
+    found = planning.groups(many, rules)
+    assert {name for name, wave in found.items() if wave == 0} == {"p0", "o1"}
+    assert sorted(found.values()) == [0, 0, 1, 1, 1, 2, 2, 2, 3, 3]
+    assert set(planning.groups(many, campaign_file.Rules()).values()) == {0}
+
+
+def test_a_plan_with_nothing_possible_is_refused(tmp_path):
+    """With the first reason."""
+    written = campaign_file.CampaignFile(
+        name="c", on="all", models=("edgemeter-shapes_int8.tflite",), modes=(campaign_file.Mode(name="m", on="board=none"),)
+    )
+    source = planning.Source(written, tmp_path, fleet_file.FleetFile(fleet="lab"), ContentStore(FleetFolder(tmp_path).content))
+    with pytest.raises(ConfigError, match="mode 'm' is for board=none"):
+        planning.plan(source, [device("a")])
+
+
+def test_the_registry_of_a_campaign_is_read_by_another_process(world):
+    """The command's file is the service's file."""
+    world.begin()
+    other = Registry(world.folder.registry, "read")
+    assert [one.campaign for one in campaigns.open_ones(other)] == ["autumn"]
+    other.close()

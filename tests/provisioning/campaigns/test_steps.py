@@ -1,0 +1,105 @@
+"""What a campaign does next, by counts alone."""
+
+import random
+
+import pytest
+
+from edgemeter.agent.jobs.contract import FINAL
+from edgemeter.provisioning.campaigns import steps
+from edgemeter.provisioning.campaigns.campaign_file import Abort, Rules
+from edgemeter.provisioning.campaigns.campaigns import Campaign
+
+
+def running(wave=0, waves=3, **rules):
+    """Return a running campaign."""
+    return Campaign("c", "running", None, wave, waves, Rules(**rules), 0, 0)
+
+
+def after(campaign, counts):
+    """Return the state and the released group after one step."""
+    taken = steps.step(campaign, counts, counts, 9)
+    return None if taken is None else (taken.campaign.state, taken.campaign.wave, taken.releases)
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ({(0, "queued"): 5, (1, "held"): 5}, None),
+        ({(0, "done"): 3, (0, "running"): 2}, None),
+        # Four of five are 80 %: whoever is offline holds up nobody.
+        ({(0, "done"): 4, (0, "queued"): 1}, ("running", 1, 1)),
+        ({(0, "done"): 3, (0, "failed"): 2}, ("aborted", 0, None)),
+        ({(0, "done"): 8, (0, "failed"): 2}, ("running", 1, 1)),
+        # It can no longer reach the threshold, though two are still at it.
+        ({(0, "done"): 1, (0, "failed"): 1, (0, "rejected"): 1, (0, "running"): 2}, ("aborted", 0, None)),
+        # Too few have ended for the criteria, but all of the group have.
+        ({(0, "failed"): 1}, ("aborted", 0, None)),
+        # What somebody cancelled is not there.
+        ({(0, "done"): 1, (0, "cancelled"): 9}, ("running", 1, 1)),
+        # A group all of whose cells are impossible has no executions.
+        ({(1, "held"): 5}, ("running", 1, 1)),
+    ],
+)
+def test_the_next_group_begins_or_the_campaign_stops(counts, expected):
+    """The threshold and the criteria, at their edges."""
+    assert after(running(), counts) == expected
+
+
+def test_the_last_group_ends_the_campaign_when_all_have_ended():
+    """Also those of earlier groups that were waited for no longer; a share that is too low is no matter then."""
+    assert after(running(wave=2), {(0, "queued"): 1, (1, "done"): 5, (2, "done"): 5}) is None
+    assert after(running(wave=2), {(0, "timed_out"): 1, (1, "done"): 5, (2, "done"): 5}) == ("done", 2, None)
+
+
+@pytest.mark.parametrize("state", ["paused", "aborted", "done", "cancelled"])
+def test_a_campaign_that_does_not_run_does_nothing(state):
+    """Whatever the counts."""
+    assert steps.step(Campaign("c", state, None, 0, 3, Rules(), 0, 0), {(0, "done"): 1}, {}, 9) is None
+
+
+@pytest.mark.parametrize(
+    ("counts", "stops"),
+    [
+        ({(0, "failed"): 2}, False),
+        ({(0, "failed"): 3}, True),
+        ({(0, "done"): 4, (0, "failed"): 1}, False),
+        ({(0, "done"): 3, (0, "failed"): 1}, True),
+        ({(0, "done"): 3, (0, "rejected"): 1}, True),
+        ({(0, "done"): 3, (1, "timed_out"): 1}, True),
+        # One of five each: no single kind is more than 20 %.
+        ({(0, "done"): 3, (0, "failed"): 1, (0, "rejected"): 1}, False),
+        ({(0, "cancelled"): 99}, False),
+    ],
+)
+def test_the_criteria_stop_at_their_share(counts, stops):
+    """Of at least three; cancelled ones count for nothing."""
+    assert (steps.why_abort(Abort(), counts) is not None) is stops
+
+
+def test_a_campaign_always_comes_to_an_end():
+    """Whatever ends how: drawn at random, each step releases the next group, ends it, or waits for what is still open."""
+    draw = random.Random(3)  # noqa: S311 - a test
+    for _ in range(300):
+        waves = draw.randint(1, 4)
+        held = {(wave, number): "held" for wave in range(waves) for number in range(draw.randint(0, 4))}
+        campaign = running(waves=waves, success_ratio=draw.choice([0.1, 0.5, 1.0]))
+        held.update({key: "queued" for key in held if key[0] == 0})
+        for _ in range(200):
+            counts = {}
+            for (wave, _), state in held.items():
+                counts[wave, state] = counts.get((wave, state), 0) + 1
+            taken = steps.step(campaign, counts, counts, 9)
+            if taken is not None:
+                campaign = taken.campaign
+                if taken.releases is not None:
+                    assert taken.releases == campaign.wave
+                    held.update({key: "queued" for key, state in held.items() if key[0] <= taken.releases and state == "held"})
+                if campaign.state != "running":
+                    break
+                continue
+            still = [key for key, state in held.items() if state == "queued"]
+            assert still, (campaign, counts)
+            held[draw.choice(still)] = draw.choice(sorted(FINAL))
+        assert campaign.state in {"done", "aborted"}
+        if campaign.state == "done":
+            assert all(state in FINAL for state in held.values())
