@@ -45,7 +45,7 @@ def read(order: Collecting, machine: Machine = THIS_MACHINE) -> Health:
     here = fingerprint.read(machine)
     held = throttling.read(machine)
     waiting, dropped = _outbox(home / OUTBOX, order.device)
-    previous, bad = releases.read(Path(sys.prefix), home, here.agent)
+    previous, bad = releases.read(Path(sys.prefix), home)
     told_ns = time.time_ns()
     return Health(
         device=order.device,

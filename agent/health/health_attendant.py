@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
@@ -18,6 +19,7 @@ from edgemeter.agent.delivery.mqtt_session import Message
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.health import contract, verdict_log
 from edgemeter.agent.health.stop_marker import StopMarker
+from edgemeter.agent.jobs import run_lock
 from edgemeter.agent.machine import clock
 
 logger = logging.getLogger(__name__)
@@ -46,9 +48,9 @@ class HealthAttendant:
 
     topics = ()
 
-    def __init__(self, post: Post, is_busy: Callable[[], bool] = lambda: False, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, post: Post, is_busy: Callable[[], bool] | None = None, now_s: Callable[[], float] = time.monotonic) -> None:
         self._post = post
-        self._is_busy = is_busy
+        self._is_busy = is_busy or partial(run_lock.is_held, post.home)
         self._now_s = now_s
         self._marker = StopMarker(post.home)
         self._touched_s = now_s()

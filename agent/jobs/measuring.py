@@ -11,6 +11,7 @@ from edgemeter.agent.delivery.way import OUTBOX
 from edgemeter.agent.engine import job, session, suites
 from edgemeter.agent.engine.suites import Suite
 from edgemeter.agent.errors import EdgemeterError, MeasurementError, UnavailableError
+from edgemeter.agent.health import verdict_log
 from edgemeter.agent.jobs import contract, order_suite
 from edgemeter.agent.jobs.carry_out import Here, Outcome
 from edgemeter.agent.power import opening
@@ -84,6 +85,8 @@ def figures(record: RunRecord) -> dict[str, float]:
         "throughput_per_s": record.throughput_per_s,
         "energy_gross_mj": record.energy.gross_mj if record.energy else None,
         "energy_net_mj": record.energy.net_mj if record.energy else None,
+        # Not judged: it stands beside the others, and may be why they differ.
+        "temperature_max_c": max((value for one in record.conditions for value in one.temperatures_c.values()), default=None),
     }
     return {name: value for name, value in found.items() if value is not None}
 
@@ -103,6 +106,7 @@ def _run(here: Here, suite: Suite, keep_from: int) -> tuple[list[RunRecord], lis
             if len(seen) <= keep_from:
                 return record
             kept = outbox.put(record)
+            verdict_log.note(outbox.path.parent, kept.started_at_ns, kept.verdict.state)
             here.kept(kept.id)
             return kept
 

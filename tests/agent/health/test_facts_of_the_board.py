@@ -78,5 +78,5 @@ def test_the_release_before_is_the_other_one(tmp_path):
     """Of an installation as a fleet makes it, and of no other."""
     for name in ("1.0", "1.1"):
         (tmp_path / "releases" / name).mkdir(parents=True)
-    assert releases.read(tmp_path / "releases" / "1.1", tmp_path, "1.1")[0] == "1.0"
-    assert releases.read(tmp_path / "venv", tmp_path, "1.1") == (None, ())
+    assert releases.read(tmp_path / "releases" / "1.1", tmp_path)[0] == "1.0"
+    assert releases.read(tmp_path / "venv", tmp_path) == (None, ())
