@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "cancel": ("edgemeter.provisioning.jobs_cli:cancel", "End what is left of a job."),
     "boards": ("edgemeter.provisioning.bundle_cli:boards", "Show the boards that bundles are built for, and how the agent gets onto them."),
     "bundle": ("edgemeter.provisioning.bundle_cli:bundle", "Build a signed bundle for a board, or check one."),
+    "write": ("edgemeter.provisioning.write_cli:write", "Write an image to a card: refuses disks in use, reads everything back."),
     "serve": ("edgemeter.provisioning.serve_cli:serve", "Serve the fleet: enrolment, jobs, updates, content, health."),
 }
 

@@ -1,0 +1,172 @@
+"""Which disks are written, and every reason why one is not."""
+
+import pytest
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.provisioning.write import disk as disks
+from tests.provisioning.write.world import MMC, SATA, Bench
+
+GB = 10**9
+
+
+def objections(bench, path, image_bytes=1 << 20, large="refused"):
+    """Return what speaks against writing."""
+    world = bench.world
+    return disks.objections(disks.read(path, world), world, image_bytes, large)
+
+
+@pytest.mark.parametrize("where", [MMC, "pci0000:00/usb1/1-1"])
+def test_a_card_is_written_whatever_its_reader_calls_itself(tmp_path, where):
+    """Built-in MMC readers and many USB ones do not say `removable`."""
+    bench = Bench(tmp_path)
+    assert objections(bench, bench.disk(where=where, removable=0)) == []
+
+
+def test_a_removable_disk_on_another_bus_is_written(tmp_path):
+    """A card reader on PCI."""
+    bench = Bench(tmp_path)
+    assert objections(bench, bench.disk(where=SATA, removable=1)) == []
+
+
+@pytest.mark.parametrize("place", ["/", "/boot/firmware", "/media/user/some\\040card"])
+@pytest.mark.parametrize("part", ["sdx", "sdx2"])
+def test_a_disk_with_a_mount_is_refused(tmp_path, place, part):
+    """The disk itself or any partition; the message names the place."""
+    bench = Bench(tmp_path)
+    card = bench.disk(parts=("sdx1", "sdx2"))
+    number = {"sdx": "8:16", "sdx2": "8:18"}[part]
+    bench.mounts.append(f"30 1 {number} / {place} rw,relatime shared:1 - ext4 /dev/root rw")
+    (why,) = objections(bench, card)
+    assert place.replace("\\040", " ") in why
+    assert part in why
+
+
+def test_a_btrfs_is_found_by_the_name_of_its_disk(tmp_path):
+    """Its mounts have a number of their own, 0:N."""
+    bench = Bench(tmp_path)
+    card = bench.disk(parts=("sdx1",))
+    bench.mounts.append(f"30 1 0:31 /@ / rw - btrfs {tmp_path}/dev/sdx1 rw")
+    assert "this system runs from it" in objections(bench, card)[0]
+
+
+def test_swap_space_is_refused(tmp_path):
+    """It is in no list of mounts."""
+    bench = Bench(tmp_path)
+    card = bench.disk(parts=("sdx1",))
+    bench.swaps.append(f"{tmp_path}/dev/sdx1")
+    assert "swap" in objections(bench, card)[0]
+
+
+@pytest.mark.parametrize("name", ["sdx", "sdx1"])
+def test_what_lvm_or_a_raid_holds_is_refused(tmp_path, name):
+    """A mounted logical volume is a mount of another device."""
+    bench = Bench(tmp_path)
+    card = bench.disk(parts=("sdx1",))
+    bench.hold(name)
+    assert "dm-0" in objections(bench, card)[0]
+
+
+@pytest.mark.parametrize(
+    ("offset", "magic", "what"),
+    [
+        (512, b"LABELONE", "LVM"),
+        (4096, b"\xfc\x4e\x2b\xa9", "RAID"),
+        (-0x10000, b"\xfc\x4e\x2b\xa9", "RAID"),
+        (-0x2000, b"\xfc\x4e\x2b\xa9", "RAID"),
+        ((128 << 10) + 4096, (0x00BAB10C).to_bytes(8, "little"), "ZFS"),
+    ],
+)
+def test_a_part_of_something_larger_is_refused_though_it_is_idle(tmp_path, offset, magic, what):
+    """LVM, both ends of Linux RAID, ZFS: by what stands on the disk."""
+    bench = Bench(tmp_path)
+    card = bench.disk(parts=("sdx1",))
+    part = card.with_name("sdx1")
+    with part.open("r+b") as file:
+        file.seek(offset, 0 if offset >= 0 else 2)
+        file.write(magic)
+    (why,) = objections(bench, card)
+    assert what in why
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"where": SATA, "removable": 0}, "built in"),
+        ({"ro": 1}, "read-only"),
+        ({"size_bytes": 0}, "no size"),
+        ({"size_bytes": 1 << 19}, "smaller than the image"),
+        ({"size_bytes": 2000 * GB}, "--force-large"),
+    ],
+)
+def test_an_unfit_disk_is_refused(tmp_path, changed, said):
+    """Built in, locked, empty, too small, too large."""
+    bench = Bench(tmp_path)
+    (why,) = objections(bench, bench.disk(**changed))
+    assert said in why
+
+
+def test_a_large_disk_is_written_when_that_is_said(tmp_path):
+    """And exactly 512 GB is no large disk."""
+    bench = Bench(tmp_path)
+    assert objections(bench, bench.disk(size_bytes=2000 * GB), large="allowed") == []
+    assert objections(bench, bench.disk(name="sdy", where="usb3/a", size_bytes=512 * GB, number="8:32")) == []
+
+
+def test_a_partition_is_refused_with_the_name_of_its_disk(tmp_path):
+    """Half of those who type sdx1 mean sdx."""
+    bench = Bench(tmp_path)
+    bench.disk(parts=("sdx1",))
+    with pytest.raises(ConfigError, match=r"partition.*dev/sdx'"):
+        disks.read(tmp_path / "dev/sdx1", bench.world)
+
+
+@pytest.mark.parametrize("name", ["sdy", "null", "../elsewhere.img"])
+def test_what_is_no_disk_is_refused(tmp_path, name):
+    """Nothing there, another file, a plain file elsewhere."""
+    bench = Bench(tmp_path)
+    bench.disk()
+    (tmp_path / "dev/null").touch()
+    (tmp_path / "elsewhere.img").touch()
+    with pytest.raises(ConfigError, match="no disk here"):
+        disks.read(tmp_path / "dev" / name, bench.world)
+
+
+def test_a_link_leads_to_its_disk(tmp_path):
+    """As /dev/disk/by-id has them."""
+    bench = Bench(tmp_path)
+    card = bench.disk()
+    (tmp_path / "by-id").symlink_to(card)
+    assert disks.read(tmp_path / "by-id", bench.world).name == "sdx"
+
+
+def test_model_and_size_are_in_words_that_can_be_typed(tmp_path):
+    """Vendor and model without the spaces that pad them, the size in GB as it is printed on the card."""
+    bench = Bench(tmp_path)
+    assert disks.read(bench.disk(size_bytes=31_914_983_424), bench.world).words == "Generic SD Card Reader 31.9 GB"
+
+
+def test_without_a_list_of_mounts_nothing_is_written(tmp_path):
+    """What cannot be found out is not taken for a yes."""
+    bench = Bench(tmp_path)
+    card = bench.disk()
+    world = bench.world
+    (tmp_path / "proc/self/mountinfo").unlink()
+    with pytest.raises(ConfigError, match="mountinfo"):
+        disks.objections(disks.read(card, world), world, 1, "refused")
+
+
+def test_this_machines_own_disk_is_refused():
+    """The real thing: whatever / stands on here is never offered."""
+    world = disks.World()
+    numbers = [line.split()[2] for line in (world.proc / "self/mountinfo").read_text().splitlines() if line.split()[4] == "/"]
+    here = [one for one in disks.every(world) if (world.sysfs / "class/block" / one.name / "dev").read_text().strip() in numbers]
+    parts = [
+        one
+        for one in disks.every(world)
+        for part in one.parts
+        if (world.sysfs / "class/block" / part / "dev").read_text().strip() in numbers
+    ]
+    if not here + parts:
+        pytest.skip("/ stands on no disk of its own here")
+    for one in here + parts:
+        assert any("this system runs from it" in why for why in disks.objections(one, world, None, "allowed"))
