@@ -36,6 +36,8 @@ MOST_AT_ONCE = 1000
 # Those that wait are asked again this often even when nothing changed: quiet hours and cool-downs end by the clock.
 ASK_AGAIN_S = 2.0
 DOING_S = 2.0
+# Who comes back may bring the end of an attempt that was given up: it has so long to say so before it is ordered again.
+BEFORE_RETRY_S = 5.0
 LONGEST_DOING = 200
 
 
@@ -55,6 +57,7 @@ class JobsDesk:
         # What the next execution of each device that is there and idle asks for.
         self._ready: dict[str, Asked] = {}
         self._moved: set[str] = set()
+        self._came_ns: dict[str, int] = {}
         self._ask_ns = 0
         self._doing_ns = 0
 
@@ -108,6 +111,7 @@ class JobsDesk:
     def _meet(self, queue: Queue, now_ns: int) -> None:
         """Send to who came back what it has not answered, and ask who came or went anew."""
         for device in self._moved:
+            self._came_ns[device] = now_ns
             execution = queue.in_flight(device)
             if execution is not None and sending.needs_sending(execution) and self._sending.is_online(device):
                 self._sending.begin(execution, now_ns)
@@ -124,11 +128,14 @@ class JobsDesk:
             self._ask(queue, execution.device)
 
     def _ask(self, queue: Queue, device: str) -> None:
-        execution = queue.first(device) if self._sending.is_online(device) else None
+        # One that came this moment is met first.
+        execution = queue.first(device) if self._sending.is_online(device) and device in self._came_ns else None
         if execution is None:
             self._ready.pop(device, None)
         else:
-            self._ready[device] = queue.asked(execution)
+            asked = queue.asked(execution)
+            earliest_ns = self._came_ns[device] + int(BEFORE_RETRY_S * NS_PER_S) if execution.attempt else 0
+            self._ready[device] = replace(asked, due_ns=max(asked.due_ns, earliest_ns))
         # Something ended or came: others may start too.
         self._ask_ns = 0
 

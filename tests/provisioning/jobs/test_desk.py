@@ -219,6 +219,24 @@ def test_a_result_that_comes_late_is_not_measured_again(bench):
     assert [one for one in bench.look(60) if isinstance(one[1], Order)] == []
 
 
+def test_who_comes_back_says_how_it_ended_before_it_is_ordered_again(bench):
+    """It measured while it was away; the retry is due, and its report is still on the way."""
+    job = bench.add("a")
+    bench.online("a")
+    ((_, order),) = bench.look()
+    bench.report("a", order, "running", order.version)
+    bench.look()
+    bench.online("a", state="lost")
+    bench.look(161)
+    bench.look(600)
+    bench.online("a", session=2)
+    assert bench.look(1) == []
+    bench.report("a", order, "done", order.version + 1)
+    bench.look(1)
+    assert bench.held(job, "a").state == "done"
+    assert [one for one in bench.look(60) if isinstance(one[1], Order)] == []
+
+
 @pytest.mark.parametrize(
     ("state", "reason", "attempts"),
     [
