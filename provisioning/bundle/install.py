@@ -144,7 +144,11 @@ class Bundle:
                 self.tar = tarfile.open(str(path), "r:")  # noqa: SIM115 - closed with the bundle
                 self._index(self.tar)
         except (OSError, tarfile.TarError, ValueError, EOFError) as error:
+            self.close()
             refuse(f"cannot read the bundle {str(path)!r}: {error}")
+        except RefusedError:
+            self.close()
+            raise
 
     def _index(self, tar: tarfile.TarFile) -> None:
         for member in tar:

@@ -54,7 +54,7 @@ def build(wish: Wish, out: Path | None, tell: Callable[[str], None]) -> Built:
         wheel = _own_wheel(wish.wheel, Path(made))
         tell(f"collecting wheels for {wish.target.words}")
         wheels.collect(wheel, wish.extras, wish.target, folder / "wheels")
-        _add_scripts(folder)
+        add_scripts(folder)
         tell("importing every native package as on the board")
         checked = smoke.check(folder / "wheels", wish.target.arch, wish.target.python_text, wish.target.core, wish.root)
         smoke.refuse_dead(checked)
@@ -80,6 +80,17 @@ def seal(wish: Wish, folder: Path, checked: str, version: str) -> Manifest:
     return made
 
 
+def add_scripts(folder: Path) -> None:
+    """Put the installer, the supervisor and the units into the folder of a bundle."""
+    for name, package in SCRIPTS.items():
+        with as_file(files(package).joinpath(name)) as source:
+            shutil.copyfile(source, folder / name)
+    (folder / "units").mkdir()
+    for unit in files("edgemeter.provisioning").joinpath("units").iterdir():
+        if unit.name.endswith(UNIT_SUFFIXES):
+            (folder / "units" / unit.name).write_bytes(unit.read_bytes())
+
+
 def version(own: str, entries: Sequence[FileEntry]) -> str:
     """Return edgemeter's version with 8 digits of what the bundle holds: the same release with another runtime is another one."""
     listed = "".join(f"{file.path} {file.sha256}\n" for file in entries)
@@ -101,16 +112,6 @@ def _own_wheel(given: Path | None, folder: Path) -> Path:
         message = f"{str(given)!r} is no wheel of edgemeter: leave out --wheel to take what is installed here"
         raise ConfigError(message)
     return given
-
-
-def _add_scripts(folder: Path) -> None:
-    for name, package in SCRIPTS.items():
-        with as_file(files(package).joinpath(name)) as source:
-            shutil.copyfile(source, folder / name)
-    (folder / "units").mkdir()
-    for unit in files("edgemeter.provisioning").joinpath("units").iterdir():
-        if unit.name.endswith(UNIT_SUFFIXES):
-            (folder / "units" / unit.name).write_bytes(unit.read_bytes())
 
 
 def _now_ns() -> int:

@@ -1,0 +1,89 @@
+"""A small real bundle for this machine: click, msgspec and pip as installed here, and a stand-in for edgemeter's own wheel."""
+
+import platform
+import subprocess
+import sys
+import zipfile
+from functools import cache
+from pathlib import Path
+
+from edgemeter.provisioning.bundle import manifest, own_wheel, release
+from edgemeter.provisioning.bundle.boards import Target
+
+COMMAND = """import sys
+import click, msgspec
+def main():
+    sys.stdout.write(msgspec.json.encode("edgemeter, version {version}").decode() + "\\n")
+"""
+
+
+def keys(folder: Path) -> tuple[Path, Path]:
+    """Return a new release key and its public half."""
+    key, public = folder / "release.key", folder / "release.pub"
+    make = ["openssl", "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", str(key)]
+    subprocess.run(make, check=True, capture_output=True)
+    subprocess.run(["openssl", "pkey", "-in", str(key), "-pubout", "-out", str(public)], check=True, capture_output=True)
+    return key, public
+
+
+def write_wheel(
+    folder: Path, name: str, version: str, needs: tuple[str, ...] = (), files: dict[str, str] | None = None, **told: str
+) -> Path:
+    """Write a wheel of pure Python; `told` are further lines of its METADATA, with `_` for `-`."""
+    info = f"{name}-{version}.dist-info"
+    lines = [
+        "Metadata-Version: 2.1",
+        f"Name: {name}",
+        f"Version: {version}",
+        *(f"{key.replace('_', '-')}: {text}" for key, text in told.items()),
+    ]
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for file, content in (files or {f"{name}.py": ""}).items():
+            archive.writestr(file.replace("INFO", info), content)
+        archive.writestr(f"{info}/METADATA", "\n".join([*lines, *(f"Requires-Dist: {need}" for need in needs)]) + "\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    return path
+
+
+def edgemeter_wheel(folder: Path, version: str) -> Path:
+    """Write a stand-in for edgemeter's wheel, whose command needs a native package."""
+    files = {
+        "edgemeter/standin.py": COMMAND.replace("{version}", version),
+        "INFO/entry_points.txt": "[console_scripts]\nedgemeter = edgemeter.standin:main\n",
+    }
+    return write_wheel(folder, "edgemeter", version, ("click", "msgspec"), files)
+
+
+@cache
+def _packed(folder: Path) -> Path:
+    folder.mkdir()
+    for name in ("click", "msgspec", "pip"):
+        own_wheel.repack(name, folder)
+    return folder
+
+
+def this_target() -> Target:
+    """Return this machine as a target."""
+    _, _, minor = platform.libc_ver()[1].partition(".")
+    return Target("pc", platform.machine(), sys.version_info[:2], (2, int(minor)))
+
+
+def make(folder: Path, version: str, key: Path, packed: Path) -> Path:
+    """Return the folder of a signed bundle of that version; `packed` holds the wheels that all of a test session share."""
+    bundle = folder / f"bundle-{version}"
+    (bundle / "wheels").mkdir(parents=True)
+    for wheel in _packed(packed).iterdir():
+        (bundle / "wheels" / wheel.name).hardlink_to(wheel)
+    edgemeter_wheel(bundle / "wheels", version)
+    release.add_scripts(bundle)
+    release.seal(release.Wish(this_target(), (), key), bundle, "unchecked: a test", version)
+    return bundle
+
+
+def tar(bundle: Path) -> Path:
+    """Return the bundle packed."""
+    path = bundle.with_suffix(".tar")
+    manifest.pack(bundle, path)
+    return path

@@ -1,0 +1,419 @@
+"""Facts about the installer of the device: a real small bundle on this machine, and whatever is wrong with one."""
+
+import ast
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+import zipfile
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from edgemeter.provisioning.bundle import install
+from edgemeter.provisioning.bundle.signing import sign
+from tests.provisioning.bundle import small_bundle
+
+SCRIPT = Path(install.__file__)
+
+
+def start(bundle, root, public, *options, **more):
+    """Install as a device does, and return the process."""
+    command = [sys.executable, "-I", SCRIPT, "--bundle", bundle, "--root", root, "--public-key", public, *options]
+    return subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False, **more)
+
+
+def release_of(root):
+    """Return the version that runs, by running it."""
+    said = subprocess.run([root / "current/bin/edgemeter", "--version"], capture_output=True, text=True, check=True)
+    return said.stdout.strip().strip('"').rpartition(" ")[2]
+
+
+def picture(root):
+    """Return everything below a folder: names, links, content."""
+    return {
+        str(path): str(path.readlink()) if path.is_symlink() else hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+        for path in sorted(root.rglob("*"))
+    }
+
+
+def signed_anew(shelf, tmp_path, change):
+    """Return a copy of bundle 1.1 with its manifest changed and signed by the right key."""
+    bundle = tmp_path / "changed"
+    shutil.copytree(shelf.v11, bundle)
+    said = json.loads((bundle / "manifest.json").read_bytes())
+    change(said, bundle)
+    document = json.dumps(said).encode()
+    (bundle / "manifest.json").write_bytes(document)
+    (bundle / "manifest.sig").write_bytes(sign(document, shelf.key))
+    return bundle
+
+
+@pytest.fixture(scope="module")
+def installed(shelf, tmp_path_factory):
+    """Return a root in which release 1.0 runs; tests that only look at refusals share it."""
+    root = tmp_path_factory.mktemp("device") / "opt"
+    done = start(small_bundle.tar(shelf.v10), root, shelf.public)
+    assert done.returncode == 0, done.stderr
+    return root
+
+
+def test_a_bundle_becomes_the_release_that_runs(shelf, installed):
+    """From a tar, with no network and no ensurepip; its manifest, installer, units and the public key stay with it."""
+    release = installed / "releases/1.0"
+    assert release_of(installed) == "1.0"
+    assert str((installed / "current").readlink()) == "releases/1.0"
+    assert (release / "manifest.json").read_bytes() == (shelf.v10 / "manifest.json").read_bytes()
+    assert (installed / "install.py").read_bytes() == SCRIPT.read_bytes()
+    assert (installed / "release.pub").read_bytes() == shelf.public.read_bytes()
+    assert (release / "units/edgemeter-agent.service").is_file()
+    assert not (installed / ".incoming").exists()
+    assert not list(release.glob("lib/python*/site-packages/pip"))
+
+
+def test_a_bundle_installed_again_changes_nothing(shelf, installed):
+    """Idempotent: from the folder as from the tar."""
+    before = picture(installed)
+    done = start(shelf.v10, installed, shelf.public)
+    assert (done.returncode, "nothing to do" in done.stdout) == (0, True)
+    assert picture(installed) == before
+
+
+@pytest.mark.slow
+def test_two_releases_stay_and_older_ones_go(shelf, tmp_path):
+    """The one that runs and the one before; `--switch no` leaves the switch to the supervisor."""
+    root = tmp_path / "opt"
+    assert start(shelf.v10, root, shelf.public).returncode == 0
+    assert start(shelf.v11, root, root / "release.pub", "--switch", "no").returncode == 0
+    assert (release_of(root), len(list((root / "releases").iterdir()))) == ("1.0", 2)
+    assert start(shelf.v11, root, shelf.public).returncode == 0
+    assert release_of(root) == "1.1"
+    assert start(shelf.v20, root, shelf.public).returncode == 0
+    assert sorted(path.name for path in (root / "releases").iterdir()) == ["1.1", "2.0"]
+
+
+def wrong_signature(shelf, tmp_path):
+    """Signed by somebody else."""
+    bundle = tmp_path / "foreign"
+    shutil.copytree(shelf.v11, bundle)
+    other = tmp_path / "keys"
+    other.mkdir()
+    (bundle / "manifest.sig").write_bytes(sign((bundle / "manifest.json").read_bytes(), small_bundle.keys(other)[0]))
+    return bundle
+
+
+def changed_byte(shelf, tmp_path):
+    """One bit of a wheel."""
+    path = small_bundle.tar(shelf.v11).replace(tmp_path / "byte.tar")
+    with tarfile.open(path) as tar:
+        member = next(one for one in tar if one.name.endswith(".whl"))
+        place = member.offset_data + member.size // 2
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+    return path
+
+
+def changed_manifest(shelf, tmp_path):
+    """One byte of the manifest."""
+    bundle = tmp_path / "manifest"
+    shutil.copytree(shelf.v11, bundle)
+    (bundle / "manifest.json").write_bytes((bundle / "manifest.json").read_bytes().replace(b'"1.1"', b'"1.9"'))
+    return bundle
+
+
+def with_member(shelf, tmp_path, member, content=b""):
+    """Return the packed bundle with one more member."""
+    path = small_bundle.tar(shelf.v11).replace(tmp_path / "member.tar")
+    with tarfile.open(path, "a") as tar:
+        member.size = len(content)
+        tar.addfile(member, BytesIO(content))
+    return path
+
+
+def outside(shelf, tmp_path):
+    """A path that leads out."""
+    return with_member(shelf, tmp_path, tarfile.TarInfo("../../escaped"), b"x")
+
+
+def absolute(shelf, tmp_path):
+    """An absolute path."""
+    return with_member(shelf, tmp_path, tarfile.TarInfo("/tmp/escaped"), b"x")  # noqa: S108 - refused
+
+
+def symlink(shelf, tmp_path):
+    """A link in the tar."""
+    member = tarfile.TarInfo("wheels/link.whl")
+    member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
+    return with_member(shelf, tmp_path, member)
+
+
+def twice(shelf, tmp_path):
+    """A second file under a known name, which some readers take instead of the first."""
+    return with_member(shelf, tmp_path, tarfile.TarInfo("install.py"), b"import os")
+
+
+def stranger(shelf, tmp_path):
+    """A file that is not in the manifest."""
+    return with_member(shelf, tmp_path, tarfile.TarInfo("wheels/evil-1-py3-none-any.whl"), b"x")
+
+
+def stray_wheel(shelf, tmp_path):
+    """A wheel in the folder that is not in the manifest."""
+    bundle = tmp_path / "stray"
+    shutil.copytree(shelf.v11, bundle)
+    (bundle / "wheels/evil-1-py3-none-any.whl").write_bytes(b"x")
+    return bundle
+
+
+def linked_file(shelf, tmp_path):
+    """A link in the folder."""
+    bundle = tmp_path / "linked"
+    shutil.copytree(shelf.v11, bundle)
+    real = (bundle / "install.py").replace(tmp_path / "elsewhere")
+    (bundle / "install.py").symlink_to(real)
+    return bundle
+
+
+def missing_file(shelf, tmp_path):
+    """A file of the manifest that is not there."""
+    bundle = tmp_path / "missing"
+    shutil.copytree(shelf.v11, bundle)
+    (bundle / "supervisor.py").unlink()
+    return bundle
+
+
+def truncated(shelf, tmp_path):
+    """Half a tar."""
+    path = small_bundle.tar(shelf.v11).replace(tmp_path / "half.tar")
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    return path
+
+
+def garbage(shelf, tmp_path):  # noqa: ARG001 - as the others
+    """No tar at all."""
+    path = tmp_path / "noise.tar"
+    path.write_bytes(os.urandom(20_000))
+    return path
+
+
+def empty(shelf, tmp_path):  # noqa: ARG001 - as the others
+    """An empty file."""
+    path = tmp_path / "empty.tar"
+    path.touch()
+    return path
+
+
+def field(name, value):
+    """Return a maker of a bundle whose manifest says otherwise, rightly signed."""
+
+    def make(shelf, tmp_path):
+        return signed_anew(shelf, tmp_path, lambda said, _: said.update({name: value}))
+
+    return make
+
+
+def path_in_manifest(shelf, tmp_path):
+    """A manifest, rightly signed, that names a file outside."""
+
+    def change(said, _bundle):
+        said["files"][0]["path"] = "../../etc/passwd"
+
+    return signed_anew(shelf, tmp_path, change)
+
+
+def field_of_a_file(shelf, tmp_path):
+    """A manifest, rightly signed, with an unknown field in a file."""
+    return signed_anew(shelf, tmp_path, lambda said, _: said["files"][0].update(run="rm -rf /"))
+
+
+REFUSED = [
+    (wrong_signature, "is not signed by the key"),
+    (changed_byte, "is not what the manifest says"),
+    (changed_manifest, "is not signed by the key"),
+    (outside, "outside of it"),
+    (absolute, "outside of it"),
+    (symlink, "no plain file"),
+    (twice, "there twice"),
+    (stranger, "not in its manifest"),
+    (stray_wheel, "not in its manifest"),
+    (linked_file, "cannot read 'install.py'"),
+    (missing_file, "cannot read 'supervisor.py'"),
+    (truncated, ""),
+    (garbage, ""),
+    (empty, ""),
+    (field("extra", 1), "unknown or missing fields: 'extra'"),
+    (field("schema", 2), "of schema 2"),
+    (field("schema", True), "of schema True"),
+    (field("name", "other"), "name 'other'"),
+    (field("version", "../1"), "version '../1'"),
+    (field("version", "0.9"), "older than 1.0"),
+    (field("version", "1.0rc1"), "older than 1.0"),
+    (field("arch", "riscv64"), "arch 'riscv64'"),
+    (field("arch", "aarch64"), "the bundle is for aarch64"),
+    (field("python", "3.99"), "for Python 3.99"),
+    (field("glibc", "2.99"), "needs glibc 2.99"),
+    (field("built_ns", -1), "no natural number"),
+    (field("files", {}), "no list"),
+    (path_in_manifest, "path '../../etc/passwd'"),
+    (field_of_a_file, "unknown or missing fields: 'run'"),
+]
+
+
+@pytest.mark.parametrize(("made", "why"), REFUSED, ids=lambda value: getattr(value, "__name__", str(value)[:24]))
+def test_what_is_wrong_is_refused_in_one_line_and_changes_nothing(shelf, installed, tmp_path, capsys, made, why):
+    """Whatever is wrong with a bundle: status 1, the reason, and the device as it was."""
+    before, mask = picture(installed), os.umask(0o022)
+    status = install.main(["--bundle", str(made(shelf, tmp_path)), "--root", str(installed), "--public-key", str(shelf.public)])
+    os.umask(mask)
+    said = capsys.readouterr()
+    assert (status, said.out) == (1, "")
+    assert said.err.startswith("install: ")
+    assert said.err.count("\n") == 1
+    assert why in said.err
+    assert picture(installed) == before
+
+
+def test_without_a_key_nothing_is_believed(shelf, tmp_path):
+    """Neither at `--public-key` nor on the device: refused, and nothing is written."""
+    done = start(shelf.v10, tmp_path / "opt", tmp_path / "no.pub")
+    assert (done.returncode, "no public key" in done.stderr, (tmp_path / "opt").exists()) == (1, True, False)
+
+
+@pytest.mark.slow
+def test_a_downgrade_wants_to_be_allowed(shelf, tmp_path):
+    """With `--allow-downgrade` an older release is installed and runs."""
+    root = tmp_path / "opt"
+    assert start(shelf.v11, root, shelf.public).returncode == 0
+    assert start(shelf.v10, root, shelf.public).returncode == 1
+    assert start(shelf.v10, root, shelf.public, "--allow-downgrade").returncode == 0
+    assert release_of(root) == "1.0"
+
+
+def test_a_release_that_cannot_start_leaves_the_old_one(shelf, installed, tmp_path):
+    """A wheel that asks for what is not in the bundle, rightly signed: the smoke test refuses it and nothing of it stays."""
+
+    def change(said, bundle):
+        wheel = next((bundle / "wheels").glob("msgspec-*"))
+        wheel.unlink()
+        said["files"] = [one for one in said["files"] if not one["path"].startswith("wheels/msgspec")]
+
+    done = start(signed_anew(shelf, tmp_path, change), installed, shelf.public)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "msgspec" in done.stderr
+    assert [path.name for path in (installed / "releases").iterdir()] == ["1.0"]
+    assert release_of(installed) == "1.0"
+
+
+def test_a_module_that_dies_is_named_with_its_signal(shelf, installed, tmp_path):
+    """An extension module with an illegal instruction: the release is refused, the wheel and SIGILL are named."""
+    source, library = tmp_path / "dead.c", tmp_path / "dead.cpython-x.so"
+    source.write_text("void *PyInit_dead(void) { __builtin_trap(); }\n")
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc is not here")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source], check=True)
+
+    def change(said, bundle):
+        wheel = small_bundle.write_wheel(bundle / "wheels", "dead", "1.0", files={"dead_too.py": ""})
+        with zipfile.ZipFile(wheel, "a") as archive:
+            archive.write(library, "dead.so")
+        entry = {"path": f"wheels/{wheel.name}", "sha256": install.sha256(wheel), "size_bytes": wheel.stat().st_size}
+        said["files"].append(entry)
+
+    done = start(signed_anew(shelf, tmp_path, change), installed, shelf.public)
+    assert done.returncode == 1
+    assert "the import of dead-1.0-py3-none-any.whl died of SIGILL" in done.stderr
+    assert release_of(installed) == "1.0"
+
+
+@pytest.mark.skipif(
+    subprocess.run(["unshare", "--user", "--map-root-user", "--mount", "true"], check=False, capture_output=True).returncode != 0,
+    reason="no user namespaces here",
+)
+def test_a_full_disk_is_told_before_anything_is_written(shelf, tmp_path):
+    """A file system of 8 MiB: refused with what is needed and what is free."""
+    root = tmp_path / "opt"
+    root.mkdir()
+    install_it = f"{sys.executable} -I {SCRIPT} --bundle {shelf.v10} --root {root} --public-key {shelf.public}"
+    inner = f"mount -t tmpfs -o size=8m tmpfs {root} && {install_it}; s=$?; ls -A {root}/releases {root}/.incoming; exit $s"
+    done = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", inner], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "install: no space: the release needs" in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_the_old_release_runs_and_the_next_try_succeeds(shelf, tmp_path):
+    """SIGKILL of the installer and all that it started, at random moments of an installation: what ran runs, and then the new one does."""
+    root = tmp_path / "opt"
+    assert start(shelf.v10, root, shelf.public).returncode == 0
+    began_s = time.monotonic()
+    assert start(shelf.v11, root, shelf.public).returncode == 0
+    took_s = time.monotonic() - began_s
+    dice = random.Random(9)  # noqa: S311 - moments
+    for turn in range(10):
+        bundle, wanted = ((shelf.v10, "1.0"), (shelf.v11, "1.1"))[turn % 2]
+        shutil.rmtree(root / "releases" / wanted) if release_of(root) != wanted else None
+        command = [
+            sys.executable,
+            "-I",
+            str(SCRIPT),
+            "--bundle",
+            str(bundle),
+            "--root",
+            str(root),
+            "--public-key",
+            str(shelf.public),
+            "--allow-downgrade",
+        ]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        time.sleep(dice.uniform(0, took_s))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert release_of(root) in {"1.0", "1.1"}
+        done = start(bundle, root, shelf.public, "--allow-downgrade")
+        assert done.returncode == 0, done.stderr
+        assert release_of(root) == wanted
+
+
+def test_versions_are_ordered_as_python_orders_them():
+    """Development, alpha, beta, candidate, final, post; a local part does not count."""
+    ordered = [
+        "0.9",
+        "1.0.dev1",
+        "1.0a1.dev2",
+        "1.0a1",
+        "1.0a2",
+        "1.0b1",
+        "1.0rc1",
+        "1.0",
+        "1.0.post1",
+        "1.0.1",
+        "1.2",
+        "1.10",
+        "2.0.dev3",
+        "2.0",
+    ]
+    keys = [install.version_key(version) for version in ordered]
+    assert keys == sorted(keys)
+    assert len(set(map(str, keys))) == len(keys)
+    assert install.version_key("1.0+0badcafe") == install.version_key("1.0.0+feedbeef") == install.version_key("1")
+    with pytest.raises(install.RefusedError):
+        install.version_key("1.0-evil")
+
+
+def test_the_installer_is_python_3_8():
+    """Old systems run it with their own Python; nothing that came later, and nothing but the standard library."""
+    tree = ast.parse(SCRIPT.read_text(), feature_version=(3, 8))
+    imported = {name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for name in (one.name for one in node.names)}
+    imported |= {str(node.module).split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert imported <= sys.stdlib_module_names
