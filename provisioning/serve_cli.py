@@ -15,12 +15,19 @@ from edgemeter.provisioning.folder_option import folder_option
 @click.command()
 @folder_option
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="HOST[:PORT], mqtt://..., mqtts://... Default: that of fleet.toml.")
-def serve(folder: FleetFolder, broker: str | None) -> None:
+@click.option(
+    "--content-port",
+    type=click.IntRange(0, 65535),
+    help="Serve content over HTTPS too, at that port (0: a free one); content_url in fleet.toml tells devices.",
+)
+@click.option("--content-listen", default="127.0.0.1", show_default=True, help="The address for that; 0.0.0.0 or :: for every one.")
+def serve(folder: FleetFolder, broker: str | None, content_port: int | None, content_listen: str) -> None:
     """Serve the fleet until stopped (Ctrl-C, SIGTERM): enrolment, jobs, updates, content, health.
 
     Example: edgemeter fleet serve
     """
     from edgemeter.agent.errors import UnavailableError
+    from edgemeter.provisioning.content.content_server import ContentServer
     from edgemeter.provisioning.serve import fleet_broker
     from edgemeter.provisioning.serve.service import Service
 
@@ -32,13 +39,19 @@ def serve(folder: FleetFolder, broker: str | None) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
+    content = None if content_port is None else ContentServer(folder, content_listen, content_port)
     service = Service(folder, fleet_broker.address(folder, broker))
     try:
         service.start()
         click.echo(f"serving the fleet in {str(folder.path)!r} at the broker {service.address}", err=True)
+        if content is not None:
+            content.start()
+            click.echo(f"content at {content.url}", err=True)
         while not ended.wait(1.0):
             if not service.is_alive():
                 message = "the service has stopped: look at what it logged, and start it again"
                 raise UnavailableError(message)
     finally:
         service.stop()
+        if content is not None:
+            content.stop()

@@ -1,0 +1,35 @@
+"""The part of a file that a request asks for."""
+
+import pytest
+
+from edgemeter.provisioning.content import byte_range
+
+
+@pytest.mark.parametrize(
+    ("header", "size_bytes", "expected"),
+    [
+        (None, 10, None),
+        ("bytes=0-", 10, (0, 10)),
+        ("bytes=3-5", 10, (3, 6)),
+        ("bytes=9-9", 10, (9, 10)),
+        ("bytes=3-99", 10, (3, 10)),
+        ("bytes=-4", 10, (6, 10)),
+        ("bytes=-99", 10, (0, 10)),
+        ("bytes=5-3", 10, None),
+        ("bytes=-", 10, None),
+        ("bytes=0-1,3-4", 10, None),
+        ("lines=0-1", 10, None),
+        ("bytes=a-b", 10, None),
+        ("bytes=" + "9" * 30 + "-", 10, None),
+    ],
+)
+def test_a_part_is_read_as_the_standard_says(header, size_bytes, expected):
+    """What is not understood is answered with the whole."""
+    assert byte_range.parse(header, size_bytes) == expected
+
+
+@pytest.mark.parametrize(("header", "size_bytes"), [("bytes=10-", 10), ("bytes=0-", 0), ("bytes=-0", 10), ("bytes=-5", 0)])
+def test_what_lies_beyond_the_end_is_told(header, size_bytes):
+    """Nothing of it is there."""
+    with pytest.raises(byte_range.UnsatisfiableError):
+        byte_range.parse(header, size_bytes)

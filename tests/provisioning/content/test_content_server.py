@@ -1,0 +1,273 @@
+"""Content over real HTTPS with certificates: resumed, in thousands, and for nobody else."""
+
+import hashlib
+import http.client
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+import time
+
+import pytest
+
+from edgemeter.agent.errors import ConfigError, UnavailableError
+from edgemeter.provisioning.content.content_server import ContentServer
+from edgemeter.provisioning.content.store import ContentStore
+from edgemeter.provisioning.fleet_folder import FleetFolder
+from edgemeter.provisioning.identity import certificates
+from edgemeter.provisioning.identity.certificates import Certificate
+from edgemeter.provisioning.registry import devices
+from edgemeter.provisioning.registry.devices import Device
+from edgemeter.provisioning.registry.registry import Registry
+from tests.fixtures.certificates import EXPIRED, Authority
+
+SMALL = 2000
+LARGE_BYTES = 48 << 20
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    """Return the fleet's authority."""
+    return Authority(tmp_path_factory.mktemp("authority") / "ca")
+
+
+@pytest.fixture(scope="module")
+def pair(authority):
+    """Return the certificate of the device pi-1."""
+    return authority.signed("pi-1")
+
+
+@pytest.fixture
+def folder(tmp_path, authority):
+    """Return a fleet's folder with certificates and the accepted device pi-1."""
+    made = FleetFolder(tmp_path / "fleet")
+    made.broker.mkdir(parents=True)
+    shutil.copy(authority.certificate, made.ca_certificate)
+    own = authority.signed("localhost", "DNS:localhost,IP:127.0.0.1")
+    shutil.copy(own.certificate, made.broker / "broker.crt")
+    shutil.copy(own.key, made.broker / "broker.key")
+    stand(made, "pi-1", "accepted")
+    return made
+
+
+@pytest.fixture
+def server(folder):
+    """Return a server of that folder's content."""
+    made = ContentServer(folder)
+    made.start()
+    yield made
+    made.stop()
+
+
+def stand(folder, name, standing):
+    """Let the registry say that of a device."""
+    registry = Registry(folder.registry)
+    with registry.transaction() as connection:
+        devices.put(connection, Device(name, "lab", None, None, (), standing, None, None, None, 0))
+    registry.close()
+
+
+def connect(server, authority, pair=None):
+    """Return a connection, with the certificate."""
+    context = ssl.create_default_context(cafile=authority.certificate)
+    if pair is not None:
+        context.load_cert_chain(pair.certificate, pair.key)
+    return http.client.HTTPSConnection("127.0.0.1", server.port, context=context, timeout=20)
+
+
+def ask(connection, path, method="GET", **headers):
+    """Return status, headers and body of the answer."""
+    connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+    answer = connection.getresponse()
+    return answer.status, answer.headers, answer.read()
+
+
+def test_a_device_gets_content_and_parts_of_it(folder, server, authority, pair):
+    """Whole, from an offset on, its end, its head only, and not again what it has."""
+    content = bytes(range(256)) * 40
+    put = ContentStore(folder.content).put_bytes(content, "model")
+    connection = connect(server, authority, pair)
+    path = f"/content/{put.sha256}"
+    status, headers, body = ask(connection, path)
+    assert (status, body, headers["ETag"], headers["Accept-Ranges"]) == (200, content, f'"{put.sha256}"', "bytes")
+    status, headers, body = ask(connection, path, Range="bytes=1000-")
+    assert (status, body, headers["Content-Range"]) == (206, content[1000:], "bytes 1000-10239/10240")
+    assert ask(connection, path, Range="bytes=-3")[2] == content[-3:]
+    assert ask(connection, path, Range="bytes=5-", If_Range='"another"')[::2] == (200, content)
+    status, headers, _ = ask(connection, path, Range="bytes=10240-")
+    assert (status, headers["Content-Range"]) == (416, "bytes */10240")
+    assert ask(connection, path, If_None_Match=f'"{put.sha256}"')[::2] == (304, b"")
+    status, headers, body = ask(connection, path, "HEAD")
+    assert (status, headers["Content-Length"], body) == (200, "10240", b"")
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/content/",
+        "/content/" + "0" * 64,
+        "/content/../registry.sqlite",
+        "/content/%2e%2e/ca.key",
+        "/content//etc/passwd",
+        "/content/..%2f..%2fca.key",
+        "/../ca.key",
+        "http://127.0.0.1/ca.key",
+        "/content/{sha256}/",
+        "/content/{sha256}?x",
+        "/content/{sha256}%00",
+        "/content/{upper}",
+    ],
+)
+def test_no_other_address_has_anything(folder, server, authority, pair, path):
+    """A content's own address with anything added to it neither."""
+    put = ContentStore(folder.content).put_bytes(b"abc", "model")
+    (folder.content / "README").write_text("x")
+    connection = connect(server, authority, pair)
+    assert ask(connection, path.format(sha256=put.sha256, upper=put.sha256.upper()))[::2] == (404, b"")
+    connection.close()
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "CONNECT"])
+def test_nothing_can_be_done_but_reading(server, authority, pair, method):
+    """Every other method is refused."""
+    connection = connect(server, authority, pair)
+    assert ask(connection, "/content/" + "0" * 64, method)[0] == 501
+    connection.close()
+
+
+def test_who_has_no_certificate_of_the_fleet_gets_no_answer(folder, server, authority, pair, tmp_path):
+    """None at all, a stranger's, one that has run out; plain HTTP neither."""
+    put = ContentStore(folder.content).put_bytes(b"abc", "model")
+    stranger = Authority(tmp_path / "stranger").signed("pi-1")
+    for shown in (None, stranger, authority.signed("pi-1", when=EXPIRED)):
+        connection = connect(server, authority, shown)
+        with pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)):
+            ask(connection, f"/content/{put.sha256}")
+        connection.close()
+    plain = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    with pytest.raises((OSError, http.client.HTTPException)):
+        ask(plain, f"/content/{put.sha256}")
+    plain.close()
+    connection = connect(server, authority, pair)
+    assert ask(connection, f"/content/{put.sha256}")[2] == b"abc"
+    connection.close()
+
+
+def test_a_device_that_is_not_accepted_or_whose_certificate_was_revoked_is_out(folder, server, authority, pair):
+    """At once, on a connection that is up too; another certificate of the same device is good."""
+    put = ContentStore(folder.content).put_bytes(b"abc", "model")
+    path = f"/content/{put.sha256}"
+    unknown = connect(server, authority, authority.signed("pi-9"))
+    assert ask(unknown, path)[0] == 403
+    unknown.close()
+    connection = connect(server, authority, pair)
+    assert ask(connection, path)[0] == 200
+    said = subprocess.run(["openssl", "x509", "-in", pair.certificate, "-noout", "-serial"], capture_output=True, text=True, check=True)
+    number = f"{int(said.stdout.strip().partition('=')[2], 16):x}"
+    registry = Registry(folder.registry)
+    with registry.transaction() as transaction:
+        certificates.put(transaction, Certificate(number, "pi-1", "s", "k", "", 0, 0, 1, "lost"))
+    registry.close()
+    assert ask(connection, path)[0] == 403
+    connection.close()
+    second = connect(server, authority, authority.signed("pi-1"))
+    assert ask(second, path)[0] == 200
+    stand(folder, "pi-1", "revoked")
+    assert ask(second, path)[0] == 403
+    second.close()
+
+
+def test_a_large_content_is_resumed_where_it_broke_off(folder, server, authority, pair, tmp_path):
+    """Broken off three times, in the middle of pieces; the whole has the right hash."""
+    source = tmp_path / "large"
+    piece = bytes(range(256)) * 4096
+    with source.open("wb") as file:
+        for number in range(LARGE_BYTES // len(piece)):
+            file.write(number.to_bytes(8, "big") + piece[8:])
+    put = ContentStore(folder.content).put(source)
+    got = bytearray()
+    for stop in (7_000_001, 20_000_003, 40_000_007, LARGE_BYTES):
+        connection = connect(server, authority, pair)
+        connection.request("GET", f"/content/{put.sha256}", headers={"Range": f"bytes={len(got)}-"})
+        answer = connection.getresponse()
+        assert answer.status == 206
+        while len(got) < stop:
+            got += answer.read(min(65536, stop - len(got)))
+        connection.close()
+    assert hashlib.sha256(got).hexdigest() == put.sha256
+
+
+@pytest.mark.slow
+def test_thousands_of_small_contents_come_over_a_few_connections(folder, server, authority, pair):
+    """Eight at a time, each connection kept: every one is what its name says."""
+    store = ContentStore(folder.content)
+    names = [store.put_bytes(f"content {number}".encode(), "model").sha256 for number in range(SMALL)]
+    wrong = []
+
+    def fetch(mine):
+        connection = connect(server, authority, pair)
+        wrong.extend(name for name in mine if hashlib.sha256(ask(connection, f"/content/{name}")[2]).hexdigest() != name)
+        connection.close()
+
+    threads = [threading.Thread(target=fetch, args=(names[start::8],)) for start in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_one_who_says_nothing_keeps_nobody_waiting(folder, server, authority, pair):
+    """Connections without a handshake, and one with half a request."""
+    put = ContentStore(folder.content).put_bytes(b"abc", "model")
+    silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(20)]
+    silent[0].sendall(b"GET /content/")
+    connection = connect(server, authority, pair)
+    assert ask(connection, f"/content/{put.sha256}")[2] == b"abc"
+    connection.close()
+    for one in silent:
+        one.close()
+
+
+def test_a_request_with_a_body_ends_the_connection(server, authority, pair):
+    """What follows it is not read as another request."""
+    connection = connect(server, authority, pair)
+    connection.request("GET", "/content/" + "0" * 64, body=b"GET /content/x HTTP/1.1\r\n\r\n")
+    answer = connection.getresponse()
+    assert (answer.status, answer.read()) == (404, b"")
+    assert connection.sock is None or connection.sock.recv(1) == b""
+    connection.close()
+
+
+def test_without_certificates_it_is_for_this_machine_only(tmp_path):
+    """Plain HTTP on the loopback, refused elsewhere; a certificate that is none is said in one line."""
+    folder = FleetFolder(tmp_path / "fleet")
+    put = ContentStore(folder.content).put_bytes(b"abc", "model")
+    with pytest.raises(ConfigError, match="fleet init"):
+        ContentServer(folder, "0.0.0.0")  # noqa: S104 - refused
+    server = ContentServer(folder)
+    server.start()
+    assert server.url.startswith("http://127.0.0.1:")
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    assert ask(connection, f"/content/{put.sha256}")[2] == b"abc"
+    connection.close()
+    with pytest.raises(UnavailableError, match="--content-port"):
+        ContentServer(folder, port=server.port)
+    server.stop()
+    folder.ca_certificate.write_text("none")
+    with pytest.raises(ConfigError, match="cannot be used"):
+        ContentServer(folder)
+
+
+def test_a_content_that_is_removed_meanwhile_is_just_not_there(folder, server, authority, pair):
+    """Between two requests of one connection."""
+    store = ContentStore(folder.content)
+    put = store.put_bytes(b"abc", "model")
+    connection = connect(server, authority, pair)
+    assert ask(connection, f"/content/{put.sha256}")[0] == 200
+    store.collect(set(), time.time_ns() + 1, young_ns=0)
+    assert ask(connection, f"/content/{put.sha256}")[0] == 404
+    connection.close()
