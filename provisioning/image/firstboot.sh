@@ -41,6 +41,11 @@ find_boot() {
     return 1
 }
 
+# Waits until all of the board's disk is on the medium; an old sync knows no -f.
+flush() {
+    sync -f "$STATE" "$OPT" 2>/dev/null || sync
+}
+
 # copy FROM TO MODE: so that TO is always whole, the old one or the new.
 copy() {
     cp "$1" "$2.new"
@@ -115,7 +120,7 @@ stage() {
     rm -f "$STATE/payload.part/status.txt" "$STATE/payload.part/join.toml" "$STATE/payload.part/wifi.nmconnection"
     # What a PC leaves beside the files that it looked at.
     find "$STATE/payload.part" -name '._*' -exec rm -rf {} +
-    sync
+    flush
     mv "$STATE/payload.part" "$STATE/payload"
 }
 
@@ -174,9 +179,9 @@ install_units() {
 
 join() {
     # All of the above is on the disk before anything says that it is.
-    sync
+    flush
     EDGEMETER_HOME=$STATE EDGEMETER_CONFIG=$ETC/config.toml "$OPT/current/bin/edgemeter" agent join "$STATE/join.toml" >>"$LOG"
-    sync
+    flush
     touch "$STATE/joined"
 }
 
@@ -260,7 +265,7 @@ finish() {
     start_agent
     rm -rf "$STATE/payload" "$STATE/payload.part"
     rm -f "$STATE/join.toml" "$STATE/join.toml.new" "$STATE/status.new"
-    sync
+    flush
     touch "$STATE/firstboot.done"
     STEP='all done'
     breadcrumb joined

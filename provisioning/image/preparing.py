@@ -16,7 +16,10 @@ from edgemeter.provisioning.image.settings import Settings
 HERE = Path(__file__).parent
 UNIT = "edgemeter-firstboot.service"
 PUBLIC_KEY, JOIN, STATUS = "release.pub", "join.toml", "status.txt"
-NOT_YET = "Edgemeter, first boot\nstate:   prepared\nstep:    none yet: the board has not started this card, or its system did not call our script\n"
+NOT_YET = """Edgemeter, first boot
+state:   prepared
+step:    none yet: the board has not started from this card, or its system did not call our script
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ def main():
         return 0
     text = Path(sys.argv[3]).read_text()
     home = Path(os.environ["EDGEMETER_HOME"])
-    if sys.argv[1:3] != ["agent", "join"] or "TOKEN" not in text:
+    if sys.argv[1:3] != ["agent", "join"] or 'token = "t0k' not in text:
         print("Error: the token has been used", file=sys.stderr)
         return 1
     if (home / "refuse").exists():
@@ -44,7 +44,7 @@ def bundle(folder: Path, key: Path, version: str = "0.0.1") -> Path:
     made = folder / f"bundle-{version}"
     (made / "wheels").mkdir(parents=True)
     own_wheel.repack("pip", made / "wheels")
-    files = {"small_agent.py": AGENT.replace("TOKEN", TOKEN), "INFO/entry_points.txt": "[console_scripts]\nedgemeter = small_agent:main\n"}
+    files = {"small_agent.py": AGENT, "INFO/entry_points.txt": "[console_scripts]\nedgemeter = small_agent:main\n"}
     small_bundle.write_wheel(made / "wheels", "edgemeter", version, files=files)
     release.add_scripts(made)
     release.seal(release.Wish(small_bundle.this_target(), (), key), made, "unchecked: a test", version)

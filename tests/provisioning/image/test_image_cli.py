@@ -16,5 +16,5 @@ def test_a_card_of_cloud_init_is_prepared_and_read_back(tmp_path, needed):
     said = cards.done(image, *needed)
     assert said["format"] == "cloudinit"
     assert "user-data" in said["why"]
-    files = cards.mtools_tree(image, tmp_path / "out")
+    cards.mtools_tree(image, tmp_path / "out")
     assert cards.fsck(image, size_bytes=64 << 20).returncode == 0

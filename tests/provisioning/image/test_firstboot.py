@@ -1,0 +1,225 @@
+"""Facts about `firstboot.sh`: what it does on a board, in a temporary root as an ordinary user, cut off at any moment."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.provisioning.image import cards
+
+SHELL = "dash" if shutil.which("dash") else "sh"
+
+
+@pytest.fixture(scope="session")
+def payload(shelf, needed, tmp_path_factory):
+    """Return the boot partition of a cloud-init system as `fleet image` prepares it, with a Wi-Fi network."""
+    boot = tmp_path_factory.mktemp("payload")
+    (boot / "user-data").write_text('#cloud-config\nuser:\n  name: ada\n  passwd: "$6$salt$hash"\n')
+    (boot / "cmdline.txt").write_text("console=tty1 rootwait\n")
+    psk = shelf / "psk"
+    psk.write_text("correct horse battery\n")
+    assert cards.done(boot, *needed, "--wifi-ssid", "Garden", "--wifi-psk-file", psk, "--wifi-country", "GB")["format"] == "cloudinit"
+    return boot
+
+
+@pytest.fixture
+def board(payload, tmp_path):
+    """Return a board: its root, and `run()`, which starts the script there; `systemctl` writes down what it is told."""
+    return make_board(tmp_path / "root", payload)
+
+
+def make_board(root: Path, payload: Path) -> SimpleNamespace:
+    """Make a board with a boot partition like `payload`."""
+    shutil.copytree(payload, root / "boot/firmware")
+    (root / "etc/cloud").mkdir(parents=True)
+    systemctl = root / "systemctl"
+    systemctl.write_text(f'#!/bin/sh\necho "$@" >>{root}/said\n')
+    systemctl.chmod(0o755)
+    environment = {"PATH": os.environ["PATH"], "EDGEMETER_PREFIX": str(root), "EDGEMETER_SYSTEMCTL": str(systemctl)}
+
+    def start(what: str = "run", **more: str) -> subprocess.Popen:
+        script = root / "boot/firmware/edgemeter/firstboot.sh"
+        script = script if script.exists() else root / "opt/edgemeter/firstboot.sh"
+        return subprocess.Popen(
+            [SHELL, str(script), what],
+            env={**environment, **more},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(what: str = "run", **more: str) -> SimpleNamespace:
+        process = start(what, **more)
+        out, err = process.communicate(timeout=300)
+        return SimpleNamespace(returncode=process.returncode, out=out, err=err)
+
+    return SimpleNamespace(root=root, boot=root / "boot/firmware", state=root / "var/lib/edgemeter", start=start, run=run)
+
+
+def said(board) -> list[str]:
+    """Return what the service manager was told."""
+    return (board.root / "said").read_text().splitlines()
+
+
+def check_joined(board):
+    """Look that the board is all that it should be: release, units, identity, no secrets, nothing left over."""
+    assert (board.state / "joined").exists()
+    assert (board.state / "firstboot.done").exists()
+    assert (board.root / "opt/edgemeter/current").readlink() == Path("releases/0.0.1")
+    assert subprocess.run([board.root / "opt/edgemeter/current/bin/edgemeter", "--version"], capture_output=True, check=True).stdout
+    assert (board.root / "etc/systemd/system/edgemeter-agent.service").read_bytes()
+    assert (board.root / "opt/edgemeter/supervisor.py").read_bytes()
+    assert (board.root / "opt/edgemeter/release.pub").read_bytes()
+    assert (board.state / "identity/device.crt").read_text() == "a certificate"
+    assert "start --no-block edgemeter-agent.service" in said(board)
+    assert (board.root / "etc/cloud/cloud-init.disabled").exists()
+    assert not [path for path in board.state.iterdir() if path.name.startswith(("payload", "join.toml"))]
+    assert "state:   joined" in (board.boot / "edgemeter/status.txt").read_text()
+    check_no_secret(board)
+
+
+def check_no_secret(board):
+    """Look that no file of the board holds a secret any more."""
+    for path in board.root.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            data = path.read_bytes()
+            assert b"$6$salt$hash" not in data, path
+            assert b'password: "xx' in data or b"access-points" not in data, path
+            assert cards.TOKEN.encode() not in data, path
+
+
+def test_a_board_installs_joins_and_forgets_its_secrets(board, payload):
+    """The whole way once; called again it does nothing worse."""
+    first = board.run()
+    assert first.returncode == 0, first.err
+    check_joined(board)
+    again = board.run()
+    assert again.returncode == 0, again.err
+    check_joined(board)
+    # Secrets are overwritten where they lie: the length stays, so no old cluster is left with their bytes, and all else stays as it was.
+    for name in ("edgemeter/join.toml", "network-config", "user-data"):
+        before, after = (payload / name).read_text(), (board.boot / name).read_text()
+        assert before != after
+        assert len(before) == len(after)
+        changed = [line for line, new in zip(before.splitlines(), after.splitlines(), strict=True) if line != new]
+        assert [line.split()[0].strip(":=") for line in changed] == [
+            {"network-config": "password", "user-data": "passwd"}.get(name, "token")
+        ]
+
+
+def test_starting_it_copies_the_script_and_its_unit(board):
+    """What cloud-init, rpi-preseed and firstrun call: quick, and once the board has joined it does nothing."""
+    assert board.run("install").returncode == 0
+    assert (board.root / "opt/edgemeter/firstboot.sh").read_bytes() == (board.boot / "edgemeter/firstboot.sh").read_bytes()
+    assert (
+        "ConditionPathExists=!/var/lib/edgemeter/firstboot.done"
+        in (board.root / "etc/systemd/system/edgemeter-firstboot.service").read_text()
+    )
+    assert said(board) == ["daemon-reload", "enable edgemeter-firstboot.service", "start --no-block edgemeter-firstboot.service"]
+    board.state.mkdir(parents=True)
+    (board.state / "firstboot.done").touch()
+    (board.root / "said").unlink()
+    assert board.run("install").returncode == 0
+    assert not (board.root / "said").exists()
+
+
+def test_the_breadcrumb_says_where_it_failed_and_never_a_secret(board):
+    """A card pulled from a silent board explains itself on any PC; a line that holds the token is withheld."""
+    board.state.mkdir(parents=True)
+    (board.state / "refuse").write_text("the broker at 192.0.2.1 does not answer")
+    failed = board.run()
+    assert failed.returncode == 1
+    crumb = (board.boot / "edgemeter/status.txt").read_text()
+    assert (
+        "state:   failed, tried again in 20 s\nstep:    join the fleet (6 of 7)\nerror:   Error: the broker at 192.0.2.1 does not answer\n"
+        in crumb
+    )
+    (board.state / "refuse").write_text(f"no such token as {cards.TOKEN}")
+    failed = board.run()
+    assert cards.TOKEN not in failed.out + failed.err + (board.boot / "edgemeter/status.txt").read_text()
+    assert "holds a secret" in failed.err
+    (board.state / "refuse").unlink()
+    assert board.run().returncode == 0
+    check_joined(board)
+
+
+@pytest.mark.slow
+def test_a_changed_byte_on_the_card_is_refused_and_copied_again(board, payload):
+    """The installer checks every byte; a copy that went wrong is taken from the card anew at the next try."""
+    wheel = board.boot / "edgemeter/wheels/edgemeter-0.0.1-py3-none-any.whl"
+    wheel.write_bytes(wheel.read_bytes()[:-1] + b"!")
+    assert board.run().returncode == 1
+    assert "is not what the manifest says" in (board.boot / "edgemeter/status.txt").read_text()
+    assert not (board.root / "opt/edgemeter/current").exists()
+    shutil.copy(payload / "edgemeter/wheels" / wheel.name, wheel)
+    assert board.run().returncode == 0
+    check_joined(board)
+
+
+@pytest.mark.slow
+def test_a_card_pulled_after_the_copy_is_not_needed_to_join(board):
+    """What is copied is kept; only the secrets on the card stay for whoever has it."""
+    board.state.mkdir(parents=True)
+    (board.state / "refuse").write_text("not yet")
+    assert board.run().returncode == 1
+    shutil.rmtree(board.boot)
+    (board.state / "refuse").unlink()
+    shutil.copy(Path(__file__).parents[3] / "provisioning/image/firstboot.sh", board.root / "opt/edgemeter/firstboot.sh")
+    assert board.run().returncode == 0
+    assert (board.state / "firstboot.done").exists()
+
+
+@pytest.mark.slow
+def test_files_that_a_pc_left_on_the_card_do_no_harm(board):
+    """A Mac writes `._name` beside each file that it copies; a wheel that nobody signed would be refused."""
+    (board.boot / "edgemeter/wheels/._edgemeter-0.0.1-py3-none-any.whl").write_bytes(b"Mac OS X")
+    assert board.run().returncode == 0
+    check_joined(board)
+
+
+def killed(board, after_s: float):
+    """Start it and kill all of it after so many seconds."""
+    process = board.start()
+    time.sleep(after_s)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+def took_s(board) -> float:
+    """Return how long a whole first boot takes here."""
+    begin = time.monotonic()
+    assert board.run().returncode == 0
+    return time.monotonic() - begin
+
+
+@pytest.mark.slow
+def test_killed_early_in_the_middle_and_late_it_recovers(payload, tmp_path):
+    """One board, killed three times in a row, joins."""
+    whole_s = took_s(make_board(tmp_path / "whole", payload))
+    board = make_board(tmp_path / "root", payload)
+    for part in (0.1, 0.5, 0.9):
+        killed(board, part * whole_s)
+    finished = board.run()
+    assert finished.returncode == 0, finished.err
+    check_joined(board)
+
+
+@pytest.mark.slow
+def test_killed_at_twenty_random_moments_it_recovers_each_time(payload, tmp_path):
+    """Twenty boards, each killed once anywhere in its first boot, join at the next."""
+    whole_s = took_s(make_board(tmp_path / "whole", payload))
+    moments = random.Random(9)  # noqa: S311 - moments, no secrets
+    for number in range(20):
+        board = make_board(tmp_path / f"root{number}", payload)
+        killed(board, moments.uniform(0, whole_s))
+        finished = board.run()
+        assert finished.returncode == 0, finished.err
+        check_joined(board)
+        shutil.rmtree(board.root)
