@@ -22,6 +22,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "boards": ("edgemeter.provisioning.bundle_cli:boards", "Show the boards that bundles are built for, and how the agent gets onto them."),
     "bundle": ("edgemeter.provisioning.bundle_cli:bundle", "Build a signed bundle for a board, or check one."),
     "write": ("edgemeter.provisioning.write_cli:write", "Write an image to a card: refuses disks in use, reads everything back."),
+    "list": ("edgemeter.provisioning.list_cli:list_devices", "List the devices and how they stand, the most urgent first."),
+    "show": ("edgemeter.provisioning.show_cli:show", "Show all that is known of a device."),
+    "clear": ("edgemeter.provisioning.show_cli:clear", "Say that suspect devices are good again, or need no hand any more."),
+    "doctor": ("edgemeter.provisioning.remote_cli:doctor", "Let devices examine themselves, and print what they find."),
+    "logs": ("edgemeter.provisioning.remote_cli:logs", "Print the last lines that the agents of devices logged."),
+    "restart": ("edgemeter.provisioning.remote_cli:restart", "Start agents or boards anew, never during a run."),
     "serve": ("edgemeter.provisioning.serve_cli:serve", "Serve the fleet: enrolment, jobs, updates, content, health."),
 }
 

@@ -31,7 +31,7 @@ class Lab:
             payload = messages.encode(messages.State(state=state, session=session))
             self.desk.received(Message(f"edgemeter/v1/lab/{device}/state", payload))
         if health or state is None:
-            said = Health(device=device, fleet="lab", session=session, told_ns=5, **{"agent": "1.0", "boot_id": "a", **health})
+            said = Health(device=device, fleet="lab", session=session, **{"told_ns": 5, "agent": "1.0", "boot_id": "a", **health})
             self.desk.received(Message(f"edgemeter/v1/lab/{device}/health", contract.encode(said)))
 
     def passes(self, seconds):

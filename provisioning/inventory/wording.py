@@ -1,0 +1,43 @@
+"""Ages, sizes and text of devices as people read them."""
+
+import time
+from datetime import datetime, timezone
+
+ABSENT = "-"
+NS_PER_S = 1_000_000_000
+_STEPS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"))
+_SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+
+
+def age(passed_ns: int) -> str:
+    """Return a time that passed, in its largest unit: `3 d`, `5 h`, `12 min`, `40 s`."""
+    passed_s = max(0.0, passed_ns / NS_PER_S)
+    for step_s, unit in _STEPS:
+        if passed_s >= step_s:
+            return f"{passed_s / step_s:.0f} {unit}"
+    return f"{passed_s:.0f} s"
+
+
+def size(count_bytes: int) -> str:
+    """Return a number of bytes: `12 GB`."""
+    for step, unit in _SIZES:
+        if count_bytes >= step:
+            return f"{count_bytes / step:.3g} {unit}"
+    return f"{count_bytes} bytes"
+
+
+def stamp(taken_ns: int | None) -> str | None:
+    """Return a time as ISO 8601, UTC."""
+    if taken_ns is None:
+        return None
+    return datetime.fromtimestamp(taken_ns / NS_PER_S, timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def day(taken_ns: int) -> str:
+    """Return a date and time for people, UTC."""
+    return time.strftime("%Y-%m-%d %H:%M", time.gmtime(taken_ns / NS_PER_S))
+
+
+def plain(text: str) -> str:
+    """Return text of a device fit for a terminal: on one line, without control characters."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
