@@ -46,13 +46,29 @@ def read(path: Path | None = None) -> Config:
     if not places:
         return Config()
     try:
-        return msgspec.toml.decode(places[0].read_bytes(), type=Config)
+        return _as_certified(msgspec.toml.decode(places[0].read_bytes(), type=Config))
     except OSError as error:
         message = f"cannot read the configuration {str(places[0])!r}: {error.strerror}"
         raise ConfigError(message) from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         message = f"configuration {str(places[0])!r}: {error}: correct the key or value"
         raise ConfigError(message) from error
+
+
+def _as_certified(found: Config) -> Config:
+    # A fleet's broker knows a device by its certificate alone; beside it stands whose it is, which a copied card may have changed.
+    if found.broker_certificate_file is None:
+        return found
+    try:
+        named = msgspec.json.decode(Path(found.broker_certificate_file).with_name("identity.json").read_bytes(), type=_Named)
+    except (OSError, msgspec.MsgspecError):
+        return found
+    return msgspec.structs.replace(found, device=named.device, fleet=named.fleet)
+
+
+class _Named(msgspec.Struct, frozen=True, kw_only=True):
+    device: Name
+    fleet: Name
 
 
 def said(options: Mapping[str, Any]) -> Config:

@@ -1,6 +1,5 @@
 """The commands `edgemeter fleet pending`, `accept`, `reject` and `revoke`: who belongs to the fleet."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
@@ -9,6 +8,8 @@ from edgemeter.provisioning.fleet_folder import FleetFolder
 from edgemeter.provisioning.folder_option import folder_option
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from edgemeter.provisioning.identity.admission import Deed
     from edgemeter.provisioning.registry.registry import Registry
 

@@ -10,6 +10,8 @@ from edgemeter.agent.errors import EdgemeterError
 logger = logging.getLogger(__name__)
 
 ATTENDANTS: Mapping[str, str] = {
+    "update": "edgemeter.agent.update.healthy:Healthy",
+    "renewal": "edgemeter.agent.identity.renewal:Renewal",
     "health": "edgemeter.agent.health.health_attendant:HealthAttendant",
     "jobs": "edgemeter.agent.jobs.jobs_attendant:JobsAttendant",
 }

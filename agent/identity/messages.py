@@ -53,13 +53,13 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     request: Hex
     state: Literal["accepted", "pending", "refused", "again"]
-    now_ns: Annotated[int, msgspec.Meta(ge=0, lt=2**63)]
+    now_ns: Annotated[int, msgspec.Meta(ge=0)]
     reason: Annotated[str, msgspec.Meta(max_length=1000)] | None = None
     device: Name | None = None
     fleet: Name | None = None
     number: Hex | None = None
     certificate: Pem | None = None
-    not_after_ns: Annotated[int, msgspec.Meta(ge=0, lt=2**63)] | None = None
+    not_after_ns: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
 
 Asking: TypeAlias = Ask | Held

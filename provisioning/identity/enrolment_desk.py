@@ -1,7 +1,6 @@
 """The enrolment desk of the fleet's service: answers who asks for a certificate, and keeps the broker as the registry has it."""
 
 import logging
-from collections.abc import Sequence
 from datetime import datetime, timezone
 
 from edgemeter.agent.delivery import topics
@@ -31,7 +30,7 @@ class EnrolmentDesk:
         self._publish = publish
         self._signing = broker_files.authority(folder) if folder.ca_key.exists() else None
         self._enforcement = Enforcement(folder, registry, self._signing) if self._signing else None
-        self.topics: Sequence[str] = (messages.EVERY_REQUEST, topics.EVERY_RENEW) if self._signing else ()
+        self.topics: tuple[str, ...] = (messages.EVERY_REQUEST, topics.EVERY_RENEW) if self._signing else ()
 
     def received(self, message: Message) -> None:
         """Answer one request; what is none is refused without an answer.
