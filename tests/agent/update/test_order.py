@@ -1,0 +1,167 @@
+"""The order to go to a release: what the agent refuses, and how it asks."""
+
+import fcntl
+import json
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from edgemeter.agent.errors import ConfigError, UnavailableError
+from edgemeter.agent.jobs.contract import Content, Doctor, Order, Update
+from edgemeter.agent.update import bundle_head, order, told
+from edgemeter.agent.update.place import Release
+from tests.fixtures.update_board import Board
+
+BUNDLE = Content(sha256="a" * 64, size_bytes=10, name="edgemeter.tar")
+
+
+@pytest.fixture
+def board(tmp_path):
+    """Return a board with a supervisor's lock held and its folder made."""
+    made = Board(tmp_path)
+    with (made.root / "supervisor.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield made
+
+
+def release(board, version="1.5"):
+    """Return the release that runs there."""
+    return Release(board.root, version)
+
+
+def wanted(version="2.0", *, even_if=(), job="update-1", attempt=1):
+    """Return an order."""
+    return Order(job=job, attempt=attempt, version=1, work=Update(version=version, bundle=BUNDLE, even_if=even_if), timeout_s=60.5)
+
+
+def test_a_bundle_that_fits_is_asked_for(board):
+    """Its hash, its version, nothing else; asked again, the wish is the same."""
+    for _ in range(2):
+        order.carry_out(wanted(even_if=("bad", "older", "bad")), board.bundle("2.0"), board.home, release(board))
+    assert board.said("wanted") == {
+        "job": "update-1",
+        "attempt": 1,
+        "version": "2.0",
+        "sha256": "a" * 64,
+        "size_bytes": 10,
+        "timeout_s": 60,
+        "even_if": "bad,older",
+    }
+
+
+def test_a_bundle_of_another_key_version_or_with_one_changed_byte_is_refused(board, tmp_path):
+    """Nothing is asked for."""
+    (tmp_path / "other").mkdir()
+    stranger = Board(tmp_path / "other")
+    for bundle, why in (
+        (stranger.bundle("2.0"), "is not signed by"),
+        (board.bundle("2.0", change="manifest.json"), "is not signed by"),
+        (board.bundle("2.0", change="manifest.sig"), "is not signed by"),
+        (board.bundle("2.1"), r"holds version 2\.1"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            order.carry_out(wanted(), bundle, board.home, release(board))
+    assert board.said("wanted") == {}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "why"),
+    [
+        ("arch", "x86_64" if platform.machine() == "aarch64" else "aarch64", "this device is"),
+        ("python", "3.99", r"for Python 3\.99"),
+        ("glibc", "2.99", r"needs glibc 2\.99"),
+        ("shell", "reboot", "another form"),
+    ],
+)
+def test_a_bundle_for_another_device_or_with_an_unknown_field_is_refused(board, field, value, why):
+    """However well it is signed."""
+    with pytest.raises(ConfigError, match=why):
+        order.carry_out(wanted(), board.bundle("2.0", manifest={field: value}), board.home, release(board))
+    assert board.said("wanted") == {}
+
+
+@pytest.mark.parametrize("held", [b"", b"x" * 2000, b"\0" * 10240])
+def test_what_is_no_bundle_is_refused(board, tmp_path, held):
+    """Empty, garbled, an empty archive."""
+    path = tmp_path / "bundle.tar"
+    path.write_bytes(held)
+    with pytest.raises(ConfigError, match="no bundle"):
+        bundle_head.read(path, release(board))
+    with pytest.raises(ConfigError, match="no bundle"):
+        bundle_head.read(tmp_path / "nowhere", release(board))
+
+
+def test_an_older_version_and_a_bad_one_are_refused_unless_told(board):
+    """Before anything is fetched."""
+    (board.home / "update" / "bad.json").write_text(
+        json.dumps({"2.0": {"attempts": 1, "is_bad": True, "reason": "it crashed", "ended_ns": 1}})
+    )
+    for version, even_if, why in (("1.4", ("bad",), "older than 1.5"), ("2.0", ("older",), "it crashed")):
+        with pytest.raises(ConfigError, match=why):
+            order.check(wanted(version, even_if=even_if).work, board.home, release(board))
+    (board.home / "update" / "bad.json").write_text(
+        json.dumps(
+            {
+                "2.0": {"attempts": 1, "is_bad": True, "reason": "x", "ended_ns": 1},
+                "3.0": {"attempts": 1, "is_bad": False, "reason": "x", "ended_ns": 1},
+            }
+        )
+    )
+    assert told.bad_versions(board.home) == {"2.0": "x"}
+    order.check(wanted("1.4", even_if=("older",)).work, board.home, release(board))
+    order.check(wanted("2.0", even_if=("bad",)).work, board.home, release(board))
+    order.check(wanted("3.0").work, board.home, release(board))
+
+
+def test_without_a_supervisor_the_order_is_refused(tmp_path):
+    """No release at all, nobody who holds the lock, no folder to ask in."""
+    board = Board(tmp_path)
+    for here in (None, release(board)):
+        with pytest.raises(UnavailableError, match=r"installed|edgemeter-supervisor\.service"):
+            order.carry_out(wanted(), board.bundle("2.0"), board.home, here)
+    (board.root / "supervisor.lock").touch()
+    with pytest.raises(UnavailableError, match="no supervisor runs"):
+        order.check(wanted().work, board.home, release(board))
+
+
+def test_another_kind_of_work_is_no_update(board):
+    """It is said."""
+    other = Order(job="a", attempt=1, version=1, work=Doctor(), timeout_s=1)
+    with pytest.raises(ConfigError, match="no update"):
+        order.carry_out(other, board.bundle("2.0"), board.home, release(board))
+
+
+def test_what_came_of_it_is_told_to_the_job_that_asked(board):
+    """Not to an earlier attempt, and not from half a file; an order that ended is not asked for again."""
+    outcome = board.home / "update" / "outcome.json"
+    assert order.came_of(wanted(), board.home) is None
+    outcome.write_text("{")
+    assert order.came_of(wanted(), board.home) is None
+    outcome.write_text(
+        json.dumps(
+            {"job": "update-1", "attempt": 1, "version": "2.0", "from": "1.5", "state": "failed", "reason": "rolled back", "ended_ns": 1}
+        )
+    )
+    assert order.came_of(wanted(attempt=2), board.home) is None
+    assert order.came_of(wanted(), board.home) == ("failed", "rolled back")
+    order.carry_out(wanted(), board.bundle("2.0"), board.home, release(board))
+    assert board.said("wanted") == {}
+
+
+def test_a_wish_is_taken_back_by_the_job_that_made_it(board):
+    """As long as it is there."""
+    order.carry_out(wanted(), board.bundle("2.0"), board.home, release(board))
+    order.withdraw(wanted(job="another"), board.home)
+    assert board.said("wanted")["job"] == "update-1"
+    for _ in range(2):
+        order.withdraw(wanted(), board.home)
+    assert board.said("wanted") == {}
+
+
+def test_the_imports_are_those_of_the_runtimes_that_are_here():
+    """In a process of its own; here they import."""
+    command = [sys.executable, "-m", "edgemeter.agent.update.imports"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert (done.returncode, done.stdout) == (0, "")

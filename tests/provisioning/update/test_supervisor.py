@@ -1,0 +1,457 @@
+"""The supervisor, as a process: whatever happens on the way, one release works in the end, and it is known which."""
+
+import contextlib
+import fcntl
+import json
+import os
+import random
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from edgemeter.provisioning.update import supervisor
+from tests.fixtures.mqtt_peer import wait_until
+from tests.fixtures.small_disk import small_disk
+from tests.fixtures.update_board import BROKEN, CRASHES, CRASHES_AT_ONCE, LONG_S, NO_BROKER, NOT_EVEN_ONCE, NOT_IMPORTABLE, SILENT, Board
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).resolve().parents[3]
+INSTALL = ROOT / "provisioning" / "bundle" / "install.py"
+POWER_CUTS = 20
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """Return a folder with version 1.0 installed, to be copied: an installation takes seconds."""
+    board = Board(tmp_path_factory.mktemp("first"))
+    board.install_tool(INSTALL)
+    board.install(board.bundle("1.0"))
+    return board
+
+
+@pytest.fixture
+def board(first, tmp_path):
+    """Return a board on which version 1.0 runs, under supervision."""
+    made = copied(first, tmp_path)
+    yield made
+    made.close()
+
+
+def copied(first, folder, root=None):
+    """Return a board like `first`; a virtual environment works where it was built only, so the scripts are told the new place."""
+    made = Board(folder, root)
+    for name in ("install.py", "release.pub", "releases", "current"):
+        source = first.root / name
+        if source.is_symlink():
+            (made.root / name).symlink_to(source.readlink())
+        elif source.is_dir():
+            shutil.copytree(source, made.root / name, symlinks=True)
+        else:
+            shutil.copy(source, made.root / name)
+    shutil.copy(first.key, made.key)
+    script = made.root / "releases" / "1.0" / "bin" / "edgemeter"
+    script.write_text(script.read_text().replace(str(first.root), str(made.root)))
+    return made
+
+
+def locked(board):
+    """Hold the lock of a measurement."""
+    lock = (board.home / "run.lock").open("a")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return lock
+
+
+def test_a_good_release_is_gone_to_and_two_are_kept(board):
+    """From 1.0 to 2.0 to 3.0: 3.0 runs, 2.0 is there to go back to."""
+    board.start()
+    assert board.runs("1.0")
+    for version in ("2.0", "3.0"):
+        board.want(board.bundle(version), version, job=f"to-{version[0]}")
+        outcome = board.outcome(f"to-{version[0]}")
+        assert (outcome["state"], outcome["version"]) == ("done", version), board.log()
+        assert board.runs(version)
+    assert board.releases() == ["2.0", "3.0"]
+    assert wait_until(lambda: board.step()[0] is None)
+    assert not (board.root / "supervisor" / "bundle.tar").exists()
+    assert not (board.home / "update" / "wanted.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("agent", "why"),
+    [
+        (CRASHES, "it said that it is healthy, and ended"),
+        (CRASHES_AT_ONCE, "started 3 times and ended each time"),
+        (NOT_IMPORTABLE, "started 3 times and ended each time"),
+        (BROKEN, "onnxruntime does not import"),
+        (SILENT, "it never said how it is"),
+    ],
+    ids=["crashes", "crashes at once", "does not import", "broken", "silent"],
+)
+def test_a_bad_release_is_gone_back_from_and_not_tried_again(board, agent, why):
+    """Until told: the version is known as bad, the disk is as it was, and a second order is refused without a switch."""
+    board.options = {"healthy-within-s": 4 if agent == SILENT else 20}
+    board.start()
+    bundle = board.bundle("2.0", agent)
+    board.want(bundle, "2.0")
+    outcome = board.outcome()
+    assert outcome["state"] == "failed"
+    assert "rolled back to 1.0, because" in outcome["reason"]
+    assert why in outcome["reason"]
+    assert board.runs("1.0")
+    assert board.releases() == ["1.0"]
+    assert board.said("bad")["2.0"]["is_bad"] is True
+    board.want(bundle, "2.0", job="again")
+    assert "failed here before" in board.outcome("again")["reason"]
+    board.want(board.bundle("2.0"), "2.0", job="told", even_if="bad")
+    assert board.outcome("told")["state"] == "done"
+    assert board.runs("2.0")
+
+
+def test_a_broker_that_is_away_is_held_against_a_release_the_second_time(board):
+    """It may be down for the release before too."""
+    board.options = {"healthy-within-s": 2}
+    board.start()
+    bundle = board.bundle("2.0", NO_BROKER)
+    for number, is_bad in ((1, False), (2, True)):
+        board.want(bundle, "2.0", job=f"try-{number}")
+        assert "no session with the broker" in board.outcome(f"try-{number}")["reason"]
+        assert (board.said("bad")["2.0"]["attempts"], board.said("bad")["2.0"]["is_bad"]) == (number, is_bad)
+    assert board.runs("1.0")
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"change": "manifest.json"}, "is not signed by"),
+        ({"change": "manifest.sig"}, "is not signed by"),
+        ({"change": "wheels/edgemeter"}, "wheels/edgemeter"),
+        ({"said": "9.9"}, "holds version '9.9', ordered is '2.0'"),
+    ],
+)
+def test_a_bundle_that_was_changed_is_refused(board, changes, why):
+    """One byte of the manifest, of its signature, of a wheel; another version than the one ordered."""
+    board.start()
+    board.want(board.bundle("2.0", **changes), "2.0")
+    outcome = board.outcome()
+    assert outcome["state"] == "failed"
+    assert why in outcome["reason"]
+    assert "rolled back" not in outcome["reason"]
+    assert board.runs("1.0")
+    assert board.releases() == ["1.0"]
+
+
+def test_content_that_is_not_what_its_name_says_is_refused(board):
+    """A byte changed on the device's disk, a link to another file, no file."""
+    board.start()
+    for number, spoil in enumerate(
+        (
+            lambda path: path.write_bytes(b"\0" + path.read_bytes()[1:]),
+            lambda path: (path.rename(f"{path}.x"), path.symlink_to(f"{path}.x")),
+            Path.unlink,
+        )
+    ):
+        bundle = board.bundle("2.0")
+        lock = locked(board)
+        board.want(bundle, "2.0", job=f"spoiled-{number}")
+        for path in (board.home / "content").iterdir():
+            spoil(path)
+        lock.close()
+        assert board.outcome(f"spoiled-{number}")["state"] == "failed"
+        for path in (board.home / "content").iterdir():
+            path.unlink()
+    assert board.releases() == ["1.0"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"version": "../../etc"},
+        {"sha256": "../../../etc/passwd"},
+        {"command": "reboot"},
+        {"timeout_s": "soon"},
+        {"version": ["2.0"]},
+        {"attempt": 0},
+        {"even_if": "root"},
+        {"size_bytes": -1},
+    ],
+)
+def test_a_wish_with_anything_else_in_it_is_refused(board, changes):
+    """A path, a field that nobody knows, another type."""
+    board.start()
+    board.want(board.bundle("2.0"), **{"version": "2.0", **changes})
+    outcome = board.outcome()
+    assert outcome["state"] == "failed"
+    assert next(iter(changes)) in outcome["reason"]
+
+
+@pytest.mark.parametrize("held", [b"", b"[]", b"{", b"\xff" * 70_000, b"[" * 50_000, b'{"job": 1e999, "attempt": NaN}'])
+def test_garbage_is_thrown_away_and_the_next_wish_is_granted(board, held):
+    """In every file that the agent may write."""
+    for name in ("wanted", "healthy", "bad", "outcome"):
+        (board.home / "update" / f"{name}.json").write_bytes(held)
+    board.start()
+    assert wait_until(lambda: not (board.home / "update" / "wanted.json").exists())
+    board.want(board.bundle("2.0"), "2.0")
+    assert board.outcome()["state"] == "done", board.log()
+
+
+def test_a_link_or_a_pipe_in_place_of_a_file_harms_nothing(board, tmp_path):
+    """The agent has fewer rights than the supervisor: what it links to is neither read nor written."""
+    secret = tmp_path / "secret"
+    secret.write_text("{}")
+    for name in ("bad", "outcome", ".outcome"):
+        (board.home / "update" / f"{name}.json").symlink_to(secret)
+    os.mkfifo(board.home / "update" / "healthy.json")
+    board.start()
+    board.want(board.bundle("2.0"), "2.0")
+    assert board.outcome()["state"] == "done"
+    assert secret.read_text() == "{}"
+
+
+def test_it_waits_for_the_end_of_a_measurement(board):
+    """Nothing is installed, nothing switched; when the lock is free the update goes on."""
+    board.start()
+    lock = locked(board)
+    board.want(board.bundle("2.0"), "2.0")
+    assert wait_until((board.root / "supervisor" / "journal.json").exists)
+    time.sleep(1)
+    assert board.releases() == ["1.0"]
+    assert board.said("outcome") == {}
+    lock.close()
+    assert board.outcome()["state"] == "done"
+
+
+def test_a_measurement_that_does_not_end_blocks_the_update(board):
+    """After the deadline it says so, and the version is not bad."""
+    board.start()
+    with locked(board):
+        board.want(board.bundle("2.0"), "2.0", timeout_s=1)
+        assert board.outcome()["reason"].startswith("blocked by run")
+    assert board.said("bad") == {}
+    assert board.runs("1.0")
+
+
+def test_no_measurement_begins_while_a_release_is_tried(board):
+    """The lock is held until the verdict."""
+    board.start()
+    board.want(board.bundle("2.0", SILENT), "2.0")
+    assert wait_until(lambda: (board.root / "current").resolve().name == "2.0", LONG_S)
+    with (board.home / "run.lock").open("a") as lock, pytest.raises(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_release_that_cannot_be_imported_is_not_gone_to(board):
+    """Its installation says so; nothing is switched."""
+    board.start()
+    board.want(board.bundle("2.0", NOT_EVEN_ONCE), "2.0")
+    reason = board.outcome()["reason"]
+    assert "version 2.0 cannot be installed" in reason
+    assert "onnxruntime" in reason
+    assert board.runs("1.0")
+    assert board.releases() == ["1.0"]
+
+
+@pytest.mark.parametrize(("even_if", "state"), [("", "failed"), ("older", "done")])
+def test_an_older_release_is_gone_to_only_when_told(board, even_if, state):
+    """The installer refuses it, whatever the agent thinks."""
+    board.start()
+    board.want(board.bundle("0.9"), "0.9", even_if=even_if)
+    outcome = board.outcome()
+    assert outcome["state"] == state
+    assert state == "done" or "older than 1.0" in outcome["reason"]
+    assert board.runs("0.9" if state == "done" else "1.0")
+
+
+def test_the_version_that_runs_is_no_update(board):
+    """Done, and nothing was done."""
+    board.start()
+    board.want(board.bundle("1.0"), "1.0")
+    assert board.outcome()["reason"] == "version 1.0 runs already"
+    assert board.releases() == ["1.0"]
+
+
+def test_a_release_that_proved_itself_brings_its_supervisor(board):
+    """The process goes on as the new one; a file that is no program is not taken."""
+    own = board.root / "supervisor.py"
+    shutil.copy(supervisor.__file__, own)
+    board.script = own
+    board.start()
+    board.want(board.bundle("2.0", tools={"supervisor.py": own.read_text() + "# newer\n", "install.py": "def ("}), "2.0")
+    assert board.outcome()["state"] == "done"
+    assert wait_until(lambda: own.read_text().endswith("# newer\n"))
+    assert (board.root / "install.py").read_bytes() == INSTALL.read_bytes()
+    board.want(board.bundle("3.0"), "3.0", job="next")
+    assert board.outcome("next")["state"] == "done", board.log()
+    assert "going on as the supervisor of release 2.0" in board.log()
+
+
+def test_no_space_is_found_before_anything_is_written(first, tmp_path):
+    """Twice the bundle, or as much as the release that runs takes beside it."""
+    with small_disk(tmp_path / "disk", 64) as disk:
+        board = copied(first, tmp_path, disk)
+        board.start()
+        try:
+            board.want(board.bundle("2.0"), "2.0", size_bytes=100 << 20)
+            assert board.outcome()["reason"].startswith("no space: version 2.0 needs 200 MiB")
+            assert board.runs("1.0")
+            assert board.said("bad") == {}
+        finally:
+            board.close()
+
+
+def test_a_disk_that_gets_full_on_the_way_leaves_the_old_release(first, tmp_path):
+    """Somebody else takes the space in the middle of the installation: what was written is removed, and later there is room again."""
+    with small_disk(tmp_path / "disk", 64) as disk:
+        board = copied(first, tmp_path, disk)
+        board.start()
+        try:
+            bundle = board.bundle("2.0")
+            board.want(bundle, "2.0")
+            assert wait_until((disk / "releases" / "2.0").exists, LONG_S)
+            fill(disk / "ballast")
+            outcome = board.outcome()
+            assert outcome["state"] == "failed"
+            assert "No space left" in outcome["reason"]
+            assert board.runs("1.0")
+            assert board.releases() == ["1.0"]
+            assert board.said("bad") == {}
+            (disk / "ballast").unlink()
+            board.want(bundle, "2.0", job="later")
+            assert board.outcome("later")["state"] == "done", board.log()
+        finally:
+            board.close()
+
+
+def test_with_a_full_disk_a_bad_release_is_gone_back_from(first, tmp_path):
+    """The copy of the bundle gives way to the journal."""
+    with small_disk(tmp_path / "disk", 64) as disk:
+        board = copied(first, tmp_path, disk)
+        board.options = {"healthy-within-s": 5}
+        board.start()
+        try:
+            board.want(board.bundle("2.0", SILENT), "2.0")
+            assert wait_until(lambda: board.step()[0] == "trying", LONG_S)
+            assert wait_until(lambda: (disk / "current").resolve().name == "2.0", LONG_S)
+            fill(disk / "ballast")
+            assert "rolled back to 1.0" in board.outcome()["reason"]
+            assert board.runs("1.0")
+        finally:
+            board.close()
+
+
+def fill(path):
+    """Write a file until the disk is full."""
+    with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(b"x" * 4096)
+
+
+def test_killed_at_any_moment_it_ends_with_one_release_that_works(board):
+    """A power cut at twenty random moments of updates, good ones and bad ones by turns; the moments are printed."""
+    seed = os.environ.get("EDGEMETER_SEED") or str(time.time_ns())
+    print("EDGEMETER_SEED", seed)
+    chance = random.Random(seed)  # noqa: S311 - moments, no secret
+    board.options = {"settle-s": 0.3}
+    board.start()
+    runs, longest_s = "1.0", 4.0
+    for number in range(2, 2 + POWER_CUTS):
+        version, is_good = f"{number}.0", number % 3 != 0
+        board.want(board.bundle(version) if is_good else board.bundle(version, BROKEN), version, job=f"update-{number}")
+        began_s = time.monotonic()
+        time.sleep(chance.uniform(0, longest_s))
+        step = board.step()
+        board.kill_supervisor()
+        print(version, step, f"{time.monotonic() - began_s:.2f} s")
+        board.start_supervisor()
+        outcome = board.outcome(f"update-{number}")
+        longest_s = max(1.0, time.monotonic() - began_s)
+        assert outcome["state"] == ("done" if is_good else "failed"), board.log()
+        runs = version if is_good else runs
+        assert board.runs(runs), board.log()
+        assert runs in board.releases()
+        assert len(board.releases()) <= 2
+        assert wait_until(lambda: board.step()[0] is None)
+    assert sorted(board.said("bad")) == [f"{number}.0" for number in (12, 15, 18, 21, 3, 6, 9)]
+
+
+def test_one_that_is_killed_in_every_trial_goes_back(board):
+    """A release under which the board itself dies is tried twice, not for ever."""
+    board.options = {"healthy-within-s": 60}
+    board.start()
+    board.want(board.bundle("2.0", SILENT), "2.0")
+    for tries in (1, 2):
+        assert wait_until(lambda tries=tries: board.step() == ("trying", tries), LONG_S), board.log()
+        board.kill_supervisor()
+        board.start_supervisor()
+    assert "its trial was interrupted 2 times" in board.outcome()["reason"]
+    assert board.runs("1.0")
+
+
+def test_an_agent_that_does_not_start_any_more_is_replaced_by_the_release_before(board):
+    """Outside an update: a file of the release is damaged, the agent ends again and again."""
+    board.start()
+    board.want(board.bundle("2.0"), "2.0")
+    assert board.outcome()["state"] == "done"
+    assert board.runs("2.0")
+    for module in (board.root / "releases" / "2.0").rglob("cli.py"):
+        if module.parent.name == "agent":
+            module.write_text("raise ImportError")
+    board.restart_agent()
+    assert board.runs("1.0")
+    assert board.outcome(None)["reason"].startswith("rolled back to 1.0, because the agent was started 3 times")
+    assert board.said("bad")["2.0"]["is_bad"] is True
+
+
+def test_with_no_other_release_it_stays_where_it_is(board):
+    """Nothing to go back to: the agent goes on being started."""
+    for module in (board.root / "releases" / "1.0").rglob("agent/cli.py"):
+        module.write_text("raise ImportError")
+    board.start()
+    assert wait_until(lambda: "no other release" in board.log(), LONG_S)
+    assert (board.root / "current").resolve().name == "1.0"
+
+
+def test_a_link_that_was_lost_is_made_anew(board):
+    """`current` is absent, or points to nowhere."""
+    for target in (None, "releases/7.0"):
+        (board.root / "current").unlink()
+        if target:
+            (board.root / "current").symlink_to(target)
+        board.start()
+        assert board.runs("1.0")
+        board.kill_supervisor()
+
+
+def test_the_board_is_started_again_once_and_never_during_a_measurement(board):
+    """The wish is taken away before, or it would be granted for ever."""
+    rebooted = board.folder / "rebooted"
+    with locked(board):
+        (board.home / "update" / "reboot").touch()
+        board.start()
+        time.sleep(1)
+        assert not rebooted.exists()
+    assert wait_until(rebooted.exists)
+    assert not (board.home / "update" / "reboot").exists()
+
+
+def test_there_is_one_supervisor(board):
+    """A second one ends."""
+    board.start()
+    assert board.runs("1.0")
+    assert wait_until((board.root / "supervisor.lock").exists)
+    first = board._supervisor
+    board.start_supervisor()
+    assert board._supervisor.wait(LONG_S) == 1
+    board._supervisor = first
+
+
+def test_the_journal_says_each_step_before_it_is_taken(board):
+    """What a power cut leaves can be read by people."""
+    board.start()
+    with locked(board):
+        board.want(board.bundle("2.0"), "2.0")
+        assert wait_until(lambda: board.step() == ("taken", 0))
+        held = json.loads((board.root / "supervisor" / "journal.json").read_text())
+    assert (held["order"]["version"], held["from"]) == ("2.0", "1.0")
