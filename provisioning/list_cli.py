@@ -38,5 +38,8 @@ def list_devices(folder: FleetFolder, *, selection: str, as_json: bool) -> None:
     console = Console()
     console = console if console.is_terminal else Console(width=PLAIN_WIDTH)
     if lines:
-        console.print(list_table.table(lines, now_ns, console.width))
+        table, below = list_table.shown(lines, now_ns, console.width)
+        console.print(table)
+        for note in below:
+            console.print(note, markup=False, highlight=False, soft_wrap=True)
     console.print(list_table.summary(lines), markup=False, highlight=False)

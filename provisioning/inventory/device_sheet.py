@@ -31,7 +31,7 @@ def sheet(line: Line, runs: Sequence[GoldenRun], actions: Sequence[PowerAction],
     facts.add_column(style="bold", no_wrap=True)
     facts.add_column(overflow="fold")
     for name, text in _facts(line, runs, now_ns):
-        facts.add_row(name, Text(plain(text)))
+        facts.add_row(name, Text(plain(text) or "not told"))
     parts += [Text(""), facts]
     if runs:
         parts += [Text(""), _golden(runs)]

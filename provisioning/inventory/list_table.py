@@ -33,10 +33,16 @@ class _Column:
     justify: str = "left"
 
 
-def table(lines: Sequence[Line], now_ns: int, width: int) -> Table:
-    """Return the devices, a row each, in as many columns as `width` holds."""
+def shown(lines: Sequence[Line], now_ns: int, width: int) -> tuple[Table, list[str]]:
+    """Return the devices, a row each, in as many columns as `width` holds, and what has to be said below."""
     columns = _fitting(lines, now_ns, width)
-    made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, BETWEEN, 0, 0))
+    is_told = any(column.heading == "note" for column in columns)
+    below = [] if is_told else [f"{line.device.device}: {plain(line.concerns[0].text)}" for line in lines if line.concerns]
+    return _table(columns, lines, now_ns), below
+
+
+def _table(columns: Sequence[_Column], lines: Sequence[Line], now_ns: int) -> Table:
+    made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for column in columns:
         is_note = column.heading == "note"
         made.add_column(
@@ -118,7 +124,8 @@ def _fitting(lines: Sequence[Line], now_ns: int, width: int) -> list[_Column]:
     columns = list(COLUMNS)
     if len({line.device.fleet for line in lines}) < 2:
         columns = [column for column in columns if column.heading != "fleet"]
-    for heading in LEAST_NEEDED:
+    # A reason needs room: where there is none for a column, it stands below the table.
+    for heading in ("note", *LEAST_NEEDED):
         if sum(_width(column, lines, now_ns) + BETWEEN for column in columns) <= width:
             break
         columns = [column for column in columns if column.heading != heading]
