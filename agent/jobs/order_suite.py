@@ -4,6 +4,7 @@ It may name models of the order and models that ship with the agent, by file nam
 library (those can be paths), no key. Whatever is not known refuses all of it.
 """
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -20,20 +21,24 @@ MOST_CASES = 1000
 SHIPPED = Path(__file__).resolve().parents[2] / "models" / "shipped"
 
 # {precision} is replaced, as in any suite.
-Model = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]|\{precision\}){0,127}\Z")]
-Word = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:,+-]{0,63}\Z")]
+_MODEL = r"^[A-Za-z0-9]([A-Za-z0-9._-]|\{precision\}){0,127}\Z"
+_WORD = r"^[A-Za-z0-9][A-Za-z0-9_.:,+-]{0,63}\Z"
+# A single one is checked after reading: a pattern in a union with a list lets the interpreter crash as it ends (msgspec #717).
+Model = str | list[Annotated[str, msgspec.Meta(pattern=_MODEL)]]
+Word = str | list[Annotated[str, msgspec.Meta(pattern=_WORD)]]
+_PATTERNS = {"model": _MODEL, "runtime": _WORD, "backend": _WORD, "precision": _WORD}
 _Threads = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a `[[case]]` or `[defaults]` of an order may say: the keys of a suite that name nothing on this board."""
 
-    model: Model | list[Model] | None = None
+    model: Model | None = None
     sha256: Sha256 | None = None
     name: Name | None = None
-    runtime: Word | list[Word] | None = None
-    backend: Word | list[Word] | None = None
-    precision: Word | list[Word] | None = None
+    runtime: Word | None = None
+    backend: Word | None = None
+    precision: Word | None = None
     threads: _Threads | list[_Threads] | None = None
     scenario: Literal["single_stream", "multi_stream", "offline", "poisson"] | None = None
     samples_per_query: int | None = None
@@ -81,7 +86,8 @@ def read(document: bytes) -> OrderedSuite:
             f"the ordered suite is refused: {error} (an order names models by file name, and no path, folder, data or library setting)"
         )
         raise ConfigError(message) from error
-    for case in suite.case:
+    for case in (suite.defaults, *suite.case):
+        _refuse_odd(case)
         _refuse_many(case, suite.defaults)
     return suite
 
@@ -127,6 +133,14 @@ def _plain(case: Settings) -> suites.Settings:
     except msgspec.ValidationError as error:
         message = f"the ordered suite is refused: {error}"
         raise ConfigError(message) from error
+
+
+def _refuse_odd(case: Settings) -> None:
+    for key, pattern in _PATTERNS.items():
+        value = getattr(case, key)
+        if isinstance(value, str) and not re.match(pattern, value):
+            message = f"the ordered suite is refused: {value!r} as {key} (an order names models by file name, and no path or folder)"
+            raise ConfigError(message)
 
 
 def _refuse_many(case: Settings, defaults: Settings) -> None:
