@@ -28,6 +28,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("edgemeter.provisioning.remote_cli:doctor", "Let devices examine themselves, and print what they find."),
     "logs": ("edgemeter.provisioning.remote_cli:logs", "Print the last lines that the agents of devices logged."),
     "restart": ("edgemeter.provisioning.remote_cli:restart", "Start agents or boards anew, never during a run."),
+    "release": ("edgemeter.provisioning.update_cli:release", "Keep the signed bundles that devices can go to."),
+    "update": ("edgemeter.provisioning.update_cli:update", "Let devices go to a release, a few first; back from one that does not work."),
     "serve": ("edgemeter.provisioning.serve_cli:serve", "Serve the fleet: enrolment, jobs, updates, content, health."),
 }
 

@@ -15,6 +15,7 @@ from edgemeter.provisioning.identity import certificates, claims, expulsions, re
 from edgemeter.provisioning.jobs import executions, jobs
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.rescue import attempts
+from edgemeter.provisioning.update import releases
 
 _ROOMS = (
     devices,
@@ -30,6 +31,7 @@ _ROOMS = (
     golden,
     position,
     attempts,
+    releases,
 )
 # Each concept's tables stand beside the code that reads and writes them; a room adds its SCHEMA here.
 _FORMAT = Format(

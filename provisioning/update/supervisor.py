@@ -203,7 +203,11 @@ class Releases:
         return sum(one.lstat().st_blocks * 512 for one in self.path(version).rglob("*"))
 
     def _runs(self, version: str) -> bool:
-        return re.fullmatch(FORMS["version"], version) is not None and (self.path(version) / "bin" / "python").exists()
+        # The manifest is the last that an installation writes.
+        path = self.path(version)
+        return (
+            re.fullmatch(FORMS["version"], version) is not None and (path / "manifest.json").exists() and (path / "bin" / "python").exists()
+        )
 
 
 class Supervisor:
@@ -242,7 +246,10 @@ class Supervisor:
             step = {"step": "taken", "order": order, "from": self.releases.current()}
             try:
                 self._check(wanted, order)
-                self._note({**step, "was_there": order["version"] in self.releases.installed()})
+                if order["version"] == step["from"]:
+                    self._end(step, "done", f"version {order['version']} runs already")
+                else:
+                    self._note(step)
             except Refused as why:
                 self._end(step, "failed", str(why))
         self.update.remove("wanted.json")
@@ -251,9 +258,6 @@ class Supervisor:
         wrong = sorted((set(told) | set(FORMS)) - set(wanted))
         if wrong:
             message = f"not a wish for an update: unknown, absent or wrong: {', '.join(wrong)[:200]}"
-            raise Refused(message)
-        if wanted["version"] == self.releases.current():
-            message = f"version {wanted['version']} runs already"
             raise Refused(message)
         bad = self._bad()
         known = bad.pop(wanted["version"], {})
@@ -437,16 +441,35 @@ class Supervisor:
         if step["bad"] is not None and version is not None:
             self.update.write("bad.json", {**self._bad(), version: step["bad"]})
             self.releases.keep(*(one for one in self.releases.installed() if one != version))
-        if step["state"] == "done":
+        if step["state"] == "done" and version != step["from"]:
             self.releases.keep(version, step["from"])
         self.update.write("outcome.json", outcome)
         with contextlib.suppress(FileNotFoundError):
             (self.own / "bundle.tar").unlink()
         self.journal.remove("journal.json")
+        if step["state"] == "done" and version is not None:
+            self._adopt(self.releases.path(version))
+
+    def _adopt(self, release: Path) -> None:
+        """Let installer and supervisor be those of a release that proved itself; this process goes on as the new one."""
+        is_other = False
+        for name in ("install.py", "supervisor.py"):
+            source, target = release / name, self.said.root / name
+            if source.is_file() and _is_program(source) and source.read_bytes() != (target.read_bytes() if target.exists() else b""):
+                made = self.own / name
+                shutil.copyfile(str(source), str(made))
+                made.chmod(0o755)
+                _sync(made)
+                made.replace(target)
+                _sync(self.said.root)
+                is_other = is_other or name == "supervisor.py"
+        if is_other and Path(sys.argv[0]) == self.said.root / "supervisor.py":
+            logger.info("going on as the supervisor of release %s", release.name)
+            os.execv(sys.executable, [sys.executable, *sys.argv])  # noqa: S606 - ourselves
 
     def _clear(self, step: Record) -> None:
         """Give back the space of a release that was not finished."""
-        if not step["was_there"]:
+        if step["order"]["version"] not in self.releases.installed():
             shutil.rmtree(str(self.releases.path(step["order"]["version"])), ignore_errors=True)
         with contextlib.suppress(FileNotFoundError):
             (self.own / "bundle.tar").unlink()
@@ -521,6 +544,14 @@ def _lives(said: Record) -> bool:
         return False
 
 
+def _is_program(path: Path) -> bool:
+    try:
+        compile(path.read_bytes(), str(path), "exec")
+    except (SyntaxError, ValueError):
+        return False
+    return True
+
+
 def _version(bundle: Path) -> Optional[str]:  # noqa: UP045 - Python 3.8
     try:
         with tarfile.open(str(bundle), "r:") as tar:
@@ -549,8 +580,8 @@ def _free_bytes(path: Path) -> int:
     return found.f_bavail * found.f_frsize
 
 
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
