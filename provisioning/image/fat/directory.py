@@ -29,10 +29,16 @@ class Entry:
 
 
 class Directory:
-    """The entries of a directory: read, and changed in memory; `data` grows where it has no room."""
+    """The entries of a directory: read, and changed in memory; `data` grows where it has no room.
+
+    What is removed is not used again, neither its slots nor its short name: were only one of two sectors written, an old long name would
+    stand before a new entry.
+    """
 
     def __init__(self, data: bytes) -> None:
         self.data = bytearray(data)
+        self._removed_slots: set[int] = set()
+        self._removed_names: set[bytes] = set()
 
     def entries(self) -> Iterator[Entry]:
         """Yield files and folders, without `.`, `..` and the label."""
@@ -88,7 +94,7 @@ class Directory:
 
     def add(self, name: str, attribute: int, cluster: int, size_bytes: int, when: datetime) -> None:
         """Add an entry; `data` grows where no run of slots is free."""
-        taken = {entry.short_name for entry in self.entries()}
+        taken = {entry.short_name for entry in self.entries()} | self._removed_names
         short_name = names.short(name, taken)
         own = bytearray(ENTRY_BYTES)
         own[:11] = short_name
@@ -101,9 +107,11 @@ class Directory:
         self.data[at : at + len(new) * ENTRY_BYTES] = b"".join(new)
 
     def remove(self, entry: Entry) -> None:
-        """Mark the slots of an entry as free."""
+        """Mark the slots of an entry as free, for the next change."""
         for slot in range(entry.first_slot, entry.slot + 1):
             self.data[slot * ENTRY_BYTES] = DELETED
+            self._removed_slots.add(slot)
+        self._removed_names.add(entry.short_name)
 
     def _room(self, count: int) -> int:
         """Return the first of `count` free slots in a row; what lies behind the last entry stays an end."""
@@ -119,7 +127,7 @@ class Directory:
                 elif end < len(self.data):
                     self.data[end : end + ENTRY_BYTES] = bytes(ENTRY_BYTES)
                 return begin
-            run = run + 1 if first == DELETED else 0
+            run = run + 1 if first == DELETED and slot not in self._removed_slots else 0
             if run == count:
                 return slot - count + 1
         begin = slots - run

@@ -108,10 +108,11 @@ def mtools_tree(image: Path, target: Path, offset: int = OFFSET) -> dict[str, by
 
 def fsck(image: Path, offset: int = OFFSET, size_bytes: int | None = None) -> subprocess.CompletedProcess[str]:
     """Return what fsck.fat says of the file system, without changing it."""
-    part = image.with_suffix(".part")
-    with image.open("rb") as source, part.open("wb") as target:
-        source.seek(offset)
-        target.write(source.read(size_bytes if size_bytes is not None else -1))
+    part = image.with_suffix(".part") if offset else image
+    if offset:
+        with image.open("rb") as source, part.open("wb") as target:
+            source.seek(offset)
+            target.write(source.read(size_bytes if size_bytes is not None else -1))
     return subprocess.run([tool("fsck.fat"), "-nv", str(part)], capture_output=True, text=True, check=False, timeout=120)
 
 
