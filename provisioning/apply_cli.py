@@ -37,6 +37,7 @@ from edgemeter.provisioning.folder_option import folder_option
     help="A host that was never seen: note its key, or refuse. A key that changed is always refused.",
 )
 @click.option("--ssh-option", "ssh_options", multiple=True, metavar="KEY=VALUE", help="As `ssh -o`, e.g. ProxyJump=gate.example.")
+@click.option("--rejoin", "rejoins", is_flag=True, help="Join anew, with a new token, also a board that has joined.")
 @click.option("--prefix", default="", help="Install below this folder of the device instead of its root; nothing is started.")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Say what would change, and change nothing.")
 @click.option("--json", "as_json", is_flag=True, help='Print {"devices": [...]}.')
@@ -55,6 +56,7 @@ def apply(  # noqa: PLR0917 - click calls it by name
     identity_file: Path | None,
     host_keys: str,
     ssh_options: tuple[str, ...],
+    rejoins: bool,  # noqa: FBT001
     prefix: str,
     is_dry: bool,  # noqa: FBT001
     as_json: bool,  # noqa: FBT001
@@ -93,6 +95,7 @@ def apply(  # noqa: PLR0917 - click calls it by name
             python_tar=tars.read(python_tar) if python_tar else None,
             prefix=prefix.rstrip("/"),
             is_dry=is_dry,
+            rejoins=rejoins,
         )
         if host_keys == "accept-new":
             click.echo("ssh notes the keys of hosts that it has never seen (--host-keys strict refuses them)", err=True)

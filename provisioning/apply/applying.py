@@ -53,6 +53,7 @@ class Settings:
     prefix: str = ""
     sysfs: str = "/sys"
     is_dry: bool = False
+    rejoins: bool = False
 
 
 class _StepFailed(Exception):  # noqa: N818 - what ends one device, no error of its own
@@ -201,6 +202,7 @@ class _Device:
             "power_mode": self._wish.power_mode,
             "governor": self._wish.governor,
             "join": join,
+            "rejoin": self._settings.rejoins,
             "install_s": INSTALL_S,
             "join_s": JOIN_S,
         }

@@ -23,7 +23,8 @@ USER = "edgemeter"
 # The groups that own accelerators, GPUs and buses on the boards that have them.
 DEVICE_GROUPS = ("video", "render", "i2c", "gpio", "spi", "dialout", "plugdev", "apex")
 AGENT, SUPERVISOR, GOVERNOR = "edgemeter-agent.service", "edgemeter-supervisor.service", "edgemeter-governor.service"
-LOCK_S = 300.0
+# A measurement lasts longer; what an update's switch holds the lock for does not.
+LOCK_S = 20.0
 GOVERNOR_UNIT = """[Unit]
 Description=Edgemeter: the CPU governor that fleet.toml names
 After=cpufrequtils.service ondemand.service raspi-config.service nvpmodel.service
@@ -97,6 +98,27 @@ class Device:
             self.restart.parent.mkdir(parents=True, exist_ok=True)
             self.restart.touch()
 
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Hold the agent's run lock for the block, so that nothing is measured meanwhile."""
+        if self.is_dry or not self.home.is_dir():
+            yield
+            return
+        owner, until_s = self.home.stat(), time.monotonic() + LOCK_S
+        lock = os.open(self.home / "run.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        try:
+            os.fchown(lock, owner.st_uid, owner.st_gid)
+            while True:
+                with contextlib.suppress(BlockingIOError):
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                if time.monotonic() > until_s:
+                    raise_step("a measurement is going on there, which nothing is to disturb: run it again later")
+                time.sleep(0.2)
+            yield
+        finally:
+            os.close(lock)
+
     def user(self) -> Outcome:
         """Make the user of the agent, and see to its groups."""
         accounts, groups = self.below("/etc/passwd"), self.below("/etc/group")
@@ -139,7 +161,8 @@ class Device:
         if not bundle:
             raise_step("the bundle is not here: run it again")
         command = [sys.executable, f"{bundle}/install.py", "--bundle", bundle, "--root", str(self.root)]
-        must(*command, timeout_s=self.plan["install_s"])
+        with self.quiet():
+            must(*command, timeout_s=self.plan["install_s"])
 
     def service(self) -> Outcome:
         """Write the unit files and enable them."""
@@ -176,8 +199,10 @@ class Device:
         """Write the udev rules and let them act on what is plugged in."""
         if not self.put(self.below("/etc/udev/rules.d/70-edgemeter.rules"), self.plan["rules"].encode()):
             return "ok", ""
-        if self.is_dry or not self.has_systemd:
-            return "changed", "rules" if self.has_systemd else "rules, which hold from the next boot: udev is not running here"
+        if not self.has_systemd:
+            return "changed", "rules, which hold from the next boot: udev is not running here"
+        if self.is_dry:
+            return "changed", "rules"
         must("udevadm", "control", "--reload")
         for subsystem in ("usb", "apex", "powercap", "hwmon"):
             must("udevadm", "trigger", f"--subsystem-match={subsystem}", "--action=change")
@@ -210,7 +235,7 @@ class Device:
             return "skipped", "the kernel has no CPU governors here"
         for path in files:
             known = " ".join(lines(path.with_name("scaling_available_governors"))).split()
-            if known and wanted not in known:
+            if (known and wanted not in known) or not re.fullmatch(r"[a-z_]+", wanted):
                 raise_step(f"no governor {wanted!r} here: correct governor in fleet.toml: {', '.join(known)}")
         changed = []
         if self.put(self.units / GOVERNOR, GOVERNOR_UNIT.format(wanted).encode()):
@@ -224,19 +249,18 @@ class Device:
 
     def join(self) -> Outcome:
         """Give the device an identity and its configuration."""
-        if (self.home / "joined").exists():
+        if (self.home / "joined").exists() and not self.plan["rejoin"]:
             return "ok", "joined"
         if self.is_dry:
             return "changed", "would join"
         if not self.plan["join"]:
             return "skipped", "not joined yet"
-        for folder in (self.etc, self.home):
-            folder.mkdir(parents=True, exist_ok=True)
         path = self.etc / "join.toml"
         self.put(path, self.plan["join"].encode(), 0o600)
-        environment = {**os.environ, "EDGEMETER_HOME": str(self.home), "EDGEMETER_CONFIG": str(self.etc / "config.toml")}
+        program, wait_s = str(self.root / "current/bin/edgemeter"), self.plan["join_s"]
+        where = ["--home", str(self.home), "--config", str(self.etc / "config.toml"), "--wait", str(wait_s)]
         try:
-            must(str(self.root / "current/bin/edgemeter"), "agent", "join", str(path), timeout_s=self.plan["join_s"], env=environment)
+            must(program, "agent", "join", str(path), *where, timeout_s=wait_s + 60)
         finally:
             shred(path)
         self.needs_restart()
@@ -252,10 +276,15 @@ class Device:
             return "skipped", f"there is no user {USER}"
         if not self.is_dry:
             self.home.mkdir(mode=0o750, parents=True, exist_ok=True)
-        other = [path for path in (self.home, *self.home.rglob("*")) if path.exists() and path.lstat().st_uid != account.pw_uid]
-        for path in [] if self.is_dry else other:
-            os.lchown(path, account.pw_uid, account.pw_gid)
-        return ("changed", f"{len(other)} files") if other else ("ok", "")
+        changed = 0
+        # By descriptors: the agent, who may write there, does not lead root elsewhere.
+        for _, _, names, folder in os.fwalk(self.home):
+            for name in (".", *names):
+                if os.stat(name, dir_fd=folder, follow_symlinks=False).st_uid != account.pw_uid:
+                    changed += 1
+                    if not self.is_dry:
+                        os.chown(name, account.pw_uid, account.pw_gid, dir_fd=folder, follow_symlinks=False)
+        return ("changed", f"{changed} files") if changed else ("ok", "")
 
     def start(self) -> Outcome:
         """Let the agent and its supervisor run what is installed."""
@@ -265,29 +294,26 @@ class Device:
         idle = [unit for unit in units if run("systemctl", "is-active", unit).stdout.strip() != "active"]
         if not idle and not self.restart.exists():
             return "ok", "running"
-        for unit in () if self.is_dry else units:
-            done = run("systemctl", "restart", unit, timeout_s=400)
-            if done.returncode != 0:
-                log = run("journalctl", "-u", unit, "-n", "3", "-o", "cat").stdout
-                raise_step(f"{unit} does not start: {last_line(log or done.stderr)}: `journalctl -u {unit}` there")
-        self.drop(self.restart)
+        with self.quiet():
+            for unit in () if self.is_dry else units:
+                done = run("systemctl", "restart", unit, timeout_s=400)
+                if done.returncode != 0:
+                    log = run("journalctl", "-u", unit, "-n", "3", "-o", "cat").stdout
+                    raise_step(f"{unit} does not start: {last_line(log or done.stderr)}: `journalctl -u {unit}` there")
+            self.drop(self.restart)
         return "changed", "started" if idle else "restarted"
 
 
 def raise_step(message: str) -> NoReturn:
-    """End the step.
-
-    Raises:
-        StepError: always.
-    """
+    """End the step."""
     raise StepError(message)
 
 
-def run(*command: str, timeout_s: float = 120.0, env: dict[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
+def run(*command: str, timeout_s: float = 120.0) -> "subprocess.CompletedProcess[str]":
     """Return what a command answered; its input is empty."""
     try:
         return subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False, timeout=timeout_s, env=env
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False, timeout=timeout_s
         )
     except FileNotFoundError as error:
         message = f"there is no {command[0]!r} here"
@@ -297,9 +323,9 @@ def run(*command: str, timeout_s: float = 120.0, env: dict[str, str] | None = No
         raise StepError(message) from error
 
 
-def must(*command: str, timeout_s: float = 120.0, env: dict[str, str] | None = None) -> str:
+def must(*command: str, timeout_s: float = 120.0) -> str:
     """Return what a command printed; one that fails ends the step."""
-    done = run(*command, timeout_s=timeout_s, env=env)
+    done = run(*command, timeout_s=timeout_s)
     if done.returncode != 0:
         raise_step(f"`{' '.join(command[:3])}` failed: {last_line(done.stderr or done.stdout)}")
     return done.stdout
@@ -358,37 +384,16 @@ def shred(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-@contextlib.contextmanager
-def alone(device: Device) -> Iterator[None]:
-    """Wait until no other `apply` is at work here: one whose connection was cut may still be."""
-    if device.is_dry:
-        yield
-        return
-    device.root.mkdir(parents=True, exist_ok=True)
-    with (device.root / ".apply.lock").open("w") as lock:
-        until_s = time.monotonic() + LOCK_S
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > until_s:
-                    raise_step("another `edgemeter fleet apply` is at work on this device: wait for it")
-                time.sleep(0.5)
-        yield
-
-
 def main(plan: dict[str, Any]) -> None:
     """Do the steps of `plan` in order; the first that fails is the last."""
     os.environ.update(PATH=f"{os.environ.get('PATH', '')}:{PATH}", LC_ALL="C")
     name, said = plan["steps"][0], None
     try:
         device = Device(plan)
-        with alone(device):
-            for name in plan["steps"]:
-                step: Callable[[], Outcome] = getattr(device, name)
-                state, detail = step()
-                print(json.dumps({"step": name, "state": state, "detail": detail}), flush=True)  # noqa: T201 - its output
+        for name in plan["steps"]:
+            step: Callable[[], Outcome] = getattr(device, name)
+            state, detail = step()
+            print(json.dumps({"step": name, "state": state, "detail": detail}), flush=True)  # noqa: T201 - its output
     except StepError as error:
         said = {"step": name, "state": "failed", "detail": str(error)}
     except OSError as error:

@@ -1,81 +1,11 @@
 """`fleet apply` against a real sshd on loopback: everything goes below a folder of the test's, nothing is started."""
 
 import contextlib
+import fcntl
 
-import pytest
-
-from edgemeter.provisioning.apply import applying, offer
-from edgemeter.provisioning.apply.applying import Settings, Wish
-from edgemeter.provisioning.fleet_folder import FleetFolder
+from edgemeter.provisioning.apply import applying
 from tests.fixtures import device_bundle
-from tests.fixtures.ssh_server import sshd
-
-JOIN = 'fleet = "lab"\ntoken = "secret-token"\n'
-
-
-class Bench:
-    """A fleet with one bundle, and one device behind a real sshd."""
-
-    def __init__(self, folder, user=None, installer=device_bundle.QUICK):
-        self.folder = folder
-        self.fleet = FleetFolder(folder / "fleet")
-        self.device = sshd(folder / "device", user)
-        self.prefix = folder / "prefix"
-        self.prefix.mkdir()
-        self.bundles = [device_bundle.make(folder / "bundle", self.fleet, installer=installer)]
-        self.said = []
-        self.tokens = []
-
-    def close(self):
-        """End its sshd."""
-        self.device.server.kill()
-
-    def join_file(self, device):
-        """Return a join file and remember for whom."""
-        self.tokens.append(device)
-        return JOIN
-
-    def settings(self, **changed):
-        """Return what is the same for all devices."""
-        offers = [offer.read(bundle, self.fleet.release_public_key, self.folder) for bundle in self.bundles]
-        return Settings(
-            **{
-                "offers": offers,
-                "public_key": self.fleet.release_public_key.read_text(),
-                "join_file": self.join_file,
-                "ssh": self.device.options(),
-                "prefix": str(self.prefix),
-                "sysfs": str(self.folder / "sys"),
-                **changed,
-            }
-        )
-
-    def apply(self, wish=None, **changed):
-        """Apply to the device."""
-        wish = wish or Wish(self.device.target())
-        return applying.apply(wish, self.settings(**changed), lambda device, what: self.said.append((device, what)))
-
-    @property
-    def current(self):
-        """The release that the device runs."""
-        link = self.prefix / "opt/edgemeter/current"
-        return link.readlink().name if link.is_symlink() else None
-
-    def tree(self):
-        """Return every file below the prefix with when it was written."""
-        return {path: path.lstat().st_mtime_ns for path in self.prefix.rglob("*") if not path.is_dir() and path.name != ".apply.lock"}
-
-
-@pytest.fixture
-def bench(tmp_path):
-    """Return the bench; its sshd ends with the test."""
-    with contextlib.closing(Bench(tmp_path)) as made:
-        yield made
-
-
-def states(outcome):
-    """Return the steps with what they came to."""
-    return {step.step: step.state for step in outcome.steps}
+from tests.provisioning.apply.bench import Bench, states
 
 
 def test_a_fresh_board_gets_everything_and_a_repeated_run_changes_nothing(tmp_path):
@@ -100,20 +30,19 @@ def _apply_twice(bench):
 def test_what_the_board_needed_of_us_does_not_stay_there(bench):
     """Neither the bundle's copy nor the join file with its token."""
     assert bench.apply().remedy is None
-    assert not (bench.device.home / applying.STAGE).exists()
-    left = [path for path in bench.prefix.rglob("*") if path.is_file() and b"secret-token" in path.read_bytes()]
-    assert left == []
+    assert not bench.stage.exists()
+    assert [path for path in bench.prefix.rglob("*") if path.is_file() and b"secret-token" in path.read_bytes()] == []
 
 
-def test_a_newer_bundle_replaces_the_release(bench):
-    """And an older one does not."""
+def test_a_newer_bundle_replaces_the_release_and_an_older_one_does_not(bench):
+    """The rest of the steps are done all the same."""
     assert bench.apply().state == "changed"
-    bench.bundles = [device_bundle.make(bench.folder / "newer", bench.fleet, version="1.1.0", installer=device_bundle.QUICK)]
+    bench.bundles = [device_bundle.make(bench.folder / "newer", bench.fleet, version="1.10.0", installer=device_bundle.QUICK)]
     assert states(bench.apply())["release"] == "changed"
-    assert bench.current == "1.1.0"
-    bench.bundles = [bench.folder / "bundle"]
+    assert bench.current == "1.10.0"
+    bench.bundles = [device_bundle.make(bench.folder / "older", bench.fleet, version="1.9.0", installer=device_bundle.QUICK)]
     again = bench.apply()
-    assert (states(again)["release"], bench.current) == ("skipped", "1.1.0")
+    assert (again.remedy, states(again)["release"], bench.current) == (None, "skipped", "1.10.0")
 
 
 def test_a_dry_run_says_the_same_and_does_nothing(bench):
@@ -122,3 +51,50 @@ def test_a_dry_run_says_the_same_and_does_nothing(bench):
     assert outcome.remedy is None
     assert states(outcome)["release"] == states(outcome)["service"] == states(outcome)["join"] == "changed"
     assert (list(bench.prefix.iterdir()), list(bench.device.home.iterdir()), bench.tokens) == ([], [], [])
+
+
+def test_a_board_joins_anew_when_that_is_said(bench):
+    """With a token of its own; without the word it stays who it is."""
+    bench.apply()
+    bench.apply()
+    assert bench.tokens == ["board"]
+    assert states(bench.apply(rejoins=True))["join"] == "changed"
+    assert bench.tokens == ["board", "board"]
+
+
+def test_a_refused_token_is_told_and_the_next_run_goes_on_from_there(bench):
+    """What was done stays done, the secret does not stay."""
+    first = bench.apply(join_file=lambda _device: "refused = true\ntoken = 'secret-token'\n")
+    assert "the token is not known" in first.remedy
+    assert (states(first)["release"], states(first)["join"]) == ("changed", "failed")
+    assert not (bench.prefix / "etc/edgemeter/join.toml").exists()
+    second = bench.apply()
+    assert (second.remedy, states(second)["release"], states(second)["join"]) == (None, "ok", "changed")
+
+
+def test_a_release_waits_for_the_end_of_a_measurement(bench, monkeypatch):
+    """A switch in the middle of a run would end it."""
+    bench.apply()
+    bench.bundles = [device_bundle.make(bench.folder / "newer", bench.fleet, version="2.0.0", installer=device_bundle.QUICK)]
+    source = bench.folder / "on_device.py"
+    source.write_text(applying.ON_DEVICE.read_text().replace("LOCK_S = 20.0", "LOCK_S = 0.1"))
+    monkeypatch.setattr(applying, "ON_DEVICE", source)
+    with (bench.prefix / "var/lib/edgemeter/run.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        blocked = bench.apply()
+    assert "a measurement is going on" in blocked.remedy
+    assert bench.current == "1.0.0"
+    assert bench.apply().remedy is None
+    assert bench.current == "2.0.0"
+
+
+def test_units_and_rules_are_put_right_again(bench):
+    """Somebody changed one by hand."""
+    bench.apply()
+    unit = bench.prefix / "etc/systemd/system/edgemeter-agent.service"
+    right = unit.read_text()
+    unit.write_text("[Service]\n")
+    (bench.prefix / "etc/udev/rules.d/70-edgemeter.rules").unlink()
+    outcome = bench.apply()
+    assert (states(outcome)["service"], states(outcome)["udev"], states(outcome)["release"]) == ("changed", "changed", "ok")
+    assert unit.read_text() == right

@@ -1,0 +1,75 @@
+"""A fleet with a bundle and one device behind a real sshd; everything that is installed goes below a folder of the test's."""
+
+from pathlib import Path
+
+from edgemeter.provisioning.apply import applying, offer
+from edgemeter.provisioning.apply.applying import Settings, Wish
+from edgemeter.provisioning.fleet_folder import FleetFolder
+from tests.fixtures import device_bundle
+from tests.fixtures.ssh_server import sshd
+
+JOIN = 'fleet = "lab"\ntoken = "secret-token"\n'
+
+
+class Bench:
+    """One device, and what it is given; `close` it."""
+
+    def __init__(self, folder, user=None, installer=device_bundle.QUICK):
+        self.folder = folder
+        self.fleet = FleetFolder(folder / "fleet")
+        self.device = sshd(folder / "device", user)
+        self.prefix = folder / "prefix"
+        self.prefix.mkdir()
+        self.bundles = [device_bundle.make(folder / "bundle", self.fleet, installer=installer)]
+        self.said = []
+        self.tokens = []
+
+    def close(self):
+        """End its sshd."""
+        self.device.server.kill()
+
+    def join_file(self, device):
+        """Return a join file and remember for whom."""
+        self.tokens.append(device)
+        return JOIN
+
+    def settings(self, **changed):
+        """Return what is the same for all devices."""
+        offers = [offer.read(bundle, self.fleet.release_public_key, self.folder) for bundle in self.bundles]
+        given = {
+            "offers": offers,
+            "public_key": self.fleet.release_public_key.read_text(),
+            "join_file": self.join_file,
+            "ssh": self.device.options(),
+            "prefix": str(self.prefix),
+            "sysfs": str(self.folder / "sys"),
+        }
+        return Settings(**{**given, **changed})
+
+    def apply(self, wish=None, **changed):
+        """Apply to the device."""
+        return applying.apply(wish or Wish(self.device.target()), self.settings(**changed), self.told)
+
+    def told(self, device, what):
+        """Remember what was said while it went on."""
+        self.said.append((device, what))
+
+    @property
+    def stage(self) -> Path:
+        """Where the device keeps what is copied to it."""
+        return self.device.home / applying.STAGE
+
+    @property
+    def current(self):
+        """The release that the device runs."""
+        link = self.prefix / "opt/edgemeter/current"
+        return link.readlink().name if link.is_symlink() else None
+
+    def tree(self):
+        """Return every file below the prefix with when it was written."""
+        return {path: path.lstat().st_mtime_ns for path in self.prefix.rglob("*") if not path.is_dir()}
+
+
+def states(outcome):
+    """Return the steps with what they came to."""
+    return {step.step: step.state for step in outcome.steps}

@@ -1,0 +1,122 @@
+"""`fleet apply` that is killed, and run again."""
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from edgemeter.provisioning.apply import copying
+from edgemeter.provisioning.apply.copying import Parcel
+from edgemeter.provisioning.apply.ssh import Connection
+from tests.fixtures import device_bundle
+from tests.provisioning.apply.bench import states
+
+ROOT = Path(__file__).resolve().parents[3]
+# Every byte through a pipe that takes a moment for each piece: an end in the middle is sure.
+SLOW_PIPE = """import socket, sys, threading, time
+line = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+def back():
+    while piece := line.recv(65536):
+        sys.stdout.buffer.write(piece); sys.stdout.buffer.flush()
+threading.Thread(target=back, daemon=True).start()
+while piece := sys.stdin.buffer.read1(16384):
+    line.sendall(piece); time.sleep(0.02)
+"""
+COMMAND = """import sys
+sys.path.insert(0, sys.argv[1])
+from edgemeter.agent.cli import main
+sys.argv[1:] = sys.argv[2:]
+main()
+"""
+
+
+def parcel(path, content):
+    """Write a file to send."""
+    path.write_bytes(content)
+    return Parcel(path, path.name, hashlib.sha256(content).hexdigest(), len(content))
+
+
+def started(bench, *more):
+    """Start the command itself, in a process group of its own."""
+    device = bench.device
+    command = [
+        "apply",
+        "board",
+        "--host",
+        "127.0.0.1",
+        "--user",
+        device.user,
+        "--port",
+        str(device.server.port),
+        "--prefix",
+        str(bench.prefix),
+    ]
+    command += ["--bundle", str(bench.bundles[0]), "--folder", str(bench.fleet.path), "--identity-file", str(device.key)]
+    command += [part for option in device.settings for part in ("--ssh-option", option)]
+    return subprocess.Popen(
+        [sys.executable, "-c", COMMAND, str(ROOT), "fleet", *command, *more],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+
+
+def killed_when(process, is_so, patience_s=120.0):
+    """Kill the command and all that it started as soon as `is_so`; it must not have ended before."""
+    until_s = time.monotonic() + patience_s
+    try:
+        while not is_so():
+            assert process.poll() is None, "it ended before it could be killed"
+            assert time.monotonic() < until_s, "it never came so far"
+            time.sleep(0.005)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def test_a_part_of_a_file_is_continued_and_what_is_there_is_not_sent(bench, tmp_path):
+    """Known by their hashes; a part that is not the beginning of the file is thrown away."""
+    contents = {name: hashlib.shake_256(name.encode()).digest(200_000) for name in ("whole", "part", "other", "absent")}
+    parcels = [parcel(tmp_path / name, content) for name, content in contents.items()]
+    folder = bench.device.home / "staged files"
+    folder.mkdir()
+    (folder / "whole").write_bytes(contents["whole"])
+    (folder / "part").write_bytes(contents["part"][:150_000])
+    (folder / "other").write_bytes(b"?" * 100_000)
+    (folder / "of another bundle").write_bytes(b"x")
+    with Connection(bench.device.target(), bench.device.options()) as connection:
+        offsets = {part.parcel.name: part.offset for part in copying.missing(connection, str(folder), parcels)}
+        assert offsets == {"part": 150_000, "other": 0, "absent": 0}
+        assert copying.copy(connection, str(folder), parcels, lambda _done, _total: None) == 450_000
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == contents
+
+
+@pytest.mark.slow
+def test_killed_in_the_copy_it_goes_on_where_it_was(bench, tmp_path):
+    """SIGKILL of the command and its ssh in the middle of a file; the second run sends the rest of it only."""
+    (tmp_path / "slow.py").write_text(SLOW_PIPE)
+    pipe = f"ProxyCommand={sys.executable} {tmp_path}/slow.py %p"
+    wheel = max(bench.bundles[0].glob("wheels/*.whl"), key=lambda path: path.stat().st_size)
+    there = bench.stage / "wheels" / wheel.name
+    killed_when(started(bench, "--ssh-option", pipe), lambda: there.exists() and there.stat().st_size > 100_000)
+    assert there.stat().st_size < wheel.stat().st_size
+    assert bench.current is None
+    outcome = bench.apply()
+    assert (outcome.remedy, bench.current) == (None, "1.0.0")
+    (copied,) = [step.detail for step in outcome.steps if step.step == "copy"]
+    sent_mb, _, whole_mb = copied.removesuffix(" MB").partition(" MB of ")
+    assert float(sent_mb) <= float(whole_mb) - 0.1
+
+
+@pytest.mark.slow
+def test_killed_in_the_install_it_is_done_by_the_next_run(bench):
+    """By the real installer, whose half release is none."""
+    bench.bundles = [device_bundle.make(bench.folder / "real", bench.fleet)]
+    releases = bench.prefix / "opt/edgemeter/releases"
+    killed_when(started(bench), (releases / "1.0.0/bin").exists)
+    outcome = bench.apply()
+    assert (outcome.remedy, bench.current) == (None, "1.0.0")
+    assert (states(outcome)["join"], bench.apply().state) == ("changed", "ok")

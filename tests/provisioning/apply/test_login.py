@@ -1,0 +1,182 @@
+"""Boards that cannot be reached, do not let us in, or do not let us be root: each is one line that says what to do."""
+
+import contextlib
+import os
+import secrets
+import shutil
+import subprocess
+import tempfile
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from edgemeter.provisioning.apply import parallel
+from edgemeter.provisioning.apply.applying import Wish
+from edgemeter.provisioning.apply.ssh import SshOptions, Target
+from tests.fixtures.servers import LOOPBACK, free_port
+from tests.fixtures.ssh_server import keygen
+from tests.provisioning.apply.bench import Bench, states
+
+USER = "edgemeter-test"
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="a test user can be made by root only")
+
+
+def test_a_key_that_is_not_let_in(bench, tmp_path):
+    """Nothing is asked on a terminal."""
+    stranger = keygen(tmp_path / "stranger")
+    outcome = bench.apply(ssh=bench.device.options(stranger))
+    assert outcome.state == "failed"
+    assert "ssh-copy-id" in outcome.remedy
+    assert outcome.steps == ()
+
+
+def test_a_key_file_that_is_not_there(bench, tmp_path):
+    """It does not end in whatever other key there is."""
+    assert "--identity-file" in bench.apply(ssh=bench.device.options(tmp_path / "absent")).remedy
+
+
+def test_a_host_whose_key_has_changed_is_refused(bench):
+    """Another machine at the same address gets neither bundle nor token."""
+    assert bench.apply().remedy is None
+    bench.device.new_host_key()
+    outcome = bench.apply(rejoins=True)
+    assert "ssh-keygen -R" in outcome.remedy
+    assert bench.tokens == ["board"]
+
+
+def test_an_unknown_host_is_refused_where_that_is_wanted(bench):
+    """With --host-keys strict; by default its key is noted at the first time."""
+    strict = replace(bench.device.options(), host_keys="strict")
+    assert "accept-new" in bench.apply(ssh=strict).remedy
+    assert bench.apply().remedy is None
+    assert bench.apply(ssh=strict).remedy is None
+
+
+def test_nobody_listens(bench):
+    """The port is closed."""
+    outcome = bench.apply(Wish(Target("away", LOOPBACK, bench.device.user, free_port())))
+    assert "systemctl enable --now ssh" in outcome.remedy
+
+
+def test_a_name_that_nobody_knows(bench):
+    """`.invalid` is reserved for that."""
+    assert "host" in bench.apply(Wish(Target("away", "board.invalid", "pi"))).remedy
+
+
+def test_a_program_that_is_no_ssh_ends_in_one_line(bench):
+    """A proxy that says nonsense."""
+    options = SshOptions(more=(*bench.device.settings, "ProxyCommand=echo nonsense"))
+    outcome = bench.apply(ssh=options)
+    assert outcome.state == "failed"
+    assert "\n" not in outcome.remedy
+
+
+def test_a_host_name_is_no_option_of_ssh(bench, tmp_path):
+    """Whatever stands in fleet.toml: it is a host."""
+    outcome = bench.apply(Wish(Target("board", f"-oProxyCommand=touch {tmp_path}/smuggled", None)))
+    assert outcome.state == "failed"
+    assert not (tmp_path / "smuggled").exists()
+
+
+def test_one_that_fails_does_not_stop_the_others(bench):
+    """Side by side, and in the order in which they were named."""
+    away = Wish(Target("away", LOOPBACK, bench.device.user, free_port()))
+    ended = []
+    outcomes = parallel.apply([away, Wish(bench.device.target("board"))], bench.settings(), 2, bench.told, ended.append)
+    assert [(one.device, one.state) for one in outcomes] == [("away", "failed"), ("board", "changed")]
+    assert sorted(one.device for one in ended) == ["away", "board"]
+
+
+def test_a_board_whose_folder_is_not_ours_and_that_has_no_sudo():
+    """An ordinary user without a way to be root."""
+    with _another_user(None) as bench:
+        assert "--ask-sudo-password" in bench.apply().remedy
+        outcome = bench.apply(sudo_password=bench.password)
+        assert "may not use sudo" in outcome.remedy
+        assert states(outcome) == {}
+        assert list(bench.prefix.iterdir()) == []
+
+
+@contextlib.contextmanager
+def _another_user(sudo):
+    """Make a user with a password for the block, with that line in sudoers (None: no sudo), and log in as that one."""
+    if shutil.which("useradd") is None or os.geteuid() != 0:
+        pytest.skip("a test user can be made by root only")
+    if shutil.which("sudo") is None:
+        pytest.skip("sudo is not installed (apt-get install sudo)")
+    subprocess.run(["userdel", USER], capture_output=True, check=False)
+    password, rules = secrets.token_urlsafe(12), Path("/etc/sudoers.d") / USER
+    subprocess.run(["useradd", "--no-create-home", "--shell", "/bin/sh", USER], check=True)
+    # Not below pytest's own folder, which is closed to other users.
+    folder = Path(tempfile.mkdtemp(prefix="edgemeter-apply-"))
+    folder.chmod(0o755)
+    try:
+        subprocess.run(["chpasswd"], input=f"{USER}:{password}\n", text=True, check=True)
+        if sudo:
+            rules.write_text(f"{USER} {sudo}\n")
+            rules.chmod(0o440)
+        with contextlib.closing(Bench(folder, USER)) as bench:
+            bench.password = password
+            yield bench
+    finally:
+        rules.unlink(missing_ok=True)
+        subprocess.run(["userdel", USER], check=True, capture_output=True)
+        shutil.rmtree(folder)
+
+
+@as_root
+def test_sudo_with_a_password_installs_as_root():
+    """The password goes over standard input: no process of the run shows it in its arguments or environment, and no word of ours."""
+    with _another_user("ALL=(ALL) ALL") as bench:
+        with _watched(bench.password) as seen:
+            outcome = bench.apply(sudo_password=bench.password)
+        assert outcome.remedy is None
+        assert bench.current == "1.0.0"
+        assert (bench.prefix / "opt/edgemeter/current/bin/edgemeter").stat().st_uid == 0
+        assert any("sudo" in line for line in seen["all"])
+        assert seen["secret"] == []
+        assert bench.password not in repr(outcome) + repr(bench.said)
+        again = bench.apply(sudo_password=bench.password)
+        assert (again.state, again.remedy) == ("ok", None)
+
+
+@contextlib.contextmanager
+def _watched(secret):
+    """Look at every process of this machine again and again during the block; collect their arguments, and those that show the secret."""
+    seen, ended = {"all": set(), "secret": []}, threading.Event()
+
+    def look():
+        while not ended.wait(0.002):
+            for process in Path("/proc").glob("[0-9]*"):
+                with contextlib.suppress(OSError):
+                    shown = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+                    seen["all"].add((process / "cmdline").read_bytes().decode(errors="replace"))
+                    if secret.encode() in shown:
+                        seen["secret"].append(shown)
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        yield seen
+    finally:
+        ended.set()
+        watcher.join()
+
+
+@as_root
+def test_a_wrong_password_and_none_are_told():
+    """Before anything is copied."""
+    with _another_user("ALL=(ALL) ALL") as bench:
+        assert "--ask-sudo-password" in bench.apply().remedy
+        assert "refuses the password" in bench.apply(sudo_password="wrong").remedy
+        assert not bench.stage.exists()
+
+
+@as_root
+def test_sudo_without_a_password_asks_for_none(tmp_path):
+    """And a password that was given for other boards is not run as a program."""
+    with _another_user("ALL=(ALL) NOPASSWD: ALL") as bench:
+        assert bench.apply(sudo_password=f"touch {tmp_path}/smuggled").remedy is None
+        assert not (tmp_path / "smuggled").exists()
