@@ -1,0 +1,36 @@
+"""`python -m tests.fleet --devices 1000`: a job and a campaign through kills of broker, service and collector; the last line is JSON."""
+
+import argparse
+import json
+import shutil
+import signal
+import sys
+
+from edgemeter.collector.load import template
+from tests.fleet.drill import drill
+from tests.fleet.fleet_world import FleetWorld
+
+
+def main() -> int:
+    """Run it; return 0 when each job was executed once and everything is covered."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fleet", description="Order, kill, count.")
+    parser.add_argument("--devices", type=int, default=1000)
+    parser.add_argument("--run-s", type=float, default=2.0, help="how long a run takes, on average")
+    parser.add_argument("--limit-s", type=float, default=900.0)
+    parser.add_argument("--keep-logs", metavar="DIR")
+    asked = parser.parse_args()
+    with FleetWorld(asked.devices, template.measure(), asked.run_s) as world:
+        came = drill(world, asked.limit_s, lambda text: print(text, file=sys.stderr, flush=True))
+        for overlap in world.crowd.overlaps[:5]:
+            print(overlap, file=sys.stderr)
+        if asked.keep_logs:
+            shutil.copytree(world.path, asked.keep_logs, dirs_exist_ok=True)
+    print(json.dumps(came.document()))
+    return 0 if came.holds else 1
+
+
+if __name__ == "__main__":
+    # Whoever ends it leaves no server behind.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(1))
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""The drill: a job and a campaign on a crowd of devices, with kills at given points, and what came of it."""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+from tests.fleet.fleet_world import FleetWorld
+from tests.fleet.replay_devices import open_entries
+
+# At which share of all runs who is killed (SIGKILL), and how long it stays down.
+KILLS = (
+    (0.10, ("broker",), 1.0),
+    (0.25, ("service",), 1.0),
+    (0.40, ("collector",), 1.0),
+    (0.55, ("broker", "service"), 2.0),
+    (0.70, ("broker", "service", "collector"), 2.0),
+    (0.85, ("service",), 0.2),
+    (0.90, ("service",), 0.0),
+)
+LOOK_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Came:
+    """What came of a drill; it holds when every job was executed once and the campaign covers everything."""
+
+    devices: int
+    runs_expected: int
+    runs_executed: int
+    executed_twice: int
+    never_executed: int
+    overlaps: int
+    states: dict[str, int]
+    campaign: str
+    coverage_ratio: float
+    records_in_ledger: int
+    kills: int
+    seconds: float
+    messages: int
+    messages_per_s: float
+    service_peak_mb: float | None
+    service_processor_s: float | None
+    in_time: bool
+
+    @property
+    def holds(self) -> bool:
+        """Whether each job was executed once, everything is covered, and every record arrived."""
+        return (
+            self.in_time
+            and self.executed_twice == self.never_executed == self.overlaps == 0
+            and self.states == {"done": self.devices}
+            and self.campaign == "done"
+            and self.coverage_ratio == 1.0
+            and self.records_in_ledger == self.runs_expected == self.runs_executed
+        )
+
+    def document(self) -> dict[str, object]:
+        """Return it as JSON shows it."""
+        return {**asdict(self), "holds": self.holds}
+
+
+def drill(world: FleetWorld, limit_s: float, say: Callable[[str], None] = lambda _: None) -> Came:
+    """Run it in a world that is up."""
+    began_s, job = time.monotonic(), world.begin()
+    say(f"{job}: {len(world.names)} devices")
+    kills, in_time, processor_s, peak_mb = list(KILLS), True, 0.0, 0.0
+    while not (_is_over(world) and _has_ended(world)):
+        if time.monotonic() - began_s > limit_s:
+            in_time = False
+            say(f"CAME TO A STANDSTILL: {open_entries(world.crowd)}")
+            break
+        if kills and world.progress() >= kills[0][0]:
+            _, names, down_s = kills.pop(0)
+            say(f"{world.progress():.0%}: SIGKILL {', '.join(names)}")
+            if "service" in names:
+                processor_s += world.processor_s() or 0.0
+                peak_mb = max(peak_mb, world.memory_mb() or 0.0)
+            for name in names:
+                getattr(world, name).kill(down_s / len(names))
+        time.sleep(LOOK_S)
+    seconds = time.monotonic() - began_s
+    peak_mb = max(peak_mb, world.memory_mb() or 0.0)
+    processor_s += world.processor_s() or 0.0
+    return _judge(world, job, seconds, (len(KILLS) - len(kills), in_time, peak_mb, processor_s))
+
+
+def _is_over(world: FleetWorld) -> bool:
+    return world.progress() >= 1.0 and not world.crowd.missing_receipts()
+
+
+def _has_ended(world: FleetWorld) -> bool:
+    time.sleep(LOOK_S)
+    return '"state": "done"' in world.call("campaign", "status", "whole-fleet", "--json").split('"cells"')[0]
+
+
+def _judge(world: FleetWorld, job: str, seconds: float, seen: tuple[int, bool, float, float]) -> Came:
+    ordered, campaign = world.status(job)
+    executed, count = world.crowd.executed, len(world.names)
+    jobs = {job, *(cell["job"] for cell in campaign["all_cells"])}
+    states: dict[str, int] = {}
+    for one in ordered["executions"]:
+        states[one["state"]] = states.get(one["state"], 0) + 1
+    messages = world.crowd.sent + world.crowd.heard
+    kills, in_time, peak_mb, processor_s = seen
+    return Came(
+        devices=count,
+        runs_expected=3 * count,
+        runs_executed=sum(executed.values()),
+        executed_twice=sum(times > 1 for times in executed.values()),
+        never_executed=sum(not executed[name, one] for name in world.names for one in jobs),
+        overlaps=len(world.crowd.overlaps),
+        states=states,
+        campaign=campaign["state"],
+        coverage_ratio=campaign["coverage_ratio"],
+        records_in_ledger=sum(world.in_ledger().values()),
+        kills=kills,
+        seconds=round(seconds, 1),
+        messages=messages,
+        messages_per_s=round(messages / seconds, 1),
+        service_peak_mb=peak_mb,
+        service_processor_s=round(processor_s, 1),
+        in_time=in_time,
+    )

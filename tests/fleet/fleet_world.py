@@ -1,0 +1,137 @@
+"""A fleet on one machine: mosquitto, the fleet's service and a collector as processes that can be killed, and a crowd of replay devices."""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from edgemeter.agent.delivery.broker_address import BrokerAddress
+from edgemeter.collector.load.template import Template
+from edgemeter.provisioning.fleet_folder import FleetFolder
+from edgemeter.provisioning.registry import devices
+from edgemeter.provisioning.registry.devices import Device
+from edgemeter.provisioning.registry.registry import Registry
+from tests.chaos.supervised import Supervised, await_port
+from tests.fixtures.servers import LOOPBACK, free_port, mosquitto
+from tests.fleet.replay_devices import Crowd
+
+EDGEMETER = [sys.executable, "-m", "edgemeter.agent.cli"]
+BROKER = ("set_tcp_nodelay true", "max_inflight_messages 2000", "max_queued_messages 100000", "persistence true", "autosave_interval 5")
+FLEET = "replayed"
+SUITE = 'name = "one job"\n[[case]]\nmodel = "edgemeter-shapes_int8.tflite"\nmode = "rapid"\n'
+CAMPAIGN = """
+name = "whole-fleet"
+on = "all"
+models = ["edgemeter-shapes_fp32.tflite", "edgemeter-shapes_int8.tflite"]
+timeout_s = 600
+[rules]
+canary = {canary}
+group = {group}
+"""
+
+
+class FleetWorld:
+    """Use it as a context; `crowd` are the devices, `broker`, `service` and `collector` the processes."""
+
+    def __init__(self, count: int, template: Template, run_s: float) -> None:
+        self.names = [f"replay-{number:05d}" for number in range(count)]
+        self._template = template
+        self._run_s = run_s
+        self._stack = ExitStack()
+
+    def __enter__(self) -> "FleetWorld":  # noqa: PYI034 - Self needs Python 3.11
+        try:
+            self._build()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def call(self, *arguments: str) -> str:
+        """Run `edgemeter fleet ...` as people do, and return what it prints."""
+        command = [*EDGEMETER, "fleet", *arguments, "--folder", str(self.folder.path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        if done.returncode:
+            message = f"{arguments}: {done.stderr}"
+            raise RuntimeError(message)
+        return done.stdout
+
+    def begin(self) -> str:
+        """Order one job and start the campaign; return the job's name."""
+        suite, campaign = self.path / "suite.toml", self.path / "campaign.toml"
+        suite.write_text(SUITE)
+        count = len(self.names)
+        campaign.write_text(CAMPAIGN.format(canary=max(1, count // 50), group=max(1, count // 3)))
+        job = self.call("run", str(suite), "--on", f"fleet={FLEET}", "--detach", "--timeout", "600").strip()
+        self.call("campaign", "start", str(campaign))
+        return job
+
+    def progress(self) -> float:
+        """Return the share of all runs that are done."""
+        return sum(self.crowd.executed.values()) / (3 * len(self.names))
+
+    def status(self, job: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the job and the campaign as the commands' JSON shows them."""
+        return json.loads(self.call("jobs", job, "--json")), json.loads(self.call("campaign", "status", "whole-fleet", "--json"))
+
+    def memory_mb(self) -> float | None:
+        """Return the highest resident memory of the service since it was started last."""
+        pid = self.service.pid()
+        if pid is None:
+            return None
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 1024
+        return None
+
+    def processor_s(self) -> float | None:
+        """Return the processor time of the service since it was started last."""
+        pid = self.service.pid()
+        if pid is None:
+            return None
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / 100
+
+    def in_ledger(self) -> dict[str, int]:
+        """Return how many records of each device the collector holds."""
+        environment = [*EDGEMETER, "collector", "devices", "--ledger", str(self.path / "ledger"), "--json"]
+        done = subprocess.run(environment, capture_output=True, text=True, check=True, timeout=120)
+        return {one["device"]: one["records"] for one in json.loads(done.stdout)["devices"]}
+
+    def _build(self) -> None:
+        self.path = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="edgemeter-fleet-")))
+        self.folder = FleetFolder(self.path / "fleet")
+        server = mosquitto(self.path, *BROKER, f"persistence_location {self.path}/")
+        self.broker = self._supervised("broker", server.command)
+        await_port(server.port)
+        address = f"mqtt://{LOOPBACK}:{server.port}"
+        self._enrol()
+        self.service = self._supervised("service", [*EDGEMETER, "fleet", "serve", "--folder", str(self.folder.path), "--broker", address])
+        ledger, metrics = str(self.path / "ledger"), f"{LOOPBACK}:{free_port()}"
+        self.collector = self._supervised(
+            "collector", [*EDGEMETER, "collector", "up", "--broker", address, "--ledger", ledger, "--metrics", metrics]
+        )
+        self.crowd = Crowd(BrokerAddress(LOOPBACK, server.port), FLEET, self.names, self._template, self._run_s)
+        self._stack.callback(self.crowd.stop)
+        self.crowd.start()
+
+    def _supervised(self, name: str, command: list[str]) -> Supervised:
+        made = Supervised(name, command, self.path / f"{name}.log")
+        self._stack.callback(made.stop)
+        made.start()
+        return made
+
+    def _enrol(self) -> None:
+        """Write what enrolment leaves in the registry."""
+        registry = Registry(self.folder.registry)
+        with registry.transaction() as connection:
+            for name in self.names:
+                devices.put(connection, Device(name, FLEET, name, "replay", (), "accepted", None, None, time.time_ns(), time.time_ns()))
+        registry.close()

@@ -1,0 +1,251 @@
+"""Replay devices: many devices over a few connections, each with a journal, the contract's own messages, and a real record for each run.
+
+What a device on a board does is `agent/jobs/`; here only its protocol is played: journal first, one order at a time, a report again and
+again until it is acknowledged, a record again and again until its receipt. Time is simulated by waiting a little for each run.
+"""
+
+import heapq
+import itertools
+import random
+import secrets
+import threading
+import time
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+
+from edgemeter.agent.delivery import messages
+from edgemeter.agent.delivery.broker_address import BrokerAddress
+from edgemeter.agent.delivery.messages import State
+from edgemeter.agent.delivery.mqtt_session import Message, MqttSession, Profile
+from edgemeter.agent.delivery.topics import Topic
+from edgemeter.agent.jobs import contract
+from edgemeter.agent.jobs.contract import FINAL, Cancel, Noted, Order, Report
+from edgemeter.collector.load.template import Number, Template
+
+AGAIN_S = 3.0
+TICK_S = 0.02
+CONNECTIONS = 4
+
+
+@dataclass(slots=True)
+class Entry:
+    """One order in a device's journal; `said` is the state of the report that has no acknowledgement yet."""
+
+    order: Order
+    state: str = "accepted"
+    version: int = 0
+    noted: str | None = None
+    said: str | None = None
+    runs: tuple[str, ...] = ()
+    reason: str | None = None
+
+
+@dataclass(slots=True)
+class Device:
+    """One device; `waiting` are accepted orders in their turn."""
+
+    name: str
+    session: int
+    journal: dict[tuple[str, int], Entry] = field(default_factory=dict)
+    waiting: list[tuple[str, int]] = field(default_factory=list)
+    sequence: int = 0
+
+
+class Crowd:
+    """The devices `names` of a fleet at a broker; `start` once, `stop` once. Counts are read at any time."""
+
+    def __init__(self, address: BrokerAddress, fleet: str, names: list[str], template: Template, run_s: float, seed: int = 1) -> None:
+        self.fleet = fleet
+        self.devices = {name: Device(name, secrets.randbits(50) | 1) for name in names}
+        # How often each (device, job) was carried out to its end, and how often an order came while another was open.
+        self.executed: Counter[tuple[str, str]] = Counter()
+        self.overlaps: list[str] = []
+        self.sent = self.heard = 0
+        self.flaky: dict[str, int] = {}
+        self._template = template
+        self._run_s = run_s
+        self._draw = random.Random(seed)  # noqa: S311 - a test
+        self._lock = threading.Lock()
+        self._events: list[tuple[float, int, Device, tuple[str, int]]] = []
+        self._turn = itertools.count()
+        self._receipts: dict[tuple[int, int], tuple[str, bytes, float]] = {}
+        self._unsaid: dict[tuple[str, tuple[str, int]], float] = {}
+        self._ended = threading.Event()
+        self._lines = [
+            _Line(self, address, f"replay-{number}", names[number::CONNECTIONS]) for number in range(min(CONNECTIONS, len(names)))
+        ]
+        self._by_name = {name: line for line in self._lines for name in line.names}
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        """Connect, and say that everybody is there."""
+        for line in self._lines:
+            line.session.connect(20)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End it without a goodbye."""
+        self._ended.set()
+        self._thread.join()
+        for line in self._lines:
+            line.session.close()
+
+    def missing_receipts(self) -> int:
+        """Return how many records no collector has confirmed."""
+        return len(self._receipts)
+
+    def records(self) -> int:
+        """Return how many records were made."""
+        return sum(device.sequence for device in self.devices.values())
+
+    def received(self, message: Message) -> None:
+        """Take what the broker brings, on any connection."""
+        topic = message.topic.split("/")
+        device = self.devices[topic[3]]
+        with self._lock:
+            self.heard += 1
+            if topic[4] == "receipt":
+                receipt = messages.decode_receipt(message.payload)
+                for first, last in receipt.held:
+                    for sequence in range(first, last + 1):
+                        self._receipts.pop((receipt.session, sequence), None)
+                return
+            said = contract.decode_command(message.payload)
+            if isinstance(said, Noted):
+                self._noted(device, said)
+            else:
+                self._ordered(device, said)
+
+    def _noted(self, device: Device, noted: Noted) -> None:
+        entry = device.journal.get((noted.noted, noted.attempt))
+        if entry is None or noted.version <= entry.version:
+            return
+        entry.version = noted.version
+        if entry.said is not None:
+            entry.noted, entry.said = entry.said, None
+            self._unsaid.pop((device.name, (noted.noted, noted.attempt)), None)
+        self._report(device, entry)
+
+    def _ordered(self, device: Device, order: Order) -> None:
+        key = (order.job, order.attempt)
+        entry = device.journal.get(key)
+        if isinstance(order.work, Cancel):
+            if entry is None:
+                entry = device.journal[key] = Entry(order, "cancelled", order.version)
+            elif entry.state not in FINAL:
+                entry.state = "cancelled"
+                device.waiting.remove(key)
+        elif entry is None:
+            still = [other for other, one in device.journal.items() if one.state not in FINAL]
+            if still:
+                self.overlaps.append(f"{device.name}: {key} while {still}")
+            entry = device.journal[key] = Entry(order, "accepted", order.version)
+            device.waiting.append(key)
+            if len(device.waiting) == 1:
+                self._later(device, key, 0.05)
+        # Known or new, the server hears how it stands.
+        entry.version, entry.noted, entry.said = max(entry.version, order.version), None, None
+        self._report(device, entry)
+
+    def _report(self, device: Device, entry: Entry) -> None:
+        if entry.said is not None or entry.noted == entry.state:
+            return
+        entry.said = entry.state
+        self._send_report(device, entry)
+
+    def _send_report(self, device: Device, entry: Entry) -> None:
+        key = (entry.order.job, entry.order.attempt)
+        report = Report(
+            job=key[0],
+            attempt=key[1],
+            expected_version=entry.version,
+            state=entry.said,
+            session=device.session,
+            runs=entry.runs if entry.said == "done" else (),
+            reason=entry.reason,
+        )
+        self._unsaid[device.name, key] = time.monotonic() + AGAIN_S
+        self._publish(device, "job", contract.encode(report))
+
+    def _later(self, device: Device, key: tuple[str, int], seconds: float) -> None:
+        heapq.heappush(self._events, (time.monotonic() + seconds, next(self._turn), device, key))
+
+    def _advance(self, device: Device, key: tuple[str, int]) -> None:
+        entry = device.journal[key]
+        if entry.state == "accepted":
+            entry.state = "running"
+            self._later(device, key, self._run_s * self._draw.uniform(0.5, 1.5))
+        elif entry.state == "running":
+            self._finish(device, entry)
+            device.waiting.remove(key)
+            if device.waiting:
+                self._later(device, device.waiting[0], 0.05)
+        self._report(device, entry)
+
+    def _finish(self, device: Device, entry: Entry) -> None:
+        if self.flaky.get(device.name, 0) >= entry.order.attempt:
+            entry.state, entry.reason = "failed", "interrupted by a restart"
+            return
+        device.sequence += 1
+        number = Number(device.session, device.sequence, time.time_ns())
+        payload = self._template.payload(device.name, self.fleet, number)
+        self._receipts[number.session, number.seq] = (device.name, payload, time.monotonic() + AGAIN_S)
+        self._publish(device, "result", payload)
+        self.executed[device.name, entry.order.job] += 1
+        entry.state, entry.runs = "done", (f"{number.session}-{number.seq}",)
+
+    def _publish(self, device: Device, kind: str, payload: bytes) -> None:
+        self.sent += 1
+        self._by_name[device.name].session.publish(str(Topic(self.fleet, device.name, kind)), payload)
+
+    def _run(self) -> None:
+        while not self._ended.wait(TICK_S):
+            now_s = time.monotonic()
+            with self._lock:
+                while self._events and self._events[0][0] <= now_s:
+                    _, _, device, key = heapq.heappop(self._events)
+                    self._advance(device, key)
+                for (name, key), due_s in list(self._unsaid.items()):
+                    if due_s <= now_s:
+                        self._send_report(self.devices[name], self.devices[name].journal[key])
+                for number, (name, payload, due_s) in list(self._receipts.items()):
+                    if due_s <= now_s:
+                        self._receipts[number] = (name, payload, now_s + AGAIN_S)
+                        self._publish(self.devices[name], "result", payload)
+
+
+class _Line:
+    """One connection, for several devices."""
+
+    def __init__(self, crowd: Crowd, address: BrokerAddress, name: str, names: list[str]) -> None:
+        self.names = names
+        self._crowd = crowd
+        self.session = MqttSession(address, Profile(f"{name}-{secrets.token_hex(3)}", "persistent"), self)
+
+    def connected(self) -> None:
+        """Subscribe for each device, and say that it is there."""
+        own = [str(Topic(self._crowd.fleet, name, kind)) for name in self.names for kind in ("command", "receipt")]
+        for place in range(0, len(own), 100):
+            self.session.subscribe(own[place : place + 100])
+        for name in self.names:
+            state = messages.encode(State(state="online", session=self._crowd.devices[name].session))
+            self.session.publish(str(Topic(self._crowd.fleet, name, "state")), state, lasting="retained")
+
+    def disconnected(self, reason: str) -> None:
+        """It comes back by itself."""
+
+    def received(self, message: Message) -> None:
+        """Take a message."""
+        self._crowd.received(message)
+
+    def answered(self, refusal: str | None) -> None:
+        """Take the broker's answer: reports and records have their own."""
+
+
+def open_entries(crowd: Crowd) -> dict[str, int]:
+    """Return how many entries of all journals are in which state, for what went wrong."""
+    counts: dict[str, int] = defaultdict(int)
+    for device in crowd.devices.values():
+        for entry in device.journal.values():
+            counts[entry.state] += 1
+    return dict(counts)

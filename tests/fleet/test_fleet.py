@@ -1,0 +1,17 @@
+"""A hundred replay devices through kills of broker, service and collector; `python -m tests.fleet --devices 1000` is the long one."""
+
+import pytest
+
+from edgemeter.collector.load import template
+from tests.fleet.drill import drill
+from tests.fleet.fleet_world import FleetWorld
+
+
+@pytest.mark.slow
+@pytest.mark.mosquitto
+def test_each_job_is_executed_once_and_a_campaign_covers_everything_whoever_is_killed():
+    """One job and a campaign of two models, seven SIGKILLs: no run twice, none lost, every record in the ledger."""
+    with FleetWorld(100, template.measure(), run_s=1.0) as world:
+        came = drill(world, limit_s=300)
+        assert world.crowd.overlaps == []
+    assert came.holds, came
