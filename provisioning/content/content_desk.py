@@ -8,6 +8,7 @@ from collections.abc import Callable
 from edgemeter.agent.delivery.mqtt_session import Message
 from edgemeter.agent.delivery.topics import EVERY_WANT, Topic, parse
 from edgemeter.agent.jobs.contract import Chunk, Want, decode_want, join_chunk
+from edgemeter.provisioning.content import named
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices
@@ -24,6 +25,8 @@ WISHES_OF_ONE = 16
 WAITING_DEVICES = 10_000
 # A device that was revoked gets nothing after this.
 STANDING_S = 5.0
+# What nobody names any more is looked for this often.
+COLLECT_S = 3600.0
 
 
 class ContentDesk:
@@ -41,6 +44,7 @@ class ContentDesk:
         # By device, in the order of whose turn it is; a wish that comes twice stands once.
         self._wishes: OrderedDict[Topic, OrderedDict[tuple[str, int], Want]] = OrderedDict()
         self._standing: dict[Topic, tuple[float, bool]] = {}
+        self._collected_s = clock_s()
 
     def received(self, message: Message) -> None:
         """Take one wish; answer it now when there is budget."""
@@ -56,11 +60,16 @@ class ContentDesk:
             wishes[want.sha256, want.offset] = want
         self._answer()
 
-    def look(self, now_ns: int) -> None:  # noqa: ARG002 - the desk's protocol
-        """Answer what waited for budget."""
+    def look(self, now_ns: int) -> None:
+        """Answer what waited for budget; now and then remove what nobody names any more."""
         self._answer()
         if not self._wishes:
             self._standing.clear()
+        if self._clock_s() - self._collected_s > COLLECT_S:
+            self._collected_s = self._clock_s()
+            gone = self._store.collect(named.read(self._registry), now_ns)
+            if gone:
+                logger.info("removed %d contents that no job, schedule or release names", len(gone))
 
     def close(self) -> None:
         """Forget who waits."""

@@ -1,16 +1,22 @@
 """The desk for content: every wish is answered, in turn, and only those of accepted devices."""
 
+import time
+
 import pytest
 
 from edgemeter.agent.delivery.mqtt_session import Message
 from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.jobs.contract import LARGEST_CHUNK_BYTES, Want, encode, split_chunk
-from edgemeter.provisioning.content.content_desk import BURST_BYTES, BYTES_PER_S, STANDING_S, WISHES_OF_ONE, ContentDesk
-from edgemeter.provisioning.content.store import ContentStore
+from edgemeter.agent.jobs.contract import LARGEST_CHUNK_BYTES, Doctor, Measure, Schedule, Update, Want, encode, split_chunk
+from edgemeter.provisioning.content.content_desk import BURST_BYTES, BYTES_PER_S, COLLECT_S, STANDING_S, WISHES_OF_ONE, ContentDesk
+from edgemeter.provisioning.content.store import YOUNG_NS, ContentStore
 from edgemeter.provisioning.fleet_folder import FleetFolder
+from edgemeter.provisioning.jobs import executions, jobs
+from edgemeter.provisioning.jobs.jobs import NewJob
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
+from edgemeter.provisioning.update import releases
+from edgemeter.provisioning.update.releases import Release
 
 
 class World:
@@ -130,3 +136,34 @@ def test_garbage_is_refused(world, payload):
     """In one line that the service logs."""
     with pytest.raises(ConfigError, match="not a wish for content"):
         world.desk.received(Message("edgemeter/v1/lab/pi-1/want", payload))
+
+
+def test_what_an_open_job_a_schedule_or_a_release_names_is_kept(world):
+    """What only an ended job names goes; nothing goes before its hour, nor while it is young."""
+    kept, gone = {}, {}
+    for number, place in enumerate((kept, kept, kept, kept, gone, gone)):
+        put = world.store.put_bytes(b"content %d" % number, "x")
+        place[put.sha256] = put
+    (suite, model, scheduled, released), (ended, forgotten) = kept.values(), gone.values()
+    works = (
+        (Measure(suite=suite, models=(model,)), "queued"),
+        (Schedule(name="s", cron="0 2 * * *", work=Measure(suite=scheduled)), "done"),
+        (Update(version="1.0", bundle=ended), "done"),
+        (Doctor(), "queued"),
+    )
+    with world.registry.transaction() as connection:
+        for work, state in works:
+            job = jobs.add(connection, NewJob(work, "t", 60), [("pi-1", "lab")], 1)
+            connection.execute("UPDATE executions SET state = ?, ended_ns = ? WHERE job = ?", (state, 1 if state == "done" else None, job))
+        releases.put(connection, Release(released.sha256, 1, "x", "1.0", "pi5", "aarch64", "3.11", "2.36", "unchecked", 1, 1))
+    assert len(executions.of_device(world.registry, "pi-1")) == len(works)
+    later_ns = time.time_ns() + 2 * YOUNG_NS
+    world.desk.look(later_ns)
+    assert world.store.path(forgotten.sha256)
+    world.now_s += COLLECT_S + 1
+    world.desk.look(time.time_ns())
+    assert world.store.path(forgotten.sha256)
+    world.now_s += COLLECT_S + 1
+    world.desk.look(later_ns)
+    assert all(world.store.path(sha256) for sha256 in kept)
+    assert not any(world.store.path(sha256) for sha256 in gone)
