@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from tests.agent.jobs.driver import Driver
 from tests.agent.jobs.fleet_server import DEVICE, FLEET, LONG_S, FleetServer
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.servers import address_of, mosquitto
@@ -70,3 +71,13 @@ def agent(tmp_path, broker, server):
     made = Agent(home, broker, server)
     yield made
     made.kill()
+
+
+@pytest.fixture
+def device(tmp_path):
+    """Return a device without a broker, its attendant made."""
+    home = tmp_path / "device"
+    home.mkdir()
+    made = Driver(home)
+    yield made
+    made.stop()

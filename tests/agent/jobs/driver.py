@@ -1,0 +1,148 @@
+"""Drives the attendant of jobs without a broker: what it publishes is kept, and content that it wants is handed to it."""
+
+import hashlib
+import time
+from collections import deque
+
+from edgemeter.agent import config
+from edgemeter.agent.delivery.attendant import Post
+from edgemeter.agent.delivery.mqtt_session import Message
+from edgemeter.agent.delivery.topics import parse
+from edgemeter.agent.jobs import contract
+from edgemeter.agent.jobs.contract import Chunk, Content, Measure, Noted, Order
+from edgemeter.agent.jobs.jobs_attendant import JobsAttendant
+
+REPLAY = b"""{"format": "edgemeter-replay", "schema": 1, "latencies_ms": [2.0, 2.5],
+ "inputs": [{"name": "x", "shape": [1, 3], "dtype": "float32"}], "outputs": [{"name": "y", "shape": [1, 3], "dtype": "float32"}]}"""
+CASE = """[[case]]
+model = "m.replay.json"
+mode = "rapid"
+queries = 20
+seconds = {seconds}
+idle_seconds = 0
+repeats = {repeats}
+"""
+
+
+def suite(seconds=0, repeats=1):
+    """Return a suite of one short case."""
+    return ('name = "nightly"\n' + CASE.format(seconds=seconds, repeats=repeats)).encode()
+
+
+class Driver:
+    """One device whose broker is this object; `start` and `stop` as a reboot does."""
+
+    def __init__(self, home, settings=None):
+        self.home = home
+        self.settings = settings or config.Config()
+        self.reports = []
+        self.wants = []
+        self.contents = {}
+        self.is_connected = True
+        self.restarts = 0
+        self.attendant = None
+        self.boot_id = "boot-1"
+        self.change = lambda payload: payload
+        self.acknowledges = True
+        self._versions = {}
+        self._on_the_way = deque()
+        self.start()
+
+    def start(self):
+        """Make the attendant, as the agent does at its start."""
+        post = Post(
+            device="pi-1",
+            fleet="lab",
+            session=7,
+            settings=self.settings,
+            home=self.home,
+            config=None,
+            publish=self._publish,
+            is_connected=lambda: self.is_connected,
+            wake=lambda: None,
+            restart=self._restart,
+            log=lambda: ["2026-11-20T12:00:00Z info agent of 'pi-1'", "2026-11-20T12:00:01Z info password=hunter2"],
+        )
+        self.attendant = JobsAttendant(post, boot_id=lambda: self.boot_id)
+        self.attendant.connected()
+
+    def stop(self):
+        """End it in good order."""
+        if self.attendant is not None:
+            self.attendant.close()
+            self.attendant = None
+
+    def hold(self, data, name):
+        """Keep content that the device may want."""
+        sha256 = hashlib.sha256(data).hexdigest()
+        self.contents[sha256] = data
+        return Content(sha256=sha256, size_bytes=len(data), name=name)
+
+    def measure(self, document=None, models=(("m.replay.json", REPLAY),), **more):
+        """Return the work of measuring a suite."""
+        held = tuple(self.hold(data, name) for name, data in models)
+        return Measure(suite=self.hold(document or suite(), "suite.toml"), models=held, **more)
+
+    def order(self, work, job="job-1", attempt=1, version=1, timeout_s=60.0):
+        """Give an order."""
+        self._versions.setdefault((job, attempt), version)
+        self.say(contract.encode(Order(job=job, attempt=attempt, version=version, work=work, timeout_s=timeout_s)))
+
+    def say(self, payload, kind="command"):
+        """Let the device hear any bytes."""
+        self.attendant.received(Message(f"edgemeter/v1/lab/pi-1/{kind}", payload))
+
+    def until(self, condition, timeout_s=60.0):
+        """Let the attendant look until `condition()` holds; return whether it did."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            self.attendant.look()
+            while self._on_the_way:
+                self.say(*self._on_the_way.popleft())
+            if condition():
+                return True
+            time.sleep(0.02)
+        return False
+
+    def final(self, job="job-1", attempt=1):
+        """Return the last report of a job, once it has ended."""
+
+        def ends():
+            return [one for one in self.reports if (one.job, one.attempt) == (job, attempt) and one.state in contract.FINAL]
+
+        assert self.until(ends), self.reports
+        return ends()[-1]
+
+    def states(self, job="job-1"):
+        """Return the states that were reported, each once, in order."""
+        return list(dict.fromkeys(one.state for one in self.reports if one.job == job))
+
+    def _restart(self):
+        self.restarts += 1
+
+    def _publish(self, topic, payload, *, qos=1, lasting="passing"):  # noqa: ARG002 - the protocol's
+        if not self.is_connected:
+            return False
+        kind = parse(topic).kind
+        if kind == "job":
+            report = contract.decode_report(payload)
+            self.reports.append(report)
+            if self.acknowledges:
+                self._acknowledge(report)
+        elif kind == "want":
+            want = contract.decode_want(payload)
+            self.wants.append(want)
+            data = self.contents.get(want.sha256)
+            head = Chunk(sha256=want.sha256, offset=want.offset, size_bytes=None if data is None else len(data))
+            piece = b"" if data is None else data[want.offset : want.offset + want.length]
+            changed = self.change(contract.join_chunk(head, piece))
+            if changed is not None:
+                self._on_the_way.append((changed, "content"))
+        return True
+
+    def _acknowledge(self, report):
+        key = (report.job, report.attempt)
+        if report.expected_version == self._versions.get(key, report.expected_version):
+            self._versions[key] = report.expected_version + 1
+        noted = Noted(noted=report.job, attempt=report.attempt, version=self._versions[key])
+        self._on_the_way.append((contract.encode(noted), "command"))
