@@ -129,7 +129,8 @@ def update(
         raise click.UsageError(message)
     with closing(Registry(folder.registry)) as registry:
         choices = rollout.plan(folder, registry, selection, version, even_if)
-        _show(choices, as_json=as_json and not dry_run)
+        if not as_json:
+            _show(choices)
         if dry_run:
             if as_json:
                 click.echo(json.dumps([_planned(one) for one in choices], indent=2))
@@ -149,11 +150,9 @@ def update(
     sys.exit(0 if all(one.state == "done" for one in ended) else 1)
 
 
-def _show(choices: "Sequence[Choice]", *, as_json: bool) -> None:
+def _show(choices: "Sequence[Choice]") -> None:
     from rich.table import Table
 
-    if as_json:
-        return
     table = Table("device", "board", "runs", "goes to", "bundle", "bad there", "note")
     for one in choices:
         goes = (one.release.version, one.release.sha256[:12]) if one.release else ("stays", "")

@@ -1,0 +1,84 @@
+"""Which bundle a device gets, or why none."""
+
+from dataclasses import replace
+
+import pytest
+
+from edgemeter.agent.health.contract import Health
+from edgemeter.provisioning.registry.devices import Device
+from edgemeter.provisioning.update import choice
+from edgemeter.provisioning.update.releases import Release
+
+DEVICE = Device("pi-1", "lab", None, "pi5", (), "accepted", None, None, None, 0)
+BOARDS = {"pi5", "pi4"}
+BOOKWORM = Release("a" * 64, 1, "x", "2.0", "pi5", "aarch64", "3.11", "2.36", "unchecked", 1, 1)
+TRIXIE = replace(BOOKWORM, sha256="b" * 64, python="3.13", glibc="2.41")
+OLD_GLIBC = replace(BOOKWORM, sha256="c" * 64, glibc="2.31")
+PI4 = replace(BOOKWORM, sha256="d" * 64, board="pi4")
+
+
+def health(**changes):
+    """Return what a device said of itself."""
+    said = {"agent": "1.0", "arch": "aarch64", "python": "3.11.2", "glibc": "2.36", **changes}
+    return Health(device="pi-1", fleet="lab", session=1, told_ns=1, **said)
+
+
+def chosen(said, *releases, device=DEVICE, **more):
+    """Return the release and the note."""
+    found = choice.choose(device, said, releases, boards=BOARDS, **more)
+    return found.release, found.note
+
+
+def test_a_device_gets_what_fits_its_python_c_library_and_board():
+    """Of several that fit, the one for the newest C library."""
+    everything = (PI4, TRIXIE, OLD_GLIBC, BOOKWORM)
+    assert chosen(health(), *everything) == (BOOKWORM, "")
+    assert chosen(health(python="3.13.1", glibc="2.41"), *everything) == (TRIXIE, "")
+    assert chosen(health(glibc="2.35"), *everything) == (OLD_GLIBC, "")
+    assert chosen(health(), *everything, device=replace(DEVICE, board="pi4")) == (PI4, "")
+
+
+def test_a_board_that_is_not_said_gets_a_bundle_that_fits_and_a_word_about_it():
+    """A name of one's own for a board is none that bundles are built for."""
+    for board in (None, "my-board"):
+        release, note = chosen(health(), PI4, device=replace(DEVICE, board=board))
+        assert release == PI4
+        assert "fleet.toml" in note
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (None, "has not said yet"),
+        (health(arch="armv7l"), "no bundle fits: it is pi5, armv7l"),
+        (health(python="3.12.3"), "Python 3.12"),
+        (health(glibc="2.28"), "glibc 2.28"),
+        (health(python=None, glibc=None, arch=None), "no bundle fits"),
+        (health(agent="2.0"), "runs this version"),
+        (health(agent="2.0.1"), "older than 2.0.1"),
+        (health(bad_agents=("2.0",)), "failed there before"),
+    ],
+)
+def test_who_stays_is_told_why(said, why):
+    """And nothing is chosen."""
+    release, note = chosen(said, BOOKWORM, TRIXIE)
+    assert release is None
+    assert why in note
+
+
+def test_what_is_refused_can_be_allowed():
+    """Going back, and trying again; an update under way is not ordered twice."""
+    assert chosen(health(agent="3.0"), BOOKWORM, even_if=("older",))[0] == BOOKWORM
+    assert chosen(health(bad_agents=("2.0",)), BOOKWORM, even_if=("bad",))[0] == BOOKWORM
+    assert chosen(health(), BOOKWORM, even_if=("older", "bad"), is_under_way=True) == (None, "an update is under way")
+    assert chosen(health(agent="unknown"), BOOKWORM)[0] == BOOKWORM
+
+
+def test_canaries_are_of_as_many_bundles_as_there_are():
+    """So that each kind of board is tried first; the rest are the others, once."""
+    devices = [replace(DEVICE, device=f"pi-{number}") for number in range(5)]
+    choices = [choice.Choice(one, "1.0", release) for one, release in zip(devices, [BOOKWORM] * 3 + [TRIXIE] * 2, strict=True)]
+    first, rest = choice.canaries([*choices, choice.Choice(DEVICE, None, None, "stays")], 2)
+    assert [one.release for one in first] == [BOOKWORM, TRIXIE]
+    assert sorted(one.device.device for one in first + rest) == [f"pi-{number}" for number in range(5)]
+    assert choice.canaries(choices, 99) == (choice.canaries(choices, 5)[0], [])

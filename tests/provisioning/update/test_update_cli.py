@@ -1,0 +1,181 @@
+"""The commands `fleet release` and `fleet update`."""
+
+import json
+import shutil
+import threading
+import time
+
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent import errors
+from edgemeter.agent.health.contract import Health
+from edgemeter.provisioning.cli import fleet
+from edgemeter.provisioning.content.store import ContentStore
+from edgemeter.provisioning.fleet_folder import FleetFolder
+from edgemeter.provisioning.health import presence
+from edgemeter.provisioning.jobs import executions
+from edgemeter.provisioning.jobs import jobs as kept
+from edgemeter.provisioning.registry import devices
+from edgemeter.provisioning.registry.devices import Device
+from edgemeter.provisioning.registry.registry import Registry
+from tests.fixtures.mqtt_peer import wait_until
+from tests.fixtures.update_board import Board
+
+FITS = {"board": "pi5", "arch": "aarch64", "python": "3.11", "glibc": "2.36"}
+
+
+class World:
+    """A fleet of three boards, and bundles signed by its key."""
+
+    def __init__(self, path):
+        self.folder = FleetFolder(path / "fleet")
+        self.folder.path.mkdir()
+        (path / "board").mkdir()
+        self.board = Board(path / "board")
+        shutil.copy(self.board.root / "release.pub", self.folder.release_public_key)
+        self.registry = Registry(self.folder.registry)
+        for name in ("pi-1", "pi-2", "pi-3"):
+            self.hear(name)
+
+    def hear(self, name, agent="1.0", standing="accepted", **said):
+        """Let a device be accepted and say what it is."""
+        health = Health(
+            device=name, fleet="lab", session=1, told_ns=1, agent=agent, **{"arch": "aarch64", "python": "3.11.2", "glibc": "2.36", **said}
+        )
+        with self.registry.transaction() as connection:
+            devices.put(connection, Device(name, "lab", None, "pi5", (), standing, None, None, None, 0))
+            presence.note(connection, [presence.Said(name, "lab", health, 1)])
+
+    def call(self, *arguments):
+        """Return what a command printed."""
+        done = CliRunner().invoke(fleet, [*map(str, arguments), "--folder", str(self.folder.path)])
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return done
+
+    def add(self, version="2.0", **changes):
+        """Add a bundle, and return its path."""
+        bundle = self.board.bundle(version, manifest={**FITS, **changes})
+        assert self.call("release", "add", bundle).exit_code == 0
+        return bundle
+
+    def orders(self):
+        """Return the versions that devices are ordered to go to."""
+        found = {}
+        for job in kept.latest(self.registry):
+            for one in executions.of_job(self.registry, job.job):
+                found[one.device] = job.work.version
+        return found
+
+    def end(self, device, state="done", reason=None):
+        """Let a device report."""
+        with self.registry.transaction() as connection:
+            connection.execute(
+                "UPDATE executions SET state = ?, reason = ?, ended_ns = 1, serial = (SELECT MAX(serial) + 1 FROM executions)"
+                " WHERE device = ? AND ended_ns IS NULL",
+                (state, reason, device),
+            )
+
+
+@pytest.fixture
+def world(tmp_path):
+    """Return a fleet."""
+    made = World(tmp_path)
+    yield made
+    made.registry.close()
+
+
+def test_a_bundle_that_is_added_is_content_and_listed(world):
+    """Twice is once; a dry run keeps nothing."""
+    bundle = world.board.bundle("2.0", manifest=FITS)
+    assert "would add 2.0 for pi5" in world.call("release", "add", bundle, "--dry-run").output
+    assert json.loads(world.call("release", "list", "--json").output) == []
+    for _ in range(2):
+        (added,) = json.loads(world.call("release", "add", bundle, "--json").output)
+    (listed,) = json.loads(world.call("release", "list", "--json").output)
+    assert listed["sha256"] == added["sha256"]
+    assert (listed["version"], listed["board"], listed["python"]) == ("2.0", "pi5", "3.11")
+    assert ContentStore(world.folder.content).path(listed["sha256"]).stat().st_size == listed["size_bytes"]
+    assert "2.0" in world.call("release", "list").output
+
+
+@pytest.mark.parametrize("change", ["manifest.json", "manifest.sig", "wheels/edgemeter"])
+def test_a_bundle_with_one_changed_byte_is_not_added(world, change):
+    """Nothing is kept of it."""
+    with pytest.raises(errors.ConfigError):
+        world.call("release", "add", world.board.bundle("2.0", manifest=FITS, change=change))
+    assert not world.folder.content.exists()
+
+
+def test_a_dry_run_shows_who_runs_what_and_orders_nothing(world):
+    """Who is bad, who is there already, who is not accepted, and who would go."""
+    world.hear("pi-2", agent="2.0")
+    world.hear("pi-3", bad_agents=("2.0",))
+    world.hear("pi-4", standing="pending")
+    world.add()
+    done = world.call("update", "--on", "all", "--dry-run")
+    assert done.exit_code == 0
+    assert "failed there before" in done.output
+    shown = {one["device"]: one for one in json.loads(world.call("update", "--on", "all", "--dry-run", "--json").output)}
+    assert (shown["pi-1"]["runs"], shown["pi-1"]["goes_to"]) == ("1.0", "2.0")
+    assert [shown[name]["goes_to"] for name in ("pi-2", "pi-3", "pi-4")] == [None, None, None]
+    assert shown["pi-3"]["bad"] == ["2.0"]
+    assert "pending" in shown["pi-4"]["note"]
+    assert world.orders() == {}
+
+
+def test_each_device_is_ordered_to_the_bundle_that_fits_it(world):
+    """One job for each bundle; repeated, nobody is ordered twice."""
+    world.hear("pi-3", python="3.13.5", glibc="2.41")
+    world.add()
+    world.add(python="3.13", glibc="2.41")
+    for _ in range(2):
+        assert world.call("update", "2.0", "--on", "all", "--detach").exit_code == 0
+    assert world.orders() == {"pi-1": "2.0", "pi-2": "2.0", "pi-3": "2.0"}
+    works = [job.work for job in kept.latest(world.registry)]
+    assert len({work.bundle.sha256 for work in works}) == len(works) == 2
+    assert all(ContentStore(world.folder.content).path(work.bundle.sha256) for work in works)
+
+
+def test_the_newest_release_is_meant_where_none_is_named(world):
+    """By version, not by the time it was added."""
+    for version in ("1.10", "1.9"):
+        world.add(version)
+    world.call("update", "--on", "pi-1", "--detach")
+    assert world.orders() == {"pi-1": "1.10"}
+    with pytest.raises(errors.ConfigError, match=r"there are 1\.10, 1\.9"):
+        world.call("update", "3.0", "--on", "all")
+
+
+def test_without_a_release_the_command_says_how_to_add_one(world):
+    """The remedy."""
+    with pytest.raises(errors.ConfigError, match="release add"):
+        world.call("update", "--on", "all")
+
+
+@pytest.mark.parametrize(("state", "ordered"), [("done", 3), ("failed", 1)])
+def test_the_others_go_once_the_canary_is_done(world, state, ordered):
+    """A canary that failed ends it: the others keep what works."""
+    world.add()
+    results = []
+    thread = threading.Thread(target=lambda: results.append(world.call("update", "--on", "all", "--canary", 1)))
+    thread.start()
+    assert wait_until(lambda: len(world.orders()) == 1)
+    time.sleep(0.2)
+    assert len(world.orders()) == 1
+    world.end(next(iter(world.orders())), state, "rolled back to 1.0" if state == "failed" else None)
+    if state == "done":
+        assert wait_until(lambda: len(world.orders()) == ordered)
+        for device in world.orders():
+            world.end(device)
+    thread.join(60)
+    assert len(world.orders()) == ordered
+    assert results[0].exit_code == (0 if state == "done" else 1)
+    assert ("rolled back to 1.0" in results[0].output) is (state == "failed")
+
+
+def test_a_canary_needs_somebody_who_waits(world):
+    """A usage error."""
+    world.add()
+    assert world.call("update", "--on", "all", "--canary", 1, "--detach").exit_code == 2
