@@ -1,13 +1,12 @@
 """The rules as they stand now: fleet.toml, the devices in the registry, suspects and campaigns, read again when they changed."""
 
 import logging
-from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
 from edgemeter.agent.errors import EdgemeterError
 from edgemeter.provisioning.campaigns import campaigns
 from edgemeter.provisioning.fleet_folder import FleetFolder
+from edgemeter.provisioning.health import standing
 from edgemeter.provisioning.inventory import known
 from edgemeter.provisioning.jobs.rules import Place, Rules
 from edgemeter.provisioning.registry.registry import Registry
@@ -53,7 +52,7 @@ class Rulebook:
             written = None
         devices = self._registry.query("SELECT COUNT(*), MAX(changed_ns) FROM devices")[0]
         running = [(one.campaign, one.rules.max_in_flight) for one in campaigns.open_ones(self._registry)]
-        return written, tuple(devices), running, _suspects(self._registry)
+        return written, tuple(devices), running, standing.suspects(self._registry)
 
 
 def read(folder: FleetFolder, registry: Registry) -> Rules:
@@ -67,18 +66,8 @@ def read(folder: FleetFolder, registry: Registry) -> Rules:
         circuits_w={name: circuit.limit_w for name, circuit in said.circuit.items()} if said else {},
         quiet=said.quiet if said else (),
         places={one.device: Place(one.circuit, one.power_w, one.tags) for one in known.read(folder, registry)},
-        suspects=_suspects(registry),
+        suspects=standing.suspects(registry),
         most_in_flight={
             one.campaign: one.rules.max_in_flight for one in campaigns.open_ones(registry) if one.rules.max_in_flight is not None
         },
     )
-
-
-def _suspects(registry: Registry) -> Mapping[str, str]:
-    """Return why which devices are not to be believed; none where nobody looks after that."""
-    try:
-        module = import_module("edgemeter.provisioning.health.standing")
-    except ModuleNotFoundError:
-        return {}
-    found: Mapping[str, str] = module.suspects(registry)
-    return found

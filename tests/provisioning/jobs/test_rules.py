@@ -1,0 +1,199 @@
+"""Who may start: single rules, and what holds for every schedule drawn at random."""
+
+import random
+import time
+
+import pytest
+
+from edgemeter.provisioning.jobs import quiet, rules
+from edgemeter.provisioning.jobs.rules import Asked, Busy, Place, Rules
+
+S = 1_000_000_000
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch):
+    """Let local time be UTC."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def at(clock):
+    """Return a time of day, UTC, in ns since 1970."""
+    hours, minutes = clock.split(":")
+    return ((20_000 * 24 + int(hours)) * 60 + int(minutes)) * 60 * S
+
+
+@pytest.mark.parametrize(
+    ("windows", "clock", "expected"),
+    [
+        (["22:00-06:00"], "21:59", None),
+        (["22:00-06:00"], "22:00", "22:00-06:00"),
+        (["22:00-06:00"], "00:00", "22:00-06:00"),
+        (["22:00-06:00"], "05:59", "22:00-06:00"),
+        (["22:00-06:00"], "06:00", None),
+        (["12:00-13:00", "08:00-09:00"], "08:30", "08:00-09:00"),
+        (["12:00-12:00"], "03:00", "12:00-12:00"),
+        ([], "03:00", None),
+    ],
+)
+def test_quiet_hours_include_their_first_minute_and_not_their_last(windows, clock, expected):
+    """Over midnight too; from a time to the same time is the whole day."""
+    assert quiet.is_quiet(windows, at(clock)) == expected
+
+
+def test_quiet_hours_are_local(monkeypatch):
+    """By the machine's zone."""
+    monkeypatch.setenv("TZ", "EST5")
+    time.tzset()
+    assert quiet.is_quiet(["22:00-06:00"], at("04:00")) is not None
+    assert quiet.is_quiet(["22:00-06:00"], at("23:00")) is None
+
+
+def busy_with(*held, rule):
+    """Return what is in flight when these are."""
+    busy = Busy()
+    for one in held:
+        busy.begin(one, rule.places.get(one.device, Place()))
+    return busy
+
+
+A, B = Asked(1, "a", 0), Asked(2, "b", 0)
+
+
+@pytest.mark.parametrize(
+    ("power_a", "power_b", "limit_w", "said"),
+    [
+        (6.0, 4.0, 10.0, None),
+        (0.1, 0.2, 0.3, None),
+        (6.0, 4.1, 10.0, "6 of 10 W are in use"),
+        (6.0, 11.0, 10.0, "it draws 11 W, its circuit 'x' gives 10 W"),
+        # Who does not say what it draws counts as the whole circuit.
+        (6.0, None, 10.0, "is not said"),
+        (None, 4.0, 10.0, "does not say what it draws"),
+        (None, None, 10.0, "does not say what it draws"),
+    ],
+)
+def test_a_circuit_gives_what_it_gives(power_a, power_b, limit_w, said):
+    """Sums as people write them; nothing beside a device that does not say."""
+    rule = Rules(circuits_w={"x": limit_w}, places={"a": Place("x", power_a), "b": Place("x", power_b)})
+    busy = busy_with(A, rule=rule)
+    why = busy.why_not(B, rule, 1)
+    assert why is None if said is None else said in why
+    busy.end("a", 1)
+    assert busy.why_not(B, rule, 1) is None or (power_b or 0) > limit_w
+
+
+def test_a_device_without_a_circuit_or_a_circuit_without_a_limit_is_free():
+    """Nothing is made up."""
+    rule = Rules(circuits_w={"x": 1.0}, places={"a": Place(None, 99.0), "b": Place("y", 99.0)})
+    assert busy_with(A, rule=rule).why_not(B, rule, 1) is None
+
+
+def test_of_devices_with_an_exclusive_tag_one_measures():
+    """Whether this job or the one in flight asked for it; what is no measurement passes."""
+    rule = Rules(places={"a": Place(tags=("box",)), "b": Place(tags=("box", "coral")), "c": Place(tags=("coral",))})
+    exclusive = Asked(1, "a", 0, exclusive=("box",))
+    assert busy_with(exclusive, rule=rule).why_not(B, rule, 1) == "another of 'box' measures"
+    assert busy_with(Asked(2, "b", 0), rule=rule).why_not(exclusive, rule, 1) == "another of 'box' measures"
+    assert busy_with(exclusive, rule=rule).why_not(Asked(3, "c", 0), rule, 1) is None
+    assert busy_with(A, rule=rule).why_not(B, rule, 1) is None
+    assert busy_with(exclusive, rule=rule).why_not(Asked(4, "b", 0, measures=False), rule, 1) is None
+
+
+def test_cool_down_suspects_quiet_hours_and_the_most_in_flight():
+    """Each with its reason; a golden job is for suspects."""
+    rule = Rules(quiet=("22:00-06:00",), suspects={"a": "p50 is 9 % above its band"}, most_in_flight={"c": 1})
+    assert Busy().why_not(A, rule, at("12:00")) == "suspect: p50 is 9 % above its band"
+    assert Busy().why_not(Asked(1, "a", 0, is_golden=True), rule, at("12:00")) is None
+    assert Busy().why_not(B, rule, at("23:00")) == "quiet hours 22:00-06:00"
+    assert Busy().why_not(Asked(2, "b", 0, measures=False), rule, at("23:00")) is None
+    of_campaign = busy_with(Asked(1, "a", 0, campaign="c"), rule=rule)
+    assert of_campaign.why_not(Asked(2, "b", 0, campaign="c"), rule, at("12:00")) == "1 of its campaign are in flight, that is the most"
+    cooling = busy_with(B, rule=rule)
+    cooling.end("b", at("12:00"))
+    assert cooling.why_not(Asked(3, "b", 0, cool_down_s=60.0), rule, at("12:00") + 20 * S) == "cools down for 40 s"
+    assert cooling.why_not(Asked(3, "b", 0, cool_down_s=60.0), rule, at("12:00") + 60 * S) is None
+    assert cooling.why_not(B, rule, at("12:00")) is None
+
+
+def drawn(draw):
+    """Return rules and what is asked for, at random."""
+    tags = ["box", "rack", "coral"]
+    places = {
+        f"d{number}": Place(
+            draw.choice([None, "x", "y", "z"]), draw.choice([None, 1.5, 3.0, 7.0, 12.0]), tuple(draw.sample(tags, draw.randint(0, 2)))
+        )
+        for number in range(12)
+    }
+    rule = Rules(
+        circuits_w={"x": 10.0, "y": 4.5},
+        quiet=("22:00-06:00",) if draw.random() < 0.5 else (),
+        places=places,
+        suspects={"d3": "odd"},
+        most_in_flight={"c": draw.randint(1, 3)},
+    )
+    asked = [
+        Asked(
+            number,
+            f"d{draw.randrange(12)}",
+            draw.choice([0, at("12:00")]),
+            measures=draw.random() < 0.8,
+            cool_down_s=draw.choice([0.0, 3600.0]),
+            exclusive=tuple(draw.sample(tags, draw.choice([0, 0, 1]))),
+            campaign=draw.choice([None, "c"]),
+        )
+        for number in range(40)
+    ]
+    return rule, asked
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_rule_is_ever_broken_and_nothing_waits_for_nothing(seed):
+    """Through a day of starts and ends drawn at random: checked against what is in flight, counted anew each time."""
+    draw = random.Random(seed)  # noqa: S311 - a test
+    rule, asked = drawn(draw)
+    busy, flying, ended_ns, waiting, now_ns = Busy(), {}, {}, list(asked), at("00:00")
+    for _ in range(150):
+        now_ns += draw.randint(1, 1200) * S
+        starting, why = rules.choose(waiting, busy, rule, now_ns, draw.randint(1, 5))
+        for one in starting:
+            assert one.device not in flying
+            assert one.due_ns <= now_ns
+            if one.measures:
+                assert quiet.is_quiet(rule.quiet, now_ns) is None
+                assert one.device not in rule.suspects
+                assert ended_ns.get(one.device, -(1 << 60)) + one.cool_down_s * S <= now_ns
+            waiting.remove(one)
+            flying[one.device] = one
+        assert set(why).isdisjoint(one.execution for one in starting)
+        check(flying, rule)
+        for device in draw.sample(sorted(flying), draw.randint(0, len(flying))):
+            one = flying.pop(device)
+            busy.end(device, now_ns)
+            if one.measures:
+                ended_ns[device] = now_ns
+    # With nobody in flight and noon of the next day, only what is never allowed still waits.
+    for device in list(flying):
+        busy.end(device, now_ns)
+    noon_ns = at("12:00") + 2 * 24 * 3600 * S
+    for one in waiting:
+        place = rule.places[one.device]
+        never = one.measures and (one.device in rule.suspects or (place.power_w or 0) > rule.circuits_w.get(place.circuit, 1e9))
+        assert (busy.why_not(one, rule, noon_ns) is not None) is bool(never), (one, place)
+
+
+def check(flying, rule):
+    """Count what is in flight from nothing, and hold it against the rules."""
+    measuring = [one for one in flying.values() if one.measures]
+    for circuit, limit_w in rule.circuits_w.items():
+        here = [rule.places[one.device].power_w for one in measuring if rule.places[one.device].circuit == circuit]
+        assert len(here) <= 1 or None not in here
+        assert sum(power_w or 0.0 for power_w in here) <= limit_w + 1e-9
+    for one in measuring:
+        for tag in set(one.exclusive) & set(rule.places[one.device].tags):
+            assert [other for other in measuring if tag in rule.places[other.device].tags] == [one]
+    assert sum(one.campaign == "c" for one in flying.values()) <= rule.most_in_flight["c"]
