@@ -1,6 +1,7 @@
 """Files brought to a device: what is there already is known by its hash, what is there in part is continued, all is compared at the end."""
 
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +54,9 @@ def missing(connection: Connection, folder: str, parcels: Sequence[Parcel]) -> l
     answer = connection.run(["sh", "-s", "--", folder, *(parcel.name for parcel in parcels)], _LIST.encode(), HASH_S)
     if answer.status != 0:
         raise _refused(connection, f"cannot use {folder!r}", answer.complaint)
-    there = {name: (sha256, int(size)) for sha256, size, name in (line.split(" ", 2) for line in answer.output.splitlines())}
+    # A login shell may have printed something of its own before.
+    told = (re.fullmatch(r"([0-9a-f]{64}) (\d+) (.+)", line) for line in answer.output.splitlines())
+    there = {one[3]: (one[1], int(one[2])) for one in told if one}
     found = []
     for parcel in parcels:
         sha256, size_bytes = there.get(parcel.name, ("", 0))

@@ -11,6 +11,8 @@ _BEGIN = b"#edgemeter\n"
 _SKIP = 'while IFS= read -r line; do [ "$line" = "#edgemeter" ] && exec "$@"; done; exit 97'
 # -k: sudo is to ask although it may remember the password; -p '': without a prompt.
 _WITH_PASSWORD = ["sudo", "-k", "-S", "-p", "", "--"]
+# What sudo, and sudo in Rust, say to those who may not.
+_NOT_ALLOWED = ("not in the sudoers", "not allowed", "may not run", "afraid I can't do that")
 _WITHOUT = {"root": [], "unneeded": [], "sudo": ["sudo", "-n", "--"]}
 
 
@@ -39,13 +41,16 @@ class Root:
             message = f"sudo wants a password of {login}: give --ask-sudo-password or --sudo-password-file FILE"
             raise ConfigError(message)
         answer = self.connection.run([*_WITH_PASSWORD, "true"], self._line())
-        if "not in the sudoers" in answer.complaint or "not allowed" in answer.complaint or "may not run" in answer.complaint:
+        if any(words in answer.complaint for words in _NOT_ALLOWED):
             message = (
                 f"{login} may not use sudo: `adduser {self.connection.target.user or 'USER'} sudo` as root there, or log in as another user"
             )
             raise UnavailableError(message)
         if answer.status != 0:
-            message = f"sudo refuses the password of {login}: give the right one with --ask-sudo-password or --sudo-password-file FILE"
+            said = (answer.complaint.splitlines() or ["no word"])[-1][:200]
+            message = (
+                f"sudo refuses the password of {login} ({said}): give the right one with --ask-sudo-password or --sudo-password-file FILE"
+            )
             raise ConfigError(message)
 
     def run(self, interpreter: list[str], program: bytes, timeout_s: float) -> Answer:

@@ -3,6 +3,7 @@
 All commands of a connection share one master (ControlMaster); nothing is asked on a terminal (BatchMode), and a silent line ends.
 """
 
+import contextlib
 import shlex
 import shutil
 import subprocess
@@ -121,7 +122,8 @@ class Connection:
     def close(self) -> None:
         """End the master connection."""
         line = ["ssh", *self._arguments, "-O", "exit", "--", self.target.login]
-        subprocess.run(line, capture_output=True, check=False, timeout=CONNECT_S)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(line, capture_output=True, check=False, timeout=CONNECT_S)
         self._folder.cleanup()
 
     def _lost(self, complaint: str) -> EdgemeterError:

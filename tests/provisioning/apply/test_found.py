@@ -1,0 +1,180 @@
+"""What `look.sh` says of a device, and which bundle fits it."""
+
+import platform
+
+import pytest
+
+from edgemeter.agent.errors import ConfigError, UnavailableError
+from edgemeter.provisioning.apply import found, offer, python_tar
+from edgemeter.provisioning.apply.found import Python
+from edgemeter.provisioning.apply.offer import Offer
+from edgemeter.provisioning.bundle.install import Manifest
+from edgemeter.provisioning.fleet_folder import FleetFolder
+from tests.fixtures import device_bundle
+
+PI = """arch=aarch64
+bits=64
+libc=glibc 2.41
+os=Debian GNU/Linux 13 (trixie)
+os_id=debian
+model=Raspberry Pi 5 Model B Rev 1.0
+python=3.13 /usr/bin/python3
+openssl=/usr/bin/openssl
+rights=password
+systemd=yes
+home=/home/pi
+room=/dev/mmcblk0p2 24000000
+home_room=/dev/mmcblk0p2 24000000
+release=releases/0.2.0
+manifest=
+end=yes
+"""
+
+
+def changed(**values):
+    """Return what the Pi would say with other values; None: it says nothing of that."""
+    lines = [line for line in PI.splitlines() if line.split("=", 1)[0] not in values]
+    return "\n".join([*(f"{key}={value}" for key, value in values.items() if value is not None), *lines])
+
+
+def read(**values):
+    """Return what is found then."""
+    return found.read(changed(**values), "unreadable")
+
+
+def a_bundle(folder, arch="aarch64", python="3.13", glibc="2.27"):
+    """Return a bundle for such a device."""
+    return Offer(folder, Manifest("1.0.0", "any", arch, python, glibc, (), "unchecked", 0), "0" * 64)
+
+
+def test_a_raspberry_pi_is_read():
+    """Every line of it."""
+    pi = read()
+    assert (pi.arch, pi.board, pi.glibc, pi.pythons) == (
+        "aarch64",
+        "Raspberry Pi 5 Model B Rev 1.0",
+        (2, 41),
+        (Python("3.13", "/usr/bin/python3"),),
+    )
+    assert (pi.rights, pi.has_systemd, pi.release, pi.manifest_sha256) == ("password", True, "0.2.0", None)
+    assert pi.free_bytes == 24_000_000 * 1024
+
+
+@pytest.mark.parametrize(
+    ("values", "system"),
+    [
+        ({"tegra": "# R36 (release), REVISION: 4.3, GCID: 38968081, BOARD: generic, EABI: aarch64"}, "JetPack 6 (L4T 36.4.3, "),
+        ({"tegra": "# R32 (release), REVISION: 7.1, GCID: 29818004, BOARD: t210ref"}, "JetPack 4 (L4T 32.7.1, "),
+        ({"tegra": "# R35 (release), REVISION: 4.1"}, "JetPack 5 (L4T 35.4.1, "),
+        ({"tegra": "# R99 (release), REVISION: 1.0"}, "Jetson ("),
+        ({"tegra": ""}, "Debian"),
+        ({"mendel": "5.3", "os": "Mendel GNU/Linux 5 (Eagle)"}, "Mendel 5.3"),
+        ({"armbian": "25.8 Orange Pi 5", "os": "Armbian 25.8 bookworm"}, "Armbian 25.8 Orange Pi 5 ("),
+        ({"os": None, "os_id": None}, "unknown system"),
+    ],
+)
+def test_systems_are_called_by_their_names(values, system):
+    """By their own files."""
+    assert read(**values).system.startswith(system)
+
+
+@pytest.mark.captures
+def test_a_real_jetsons_release_is_read(captures):
+    """What an Orin Nano with JetPack 6 has in /etc/nv_tegra_release."""
+    line = (captures / "jetson/nv_tegra_release_r36_4_3.txt").read_text().splitlines()[0]
+    assert read(tegra=line).system.startswith("JetPack 6 (L4T 36.4.3")
+
+
+def test_a_32_bit_system_on_a_64_bit_kernel_is_what_its_programs_are():
+    """Raspberry Pi OS starts the 64-bit kernel under a 32-bit system."""
+    assert read(bits="32").arch == "armv7l"
+
+
+@pytest.mark.parametrize("text", ["", "Permission denied\n", PI.replace("end=yes", ""), "\0\0garbage=="])
+def test_half_an_answer_is_none(text):
+    """A connection that broke, a login that runs a menu."""
+    with pytest.raises(UnavailableError, match="unreadable"):
+        found.read(text, "unreadable")
+
+
+def test_what_a_board_calls_itself_gives_a_terminal_no_orders():
+    """Device tree and os-release are anybody's text."""
+    assert read(model="Pi\x1b[2J\x07 5").board == "Pi[2J 5"
+
+
+def test_the_first_bundle_that_fits_is_taken_with_its_python(tmp_path):
+    """By architecture, Python and glibc."""
+    offers = [
+        a_bundle(tmp_path, arch="x86_64"),
+        a_bundle(tmp_path, python="3.12"),
+        a_bundle(tmp_path, glibc="2.42"),
+        a_bundle(tmp_path, python="3.11"),
+        a_bundle(tmp_path),
+    ]
+    two = "3.13 /usr/bin/python3\npython=3.11 /usr/local/bin/python3.11"
+    assert offer.choose(offers, read()) == (offers[4], Python("3.13", "/usr/bin/python3"))
+    assert offer.choose(offers, read(python=two)) == (offers[3], Python("3.11", "/usr/local/bin/python3.11"))
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"python": "3.6 /usr/bin/python3", "tegra": "# R32 (release), REVISION: 7.1"}, r"Python >= 3\.10 in JetPack 4.*--python-tar"),
+        ({"python": "3.8 /usr/bin/python3", "tegra": "# R35 (release), REVISION: 4.1"}, r"JetPack 5.*--python-tar"),
+        ({"python": "3.7 /usr/bin/python3", "mendel": "5.3"}, r"Mendel 5\.3.*--python-tar"),
+        ({"python": None}, "--python-tar"),
+        ({"bits": "32"}, "64-bit system"),
+        ({"libc": "musl"}, "glibc"),
+        ({"python": "3.12 /usr/bin/python3"}, r"fleet bundle.*3\.12"),
+        ({"libc": "glibc 2.26"}, r"fleet bundle.*glibc <= 2\.26"),
+        ({"arch": "x86_64"}, r"fleet bundle.*x86_64"),
+    ],
+)
+def test_where_none_fits_it_says_what_to_build_or_bring(tmp_path, values, said):
+    """Old boards are told to bring a Python, and nobody is told that it will work somehow."""
+    with pytest.raises(UnavailableError, match=said):
+        offer.choose([a_bundle(tmp_path)], read(**values))
+
+
+@pytest.mark.parametrize("form", ["folder", "tar"])
+def test_a_bundle_is_read_as_it_was_made(tmp_path, form):
+    """A folder, and a tar of it."""
+    fleet = FleetFolder(tmp_path / "fleet")
+    bundle = device_bundle.make(tmp_path / "bundle", fleet)
+    taken = offer.read(device_bundle.as_tar(bundle) if form == "tar" else bundle, fleet.release_public_key, tmp_path)
+    assert {file.path: file.sha256 for file in taken.files()} == {
+        str(path.relative_to(bundle)): offer.sha256(path) for path in bundle.rglob("*") if path.is_file() and path.suffix != ".tar"
+    }
+    assert all(offer.sha256(taken.folder / file.path) == file.sha256 for file in taken.files())
+    assert taken.unpacked_bytes() > device_bundle.PADDING_BYTES
+    assert taken.manifest.arch == platform.machine()
+
+
+@pytest.mark.parametrize("name", ["install.py", "manifest.json", "manifest.sig", "units/edgemeter-agent.service"])
+def test_one_changed_byte_is_refused_before_any_board_is_asked(tmp_path, name):
+    """In a file, in the manifest, in its signature."""
+    fleet = FleetFolder(tmp_path / "fleet")
+    bundle = device_bundle.make(tmp_path / "bundle", fleet)
+    content = (bundle / name).read_bytes()
+    (bundle / name).write_bytes(content[:-2] + bytes([content[-2] ^ 1]) + content[-1:])
+    with pytest.raises(ConfigError, match="bundle"):
+        offer.read(bundle, fleet.release_public_key, tmp_path)
+
+
+def test_the_bundle_of_another_fleet_is_refused(tmp_path):
+    """It is signed, with another key."""
+    bundle = device_bundle.make(tmp_path / "bundle", FleetFolder(tmp_path / "theirs"))
+    ours = FleetFolder(tmp_path / "ours")
+    with pytest.raises(ConfigError, match="fleet init"):
+        offer.read(bundle, ours.release_public_key, tmp_path)
+    device_bundle.release_key(ours)
+    with pytest.raises(ConfigError, match="not signed"):
+        offer.read(bundle, ours.release_public_key, tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"no tar", b"\0" * 10240])
+def test_a_tar_without_a_python_is_refused(tmp_path, content):
+    """Empty, no tar at all, an empty one."""
+    (tmp_path / "python.tar").write_bytes(content)
+    with pytest.raises(ConfigError, match="relocatable"):
+        python_tar.read(tmp_path / "python.tar")
