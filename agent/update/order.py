@@ -5,14 +5,13 @@ The agent that is running then will not see the end of it; the one that runs aft
 
 import fcntl
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from edgemeter.agent.errors import ConfigError, MeasurementError, UnavailableError
-from edgemeter.agent.jobs.contract import Content, Order, Update
+from edgemeter.agent.errors import ConfigError, UnavailableError
+from edgemeter.agent.jobs.contract import Order, Update
 from edgemeter.agent.update import bundle_head, place, told, version_order
 from edgemeter.agent.update.place import Release
 
@@ -40,32 +39,27 @@ def check(update: Update, home: Path, release: Release | None = place.HERE) -> N
         raise ConfigError(message)
 
 
-def carry_out(order: Order, update: Update, home: Path, fetch: Callable[[Content], Path], release: Release | None = place.HERE) -> str:
-    """Hand the update over to the supervisor, and return what is to be said of it; may be called again for the same order.
-
-    `fetch` returns where the content stands in `home`/content, whole.
+def carry_out(order: Order, bundle: Path, home: Path, release: Release | None = place.HERE) -> None:
+    """Hand the update over to the supervisor; may be called again for the same order. `bundle` is its content, whole, in `home`.
 
     Raises:
-        ConfigError: as `check`, or the bundle is not signed by the fleet, is for another device, or is another version.
+        ConfigError: as `check`; it is no order to update, or the bundle is not signed by the fleet, is for another device or version.
         UnavailableError: nobody is here to switch releases, or the wish cannot be written.
-        MeasurementError: the update was carried out, and failed.
     """
-    ended = came_of(order, home)
-    if ended is not None:
-        if ended[0] == "failed":
-            raise MeasurementError(ended[1])
-        return ended[1]
+    update = order.work
+    if not isinstance(update, Update):
+        message = f"the job {order.job!r} is no update"
+        raise ConfigError(message)
+    if came_of(order, home) is not None:
+        return
     check(update, home, release)
     here = _supervised(home, release)
-    if update.version == here.version:
-        return f"version {update.version} runs already"
-    manifest = bundle_head.read(fetch(update.bundle), here)
+    manifest = bundle_head.read(bundle, here)
     if manifest.version != update.version:
         message = f"the bundle holds version {manifest.version}, ordered is {update.version}: order that one"
         raise ConfigError(message)
     bundle_head.refuse_unfit(manifest, here.root)
     _ask(order, update, home)
-    return f"version {update.version} goes to the supervisor"
 
 
 def came_of(order: Order, home: Path) -> tuple[Literal["done", "failed"], str] | None:
