@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "restart": ("edgemeter.provisioning.remote_cli:restart", "Start agents or boards anew, never during a run."),
     "release": ("edgemeter.provisioning.update_cli:release", "Keep the signed bundles that devices can go to."),
     "update": ("edgemeter.provisioning.update_cli:update", "Let devices go to a release, a few first; back from one that does not work."),
+    "power": ("edgemeter.provisioning.power_cli:power", "Switch the power of a device, cut it for a moment, or ask its switch."),
     "serve": ("edgemeter.provisioning.serve_cli:serve", "Serve the fleet: enrolment, jobs, updates, content, health."),
 }
 

@@ -68,8 +68,8 @@ def restart(devices: tuple[str, ...], folder: FleetFolder, *, board: bool, timeo
     """
     from edgemeter.agent.jobs.contract import Restart
 
-    what = "board" if board else "agent"
-    _ask(folder, devices, Restart(what=what), f"restart {what}", timeout_s, as_json=as_json, is_rehearsal=dry_run)
+    work = Restart(what="board" if board else "agent")
+    _ask(folder, devices, work, f"restart {work.what}", timeout_s, as_json=as_json, is_rehearsal=dry_run)
 
 
 def _ask(

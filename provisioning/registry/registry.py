@@ -14,7 +14,7 @@ from edgemeter.provisioning.health import golden, position, presence, standing
 from edgemeter.provisioning.identity import certificates, claims, expulsions, requests
 from edgemeter.provisioning.jobs import executions, jobs
 from edgemeter.provisioning.registry import devices
-from edgemeter.provisioning.rescue import attempts
+from edgemeter.provisioning.rescue import attempts, measuring
 from edgemeter.provisioning.update import releases
 
 _ROOMS = (
@@ -31,6 +31,7 @@ _ROOMS = (
     golden,
     position,
     attempts,
+    measuring,
     releases,
 )
 # Each concept's tables stand beside the code that reads and writes them; a room adds its SCHEMA here.

@@ -13,6 +13,7 @@ DESKS: Mapping[str, str] = {
     "jobs": "edgemeter.provisioning.jobs.desk:JobsDesk",
     "content": "edgemeter.provisioning.content.content_desk:ContentDesk",
     "health": "edgemeter.provisioning.health.health_desk:HealthDesk",
+    "rescue": "edgemeter.provisioning.rescue.rescue_desk:RescueDesk",
 }
 
 

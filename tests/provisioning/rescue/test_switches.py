@@ -1,0 +1,234 @@
+"""Every kind of switch: on, off, cycle, state; and what is wrong with it in one line."""
+
+import os
+import stat
+
+import pytest
+
+from edgemeter.agent.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
+from edgemeter.provisioning.fleet_folder import FleetFolder
+from edgemeter.provisioning.inventory import fleet_file
+from edgemeter.provisioning.rescue import SWITCHES, wiring
+from edgemeter.provisioning.rescue.wiring import open_switch
+from tests.provisioning.rescue.conftest import serve
+
+
+def test_a_switch_of_the_network_turns_off_and_on_and_says_so(played, wired):
+    """What it was told, it is."""
+    switch = open_switch(wired(f"{played.scheme}://{played.meter.address}"))
+    assert switch.state().is_on is True
+    switch.off()
+    assert (played.state["on"], switch.state().is_on) == (False, False)
+    switch.on()
+    assert (played.state["on"], switch.state().is_on) == (True, True)
+
+
+def test_a_cycle_is_timed_by_the_switch_itself(played, wired):
+    """A server that dies in between leaves no board in the dark."""
+    switch = open_switch(wired(f"{played.scheme}://{played.meter.address}"))
+    seen = []
+
+    def sleep(seconds):
+        seen.append((played.state["on"], played.state["timer"]))
+        played.sleep(seconds)
+
+    switch.cycle(10, sleep)
+    assert seen == [(False, (10.0, True))]
+    assert played.state["on"] is True
+
+
+def test_a_timer_that_did_not_run_is_made_good(played, wired):
+    """The power is given back by hand."""
+    switch = open_switch(wired(f"{played.scheme}://{played.meter.address}"))
+    switch.cycle(10, lambda _: None)
+    assert played.state["on"] is True
+
+
+def test_a_switch_that_would_stay_off_after_a_power_cut_is_warned_of(played, wired):
+    """Then the board is gone after the next one."""
+    played.state["initial"] = 0 if played.scheme == "tasmota" else "off"
+    (warning,) = open_switch(wired(f"{played.scheme}://{played.meter.address}")).state().warnings
+    assert "power" in warning
+
+
+@pytest.mark.parametrize("how", [{"drops": 9}, {"protect": "basic"}], ids=["drops", "asks for a password"])
+@pytest.mark.parametrize("kind", ["shelly gen2", "shelly gen1", "tasmota"])
+def test_a_switch_that_does_not_answer_or_wants_a_password_is_one_line(wired, kind, how):
+    """Never a traceback."""
+    for played in serve(kind, **how):
+        with pytest.raises((TransientError, ConfigError)) as caught:
+            open_switch(wired(f"{played.scheme}://{played.meter.address}")).off()
+        assert "\n" not in str(caught.value)
+        assert played.state["on"] is True
+
+
+@pytest.mark.parametrize("protect", ["basic", "MD5", "SHA-256"])
+def test_a_password_comes_from_a_file_and_right_or_wrong_decides(wired, tmp_path, protect):
+    """Digest as Shelly's second generation asks for it, Basic as its first."""
+    path = tmp_path / "password"
+    for played in serve("shelly gen2", protect=protect):
+        entry = f'[switch.plug]\naddress = "shelly://{played.meter.address}"\npassword_file = "{path}"\n'
+        path.write_text("secret\n")
+        open_switch(wired("switch:plug", entry)).off()
+        assert played.state["on"] is False
+        path.write_text("wrong\n")
+        with pytest.raises(UnavailableError, match="refuses the password"):
+            open_switch(wired("switch:plug", entry)).on()
+
+
+@pytest.mark.parametrize("kind", ["shelly gen2", "shelly gen1", "tasmota"])
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"ison": 5}', b"<html>", b'{"gen": 2, "output": "yes"}'])
+def test_an_answer_that_is_none_is_one_line(wired, kind, body):
+    """Cut, garbled, or of another device."""
+    for played in serve(kind):
+        played.meter.answer = lambda _: (200, body)
+        with pytest.raises(EdgemeterError):
+            open_switch(wired(f"{played.scheme}://{played.meter.address}")).state()
+
+
+def test_a_channel_that_is_not_there_is_told(wired):
+    """With what the device says."""
+    for played in serve("shelly gen2"):
+        with pytest.raises(UnavailableError, match="value 3 not found"):
+            open_switch(wired(f"shelly://{played.meter.address}/3")).off()
+
+
+def test_nothing_there_is_transient(wired):
+    """A plug may come back."""
+    with pytest.raises(TransientError, match="does not answer"):
+        open_switch(wired("shelly://127.0.0.1:9")).state()
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """Return a function that puts a program of a name onto the path."""
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+
+    def put(name, text):
+        path = tmp_path / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        return path
+
+    return put
+
+
+UHUBCTL = """#!/bin/sh
+echo "$@" >> "$0.asked"
+case "$*" in
+  *"-a off"*) echo off > "$0.state"; echo "Sent power off request";;
+  *"-a on"*) echo on > "$0.state"; echo "Sent power on request";;
+esac
+echo "Current status for hub 1-1 [2109:3431 USB2.0 Hub, USB 2.10, 4 ports, ppps]"
+if [ "$(cat "$0.state" 2>/dev/null)" = off ]; then echo "  Port 2: 0000 off"; else echo "  Port 2: 0503 power highspeed enable connect"; fi
+"""
+
+
+def test_uhubctl_switches_a_port_and_reads_its_status_lines(program, wired):
+    """A program of ours that prints what uhubctl prints."""
+    path = program("uhubctl", UHUBCTL)
+    switch = open_switch(wired("uhubctl://1-1/2"))
+    assert switch.state().is_on is True
+    waited = []
+    switch.cycle(10, waited.append)
+    assert waited == [10]
+    asked = path.with_name("uhubctl.asked").read_text().splitlines()
+    assert asked == ["-l 1-1 -p 2", "-l 1-1 -p 2 -a off -r 100", "-l 1-1 -p 2 -a on"]
+    switch.off()
+    assert switch.state().is_on is False
+    with pytest.raises(UnavailableError, match="no port 3"):
+        open_switch(wired("uhubctl://1-1/3")).state()
+
+
+def test_uhubctl_that_fails_or_is_not_there_is_told(program, wired, monkeypatch):
+    """With what it said, and what installs it."""
+    program("uhubctl", "#!/bin/sh\necho 'No compatible devices detected at location 9-9!' >&2\nexit 1\n")
+    with pytest.raises(UnavailableError, match="No compatible devices detected at location 9-9"):
+        open_switch(wired("uhubctl://9-9/1")).off()
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(UnavailableError, match="install it"):
+        open_switch(wired("uhubctl://9-9/1")).off()
+
+
+EXTERNAL = """[switch.poe]
+on = ["{0}", "on", "{{device}}"]
+off = ["{0}", "off", "{{device}}; touch {1}"]
+state = ["{0}", "state"]
+"""
+
+
+def test_an_external_switch_runs_its_words_without_a_shell(program, wired, tmp_path):
+    """`{device}` stands for the device; a semicolon is a letter."""
+    path = program("poe", '#!/bin/sh\n[ "$1" = state ] && echo ON\nprintf "%s|" "$@" >> "$0.asked"\n')
+    switch = open_switch(wired("external:poe", EXTERNAL.format(path, tmp_path / "shell")))
+    switch.on()
+    switch.off()
+    assert switch.state().is_on is True
+    assert path.with_name("poe.asked").read_text() == f"on|pi-1|off|pi-1; touch {tmp_path / 'shell'}|state|"
+    assert not (tmp_path / "shell").exists()
+
+
+def test_an_external_switch_that_fails_gives_the_power_back_all_the_same(program, wired, tmp_path):
+    """Told off, failed to wait: on comes in any case."""
+    path = program("poe", '#!/bin/sh\nprintf "%s|" "$1" >> "$0.asked"\n')
+    switch = open_switch(wired("external:poe", EXTERNAL.format(path, tmp_path)))
+
+    def sleep(_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        switch.cycle(10, sleep)
+    assert path.with_name("poe.asked").read_text() == "off|on|"
+
+
+@pytest.mark.parametrize(("text", "said"), [("#!/bin/sh\nexit 3\n", "status 3"), ("#!/bin/sh\necho maybe\n", "print on or off")])
+def test_an_external_switch_that_fails_is_told(program, wired, tmp_path, text, said):
+    """With its status and its last line."""
+    with pytest.raises(UnavailableError, match=said):
+        open_switch(wired("external:poe", EXTERNAL.format(program("poe", text), tmp_path))).state()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "shelly",
+        "shelly://",
+        "telnet://host",
+        "uhubctl://1-1",
+        "external:none",
+        "switch:none",
+        "external://x",
+        "shelly://a b",
+        "shelly://h/0/1",
+    ],
+)
+def test_what_is_no_switch_is_refused_with_how_it_is_written(wired, text):
+    """One line."""
+    with pytest.raises(ConfigError) as caught:
+        wired(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_two_devices_share_is_told_by_the_switch(wired, program, tmp_path):
+    """The same channel, or any port of one hub; a command that knows its device is nobody else's."""
+    assert wired("shelly://h/0").shared != wired("shelly://h/1").shared
+    assert wired("uhubctl://1-1/1").shared == wired("uhubctl://1-1/2").shared
+    own = EXTERNAL.format(program("poe", ""), tmp_path)
+    assert wired("external:poe", own, device="a").shared != wired("external:poe", own, device="b").shared
+    plain = own.replace("{device}", "x")
+    assert wired("external:poe", plain, device="a").shared == wired("external:poe", plain, device="b").shared
+
+
+def test_every_switch_of_the_table_is_there():
+    """A line without its class is a line too many."""
+    for name, where in SWITCHES.items():
+        module, _, kind = where.partition(":")
+        assert hasattr(__import__(module, fromlist=[kind]), kind), name
+
+
+def test_a_device_without_a_switch_has_none(wired, tmp_path):
+    """Not every board hangs on one."""
+    wired("shelly://h")
+    assert wiring.wiring("pi-2", fleet_file.read(tmp_path / "fleet.toml"), FleetFolder(tmp_path)) is None
