@@ -7,7 +7,7 @@ import signal
 import sys
 
 from edgemeter.collector.load import template
-from tests.fleet.drill import drill
+from tests.fleet.drill import KILLS, drawn_kills, drill
 from tests.fleet.fleet_world import FleetWorld
 
 
@@ -17,10 +17,13 @@ def main() -> int:
     parser.add_argument("--devices", type=int, default=1000)
     parser.add_argument("--run-s", type=float, default=2.0, help="how long a run takes, on average")
     parser.add_argument("--limit-s", type=float, default=900.0)
+    parser.add_argument("--kills", type=int, help="so many, at random; default: seven at set points")
+    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep-logs", metavar="DIR")
     asked = parser.parse_args()
     with FleetWorld(asked.devices, template.measure(), asked.run_s) as world:
-        came = drill(world, asked.limit_s, lambda text: print(text, file=sys.stderr, flush=True))
+        planned = KILLS if asked.kills is None else drawn_kills(asked.kills, asked.seed)
+        came = drill(world, asked.limit_s, lambda text: print(text, file=sys.stderr, flush=True), planned=planned)
         for overlap in world.crowd.overlaps[:5]:
             print(overlap, file=sys.stderr)
         if asked.keep_logs:

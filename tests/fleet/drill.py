@@ -1,14 +1,16 @@
 """The drill: a job and a campaign on a crowd of devices, with kills at given points, and what came of it."""
 
+import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 from tests.fleet.fleet_world import FleetWorld
 from tests.fleet.replay_devices import open_entries
 
 # At which share of all runs who is killed (SIGKILL), and how long it stays down.
-KILLS = (
+Kill = tuple[float, tuple[str, ...], float]
+KILLS: tuple[Kill, ...] = (
     (0.10, ("broker",), 1.0),
     (0.25, ("service",), 1.0),
     (0.40, ("collector",), 1.0),
@@ -59,11 +61,19 @@ class Came:
         return {**asdict(self), "holds": self.holds}
 
 
-def drill(world: FleetWorld, limit_s: float, say: Callable[[str], None] = lambda _: None) -> Came:
+def drawn_kills(count: int, seed: int) -> tuple[Kill, ...]:
+    """Return kills at random points, of random processes, for random times."""
+    draw = random.Random(seed)  # noqa: S311 - a test
+    names = ("broker", "service", "service", "collector")
+    points = sorted(draw.uniform(0.0, 0.98) for _ in range(count))
+    return tuple((point, tuple(sorted(set(draw.choices(names, k=draw.randint(1, 3))))), draw.choice([0.0, 0.5, 2.0])) for point in points)
+
+
+def drill(world: FleetWorld, limit_s: float, say: Callable[[str], None] = lambda _: None, *, planned: Sequence[Kill] = KILLS) -> Came:
     """Run it in a world that is up."""
     began_s, job = time.monotonic(), world.begin()
     say(f"{job}: {len(world.names)} devices")
-    kills, in_time, processor_s, peak_mb = list(KILLS), True, 0.0, 0.0
+    kills, in_time, processor_s, peak_mb = list(planned), True, 0.0, 0.0
     while not (_is_over(world) and _has_ended(world)):
         if time.monotonic() - began_s > limit_s:
             in_time = False
@@ -81,7 +91,7 @@ def drill(world: FleetWorld, limit_s: float, say: Callable[[str], None] = lambda
     seconds = time.monotonic() - began_s
     peak_mb = max(peak_mb, world.memory_mb() or 0.0)
     processor_s += world.processor_s() or 0.0
-    return _judge(world, job, seconds, (len(KILLS) - len(kills), in_time, peak_mb, processor_s))
+    return _judge(world, job, seconds, (len(planned) - len(kills), in_time, peak_mb, processor_s))
 
 
 def _is_over(world: FleetWorld) -> bool:

@@ -1,0 +1,223 @@
+"""`edgemeter fleet run`, `jobs`, `cancel`, `schedule`, as people type them, with a real broker, the real service and replay devices."""
+
+import io
+import json
+import threading
+import time
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.jobs.contract import Doctor
+from edgemeter.collector.load.template import Template
+from edgemeter.provisioning.cli import fleet
+from edgemeter.provisioning.fleet_folder import FleetFolder
+from edgemeter.provisioning.jobs import executions, following, jobs
+from edgemeter.provisioning.registry import devices
+from edgemeter.provisioning.registry.devices import Device
+from edgemeter.provisioning.registry.registry import Registry
+from edgemeter.provisioning.serve.service import Service
+from tests.fixtures.record_factory import make_record
+from tests.fixtures.servers import address_of, mosquitto
+from tests.fleet.replay_devices import Crowd
+
+NAMES = ["a", "b", "c"]
+
+
+class Fleet:
+    """A folder with four devices in its registry, one of them revoked, and the commands."""
+
+    def __init__(self, path):
+        self.path = path
+        self.folder = FleetFolder(path / "fleet")
+        self.suite = path / "suite.toml"
+        self.suite.write_text('name = "one"\n[[case]]\nmodel = "edgemeter-shapes_int8.tflite"\nmode = "rapid"\n')
+        self.registry = Registry(self.folder.registry)
+        with self.registry.transaction() as connection:
+            for name in NAMES:
+                devices.put(connection, Device(name, "lab", name, "pi5", ("coral",), "accepted", None, None, 1, 1))
+            devices.put(connection, Device("gone", "lab", "gone", "pi5", (), "revoked", None, None, 1, 1))
+
+    def call(self, *arguments, code=0):
+        """Call `edgemeter fleet` and return its standard output and error."""
+        done = CliRunner().invoke(fleet, [*arguments, "--folder", str(self.folder.path)])
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        assert done.exit_code == code, done.output
+        return done.stdout, done.stderr
+
+    def run(self, *more, code=0):
+        """Order the suite."""
+        return self.call("run", str(self.suite), "--on", "all", *more, code=code)
+
+
+@pytest.fixture
+def lab(tmp_path):
+    """Return a fleet that nobody serves."""
+    made = Fleet(tmp_path)
+    yield made
+    made.registry.close()
+
+
+@pytest.fixture
+def served(lab, tmp_path):
+    """Return a fleet with its service, and its devices online."""
+    broker = mosquitto(tmp_path)
+    broker.start()
+    service = Service(lab.folder, address_of(broker))
+    service.start()
+    lab.crowd = Crowd(address_of(broker), "lab", NAMES, Template(make_record()), 0.2)
+    lab.crowd.start()
+    yield lab
+    lab.crowd.stop()
+    service.stop()
+    broker.kill()
+
+
+@pytest.mark.mosquitto
+def test_a_run_is_followed_to_its_end(served):
+    """Each device measures once; the revoked one is named and left out; the exit status is 0."""
+    said, told = served.run("--json")
+    found = json.loads(said)
+    assert {one["device"]: one["state"] for one in found["executions"]} == dict.fromkeys(NAMES, "done")
+    assert all(len(one["runs"]) == 1 for one in found["executions"])
+    assert "gone is left out: it is revoked" in told
+    assert "a: done: 1 run" in told
+    assert dict(served.crowd.executed) == {(name, found["job"]): 1 for name in NAMES}
+    held = {path.name for path in served.folder.content.iterdir()}
+    assert len(held) == 3
+    said, _ = served.call("jobs", found["job"][:20])
+    assert "3 done" in said
+
+
+@pytest.mark.mosquitto
+def test_what_is_interrupted_is_tried_once_more(served):
+    """Interrupted once it is done the second time, twice is too often; the others are done at once."""
+    served.crowd.flaky = {"a": 1, "b": 2}
+    new = jobs.NewJob(Doctor(), "t", 60.0, retry_pause_s=0.2)
+    with served.registry.transaction() as connection:
+        job = jobs.add(connection, new, [(name, "lab") for name in NAMES], time.time_ns())
+    ended = following.follow(served.folder, served.registry, job, Console(quiet=True))
+    assert [(one.device, one.state, one.attempt) for one in ended] == [("a", "done", 2), ("b", "failed", 2), ("c", "done", 1)]
+    said, _ = served.call("jobs", "--device", "b")
+    assert "interrupted by a restart" in said
+
+
+@pytest.mark.mosquitto
+def test_a_schedule_goes_to_devices_as_an_order(served):
+    """With the suite packed, and its end without one."""
+    said, _ = served.call("schedule", "nightly", str(served.suite), "--cron", "0 2 * * *", "--on", "a", "--wait", "--json")
+    assert json.loads(said)["kind"] == "schedule"
+    served.call("schedule", "nightly", "--end", "--on", "a", "--wait")
+    orders = [entry.order.work for entry in served.crowd.devices["a"].journal.values()]
+    assert [(work.name, work.cron) for work in orders] == [("nightly", "0 2 * * *"), ("nightly", "")]
+    assert orders[0].work.models[0].name == "edgemeter-shapes_int8.tflite"
+
+
+def test_a_rehearsal_orders_nothing(lab):
+    """Whom and what, by name and hash; no job, no content."""
+    said, _ = lab.run("--dry-run")
+    assert "would order a: one" in said
+    assert "would send edgemeter-shapes_int8.tflite" in said
+    assert jobs.latest(lab.registry) == []
+    assert not lab.folder.content.exists()
+    assert json.loads(lab.run("--dry-run", "--json")[0])["devices"] == NAMES
+
+
+def test_what_waits_says_why(lab):
+    """A circuit, quiet hours, a device that nobody has heard of."""
+    lab.folder.fleet_file.write_text('fleet = "lab"\n[circuit.x]\nlimit_w = 5\n[device.a]\ncircuit = "x"\npower_w = 7\n')
+    job = lab.run("--detach")[0].strip()
+    said, _ = lab.call("jobs", job)
+    assert "it draws 7 W, its circuit 'x' gives 5 W" in said
+    assert said.count("waits for its device") == 2
+    assert [one["job"] for one in json.loads(lab.call("jobs", "--json")[0])["jobs"]] == [job]
+
+
+def test_cancel_ends_one_device_or_all(lab):
+    """Nothing was sent, so it is over at once; twice is no error."""
+    job = lab.run("--detach")[0].strip()
+    assert lab.call("cancel", job, "a", "--dry-run")[0] == "a: would be cancelled (queued)\n"
+    assert lab.call("cancel", job, "a")[0] == "a: cancelled\n"
+    assert lab.call("cancel", job)[0] == "b: cancelled\nc: cancelled\n"
+    assert lab.call("cancel", job)[0] == "nothing is left to cancel\n"
+    assert {one.state for one in executions.of_job(lab.registry, job)} == {"cancelled"}
+    with pytest.raises(ConfigError, match="not for device 'gone'"):
+        lab.call("cancel", job, "gone")
+    with pytest.raises(ConfigError, match="no job is named 'measure-9'"):
+        lab.call("cancel", "measure-9")
+
+
+def test_who_follows_is_told_when_nothing_moves(lab, monkeypatch):
+    """No service: it says what to look at, and goes on waiting until the job has ended."""
+    monkeypatch.setattr(following, "STILL_S", 0.0)
+    job = lab.run("--detach")[0].strip()
+    console = Console(record=True, width=200, file=io.StringIO())
+    follower = threading.Thread(target=following.follow, args=(lab.folder, lab.registry, job, console, lambda _: time.sleep(0.02)))
+    follower.start()
+    time.sleep(0.3)
+    jobs.cancel(lab.registry, job, None, time.time_ns())
+    follower.join(20)
+    assert not follower.is_alive()
+    said = console.export_text()
+    assert said.count("is `edgemeter fleet serve` running") == 1
+    assert said.count("cancelled") == 3
+
+
+def test_a_terminal_sees_a_table(lab):
+    """With the states and why each waits."""
+    job = lab.run("--detach")[0].strip()
+    console = Console(record=True, width=120, force_terminal=True, file=io.StringIO())
+    looks = []
+
+    def sleep(_seconds):
+        looks.append(1)
+        if len(looks) == 3:
+            jobs.cancel(lab.registry, job, None, time.time_ns())
+
+    ended = following.follow(lab.folder, lab.registry, job, console, sleep)
+    assert [one.state for one in ended] == ["cancelled"] * 3
+    assert "waits for its device" in console.export_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("schedule", "x", "--on", "all"), "needs --cron"),
+        (("schedule", "x", "--on", "all", "--cron", "0 2 * * *"), "either a suite or --golden"),
+        (("schedule", "x", "--on", "all", "--cron", "0 25 * * *", "--golden"), "25"),
+        (("schedule", "X y", "--on", "all", "--cron", "0 2 * * *", "--golden"), "'X y'"),
+        (("schedule", "x", "--on", "all", "--end", "--golden"), "--end takes"),
+        (("run", "nothing.toml", "--on", "all"), "cannot read the suite"),
+        (("run", "nothing.toml", "--on", "board=("), "column 7"),
+        (("run", "nothing.toml", "--on", "gone"), "they are revoked"),
+        (("run", "nothing.toml", "--on", "nobody"), "no device fits"),
+        (("jobs", "x"), "no job"),
+        (("campaign", "status", "x"), "no campaign"),
+        (("campaign", "start", "x.toml"), "campaign file"),
+    ],
+)
+def test_a_wrong_wish_is_one_line(lab, arguments, said):
+    """Before anything is written."""
+    with pytest.raises(ConfigError, match=said) as error:
+        lab.call(*arguments)
+    assert "\n" not in str(error.value)
+    assert jobs.latest(lab.registry) == []
+
+
+@pytest.mark.parametrize("name", ["run", "jobs", "cancel", "schedule", "campaign"])
+def test_help_is_a_sentence_and_an_example(name):
+    """As everywhere."""
+    done = CliRunner().invoke(fleet, [name, "--help"])
+    assert done.exit_code == 0
+    assert f"Example: edgemeter fleet {name}" in " ".join(done.stdout.split())
+
+
+@pytest.mark.mosquitto
+def test_a_device_that_fails_fails_the_command(served):
+    """Exit status 1, with the others' results."""
+    served.crowd.flaky = {"b": 1}
+    said, _ = served.run("--retries", "0", "--json", code=1)
+    assert {one["device"]: one["state"] for one in json.loads(said)["executions"]} == {"a": "done", "b": "failed", "c": "done"}
