@@ -19,7 +19,7 @@ from edgemeter.agent.health.contract import Health
 from edgemeter.provisioning.fleet_folder import FleetFolder
 from edgemeter.provisioning.health import golden, judging, presence, standing
 from edgemeter.provisioning.health.presence import Said
-from edgemeter.provisioning.inventory import known
+from edgemeter.provisioning.inventory.watched_file import WatchedFile
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.desk import Publish
 
@@ -44,7 +44,7 @@ class HealthDesk:
     topics = (EVERY_HEALTH, EVERY_STATE)
 
     def __init__(self, folder: FleetFolder, registry: Registry, publish: Publish) -> None:  # noqa: ARG002 - every desk is made alike
-        self._folder = folder
+        self._file = WatchedFile(folder)
         self._registry = registry
         self._said: list[Said] = []
         self._golden_ns = 0
@@ -88,7 +88,7 @@ class HealthDesk:
             return
         self._rules_ns = now_ns + int(RULES_LOOK_S * NS_PER_S)
         try:
-            said = known.written(self._folder)
+            said = self._file.read()
         except EdgemeterError as error:
             logger.warning("golden jobs go on as before: %s", error)
             return

@@ -16,7 +16,7 @@ from edgemeter.agent.delivery.topics import EVERY_PROGRESS
 from edgemeter.agent.errors import ConfigError, EdgemeterError
 from edgemeter.provisioning.fleet_folder import FleetFolder
 from edgemeter.provisioning.health import presence
-from edgemeter.provisioning.inventory import known
+from edgemeter.provisioning.inventory.watched_file import WatchedFile
 from edgemeter.provisioning.inventory.wording import age
 from edgemeter.provisioning.jobs import executions
 from edgemeter.provisioning.registry.registry import Registry
@@ -46,6 +46,7 @@ class RescueDesk:
 
     def __init__(self, folder: FleetFolder, registry: Registry, publish: Publish) -> None:  # noqa: ARG002 - every desk is made alike
         self._folder = folder
+        self._file = WatchedFile(folder)
         self._registry = registry
         self._measured = measuring.read(registry)
         self._unwritten: dict[str, int] = {}
@@ -69,7 +70,7 @@ class RescueDesk:
         self._due_ns = now_ns + int(LOOK_S * NS_PER_S)
         self._note(now_ns)
         self._finish(now_ns)
-        said = known.written(self._folder)
+        said = self._file.read()
         if said is None:
             return
         if not self._has_begun:
