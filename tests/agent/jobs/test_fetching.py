@@ -1,0 +1,122 @@
+"""Facts about content that comes over MQTT: in order, gone on with after a restart, checked, and no more than was asked for."""
+
+import os
+
+import pytest
+
+from edgemeter.agent.jobs import contract, fetching
+from edgemeter.agent.jobs.contract import Chunk, Content
+from edgemeter.agent.jobs.kept_content import FOLDER, KeptContent
+from tests.agent.jobs.driver import suite
+
+BIG = ("m.replay.json", os.urandom(600_000))
+
+
+@pytest.fixture
+def part(device):
+    """Return where the big model stands while it comes."""
+    content = device.hold(BIG[1], BIG[0])
+    return device.home / FOLDER / f"{content.sha256}.part"
+
+
+def ask(device):
+    """Order what needs the big model."""
+    device.order(device.measure(suite(), (BIG,)))
+
+
+def test_few_pieces_are_outstanding(device):
+    """However large the content is."""
+    device.change = lambda _payload: None
+    ask(device)
+    assert device.until(lambda: device.wants)
+    assert not device.until(lambda: len(device.wants) > fetching.OUTSTANDING, 1.0)
+
+
+def test_what_came_survives_a_restart(device, part):
+    """The next start asks for the rest."""
+    seen = []
+
+    def some(payload):
+        seen.append(payload)
+        return payload if len(seen) <= 3 else None
+
+    device.change = some
+    ask(device)
+    assert device.until(lambda: part.exists() and part.stat().st_size > fetching.PIECE_BYTES)
+    device.stop()
+    size = part.stat().st_size
+    device.wants.clear()
+    device.change = lambda payload: payload
+    device.start()
+    device.final()
+    assert min(want.offset for want in device.wants if want.sha256 == part.stem) == size
+
+
+def test_a_lost_piece_is_asked_for_again(device, monkeypatch):
+    """After a silence."""
+    monkeypatch.setattr(fetching, "SILENCE_S", 0.3)
+    lost = []
+
+    def lose_one(payload):
+        if lost or contract.split_chunk(payload)[0].offset == 0:
+            return payload
+        lost.append(payload)
+        return None
+
+    device.change = lose_one
+    ask(device)
+    # No replay model: it is refused once it is here.
+    assert device.final().state == "rejected"
+    assert lost
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda head, piece: (Chunk(sha256="b" * 64, offset=head.offset, size_bytes=head.size_bytes), piece),
+        lambda head, piece: (Chunk(sha256=head.sha256, offset=head.offset + 1, size_bytes=head.size_bytes), piece),
+        lambda head, piece: (Chunk(sha256=head.sha256, offset=2**52, size_bytes=head.size_bytes), piece),
+        lambda head, piece: (head, piece + b"x" * (head.size_bytes or 0)),
+        lambda head, _piece: (head, b""),
+    ],
+)
+def test_a_piece_that_was_not_asked_for_is_not_taken(device, change):
+    """Of another content, at another place, beyond the end, of nothing: not a byte of it is kept."""
+    device.change = lambda payload: contract.join_chunk(*change(*contract.split_chunk(payload)))
+    ask(device)
+    assert device.until(lambda: device.wants)
+    device.until(lambda: False, 1.0)
+    assert all(path.stat().st_size == 0 for path in (device.home / FOLDER).iterdir())
+
+
+def test_content_of_another_size_than_ordered_is_refused(device):
+    """The order says how large it is."""
+    device.change = lambda payload: contract.join_chunk(
+        Chunk(sha256=contract.split_chunk(payload)[0].sha256, offset=0, size_bytes=5), b"12345"
+    )
+    ask(device)
+    assert "has 5 bytes, the order says" in device.final().reason
+
+
+def test_a_wrong_hash_fails_the_job_at_the_second_time(device):
+    """Nothing wrong is ever put in place; once may be the line."""
+    device.change = lambda payload: payload[:-1] + bytes([payload[-1] ^ 1])
+    ask(device)
+    final = device.final()
+    assert final.state == "failed"
+    assert "has not the hash" in final.reason
+    assert [path.name for path in (device.home / FOLDER).iterdir() if len(path.name) == 64] == []
+
+
+def test_what_is_used_least_goes_first_and_never_what_is_in_use(tmp_path):
+    """Within the limit."""
+    kept = KeptContent(tmp_path, 350)
+    folder = tmp_path / FOLDER
+    folder.mkdir()
+    contents = [Content(sha256=f"{place:064x}", size_bytes=100, name="m") for place in range(4)]
+    for place, content in enumerate(contents[:3]):
+        (folder / content.sha256).write_bytes(b"x" * 100)
+        os.utime(folder / content.sha256, (place, place))
+    kept.used(contents[1])
+    kept.make_room(contents[3], {contents[0].sha256})
+    assert sorted(path.name for path in folder.iterdir()) == [contents[0].sha256, contents[1].sha256, f"{contents[3].sha256}.part"]

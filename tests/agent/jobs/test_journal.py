@@ -1,0 +1,135 @@
+"""Facts about the journal: what the server was told stays told, and what is settled stays settled."""
+
+import pytest
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.jobs import contract, journal
+from edgemeter.agent.jobs.contract import Golden, Logs, Noted, Order
+from edgemeter.agent.jobs.journal import Journal
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Return where the journal stands."""
+    return tmp_path / journal.NAME
+
+
+@pytest.fixture
+def book(path):
+    """Return an empty journal."""
+    made = Journal(path)
+    yield made
+    made.close()
+
+
+def order(job="job-1", attempt=1, version=3, work=None):
+    """Return an order."""
+    return Order(job=job, attempt=attempt, version=version, work=work or Logs(), timeout_s=60.0)
+
+
+def reports(book):
+    """Return the reports that are due."""
+    return [contract.decode_report(one.report) for one in book.due(7)]
+
+
+def acknowledge(book, version, job="job-1"):
+    """Let the server say that it holds the execution at `version`."""
+    book.noted(Noted(noted=job, attempt=1, version=version))
+
+
+def test_an_order_comes_back_as_it_was_given_after_a_restart(book, path):
+    """Every field."""
+    given = order(work=Golden(discard_first=True))
+    book.add(given)
+    book.close()
+    again = Journal(path)
+    assert again.find("job-1", 1).order == given
+    assert (again.find("job-1", 1).state, again.find("job-1", 2), again.last_attempt("job-1")) == ("accepted", None, 1)
+    again.close()
+
+
+def test_a_report_is_the_same_bytes_until_it_is_acknowledged(book, path):
+    """What happened meanwhile, and a restart, change the next report, not this one: the server may hold it already."""
+    place = book.add(order()).place
+    first = book.due(7)
+    book.begins(place, "boot")
+    book.ends(place, "done")
+    assert book.due(8) == first
+    book.close()
+    again = Journal(path)
+    assert again.due(9) == first
+    acknowledge(again, 4)
+    (following,) = reports(again)
+    assert (following.state, following.expected_version) == ("done", 4)
+    acknowledge(again, 5)
+    assert reports(again) == []
+    assert not again.has_due()
+    again.close()
+
+
+def test_an_acknowledgement_of_an_earlier_version_is_none(book):
+    """Nor one of a job that nobody knows."""
+    book.add(order())
+    due = book.due(7)
+    acknowledge(book, 3)
+    acknowledge(book, 9, "other")
+    assert book.due(7) == due
+    acknowledge(book, 12)
+    assert reports(book) == []
+
+
+def test_what_has_ended_stays_as_it_ended(book):
+    """Whoever comes first: the process of the job, or who gives it up."""
+    place = book.add(order()).place
+    assert book.begins(place, "boot")
+    assert not book.begins(place, "boot")
+    assert book.ends(place, "cancelled", "by the server")
+    assert not book.ends(place, "done", figures={"latency_p50_ms": 1.0})
+    found = book.read(place)
+    assert (found.state, found.reason, found.figures) == ("cancelled", "by the server", {})
+
+
+def test_runs_and_figures_stand_in_the_report(book):
+    """Each run as it was kept, also of a job that failed afterwards."""
+    place = book.add(order()).place
+    book.begins(place, None)
+    book.kept(place, "run-1")
+    book.kept(place, "run-2")
+    book.ends(place, "failed", "two\nlines", figures={"latency_p50_ms": 2.5}, text="x" * 300_000)
+    (report,) = reports(book)
+    assert (report.runs, report.figures, report.reason, len(report.text)) == (
+        ("run-1", "run-2"),
+        {"latency_p50_ms": 2.5},
+        "two lines",
+        200_000,
+    )
+
+
+def test_what_a_schedule_began_is_not_reported(book):
+    """The server ordered no such job."""
+    place = book.add(order(), schedule="nightly").place
+    book.begins(place, None)
+    assert reports(book) == []
+    assert not book.has_due()
+
+
+def test_only_what_ended_and_was_told_is_forgotten(book, monkeypatch):
+    """The journal stays small; what is open or untold stays."""
+    monkeypatch.setattr(journal, "KEPT_EXECUTIONS", 3)
+    open_one = book.add(order("open")).place
+    untold = book.add(order("untold")).place
+    book.ends(untold, "done")
+    for place in range(10):
+        job = f"told-{place}"
+        book.ends(book.add(order(job)).place, "done")
+        book.due(7)
+        acknowledge(book, 4, job)
+    assert [one.place for one in book.latest(99)][-2:] == [untold, open_one]
+    assert len(book.latest(99)) <= 7
+
+
+def test_a_file_that_is_none_of_ours_is_refused(path):
+    """And left as it is."""
+    path.write_bytes(b"not a database, certainly" * 100)
+    with pytest.raises(ConfigError, match="journal of jobs"):
+        Journal(path)
