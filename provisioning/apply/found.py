@@ -123,5 +123,5 @@ def _system(one: dict[str, str]) -> str:
 
 
 def _room(said: str) -> tuple[str, int]:
-    disk, _, free_kb = said.partition(" ")
+    free_kb, _, disk = said.partition(" ")
     return disk, int(free_kb) * 1024 if free_kb.isdecimal() else 0

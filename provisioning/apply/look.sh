@@ -36,8 +36,8 @@ fi
 there=$root
 while [ ! -d "$there" ]; do there=$(dirname "$there"); done
 say home "$HOME"
-say room "$(df -Pk "$there" | tail -n 1 | tr -s ' ' | cut -d ' ' -f 1,4)"
-say home_room "$(df -Pk "$HOME" | tail -n 1 | tr -s ' ' | cut -d ' ' -f 1,4)"
+say room "$(df -Pk "$there" | tail -n 1 | tr -s ' ' | cut -d ' ' -f 4,6-)"
+say home_room "$(df -Pk "$HOME" | tail -n 1 | tr -s ' ' | cut -d ' ' -f 4,6-)"
 say release "$(readlink "$root/current" 2>/dev/null)"
 say manifest "$(sha256sum <"$root/current/manifest.json" 2>/dev/null | cut -d " " -f 1)"
 say end yes

@@ -1,0 +1,219 @@
+"""The script that runs as root on a device, step by step: what it finds right, what it puts right."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgemeter.provisioning.apply import applying
+
+NVPMODEL = """#!/bin/sh
+[ "$1" = -q ] || echo "$2" > "$STATE.asked"
+[ "$1" = -m ] && [ "$2" != 0 ] && echo "$2" > "$STATE"
+id=$(cat "$STATE")
+[ "$1" = -q ] && { echo "NV Power Mode: $(sed -n "s/.*ID=$id NAME=\\([^ ]*\\) .*/\\1/p" "$CONF")"; echo "$id"; }
+exit 0
+"""
+MODES = (
+    "# comment\n< POWER_MODEL ID=0 NAME=MAXN_SUPER >\nCPU_ONLINE CORE_0 1\n< POWER_MODEL ID=1 NAME=25W >\n< POWER_MODEL ID=2 NAME=15W >\n"
+)
+
+
+class Inside:
+    """A device below `prefix`, whose programs are those of `bin` before this machine's."""
+
+    def __init__(self, folder):
+        self.prefix, self.bin, self.sysfs = folder / "prefix", folder / "bin", folder / "sys"
+        for made in (self.prefix / "etc", self.bin, self.sysfs):
+            made.mkdir(parents=True)
+        self.environment = {}
+
+    def step(self, name, **plan):
+        """Return state and detail of one step."""
+        units = {path.name: path.read_text() for path in applying.UNITS.glob("*.service")}
+        given = {
+            "prefix": str(self.prefix),
+            "sysfs": str(self.sysfs),
+            "dry": False,
+            "steps": [name],
+            "units": units,
+            "python": "/usr/bin/python3",
+        }
+        given |= {"version": "1.0.0", "manifest_sha256": "0" * 64, "public_key": "key", "bundle": None, "join": None, "rejoin": False}
+        program = f"import json\nPLAN = json.loads({json.dumps(json.dumps({**given, **plan}))})\n{applying.ON_DEVICE.read_text()}"
+        done = subprocess.run(
+            [sys.executable, "-"], input=program, text=True, capture_output=True, check=True, timeout=60,
+            env={**os.environ, "PATH": f"{self.bin}:{os.environ['PATH']}", **self.environment},
+        )  # fmt: skip
+        (said,) = [json.loads(line) for line in done.stdout.splitlines()]
+        return said["state"], said["detail"]
+
+    def program(self, name, text):
+        """Let the device have a program."""
+        (self.bin / name).write_text(text)
+        (self.bin / name).chmod(0o755)
+
+    def cpus(self, available="ondemand performance", now="ondemand", count=2):
+        """Let the device have CPUs with governors."""
+        for index in range(count):
+            folder = self.sysfs / f"devices/system/cpu/cpu{index}/cpufreq"
+            folder.mkdir(parents=True)
+            (folder / "scaling_governor").write_text(f"{now}\n")
+            if available:
+                (folder / "scaling_available_governors").write_text(f"{available}\n")
+
+    def governors(self):
+        """Return the governor of each CPU."""
+        return [path.read_text().strip() for path in sorted(self.sysfs.glob("devices/system/cpu/cpu*/cpufreq/scaling_governor"))]
+
+
+@pytest.fixture
+def inside(tmp_path):
+    """Return a device, seen from inside."""
+    return Inside(tmp_path)
+
+
+@pytest.fixture
+def jetson(inside):
+    """Return a Jetson in the mode 25W, whose mode 0 needs a boot."""
+    inside.program("nvpmodel", NVPMODEL)
+    (inside.prefix / "etc/nvpmodel.conf").write_text(MODES)
+    (inside.prefix / "state").write_text("1\n")
+    inside.environment = {"STATE": str(inside.prefix / "state"), "CONF": str(inside.prefix / "etc/nvpmodel.conf")}
+    return inside
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("useradd") is None, reason="useradd --prefix needs root")
+def test_the_user_gets_the_groups_that_the_board_has(inside):
+    """Those of the board and no others; the second time nothing; a group that comes later is added."""
+    (inside.prefix / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
+    (inside.prefix / "etc/group").write_text("root:x:0:\nvideo:x:44:\ni2c:x:994:pi\n")
+    for name in ("shadow", "gshadow", "login.defs"):
+        (inside.prefix / "etc" / name).write_text("")
+    assert inside.step("user", dry=True) == ("changed", "user edgemeter, groups video i2c")
+    assert "edgemeter" not in (inside.prefix / "etc/passwd").read_text()
+    assert inside.step("user") == ("changed", "user edgemeter, groups video i2c")
+    groups = (inside.prefix / "etc/group").read_text()
+    assert "i2c:x:994:pi,edgemeter\n" in groups
+    assert "edgemeter:x:" in groups
+    assert "/usr/sbin/nologin" in (inside.prefix / "etc/passwd").read_text()
+    assert inside.step("user") == ("ok", "")
+    (inside.prefix / "etc/group").write_text(groups + "gpio:x:993:\n")
+    assert inside.step("user") == ("changed", "groups gpio")
+
+
+def test_power_mode_is_set_by_name_or_number_and_found_right(jetson):
+    """As nvpmodel.conf calls it."""
+    assert jetson.step("power_mode", power_mode="25W") == ("ok", "1 25W")
+    assert jetson.step("power_mode", power_mode="1") == ("ok", "1 25W")
+    assert jetson.step("power_mode", power_mode="15W", dry=True) == ("changed", "1 25W -> 15W")
+    assert not (jetson.prefix / "state.asked").exists()
+    assert jetson.step("power_mode", power_mode="15W") == ("changed", "1 25W -> 15W")
+    assert jetson.step("power_mode", power_mode="2") == ("ok", "2 15W")
+
+
+def test_a_power_mode_that_needs_a_boot_is_not_called_done(jetson):
+    """Nvpmodel ends well and does nothing."""
+    state, detail = jetson.step("power_mode", power_mode="MAXN_SUPER")
+    assert state == "failed"
+    assert "nvpmodel -m 0" in detail
+
+
+def test_an_unknown_power_mode_names_those_that_are_known(jetson):
+    """From the board's own list."""
+    state, detail = jetson.step("power_mode", power_mode="30W")
+    assert (state, "MAXN_SUPER, 25W, 15W" in detail) == ("failed", True)
+
+
+def test_a_board_without_nvpmodel_has_no_power_mode(inside):
+    """It is skipped, with the reason."""
+    state, detail = inside.step("power_mode", power_mode="15W")
+    assert (state, "Jetson" in detail) == ("skipped", True)
+
+
+def test_the_governor_holds_now_and_after_each_boot(inside):
+    """The files of the kernel, and a unit; the second time nothing."""
+    inside.cpus()
+    assert inside.step("governor", governor="performance", dry=True)[0] == "changed"
+    assert inside.governors() == ["ondemand", "ondemand"]
+    assert inside.step("governor", governor="performance")[0] == "changed"
+    assert inside.governors() == ["performance", "performance"]
+    unit = (inside.prefix / "etc/systemd/system/edgemeter-governor.service").read_text()
+    assert "echo performance >" in unit
+    assert inside.step("governor", governor="performance")[0] == "ok"
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not here")
+def test_the_unit_of_the_governor_is_one(inside):
+    """As systemd reads it."""
+    inside.cpus()
+    inside.step("governor", governor="performance")
+    unit = inside.prefix / "etc/systemd/system/edgemeter-governor.service"
+    told = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False, timeout=60)
+    assert (told.returncode, told.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("available", ["ondemand powersave", ""])
+def test_an_unknown_governor_is_refused(inside, available):
+    """Also where the kernel lists none: what stands in fleet.toml gets into no shell."""
+    inside.cpus(available)
+    state, _ = inside.step("governor", governor="fast; touch /tmp/x")
+    assert state == "failed"
+    assert not (inside.prefix / "etc/systemd/system").exists()
+
+
+def test_a_kernel_without_governors_is_skipped(inside):
+    """A virtual machine."""
+    assert inside.step("governor", governor="performance")[0] == "skipped"
+
+
+def test_units_are_enabled_below_the_prefix_and_the_supervisor_gets_the_python_that_was_brought(inside):
+    """By systemctl itself, where it is."""
+    assert inside.step("service", python="/opt/edgemeter/pythons/3.11-x/bin/python3")[0] == "changed"
+    drop_in = inside.prefix / "etc/systemd/system/edgemeter-supervisor.service.d/python.conf"
+    assert "\nExecStart=\nExecStart=/opt/edgemeter/pythons/3.11-x/bin/python3 /opt/edgemeter/supervisor.py\n" in drop_in.read_text()
+    if shutil.which("systemctl"):
+        assert (inside.prefix / "etc/systemd/system/multi-user.target.wants/edgemeter-agent.service").is_symlink()
+    assert inside.step("service")[0] == "changed"
+    assert not drop_in.exists()
+    assert inside.step("service")[0] == "ok"
+
+
+def test_units_of_the_release_hold_against_ours(inside):
+    """An older `apply` does not take a newer release's units back."""
+    units = inside.prefix / "opt/edgemeter/current/units"
+    units.mkdir(parents=True)
+    (units / "edgemeter-agent.service").write_text("[Unit]\nDescription=of the release\n")
+    inside.step("service")
+    assert "of the release" in (inside.prefix / "etc/systemd/system/edgemeter-agent.service").read_text()
+
+
+@pytest.mark.parametrize(
+    ("there", "bundle", "state"),
+    [
+        ("1.0.1", "1.0.0", "skipped"),
+        ("1.10", "1.9", "skipped"),
+        ("1.0.0", "1.0.0rc1", "skipped"),
+        ("0.9", "1.0.0", "failed"),
+        ("1.0rc1", "1.0", "failed"),
+    ],
+)
+def test_versions_are_compared_as_versions(inside, there, bundle, state):
+    """10 comes after 9, a candidate before its release; `failed` is the install that cannot begin here."""
+    root = inside.prefix / "opt/edgemeter"
+    (root / "releases" / there).mkdir(parents=True)
+    (root / "current").symlink_to(f"releases/{there}")
+    assert inside.step("release", version=bundle)[0] == state
+
+
+def test_a_full_disk_is_one_line(inside):
+    """Whatever the step was at."""
+    (inside.prefix / "etc/udev").write_text("a file where a folder is to be")
+    state, detail = inside.step("udev", rules="")
+    assert state == "failed"
+    assert "udev" in detail
+    assert Path(inside.prefix / "etc/udev").is_file()

@@ -1,0 +1,111 @@
+"""Boards that are short of something: room, or a Python."""
+
+import os
+import re
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from edgemeter.provisioning.apply import applying, python_tar
+from edgemeter.provisioning.apply.found import LOOK
+from tests.fixtures import device_bundle
+from tests.fixtures.small_disk import small_disk
+from tests.provisioning.apply.bench import states
+
+
+def test_a_full_board_is_told_before_anything_is_copied(bench, tmp_path):
+    """A real file system of a few megabytes."""
+    with small_disk(tmp_path / "small", 8) as small:
+        outcome = bench.apply(prefix=str(small))
+        assert list(small.iterdir()) == []
+    assert "not enough room" in outcome.remedy
+    assert "8 MB are free" in outcome.remedy
+    assert not any(bench.stage.rglob("*.whl"))
+
+
+def test_a_disk_that_fills_up_on_the_way_is_one_line_and_room_is_all_it_needs(bench, tmp_path, monkeypatch):
+    """The check was passed, then somebody else wrote."""
+    monkeypatch.setattr(applying._Device, "_make_room", lambda *_: None)
+    with small_disk(tmp_path / "small", 1) as small:
+        bench.device.home.rmdir()
+        bench.device.home.symlink_to(small)
+        outcome = bench.apply()
+        assert "No space left" in outcome.remedy
+        assert "free some room" in outcome.remedy
+        assert bench.current is None
+        bench.device.home.unlink()
+    bench.device.home.mkdir()
+    assert bench.apply().remedy is None
+
+
+@pytest.fixture
+def old_board(monkeypatch, tmp_path):
+    """Let the board find no Python of its own but those that were brought."""
+    text = re.sub(r"^for name in python3 .*; do$", "for name in none-of-its-own; do", LOOK.read_text(), flags=re.MULTILINE)
+    assert text != LOOK.read_text()
+    (tmp_path / "look.sh").write_text(text)
+    monkeypatch.setattr("edgemeter.provisioning.apply.found.LOOK", tmp_path / "look.sh")
+
+
+def a_python(folder):
+    """Return a tar of a relocatable Python: this machine's own, by a link."""
+    version = device_bundle.system_python()
+    own = next(path for name in ("/usr/local/bin/python3", "/usr/bin/python3") if (path := Path(name)).exists())
+    bin_folder = folder / "python/bin"
+    bin_folder.mkdir(parents=True)
+    (bin_folder / "python3").symlink_to(own)
+    (bin_folder / f"python{version}").symlink_to(own)
+    with tarfile.open(folder / "python.tar.gz", "w:gz") as archive:
+        archive.add(folder / "python", "python")
+    return folder / "python.tar.gz"
+
+
+@pytest.mark.usefixtures("old_board")
+def test_an_old_board_is_told_to_bring_a_python_and_works_with_one(bench, tmp_path):
+    """Unpacked where nothing replaces it; the second time it is found there."""
+    assert "--python-tar" in bench.apply().remedy
+    brought = python_tar.read(a_python(tmp_path))
+    dry = bench.apply(python_tar=brought, is_dry=True)
+    assert (dry.remedy, states(dry)) == (None, {"python": "changed"})
+    assert list(bench.prefix.iterdir()) == []
+    first = bench.apply(python_tar=brought)
+    assert (first.remedy, states(first)["python"], bench.current) == (None, "changed", "1.0.0")
+    assert (Path(brought.place(str(bench.prefix)))).exists()
+    drop_in = bench.prefix / "etc/systemd/system/edgemeter-supervisor.service.d/python.conf"
+    assert f"ExecStart={brought.place('')} " in drop_in.read_text()
+    second = bench.apply(python_tar=brought)
+    assert (second.state, second.remedy) == ("ok", None)
+
+
+@pytest.mark.usefixtures("old_board")
+def test_a_python_for_another_machine_is_not_kept(bench, tmp_path):
+    """Its interpreter does not start."""
+    path = a_python(tmp_path)
+    broken = tmp_path / "python/bin/python3"
+    broken.unlink()
+    broken.write_text("\x7fELF for something else")
+    broken.chmod(0o755)
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(tmp_path / "python", "python")
+    brought = python_tar.read(path)
+    outcome = bench.apply(python_tar=brought)
+    assert "cannot unpack the Python" in outcome.remedy
+    assert not Path(brought.folder(str(bench.prefix))).exists()
+
+
+def test_what_looks_at_a_board_is_posix_shell(tmp_path):
+    """It runs in whatever /bin/sh a board has, and without a home."""
+    for shell in ("dash", "busybox"):
+        program = (
+            [found]
+            if (found := next((f"{folder}/{shell}" for folder in ("/bin", "/usr/bin") if os.access(f"{folder}/{shell}", os.X_OK)), None))
+            else None
+        )
+        if program:
+            command = [*program, *(["sh"] if shell == "busybox" else []), "-s", "--", str(tmp_path)]
+            told = subprocess.run(
+                command, input=LOOK.read_bytes(), capture_output=True, check=True, timeout=60, env={"HOME": str(tmp_path)}
+            )
+            assert told.stdout.endswith(b"end=yes\n")
