@@ -35,6 +35,7 @@ class Conversation:
         self._hear_on = hear_on
         self._alive = alive
         self._is_up = False
+        self._is_over = False
         self._heard = threading.Condition()
         self._answers: dict[str, Answer] = {}
         self._is_new_connection = False
@@ -43,6 +44,7 @@ class Conversation:
         return self
 
     def __exit__(self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None) -> None:
+        self._is_over = True
         self._session.close()
 
     def ask(self, question: Ask, patience_s: float) -> Answer:
@@ -90,7 +92,8 @@ class Conversation:
 
     def disconnected(self, reason: str) -> None:
         """Session event: it comes back by itself."""
-        logger.info("connection to the broker at %s lost: %s", self._session.address, reason)
+        if not self._is_over:
+            logger.info("connection to the broker at %s lost: %s", self._session.address, reason)
 
     def received(self, message: Message) -> None:
         """Session event: an answer, to us or to a copy of us."""

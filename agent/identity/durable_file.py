@@ -14,7 +14,7 @@ def write(path: Path, content: bytes, mode: int = 0o600) -> None:
         UnavailableError: the folder cannot be made or written, or the disk is full.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         descriptor, made = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:
             with os.fdopen(descriptor, "wb") as file:
@@ -31,6 +31,21 @@ def write(path: Path, content: bytes, mode: int = 0o600) -> None:
     except OSError as error:
         message = f"cannot write {str(path)!r} ({error.strerror}): check its folder, its owner and the space on the disk"
         raise UnavailableError(message) from error
+
+
+def make_folder(path: Path, mode: int = 0o755) -> None:
+    """Make a folder that is not there, and those above it; root gives it to whoever owns the one above.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    if path.is_dir():
+        return
+    make_folder(path.parent)
+    path.mkdir(mode=mode, exist_ok=True)
+    if os.geteuid() == 0:
+        above = path.parent.stat()
+        os.chown(path, above.st_uid, above.st_gid)
 
 
 def sync_folder(folder: Path) -> None:

@@ -157,6 +157,7 @@ def _claim(wanted: JoinFile, places: Places, machine: Machine, patience_s: float
         message = "the join file has no token any more, and this board has no identity: make another with `edgemeter fleet token`"
         raise ConfigError(message)
     files = IdentityFiles(places.home)
+    _make_private(files.folder)
     durable_file.write(files.ca, wanted.ca.encode(), 0o644)
     serial = _serial(files, machine)
     claim = messages.claim_of(wanted.token)
@@ -184,6 +185,14 @@ def _claim(wanted: JoinFile, places: Places, machine: Machine, patience_s: float
             files.next_key.unlink()
     message = f"the fleet {wanted.fleet!r} refuses this board: {answer.reason}"
     raise ConfigError(message)
+
+
+def _make_private(folder: Path) -> None:
+    try:
+        durable_file.make_folder(folder, 0o700)
+    except OSError as error:
+        message = f"cannot make the folder {str(folder)!r} ({error.strerror}): check who owns the one above, or name another with --home"
+        raise UnavailableError(message) from error
 
 
 def _serial(files: IdentityFiles, machine: Machine) -> BoardSerial:

@@ -77,17 +77,14 @@ class Authority:
             raise ConfigError(message)
         self._key = key
 
-    def issue_server(self, names: Iterable[str], now: datetime) -> Pair:
-        """Return a certificate for a broker that is reached by `names` (host names and addresses), with a new key."""
+    def issue_server(self, name: str, names: Iterable[str], now: datetime) -> Pair:
+        """Return a certificate for the broker `name` that is reached by `names` (host names and addresses), with a new key."""
         from cryptography import x509
         from cryptography.x509.oid import ExtendedKeyUsageOID
 
-        listed = sorted(set(names))
         key = _new_key()
-        alternatives = x509.SubjectAlternativeName([_general_name(one) for one in listed])
-        certificate = self._sign(
-            listed[0][:LONGEST_NAME], key.public_key(), ExtendedKeyUsageOID.SERVER_AUTH, now, SERVER_DAYS, alternatives
-        )
+        alternatives = x509.SubjectAlternativeName([_general_name(one) for one in sorted(set(names))])
+        certificate = self._sign(name[:LONGEST_NAME], key.public_key(), ExtendedKeyUsageOID.SERVER_AUTH, now, SERVER_DAYS, alternatives)
         return Pair(_pem(certificate), _private_pem(key))
 
     def issue_client(self, common_name: str, now: datetime) -> Pair:
@@ -237,6 +234,13 @@ def names_of(certificate: bytes) -> set[str]:
         held = x509.load_pem_x509_certificate(certificate).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         return {str(one.value) for one in held}
     return set()
+
+
+def normal_name(name: str) -> str:
+    """Return a host name or address as a certificate holds it: one way of writing each."""
+    with suppress(ValueError):
+        return str(ipaddress.ip_address(name))
+    return name.lower()
 
 
 def left_ratio(certificate: bytes, now: datetime, days: int) -> float:

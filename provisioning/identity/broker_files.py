@@ -121,9 +121,11 @@ def renew(folder: FleetFolder, registry: Registry, signing: Authority, now: date
         changed = [path for path, content in wanted.items() if not holds(path, content)]
         for path in changed:
             durable_file.write(path, wanted[path])
-        revoked = certificates.revoked(registry)
         previous = folder.revoked.read_bytes() if folder.revoked.exists() else None
-        if previous is None or revoked_numbers(previous) != revoked:
+        listed = revoked_numbers(previous) if previous is not None else set()
+        # Whoever is out stays out, also when the registry was lost and made anew.
+        revoked = certificates.revoked(registry) | listed
+        if previous is None or revoked != listed:
             durable_file.write(folder.revoked, signing.revoked_list(revoked, now, previous))
             changed.append(folder.revoked)
     return changed

@@ -134,11 +134,14 @@ class Enrolment:
         return None
 
     def _decided_before(self, connection: Connection, wish: Request, ask: Ask, now_ns: int) -> Answer | None:
-        before = requests.of_key(self.registry, wish.topic, wish.key_sha256)
-        if before is None or before.serial != ask.serial:
+        before = requests.of_board(self.registry, wish.topic, wish.serial)
+        if before is None:
             return None
         if before.decision == "rejected":
             return _refused(ask, now_ns, "whoever runs the fleet said no to this board")
+        if before.key_sha256 != wish.key_sha256:
+            # Somebody said yes to another key.
+            return None
         return self._pending(connection, replace(wish, decision=before.decision, name=before.name), before.why, now_ns)
 
     def _judged(self, connection: Connection, wish: Request, ask: Ask, now_ns: int) -> Answer | None:

@@ -127,7 +127,7 @@ def _has_authority(folder: FleetFolder) -> bool:
 
 def _broker_certificate(folder: FleetFolder, wanted: Wanted, server: Server, now: datetime) -> Iterator[Step]:
     certificate, key = folder.broker / "broker.crt", folder.broker / "broker.key"
-    names = {server.broker, *server.names, *wanted.names}
+    names = {authority.normal_name(name) for name in (server.broker, *server.names, *wanted.names)}
     why = "the broker's certificate"
     if certificate.exists() and key.exists():
         held = certificate.read_bytes()
@@ -137,7 +137,7 @@ def _broker_certificate(folder: FleetFolder, wanted: Wanted, server: Server, now
         why = f"{why}, anew: {', '.join(sorted(names - kept)) or 'the old one runs out'}"
         names |= kept
     issue = broker_files.authority
-    yield Step(certificate, why, lambda: _write_pair(issue(folder).issue_server(names, now), certificate, key))
+    yield Step(certificate, why, lambda: _write_pair(issue(folder).issue_server(server.broker, names, now), certificate, key))
 
 
 def _service_certificate(folder: FleetFolder, file: str, common_name: str, now: datetime) -> Iterator[Step]:

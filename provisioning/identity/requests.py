@@ -54,7 +54,7 @@ class Request:
 
 def put(connection: sqlite3.Connection, one: Request) -> None:
     """Keep a request; of one board and topic the last, and no more than 10,000 in all."""
-    connection.execute("DELETE FROM requests WHERE topic = ? AND serial = ? AND decision IS NULL", (one.topic, one.serial))
+    connection.execute("DELETE FROM requests WHERE topic = ? AND serial = ?", (one.topic, one.serial))
     values = (
         *(one.request, one.topic, one.claim, one.device, one.fleet, one.serial, one.serial_source),
         *(one.board, one.csr, one.key_sha256, one.why, one.asked_ns, one.decision, one.name),
@@ -64,9 +64,9 @@ def put(connection: sqlite3.Connection, one: Request) -> None:
     connection.execute(f"DELETE FROM requests WHERE request IN ({oldest})", (KEPT_UNDECIDED,))  # noqa: S608 - our own text
 
 
-def of_key(registry: "Registry", topic: str, key_sha256: str) -> Request | None:
-    """Return the request of that key on that topic, None when there is none."""
-    rows = registry.query("SELECT * FROM requests WHERE topic = ? AND key_sha256 = ? ORDER BY asked_ns DESC", topic, key_sha256)
+def of_board(registry: "Registry", topic: str, serial: str) -> Request | None:
+    """Return the request of the board with that serial on that topic, None when there is none."""
+    rows = registry.query("SELECT * FROM requests WHERE topic = ? AND serial = ?", topic, serial)
     return Request(**dict(rows[0])) if rows else None
 
 

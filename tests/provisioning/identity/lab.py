@@ -1,0 +1,124 @@
+"""A whole fleet on loopback: the folder that `fleet init` makes, the real mosquitto with its configuration, the service, and devices."""
+
+import time
+from contextlib import ExitStack
+from datetime import datetime, timezone
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from edgemeter.agent.delivery.broker_address import BrokerAddress, parse
+from edgemeter.agent.delivery.credentials import TlsFiles
+from edgemeter.agent.identity import join_file, joining, messages
+from edgemeter.agent.identity.joining import Places
+from edgemeter.agent.identity.own import IdentityFiles
+from edgemeter.agent.machine.machine import recorded
+from edgemeter.provisioning.cli import fleet
+from edgemeter.provisioning.fleet_folder import FleetFolder
+from edgemeter.provisioning.registry.registry import Registry
+from edgemeter.provisioning.serve import fleet_broker
+from edgemeter.provisioning.serve.service import Service
+from tests.fixtures.mqtt_peer import Peer
+from tests.fixtures.servers import LOOPBACK, Server, free_port, mosquitto_binary
+
+FLEET = "lab"
+
+
+class Lab:
+    """One fleet; everything that it starts ends with `stack`."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.path = folder
+        self.stack = stack
+        self.folder = FleetFolder(folder / "fleet")
+        self.port, self.enrol_port = free_port(), free_port()
+        ports = ["--port", str(self.port), "--enrol-port", str(self.enrol_port)]
+        self.run("init", "--broker", LOOPBACK, "--name", "localhost", "--fleet", FLEET, *ports)
+        self.broker = Server([mosquitto_binary(), "-c", str(self.folder.broker / "mosquitto.conf")], self.port)
+        self.registry = Registry(self.folder.registry)
+        stack.callback(self.registry.close)
+
+    def run(self, *arguments: object) -> str:
+        """Return what an `edgemeter fleet` command says on stdout; raise what it raises."""
+        done = CliRunner().invoke(fleet, [str(one) for one in (*arguments, "--folder", self.folder.path)])
+        if done.exception is not None:
+            raise done.exception
+        return done.stdout
+
+    def start(self) -> "Lab":
+        """Start the broker and the service."""
+        self.broker.start()
+        self.stack.callback(self.broker.kill)
+        self.serve()
+        return self
+
+    def serve(self) -> Service:
+        """Start the service."""
+        service = Service(self.folder, fleet_broker.address(self.folder))
+        service.start()
+        self.stack.callback(service.stop)
+        return service
+
+    def token(self, device: str, hours: float = 24.0) -> Path:
+        """Return a new join file of `device`."""
+        self.run("token", device, "--hours", hours, "--out", self.path / "cards")
+        return self.path / "cards" / f"{device}.join.toml"
+
+    def board(self, name: str, serial: str) -> "Board":
+        """Return a board with that serial number, with nothing on it yet."""
+        return Board(self, self.path / "boards" / name, serial)
+
+    def service_client(self, name: str) -> Peer:
+        """Return a client with the certificate of a service that hears all of the fleet."""
+        peer = Peer(fleet_broker.address(self.folder, client=name), "edgemeter/v1/#", client_id=f"test-{name}")
+        self.stack.callback(peer.close)
+        return peer
+
+    def with_token(self, path: Path, *topics: str) -> Peer:
+        """Return a client that holds the token of a join file and nothing else."""
+        token = join_file.read(path).token or ""
+        claim = messages.claim_of(token)
+        address = BrokerAddress(LOOPBACK, self.enrol_port, "mqtts", claim, token, TlsFiles(ca=self.folder.ca_certificate))
+        peer = Peer(address, *(topics or (messages.answer_topic(claim),)), client_id="anything")
+        self.stack.callback(peer.close)
+        return peer
+
+
+class Board:
+    """One board: its serial number in a recorded tree, its card as a folder."""
+
+    def __init__(self, lab: Lab, path: Path, serial: str) -> None:
+        self.lab = lab
+        self.home = path / "home"
+        self.config = path / "config.toml"
+        tree = path / "tree"
+        place = tree / "proc/device-tree/serial-number"
+        place.parent.mkdir(parents=True)
+        place.write_bytes(serial.encode() + b"\0")
+        (tree / "proc/device-tree/model").write_text("A Board\0")
+        self.machine = recorded(tree)
+
+    @property
+    def files(self) -> IdentityFiles:
+        """The files of its identity."""
+        return IdentityFiles(self.home)
+
+    def join(self, path: Path, patience_s: float = 20.0):
+        """Join with a join file."""
+        return joining.join(path, Places(self.home, self.config), self.machine, patience_s)
+
+    def address(self) -> BrokerAddress:
+        """Return the broker as this board reaches it with its certificate."""
+        files = self.files
+        return parse(f"mqtts://{LOOPBACK}:{self.lab.port}", tls=TlsFiles(files.ca, files.certificate, files.key))
+
+    def client(self, client_id: str, *topics: str) -> Peer:
+        """Return a client with this board's certificate."""
+        peer = Peer(self.address(), *topics, client_id=client_id)
+        self.lab.stack.callback(peer.close)
+        return peer
+
+
+def now() -> datetime:
+    """Return the time."""
+    return datetime.fromtimestamp(time.time(), timezone.utc)

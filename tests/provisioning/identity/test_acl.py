@@ -1,0 +1,47 @@
+"""The fleet's ACL and the single lab's: one set of rules."""
+
+from pathlib import Path
+
+from edgemeter.collector import deploy_cli
+from edgemeter.provisioning.fleet_folder import FleetFolder
+from edgemeter.provisioning.identity import acl, broker_files
+from edgemeter.provisioning.inventory.fleet_file import Server
+
+SHIPPED = Path(deploy_cli.__file__).parent / "deploy"
+
+
+def rules(text):
+    """Return who may do what: (user or None, line)."""
+    found, user = set(), None
+    for line in text.splitlines():
+        if line.startswith("user "):
+            user = line.removeprefix("user ")
+        elif line.strip() and not line.startswith("#"):
+            found.add((None if line.startswith("pattern") else user, line))
+    return found
+
+
+def test_the_fleets_rules_are_the_labs_and_those_of_enrolment():
+    """Neither has a rule that the other lacks, but for joining."""
+    ours, theirs = rules(acl.with_certificate([])), rules((SHIPPED / "acl").read_text())
+    assert theirs - ours == set()
+    assert ours - theirs == {
+        (acl.SERVICE, "topic read edgemeter/enrol/+/request"),
+        (acl.SERVICE, "topic write edgemeter/enrol/+/answer"),
+    }
+
+
+def test_a_revoked_device_is_denied_everything():
+    """By its own name, which stands before what all devices may."""
+    assert rules(acl.with_certificate(["pi 1"])) - rules(acl.with_certificate([])) == {("pi 1", "topic deny #")}
+
+
+def test_the_fleets_broker_has_the_labs_settings(tmp_path):
+    """All but paths, and what has moved into a listener of its own."""
+
+    def settings(text):
+        lines = {line for line in text.splitlines() if line.strip() and not line.startswith("#")}
+        return {line for line in lines if "/" not in line}
+
+    ours = settings(broker_files.configuration(FleetFolder(tmp_path), Server(broker="x")))
+    assert settings((SHIPPED / "mosquitto.conf").read_text()) - ours == set()

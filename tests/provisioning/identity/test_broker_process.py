@@ -1,0 +1,81 @@
+"""Telling the broker, and nobody else, to read its files again."""
+
+import base64
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from edgemeter.agent.errors import UnavailableError
+from edgemeter.provisioning.fleet_folder import FleetFolder
+from edgemeter.provisioning.identity import broker_password, broker_process
+from edgemeter.provisioning.inventory.fleet_file import Server
+
+SERVER = Server(broker="x")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return a fleet's folder with a place for the broker."""
+    made = FleetFolder(tmp_path)
+    made.broker.mkdir()
+    return made
+
+
+def tree(tmp_path, number, program):
+    """Return a /proc in which `number` is `program`."""
+    (tmp_path / "proc" / str(number)).mkdir(parents=True)
+    (tmp_path / "proc" / str(number) / "comm").write_text(program + "\n")
+    return tmp_path / "proc"
+
+
+@pytest.mark.parametrize("text", [None, "", "x", "0", "1", "-1", "99999999999"])
+def test_without_a_running_broker_nobody_is_told(folder, text, tmp_path):
+    """No file, an empty one, a number that is no process of ours."""
+    if text is not None:
+        (folder.broker / "mosquitto.pid").write_text(text)
+    assert not broker_process.reload(folder, SERVER, tmp_path / "proc")
+
+
+def test_another_program_that_has_the_number_now_gets_no_signal(folder):
+    """A file that the last broker left: its number is a stranger's."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
+        (folder.broker / "mosquitto.pid").write_text(str(stranger.pid))
+        assert not broker_process.reload(folder, SERVER)
+        stranger.communicate(b"\n")
+    assert stranger.returncode == 0
+
+
+def test_a_pid_file_elsewhere_is_used(folder, tmp_path):
+    """As fleet.toml says: the process gets a SIGHUP."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        (tmp_path / "pid").write_text(f"{process.pid}\n")
+        server = Server(broker="x", broker_pid_file=str(tmp_path / "pid"))
+        assert broker_process.reload(folder, server, tree(tmp_path, process.pid, "mosquitto"))
+        assert process.wait(10) == -signal.SIGHUP
+
+
+def test_a_command_is_run_instead(folder, tmp_path):
+    """And one that fails, hangs on nothing or is not there is one line."""
+    mark = tmp_path / "told"
+    assert broker_process.reload(folder, Server(broker="x", broker_reload=("touch", str(mark))))
+    assert mark.exists()
+    for command in (("false",), (str(tmp_path / "absent"),)):
+        with pytest.raises(UnavailableError, match="broker_reload"):
+            broker_process.reload(folder, Server(broker="x", broker_reload=command))
+
+
+@pytest.mark.mosquitto
+def test_a_password_is_hashed_as_mosquitto_does(tmp_path):
+    """The same salt gives the line that mosquitto_passwd writes."""
+    program = shutil.which("mosquitto_passwd")
+    if program is None:
+        pytest.skip("mosquitto_passwd is not installed (apt-get install mosquitto)")
+    subprocess.run([program, "-c", "-b", tmp_path / "passwords", "claim", "a-token"], check=True, capture_output=True, env={**os.environ})
+    name, _, theirs = (tmp_path / "passwords").read_text().strip().partition(":")
+    salt = base64.b64decode(theirs.split("$")[3])
+    assert (name, broker_password.hashed("a-token", salt)) == ("claim", theirs)
+    assert broker_password.hashed("a-token") != broker_password.hashed("a-token")

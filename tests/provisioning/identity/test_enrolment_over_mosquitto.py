@@ -1,0 +1,400 @@
+"""Joining, renewing and being put out, at the real mosquitto with the configuration that `fleet init` writes."""
+
+import json
+import os
+import shutil
+import ssl
+import stat
+import subprocess
+from contextlib import ExitStack
+
+import pytest
+
+from edgemeter.agent.errors import ConfigError, EdgemeterError, TransientError
+from edgemeter.agent.identity import join_file, messages, moved_card, own, own_key
+from edgemeter.agent.identity.messages import Ask
+from edgemeter.provisioning.identity import certificates, claims, requests
+from edgemeter.provisioning.registry import devices
+from tests.fixtures.mqtt_peer import Peer, wait_until
+from tests.provisioning.identity.lab import Lab
+
+pytestmark = pytest.mark.mosquitto
+
+OWN, OTHER = "edgemeter/v1/lab/pi-1", "edgemeter/v1/lab/pi-2"
+
+
+@pytest.fixture
+def lab(tmp_path):
+    """Return a running fleet."""
+    with ExitStack() as stack:
+        yield Lab(tmp_path, stack).start()
+
+
+def joined(lab, name="pi-1", serial="100000001"):
+    """Return a board that has joined under that name."""
+    board = lab.board(name, serial)
+    board.join(lab.token(name))
+    return board
+
+
+def is_refused(client, topic):
+    """Return whether the broker refuses what `client` says on `topic`."""
+    before = len(client.answers)
+    client.session.publish(topic, b"x")
+    assert wait_until(lambda: len(client.answers) > before)
+    return client.answers[-1] == "Not authorized"
+
+
+def answers(peer):
+    """Return what the desk answered."""
+    return [messages.decode_answer(message.payload) for message in peer.messages]
+
+
+def test_a_board_joins_and_is_known(lab):
+    """It has a key that only its owner reads, a certificate of its name that is valid from 2020, a configuration; the token is gone."""
+    path = lab.token("pi-1")
+    secret = join_file.read(path).token
+    board = lab.board("pi-1", "100000001")
+    identity = board.join(path)
+    assert (identity.device, identity.fleet, identity.serial) == ("pi-1", "lab", "100000001")
+    assert stat.S_IMODE(board.files.key.stat().st_mode) == 0o600
+    said = subprocess.run(
+        ["openssl", "x509", "-in", board.files.certificate, "-noout", "-subject", "-startdate"], capture_output=True, text=True, check=True
+    ).stdout
+    assert "CN = pi-1" in said
+    assert "Jan  1 00:00:00 2020 GMT" in said
+    assert secret not in path.read_text()
+    assert board.files.joined.exists()
+    known = devices.find(lab.registry, "pi-1")
+    assert (known.standing, known.serial, known.board) == ("accepted", "100000001", "A Board")
+    assert board.client("pi-1").session.is_connected()
+
+
+def test_the_server_keeps_no_token_and_logs_none(lab, caplog):
+    """Neither in the registry's bytes, nor in any other file of the folder, nor in a log."""
+    path = lab.token("pi-1")
+    secret = join_file.read(path).token.encode()
+    lab.board("pi-1", "100000001").join(path)
+    for file in lab.folder.path.rglob("*"):
+        if file.is_file():
+            assert secret not in file.read_bytes(), file
+    assert secret.decode() not in caplog.text
+
+
+def test_a_token_works_once(lab, tmp_path):
+    """When the device has its certificate, the broker does not know the token any more."""
+    path = lab.token("pi-1")
+    copy = tmp_path / "copy.toml"
+    shutil.copy(path, copy)
+    lab.board("pi-1", "100000001").join(path)
+    claim = messages.claim_of(join_file.read(copy).token)
+    assert wait_until(lambda: claim not in (lab.folder.broker / "passwords").read_text())
+    with pytest.raises(ConfigError, match="used, has expired"):
+        lab.board("thief", "666").join(copy)
+    assert [one.serial for one in certificates.of_device(lab.registry, "pi-1")] == ["100000001"]
+
+
+def test_a_token_in_use_serves_no_second_key(lab):
+    """Two boards with one token at the same time: the second is refused by the desk, though the broker still lets it in."""
+    path = lab.token("pi-1")
+    claim = messages.claim_of(join_file.read(path).token)
+    for serial, expected in (("1001", "accepted"), ("1002", "refused")):
+        key = lab.path / f"{serial}.key"
+        own_key.make(key)
+        # The broker holds one session a claim: the second takes the first one's place.
+        peer = lab.with_token(path)
+        ask = Ask(csr=own_key.request(key, "pi-1"), serial=serial, serial_source="device-tree")
+        peer.session.publish(messages.request_topic(claim), messages.encode(ask))
+        assert wait_until(lambda peer=peer: bool(answers(peer)))
+        assert (answers(peer)[0].request, answers(peer)[0].state) == (messages.request_of(ask.csr), expected)
+        peer.close()
+
+
+def test_a_token_expires_by_the_servers_clock(lab):
+    """After its time neither the broker nor the desk take it."""
+    path = lab.token("pi-1", 0.01)
+    claim = messages.claim_of(join_file.read(path).token)
+    with lab.registry.transaction() as connection:
+        connection.execute("UPDATE claims SET expires_ns = 1 WHERE claim = ?", (claim,))
+    assert wait_until(lambda: claim not in (lab.folder.broker / "passwords").read_text())
+    with pytest.raises(ConfigError, match="has expired"):
+        lab.board("pi-1", "100000001").join(path)
+
+
+def test_a_new_token_ends_the_one_before(lab, tmp_path):
+    """A lost card is replaced by making another."""
+    old = tmp_path / "old.toml"
+    shutil.copy(lab.token("pi-1"), old)
+    lab.token("pi-1")
+    with pytest.raises(ConfigError, match="another fleet's"):
+        lab.board("pi-1", "100000001").join(old)
+
+
+@pytest.mark.parametrize(
+    "topic",
+    [
+        f"{OWN}/result",
+        f"{OWN}/birth",
+        f"{OWN}/command",
+        "edgemeter/enrol/" + "0" * 32 + "/request",
+        "edgemeter/enrol/{}/answer",
+        "$SYS/x",
+        "x",
+    ],
+)
+def test_a_token_opens_its_own_request_and_nothing_else(lab, topic):
+    """Not a device's topics, not another claim's, not even its own answer."""
+    path = lab.token("pi-1")
+    peer = lab.with_token(path, "#", "edgemeter/#", "edgemeter/enrol/+/answer", "edgemeter/enrol/+/request", "$SYS/#")
+    assert is_refused(peer, topic.format(messages.claim_of(join_file.read(path).token)))
+
+
+def test_a_token_hears_nothing_of_the_fleet(lab):
+    """Whatever it subscribes to; what is retained neither."""
+    board = joined(lab)
+    device = board.client("pi-1")
+    device.session.publish(f"{OWN}/birth", b"secret", lasting="retained")
+    device.session.flush(5)
+    thief = lab.with_token(lab.token("pi-3"), "#", "edgemeter/#", f"{OWN}/birth", "edgemeter/enrol/+/answer", "edgemeter/enrol/+/request")
+    joined(lab, "pi-2", "100000002")
+    device.session.publish(f"{OWN}/result", b"secret")
+    device.session.flush(5)
+    assert thief.messages == []
+
+
+def test_a_token_takes_nobodys_session(lab):
+    """Its client id is its claim, whatever it says: a device stays connected."""
+    board = joined(lab)
+    device = board.client("anything")
+    lab.with_token(lab.token("pi-2"))
+    assert not wait_until(lambda: bool(device.reasons), 1.0)
+
+
+def test_a_device_takes_nobodys_name_job_or_certificate(lab):
+    """What it says on another's topics is refused by the broker, what it asks for in another's name by the desk."""
+    board = joined(lab)
+    joined(lab, "pi-2", "100000002")
+    device = board.client("pi-1", f"{OWN}/certificate", f"{OTHER}/certificate", f"{OTHER}/command", f"{OTHER}/state")
+    operator = lab.service_client("operator")
+    for kind in ("job", "want", "renew", "birth", "health", "certificate", "command"):
+        assert is_refused(device, f"{OTHER}/{kind}"), kind
+    for kind in ("certificate", "command", "content"):
+        assert is_refused(device, f"{OWN}/{kind}"), kind
+    assert is_refused(device, "edgemeter/enrol/pi-1/request")
+    own_key.make(lab.path / "x.key")
+    for wished in ("pi-2", "edgemeter-operator", None):
+        ask = Ask(csr=own_key.request(lab.path / "x.key", wished), serial="100000001", serial_source="device-tree")
+        device.session.publish(f"{OWN}/renew", messages.encode(ask))
+        assert wait_until(lambda ask=ask: any(one.request == messages.request_of(ask.csr) for one in answers(device)))
+        assert answers(device)[-1].state == "refused"
+    assert not [message for message in operator.messages if message.topic.startswith(OTHER) and message.topic.endswith("/job")]
+    assert len(certificates.of_device(lab.registry, "pi-2")) == 1
+
+
+@pytest.mark.parametrize("size", [0, 1, 17 << 10, 10 << 20])
+def test_garbage_is_one_line_and_the_service_lives(lab, size, caplog):
+    """Bytes that mean nothing, up to 10 MB, on both ways to the desk; afterwards a board joins."""
+    path = lab.token("pi-9")
+    claim = messages.claim_of(join_file.read(path).token)
+    board = joined(lab)
+    lab.with_token(path).session.publish(messages.request_topic(claim), os.urandom(size))
+    device = board.client("pi-1")
+    device.session.publish(f"{OWN}/renew", b"{" * size)
+    device.session.flush(20)
+    assert wait_until(lambda: caplog.text.count("refused what came from") == 2, 20)
+    assert all(len(line) < 400 for line in caplog.messages)
+    assert joined(lab, "pi-2", "100000002").files.joined.exists()
+
+
+def test_a_board_that_asks_again_gets_the_same_certificate(lab):
+    """A lost answer costs a question, not a second certificate."""
+    path = lab.token("pi-1")
+    claim = messages.claim_of(join_file.read(path).token)
+    peer = lab.with_token(path)
+    own_key.make(lab.path / "a.key")
+    ask = Ask(csr=own_key.request(lab.path / "a.key", "pi-1"), serial="1", serial_source="device-tree")
+    for _ in range(3):
+        peer.session.publish(messages.request_topic(claim), messages.encode(ask))
+    assert wait_until(lambda: len(peer.messages) == 3)
+    assert len({one.number for one in answers(peer)}) == 1
+    assert len(certificates.of_device(lab.registry, "pi-1")) == 1
+
+
+def test_a_board_that_was_flashed_anew_keeps_its_name(lab):
+    """The same serial, a new key: the old certificate is out, and the old key with it."""
+    board = joined(lab)
+    first = own.read(board.home)
+    old_address = board.address()
+    shutil.copytree(board.files.folder, lab.path / "old")
+    shutil.rmtree(board.home)
+    second = board.join(lab.token("pi-1"))
+    assert (second.device, second.number != first.number) == ("pi-1", True)
+    assert certificates.revoked(lab.registry) == {first.number}
+    assert board.client("pi-1").session.is_connected()
+    old = type(old_address)(
+        old_address.host,
+        old_address.port,
+        "mqtts",
+        tls=type(old_address.tls)(*(lab.path / "old" / one for one in ("ca.crt", "device.crt", "device.key"))),
+    )
+    assert wait_until(lambda: is_out(old))
+
+
+def is_out(address):
+    """Return whether the broker refuses a client by its certificate."""
+    try:
+        Peer(address, client_id="who-knows").close()
+    except EdgemeterError as error:
+        return "does not accept our certificate" in str(error)
+    return False
+
+
+def test_a_name_of_another_board_waits_for_a_person(lab):
+    """Another serial asks for a known name: nothing is given until somebody says yes; then the old board is out."""
+    first = joined(lab)
+    board = lab.board("new", "100000002")
+    path = lab.token("pi-1")
+    with pytest.raises(TransientError, match="has not accepted this board"):
+        board.join(path, 2.0)
+    waiting = requests.undecided(lab.registry)
+    assert [(one.device, one.serial) for one in waiting] == [("pi-1", "100000002")]
+    assert "100000001" in json.loads(lab.run("pending", "--json"))[0]["why"]
+    assert "would be accepted" in lab.run("accept", "pi-1", "--dry-run")
+    assert requests.undecided(lab.registry) == waiting
+    lab.run("accept", "pi-1")
+    assert board.join(path).serial == "100000002"
+    assert wait_until(lambda: is_out(first.address()))
+
+
+def test_a_rejected_board_is_refused(lab):
+    """It hears it once; its token ends."""
+    joined(lab)
+    board = lab.board("new", "100000002")
+    path = lab.token("pi-1")
+    with pytest.raises(TransientError):
+        board.join(path, 2.0)
+    lab.run("reject", "pi-1")
+    with pytest.raises(ConfigError):
+        board.join(path, 5.0)
+    assert devices.find(lab.registry, "pi-1").serial == "100000001"
+
+
+def test_a_copied_card_asks_for_a_name_of_its_own(lab):
+    """The copy makes a new key, waits, is accepted under another name; the first board stays connected and keeps its certificate."""
+    board = joined(lab)
+    device = board.client("pi-1")
+    copy = lab.board("copy", "100000002")
+    shutil.copytree(board.home, copy.home, dirs_exist_ok=True)
+    shutil.copy(board.config, copy.config)
+    with pytest.raises(TransientError):
+        moved_card.settle(copy.home, copy.machine, patience_s=2.0)
+    assert "copied card" in requests.undecided(lab.registry)[0].why
+    with pytest.raises(ConfigError, match="--as NAME"):
+        lab.run("accept", "pi-1")
+    lab.run("accept", "pi-1", "--as", "pi-2")
+    assert moved_card.settle(copy.home, copy.machine, patience_s=20.0)
+    assert own.read(copy.home).device == "pi-2"
+    assert copy.files.key.read_bytes() != board.files.key.read_bytes()
+    assert not moved_card.settle(copy.home, copy.machine, patience_s=1.0)
+    assert (device.reasons, certificates.revoked(lab.registry)) == ([], set())
+    copied = copy.client("pi-2")
+    assert is_refused(copied, f"{OWN}/birth")
+    assert not is_refused(copied, f"{OTHER}/birth")
+
+
+def test_a_key_on_another_board_is_noticed(lab):
+    """A copy that keeps the key is told to make its own."""
+    board = joined(lab)
+    device = board.client("pi-1", f"{OWN}/certificate")
+    ask = Ask(csr=own_key.request(board.files.key, "pi-1"), serial="100000002", serial_source="device-tree")
+    device.session.publish(f"{OWN}/renew", messages.encode(ask))
+    assert wait_until(lambda: bool(answers(device)))
+    assert answers(device)[0].state == "again"
+
+
+def test_a_revoked_device_is_out_within_seconds_and_stays_out(lab):
+    """Its session ends, it cannot come back, a second session of it says and hears nothing; the others stay connected."""
+    board, other = joined(lab), joined(lab, "pi-2", "100000002")
+    device, second, neighbour = board.client("pi-1"), board.client("pi-1~2", f"{OWN}/command"), other.client("pi-2", f"{OTHER}/command")
+    operator, fleet_client = lab.service_client("operator"), lab.service_client("fleet")
+    lab.token("pi-1")
+    assert "revoked, with 1 certificate" in lab.run("revoke", "pi-1", "--reason", "stolen")
+    assert wait_until(lambda: bool(device.reasons), 5)
+    assert wait_until(lambda: is_out(board.address()), 5)
+    heard = len(operator.messages)
+    assert is_refused(second, f"{OWN}/result")
+    for name in ("pi-1", "pi-2"):
+        fleet_client.session.publish(f"edgemeter/v1/lab/{name}/command", b"x")
+    assert wait_until(lambda: len(neighbour.messages) == 1)
+    assert second.messages == []
+    assert not [message for message in operator.messages[heard:] if message.topic.endswith("/result")]
+    assert not device.session.is_connected()
+    assert neighbour.reasons == []
+    assert claims.open_at(lab.registry, 0) == []
+    with pytest.raises(ConfigError, match="was revoked"):
+        lab.token("pi-1")
+
+
+def test_two_revocations_in_one_second_both_hold(lab):
+    """OpenSSL takes the newer list by its date, in seconds: each list is newer than the last."""
+    boards = [joined(lab, f"pi-{one}", f"10000000{one}") for one in range(1, 4)]
+    for one in (1, 2):
+        lab.run("revoke", f"pi-{one}")
+    assert wait_until(lambda: is_out(boards[0].address()) and is_out(boards[1].address()), 5)
+    assert boards[2].client("pi-3").session.is_connected()
+
+
+def test_a_revoked_device_is_taken_back_with_a_new_token(lab):
+    """Accepted again, given a token: it joins with a new key."""
+    board = joined(lab)
+    lab.run("revoke", "pi-1")
+    lab.run("accept", "pi-1")
+    assert board.join(lab.token("pi-1")).device == "pi-1"
+    assert board.client("pi-1").session.is_connected()
+    device = board.client("pi-1")
+    assert not is_refused(device, f"{OWN}/birth")
+
+
+def test_without_a_certificate_nobody_comes_in_by_the_devices_port(lab):
+    """A token there is worth nothing."""
+    path = lab.token("pi-1")
+    peer_address = lab.with_token(path).session.address
+    wrong = type(peer_address)(peer_address.host, lab.port, "mqtts", peer_address.user, peer_address.password, peer_address.tls)
+    with pytest.raises((EdgemeterError, ssl.SSLError)):
+        Peer(wrong, client_id="x")
+
+
+def test_the_brokers_sessions_outlive_a_reload(lab):
+    """Whoever is connected stays, whatever is kept for a client that is away stays kept: tokens come and go all day."""
+    board = joined(lab)
+    device = board.client("pi-1", f"{OWN}/command")
+    service = lab.service_client("fleet")
+    for one in range(5):
+        lab.token(f"pi-{one + 10}")
+    service.session.publish(f"{OWN}/command", b"x")
+    assert wait_until(lambda: len(device.messages) == 1)
+    assert device.reasons == []
+
+
+def test_a_device_that_nobody_knows_is_given_nothing(lab):
+    """A certificate of ours whose device was taken out of the registry renews nothing."""
+    board = joined(lab)
+    device = board.client("pi-1", f"{OWN}/certificate")
+    with lab.registry.transaction() as connection:
+        connection.execute("DELETE FROM devices")
+    ask = Ask(csr=own_key.request(board.files.key, "pi-1"), serial="100000001", serial_source="device-tree")
+    device.session.publish(f"{OWN}/renew", messages.encode(ask))
+    assert wait_until(lambda: bool(answers(device)))
+    assert answers(device)[0].state == "refused"
+
+
+def test_acceptance_by_hand_is_a_line_of_the_inventory(lab):
+    """`accept = "hand"`: a good token is not enough."""
+    text = lab.folder.fleet_file.read_text()
+    lab.folder.fleet_file.write_text(text.replace("[server]\n", '[server]\naccept = "hand"\n'))
+    board = lab.board("pi-1", "100000001")
+    path = lab.token("pi-1")
+    with pytest.raises(TransientError):
+        board.join(path, 2.0)
+    lab.run("accept", "pi-1")
+    assert board.join(path).device == "pi-1"

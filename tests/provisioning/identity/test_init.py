@@ -1,0 +1,139 @@
+"""`edgemeter fleet init`: makes what is missing, and nothing else."""
+
+import json
+import stat
+import subprocess
+
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.provisioning.cli import fleet
+from edgemeter.provisioning.identity import authority
+
+
+def run(folder, *arguments):
+    """Return what the command says; raise what it raises."""
+    done = CliRunner().invoke(fleet, ["init", "--folder", str(folder), *arguments])
+    if done.exception is not None:
+        raise done.exception
+    return done.stdout
+
+
+def content(folder):
+    """Return every file with what it holds; SQLite's own beside the registry left out."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and not path.name.endswith(("-wal", "-shm"))}
+
+
+def test_a_second_time_changes_nothing(tmp_path):
+    """Not one byte, and it says so."""
+    run(tmp_path / "f", "--broker", "broker.example", "--name", "192.0.2.10", "--name", "::1")
+    before = content(tmp_path / "f")
+    assert "nothing to make" in run(tmp_path / "f")
+    assert "nothing to make" in run(tmp_path / "f", "--name", "0:0:0:0:0:0:0:1", "--name", "BROKER.example")
+    assert content(tmp_path / "f") == before
+
+
+def test_a_dry_run_makes_nothing_and_says_what_would_be_made(tmp_path):
+    """As many lines as the run makes."""
+    said = run(tmp_path / "f", "--broker", "broker.example", "--dry-run")
+    assert not (tmp_path / "f").exists()
+    assert len(said.splitlines()) == len(run(tmp_path / "f", "--broker", "broker.example").splitlines())
+
+
+def test_keys_and_folder_are_their_owners_alone(tmp_path):
+    """The folder itself, and each private key in it."""
+    run(tmp_path / "f", "--broker", "broker.example")
+    assert stat.S_IMODE((tmp_path / "f").stat().st_mode) == 0o700
+    keys = [*(tmp_path / "f").rglob("*.key"), tmp_path / "f" / "registry.sqlite", tmp_path / "f" / "broker" / "passwords"]
+    assert len(keys) == 8
+    assert {stat.S_IMODE(path.stat().st_mode) for path in keys} == {0o600}
+
+
+def test_a_new_name_renews_the_brokers_certificate_alone(tmp_path):
+    """It holds the old names too."""
+    folder = tmp_path / "f"
+    run(folder, "--broker", "broker.example", "--name", "192.0.2.10")
+    before = content(folder)
+    run(folder, "--name", "other.example")
+    after = content(folder)
+    assert {path.name for path in after if after[path] != before[path]} == {"broker.crt", "broker.key"}
+    assert authority.names_of((folder / "broker/broker.crt").read_bytes()) == {"broker.example", "192.0.2.10", "other.example"}
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        "broker/broker.crt",
+        "collector.key",
+        "fleet.crt",
+        "release.pub",
+        "fleet.toml",
+        "revoked.crl",
+        "broker/acl",
+        "registry.sqlite",
+        "broker/mosquitto.conf",
+    ],
+)
+def test_what_was_lost_is_made_again(tmp_path, lost):
+    """One file is gone, or an earlier run was cut off before it; the authority stays the same."""
+    folder = tmp_path / "f"
+    run(folder, "--broker", "broker.example")
+    authoritative = (folder / "ca.crt").read_bytes()
+    (folder / lost).unlink()
+    run(folder, "--broker", "broker.example")
+    assert (folder / lost).exists()
+    assert (folder / "ca.crt").read_bytes() == authoritative
+    for name in ("collector", "fleet", "operator", "broker/broker"):
+        pair = [
+            subprocess.run(["openssl", *command, "-in", folder / f"{name}.{end}"], capture_output=True, check=True).stdout
+            for command, end in ((["x509", "-noout", "-pubkey"], "crt"), (["pkey", "-pubout"], "key"))
+        ]
+        assert pair[0] == pair[1], name
+
+
+def test_half_an_authority_is_not_replaced(tmp_path):
+    """A new one would lock out every device: somebody has to look."""
+    folder = tmp_path / "f"
+    run(folder, "--broker", "broker.example")
+    (folder / "ca.key").unlink()
+    with pytest.raises(ConfigError, match=r"only ca.crt is left"):
+        run(folder)
+
+
+def test_an_authority_that_was_cut_off_is_made_whole(tmp_path):
+    """The key is written first; nothing was signed with it."""
+    folder = tmp_path / "f"
+    folder.mkdir(mode=0o700)
+    (folder / "ca.key").write_text("half")
+    run(folder, "--broker", "broker.example")
+    assert "nothing to make" in run(folder)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ([], "give --broker HOST"),
+        (["--broker", "broker.example", "--fleet", "a/b"], "cannot call a fleet"),
+        (["--broker", "bröker.example"], "ASCII"),
+    ],
+)
+def test_what_cannot_be_is_one_line(tmp_path, arguments, why):
+    """No broker, a name that no topic can hold, a name that no certificate can hold."""
+    with pytest.raises(ConfigError, match=why) as caught:
+        run(tmp_path / "f", *arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_another_broker_than_the_inventorys_is_a_question(tmp_path):
+    """The inventory is where it is changed."""
+    run(tmp_path / "f", "--broker", "broker.example")
+    with pytest.raises(ConfigError, match="change it there"):
+        run(tmp_path / "f", "--broker", "other.example")
+
+
+def test_json_names_every_file(tmp_path):
+    """For machines."""
+    said = json.loads(run(tmp_path / "f", "--broker", "broker.example", "--json"))
+    assert str(tmp_path / "f" / "ca.crt") in {one["path"] for one in said["made"]}
+    assert json.loads(run(tmp_path / "f", "--json"))["made"] == []
