@@ -1,0 +1,272 @@
+"""Facts about the formats: each is recognised, exactly one is written, what people wrote stays, and doing it twice changes nothing."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.provisioning.image import blocks, cloudinit, detect, firstrun, kernel_line, launch, preseed, settings
+from edgemeter.provisioning.image.boot_partition import Folder
+from edgemeter.provisioning.image.settings import Settings
+from edgemeter.provisioning.image_cli import FORMATS
+from tests.provisioning.image import cards
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl ada@desk"
+BOOKWORM = "console=serial0,115200 console=tty1 root=PARTUUID=4e639091-02 rootwait quiet init=/usr/lib/raspberrypi-sys-mods/firstboot\n"
+TRIXIE = "console=serial0,115200 console=tty1 root=PARTUUID=4e639091-02 rootfstype=ext4 rootwait resize\n"
+ISSUE = "Raspberry Pi reference {}\nGenerated using pi-gen, https://github.com/RPi-Distro/pi-gen, 0123456789, stage2\n"
+WIFI = settings.wifi('Café "Öst"', "correct horse battery", "GB", "here")
+ALL = Settings(user="ada", ssh_keys=(KEY,), wifi=WIFI, hostname="pi5-01")
+
+
+def boot(folder: Path, files: dict[str, str]) -> Folder:
+    """Return a boot partition with these files."""
+    folder.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return Folder(folder)
+
+
+RECOGNISED = {
+    "cloudinit": {"cmdline.txt": TRIXIE, "config.txt": "", "user-data": "#cloud-config\n", "meta-data": "", "network-config": ""},
+    "firstrun": {"cmdline.txt": BOOKWORM, "config.txt": "", "issue.txt": ISSUE.format("2025-05-13")},
+    "preseed": {"cmdline.txt": TRIXIE, "config.txt": "", "rpi-preseed.toml": "# settings\n"},
+}
+
+
+@pytest.mark.parametrize("form", RECOGNISED)
+def test_a_card_shows_its_format(tmp_path, form):
+    """By what is on its boot partition; --format overrules it."""
+    card = boot(tmp_path / "boot", RECOGNISED[form])
+    assert detect.choose(card, None).form == form
+    assert detect.choose(card, "cidata").form == "cidata"
+
+
+def test_the_first_trixie_is_told_by_its_date(tmp_path):
+    """It has neither Bookworm's kernel line nor cloud-init's files; a later one without them is not guessed at."""
+    card = boot(tmp_path / "boot", {"cmdline.txt": TRIXIE, "issue.txt": ISSUE.format("2025-10-01")})
+    assert detect.choose(card, None).form == "firstrun"
+    boot(tmp_path / "boot", {"issue.txt": ISSUE.format("2025-12-04")})
+    with pytest.raises(ConfigError, match=r"cannot tell .*\(--format cloudinit, preseed, firstrun, cidata\)"):
+        detect.choose(card, None)
+
+
+def test_a_card_of_two_formats_asks(tmp_path):
+    """Which of them the system reads cannot be seen from outside."""
+    card = boot(tmp_path / "boot", {**RECOGNISED["cloudinit"], "rpi-preseed.toml": ""})
+    with pytest.raises(ConfigError, match=r"could be preseed .* and cloudinit .*\(--format"):
+        detect.choose(card, None)
+
+
+def test_what_would_also_fire_is_reported(tmp_path):
+    """Left over from another tool: it stays, and is named."""
+    files = {
+        **RECOGNISED["cloudinit"],
+        "firstrun.sh": "",
+        "custom.toml": "",
+        "cmdline.txt": f"{TRIXIE.strip()} systemd.run=/boot/firstrun.sh\n",
+    }
+    found = " ".join(detect.also_firing(boot(tmp_path / "boot", files), "cloudinit"))
+    assert all(name in found for name in ("custom.toml", "firstrun.sh", "systemd.run="))
+    assert "user-data" not in found
+
+
+def changed(card: Folder, changes) -> dict[str, str]:
+    """Return the texts of files after these changes, which are carried out."""
+    card.apply(changes, lambda _: None)
+    return {path.name: path.read_text() for path in card.path.iterdir() if path.is_file()}
+
+
+def schema(text: str, kind: str, tmp_path: Path):
+    """Let `cloud-init schema` look at a file, where it is installed."""
+    program = shutil.which("cloud-init", path="/usr/bin:/bin")
+    if program is None:
+        pytest.skip("cloud-init is not here (apt install --no-install-recommends cloud-init)")
+    path = tmp_path / kind
+    path.write_text(text)
+    done = subprocess.run(
+        ["/usr/bin/python3", program, "schema", "-c", str(path)], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, (text, done.stdout, done.stderr)
+    assert "Valid" in done.stdout + done.stderr
+
+
+IMAGERS = """#cloud-config
+hostname: old
+users:
+- name: ada
+  groups: users,sudo
+  passwd: "$5$abc"
+user:
+  name: pi
+  sudo: null
+
+ssh_pwauth: false
+bootcmd:
+- [ls]
+runcmd:
+  - [ systemctl, enable, --now, ssh ]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", Settings()),
+        ("#cloud-config\n# only comments\n#bootcmd:\n", ALL),
+        (IMAGERS, ALL),
+        ("#cloud-config\r\nlocale: C.UTF-8\r\n", Settings(ssh_keys=(KEY,))),
+    ],
+)
+def test_user_data_satisfies_cloud_init(tmp_path, text, said):
+    """Empty, commented, written by rpi-imager, with Windows' line ends: cloud-init finds no fault, and a second call changes nothing."""
+    made = cloudinit.user_data(text, said, launch.FROM_BOOT, "user-data")
+    assert cloudinit.user_data(made, said, launch.FROM_BOOT, "user-data") == made
+    schema(made, "user-data", tmp_path)
+
+
+def test_what_people_wrote_into_user_data_stays():
+    """Accounts, commands, locale; only what the options say is replaced, and our command comes first."""
+    made = cloudinit.user_data(IMAGERS, ALL, launch.FROM_BOOT, "user-data")
+    assert 'passwd: "$5$abc"' in made
+    assert "ssh_pwauth: false" in made
+    assert "- [ls]" in made
+    assert "hostname: old" not in made
+    assert "name: pi" not in made
+    assert made.index("firstboot.sh install") < made.index("- [ls]")
+
+
+def test_user_data_that_is_no_cloud_config_is_refused():
+    """A script or a multipart cannot be added to; nobody's script is thrown away."""
+    with pytest.raises(ConfigError, match="no cloud-config"):
+        cloudinit.user_data("#!/bin/sh\nreboot\n", Settings(), launch.FROM_BOOT, "user-data")
+    with pytest.raises(ConfigError, match="one item a line"):
+        cloudinit.user_data("#cloud-config\nbootcmd: [[ls]]\n", Settings(), launch.FROM_BOOT, "user-data")
+
+
+def test_cloud_init_gets_a_new_instance_and_a_line_that_says_so(tmp_path):
+    """An unchanged id does nothing, and without the kernel's word every boot looks for a source anew."""
+    card = boot(tmp_path / "boot", {**RECOGNISED["cloudinit"], "meta-data": "# keep\ndsmode: local\ninstance_id: rpios-image\n"})
+    for instance in ("edgemeter-1", "edgemeter-2"):
+        files = changed(card, cloudinit.changes(card, ALL, instance))
+        assert files["meta-data"] == f"# keep\ndsmode: local\ninstance-id: {instance}\n"
+        assert files["cmdline.txt"] == f"{TRIXIE.strip()} ds=nocloud;i={instance}\n"
+    assert set(files) == set(RECOGNISED["cloudinit"])
+
+
+def test_the_wifi_key_is_that_of_the_standard():
+    """Source: IEEE 802.11-2020, J.4.2, test vector 1."""
+    assert settings.wifi("IEEE", "password", None, "").psk_hex == "f42c6fc52df0ebef9ebb4b90b38a5f902e83fe1b135a70e23aed762e9710a12e"
+
+
+def test_a_network_config_is_what_netplan_reads():
+    """A name with quotation marks and letters beyond ASCII; the passphrase itself is not in it."""
+    yaml = pytest.importorskip("yaml")
+    read = yaml.safe_load(cloudinit.network(WIFI))
+    assert read["wifis"]["wlan0"]["access-points"] == {'Café "Öst"': {"password": WIFI.psk_hex}}
+    assert read["wifis"]["wlan0"]["regulatory-domain"] == "GB"
+    opened = yaml.safe_load(cloudinit.network(settings.wifi("Open", None, None, "")))
+    assert opened["wifis"]["wlan0"]["access-points"] == {"Open": {}}
+
+
+def test_preseed_is_toml_that_starts_us_early_and_late(tmp_path):
+    """What people wrote stays but where the options say otherwise; twice is once."""
+    theirs = 'config_version = "1.1"\n\n[locale]\nkeymap = "gb"\n\n[wlan]\nssid = "old"\n'
+    card = boot(tmp_path / "boot", {**RECOGNISED["preseed"], "rpi-preseed.toml": theirs})
+    once = changed(card, preseed.changes(card, ALL))
+    assert changed(card, preseed.changes(card, ALL)) == once
+    assert once["cmdline.txt"] == TRIXIE
+    read = tomllib.loads(once["rpi-preseed.toml"])
+    assert read["runcmd"] == {"early": [launch.FROM_BOOT], "late": [launch.FROM_BOOT]}
+    assert read["locale"] == {"keymap": "gb"}
+    assert read["wlan"] == {"ssid": 'Café "Öst"', "password": WIFI.psk_hex, "password_encrypted": True, "country": "GB"}
+    assert read["user"]["name"] == "ada"
+    assert read["ssh"]["authorized_keys"] == [KEY]
+    with pytest.raises(ConfigError, match=r"section \[runcmd\]"):
+        preseed.preseed('[runcmd]\nlate = ["ls"]\n', Settings(), "rpi-preseed.toml")
+
+
+def test_firstrun_runs_once_and_its_line_stays_one(tmp_path):
+    """The kernel's line is one line however often it is edited; a script of rpi-imager keeps its part."""
+    card = boot(tmp_path / "boot", RECOGNISED["firstrun"])
+    once = changed(card, firstrun.changes(card, ALL))
+    assert changed(card, firstrun.changes(card, ALL)) == once
+    assert once["cmdline.txt"] == f"{BOOKWORM.strip()} {' '.join(firstrun.WORDS)}\n"
+    assert WIFI.psk_hex not in once["firstrun.sh"]
+    assert WIFI.psk_hex in (tmp_path / "boot/edgemeter/wifi.nmconnection").read_text()
+    subprocess.run(["bash", "-n", str(tmp_path / "boot/firstrun.sh")], check=True)
+    imagers = "#!/bin/bash\n\nset +e\n\necho theirs\nrm -f /boot/firstrun.sh\nsed -i 's| systemd.run.*||g' /boot/cmdline.txt\nexit 0\n"
+    made = firstrun.script(imagers, ALL)
+    assert made.startswith("#!/bin/bash\n# edgemeter: begin\n")
+    assert blocks.without_ours(made) == imagers
+    assert firstrun.script(made, ALL) == made
+
+
+def test_firstrun_survives_what_raspberry_pi_os_does_to_it():
+    """Its initramfs drops all from the first `rm ... firstrun.sh` on and writes its own end: none of our lines may look like it."""
+    part = firstrun.script("", ALL).split(blocks.END)[0]
+    assert not [line for line in part.splitlines() if line.endswith("firstrun.sh") and "rm" in line]
+
+
+def test_a_kernel_line_of_several_lines_becomes_one():
+    """Only the first line counts to the firmware, so a second one would be lost."""
+    assert kernel_line.edited("a b\n c\r\n", lambda word: word == "b", ["d"]) == "a c d\n"
+
+
+@pytest.mark.parametrize("start", [launch.FROM_BOOT, launch.FROM_STICK])
+def test_what_starts_us_is_plain_sh_and_needs_no_escapes(start):
+    """It stands within strings of YAML and TOML, and runs under whatever /bin/sh is."""
+    subprocess.run(["sh", "-n", "-c", start], check=True)
+    assert json.dumps(start) == f'"{start}"'
+
+
+def test_no_secret_is_in_a_repr():
+    """What is logged by mistake shows no key."""
+    assert WIFI.psk_hex not in repr(ALL)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: settings.checked_user("Ada Lovelace"), "no account"),
+        (lambda: settings.checked_user("root"), "no account"),
+        (lambda: settings.checked_hostname("pi_5"), "no host"),
+        (lambda: settings.wifi("", None, None, "x"), "no network"),
+        (lambda: settings.wifi("a" * 33, None, None, "x"), "no network"),
+        (lambda: settings.wifi("a\nb", None, None, "x"), "no network"),
+        (lambda: settings.wifi("a", "short", None, "x"), "no passphrase"),
+        (lambda: settings.wifi("a", "correct horse", "gb", "x"), "no country"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(make, text):
+    """Before they stand on a card that then does not boot as it should."""
+    with pytest.raises(ConfigError, match=text) as told:
+        make()
+    assert "short" not in str(told.value)
+
+
+def test_a_private_key_stays_where_it_is(tmp_path):
+    """Given by mistake it does not get onto a card."""
+    (tmp_path / "id").write_text("-----BEGIN OPENSSH PRIVATE KEY-----\nabc\n")
+    with pytest.raises(ConfigError, match=r"private key.*id\.pub"):
+        settings.ssh_keys(tmp_path / "id")
+    (tmp_path / "id.pub").write_text(f"# mine\n{KEY}\n")
+    assert settings.ssh_keys(tmp_path / "id.pub") == (KEY,)
+    (tmp_path / "id.pub").write_text(f'{KEY} "; rm -rf /\n')
+    with pytest.raises(ConfigError, match="no public SSH keys"):
+        settings.ssh_keys(tmp_path / "id.pub")
+
+
+def test_the_formats_are_those_of_the_command():
+    """Two lists, since the command's --help imports nothing."""
+    assert tuple(FORMATS) == detect.FORMATS
+    assert cards.edgemeter("fleet", "image", "--help").returncode == 0
