@@ -1,0 +1,127 @@
+"""The command `edgemeter fleet apply`: which devices it goes to, what it prints, how it ends."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.provisioning.apply import wishes
+from edgemeter.provisioning.apply.wishes import Login
+from edgemeter.provisioning.apply_cli import apply
+from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile
+from edgemeter.provisioning.registry.registry import Registry
+from tests.fixtures.servers import LOOPBACK, free_port
+
+FLEET = FleetFile(
+    fleet="lab",
+    device={
+        "pi": DeviceEntry(host="pi.example", user="pi", governor="performance"),
+        "nano": DeviceEntry(host="192.0.2.7", port=2222, power_mode="15W"),
+        "nowhere": DeviceEntry(),
+    },
+)
+
+
+def test_fleet_toml_says_where_a_device_is_and_how_it_is_to_run():
+    """Port 22 is left to ssh's own configuration, which may know better; a device named twice is one."""
+    pi, nano = wishes.of_fleet(["pi", "nano", "pi"], FLEET, Login())
+    assert (pi.target.login, pi.target.port, pi.governor, pi.power_mode) == ("pi@pi.example", None, "performance", None)
+    assert (nano.target.login, nano.target.port, nano.power_mode) == ("192.0.2.7", 2222, "15W")
+
+
+def test_the_command_line_has_the_last_word():
+    """User and port, of a device that fleet.toml knows and of one that it does not."""
+    (pi,) = wishes.of_fleet(["pi"], FLEET, Login("root", 22))
+    assert (pi.target.login, pi.target.port) == ("root@pi.example", 22)
+    other = wishes.of_host("new.example", None, FLEET, Login("me"))
+    assert (other.target.name, other.target.login, other.governor) == ("new", "me@new.example", None)
+    assert wishes.of_host("192.0.2.9", "pi", FLEET, Login()).governor == "performance"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("nowhere", r"host.*\[device\.nowhere\]"), ("absent", r"\[device\.absent\] with"), ("pi", None)]
+)
+def test_a_device_without_a_host_names_the_lines_to_add(name, said):
+    """In fleet.toml."""
+    if said is None:
+        assert wishes.of_fleet([name], FLEET, Login())
+        return
+    with pytest.raises(ConfigError, match=said):
+        wishes.of_fleet([name], FLEET, Login())
+    with pytest.raises(ConfigError, match=said):
+        wishes.of_fleet([name], None if name == "absent" else FLEET, Login())
+
+
+def test_an_address_is_no_name():
+    """Nor is an IPv6 one."""
+    for host in ("192.0.2.1", "2001:db8::1"):
+        with pytest.raises(ConfigError, match="NAME"):
+            wishes.of_host(host, None, None, Login())
+
+
+@pytest.fixture
+def command(bench):
+    """Return what runs the command over the bench's fleet: a board, one that is away, both tagged."""
+    port = bench.device.server.port
+    bench.fleet.fleet_file.write_text(
+        f'fleet = "lab"\n[server]\nbroker = "broker.example"\n'
+        f'[device.board]\nhost = "{LOOPBACK}"\nport = {port}\nuser = "{bench.device.user}"\ntags = ["rack"]\n'
+        f'[device.away]\nhost = "{LOOPBACK}"\nport = {free_port()}\ntags = ["rack"]\n'
+    )
+    bench.fleet.ca_certificate.write_text("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n")
+    Registry(bench.fleet.registry).close()
+    options = ["--folder", str(bench.fleet.path), "--prefix", str(bench.prefix), "--bundle", str(bench.bundles[0])]
+    options += ["--identity-file", str(bench.device.key), *(part for one in bench.device.settings for part in ("--ssh-option", one))]
+
+    def run(*arguments):
+        return CliRunner().invoke(apply, [*arguments, *options], catch_exceptions=True)
+
+    return run
+
+
+def test_a_selection_goes_to_each_and_ends_with_1_when_one_failed(bench, command):
+    """The table has a row for both, the remedy beside the one that failed, and no secret."""
+    done = command("--on", "rack & board=* | device=board | device=away")
+    assert done.exit_code == 1
+    rows = {line.split()[0]: line for line in done.stdout.splitlines() if line.startswith(("board", "away"))}
+    assert "changed" in rows["board"]
+    assert "failed" in rows["away"]
+    assert "systemctl enable --now ssh" in rows["away"]
+    assert bench.current == "1.0.0"
+    assert "StrictHostKey" not in done.stderr
+    assert "--host-keys strict" in done.stderr
+    assert "token" not in done.output
+
+
+def test_the_second_time_it_says_ok_in_words_and_in_json(command):
+    """With a real token from the registry; status 0."""
+    assert command("board").exit_code == 0
+    done = command("board", "--json")
+    assert done.exit_code == 0
+    (device,) = json.loads(done.stdout)["devices"]
+    assert (device["device"], device["result"], device["remedy"]) == ("board", "ok", None)
+    assert {step["state"] for step in device["steps"]} <= {"ok", "skipped"}
+
+
+def test_a_dry_run_is_called_one(bench, command):
+    """In the heading and the result."""
+    done = command("board", "--dry-run")
+    assert (done.exit_code, "would change" in done.stdout) == (0, True)
+    assert list(bench.prefix.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["a", "b", "--host", "h"], ["--host", "h", "--on", "all"], ["board", "--ask-sudo-password", "--sudo-password-file", "f"]],
+)
+def test_a_wrong_command_line_is_a_usage_error(command, arguments):
+    """Status 2."""
+    assert command(*arguments).exit_code == 2
+
+
+def test_a_password_file_that_is_not_there_is_told(command, tmp_path):
+    """Before any board is asked."""
+    done = command("board", "--sudo-password-file", str(tmp_path / "absent"))
+    assert isinstance(done.exception, ConfigError)
+    assert "absent" in str(done.exception)

@@ -1,0 +1,95 @@
+"""The command `edgemeter fleet write`: what it asks, refuses and prints."""
+
+import hashlib
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.provisioning import write_cli
+from edgemeter.provisioning.write import disk as disks
+from edgemeter.provisioning.write_cli import write
+from tests.provisioning.write.world import SATA, Bench
+
+CONTENT = hashlib.shake_256(b"small image").digest(1 << 20)
+WORDS = "Generic SD Card Reader 0.0 GB"
+
+
+@pytest.fixture
+def bench(tmp_path, monkeypatch):
+    """Return a world with a card and a built-in disk, which the command takes for this machine."""
+    made = Bench(tmp_path)
+    made.card = made.disk()
+    made.disk("sda", SATA, removable=0, number="8:0", model="System SSD")
+    made.image = tmp_path / "os.img"
+    made.image.write_bytes(CONTENT)
+    monkeypatch.setattr(disks, "World", lambda: made.world)
+    return made
+
+
+def run(bench, *arguments, card=True, typed=None):
+    """Run the command; `typed` comes from a terminal."""
+    device = ["--device", str(bench.card)] if card else []
+    return CliRunner().invoke(write, [str(bench.image), *device, *arguments], input=typed)
+
+
+def test_model_and_size_on_the_command_line_stand_for_the_question(bench):
+    """For scripts."""
+    done = run(bench, "--yes-model", WORDS, "--json")
+    assert (done.exit_code, done.exception) == (0, None)
+    said = json.loads(done.stdout)
+    assert (said["sha256"], said["size_bytes"], said["model"]) == (hashlib.sha256(CONTENT).hexdigest(), 1 << 20, "Generic SD Card Reader")
+    assert bench.card.read_bytes()[: 1 << 20] == CONTENT
+
+
+@pytest.mark.parametrize(("arguments", "said"), [((), "nobody is there to ask"), (("--yes-model", "Other 32 GB"), "nothing was written")])
+def test_without_the_right_words_nothing_is_written(bench, arguments, said):
+    """The card stays as it is."""
+    done = run(bench, *arguments)
+    assert isinstance(done.exception, ConfigError)
+    assert said in str(done.exception)
+    assert not any(bench.card.read_bytes())
+
+
+def test_a_dry_run_checks_and_writes_nothing(bench):
+    """No question either."""
+    done = run(bench, "--dry-run")
+    assert (done.exit_code, "would write" in done.stdout) == (0, True)
+    assert not any(bench.card.read_bytes())
+
+
+def test_a_card_that_was_mounted_during_the_question_is_refused(bench, monkeypatch):
+    """It is looked at again after the answer."""
+
+    def mount(*_what):
+        bench.mounts.append("30 1 8:16 / /media/card rw - vfat /dev/sdx rw")
+        assert bench.world
+
+    monkeypatch.setattr(write_cli, "_confirm", mount)
+    done = run(bench)
+    assert "/media/card" in str(done.exception)
+    assert not any(bench.card.read_bytes())
+
+
+def test_another_card_in_the_same_place_is_refused(bench, monkeypatch):
+    """Somebody changed it while the question was open."""
+    size = bench.folder / "sys/class/block/sdx/size"
+    monkeypatch.setattr(write_cli, "_confirm", lambda *_: size.write_text("99999\n"))
+    assert "another card" in str(run(bench).exception)
+
+
+def test_without_a_device_the_disks_are_listed_with_why_not(bench):
+    """Status 2, and nothing is written."""
+    done = run(bench, card=False)
+    assert done.exit_code == 2
+    rows = {line.split()[0]: line for line in done.stderr.splitlines() if line.startswith("  ")}
+    assert "built in" in rows[str(bench.folder / "dev/sda")]
+    assert "no:" not in rows[str(bench.card)]
+
+
+def test_a_built_in_disk_is_refused_whatever_is_said(bench):
+    """Also with its own words and --force-large."""
+    bench.card = bench.folder / "dev/sda"
+    done = run(bench, "--force-large", "--yes-model", disks.read(bench.card, bench.world).words)
+    assert "built in" in str(done.exception)
