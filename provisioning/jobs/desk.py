@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 NS_PER_S = 1_000_000_000
 # One commit holds so many reports and starts at most, so that no other desk waits long.
-MOST_AT_ONCE = 1000
+MOST_AT_ONCE = 500
 # Those that wait are asked again this often even when nothing changed: quiet hours and cool-downs end by the clock.
 ASK_AGAIN_S = 2.0
 DOING_S = 2.0
