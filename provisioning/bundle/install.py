@@ -51,7 +51,16 @@ VERSION = re.compile(r"(\d+(?:\.\d+)*)(?:(a|b|rc)(\d+))?(?:\.post(\d+))?(?:\.dev
 SPARE_BYTES, COMPILED_RATIO = 32 << 20, 1.3
 WAIT_S, STEP_S = 1200.0, 3600.0
 PIECE_BYTES = 1 << 20
-IMPORT = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)"
+# A part of Python that this system leaves out (tkinter) is not the wheel's fault.
+IMPORT = """
+import importlib, sys
+for name in sys.argv[1:]:
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if str(error.name).split(".")[0] not in sys.stdlib_module_names:
+            raise
+"""
 
 
 class RefusedError(Exception):

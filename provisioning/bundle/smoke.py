@@ -1,7 +1,8 @@
 """Imports every native package of a bundle as its board would: under qemu-user as the board's core, or on this machine if it is one.
 
-A wheel that holds instructions which the board has not is found here and not in the field. It needs no rights and changes nothing:
-`qemu-aarch64-static -L ROOT` runs the Python of an arm64 system that lies in a folder.
+A wheel that holds instructions which the board has not is found here and not in the field. It needs no rights and changes nothing: in
+a user namespace of its own, with an arm64 system in a folder as its root, `qemu-aarch64-static` runs that system's Python. (With
+`qemu-aarch64-static -L ROOT` it would see this machine's /sys, and onnxruntime 1.31.1 falls over the processors that it finds there.)
 """
 
 import os
@@ -22,6 +23,18 @@ from edgemeter.provisioning.bundle import install
 QEMU = "qemu-aarch64-static"
 ROOT_VARIABLE = "EDGEMETER_ARM64"
 IMPORT_S = 900
+# $1 the arm64 system, $2 qemu, $3 the packages, then the Python in that system and its arguments.
+ENTER = """
+mount -t tmpfs tmpfs "$1/mnt"
+mkdir "$1/mnt/packages"
+cp "$2" "$1/mnt/qemu"
+mount --bind "$3" "$1/mnt/packages"
+mount --rbind /dev "$1/dev"
+root=$1
+shift 3
+exec chroot "$root" /mnt/qemu "$@"
+"""
+NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount", "--", "sh", "-euc", ENTER, "smoke")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +56,12 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class _Python:
-    """A Python that starts by `command`, and how it is spoken of."""
+    """A Python that starts by `command` and finds packages at `packages`, and how it is spoken of."""
 
     command: tuple[str, ...]
+    packages: str
     how: str
-    variables: tuple[tuple[str, str], ...] = ()
+    core: str = ""
 
 
 class _NoneError(Exception):
@@ -62,9 +76,10 @@ def check(wheels: Path, arch: str, python: str, core: str | None, root: Path | N
     """
     native = {wheel: modules for wheel in sorted(wheels.glob("*.whl")) if (modules := install.extension_modules(wheel))}
     try:
-        with tempfile.TemporaryDirectory(prefix="edgemeter-smoke-") as made, _python(arch, python, core, root) as found:
+        with tempfile.TemporaryDirectory(prefix="edgemeter-smoke-") as made, _python(arch, python, core, root, Path(made)) as found:
+            _start(found)
             _unpack(wheels, Path(made))
-            failed = [(wheel.name, why) for wheel, modules in native.items() if (why := _import(found, modules, Path(made)))]
+            failed = [(wheel.name, why) for wheel, modules in native.items() if (why := _import(found, modules))]
     except _NoneError as error:
         return Checked("", unchecked=str(error))
     names = tuple(wheel.name for wheel in native)
@@ -87,13 +102,13 @@ def default_root() -> Path | None:
 
 
 @contextmanager
-def _python(arch: str, python: str, core: str | None, root: Path | None) -> Iterator[_Python]:
+def _python(arch: str, python: str, core: str | None, root: Path | None, packages: Path) -> Iterator[_Python]:
     if arch == platform.machine():
         own = shutil.which(f"python{python}")
         if own is None:
             message = f"Python {python} is not installed here"
             raise _NoneError(message)
-        yield _Python((own,), f"by Python {python} on this machine ({arch})")
+        yield _Python((own,), str(packages), f"by Python {python} on this machine ({arch})")
         return
     qemu = shutil.which(QEMU)
     if arch != "aarch64" or core is None or qemu is None:
@@ -107,7 +122,8 @@ def _python(arch: str, python: str, core: str | None, root: Path | None) -> Iter
         if not program.exists():
             message = f"the arm64 system in {str(root)!r} has no Python {python}"
             raise _NoneError(message)
-        yield _Python((qemu, "-L", str(folder), str(program)), f"under qemu-user as {core}, Python {python}", (("QEMU_CPU", core),))
+        command = (*NAMESPACE, str(folder), qemu, str(packages), f"/usr/bin/python{python}")
+        yield _Python(command, "/mnt/packages", f"under qemu-user as {core}, Python {python}", core)
 
 
 @contextmanager
@@ -129,28 +145,29 @@ def _folder(root: Path) -> Iterator[Path]:
         yield Path(made)
 
 
+def _start(python: _Python) -> None:
+    if (why := _import(python, [])) is not None:
+        message = f"nothing starts {python.how}: {why}"
+        raise _NoneError(message)
+
+
 def _unpack(wheels: Path, folder: Path) -> None:
     for wheel in wheels.glob("*.whl"):
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(folder)  # noqa: S202 - zipfile keeps to the folder
 
 
-def _import(python: _Python, modules: list[str], packages: Path) -> str | None:
+def _import(python: _Python, modules: list[str]) -> str | None:
     """Return why the modules cannot be imported; None when they can."""
-    own = {
-        "PATH": os.defpath,
-        "PYTHONPATH": str(packages),
-        "PYTHONNOUSERSITE": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        **dict(python.variables),
-    }
+    own = {"PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin:/sbin:/bin", "PYTHONPATH": python.packages}
+    own.update({"QEMU_CPU": python.core} if python.core else {})
+    command = [*python.command, "-B", "-s", "-c", install.IMPORT, *modules]
     try:
-        done = subprocess.run(
-            [*python.command, "-c", install.IMPORT, *modules], env=own, capture_output=True, stdin=subprocess.DEVNULL, timeout=IMPORT_S,
-            check=False, cwd=packages,
-        )  # fmt: skip
+        done = subprocess.run(command, env=own, capture_output=True, stdin=subprocess.DEVNULL, timeout=IMPORT_S, check=False, cwd="/")
     except subprocess.TimeoutExpired:
         return f"is not imported after {IMPORT_S} s"
+    except OSError as error:
+        return f"cannot be tried: {error}"
     if done.returncode == 0:
         return None
     said = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
