@@ -36,6 +36,8 @@ MOST_AT_ONCE = 500
 # Those that wait are asked again this often even when nothing changed: quiet hours and cool-downs end by the clock.
 ASK_AGAIN_S = 2.0
 DOING_S = 2.0
+# When nobody looked for so long, devices have that long to say what happened meanwhile before they are given up.
+PAUSE_S, PATIENCE_S = 10.0, 60.0
 # Who comes back may bring the end of an attempt that was given up: it has so long to say so before it is ordered again.
 BEFORE_RETRY_S = 5.0
 LONGEST_DOING = 200
@@ -60,6 +62,8 @@ class JobsDesk:
         self._came_ns: dict[str, int] = {}
         self._ask_ns = 0
         self._doing_ns = 0
+        self._looked_ns = 0
+        self._patient_ns = 0
 
     def received(self, message: Message) -> None:
         """Take a report, a device's state, or what it says that it does."""
@@ -79,7 +83,7 @@ class JobsDesk:
             self._ask_ns = 0
         self._follow(queue, queue.refresh(), now_ns)
         self._meet(queue, now_ns)
-        overdue = list(queue.overdue(now_ns))
+        overdue = self._overdue(queue, now_ns)
         if self._reports or overdue or self._is_asking(now_ns) or self._has_doings(now_ns):
             self._decide(queue, overdue, now_ns)
         for number in self._sending.due(now_ns):
@@ -92,6 +96,13 @@ class JobsDesk:
     def close(self) -> None:
         """Hold nothing more."""
         self._queue = None
+
+    def _overdue(self, queue: Queue, now_ns: int) -> list[Execution]:
+        """Return what is given up now: nothing soon after a pause, in which nobody could report (no broker, no service)."""
+        if now_ns - self._looked_ns > int(PAUSE_S * NS_PER_S):
+            self._patient_ns = now_ns + int(PATIENCE_S * NS_PER_S)
+        self._looked_ns = now_ns
+        return [] if now_ns < self._patient_ns else list(queue.overdue(now_ns))
 
     def _loaded(self) -> Queue:
         if self._queue is None:

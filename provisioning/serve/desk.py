@@ -23,7 +23,10 @@ class Desk(Protocol):
         ...
 
     def look(self, now_ns: int) -> None:
-        """Do what is due at `now_ns` (UTC), called about twice a second: what commands have written into the registry, time limits."""
+        """Do what is due at `now_ns` (UTC): what commands have written into the registry, time limits.
+
+        Called about twice a second while the broker is there.
+        """
         ...
 
     def close(self) -> None:

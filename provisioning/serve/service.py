@@ -98,6 +98,9 @@ class Service:
                         self._do(name, desk, message)
             if time.monotonic() >= due_s:
                 due_s = time.monotonic() + LOOK_S
+                if not self._session.is_connected():
+                    # Nobody can say anything, nor hear it: nobody is late.
+                    continue
                 for name, desk in self._desks.items():
                     self._do(name, desk, None)
 

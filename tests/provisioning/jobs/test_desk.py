@@ -52,10 +52,14 @@ class Bench:
         return job
 
     def look(self, seconds=0.5):
-        """Move the time, let the desk look, and return what it said: (device, Order or Noted)."""
-        self.now_ns += int(seconds * S)
+        """Move the time, let the desk look at least every five seconds, and return what it said: (device, Order or Noted)."""
+        end_ns = self.now_ns + int(seconds * S)
         self.sent.clear()
-        self.desk.look(self.now_ns)
+        while True:
+            self.now_ns = min(self.now_ns + 5 * S, end_ns)
+            self.desk.look(self.now_ns)
+            if self.now_ns == end_ns:
+                break
         return [(topic.split("/")[3], contract.decode_command(payload)) for topic, payload in self.sent]
 
     def report(self, device, order, state, version, **more):
@@ -206,6 +210,32 @@ def test_what_times_out_is_ended_on_the_device_and_tried_once_more(bench):
     assert (bench.held(job, "a").state, bench.held(job, "a").reason) == ("timed_out", "no answer to the order in 100 s")
 
 
+def test_a_pause_of_the_service_gives_nobody_up(bench):
+    """Down for longer than the job may take: the device has a minute to say that it is done."""
+    job = bench.add("a", retries=0)
+    bench.online("a")
+    ((_, order),) = bench.look()
+    bench.kill()
+    bench.now_ns += 1000 * S
+    bench.online("a")
+    assert [said for _, said in bench.look(1)] == [order]
+    bench.report("a", order, "done", order.version)
+    bench.look()
+    assert bench.held(job, "a").state == "done"
+
+
+def test_after_the_pause_who_says_nothing_is_given_up(bench):
+    """A minute later."""
+    job = bench.add("a", retries=0)
+    bench.online("a")
+    bench.look()
+    bench.now_ns += 1000 * S
+    bench.look(59)
+    assert bench.held(job, "a").state == "sent"
+    bench.look(10)
+    assert bench.held(job, "a").state == "timed_out"
+
+
 def test_a_result_that_comes_late_is_not_measured_again(bench):
     """Given up, but not yet sent again."""
     job = bench.add("a")
@@ -250,13 +280,13 @@ def test_what_was_interrupted_is_tried_again_and_what_is_wrong_is_not(bench, sta
     """The policy of retries."""
     job = bench.add("a")
     bench.online("a")
-    seen = 0
-    for _ in range(6):
-        for _, order in bench.look(31):
+    seen = []
+    for _ in range(30):
+        for _, order in bench.look(5):
             if isinstance(order, Order):
-                seen += 1
+                seen.append(order.attempt)
                 bench.report("a", order, state, order.version, reason=reason)
-    assert seen == attempts
+    assert seen == list(range(1, attempts + 1))
     assert (bench.held(job, "a").state, bench.held(job, "a").reason) == (state, reason)
 
 
