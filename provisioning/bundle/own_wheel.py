@@ -69,16 +69,12 @@ def repack(name: str, folder: Path) -> Path:
     Raises:
         UnavailableError: it is not installed, or not from a wheel.
     """
-    try:
-        found = metadata.distribution(name)
-    except metadata.PackageNotFoundError as error:
-        message = f"{name} is not installed here, so that no wheel can be made of it: give one with --wheel FILE"
-        raise UnavailableError(message) from error
-    files = {str(file): Path(str(file.locate())) for file in found.files or () if _is_of_a_wheel(file)}
-    info = next((PurePosixPath(file).parent for file in files if file.endswith(".dist-info/WHEEL")), None)
-    if info is None:
-        message = f"{name} was not installed from a wheel: give one with --wheel FILE"
+    found = next((one for one in metadata.distributions(name=name) if one.read_text("WHEEL")), None)
+    if found is None:
+        message = f"{name} is not installed here from a wheel, so that none can be made of it: give one with --wheel FILE"
         raise UnavailableError(message)
+    files = {str(file): Path(str(file.locate())) for file in found.files or () if _is_of_a_wheel(file)}
+    info = next(PurePosixPath(file).parent for file in files if file.endswith(".dist-info/WHEEL"))
     tags = [line.partition(": ")[2] for line in files[f"{info}/WHEEL"].read_text().splitlines() if line.startswith("Tag: ")]
     target = folder / f"{info.name.removesuffix('.dist-info')}-{_one_tag(tags)}.whl"
     _write_wheel(target, str(info), files)
@@ -118,7 +114,8 @@ def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
 
 def _source_folder() -> Path | None:
     """Return the project's folder where edgemeter was installed in place (`pip install --editable`)."""
-    told = metadata.distribution("edgemeter").read_text("direct_url.json")
+    # A build leaves `edgemeter.egg-info` beside the source, which says nothing of where it came from.
+    told = next((text for one in metadata.distributions(name="edgemeter") if (text := one.read_text("direct_url.json"))), None)
     said = json.loads(told) if told else {}
     if not said.get("dir_info", {}).get("editable"):
         return None

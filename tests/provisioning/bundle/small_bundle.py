@@ -7,7 +7,7 @@ import zipfile
 from functools import cache
 from pathlib import Path
 
-from edgemeter.provisioning.bundle import manifest, own_wheel, release
+from edgemeter.provisioning.bundle import install, manifest, own_wheel, release
 from edgemeter.provisioning.bundle.boards import Target
 
 COMMAND = """import sys
@@ -17,13 +17,33 @@ def main():
 """
 
 
+def openssl(*arguments):
+    """Run openssl."""
+    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
+
+
 def keys(folder: Path) -> tuple[Path, Path]:
     """Return a new release key and its public half."""
     key, public = folder / "release.key", folder / "release.pub"
-    make = ["openssl", "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", str(key)]
-    subprocess.run(make, check=True, capture_output=True)
-    subprocess.run(["openssl", "pkey", "-in", str(key), "-pubout", "-out", str(public)], check=True, capture_output=True)
+    openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", key)
+    openssl("pkey", "-in", key, "-pubout", "-out", public)
     return key, public
+
+
+def installer() -> Path:
+    """Return the script that devices run."""
+    return Path(install.__file__)
+
+
+def dead_wheel(folder: Path) -> Path:
+    """Write a wheel with an extension module that dies of an illegal instruction when it is imported; needs gcc."""
+    source, library = folder / "dead.c", folder / "dead.so"
+    source.write_text("void *PyInit_dead(void) { __builtin_trap(); }\n")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source], check=True)
+    wheel = write_wheel(folder, "dead", "1.0", files={"dead_too.py": ""})
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.write(library, "dead.so")
+    return wheel
 
 
 def write_wheel(

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tarfile
 import time
-import zipfile
 from io import BytesIO
 from pathlib import Path
 
@@ -314,18 +313,13 @@ def test_a_release_that_cannot_start_leaves_the_old_one(shelf, installed, tmp_pa
 
 def test_a_module_that_dies_is_named_with_its_signal(shelf, installed, tmp_path):
     """An extension module with an illegal instruction: the release is refused, the wheel and SIGILL are named."""
-    source, library = tmp_path / "dead.c", tmp_path / "dead.cpython-x.so"
-    source.write_text("void *PyInit_dead(void) { __builtin_trap(); }\n")
     if shutil.which("gcc") is None:
         pytest.skip("gcc is not here")
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source], check=True)
+    dead = small_bundle.dead_wheel(tmp_path)
 
     def change(said, bundle):
-        wheel = small_bundle.write_wheel(bundle / "wheels", "dead", "1.0", files={"dead_too.py": ""})
-        with zipfile.ZipFile(wheel, "a") as archive:
-            archive.write(library, "dead.so")
-        entry = {"path": f"wheels/{wheel.name}", "sha256": install.sha256(wheel), "size_bytes": wheel.stat().st_size}
-        said["files"].append(entry)
+        shutil.copy(dead, bundle / "wheels")
+        said["files"].append({"path": f"wheels/{dead.name}", "sha256": install.sha256(dead), "size_bytes": dead.stat().st_size})
 
     done = start(signed_anew(shelf, tmp_path, change), installed, shelf.public)
     assert done.returncode == 1

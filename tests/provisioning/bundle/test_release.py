@@ -1,0 +1,138 @@
+"""Facts about building a bundle and checking it: for this machine, with no network."""
+
+import json
+import platform
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.provisioning.bundle import boards, bundle_check, own_wheel, release, smoke
+from edgemeter.provisioning.bundle_cli import boards as boards_command
+from edgemeter.provisioning.bundle_cli import bundle as bundle_command
+from tests.provisioning.bundle import small_bundle
+
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+@pytest.fixture
+def offline(shelf, tmp_path, monkeypatch):
+    """Return options that build a bundle for this machine out of the wheels of the shelf."""
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(shelf.folder / "packed"))
+    monkeypatch.chdir(tmp_path)
+    wheel = small_bundle.edgemeter_wheel(tmp_path, "3.1")
+    target = small_bundle.this_target()
+    return ["--board", "pc" if target.arch == "x86_64" else "arm64", "--python", target.python_text, "--glibc", target.glibc_text,
+            "--extras", "", "--wheel", str(wheel), "--key", str(shelf.key)]  # fmt: skip
+
+
+def run(command, *arguments):
+    """Return what a command did."""
+    return CliRunner().invoke(command, [str(one) for one in arguments])
+
+
+def test_a_bundle_is_built_checked_and_installs(shelf, offline, tmp_path):
+    """The command's file, by its own name, is verified, imported here, and becomes a release."""
+    built = run(bundle_command, *offline, "--json")
+    assert built.exit_code == 0, built.output
+    said = json.loads(built.stdout)
+    assert said["version"].startswith("3.1+")
+    assert "unchecked" in said["checked"] or "1 native packages imported by Python" in said["checked"]
+    checked = run(bundle_command, "check", tmp_path / said["path"], "--public-key", shelf.public)
+    assert checked.exit_code == 0, checked.output
+    assert f"signature and {len(said['files'])} files are right" in checked.output
+    installer = [
+        sys.executable,
+        "-I",
+        small_bundle.installer(),
+        "--bundle",
+        said["path"],
+        "--root",
+        tmp_path / "opt",
+        "--public-key",
+        shelf.public,
+    ]
+    done = subprocess.run([str(one) for one in installer], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"release {said['version']}" in done.stdout
+
+
+def test_the_same_wheels_make_the_same_version(shelf, offline, tmp_path):
+    """What the bundle holds is in its version, so that the same edgemeter with another runtime is another release."""
+    first, second = (json.loads(run(bundle_command, *offline, "--json", "--out", tmp_path / name).stdout) for name in ("1.tar", "2.tar"))
+    assert first["version"] == second["version"]
+    found = bundle_check.check(tmp_path / "1.tar", shelf.public, None, None)[0].manifest
+    other = [*found.files[:-1], found.files[-1]._replace(sha256="0" * 64)]
+    assert release.version("3.1", other) != first["version"]
+
+
+def test_without_a_board_or_a_key_it_says_what_is_missing(offline, tmp_path):
+    """Status 2 for a wrong command line, one line for a key that is not there."""
+    assert run(bundle_command).exit_code == 2
+    failed = run(bundle_command, *offline[:-1], tmp_path / "no.key")
+    assert isinstance(failed.exception, ConfigError)
+    assert "no release key" in str(failed.exception)
+    assert not list(tmp_path.glob("*.tar"))
+
+
+def test_a_package_that_dies_makes_no_bundle(shelf, offline, tmp_path, monkeypatch):
+    """An illegal instruction in an extension module: the wheel is named, and no file is written."""
+    if shutil.which("gcc") is None or shutil.which(f"python{PYTHON}") is None:
+        pytest.skip("no gcc, or no such Python on the path")
+    small_bundle.dead_wheel(tmp_path)
+    wheel = small_bundle.write_wheel(tmp_path, "edgemeter", "3.2", ("dead",))
+    offline[offline.index("--wheel") + 1] = str(wheel)
+    monkeypatch.setenv("PIP_FIND_LINKS", f"{shelf.folder / 'packed'} {tmp_path}")
+    failed = run(bundle_command, *offline)
+    assert isinstance(failed.exception, ConfigError)
+    assert "dead-1.0-py3-none-any.whl died of SIGILL" in str(failed.exception)
+    assert not list(tmp_path.glob("*.tar"))
+
+
+def test_what_cannot_be_tried_is_unchecked_with_the_reason(tmp_path):
+    """No Python of that version, no arm64 system, no such Python in it, no arm64 system where one is named."""
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    own_wheel.repack("msgspec", wheels)
+    other = "aarch64" if platform.machine() != "aarch64" else "x86_64"
+    assert "unchecked: Python 3.99 is not installed here" in smoke.check(wheels, platform.machine(), "3.99", None, None).words
+    assert smoke.check(wheels, other, "3.13", "cortex-a72", None).words.startswith("unchecked: ")
+    empty = tmp_path / "root"
+    empty.mkdir()
+    assert smoke.check(wheels, other, "3.13", "cortex-a72", empty).words.startswith("unchecked: ")
+
+
+def test_a_distribution_packed_again_is_a_wheel_that_pip_installs(tmp_path):
+    """Of what is installed here, with nothing that an installer wrote; the same bytes each time."""
+    first, second = tmp_path / "1", tmp_path / "2"
+    first.mkdir()
+    second.mkdir()
+    wheel = own_wheel.repack("click", first)
+    assert wheel.read_bytes() == own_wheel.repack("click", second).read_bytes()
+    target = ["--no-index", "--no-deps", "--target", tmp_path / "site"]
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *target, wheel]
+    subprocess.run([str(one) for one in command], check=True, capture_output=True)
+    assert (tmp_path / "site/click/core.py").exists()
+
+
+@pytest.mark.slow
+def test_edgemeters_own_wheel_holds_what_a_board_needs(tmp_path):
+    """Built from the source here: the installer, the supervisor, the boards and the models that ship."""
+    names = set(zipfile.ZipFile(own_wheel.make(tmp_path)).namelist())
+    assert {"edgemeter/provisioning/bundle/install.py", "edgemeter/provisioning/update/supervisor.py"} <= names
+    assert {"edgemeter/provisioning/bundle/boards.toml", "edgemeter/agent/cli.py"} <= names
+
+
+def test_the_boards_are_shown_with_their_levels():
+    """As a table with what the levels mean, and as JSON."""
+    shown = run(boards_command)
+    assert shown.exit_code == 0
+    assert all(board.title.split(",")[0] in shown.output for board in boards.table().values())
+    assert "A: from the card or a stick" in shown.output
+    assert json.loads(run(boards_command, "--json").output)["pi5"]["system"][0]["level"] == "A"

@@ -1,0 +1,96 @@
+"""Facts about the set of wheels: complete for the target, whatever this machine is."""
+
+import pytest
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.provisioning.bundle import boards, wheels
+from tests.provisioning.bundle.small_bundle import write_wheel
+
+PI5, ORIN, PC = boards.target("pi5"), boards.target("jetson-orin"), boards.target("pc", "3.10")
+
+
+@pytest.fixture
+def index(tmp_path, monkeypatch):
+    """Return a folder that pip takes for the whole world."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    for name in ("PIP_EXTRA_INDEX_URL", "PIP_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    write_wheel(folder, "pip", "26.0")
+    write_wheel(folder, "backport", "1.0")
+    write_wheel(folder, "forarm", "1.0")
+    write_wheel(
+        folder, "runtime", "1.0", ("backport; python_version < '3.12'", "forarm; platform_machine == 'aarch64'"), Provides_Extra="fast"
+    )
+    write_wheel(folder, "runtime", "0.9", Provides_Extra="fast")
+    return folder
+
+
+def own(tmp_path, *needs):
+    """Return a wheel of edgemeter that needs these, the runtime as its extra `litert`."""
+    return write_wheel(tmp_path, "edgemeter", "1.0", ("runtime>=1; extra == 'litert'", *needs), Provides_Extra="litert")
+
+
+def collected(tmp_path, target, wheel, extras=("litert",)):
+    """Return the names of the wheels that are collected."""
+    folder = tmp_path / "-".join(target.words.split())
+    folder.mkdir()
+    wheels.collect(wheel, extras, target, folder)
+    return {path.name.split("-")[0] for path in folder.iterdir()}
+
+
+def test_markers_are_read_as_on_the_board(index, tmp_path):  # noqa: ARG001 - the world
+    """Python 3.13 needs no backport, 3.10 does; a processor's package goes to that processor: whichever Python and machine this is."""
+    wheel = own(tmp_path)
+    assert collected(tmp_path, PI5, wheel) == {"edgemeter", "pip", "runtime", "forarm"}
+    assert collected(tmp_path, ORIN, wheel) == {"edgemeter", "pip", "runtime", "forarm", "backport"}
+    assert collected(tmp_path, PC, wheel) == {"edgemeter", "pip", "runtime", "backport"}
+    assert collected(tmp_path, boards.target("pi4"), wheel, ()) == {"edgemeter", "pip"}
+
+
+def test_a_wheel_for_another_python_is_not_taken(index, tmp_path):
+    """The newest version may not want the board's Python: the one before it is taken."""
+    write_wheel(index, "runtime", "2.0", Requires_Python="<3.12")
+    wheel = own(tmp_path)
+    folder = tmp_path / "found"
+    folder.mkdir()
+    wheels.collect(wheel, ["litert"], PI5, folder)
+    assert (folder / "runtime-1.0-py3-none-any.whl").exists()
+
+
+def test_what_is_nowhere_is_named(index, tmp_path):  # noqa: ARG001 - the world
+    """One line with the requirement and the target."""
+    with pytest.raises(ConfigError, match=r"no wheels for pi5: aarch64, Python 3.13, glibc 2.41: .*nowhere"):
+        collected(tmp_path, PI5, own(tmp_path, "nowhere>=3"))
+
+
+def test_an_unknown_extra_is_refused(index, tmp_path):  # noqa: ARG001 - the world
+    """Pip only warns, and the board would come without a runtime."""
+    with pytest.raises(ConfigError, match="edgemeter has no extra lightrt"):
+        collected(tmp_path, PI5, own(tmp_path), ("lightrt",))
+
+
+@pytest.mark.parametrize(
+    ("taken", "put", "why"),
+    [
+        ("forarm-1.0", None, r"forarm \(of runtime\) is missing"),
+        ("runtime-1.0", ("runtime", "0.9", {"Provides_Extra": "fast"}), r"runtime>=1 \(of edgemeter\) is not met by runtime 0.9"),
+        ("forarm-1.0", ("forarm", "1.0", {"Requires_Python": "<3.12"}), "forarm 1.0 wants Python <3.12"),
+        ("pip-26.0", None, "pip>=23"),
+    ],
+)
+def test_a_set_that_lacks_something_is_refused(index, tmp_path, taken, put, why):
+    """Checked requirement by requirement with the target's markers, whoever collected the wheels."""
+    folder = tmp_path / "set"
+    folder.mkdir()
+    own(folder)
+    for path in index.iterdir():
+        if not path.name.startswith((taken, "backport", "runtime-0.9")):
+            (folder / path.name).write_bytes(path.read_bytes())
+    if put:
+        write_wheel(folder, put[0], put[1], **put[2])
+    with pytest.raises(ConfigError, match=why):
+        wheels.check(["litert"], PI5, folder)
