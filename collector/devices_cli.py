@@ -1,11 +1,14 @@
 """`edgemeter collector devices`: who delivers, who is there, and whether a record is missing."""
 
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
+import msgspec
 
+from edgemeter.collector.keep import device_health
 from edgemeter.collector.keep.gaps import SessionHeld
 from edgemeter.collector.keep.presence import Device
 from edgemeter.collector.ledger_option import ledger_option, ledger_path, printable, stamp
@@ -31,9 +34,9 @@ def devices(ledger: Path | None, *, as_json: bool) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table("fleet", "device", "state", "since", "board", "agent", "records", "missing", "last record")
+    table = Table("fleet", "device", "state", "since", "board", "agent", "records", "missing", "last record", "look at")
     for one in documents:
-        shown = ("fleet", "device", "state", "since", "board", "agent", "records", "missing", "last_record")
+        shown = ("fleet", "device", "state", "since", "board", "agent", "records", "missing", "last_record", "look_at")
         table.add_row(*("" if one[name] is None else escape(printable(str(one[name]))) for name in shown))
     console = Console()
     (console if console.is_terminal else Console(width=200)).print(table)
@@ -47,6 +50,7 @@ def _document(name: tuple[str, str], present: Sequence[Device], sessions: Sequen
     said = next((one for one in present if (one.fleet, one.device) == name), None)
     own = [one for one in sessions if (one.fleet, one.device) == name]
     birth = said.birth if said else None
+    health = said.health if said else None
     return {
         "fleet": name[0],
         "device": name[1],
@@ -57,5 +61,7 @@ def _document(name: tuple[str, str], present: Sequence[Device], sessions: Sequen
         "records": sum(one.records for one in own),
         "missing": sum(one.missing for one in own),
         "last_record": stamp(max(one.last_received_ns for one in own)) if own else None,
+        "look_at": "; ".join(device_health.look_at(health, time.time_ns())) or None if health else None,
+        "health": msgspec.to_builtins(health) if health else None,
         "sessions": [{"session": one.session, "records": one.records, "missing": one.missing} for one in own],
     }

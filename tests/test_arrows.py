@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("agent", "collector", "models", "provisioning")
 MAY_IMPORT = {"agent": set(), "collector": {"agent"}, "models": {"agent"}, "provisioning": {"agent"}}
 # What the collector needs of the agent: the record and the ways to pass it on (a bundle is one of them), never what measures.
-OF_THE_AGENT = {"broker_options", "bundle", "config", "delivery", "errors", "record_parts", "records", "samples"}
+OF_THE_AGENT = {"broker_options", "bundle", "config", "delivery", "errors", "health", "record_parts", "records", "samples"}
 # A library's errors are mapped where it is wrapped, so it is wrapped in one place; torch is what the models are made with.
 ONE_HOME = ("PIL", "hotcoco", "paho", "amqtt", "influxdb_client", "cryptography", "tflite_runtime", "pyarrow")
 HEAVY = (
@@ -54,6 +54,8 @@ def test_the_collector_imports_the_record_and_the_ways_to_pass_it_on():
     for path in (ROOT / "collector").rglob("*.py"):
         taken = {name.split(".")[2] for name, _ in imports(path) if name.startswith("edgemeter.agent.")}
         assert taken <= OF_THE_AGENT, path
+        # Of what a device says of its health, the message; not how it finds out.
+        assert {name.split(".")[3] for name, _ in imports(path) if name.startswith("edgemeter.agent.health.")} <= {"contract"}, path
 
 
 def test_the_record_knows_nothing_of_who_makes_or_reads_it():

@@ -117,11 +117,15 @@ def _move(connection: sqlite3.Connection, gathered: list[tuple[int, int, bytes]]
         connection.execute(insert, (row, *values))
 
 
+def _from_2_to_3(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE presence ADD COLUMN health BLOB")
+
+
 FORMAT = sqlite_file.Format(
     what="ledger",
     application_id=0x45644C67,  # "EdLg"
-    version=2,
+    version=3,
     schema=_TABLES + _SMALL_TABLES + quarantine.SCHEMA + presence.SCHEMA,
     elsewhere="give the path of a ledger that `edgemeter collector up` or `edgemeter demo` wrote (--ledger PATH)",
-    steps={1: _from_1_to_2},
+    steps={1: _from_1_to_2, 2: _from_2_to_3},
 )

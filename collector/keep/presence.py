@@ -1,12 +1,16 @@
-"""Presence: which devices there are, and whether they are there, from the birth and state that they publish retained."""
+"""Presence: which devices there are, and whether they are there, from the birth, state and health that they publish retained."""
 
 import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 
 from edgemeter.agent.delivery.messages import Birth, State
+from edgemeter.agent.health.contract import Health
+
+_Said = TypeVar("_Said")
 
 SCHEMA = """CREATE TABLE presence (
     fleet TEXT NOT NULL,
@@ -15,6 +19,7 @@ SCHEMA = """CREATE TABLE presence (
     session INTEGER,
     birth BLOB,
     changed_ns INTEGER NOT NULL,
+    health BLOB,
     PRIMARY KEY (fleet, device)
 );
 """
@@ -25,6 +30,8 @@ ON CONFLICT (fleet, device) DO UPDATE SET state = excluded.state, session = excl
 WHERE excluded.state = 'online' OR session IS NULL OR session = excluded.session"""
 _BIRTH = """INSERT INTO presence (fleet, device, birth, changed_ns) VALUES (?, ?, ?, ?)
 ON CONFLICT (fleet, device) DO UPDATE SET birth = excluded.birth"""
+_HEALTH = """INSERT INTO presence (fleet, device, health, changed_ns) VALUES (?, ?, ?, ?)
+ON CONFLICT (fleet, device) DO UPDATE SET health = excluded.health"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +40,7 @@ class Change:
 
     fleet: str
     device: str
-    message: Birth | State
+    message: Birth | State | Health
     received_ns: int
 
 
@@ -47,6 +54,7 @@ class Device:
     session: int | None
     birth: Birth | None
     changed_ns: int
+    health: Health | None = None
 
 
 def note(connection: sqlite3.Connection, changes: Iterable[Change]) -> None:
@@ -56,13 +64,18 @@ def note(connection: sqlite3.Connection, changes: Iterable[Change]) -> None:
         if isinstance(change.message, State):
             connection.execute(_STATE, (*name, change.message.state, change.message.session, change.received_ns))
         else:
-            connection.execute(_BIRTH, (*name, msgspec.json.encode(change.message), change.received_ns))
+            statement = _BIRTH if isinstance(change.message, Birth) else _HEALTH
+            connection.execute(statement, (*name, msgspec.json.encode(change.message), change.received_ns))
 
 
 def read(connection: sqlite3.Connection) -> list[Device]:
     """Return every device, by fleet and name."""
-    query = "SELECT fleet, device, state, session, birth, changed_ns FROM presence ORDER BY fleet, device"
+    query = "SELECT fleet, device, state, session, birth, changed_ns, health FROM presence ORDER BY fleet, device"
     return [
-        Device(fleet, device, state, session, msgspec.json.decode(birth, type=Birth) if birth else None, changed_ns)
-        for fleet, device, state, session, birth, changed_ns in connection.execute(query)
+        Device(fleet, device, state, session, _decoded(birth, Birth), changed_ns, _decoded(health, Health))
+        for fleet, device, state, session, birth, changed_ns, health in connection.execute(query)
     ]
+
+
+def _decoded(said: bytes | None, kind: type[_Said]) -> _Said | None:
+    return msgspec.json.decode(said, type=kind) if said else None

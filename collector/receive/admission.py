@@ -12,6 +12,8 @@ from edgemeter.agent.delivery import messages, topics
 from edgemeter.agent.delivery.mqtt_session import Message
 from edgemeter.agent.delivery.topics import Topic
 from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.health import contract as health
+from edgemeter.agent.health.contract import Health
 from edgemeter.agent.records import RunRecord
 from edgemeter.collector.keep import chunks
 from edgemeter.collector.keep.arrival import Arrival, Shipment
@@ -129,11 +131,11 @@ def _check(record: RunRecord, topic: Topic) -> None:
             raise ConfigError(message)
 
 
-def _presence(topic: Topic, payload: bytes) -> messages.Birth | messages.State:
+def _presence(topic: Topic, payload: bytes) -> messages.Birth | messages.State | Health:
     if topic.kind == "state":
         return messages.decode_state(payload)
-    birth = messages.decode_birth(payload)
-    if (birth.fleet, birth.device) != (topic.fleet, topic.device):
-        message = f"the birth is of device {birth.device!r} of fleet {birth.fleet!r}, it came on the topic {str(topic)!r}"
+    said = health.decode(payload) if topic.kind == "health" else messages.decode_birth(payload)
+    if (said.fleet, said.device) != (topic.fleet, topic.device):
+        message = f"the {topic.kind} is of device {said.device!r} of fleet {said.fleet!r}, it came on the topic {str(topic)!r}"
         raise ConfigError(message)
-    return birth
+    return said

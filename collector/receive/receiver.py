@@ -169,7 +169,7 @@ class Receiver:
 
     def _subscriptions(self) -> tuple[str, ...]:
         shared = f"$share/{self._group}/" if self._group is not None else ""
-        return (f"{shared}{topics.EVERY_RESULT}", topics.EVERY_STATE, topics.EVERY_BIRTH)
+        return (f"{shared}{topics.EVERY_RESULT}", topics.EVERY_STATE, topics.EVERY_BIRTH, topics.EVERY_HEALTH)
 
     def _wake_feed(self) -> None:
         if self._feed is not None:

@@ -1,10 +1,13 @@
 """The page of one device: what it is, where it stands among its like, what changed on it, its newest runs."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from edgemeter.agent.health.contract import Health
 from edgemeter.agent.records import RunRecord
+from edgemeter.collector.keep import device_health
 from edgemeter.collector.show import drawing, figures
 from edgemeter.collector.show.axis import linear
 from edgemeter.collector.show.drawing import Frame
@@ -57,7 +60,26 @@ def _machine(book: Book, newest: IndexedCase) -> Markup:
     run = newest.newest
     said = next((one for one in book.source.devices() if (one.fleet, one.device) == (newest.key.fleet, newest.key.device)), None)
     facts = {"State": f"{said.state or 'not told'}, heard {figures.stamp(said.changed_ns)} UTC" if said else None, **facts_of(run)}
-    return told(facts)
+    return told({**facts, **(_health_of(said.health) if said and said.health else {})})
+
+
+def _health_of(health: Health) -> dict[str, str | None]:
+    """Return what the device said of its own state, in words."""
+    days = device_health.certificate_days(health, time.time_ns())
+    disk, runs = health.disk, health.runs
+    free_ratio = disk.free_bytes / disk.size_bytes if disk.free_bytes is not None and disk.size_bytes else None
+    verdicts = ", ".join(f"{count} {verdict}" for verdict, count in runs.verdicts.items())
+    return {
+        "Health told": f"{figures.stamp(health.told_ns)} UTC by its own clock",
+        "Look at": "; ".join(device_health.look_at(health, time.time_ns())) or "nothing",
+        "Agent now": health.agent,
+        "Power sensors": device_health.sensors(health),
+        "Certificate": None if days is None else f"ends in {days:.0f} days",
+        "Clock": device_health.clock(health),
+        "Disk": None if free_ratio is None else f"{figures.significant((disk.free_bytes or 0) / 1e9)} GB free, {free_ratio:.0%}",
+        "Last runs": verdicts or None,
+        "Before this start": device_health.last_words(health),
+    }
 
 
 def facts_of(run: RunRecord) -> dict[str, str | None]:

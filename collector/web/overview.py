@@ -2,9 +2,12 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
+from edgemeter.agent.health.contract import Health
+from edgemeter.collector.keep import device_health
 from edgemeter.collector.keep.presence import Device
 from edgemeter.collector.show import figures
 from edgemeter.collector.show.markup import Markup, element, join
@@ -18,6 +21,7 @@ from edgemeter.collector.web.view import Asked, Column, Links, Table, View, grid
 STALE_DAYS, SILENT_DAYS = 30, 7
 DEVICES_SHOWN = 500
 METRICS = ("p50_ms", "temperature_c")
+Told = TypeVar("Told")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,7 @@ class _DeviceLine:
     hottest_c: float | None
     models: tuple[str, ...]
     is_silent: bool
+    health: Health | None
 
 
 def overview(book: Book, asked: Asked, narrowing: Narrowing) -> View:  # noqa: ARG001 - every view is asked alike
@@ -111,6 +116,7 @@ def _devices(found: Sequence[IndexedCase], present: Mapping[tuple[str, str], Dev
                 hottest_c=max(hot, default=None),
                 models=tuple(sorted({case.key.model for case in members})),
                 is_silent=newest_ns - newest.figures.last_ns > SILENT_DAYS * NS_PER_DAY,
+                health=said.health if said else None,
             )
         )
     return sorted(lines, key=lambda line: (line.role != "reference", line.fleet, line.device))
@@ -151,6 +157,8 @@ def _look_first(lines: Sequence[_DeviceLine], apart: Sequence[Apart], links: Lin
             reasons.append("its connection was lost")
         if line.is_silent:
             reasons.append(f"no run since {figures.stamp(line.last_ns)[:10]}")
+        if line.health is not None:
+            reasons += device_health.look_at(line.health, time.time_ns())
         if line.throttled:
             reasons.append(f"throttled in {line.throttled} of {figures.count(line.throttling_known, 'run')}")
         if line.invalid:
@@ -216,6 +224,18 @@ def _covered(members: Sequence[IndexedCase], links: Links, newest_ns: int, model
     )
 
 
+def _told(line: _DeviceLine, tell: Callable[[Health], Told]) -> Told | None:
+    return tell(line.health) if line.health else None
+
+
+def _certificate_days(health: Health) -> float | None:
+    return device_health.certificate_days(health, time.time_ns())
+
+
+def _disk_free_gb(health: Health) -> float | None:
+    return None if health.disk.free_bytes is None else health.disk.free_bytes / 1e9
+
+
 def _device_table(lines: Sequence[_DeviceLine], links: Links) -> tuple[Markup, Table]:
     columns: list[Column[_DeviceLine]] = [
         Column(
@@ -240,6 +260,11 @@ def _device_table(lines: Sequence[_DeviceLine], links: Links) -> tuple[Markup, T
         Column("invalid", "Invalid", lambda line: line.invalid),
         Column("throttled", "Throttled", lambda line: line.throttled if line.throttling_known else None),
         Column("temperature_max_c", "Hottest °C", lambda line: line.hottest_c),
+        Column("agent", "Agent", lambda line: line.health.agent if line.health else None, is_text=True),
+        Column("calibration_age_days", "Calibrated, days ago", lambda line: _told(line, device_health.calibration_days)),
+        Column("certificate_days", "Certificate, days left", lambda line: _told(line, _certificate_days)),
+        Column("clock", "Clock", lambda line: _told(line, device_health.clock), is_text=True),
+        Column("disk_free_gb", "Disk free, GB", lambda line: _told(line, _disk_free_gb)),
         Column("models", "Models", lambda line: " | ".join(line.models), lambda line: listed(line.models), is_text=True),
     ]
     shown = lines[:DEVICES_SHOWN]

@@ -1,9 +1,12 @@
 import json
+import time
 
+import msgspec
 from click.testing import CliRunner
 
 from edgemeter.agent import records
 from edgemeter.agent.delivery.messages import Birth, State
+from edgemeter.agent.health.contract import Clock, Disk, Health
 from edgemeter.collector.cli import collector
 from edgemeter.collector.keep.ledger import Arrival, Ledger
 from edgemeter.collector.keep.presence import Change
@@ -39,3 +42,22 @@ def test_devices_are_listed_with_presence_records_and_gaps(tmp_path):
     shown = CliRunner().invoke(collector, arguments, catch_exceptions=False).stdout
     assert "[red]Pi" in shown
     assert "\x1b" not in shown
+
+
+def test_what_a_device_says_of_its_health_is_listed_with_what_to_look_at(tmp_path):
+    """A certificate that ends, a disk that is full, a clock that nothing sets; and nothing where all is well."""
+    well = Health(device="pi-1", fleet="lab", session=9, told_ns=S, agent="0.2.0", clock=Clock(is_synchronised=True))
+    ill = msgspec.structs.replace(
+        well,
+        device="pi-2",
+        certificate_not_after_ns=time.time_ns() + 5 * 86_400 * S + 3600 * S,
+        clock=Clock(is_synchronised=False),
+        disk=Disk(free_bytes=5, size_bytes=100),
+    )
+    with Ledger(tmp_path / "ledger") as ledger:
+        ledger.commit((), (), [Change("lab", one.device, one, S) for one in (well, ill)])
+    arguments = ["devices", "--ledger", str(tmp_path / "ledger")]
+    one, two = json.loads(CliRunner().invoke(collector, [*arguments, "--json"], catch_exceptions=False).stdout)["devices"]
+    assert (one["look_at"], one["health"]["agent"]) == (None, "0.2.0")
+    assert two["look_at"] == "its certificate ends in 5 days; 5% of its disk is free; its clock is not set"
+    assert "its certificate ends in 5 days" in CliRunner().invoke(collector, arguments, catch_exceptions=False).stdout

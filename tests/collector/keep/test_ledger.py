@@ -206,7 +206,7 @@ def test_a_ledger_of_a_newer_version_is_refused(tmp_path):
     connection = sqlite3.connect(path)
     connection.execute(f"PRAGMA user_version = {FORMAT.version + 1}")
     connection.close()
-    with pytest.raises(ConfigError, match="has version 3, this edgemeter knows up to 2: update edgemeter here"):
+    with pytest.raises(ConfigError, match="has version 4, this edgemeter knows up to 3: update edgemeter here"):
         Ledger(path)
 
 

@@ -3,8 +3,11 @@ import sqlite3
 import pytest
 
 from edgemeter.agent import record_parts, records
+from edgemeter.agent.delivery.messages import State
 from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.health.contract import Health
 from edgemeter.collector.keep.ledger import FORMAT, Arrival, Filter, Ledger
+from edgemeter.collector.keep.presence import Change
 from tests.fixtures.record_factory import make_model, make_record
 
 # The tables of version 1, as they were.
@@ -124,3 +127,20 @@ def test_many_old_records_become_chunks_of_bounded_size(tmp_path):
         sizes = [count for (count,) in ledger._connection.execute("SELECT count(*) FROM runs GROUP BY chunk")]
         assert sum(sizes) == 300
         assert len(sizes) > 3
+
+
+def test_a_ledger_of_version_2_learns_what_devices_say_of_their_health(tmp_path):
+    """Who was there stays, and what a device says from now on is kept beside it."""
+    path = tmp_path / "ledger"
+    with Ledger(path) as ledger:
+        ledger.commit((), (), [Change("lab", "pi-1", State(state="online", session=5), 100)])
+    connection = sqlite3.connect(path)
+    connection.execute("ALTER TABLE presence DROP COLUMN health")
+    connection.execute("PRAGMA user_version = 2")
+    connection.commit()
+    connection.close()
+    health = Health(device="pi-1", fleet="lab", session=5, told_ns=7, agent="1.0")
+    with Ledger(path) as ledger:
+        assert [(one.state, one.health) for one in ledger.devices()] == [("online", None)]
+        ledger.commit((), (), [Change("lab", "pi-1", health, 200)])
+        assert [(one.state, one.health) for one in ledger.devices()] == [("online", health)]

@@ -4,6 +4,8 @@ import pytest
 from edgemeter.agent import records
 from edgemeter.agent.delivery import messages
 from edgemeter.agent.delivery.mqtt_session import Message
+from edgemeter.agent.health import contract
+from edgemeter.agent.health.contract import Health
 from edgemeter.collector.keep import chunks
 from edgemeter.collector.keep.ledger import Ledger
 from edgemeter.collector.receive.admission import Admitted
@@ -154,12 +156,16 @@ def test_a_topic_that_is_not_ours_is_rejected(topic):
     assert "is not a topic of ours" in reason_of(admit(encoded(), topic))
 
 
-def test_state_and_birth_are_changes_of_presence_and_an_emptied_topic_is_nothing():
+def test_state_birth_and_health_are_changes_of_presence_and_an_emptied_topic_is_nothing():
     """Who is there; a retained message that was deleted says nothing."""
     state = messages.State(state="online", session=3)
     birth = messages.Birth(device="pi-1", fleet="lab", session=3, agent="0", board=None, os=None, arch="x", runtimes={})
     assert admit(messages.encode(state), "edgemeter/v1/lab/pi-1/state").changes[0].message == state
     assert admit(messages.encode(birth), "edgemeter/v1/lab/pi-1/birth").changes[0].message == birth
+    health = Health(device="pi-1", fleet="lab", session=3, told_ns=5, agent="0")
+    assert admit(contract.encode(health), "edgemeter/v1/lab/pi-1/health").changes[0].message == health
+    assert "came on the topic" in reason_of(admit(contract.encode(health), "edgemeter/v1/lab/pi-2/health"))
+    assert "not a device's health" in reason_of(admit(b"{}", "edgemeter/v1/lab/pi-1/health"))
     assert admit(b"", "edgemeter/v1/lab/pi-1/state").changes == []
     assert "came on the topic" in reason_of(admit(messages.encode(birth), "edgemeter/v1/lab/pi-2/birth"))
     assert "not a device's state" in reason_of(admit(b"{}", "edgemeter/v1/lab/pi-1/state"))

@@ -2,6 +2,7 @@ import csv
 import io
 import json
 import struct
+import time
 import zlib
 from xml.etree import ElementTree as ET
 
@@ -9,6 +10,9 @@ import msgspec
 import pytest
 
 from edgemeter.agent import records
+from edgemeter.agent.health.contract import Clock, Disk, Health, Sensor
+from edgemeter.collector.keep.ledger import Ledger
+from edgemeter.collector.keep.presence import Change
 from edgemeter.collector.web import one_file
 from edgemeter.collector.web.book import NoHappenings
 from edgemeter.collector.web.queries import Narrowing
@@ -200,6 +204,43 @@ def test_the_file_writes_its_figures(tab, report, tmp_path):
     assert len(rows) == 80
 
 
+def test_what_a_device_says_of_its_health_stands_on_the_overview_and_on_its_page(browser, tmp_path):
+    """Agent, calibration, certificate, clock and disk in the table; what to look at among the first things; all of it on its page."""
+    ledger = fill(tmp_path / "ledger.sqlite", [make_run(device="pi-1"), make_reference()])
+    said = Health(
+        device="pi-1",
+        fleet="lab",
+        session=7,
+        told_ns=time.time_ns(),
+        agent="9.8.7",
+        sensors=(Sensor(name="pi5_pmic", id="pi5_pmic", calibration_age_days=12.0),),
+        certificate_not_after_ns=time.time_ns() + 5 * 86_400 * 10**9 + 3600 * 10**9,
+        clock=Clock(is_synchronised=False),
+        disk=Disk(free_bytes=20 * 10**9, size_bytes=30 * 10**9),
+    )
+    with Ledger(ledger) as opened:
+        opened.commit((), (), [Change("lab", "pi-1", said, time.time_ns())])
+    index = open_index(LedgerSource(ledger))
+    index.refresh()
+    server = PageServer(index, NoHappenings())
+    server.start()
+    try:
+        page = browser.open(server.url, width=1280)
+        row = page.run("document.querySelector('#devices tr[data-device=\"pi-1\"]').textContent")
+        assert "9.8.7" in row
+        assert "not set" in row
+        assert "its certificate ends in 5 days; its clock is not set" in page.run("document.querySelector('#first').textContent")
+        assert page.fits()
+        assert page.complaints() == []
+        page.close()
+        page = browser.open(f"{server.url}device?device=pi-1")
+        assert "pi5_pmic, calibrated 12 days ago" in page.run("document.querySelector('#machine').textContent")
+        assert page.complaints() == []
+        page.close()
+    finally:
+        server.stop()
+
+
 def test_what_devices_send_stays_text(browser, tmp_path):
     """A board, a file and a verdict that are markup do nothing, served and in a file."""
     fields = {
@@ -211,6 +252,10 @@ def test_what_devices_send_stays_text(browser, tmp_path):
     model = make_model(file=HOSTILE, task=HOSTILE)
     runs = [make_run(device="pi-1", id=HOSTILE, **fields), make_reference(**fields)]
     ledger = fill(tmp_path / "ledger.sqlite", [msgspec.structs.replace(run, model=model) for run in runs])
+    sensors = (Sensor(name=HOSTILE, trouble=HOSTILE),)
+    said = Health(device="pi-1", fleet="lab", session=7, told_ns=5, agent=HOSTILE, sensors=sensors)
+    with Ledger(ledger) as opened:
+        opened.commit((), (), [Change("lab", "pi-1", said, 5)])
     index = open_index(LedgerSource(ledger))
     index.refresh()
     file = tmp_path / "report.html"
