@@ -52,7 +52,7 @@ def run(
     from edgemeter.provisioning.registry.registry import Registry
 
     with closing(Registry(folder.registry)) as registry:
-        picked = ordering.pick(folder, registry, selection)
+        picked = ordering.without_power(folder, registry, ordering.pick(folder, registry, selection))
         packed = ordering.pack(folder, suite, is_rehearsal=dry_run)
         for note in (*picked.notes, *packed.notes):
             click.echo(f"edgemeter: {note}", err=True)

@@ -14,7 +14,8 @@ from edgemeter.agent.engine import suites
 from edgemeter.agent.engine.suites import Settings, SuiteFile
 from edgemeter.agent.errors import ConfigError
 from edgemeter.provisioning.campaigns import campaigns, changes
-from edgemeter.provisioning.campaigns.campaign_file import CampaignFile, Mode, Rules
+from edgemeter.provisioning.campaigns.campaign_file import CampaignFile, Mode
+from edgemeter.provisioning.campaigns.campaign_file import Rules as GroupRules
 from edgemeter.provisioning.campaigns.campaigns import Campaign, Cell
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.inventory import selection
@@ -22,6 +23,7 @@ from edgemeter.provisioning.inventory.fleet_file import FleetFile
 from edgemeter.provisioning.jobs import jobs, packing
 from edgemeter.provisioning.jobs.jobs import NewJob
 from edgemeter.provisioning.jobs.packing import Find, Packed
+from edgemeter.provisioning.jobs.rules import Place, Rules, why_never
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 
@@ -112,7 +114,7 @@ def start(registry: Registry, made: Plan, now_ns: int) -> None:
         changes.release(registry, connection, written.name, 0)
 
 
-def groups(devices: Sequence[Device], rules: Rules) -> dict[str, int]:
+def groups(devices: Sequence[Device], rules: GroupRules) -> dict[str, int]:
     """Return the group of each device, from 0: the canary group first, boards of every type in turn, so that each type is tried early."""
     ordered = _mixed(devices)
     canary = rules.canary or (math.ceil(rules.canary_ratio * len(ordered)) if rules.canary_ratio else 0)
@@ -134,10 +136,8 @@ def why_impossible(model: str, mode: Mode, device: Device, said: FleetFile | Non
     runtime = mode.case.runtime
     if isinstance(runtime, str) and Path(model).suffix.lower() in suites.FORMATS and not suites.reads(runtime, Path(model)):
         return f"{runtime} does not read {Path(model).name}"
-    circuit = said.circuit.get(device.circuit) if said and device.circuit else None
-    if circuit is not None and device.power_w is not None and device.power_w > circuit.limit_w:
-        return f"it draws {device.power_w:g} W, its circuit {device.circuit!r} gives {circuit.limit_w:g} W"
-    return None
+    circuits_w = {name: circuit.limit_w for name, circuit in said.circuit.items()} if said else {}
+    return why_never(Place(device.circuit, device.power_w), Rules(circuits_w=circuits_w))
 
 
 def _suite(written: CampaignFile, model: str, mode: Mode) -> SuiteFile:

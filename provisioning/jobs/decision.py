@@ -45,6 +45,11 @@ class Decision:
         self.note(after)
         self.said.append(sending.order(after, job))
 
+    def drop(self, device: str, reason: str) -> None:
+        """End what a device has or waits for, since it will do nothing more."""
+        for execution in self._queue.of_device(device):
+            self.note(transitions.dropped(execution, reason, self._now_ns))
+
     def start(self, execution: int) -> None:
         """Start the next attempt of an execution."""
         held = self._queue.get(execution)

@@ -41,6 +41,7 @@ PAUSE_S, PATIENCE_S = 10.0, 60.0
 # Who comes back may bring the end of an attempt that was given up: it has so long to say so before it is ordered again.
 BEFORE_RETRY_S = 5.0
 LONGEST_DOING = 200
+REVOKED = "its device was revoked"
 
 
 class JobsDesk:
@@ -81,11 +82,12 @@ class JobsDesk:
         if self._rulebook.look(now_ns):
             queue.set_rules(self._rulebook.rules)
             self._ask_ns = 0
+        out = [device for device in self._rulebook.rules.revoked if queue.of_device(device)]
         self._follow(queue, queue.refresh(), now_ns)
         self._meet(queue, now_ns)
         overdue = self._overdue(queue, now_ns)
-        if self._reports or overdue or self._is_asking(now_ns) or self._has_doings(now_ns):
-            self._decide(queue, overdue, now_ns)
+        if self._reports or overdue or out or self._is_asking(now_ns) or self._has_doings(now_ns):
+            self._decide(queue, overdue, out, now_ns)
         for number in self._sending.due(now_ns):
             execution = queue.get(number)
             if execution is None or not sending.needs_sending(execution):
@@ -156,7 +158,7 @@ class JobsDesk:
     def _has_doings(self, now_ns: int) -> bool:
         return bool(self._doing) and now_ns >= self._doing_ns
 
-    def _decide(self, queue: Queue, overdue: list[Execution], now_ns: int) -> None:
+    def _decide(self, queue: Queue, overdue: list[Execution], out: list[str], now_ns: int) -> None:
         """Decide, commit, and only then say so."""
         reports, self._reports = self._reports[:MOST_AT_ONCE], self._reports[MOST_AT_ONCE:]
         try:
@@ -167,6 +169,8 @@ class JobsDesk:
                     decision.report(topic, report)
                 for execution in overdue:
                     decision.give_up(execution.id)
+                for device in out:
+                    decision.drop(device, REVOKED)
                 self._note_doings(queue, decision, now_ns)
                 for execution in decision.changed.values():
                     self._ask(queue, execution.device)

@@ -14,7 +14,7 @@ from edgemeter.agent.errors import ConfigError
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory import known
-from edgemeter.provisioning.jobs import following, jobs, packing, shown
+from edgemeter.provisioning.jobs import following, jobs, packing, rulebook, rules, shown
 from edgemeter.provisioning.jobs.executions import Execution
 from edgemeter.provisioning.jobs.packing import Packed
 from edgemeter.provisioning.registry.devices import Device
@@ -52,6 +52,22 @@ def pick(folder: FleetFolder, registry: Registry, selection: str) -> Picked:
         message = f"none of the {len(found)} devices that fit {selection!r} takes orders: they are {standings}; accept them first"
         raise ConfigError(message)
     return Picked(accepted, notes)
+
+
+def without_power(folder: FleetFolder, registry: Registry, picked: Picked) -> Picked:
+    """Return what was picked without those that may never measure: they draw more than their circuit gives.
+
+    Raises:
+        ConfigError: nobody is left.
+    """
+    rule = rulebook.read(folder, registry)
+    why = {one.device: rules.why_never(rule.places.get(one.device, rules.Place()), rule) for one in picked.devices}
+    left = tuple(one for one in picked.devices if why[one.device] is None)
+    notes = tuple(f"{device} is left out: {reason}" for device, reason in why.items() if reason)
+    if not left:
+        message = f"none of them may measure; {notes[0]}: correct power_w or limit_w in fleet.toml"
+        raise ConfigError(message)
+    return Picked(left, (*picked.notes, *notes))
 
 
 def pack(folder: FleetFolder, suite: Path, *, is_rehearsal: bool = False) -> Packed:

@@ -92,6 +92,11 @@ class Queue:
         """Return what a device is busy with."""
         return self._open.get(self._in_flight.get(device, -1))
 
+    def of_device(self, device: str) -> list[Execution]:
+        """Return what is in flight on a device or queued for it."""
+        held = self.in_flight(device)
+        return [*([] if held is None else [held]), *(self._open[one] for one in self._queued.get(device, ()))]
+
     def get(self, execution: int) -> Execution | None:
         """Return an open execution."""
         return self._open.get(execution)

@@ -62,12 +62,14 @@ def read(folder: FleetFolder, registry: Registry) -> Rules:
         ConfigError: fleet.toml has a wrong or unknown key.
     """
     said = known.written(folder)
+    devices = known.read(folder, registry)
     return Rules(
         circuits_w={name: circuit.limit_w for name, circuit in said.circuit.items()} if said else {},
         quiet=said.quiet if said else (),
-        places={one.device: Place(one.circuit, one.power_w, one.tags) for one in known.read(folder, registry)},
+        places={one.device: Place(one.circuit, one.power_w, one.tags) for one in devices},
         suspects=standing.suspects(registry),
         most_in_flight={
             one.campaign: one.rules.max_in_flight for one in campaigns.open_ones(registry) if one.rules.max_in_flight is not None
         },
+        revoked=frozenset(one.device for one in devices if one.standing == "revoked"),
     )

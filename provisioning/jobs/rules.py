@@ -45,13 +45,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What fleet.toml and the campaigns say: limits of circuits (W), quiet hours, suspects (with the reason), most in flight."""
+    """What fleet.toml, health and the campaigns say: limits of circuits (W), suspects with the reason, who is out for good."""
 
     circuits_w: Mapping[str, float] = field(default_factory=dict)
     quiet: tuple[str, ...] = ()
     places: Mapping[str, Place] = field(default_factory=dict)
     suspects: Mapping[str, str] = field(default_factory=dict)
     most_in_flight: Mapping[str, int] = field(default_factory=dict)
+    revoked: frozenset[str] = frozenset()
 
 
 class Busy:
@@ -120,9 +121,9 @@ class Busy:
         limit_w = None if place.circuit is None else rules.circuits_w.get(place.circuit)
         if place.circuit is None or limit_w is None:
             return None
+        if why := why_never(place, rules):
+            return why
         draws_w = limit_w if place.power_w is None else place.power_w
-        if draws_w > limit_w + _EPSILON_W:
-            return f"it draws {draws_w:g} W, its circuit {place.circuit!r} gives {limit_w:g} W"
         if self._alone[place.circuit]:
             return f"circuit {place.circuit!r} is held by a device that does not say what it draws (power_w)"
         in_use_w = self.watts(place.circuit)
@@ -146,6 +147,14 @@ class Busy:
                 self._alone[place.circuit] += by
             else:
                 self._watts[place.circuit] += by * place.power_w
+
+
+def why_never(place: Place, rules: Rules) -> str | None:
+    """Return why a device may never measure, as the rules are: it draws more than its circuit gives; None when it may."""
+    limit_w = None if place.circuit is None else rules.circuits_w.get(place.circuit)
+    if limit_w is None or place.power_w is None or place.power_w <= limit_w + _EPSILON_W:
+        return None
+    return f"it draws {place.power_w:g} W, its circuit {place.circuit!r} gives {limit_w:g} W"
 
 
 def choose(asked: Iterable[Asked], busy: Busy, rules: Rules, now_ns: int, most: int) -> tuple[list[Asked], dict[int, str]]:

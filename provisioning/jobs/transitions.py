@@ -74,6 +74,11 @@ def overdue(execution: Execution, job: Job, now_ns: int) -> Execution:
     return _again_or(execution, job, now_ns, replace(_closed(execution, now_ns), state="timed_out", reason=where))
 
 
+def dropped(execution: Execution, reason: str, now_ns: int) -> Execution:
+    """Return the execution ended by the server, without a word of its device."""
+    return replace(_closed(execution, now_ns), state="cancelled", reason=reason)
+
+
 def may_retry(state: str, reason: str | None) -> bool:
     """Return whether what ended so is worth a second try: it timed out or was interrupted, rather than being wrong."""
     return state == "timed_out" or (state == "failed" and (reason or "").startswith(INTERRUPTED))

@@ -12,6 +12,8 @@ from edgemeter.provisioning.fleet_folder import FleetFolder
 from edgemeter.provisioning.jobs import executions, jobs
 from edgemeter.provisioning.jobs.desk import JobsDesk
 from edgemeter.provisioning.jobs.jobs import NewJob
+from edgemeter.provisioning.registry import devices
+from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 
 S = 1_000_000_000
@@ -309,6 +311,23 @@ def test_a_cancelled_job_is_ended_at_once_or_by_its_device(bench):
     bench.look()
     assert bench.held(job, "a").state == "cancelled"
     assert bench.look(30) == []
+
+
+def test_what_a_revoked_device_was_to_do_is_over(bench):
+    """It cannot come back to do it; who waits for the job does not wait for ever."""
+    for name in ("a", "b"):
+        with bench.registry.transaction() as connection:
+            devices.put(connection, Device(name, "lab", name, None, (), "accepted", None, None, 1, 1))
+    job, later = bench.add("a", "b"), bench.add("a")
+    bench.online("a")
+    bench.look()
+    with bench.registry.transaction() as connection:
+        devices.put(connection, Device("a", "lab", "a", None, (), "revoked", None, None, 1, 2))
+    bench.look(5)
+    assert [(bench.held(one, "a").state, bench.held(one, "a").reason) for one in (job, later)] == [
+        ("cancelled", "its device was revoked")
+    ] * 2
+    assert bench.held(job, "b").state == "queued"
 
 
 def test_a_watt_is_spent_once(bench):

@@ -127,12 +127,15 @@ def test_a_rehearsal_orders_nothing(lab):
 
 
 def test_what_waits_says_why(lab):
-    """A circuit, quiet hours, a device that nobody has heard of."""
-    lab.folder.fleet_file.write_text('fleet = "lab"\n[circuit.x]\nlimit_w = 5\n[device.a]\ncircuit = "x"\npower_w = 7\n')
-    job = lab.run("--detach")[0].strip()
-    said, _ = lab.call("jobs", job)
-    assert "it draws 7 W, its circuit 'x' gives 5 W" in said
-    assert said.count("waits for its device") == 2
+    """Who may never measure is left out at once; who may later waits, with the reason."""
+    circuit = 'fleet = "lab"\n{}[circuit.x]\nlimit_w = 5\n[device.a]\ncircuit = "x"\npower_w = 7\n'
+    lab.folder.fleet_file.write_text(circuit.format(""))
+    said, told = lab.run("--detach")
+    job = said.strip()
+    assert "a is left out: it draws 7 W, its circuit 'x' gives 5 W" in told
+    assert lab.call("jobs", job)[0].count("waits for its device") == 2
+    lab.folder.fleet_file.write_text(circuit.format('quiet = ["00:00-00:00"]\n'))
+    assert lab.call("jobs", job)[0].count("quiet hours 00:00-00:00") == 2
     assert [one["job"] for one in json.loads(lab.call("jobs", "--json")[0])["jobs"]] == [job]
 
 
