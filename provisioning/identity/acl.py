@@ -29,6 +29,8 @@ SERVICES: Mapping[str, tuple[tuple[Access, str], ...]] = {
     ),
     OPERATOR: (("read", f"{ROOT}/#"), ("write", f"{ROOT}/+/+/command")),
 }
+# Plugs with Tasmota firmware, which have a listener of their own in conf.d: the service tells them, and hears their answers.
+OF_SWITCHES: tuple[tuple[Access, str], ...] = (("read", "stat/+/+"), ("write", "cmnd/+/+"))
 OF_ENROLMENT: tuple[tuple[Access, str], ...] = (("read", f"{ENROL}/+/request"), ("write", f"{ENROL}/+/answer"))
 
 
@@ -38,7 +40,7 @@ def with_certificate(revoked: Iterable[str]) -> str:
     lines += [f"pattern read {ROOT}/+/%u/{kind}" for kind in DEVICE_READS]
     for who, rules in SERVICES.items():
         lines += ["", f"user {who}"]
-        lines += [f"topic {access} {topic}" for access, topic in (*rules, *(OF_ENROLMENT if who == SERVICE else ()))]
+        lines += [f"topic {access} {topic}" for access, topic in (*rules, *((*OF_ENROLMENT, *OF_SWITCHES) if who == SERVICE else ()))]
     for device in sorted(revoked):
         lines += ["", f"user {device}", "topic deny #"]
     return "\n".join(lines) + "\n"

@@ -22,12 +22,14 @@ def rules(text):
 
 
 def test_the_fleets_rules_are_the_labs_and_those_of_enrolment():
-    """Neither has a rule that the other lacks, but for joining."""
+    """Neither has a rule that the other lacks, but for joining and for power switches."""
     ours, theirs = rules(acl.with_certificate([])), rules((SHIPPED / "acl").read_text())
     assert theirs - ours == set()
     assert ours - theirs == {
         (acl.SERVICE, "topic read edgemeter/enrol/+/request"),
         (acl.SERVICE, "topic write edgemeter/enrol/+/answer"),
+        (acl.SERVICE, "topic read stat/+/+"),
+        (acl.SERVICE, "topic write cmnd/+/+"),
     }
 
 
