@@ -92,13 +92,14 @@ def _list(registry: "Registry", *, as_json: bool) -> None:
     from edgemeter.provisioning.jobs import executions, ordering, shown
     from edgemeter.provisioning.jobs import jobs as kept
 
-    found = [(one, executions.of_job(registry, one.job)) for one in kept.latest(registry)]
+    found = [(one, executions.counts(registry, one.job)) for one in kept.latest(registry)]
     if as_json:
-        click.echo(json.dumps({"jobs": [shown.document(one, held, {}) for one, held in found]}, indent=2))
+        click.echo(json.dumps({"jobs": [shown.outline(one, counts) for one, counts in found]}, indent=2))
         return
     table = Table("job", "made", "what", "devices", "states")
-    for one, held in found:
-        table.add_row(*(Text(cell) for cell in (one.job, shown.stamp(one.made_ns) or "", one.title, str(len(held)), shown.summary(held))))
+    for one, counts in found:
+        cells = (one.job, shown.stamp(one.made_ns) or "", one.title, str(sum(counts.values())), shown.summed(counts))
+        table.add_row(*(Text(cell) for cell in cells))
     console = Console()
     (console if console.is_terminal else Console(width=ordering.PLAIN_WIDTH)).print(table)
 

@@ -99,7 +99,7 @@ def start(registry: Registry, made: Plan, now_ns: int) -> None:
             targets = [(cell.device, fleets[cell.device]) for cell in own if cell.impossible is None]
             new = NewJob(
                 packed.work,
-                packed.title,
+                f"{packed.title}: {model}, {mode}",
                 written.timeout_s,
                 written.retries,
                 cool_down_s=written.cool_down_s,

@@ -143,6 +143,13 @@ def of_job(registry: "Registry", job: str) -> list[Execution]:
     return [_execution(row) for row in registry.query("SELECT * FROM executions WHERE job = ? ORDER BY device", job)]
 
 
+def counts(registry: "Registry", job: str) -> dict[str, int]:
+    """Return how many executions of a job are in which state."""
+    return {
+        row["state"]: row["n"] for row in registry.query("SELECT state, COUNT(*) AS n FROM executions WHERE job = ? GROUP BY state", job)
+    }
+
+
 def of_device(registry: "Registry", device: str, latest: int = 50) -> list[Execution]:
     """Return what a device was last asked to do, the newest first."""
     rows = registry.query("SELECT * FROM executions WHERE device = ? ORDER BY id DESC LIMIT ?", device, latest)

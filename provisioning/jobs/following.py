@@ -95,9 +95,11 @@ class _LiveTable:
         """Draw it."""
         now_ns = time.time_ns()
         if time.monotonic() > self._due_s:
+            began_s = time.monotonic()
             waiting = Waiting(self._folder, self._registry)
             self._why = {one.id: waiting.why(one, now_ns) for one in held.values()}
-            self._due_s = time.monotonic() + 4 * LOOK_S
+            # Of ten thousand devices it takes a second: that is asked seldom.
+            self._due_s = time.monotonic() + max(4 * LOOK_S, 10 * (time.monotonic() - began_s))
         rows = sorted(held.values(), key=lambda one: (one.state in {"done", "queued", "held"}, one.device))
         drawn = shown.table(rows[:MOST_ROWS], lambda one: self._why.get(one.id), now_ns)
         drawn.caption = shown.summary(held.values())

@@ -71,12 +71,16 @@ def table(executions: Iterable[Execution], why: Why, now_ns: int, *, by: str = "
 
 def summary(executions: Iterable[Execution]) -> str:
     """Return how many are in which state."""
-    counts: Counter[str] = Counter(one.state for one in executions)
-    return ", ".join(f"{counts[name]} {name.replace('_', ' ')}" for name in ORDER if counts[name]) or "none"
+    return summed(Counter(one.state for one in executions))
 
 
-def document(job: Job, executions: Sequence[Execution], why: Mapping[int, str | None]) -> dict[str, Any]:
-    """Return a job with its executions as JSON shows it."""
+def summed(counts: Mapping[str, int]) -> str:
+    """Return counts by state in words."""
+    return ", ".join(f"{counts[name]} {name.replace('_', ' ')}" for name in ORDER if counts.get(name)) or "none"
+
+
+def outline(job: Job, counts: Mapping[str, int]) -> dict[str, Any]:
+    """Return a job without its executions as JSON shows it."""
     return {
         "job": job.job,
         "title": job.title,
@@ -84,8 +88,14 @@ def document(job: Job, executions: Sequence[Execution], why: Mapping[int, str | 
         "campaign": job.campaign,
         "timeout_s": job.timeout_s,
         "made": stamp(job.made_ns),
-        "executions": [_document(one, why.get(one.id)) for one in executions],
+        "states": dict(counts),
     }
+
+
+def document(job: Job, executions: Sequence[Execution], why: Mapping[int, str | None]) -> dict[str, Any]:
+    """Return a job with its executions as JSON shows it."""
+    counts: Counter[str] = Counter(one.state for one in executions)
+    return outline(job, counts) | {"executions": [_document(one, why.get(one.id)) for one in executions]}
 
 
 def _document(one: Execution, why: str | None) -> dict[str, Any]:
