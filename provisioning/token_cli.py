@@ -46,7 +46,7 @@ def token(devices: tuple[str, ...], folder: FleetFolder, hours: float, out: Path
         for device in names:
             invitation = tokens.invite(folder, registry, inventory, device, hours, time.time_ns())
             made.append((invitation, tokens.write(invitation, out or folder.path / "join")))
-        Enforcement(folder, registry, signing).enforce(datetime.now(timezone.utc))
+        Enforcement(folder, registry, signing).settle(datetime.now(timezone.utc))
     finally:
         registry.close()
     if as_json:

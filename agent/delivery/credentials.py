@@ -6,6 +6,7 @@ Each file is named by a key of the configuration, by an option, or by an environ
 import logging
 import os
 import ssl
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,9 @@ logger = logging.getLogger(__name__)
 _EXPIRED = (10, 12)
 _NOT_YET_VALID = (9, 11)
 _OTHER_NAME = (62, 64)
+# Source: OpenSSL x509_vfy.h, X509_V_FLAG_NO_CHECK_TIME; the year is that from which all certificates of a fleet are valid.
+_NO_CHECK_TIME = 0x200000
+_CLOCK_WAS_SET_S = 1_577_836_800
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,7 @@ def tls_context(files: TlsFiles) -> ssl.SSLContext:
     except ssl.SSLError as error:
         message = f"{str(files.ca)!r} holds no CA certificate ({_reason(error)}): give the authority's certificate as PEM"
         raise ConfigError(message) from error
+    _heed_clock(context, files)
     if files.certificate is None:
         if files.key is not None:
             message = f"there is a key {str(files.key)!r} and no certificate that belongs to it: name it too (broker_certificate_file)"
@@ -102,6 +107,7 @@ def tls_context(files: TlsFiles) -> ssl.SSLContext:
 
 def renew(context: ssl.SSLContext, files: TlsFiles) -> None:
     """Take the files as they are now, for the next connection: certificates are renewed while an agent stays."""
+    _heed_clock(context, files)
     try:
         if files.ca is not None:
             context.load_verify_locations(files.ca)
@@ -124,6 +130,14 @@ def tls_refusal(where: object, error: ssl.SSLError) -> ConfigError | Unavailable
     elif code in _OTHER_NAME:
         remedy = "it is for another name: reach the broker by the name in its certificate"
     return UnavailableError(f"the certificate of the broker at {where} does not hold ({why}): {remedy}")
+
+
+def _heed_clock(context: ssl.SSLContext, files: TlsFiles) -> None:
+    """Let dates be, with an authority of our own, on a board whose clock was never set: it could not connect to learn the time."""
+    if files.ca is not None and time.time() < _CLOCK_WAS_SET_S:
+        context.verify_flags |= _NO_CHECK_TIME
+    else:
+        context.verify_flags &= ~_NO_CHECK_TIME
 
 
 def _without_verdict(where: object, error: ssl.SSLError) -> ConfigError | UnavailableError:

@@ -30,7 +30,9 @@ class Conversation:
     """Use it as a context manager: `ask` once or more, then `confirm`; `alive` is called every second while it waits."""
 
     def __init__(self, address: BrokerAddress, client_id: str, ask_on: str, hear_on: str, alive: Callable[[], object] = _nothing) -> None:
-        self._session = MqttSession(address, Profile(client_id), self)
+        self._address = address
+        self._profile = Profile(client_id)
+        self._session = MqttSession(address, self._profile, self)
         self._ask_on = ask_on
         self._hear_on = hear_on
         self._alive = alive
@@ -51,7 +53,7 @@ class Conversation:
         """Return the desk's decision, waiting for it at most `patience_s`.
 
         Raises:
-            ConfigError: the broker does not let us in.
+            ConfigError: the broker does not let us in; ask again, if that may change.
             TransientError: no broker, no desk or nobody's decision in that time: ask again later.
         """
         deadline = time.monotonic() + patience_s
@@ -74,7 +76,7 @@ class Conversation:
                 if answer is not None and answer.state != "pending":
                     return answer
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-        message = f"the fleet at {self._session.address} has not accepted this board within {patience_s:g} s ({reason}): try again later"
+        message = f"the fleet at {self._address} has not accepted this board within {patience_s:g} s ({reason}): try again later"
         raise TransientError(message)
 
     def confirm(self, number: str) -> None:
@@ -93,7 +95,7 @@ class Conversation:
     def disconnected(self, reason: str) -> None:
         """Session event: it comes back by itself."""
         if not self._is_over:
-            logger.info("connection to the broker at %s lost: %s", self._session.address, reason)
+            logger.info("connection to the broker at %s lost: %s", self._address, reason)
 
     def received(self, message: Message) -> None:
         """Session event: an answer, to us or to a copy of us."""
@@ -109,11 +111,13 @@ class Conversation:
     def answered(self, refusal: str | None) -> None:
         """Session event: the broker's word."""
         if refusal is not None:
-            logger.warning("the broker at %s refuses %s: %s", self._session.address, self._ask_on, refusal)
+            logger.warning("the broker at %s refuses %s: %s", self._address, self._ask_on, refusal)
 
     def _connect(self, deadline: float) -> None:
         failures = 0
         while not self._is_up:
+            # A session connects once.
+            self._session = MqttSession(self._address, self._profile, self)
             try:
                 self._session.connect()
             except UnavailableError as error:

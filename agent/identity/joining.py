@@ -2,6 +2,7 @@
 
 import logging
 import re
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -26,6 +27,7 @@ logger = logging.getLogger(__name__)
 CONFIG = Path("/etc/edgemeter/config.toml")
 PATIENCE_S = 600.0
 _TRIES = 3
+_TOKEN_S = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,16 +209,21 @@ def _serial(files: IdentityFiles, machine: Machine) -> BoardSerial:
 
 
 def _asked(talk: Conversation, question: Ask, patience_s: float, address: BrokerAddress) -> Answer:
-    try:
-        return talk.ask(question, patience_s)
-    except ConfigError as error:
-        if "password" not in str(error).lower() and "uthori" not in str(error):
-            raise
-        message = (
-            f"the broker at {address} does not take this token: it was used, has expired or is another fleet's; "
-            "make another with `edgemeter fleet token`"
-        )
-        raise ConfigError(message) from error
+    for left in range(_TRIES - 1, -1, -1):
+        try:
+            return talk.ask(question, patience_s)
+        except ConfigError as error:
+            if "password" not in str(error).lower() and "uthori" not in str(error):
+                raise
+            refused = error
+        if left:
+            # One that was made a moment ago is good when the broker has read its files.
+            time.sleep(_TOKEN_S)
+    message = (
+        f"the broker at {address} does not take this token: it was used, has expired or is another fleet's; "
+        "make another with `edgemeter fleet token`"
+    )
+    raise ConfigError(message) from refused
 
 
 def _enrol_address(wanted: JoinFile, claim: str, ca: Path) -> BrokerAddress:

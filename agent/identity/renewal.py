@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from edgemeter.agent.delivery.attendant import Post
 from edgemeter.agent.delivery.mqtt_session import Message
 from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.identity import joining, messages, own, own_key
+from edgemeter.agent.identity import clock_floor, joining, messages, own, own_key
 from edgemeter.agent.identity.messages import Ask
 from edgemeter.agent.identity.own import Identity, IdentityFiles
 
@@ -34,8 +34,10 @@ class Renewal:
         identity = own.read(post.home)
         self._identity = identity if identity is not None and identity.device == post.device else None
         self.topics: Sequence[str] = (post.topic("certificate"),) if self._identity else ()
-        if self._identity is not None and clock() < self._identity.seen_ns:
-            logger.warning("this board's clock is behind what the fleet's server said last: is it allowed to ask a time server (NTP)?")
+        if self._identity is not None and clock() < self._floor_ns():
+            logger.warning(
+                "this board's clock is behind: its release was built, or its fleet heard, later; may it ask a time server (NTP)?"
+            )
 
     def connected(self) -> None:
         """Ask again: what was asked before may be lost."""
@@ -61,7 +63,7 @@ class Renewal:
 
     def look(self) -> float:
         """Ask when it is time."""
-        if self._identity is None or not self._identity.is_due(self._clock()):
+        if self._identity is None or not self._identity.is_due(max(self._clock(), self._floor_ns())):
             return LOOK_S
         now_s = time.monotonic()
         if self._asked_s is not None and now_s - self._asked_s < ASK_AGAIN_S:
@@ -73,6 +75,9 @@ class Renewal:
 
     def close(self) -> None:
         """Give back nothing."""
+
+    def _floor_ns(self) -> int:
+        return clock_floor.floor_ns(self._identity.seen_ns if self._identity else None)
 
     def _ask(self, identity: Identity) -> None:
         self._files.next_key.unlink(missing_ok=True)

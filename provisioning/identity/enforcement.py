@@ -58,8 +58,10 @@ class Enforcement:
             ConfigError: as `enforce`.
             UnavailableError: as `enforce`.
         """
-        if not self.enforce(now):
+        told_s = self._told_s
+        if not self.enforce(now) and self._told_s == told_s:
             return False
+        # Also a new token is good from then on only.
         time.sleep(RELOAD_S)
         return self.enforce(now)
 

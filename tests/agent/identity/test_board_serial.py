@@ -1,0 +1,74 @@
+"""The board's serial number, from recorded trees."""
+
+import os
+
+import pytest
+
+from edgemeter.agent.identity import board_serial
+from edgemeter.agent.identity.board_serial import BoardSerial
+from edgemeter.agent.machine.machine import recorded
+
+
+def tree(folder, files):
+    """Return a machine with these files."""
+    for path, content in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content if isinstance(content, bytes) else content.encode())
+    folder.mkdir(exist_ok=True)
+    return recorded(folder)
+
+
+PI = {"proc/device-tree/serial-number": b"10000000abcdef01\0", "etc/machine-id": "0123\n"}
+EMMC = {"sys/block/mmcblk0/device/type": "MMC\n", "sys/block/mmcblk0/device/cid": "150100424a544434520787a6\n"}
+SD = {"sys/block/mmcblk1/device/type": "SD\n", "sys/block/mmcblk1/device/cid": "035344534c31364780\n"}
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (PI, ("10000000abcdef01", "device-tree")),
+        ({**SD, **EMMC, "etc/machine-id": "0123"}, ("150100424a544434520787a6", "emmc")),
+        ({**SD, "etc/machine-id": "0123"}, ("0123", "installation")),
+        ({"proc/device-tree/serial-number": b"0000000000000000\0", **EMMC}, ("150100424a544434520787a6", "emmc")),
+        ({"sys/class/dmi/id/product_uuid": "03000200-0400-0500-0006-000700080009\n"}, ("03000200-0400-0500-0006-000700080009", "dmi")),
+        ({"sys/class/dmi/id/board_serial": "To be filled by O.E.M.\n", "sys/class/dmi/id/product_serial": "Ab 12/3"}, ("ab-12-3", "dmi")),
+        ({"sys/class/dmi/id/product_uuid": "FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF", "etc/machine-id": "77"}, ("77", "installation")),
+        ({"proc/device-tree/serial-number": b"\xff\xfe\0\0", "etc/machine-id": ""}, None),
+        ({}, None),
+    ],
+)
+def test_the_surest_number_is_taken(tmp_path, files, expected):
+    """What is soldered on before what is installed, a card's number never, nor what stands for none."""
+    found = board_serial.read(tree(tmp_path / "tree", files))
+    if expected is None:
+        assert (found.source, found.path) == ("made", None)
+    else:
+        assert (found.serial, found.source) == expected
+
+
+def test_a_number_of_many_characters_is_cut():
+    """A message has room for 128."""
+    assert board_serial._LONGEST == 128
+
+
+def test_another_board_is_told_by_the_place_where_the_number_was_found(tmp_path):
+    """The same number is the same board; another is another; a board without such a place is another."""
+    known = board_serial.read(tree(tmp_path / "a", PI))
+    assert not board_serial.is_other_board(known, tree(tmp_path / "a", {}))
+    assert board_serial.is_other_board(known, tree(tmp_path / "b", {**PI, "proc/device-tree/serial-number": b"10000000abcdef02\0"}))
+    assert board_serial.is_other_board(known, tree(tmp_path / "c", EMMC))
+
+
+def test_what_may_not_be_read_tells_nothing(tmp_path):
+    """Root joined by a number that the agent's user may not read: it is no copied card."""
+    known = BoardSerial("03000200", "dmi", "sys/class/dmi/id/product_uuid")
+    there = tree(tmp_path / "a", {"sys/class/dmi/id/product_uuid": "", "etc/machine-id": "1"})
+    assert not board_serial.is_other_board(known, there)
+    if os.geteuid() != 0:
+        (tmp_path / "a/sys/class/dmi/id/product_uuid").chmod(0)
+        assert not board_serial.is_other_board(known, there)
+
+
+def test_a_number_that_was_drawn_tells_nothing(tmp_path):
+    """Such a board has none that a copy could differ in."""
+    assert not board_serial.is_other_board(BoardSerial("made-1", "made", None), tree(tmp_path / "a", PI))

@@ -1,0 +1,154 @@
+"""Keeping what the desk sent, through power cuts, and writing the configuration."""
+
+import contextlib
+import time
+
+import pytest
+
+from edgemeter.agent import config
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.identity import durable_file, joining, own, own_key
+from edgemeter.agent.identity.board_serial import BoardSerial
+from edgemeter.agent.identity.joining import Places
+from edgemeter.agent.identity.messages import Answer
+from edgemeter.agent.identity.own import Identity, IdentityFiles
+from edgemeter.provisioning.identity import authority
+from edgemeter.provisioning.identity.authority import Authority
+from tests.provisioning.identity.lab import now
+
+NS = 1_000_000_000
+SERIAL = BoardSerial("100000001", "device-tree", "proc/device-tree/serial-number")
+BROKER = "mqtts://broker.example:8883"
+
+
+@pytest.fixture(scope="module")
+def signing():
+    """Return an authority."""
+    return Authority(authority.make_authority("edgemeter fleet lab", now()))
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Return a home with a key for which a certificate was asked."""
+    made = IdentityFiles(tmp_path / "home")
+    own_key.make(made.next_key)
+    return made
+
+
+def accepted(signing, key, device="pi-1"):
+    """Return the desk's answer for the key in a file."""
+    issued = signing.issue_device(authority.read_request(own_key.request(key, device)), device, time.time_ns())
+    return Answer(
+        request="00",
+        state="accepted",
+        now_ns=time.time_ns(),
+        device=device,
+        fleet="lab",
+        number=issued.number,
+        certificate=issued.pem,
+        not_after_ns=issued.not_after_ns,
+    )
+
+
+def test_key_and_certificate_change_together_whenever_the_power_goes(signing, files, monkeypatch):
+    """Cut off at each rename in turn: the next start finds the old pair or the new one, never a mixture."""
+    joining.take(files, accepted(signing, files.next_key), SERIAL, BROKER, "00")
+    old = own.read(files.home)
+    for cut in range(6):
+        own_key.make(files.next_key)
+        answer = accepted(signing, files.next_key, f"pi-{cut + 2}")
+        left = [cut]
+
+        def write(path, content, mode=0o600, real=durable_file.write, left=left):
+            if left[0] == 0:
+                raise KeyboardInterrupt
+            left[0] -= 1
+            real(path, content, mode)
+
+        def sync(folder, real=durable_file.sync_folder, left=left):
+            if left[0] == 0:
+                raise KeyboardInterrupt
+            left[0] -= 1
+            real(folder)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(durable_file, "write", write)
+            patch.setattr(joining.durable_file, "sync_folder", sync)
+            with contextlib.suppress(KeyboardInterrupt):
+                joining.take(files, answer, SERIAL, BROKER, "00")
+        joining.settle(files)
+        found = own.read(files.home)
+        assert own_key.belong_together(files.certificate, files.key), cut
+        assert found.device in {old.device, f"pi-{cut + 2}"}
+        assert f"CN = {found.device}" in own_key._openssl("x509", "-in", str(files.certificate), "-noout", "-subject").decode()
+        old = found
+    assert old.device == "pi-7"
+
+
+def test_a_certificate_for_another_key_changes_nothing(signing, files, tmp_path):
+    """Whoever sent it."""
+    own_key.make(tmp_path / "other.key")
+    with pytest.raises(ConfigError, match="another key"):
+        joining.take(files, accepted(signing, tmp_path / "other.key"), SERIAL, BROKER, None)
+    assert joining.settle(files) is None
+    assert own.read(files.home) is None
+
+
+def identity(**changes):
+    """Return an identity."""
+    said = {"device": "pi-1", "fleet": "lab", "serial": "1", "serial_source": "emmc", "serial_path": "x", "broker": BROKER, "number": "1"}
+    return Identity(**{**said, "claim": None, "issued_ns": 100 * NS, "not_after_ns": 400 * NS, "seen_ns": 100 * NS, **changes})
+
+
+def test_the_configuration_keeps_what_was_there(tmp_path):
+    """Our keys are set above the first table; a key of the same name in a table is another one; a second time changes nothing."""
+    path = tmp_path / "config.toml"
+    path.write_text('# mine\nbroker = "old"\npower = ["replay"]\n\n[sensors.replay]\npath = "trace.csv"\ndevice = "x"\n')
+    places = Places(tmp_path / "home", path)
+    joining.configure(places, identity(), "https://content.example")
+    text = path.read_text()
+    joining.configure(places, identity(), "https://content.example")
+    assert path.read_text() == text
+    found = config.read(path)
+    assert (found.device, found.fleet, found.broker, found.content_url) == ("pi-1", "lab", BROKER, "https://content.example")
+    assert (found.power, found.sensors) == (("replay",), {"replay": {"path": "trace.csv", "device": "x"}})
+    assert found.broker_key_file == str(tmp_path / "home/identity/device.key")
+    assert "# mine" in text
+
+
+@pytest.mark.parametrize("before", [None, "", "[sensors]\n", 'power = ["a"]'])
+def test_a_configuration_may_be_absent_or_empty(tmp_path, before):
+    """Then it holds ours alone, and is one that the agent reads."""
+    path = tmp_path / "etc/config.toml"
+    if before is not None:
+        path.parent.mkdir()
+        path.write_text(before)
+    joining.configure(Places(tmp_path / "home", path), identity())
+    assert config.read(path).device == "pi-1"
+
+
+def test_the_name_in_the_certificate_is_the_devices(tmp_path):
+    """A copied card got another name; its configuration, which the agent's user may not write, has the old one."""
+    path = tmp_path / "config.toml"
+    joining.configure(Places(tmp_path / "home", path), identity())
+    assert config.read(path).device == "pi-1"
+    own.write(tmp_path / "home", identity(device="pi-2", fleet="field"))
+    assert (config.read(path).device, config.read(path).fleet) == ("pi-2", "field")
+    IdentityFiles(tmp_path / "home").identity.write_text("garbage")
+    assert config.read(path).device == "pi-1"
+
+
+def test_a_certificate_is_due_at_two_thirds_of_its_life_by_the_best_clock():
+    """A clock that is behind counts as what the server said last."""
+    one = identity()
+    assert not one.is_due(299 * NS)
+    assert one.is_due(300 * NS)
+    assert identity(seen_ns=300 * NS).is_due(0)
+
+
+def test_an_identity_that_cannot_be_read_is_one_line(tmp_path):
+    """Cut off, or of somebody else."""
+    IdentityFiles(tmp_path).folder.mkdir()
+    IdentityFiles(tmp_path).identity.write_text('{"device": "pi')
+    with pytest.raises(ConfigError, match="agent join"):
+        own.read(tmp_path)

@@ -1,0 +1,194 @@
+"""Renewal over the live session, and what the agent that stays makes of a copied card: processes, the real mosquitto, the real desk."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import ExitStack
+
+import msgspec
+import pytest
+
+from edgemeter.agent.config import Config
+from edgemeter.agent.delivery.attendant import Post
+from edgemeter.agent.delivery.mqtt_session import Message
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.identity import messages, own, own_key
+from edgemeter.agent.identity.messages import Answer
+from edgemeter.agent.identity.renewal import ASK_AGAIN_S, LOOK_S, Renewal
+from edgemeter.provisioning.identity import certificates
+from tests.fixtures.mqtt_peer import wait_until
+from tests.provisioning.identity.lab import Lab
+
+pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
+
+LONG_S = 30.0
+YEARS_NS = 2000 * 86_400 * 1_000_000_000
+
+
+@pytest.fixture
+def lab(tmp_path):
+    """Return a running fleet."""
+    with ExitStack() as stack:
+        yield Lab(tmp_path, stack).start()
+
+
+@pytest.fixture
+def board(lab):
+    """Return a board that has joined."""
+    made = lab.board("pi-1", "100000001")
+    made.join(lab.token("pi-1"))
+    return made
+
+
+def age(lab, board):
+    """Let most of the certificate's life have passed."""
+    known = own.read(board.home)
+    own.write(board.home, msgspec.structs.replace(known, issued_ns=known.issued_ns - YEARS_NS))
+    with lab.registry.transaction() as connection:
+        connection.execute("UPDATE certificates SET issued_ns = issued_ns - ?", (YEARS_NS,))
+    return known
+
+
+def up(lab, board):
+    """Return the agent that stays, as a process, ended with the test."""
+    command = [sys.executable, "-m", "edgemeter.agent.cli", "agent", "up", "--config", str(board.config)]
+    process = subprocess.Popen(command, env={**os.environ, "EDGEMETER_HOME": str(board.home)}, stderr=subprocess.PIPE, text=True)
+    lab.stack.callback(process.communicate)
+    lab.stack.callback(process.kill)
+    return process
+
+
+def states(operator):
+    """Return what the device said of itself."""
+    return [json.loads(message.payload)["state"] for message in operator.messages if message.topic == "edgemeter/v1/lab/pi-1/state"]
+
+
+def this_board(board):
+    """Make the identity this machine's: the process reads the real one's serial number."""
+    known = own.read(board.home)
+    own.write(board.home, msgspec.structs.replace(known, serial_path=None))
+
+
+def test_a_certificate_is_renewed_over_the_live_session(lab, board):
+    """At two thirds of its life: another number, the same key, the session stays, the old one is not revoked."""
+    known = age(lab, board)
+    this_board(board)
+    key = board.files.key.read_bytes()
+    operator = lab.service_client("operator")
+    up(lab, board)
+    assert wait_until(lambda: own.read(board.home).number != known.number, LONG_S)
+    assert own_key.belong_together(board.files.certificate, board.files.key)
+    assert board.files.key.read_bytes() == key
+    assert len(certificates.of_device(lab.registry, "pi-1")) == 2
+    assert certificates.revoked(lab.registry) == set()
+    assert states(operator) == ["online"]
+    assert not own.read(board.home).is_due(own.read(board.home).seen_ns)
+
+
+def test_a_young_certificate_is_left_alone_and_a_lost_answer_costs_none(lab, board):
+    """Not due: no question. Asked three times: one new certificate."""
+    post = a_post(board)
+    assert Renewal(post).look() == LOOK_S
+    age(lab, board)
+    for _ in range(3):
+        assert Renewal(post).look() == ASK_AGAIN_S
+    assert wait_until(lambda: len(post.publish.peer.messages) == 3)
+    numbers = {messages.decode_answer(message.payload).number for message in post.publish.peer.messages}
+    assert len(numbers) == 1
+    assert len(certificates.of_device(lab.registry, "pi-1")) == 2
+
+
+def test_a_revoked_device_is_not_renewed(lab, board):
+    """Over a session that was not ended yet."""
+    post = a_post(board)
+    age(lab, board)
+    with lab.registry.transaction() as connection:
+        connection.execute("UPDATE devices SET standing = 'pending'")
+    renewal = Renewal(post)
+    renewal.look()
+    assert wait_until(lambda: bool(post.publish.peer.messages))
+    with pytest.raises(ConfigError, match="no accepted device"):
+        renewal.received(post.publish.peer.messages[0])
+    assert len(certificates.of_device(lab.registry, "pi-1")) == 1
+
+
+def test_answers_to_nobodys_question_change_nothing(lab, board):
+    """Forged, garbled, to another's question, for another key."""
+    post = a_post(board)
+    age(lab, board)
+    renewal = Renewal(post)
+    before = {path: path.read_bytes() for path in board.files.folder.iterdir()}
+    for payload in (b"", b"{", b"\xff" * 100, b"[]"):
+        with pytest.raises(ConfigError):
+            renewal.received(Message(post.topic("certificate"), payload))
+    answer = Answer(request="00", state="accepted", now_ns=1, device="pi-2", fleet="lab", number="1", certificate="x", not_after_ns=2)
+    renewal.received(Message(post.topic("certificate"), messages.encode(answer)))
+    renewal.look()
+    for certificate in (None, "x"):
+        renewal._request = "00"
+        with pytest.raises(ConfigError):
+            renewal.received(Message(post.topic("certificate"), messages.encode(msgspec.structs.replace(answer, certificate=certificate))))
+    assert own_key.belong_together(board.files.certificate, board.files.key)
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_device_that_has_joined_no_fleet_renews_nothing(tmp_path):
+    """It hears nothing and asks nothing."""
+    post = a_post(None, tmp_path / "empty")
+    renewal = Renewal(post)
+    assert (tuple(renewal.topics), renewal.look()) == ((), LOOK_S)
+
+
+def test_a_copied_card_says_nothing_in_the_first_boards_name(lab, board):
+    """The agent that stays waits, as pi-1 is another board, and goes on as pi-2 when it may; the first one's session is never touched."""
+    copy = lab.board("copy", "100000002")
+    shutil.copytree(board.home, copy.home, dirs_exist_ok=True)
+    shutil.copy(board.config, copy.config)
+    copy.config.write_text(copy.config.read_text().replace(str(board.home), str(copy.home)))
+    place = lab.path / "serial"
+    place.write_text("another board's")
+    known = own.read(copy.home)
+    # What this machine has at that place is not what the card remembers.
+    own.write(copy.home, msgspec.structs.replace(known, serial_path=str(place).lstrip("/")))
+    operator = lab.service_client("operator")
+    first = board.client("pi-1")
+    process = up(lab, copy)
+    assert wait_until(lambda: "pi-1" in lab.run("pending", "--json"), LONG_S)
+    assert states(operator) == []
+    assert process.poll() is None
+    lab.run("accept", "pi-1", "--as", "pi-2")
+    assert wait_until(lambda: any(message.topic == "edgemeter/v1/lab/pi-2/state" for message in operator.messages), LONG_S)
+    assert states(operator) == []
+    assert first.reasons == []
+
+
+class _Way:
+    """A post's way to the broker: a client with the board's certificate."""
+
+    def __init__(self, peer):
+        self.peer = peer
+
+    def __call__(self, topic, payload, *, qos=1, lasting="passing"):
+        """Hand over one message."""
+        self.peer.session.publish(topic, payload, qos=qos, lasting=lasting)
+        return True
+
+
+def a_post(board, home=None):
+    """Return what an attendant is given."""
+    way = _Way(board.client("pi-1", "edgemeter/v1/lab/pi-1/certificate") if board else None)
+    return Post(
+        device="pi-1",
+        fleet="lab",
+        session=1,
+        settings=Config(),
+        home=home or board.home,
+        config=None,
+        publish=way,
+        is_connected=lambda: True,
+        wake=lambda: None,
+        restart=lambda: None,
+        log=list,
+    )
