@@ -16,8 +16,9 @@ from edgemeter.agent import config
 from edgemeter.agent.delivery import shedding, sqlite_file
 from edgemeter.agent.delivery.outbox_file import FORMAT
 from edgemeter.agent.errors import EdgemeterError
-from edgemeter.agent.health import certificate, disk, releases, reset_reason, serial, verdict_log
+from edgemeter.agent.health import certificate, disk, releases, reset_reason, verdict_log
 from edgemeter.agent.health.contract import Clock, Health, LastWords, Sensor, encode
+from edgemeter.agent.identity import board_serial, own
 from edgemeter.agent.machine import clock, fingerprint, temperatures, throttling
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 from edgemeter.agent.power import calibration_file, detect
@@ -56,7 +57,7 @@ def read(order: Collecting, machine: Machine = THIS_MACHINE) -> Health:
         previous_agent=previous,
         bad_agents=bad,
         board=here.board,
-        serial=serial.read(machine),
+        serial=_serial(home, machine),
         os=here.os,
         kernel=here.kernel,
         power_mode=here.power_mode,
@@ -150,6 +151,18 @@ def _certificate(settings: config.Config, home: Path) -> Path | None:
         return Path(named).expanduser()
     joined = home / "identity" / "device.crt"
     return joined if joined.exists() else None
+
+
+def _serial(home: Path, machine: Machine) -> str | None:
+    """Return the serial number by which the fleet knows this board, else the one that it has; None where it has none."""
+    try:
+        known = own.read(home)
+    except EdgemeterError:
+        known = None
+    if known is not None:
+        return known.serial
+    found = board_serial.read(machine)
+    return None if found.source == "made" else found.serial
 
 
 def _glibc() -> str | None:

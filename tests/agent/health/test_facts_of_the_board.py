@@ -1,10 +1,10 @@
-"""What the board tells of its disk, its restart, its certificate and its serial number."""
+"""What the board tells of its disk, its restart and its certificate."""
 
 import subprocess
 
 import pytest
 
-from edgemeter.agent.health import certificate, disk, releases, reset_reason, serial
+from edgemeter.agent.health import certificate, disk, releases, reset_reason
 from edgemeter.agent.machine.machine import THIS_MACHINE, recorded
 from tests.fixtures.machine_trees import write
 
@@ -66,12 +66,6 @@ def test_the_end_of_a_certificate_is_read_by_openssl(tmp_path):
     assert certificate.not_after_ns(path, THIS_MACHINE) is None
     assert certificate.not_after_ns(tmp_path / "none", THIS_MACHINE) is None
     assert certificate.not_after_ns(None, THIS_MACHINE) is None
-
-
-def test_the_serial_number_is_the_boards_and_no_placeholder(tmp_path):
-    """The device tree's, with its NUL; a maker's `To be filled by O.E.M.` is none."""
-    assert serial.read(recorded(write(tmp_path / "pi", {"proc/device-tree/serial-number": b"10000000abcdef01\0"}))) == "10000000abcdef01"
-    assert serial.read(recorded(write(tmp_path / "pc", {"sys/class/dmi/id/product_serial": "To be filled by O.E.M.\n"}))) is None
 
 
 def test_the_release_before_is_the_other_one(tmp_path):
