@@ -533,7 +533,8 @@ def install(bundle: Bundle, root: Path, public_key: Path, switch: str, downgrade
         if switch == "yes" and before != manifest.version:
             installation.switch()
             done.append("switched to")
-        if done:
+        # Whoever switches later still has to go back from it, and prunes by itself.
+        if done and switch == "yes":
             installation.prune(before, manifest.version)
     return "{} release {} in {!r}".format(" and ".join(done) or "nothing to do:", manifest.version, str(root))
 
