@@ -294,4 +294,7 @@ def _execution(row: sqlite3.Row) -> Execution:
 
 
 def _cut(reason: str | None) -> str | None:
-    return None if reason is None else " ".join(reason.split())[:_REASON_CHARACTERS]
+    if reason is None:
+        return None
+    # One line, which no terminal reads as anything else.
+    return "".join(letter for letter in " ".join(reason.split()) if letter.isprintable())[:_REASON_CHARACTERS]

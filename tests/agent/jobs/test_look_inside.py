@@ -1,0 +1,45 @@
+"""Facts about what a device tells of itself: no secret goes with it."""
+
+import pytest
+
+from edgemeter.agent.jobs.look_inside import redacted
+
+SHA256 = "0123456789abcdef" * 4
+TOKEN = "Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4"
+
+
+@pytest.mark.parametrize(
+    ("line", "secret"),
+    [
+        ("password=hunter2", "hunter2"),
+        ("Password: 'two words'", "two words"),
+        ('psk="a b c"', "a b c"),
+        ("token abcdef", "abcdef"),
+        ("Authorization: Bearer abc.def", "abc.def"),
+        ("api_key = 12345", "12345"),
+        ("mqtts://pi:hunter2@broker.example:8883", "hunter2"),
+        (f"joined with {TOKEN}", TOKEN),
+        ("-----BEGIN EC PRIVATE KEY-----\nMHcCAQEE\n-----END EC PRIVATE KEY-----\nafter", "MHcCAQEE"),
+        ("-----BEGIN PRIVATE KEY-----\nMHcCAQEE", "MHcCAQEE"),
+    ],
+)
+def test_what_looks_like_a_secret_is_taken_out(line, secret):
+    """And the line is still a line."""
+    found = redacted(f"before {line}")
+    assert secret not in found
+    assert found.startswith("before ")
+    assert "[redacted]" in found
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"model {SHA256} fetched",
+        "2026-11-20T12:00:00Z info agent of 'pi-1', broker mqtts://broker.example:8883, 3 records wait",
+        "the broker at broker.example:1883 refuses user 'pi' (Not authorized)",
+        "cannot import torch: /usr/lib/python3/dist-packages/torch/lib/libtorch_cpu.so: no such file",
+    ],
+)
+def test_what_is_none_stays(line):
+    """Hashes, addresses, paths: what a log is read for."""
+    assert redacted(line) == line

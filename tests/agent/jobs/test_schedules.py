@@ -1,0 +1,151 @@
+"""Facts about schedules: each time begins once, a missed one is made up once, and no wrong clock begins anything."""
+
+import time
+
+import pytest
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.jobs.contract import Golden, Order, Schedule
+from edgemeter.agent.jobs.journal import NAME, Journal
+from edgemeter.agent.jobs.schedules import ClockTrust, Schedules
+
+NS = 1_000_000_000
+# Friday, 20 November 2026, 12:00:00 UTC.
+NOON_S = 1_795_176_000
+HOUR_S = 3600
+
+
+class Board:
+    """A board whose wall clock is set by the test."""
+
+    def __init__(self, path):
+        self.path = path
+        self.now_s = NOON_S
+        self.is_right = True
+        self.boot()
+
+    def boot(self):
+        """Open the journal, as a start does."""
+        self.book = Journal(self.path)
+        self.schedules = Schedules(self.book, lambda: self.is_right, lambda: self.now_s * NS)
+
+    def order(self, cron, name="nightly"):
+        """Order a schedule."""
+        work = Schedule(name=name, cron=cron, work=Golden())
+        return self.schedules.put(Order(job="s-1", attempt=1, version=0, work=work, timeout_s=60.0))
+
+    def begun(self):
+        """Return the jobs that schedules began, the first first."""
+        return [one for one in reversed(self.book.latest(99)) if one.schedule]
+
+    def end(self):
+        """Let all of them end."""
+        for one in self.begun():
+            self.book.ends(one.place, "done")
+
+    def at(self, seconds):
+        """Let the board look at that time."""
+        self.now_s = NOON_S + seconds
+        return self.schedules.look()
+
+
+@pytest.fixture
+def board(tmp_path, monkeypatch):
+    """Return a board in UTC."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    made = Board(tmp_path / NAME)
+    yield made
+    made.book.close()
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_each_time_begins_once(board):
+    """However often the board looks; with the work and the time limit of the order."""
+    assert "2026-11-20 13:00:00 UTC" in board.order("0 * * * *")
+    assert board.at(HOUR_S - 1) == 1
+    assert board.begun() == []
+    for second in range(0, 300, 10):
+        board.at(HOUR_S + second)
+    (one,) = board.begun()
+    assert (one.schedule, one.order.work, one.order.timeout_s) == ("nightly", Golden(), 60.0)
+    board.end()
+    board.at(2 * HOUR_S)
+    assert len(board.begun()) == 2
+
+
+def test_what_was_missed_without_power_is_made_up_once(board):
+    """Days later, after a restart: one run, then by the calendar again."""
+    board.order("0 * * * *")
+    board.book.close()
+    board.now_s = NOON_S + 50 * HOUR_S + 1800
+    board.boot()
+    board.at(50 * HOUR_S + 1800)
+    board.end()
+    board.at(50 * HOUR_S + 1900)
+    assert len(board.begun()) == 1
+    board.at(51 * HOUR_S)
+    assert len(board.begun()) == 2
+
+
+def test_a_time_that_comes_while_the_one_before_runs_is_left_out_and_said(board):
+    """Nothing piles up."""
+    board.order("* * * * *")
+    for minute in range(1, 6):
+        board.at(60 * minute)
+    assert len(board.begun()) == 1
+    assert "has not ended" in board.schedules.read()[0].remark
+
+
+def test_a_clock_that_may_be_wrong_begins_nothing_and_is_said(board):
+    """When it is right the missed time is made up."""
+    board.order("0 * * * *")
+    board.is_right = False
+    board.at(2 * HOUR_S)
+    board.at(2 * HOUR_S + 60)
+    assert board.begun() == []
+    assert "waits: the clock" in board.schedules.read()[0].remark
+    board.is_right = True
+    board.at(2 * HOUR_S + 120)
+    assert len(board.begun()) == 1
+    assert board.schedules.read()[0].remark is None
+
+
+def test_a_schedule_of_the_same_name_takes_the_place_and_an_empty_one_ends_it(board):
+    """And what was never there is not an error."""
+    board.order("0 * * * *")
+    board.order("30 * * * *")
+    assert [one.schedule.cron for one in board.schedules.read()] == ["30 * * * *"]
+    assert board.order("") == "schedule 'nightly' ended"
+    assert board.order(" ") == "there was no schedule 'nightly'"
+    assert board.at(100 * HOUR_S) == 60
+    assert board.begun() == []
+
+
+def test_times_that_are_none_are_refused(board):
+    """And change nothing."""
+    board.order("0 * * * *")
+    with pytest.raises(ConfigError):
+        board.order("0 * * *")
+    assert [one.schedule.cron for one in board.schedules.read()] == ["0 * * * *"]
+
+
+def test_a_clock_is_trusted_when_something_set_it(tmp_path):
+    """A time server, once since the start; or a clock chip. Not before this release was made, and not because nobody can tell."""
+    said = [False]
+    trust = ClockTrust(lambda: said[0], tmp_path / "rtc")
+    assert not trust.is_right()
+    said[0] = None
+    assert not trust.is_right()
+    said[0] = True
+    assert trust.is_right()
+    said[0] = False
+    assert trust.is_right()
+    chip = tmp_path / "rtc" / "rtc0"
+    chip.mkdir(parents=True)
+    (chip / "hctosys").write_text("0\n")
+    assert not ClockTrust(lambda: None, tmp_path / "rtc").is_right()
+    (chip / "hctosys").write_text("1\n")
+    assert ClockTrust(lambda: None, tmp_path / "rtc").is_right()
+    assert not ClockTrust(lambda: True, tmp_path / "rtc", oldest_ns=time.time_ns() + NS).is_right()

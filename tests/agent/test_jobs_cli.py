@@ -1,0 +1,65 @@
+"""Facts about `edgemeter agent jobs`."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent.cli import cli
+from edgemeter.agent.jobs import journal
+from edgemeter.agent.jobs.contract import Golden, Logs, Order, Schedule
+from edgemeter.agent.jobs.journal import Journal
+from edgemeter.agent.jobs.schedules import Schedules
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """Return a home of its own for the agent."""
+    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
+    return tmp_path
+
+
+def asked(*arguments):
+    """Return what the command prints."""
+    done = CliRunner().invoke(cli, ["agent", "jobs", *arguments], env={"COLUMNS": "200"})
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def order(job, work):
+    """Return an order."""
+    return Order(job=job, attempt=1, version=0, work=work, timeout_s=60.0)
+
+
+def test_a_device_that_was_ordered_nothing_says_so(home):
+    """No journal is made by looking."""
+    assert "nothing yet" in asked()
+    assert json.loads(asked("--json")) == {"jobs": [], "schedules": []}
+    assert not list(home.iterdir())
+
+
+def test_orders_and_schedules_are_shown(home):
+    """The latest first; what came of each and why; a terminal code in a reason is not one here."""
+    book = Journal(home / journal.NAME)
+    book.ends(book.add(order("logs-1", Logs())).place, "failed", "it [bold]is\x1b[2J so")
+    place = book.add(order("golden-1", Golden())).place
+    book.begins(place, "boot")
+    book.kept(place, "run-1")
+    book.ends(place, "done", figures={"latency_p50_ms": 2.5})
+    Schedules(book).put(order("s", Schedule(name="nightly", cron="0 2 * * *", work=Golden())))
+    book.close()
+    text = asked()
+    assert text.index("golden-1") < text.index("logs-1")
+    assert "it [bold]is" in text
+    assert "\x1b" not in text
+    assert "schedule nightly: 0 2 * * *, next " in text
+    found = json.loads(asked("--json", "--last", "1"))
+    (only,) = found["jobs"]
+    assert (only["job"], only["kind"], only["state"], only["runs"], only["figures"]) == (
+        "golden-1",
+        "golden",
+        "done",
+        ["run-1"],
+        {"latency_p50_ms": 2.5},
+    )
+    assert found["schedules"][0]["cron"] == "0 2 * * *"
