@@ -1,6 +1,7 @@
 """The commands `edgemeter fleet campaign ...`."""
 
 import json
+import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -196,7 +197,7 @@ def _say(covered: "Coverage", *, as_json: bool, in_full: bool) -> None:
         numbers = (str(counts[name]) for name in ("done", "pending", "lost", "impossible"))
         table.add_row(*(Text(cell) for cell in (model, mode, *numbers)))
     console.print(table)
-    console.print(f"coverage {_ratio(covered)} of the possible cells", markup=False, highlight=False)
+    console.print(f"coverage: {_ratio(covered)} of the possible cells", markup=False, highlight=False)
     _say_cells(covered, in_full=in_full)
 
 
@@ -212,7 +213,9 @@ def _say_cells(covered: "Coverage", *, in_full: bool) -> None:
 
 
 def _ratio(covered: "Coverage") -> str:
-    return "-" if covered.ratio is None else f"{covered.counts['done']} = {covered.ratio:.1%}"
+    possible = len(covered.cells) - covered.counts["impossible"]
+    # 99.95 % is not all of it.
+    return "-" if covered.ratio is None else f"{covered.counts['done']} of {possible}, {math.floor(covered.ratio * 1000) / 10:g} %"
 
 
 def _document(covered: "Coverage", *, with_cells: bool) -> dict[str, object]:

@@ -18,6 +18,7 @@ LOOK_S = 0.5
 # Nothing of a job was sent in this time: somebody wonders why.
 STILL_S = 15.0
 MOST_ROWS = 30
+WAITING = frozenset({"queued", "held"})
 STILL = "nothing was sent yet: is `edgemeter fleet serve` running, and are the devices online?"
 
 
@@ -101,6 +102,6 @@ class _LiveTable:
             # Of ten thousand devices it takes a second: that is asked seldom.
             self._due_s = time.monotonic() + max(4 * LOOK_S, 10 * (time.monotonic() - began_s))
         rows = sorted(held.values(), key=lambda one: (one.state in {"done", "queued", "held"}, one.device))
-        drawn = shown.table(rows[:MOST_ROWS], lambda one: self._why.get(one.id), now_ns)
+        drawn = shown.table(rows[:MOST_ROWS], lambda one: self._why.get(one.id) if one.state in WAITING else None, now_ns)
         drawn.caption = shown.summary(held.values())
         self._live.update(drawn, refresh=True)

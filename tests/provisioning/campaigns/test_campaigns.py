@@ -149,7 +149,7 @@ def test_a_canary_group_measures_first_and_the_others_when_it_is_done(world):
     world.orders()
     found = json.loads(world.call("campaign", "status", "autumn", "--json"))
     assert (found["state"], found["coverage_ratio"], found["cells"]) == ("done", 1.0, {"done": 3, "pending": 0, "lost": 0, "impossible": 1})
-    assert "3 = 100.0%" in world.call("campaign", "list")
+    assert "3 of 3, 100 %" in world.call("campaign", "list")
 
 
 def test_the_devices_are_frozen(world):
