@@ -43,6 +43,8 @@ MARK = "SUPERVISED_EDGEMETER_ROOT"
 LARGEST_FILE_BYTES = 64 << 10
 PIECE_BYTES = 1 << 20
 MOST_TRIES = 2
+# Starts that fail within this time are one loop, and not the accidents of a long life.
+LOOP_S = 1800.0
 FORMS = {
     "job": r"[a-z0-9][a-z0-9-]{0,63}",
     "attempt": r"[1-9][0-9]{0,3}",
@@ -62,6 +64,7 @@ class Folder:
     """The files in a folder that somebody with fewer rights may write: no link of theirs is followed, no pipe waited for."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         home = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             self._owner = os.fstat(home)
@@ -71,6 +74,13 @@ class Folder:
             self._folder = os.open(path.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=home)
         finally:
             os.close(home)
+
+    def is_there(self) -> bool:
+        """Return whether the path still leads here."""
+        try:
+            return self.path.lstat().st_ino == os.fstat(self._folder).st_ino
+        except FileNotFoundError:
+            return False
 
     def close(self) -> None:
         """Close the folder."""
@@ -221,11 +231,20 @@ class Supervisor:
         self.own.mkdir(mode=0o700, exist_ok=True)
         self.journal = Folder(self.own)
         self.update = Folder(said.home / "update")
-        self._starts: int | None = None
+        # The failed starts that are counted from, since when.
+        self._starts: tuple[int, float] | None = None
         self._counted_s = 0.0
+
+    def close(self) -> None:
+        """Give back what it holds."""
+        self.journal.close()
+        self.update.close()
 
     def look(self) -> None:
         """Do what is due: the rest of an update, a wish for one, a reboot, an agent that does not start."""
+        if not self.update.is_there():
+            message = f"{str(self.update.path)!r} was replaced"
+            raise OSError(message)
         if self.journal.read("journal.json").get("step"):
             self._go_on()
         elif self.update.has("wanted.json"):
@@ -300,6 +319,7 @@ class Supervisor:
         tries = step.get("tries", 0) + 1
         order = step["order"]
         if tries > MOST_TRIES:
+            self._clear(step)
             self._end(step, "failed", f"the installation was interrupted {MOST_TRIES} times")
             return
         self._note({**step, "step": "installing", "tries": tries})
@@ -416,7 +436,7 @@ class Supervisor:
             self._restart()
         attempts = step["attempts"]
         # The line to the broker may be down for both; what a second attempt does not heal is held against the release.
-        is_bad = attempts >= MOST_TRIES or "broker" not in step["reason"]
+        is_bad = attempts >= MOST_TRIES or "session with the broker" not in step["reason"]
         bad = {"attempts": attempts, "is_bad": is_bad, "reason": step["reason"], "ended_ns": time.time_ns()}
         self._end(step, "failed", f"rolled back to {step['from']}, because {step['reason']}", bad)
 
@@ -471,6 +491,7 @@ class Supervisor:
         """Give back the space of a release that was not finished."""
         if step["order"]["version"] not in self.releases.installed():
             shutil.rmtree(str(self.releases.path(step["order"]["version"])), ignore_errors=True)
+        shutil.rmtree(str(self.said.root / ".incoming"), ignore_errors=True)
         with contextlib.suppress(FileNotFoundError):
             (self.own / "bundle.tar").unlink()
 
@@ -487,10 +508,12 @@ class Supervisor:
         """Go to the release before when the agent was started again and again without being healthy in between."""
         failed, said = self._failed_starts(), self.update.read("healthy.json")
         is_healthy = said.get("state") == "healthy" and _lives(said)
-        if failed is None or self._starts is None or failed < self._starts or is_healthy:
-            self._starts = failed
-        elif failed - self._starts >= self.said.failed_starts:
-            self._starts = failed
+        if failed is None:
+            self._starts = None
+        elif self._starts is None or is_healthy or failed < self._starts[0] or time.monotonic() - self._starts[1] > LOOP_S:
+            self._starts = (failed, time.monotonic())
+        elif failed - self._starts[0] >= self.said.failed_starts:
+            self._starts = None
             self._go_back_from(self.releases.current(), f"the agent was started {self.said.failed_starts} times and ended each time")
 
     def _failed_starts(self) -> int | None:
@@ -617,15 +640,21 @@ def main() -> int:
             logger.error("another supervisor holds %s", said.root / "supervisor.lock")
             return 1
         time.sleep(0.2)
-    supervisor = Supervisor(said)
-    supervisor.manager.notify("READY=1")
+    manager = Manager()
+    manager.notify("READY=1")
+    supervisor = None
     while True:
         try:
+            supervisor = supervisor or Supervisor(said)
             supervisor.look()
         except OSError as error:
             logger.warning("cannot go on now: %s", error)
-            supervisor.manager.pause(said.every_s)
-        supervisor.manager.pause(said.every_s)
+            # Its folders may have been replaced.
+            if supervisor is not None:
+                supervisor.close()
+                supervisor = None
+            manager.pause(said.every_s)
+        manager.pause(said.every_s)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
 """The supervisor, as a process: whatever happens on the way, one release works in the end, and it is known which."""
 
+import ast
 import contextlib
 import fcntl
 import json
 import os
 import random
 import shutil
+import sys
 import time
 from pathlib import Path
 
@@ -102,6 +104,7 @@ def test_a_bad_release_is_gone_back_from_and_not_tried_again(board, agent, why):
     assert board.runs("1.0")
     assert board.releases() == ["1.0"]
     assert board.said("bad")["2.0"]["is_bad"] is True
+    assert not (board.root / ".incoming").exists()
     board.want(bundle, "2.0", job="again")
     assert "failed here before" in board.outcome("again")["reason"]
     board.want(board.bundle("2.0"), "2.0", job="told", even_if="bad")
@@ -379,6 +382,52 @@ def test_killed_at_any_moment_it_ends_with_one_release_that_works(board):
         assert len(board.releases()) <= 2
         assert wait_until(lambda: board.step()[0] is None)
     assert sorted(board.said("bad")) == [f"{number}.0" for number in (12, 15, 18, 21, 3, 6, 9)]
+
+
+def test_a_bad_release_leaves_the_two_that_worked(board):
+    """The one before the one that runs is still there to go back to."""
+    board.start()
+    board.want(board.bundle("2.0"), "2.0")
+    assert board.outcome()["state"] == "done"
+    board.want(board.bundle("3.0", BROKEN), "3.0", job="next")
+    assert board.outcome("next")["state"] == "failed"
+    assert board.runs("2.0")
+    assert wait_until(lambda: board.step()[0] is None)
+    assert board.releases() == ["1.0", "2.0"]
+
+
+def test_one_whose_installation_is_killed_again_and_again_gives_up(board):
+    """Nothing of it stays, and the version is not bad: it was never tried."""
+    board.start()
+    board.want(board.bundle("2.0"), "2.0")
+    for tries in (1, 2):
+        assert wait_until(lambda tries=tries: board.step() == ("installing", tries), LONG_S), board.log()
+        assert wait_until((board.root / "releases" / "2.0").exists, LONG_S), board.log()
+        board.kill_supervisor()
+        board.start_supervisor()
+    assert "interrupted 2 times" in board.outcome()["reason"]
+    assert board.runs("1.0")
+    assert board.releases() == ["1.0"]
+    assert board.said("bad") == {}
+
+
+def test_folders_that_the_agent_replaced_are_found_again(board):
+    """Its own folder is its own: removed and made anew while the supervisor looks at it."""
+    board.start()
+    assert board.runs("1.0")
+    shutil.rmtree(board.home / "update")
+    assert wait_until((board.home / "update").is_dir)
+    board.want(board.bundle("2.0"), "2.0")
+    assert board.outcome()["state"] == "done", board.log()
+
+
+def test_it_is_python_3_8_and_needs_nothing_but_python():
+    """A board's own Python runs it, with nothing installed."""
+    text = Path(supervisor.__file__).read_text()
+    tree = ast.parse(text, feature_version=(3, 8))
+    imported = {alias.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {(node.module or "").split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert imported <= sys.stdlib_module_names
 
 
 def test_one_that_is_killed_in_every_trial_goes_back(board):

@@ -1,0 +1,111 @@
+"""From `fleet update` to the board and back: real service, broker, agent, supervisor, installer and bundles."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from edgemeter.provisioning.fleet_folder import FleetFolder
+from edgemeter.provisioning.health import presence
+from edgemeter.provisioning.registry import devices
+from edgemeter.provisioning.registry.devices import Device
+from edgemeter.provisioning.registry.registry import Registry
+from tests.fixtures.mqtt_peer import wait_until
+from tests.fixtures.servers import mosquitto
+from tests.fixtures.update_board import Board, wheel
+
+pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
+ROOT = Path(__file__).resolve().parents[3]
+LONG_S = 180.0
+# The release is this checkout with its libraries: read in where the virtual environment of the release starts.
+HERE = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"
+
+
+def agent_wheels(version):
+    """Return the wheels of a release whose agent is the one under test."""
+    return {f"edgemeter-{version}-py3-none-any.whl": wheel("edgemeter", version, {"edgemeter_here.pth": HERE})}
+
+
+@pytest.fixture
+def world(tmp_path):
+    """Return a fleet with a broker, a service, and the board pi-1 on which release 1.0 runs."""
+    broker = mosquitto(tmp_path, "set_tcp_nodelay true")
+    broker.start()
+    (tmp_path / "board").mkdir()
+    board = Board(tmp_path / "board")
+    board.install_tool(ROOT / "provisioning" / "bundle" / "install.py")
+    board.install(board.bundle("1.0", wheels=agent_wheels("1.0")))
+    board.environment = {"EDGEMETER_BROKER": f"127.0.0.1:{broker.port}", "EDGEMETER_DEVICE": "pi-1", "EDGEMETER_FLEET": "lab"}
+    board.options = {"healthy-within-s": 90, "settle-s": 1}
+    folder = FleetFolder(tmp_path / "fleet")
+    folder.path.mkdir()
+    shutil.copy(board.root / "release.pub", folder.release_public_key)
+    with closing(Registry(folder.registry)) as registry, registry.transaction() as connection:
+        devices.put(connection, Device("pi-1", "lab", None, None, (), "accepted", None, None, None, 0))
+    command = [
+        sys.executable,
+        "-m",
+        "edgemeter.agent.cli",
+        "fleet",
+        "serve",
+        "--folder",
+        folder.path,
+        "--broker",
+        f"127.0.0.1:{broker.port}",
+    ]
+    service = subprocess.Popen([*map(str, command)], cwd=tmp_path)
+    board.start()
+    yield folder, board
+    board.close()
+    service.terminate()
+    service.wait()
+    broker.kill()
+
+
+def fleet(folder, *arguments):
+    """Return a fleet command that was run to its end."""
+    command = [sys.executable, "-m", "edgemeter.agent.cli", "fleet", *map(str, arguments), "--folder", str(folder.path)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=3 * LONG_S, env={**os.environ})
+
+
+def health(folder):
+    """Return what the board last said of itself, None before."""
+    with closing(Registry(folder.registry, "read")) as registry:
+        found = presence.find(registry, "pi-1")
+    return found.health if found else None
+
+
+def runs(folder, version):
+    """Return whether the fleet hears that the board runs that version."""
+    return wait_until(lambda: (said := health(folder)) is not None and said.agent == version, LONG_S)
+
+
+def test_a_good_release_is_gone_to_and_a_bad_one_gone_back_from(world):
+    """The bundle comes over MQTT; a release with a runtime that does not import is taken back, and the fleet reads why and by whom."""
+    folder, board = world
+    assert runs(folder, "1.0")
+    assert fleet(folder, "release", "add", board.bundle("2.0", wheels=agent_wheels("2.0"))).returncode == 0
+    done = fleet(folder, "update", "--on", "pi-1", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr + board.log()
+    assert json.loads(done.stdout)["ended"][0]["reason"] == "version 2.0 runs and is healthy"
+    assert runs(folder, "2.0")
+    broken = {
+        **agent_wheels("3.0"),
+        "onnxruntime-9.9-py3-none-any.whl": wheel("onnxruntime", "9.9", {"onnxruntime/__init__.py": "1 / 0\n"}),
+    }
+    assert fleet(folder, "release", "add", board.bundle("3.0", wheels=broken)).returncode == 0
+    done = fleet(folder, "update", "--on", "pi-1", "--json")
+    assert done.returncode == 1, done.stdout + done.stderr + board.log()
+    reason = json.loads(done.stdout)["ended"][0]["reason"]
+    assert reason.startswith("rolled back to 2.0, because onnxruntime 9.9 is installed but cannot be imported")
+    assert runs(folder, "2.0")
+    assert wait_until(lambda: health(folder).bad_agents == ("3.0",), LONG_S)
+    done = fleet(folder, "update", "--on", "pi-1")
+    assert "failed there before" in done.stdout
+    assert board.releases() == ["1.0", "2.0"]
