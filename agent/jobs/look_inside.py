@@ -14,6 +14,7 @@ PATIENCE_S = 30.0
 # looks like a token.
 _SECRETS = (
     re.compile(r"-----BEGIN [^-]*PRIVATE KEY-----.*?(-----END [^-]*PRIVATE KEY-----|\Z)", re.DOTALL),
+    re.compile(r"(?i)\b(authorization\s*[:=]\s*)?\b(bearer|basic)\s+\S+"),
     re.compile(
         r"(?i)\b(pass(word|wd|phrase)?|secret|token|psk|api[-_]?key|authorization|bearer)\b(\s*[=:]\s*|\s+)(\"[^\"]*\"|'[^']*'|\S+)"
     ),
