@@ -16,6 +16,8 @@ from edgemeter.provisioning.image.settings import Settings, Wifi
 USER_DATA, META_DATA, NETWORK = "user-data", "meta-data", "network-config"
 HEADER = "#cloud-config"
 OWN_NETWORK = "# edgemeter: the Wi-Fi named to `edgemeter fleet image`"
+# Pi OS ships the SSH server switched off.
+SSH_ON = '[sh, -c, "systemctl enable ssh && systemctl start --no-block ssh"]'
 INSTANCE = re.compile(r"^instance[-_]id[ \t]*:.*$")
 
 
@@ -54,8 +56,7 @@ def user_data(text: str, settings: Settings, start: str, where: str) -> str:
     text = blocks.without_keys(text, [line.split(":", 1)[0] for line in ours if not line.startswith(" ")])
     text = blocks.with_item(text, "bootcmd", f"[sh, -c, {json.dumps(start)}]", where)
     if settings.ssh_keys:
-        # Pi OS ships the SSH server switched off.
-        text = blocks.with_item(text, "runcmd", "[systemctl, enable, --now, ssh]", where)
+        text = blocks.with_item(text, "runcmd", SSH_ON, where)
     if ours:
         text += "".join(f"{line}\n" for line in [blocks.BEGIN, *ours, blocks.END])
     return text

@@ -8,9 +8,9 @@ DONE = "/var/lib/edgemeter/firstboot.done"
 PLACES = "/boot/firmware /boot /boot/efi"
 SEED = "/run/edgemeter/seed"
 
-# No quotation marks in these: they stand within YAML and TOML strings.
-FROM_BOOT = f"[ -e {DONE} ] || for d in {PLACES}; do if [ -f $d/{SCRIPT} ]; then sh $d/{SCRIPT} install; break; fi; done"
+# No quotation marks, brackets or commas in these: they stand within strings of YAML and TOML, which are read by small parsers too.
+FROM_BOOT = f"test -e {DONE} || for d in {PLACES}; do if test -f $d/{SCRIPT}; then sh $d/{SCRIPT} install; break; fi; done"
 FROM_STICK = (
-    f"[ -e {DONE} ] || {{ mkdir -p {SEED}; [ -f {SEED}/{SCRIPT} ] || mount LABEL=CIDATA {SEED} || mount LABEL=cidata {SEED}; "
+    f"test -e {DONE} || {{ mkdir -p {SEED}; test -f {SEED}/{SCRIPT} || mount LABEL=CIDATA {SEED} || mount LABEL=cidata {SEED}; "
     f"sh {SEED}/{SCRIPT} install; }}"
 )

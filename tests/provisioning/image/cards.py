@@ -1,13 +1,17 @@
 """A small bundle whose agent joins nobody, and disks as `sfdisk`, `mkfs.vfat` and mtools make and read them."""
 
+import io
 import json
 import shutil
+import signal
 import subprocess
-import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from edgemeter.agent import cli
 from edgemeter.provisioning.bundle import own_wheel, release
 from tests.provisioning.bundle import small_bundle
 
@@ -116,16 +120,16 @@ def fsck(image: Path, offset: int = OFFSET, size_bytes: int | None = None) -> su
     return subprocess.run([tool("fsck.fat"), "-nv", str(part)], capture_output=True, text=True, check=False, timeout=120)
 
 
-def edgemeter(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Return the finished process of `edgemeter ARGUMENTS`."""
-    return subprocess.run(
-        [sys.executable, "-m", "edgemeter.agent.cli", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "COLUMNS": "120", **environment},
-    )
+def edgemeter(*arguments: str | Path) -> SimpleNamespace:
+    """Return what `edgemeter ARGUMENTS` said and how it ended; in this process, which is quicker."""
+    out, err = io.StringIO(), io.StringIO()
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
+            cli.main([*map(str, arguments)])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return SimpleNamespace(returncode=ended.value.code, stdout=out.getvalue(), stderr=err.getvalue())
 
 
 def done(*arguments: str | Path) -> dict:

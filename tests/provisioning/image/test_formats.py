@@ -1,6 +1,5 @@
 """Facts about the formats: each is recognised, exactly one is written, what people wrote stays, and doing it twice changes nothing."""
 
-import json
 import shutil
 import subprocess
 import sys
@@ -226,7 +225,7 @@ def test_a_kernel_line_of_several_lines_becomes_one():
 def test_what_starts_us_is_plain_sh_and_needs_no_escapes(start):
     """It stands within strings of YAML and TOML, and runs under whatever /bin/sh is."""
     subprocess.run(["sh", "-n", "-c", start], check=True)
-    assert json.dumps(start) == f'"{start}"'
+    assert not set(start) & set("\"'[],#\\")
 
 
 def test_no_secret_is_in_a_repr():

@@ -1,0 +1,118 @@
+"""Facts about a whole first boot: cloud-init's own stages read the card, our unit's script installs and joins, in a root of Debian's.
+
+The root is made by mmdebstrap (a minute, 220 MB, once a session), or is the tar in $EDGEMETER_TRIXIE_ROOT; needs root, for chroot.
+"""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from edgemeter.provisioning.bundle.boards import Target
+from tests.provisioning.bundle import small_bundle
+from tests.provisioning.image import cards
+
+pytestmark = pytest.mark.slow
+PACKAGES = "systemd-sysv,udev,cloud-init,netplan.io,python3,openssl,iproute2,sudo,openssh-server"
+RASPBERRY = "datasource_list: [NoCloud, None]\ndatasource:\n  NoCloud:\n    seedfrom: file:///boot/firmware\n"
+CMDLINE = "console=tty1 root=LABEL=root rootwait"
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl ada@desk"
+# The stages as systemd starts them at a boot.
+STAGES = ("init --local", "init", "modules --mode=config", "modules --mode=final")
+
+
+@pytest.fixture(scope="session")
+def trixie(tmp_path_factory) -> Path:
+    """Return the tar of a Debian trixie with cloud-init, or skip."""
+    given = os.environ.get("EDGEMETER_TRIXIE_ROOT")
+    if given:
+        return Path(given)
+    if os.geteuid() != 0:
+        pytest.skip("chroot needs root")
+    program = shutil.which("mmdebstrap")
+    if program is None:
+        pytest.skip("mmdebstrap is not here (apt install mmdebstrap)")
+    tar = tmp_path_factory.mktemp("trixie") / "root.tar"
+    made = subprocess.run(
+        [program, "--variant=minbase", f"--include={PACKAGES}", "trixie", str(tar)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=1200,
+    )
+    if made.returncode != 0:
+        pytest.skip(f"mmdebstrap cannot reach Debian: {made.stderr.strip().splitlines()[-1]}")
+    return tar
+
+
+class Root:
+    """A root of Debian's in a folder; programs run in it by chroot, with /proc and /dev of their own."""
+
+    def __init__(self, tar: Path, path: Path) -> None:
+        self.path = path
+        path.mkdir()
+        cards.run("tar", "-xf", tar, "-C", path)
+
+    def run(self, command: str, **environment: str) -> str:
+        """Return what a command printed in there; it has to end well."""
+        inside = f"mount -t proc proc {self.path}/proc && exec chroot {self.path} /bin/sh -c '{command}'"
+        done = subprocess.run(
+            ["unshare", "--mount", "--pid", "--fork", "sh", "-c", inside],
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "SYSTEMD_OFFLINE": "1", **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+        return done.stdout
+
+    def read(self, path: str) -> str:
+        """Return a text file of the root."""
+        return (self.path / path).read_text()
+
+
+def test_cloud_init_starts_us_and_the_board_joins(trixie, shelf, join, tmp_path, monkeypatch):
+    """A card image prepared, its FAT copied out by mtools, every stage of cloud-init, then the unit's script: joined, scrubbed, quiet."""
+    root = Root(trixie, tmp_path / "root")
+    python = tuple(int(part) for part in root.run('python3 -c "import sys; print(*sys.version_info[:2])"').split())
+    monkeypatch.setattr(small_bundle, "this_target", lambda: Target("pc", os.uname().machine, python, (2, 36)))
+    bundle = cards.bundle(tmp_path, shelf / "release.key")
+    card = cards.disk(tmp_path / "card.img", {"user-data": "#cloud-config\n", "meta-data": "instance_id: x\n", "cmdline.txt": CMDLINE})
+    (tmp_path / "key.pub").write_text(f"{KEY}\n")
+    (tmp_path / "psk").write_text("correct horse battery\n")
+    own = [
+        "--user",
+        "ada",
+        "--ssh-key",
+        tmp_path / "key.pub",
+        "--hostname",
+        "pi5-01",
+        "--wifi-ssid",
+        "Garden",
+        "--wifi-psk-file",
+        tmp_path / "psk",
+    ]
+    cards.done(card, "--bundle", bundle, "--join", join, "--public-key", shelf / "release.pub", *own)
+    cards.mtools_tree(card, root.path / "boot/firmware")
+    (root.path / "etc/cloud/cloud.cfg.d/99_raspberry-pi.cfg").write_text(RASPBERRY)
+    for stage in STAGES:
+        root.run(f"cloud-init {stage}", DEBUG_PROC_CMDLINE=root.read("boot/firmware/cmdline.txt").strip())
+    assert (root.path / "etc/systemd/system/multi-user.target.wants/edgemeter-firstboot.service").is_symlink()
+    assert root.read("etc/hostname").strip() == "pi5-01"
+    assert KEY in root.read("home/ada/.ssh/authorized_keys")
+    assert "Garden" in root.read("etc/netplan/50-cloud-init.yaml")
+    instance = (root.path / "var/lib/cloud/instance").readlink().name
+    assert f"i={instance}" in root.read("boot/firmware/cmdline.txt")
+    root.run("sh /opt/edgemeter/firstboot.sh run")
+    assert "state:   joined" in root.read("boot/firmware/edgemeter/status.txt")
+    assert (root.path / "var/lib/edgemeter/firstboot.done").exists()
+    assert (root.path / "etc/cloud/cloud-init.disabled").exists()
+    assert root.run("stat -c %U /var/lib/edgemeter/identity/device.crt").strip() == "edgemeter"
+    assert root.run("/opt/edgemeter/current/bin/edgemeter --version").startswith("edgemeter")
+    assert (root.path / "etc/systemd/system/multi-user.target.wants/edgemeter-agent.service").is_symlink()
+    for path in (root.path / "boot/firmware").rglob("*"):
+        if path.is_file():
+            assert cards.TOKEN.encode() not in path.read_bytes(), path
