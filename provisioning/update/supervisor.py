@@ -42,6 +42,7 @@ UNIT = "edgemeter-agent.service"
 MARK = "SUPERVISED_EDGEMETER_ROOT"
 LARGEST_FILE_BYTES = 64 << 10
 PIECE_BYTES = 1 << 20
+SYNC_BYTES = 32 << 20
 MOST_TRIES = 2
 # Starts that fail within this time are one loop, and not the accidents of a long life.
 LOOP_S = 1800.0
@@ -360,6 +361,10 @@ class Supervisor:
                 while (piece := source.read(PIECE_BYTES)) and target.tell() < int(order["size_bytes"]):
                     digest.update(piece)
                     target.write(piece)
+                    if target.tell() % SYNC_BYTES == 0:
+                        # A slow card takes its time: never for so much at once that we look dead.
+                        target.flush()
+                        os.fsync(target.fileno())
                     self.manager.notify("WATCHDOG=1")
                 target.flush()
                 os.fsync(target.fileno())

@@ -12,6 +12,7 @@ import time
 import pytest
 
 from edgemeter.agent.errors import ConfigError, UnavailableError
+from edgemeter.agent.jobs import fetch, fetch_task
 from edgemeter.provisioning.content.content_server import ContentServer
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.fleet_folder import FleetFolder
@@ -198,6 +199,20 @@ def test_a_large_content_is_resumed_where_it_broke_off(folder, server, authority
             got += answer.read(min(65536, stop - len(got)))
         connection.close()
     assert hashlib.sha256(got).hexdigest() == put.sha256
+
+
+def test_an_agent_fetches_and_goes_on_where_it_was(folder, server, authority, pair, tmp_path):
+    """By its own way of fetching: half of it is there already; a part that was wrong is found out."""
+    content = bytes(range(256)) * 8192
+    put = ContentStore(folder.content).put_bytes(content, "model")
+    part, final = tmp_path / "part", tmp_path / "final"
+    tls = (str(authority.certificate), str(pair.certificate), str(pair.key))
+    task = fetch_task.Task(content=put, part=str(part), final=str(final), url=server.url, tls=tls)
+    part.write_bytes(b"x" * 1_000_000)
+    assert fetch.bring(task) == fetch_task.WRONG_HASH
+    part.write_bytes(content[:1_000_000])
+    assert fetch.bring(task) == fetch_task.HERE
+    assert final.read_bytes() == content
 
 
 @pytest.mark.slow
