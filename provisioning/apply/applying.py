@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -28,7 +29,8 @@ JOIN_S = 120.0
 START_S = 900.0
 MB = 1e6
 
-Told = Callable[[str, str], None]
+# Whether something goes on now, or a step is done; the device; what.
+Told = Callable[[Literal["now", "done"], str, str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +77,13 @@ class _Steps(list[Step]):
     def add(self, step: Step) -> None:
         """Add one; a failed one ends the device."""
         self.append(step)
-        self.now(f"{step.step}: {step.state}" + (f" ({step.detail})" if step.detail else ""))
+        self._told("done", self._device, f"{step.step}: {step.state}" + (f" ({step.detail})" if step.detail else ""))
         if step.state == "failed":
             raise _StepFailed
 
     def now(self, what: str) -> None:
         """Say what is being done."""
-        self._told(self._device, what)
+        self._told("now", self._device, what)
 
 
 def apply(wish: Wish, settings: Settings, told: Told) -> Outcome:

@@ -23,6 +23,7 @@ USER = "edgemeter"
 # The groups that own accelerators, GPUs and buses on the boards that have them.
 DEVICE_GROUPS = ("video", "render", "i2c", "gpio", "spi", "dialout", "plugdev", "apex")
 AGENT, SUPERVISOR, GOVERNOR = "edgemeter-agent.service", "edgemeter-supervisor.service", "edgemeter-governor.service"
+RULES = "70-edgemeter.rules"
 # A measurement lasts longer; what an update's switch holds the lock for does not.
 LOCK_S = 20.0
 GOVERNOR_UNIT = """[Unit]
@@ -166,9 +167,7 @@ class Device:
 
     def service(self) -> Outcome:
         """Write the unit files and enable them."""
-        # Those that came with the release, if it is here already.
-        units = {name: "\n".join([*lines(self.root / "current/units" / name), ""]) or text for name, text in self.plan["units"].items()}
-        changed = [name for name, text in units.items() if self.put(self.units / name, text.encode())]
+        changed = [name for name, text in self.plan["units"].items() if self.put(self.units / name, self.of_release(name, text))]
         drop_in = self.units / f"{SUPERVISOR}.d" / "python.conf"
         python = self.plan["python"]
         differs = self.drop(drop_in) if python == "/usr/bin/python3" else self.put(drop_in, PYTHON_DROP_IN.format(python).encode())
@@ -179,6 +178,10 @@ class Device:
             self.reload()
         enabled, why = self.enable(AGENT, SUPERVISOR)
         return outcome([*changed, *enabled], why)
+
+    def of_release(self, name: str, text: str) -> bytes:
+        """Return the file that came with the release, if it is here already, else `text`."""
+        return "\n".join([*lines(self.root / "current/units" / name), ""]).encode() or text.encode()
 
     def reload(self) -> None:
         """Tell systemd that units changed."""
@@ -197,7 +200,7 @@ class Device:
 
     def udev(self) -> Outcome:
         """Write the udev rules and let them act on what is plugged in."""
-        if not self.put(self.below("/etc/udev/rules.d/70-edgemeter.rules"), self.plan["rules"].encode()):
+        if not self.put(self.below(f"/etc/udev/rules.d/{RULES}"), self.of_release(RULES, self.plan["rules"])):
             return "ok", ""
         if not self.has_systemd:
             return "changed", "rules, which hold from the next boot: udev is not running here"

@@ -3,6 +3,7 @@
 import sys
 import threading
 from types import TracebackType
+from typing import Literal
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
@@ -27,11 +28,12 @@ class Watching:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._progress.stop()
 
-    def told(self, device: str, what: str) -> None:
-        """Show what is being done on a device."""
+    def told(self, kind: Literal["now", "done"], device: str, what: str) -> None:
+        """Show what is being done on a device, or was."""
         with self._lock:
             if self._progress.disable:
-                self._line(f"{device}: {what}")
+                if kind == "done":
+                    self._line(f"{device}: {what}")
                 return
             if device not in self._tasks:
                 self._tasks[device] = self._progress.add_task(device, total=None, note=what)

@@ -50,9 +50,9 @@ class Bench:
         """Apply to the device."""
         return applying.apply(wish or Wish(self.device.target()), self.settings(**changed), self.told)
 
-    def told(self, device, what):
+    def told(self, *what):
         """Remember what was said while it went on."""
-        self.said.append((device, what))
+        self.said.append(what)
 
     @property
     def stage(self) -> Path:
