@@ -36,6 +36,8 @@ def init(
         made.append(step)
         if not as_json:
             click.echo(f"{'would make' if dry_run else 'made'} {step.path}: {step.why}")
+    if made and not dry_run:
+        foundation.tell_broker(folder)
     if as_json:
         click.echo(
             json.dumps({"folder": str(folder.path), "dry_run": dry_run, "made": [{"path": str(s.path), "why": s.why} for s in made]})

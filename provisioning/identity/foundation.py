@@ -10,7 +10,7 @@ import msgspec
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.identity import durable_file
 from edgemeter.provisioning.fleet_folder import FleetFolder
-from edgemeter.provisioning.identity import acl, authority, broker_files
+from edgemeter.provisioning.identity import acl, authority, broker_files, broker_process
 from edgemeter.provisioning.identity.authority import SERVER_DAYS, Pair
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_file import FleetFile, Server
@@ -86,6 +86,18 @@ def steps(folder: FleetFolder, wanted: Wanted, now: datetime) -> Iterator[Step]:
         text = _fleet_toml(wanted)
         yield Step(folder.fleet_file, "the inventory", lambda: durable_file.write(folder.fleet_file, text.encode()))
     yield from _broker_configuration(folder, server, now)
+
+
+def tell_broker(folder: FleetFolder) -> None:
+    """Have a running broker take what was made.
+
+    Raises:
+        ConfigError: fleet.toml is wrong.
+        UnavailableError: the broker cannot be told.
+    """
+    server = fleet_file.read(folder.fleet_file).server
+    if server is not None:
+        broker_process.reload(folder, server)
 
 
 def _agreed(folder: FleetFolder, wanted: Wanted) -> FleetFile:

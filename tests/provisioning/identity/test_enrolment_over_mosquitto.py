@@ -13,9 +13,10 @@ import pytest
 from edgemeter.agent.errors import ConfigError, EdgemeterError, TransientError
 from edgemeter.agent.identity import join_file, messages, moved_card, own, own_key
 from edgemeter.agent.identity.messages import Ask
-from edgemeter.provisioning.identity import certificates, claims, requests
+from edgemeter.provisioning.identity import authority, certificates, claims, requests
 from edgemeter.provisioning.registry import devices
 from tests.fixtures.mqtt_peer import Peer, wait_until
+from tests.fixtures.servers import LOOPBACK
 from tests.provisioning.identity.lab import Lab
 
 pytestmark = pytest.mark.mosquitto
@@ -398,3 +399,13 @@ def test_acceptance_by_hand_is_a_line_of_the_inventory(lab):
         board.join(path, 2.0)
     lab.run("accept", "pi-1")
     assert board.join(path).device == "pi-1"
+
+
+def test_a_renewed_broker_certificate_is_taken_by_the_running_broker(lab):
+    """A further name: who connects now sees it, who is connected stays."""
+    board = joined(lab)
+    device = board.client("pi-1")
+    lab.run("init", "--name", "other.example")
+    assert wait_until(lambda: "other.example" in authority.names_of(ssl.get_server_certificate((LOOPBACK, lab.enrol_port)).encode()), 5)
+    assert board.client("pi-1~2").session.is_connected()
+    assert device.reasons == []
