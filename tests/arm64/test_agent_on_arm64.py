@@ -1,0 +1,43 @@
+"""The agent in an arm64 system under qemu-user: installed offline, enrolled, it measures a LiteRT model and delivers over mTLS."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from edgemeter.provisioning.bundle import manifest, smoke
+from tests.arm64.fleet_server import LOOPBACK, served
+from tests.arm64.test_bundle_on_arm64 import NAMESPACE, pi4, system
+
+__all__ = ["pi4", "system"]
+pytestmark = [pytest.mark.arm64, pytest.mark.slow, pytest.mark.mosquitto]
+
+THERE = """
+"$0" /mnt/bundle/install.py --bundle /mnt/bundle --root /mnt/opt/edgemeter --public-key /mnt/bundle/release.pub
+export EDGEMETER_HOME=/mnt/home EDGEMETER_CONFIG=/mnt/home/config.toml
+edgemeter=/mnt/opt/edgemeter/current/bin/edgemeter
+$edgemeter agent join /mnt/bundle/join.toml --config $EDGEMETER_CONFIG
+$edgemeter run edgemeter-shapes_int8.tflite --mode rapid --repeats 1 --delivery-timeout 300
+ls -l /mnt/home/identity
+"""
+
+
+def test_a_bundle_installs_offline_enrols_measures_and_delivers_over_mtls(pi4, system, tmp_path):
+    """As on a board, by the system's own Python; the collector and the broker are this machine's."""
+    folder = tmp_path / "bundle"
+    folder.mkdir()
+    manifest.read(pi4.path, pi4.public).unpack(folder)
+    shutil.copy(pi4.public, folder)
+    with served(tmp_path, LOOPBACK) as server:
+        shutil.copy(server.join_file("emulated-01"), folder / "join.toml")
+        command = [*NAMESPACE, system, shutil.which(smoke.QEMU), folder, "/usr/bin/python3.13", THERE]
+        own = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "QEMU_CPU": "cortex-a72", "LC_ALL": "C.UTF-8", "HOME": os.environ.get("HOME", "/")}
+        done = subprocess.run([str(one) for one in command], env=own, capture_output=True, text=True, check=False)
+        if "binfmt_misc" in done.stderr:
+            pytest.skip(f"no binfmt_misc in a user namespace here (Linux >= 6.7): {done.stderr.strip()}")
+        assert done.returncode == 0, done.stdout + done.stderr
+        (run,) = server.runs("emulated-01")
+        assert (run.environment.arch, run.runtime.name, run.fleet) == ("aarch64", "litert", "lab")
+        assert run.latency.count >= 64
+        assert '"emulated-01"' in server.command("show", "emulated-01", "--json")

@@ -1,0 +1,115 @@
+"""Facts about real bundles for arm64: they install there with no network, and a wheel that dies on the board's core is found."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.provisioning.bundle import boards, bundle_check, install, manifest, release, smoke, wheels
+from tests.provisioning.bundle import small_bundle
+
+pytestmark = [pytest.mark.arm64, pytest.mark.slow]
+
+# ELF, 64 bits, little-endian, a program or library for AArch64, as binfmt_misc takes it.
+MAGIC = r"\\x7fELF\\x02\\x01\\x01" + r"\\x00" * 9 + r"\\x02\\x00\\xb7\\x00"
+MASK = r"\\xff" * 7 + r"\\x00" + r"\\xff" * 8 + r"\\xfe" + r"\\xff" * 3
+# $1 the arm64 system, $2 qemu, $3 the bundle's folder, $4 the Python in the system, $5 what to do there.
+ENTER = f"""
+mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc
+printf %s ":arm64:M::{MAGIC}:{MASK}:$2:OCF" > /proc/sys/fs/binfmt_misc/register
+mount -t tmpfs tmpfs "$1/mnt"
+mount -t tmpfs tmpfs "$1/tmp"
+mkdir "$1/mnt/bundle" "$1/mnt/opt"
+mount --bind "$3" "$1/mnt/bundle"
+mount --rbind /dev "$1/dev"
+exec chroot "$1" /bin/sh -euc "$5" "$4"
+"""
+NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount", "--", "sh", "-euc", ENTER, "arm64")
+LITERT = "import ai_edge_litert.interpreter as litert, numpy, platform; print(litert.Interpreter.__name__, platform.machine())"
+
+
+@pytest.fixture(scope="module")
+def system():
+    """Return the folder of the arm64 system."""
+    own = os.environ.get("EDGEMETER_ARM64")
+    if not own:
+        pytest.skip("EDGEMETER_ARM64 names no folder made by tests/arm64/make_root.sh")
+    if shutil.which(smoke.QEMU) is None:
+        pytest.skip(f"{smoke.QEMU} is not installed")
+    root = Path(own) / "root"
+    if not (root / "usr/bin/python3.13").exists():
+        pytest.skip(f"there is no Python 3.13 in {root}: run tests/arm64/make_root.sh")
+    return root
+
+
+@pytest.fixture(scope="module")
+def pi4(system, tmp_path_factory):
+    """Return a bundle for a Raspberry Pi 4 with LiteRT, from real wheels, and its key."""
+    folder = tmp_path_factory.mktemp("pi4")
+    reach = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder / "reach", "click"]
+    if subprocess.run([str(one) for one in reach], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no package index can be reached")
+    key, public = small_bundle.keys(folder)
+    wish = release.Wish(boards.target("pi4"), ("litert",), key, root=system)
+    built = release.build(wish, folder / "pi4.tar", lambda _: None)
+    return SimpleNamespace(path=built.path, manifest=built.manifest, key=key, public=public)
+
+
+def test_the_manifest_says_on_which_core_it_was_tried(pi4, system):
+    """Checked while it was built, and again with a check of the finished bundle, as another board too."""
+    assert pi4.manifest.checked.endswith("native packages imported under qemu-user as cortex-a72, Python 3.13")
+    _, checked = bundle_check.check(pi4.path, pi4.public, "pi3", system)
+    assert checked.dead == ()
+    assert any(name.startswith("ai_edge_litert-") for name in checked.imported)
+    assert checked.words.endswith("as cortex-a53, Python 3.13")
+
+
+def test_the_bundle_installs_on_arm64_with_no_network_and_imports_litert(pi4, system, tmp_path):
+    """By the system's own Python, which has no ensurepip; a network namespace of its own has nothing to reach."""
+    manifest.read(pi4.path, pi4.public).unpack(tmp_path)
+    shutil.copy(pi4.public, tmp_path)
+    there = (
+        '! "$0" -c "import ensurepip; ensurepip.version()" 2> /dev/null\n'
+        '"$0" /mnt/bundle/install.py --bundle /mnt/bundle --root /mnt/opt/edgemeter --public-key /mnt/bundle/release.pub\n'
+        f'/mnt/opt/edgemeter/current/bin/python -c "{LITERT}"\n'
+        "/mnt/opt/edgemeter/current/bin/edgemeter --version\n"
+    )
+    command = [*NAMESPACE, system, shutil.which(smoke.QEMU), tmp_path, "/usr/bin/python3.13", there]
+    command[1:1] = ["--net"]
+    own = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "QEMU_CPU": "cortex-a72", "LC_ALL": "C.UTF-8"}
+    done = subprocess.run([str(one) for one in command], env=own, capture_output=True, text=True, check=False)
+    if "binfmt_misc" in done.stderr:
+        pytest.skip(f"no binfmt_misc in a user namespace here (Linux >= 6.7): {done.stderr.strip()}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"install: installed and switched to release {pi4.manifest.version}" in done.stdout
+    assert "Interpreter aarch64" in done.stdout
+    assert "edgemeter, version" in done.stdout
+
+
+def test_a_wheel_that_dies_on_the_boards_core_is_found(pi4, system, tmp_path):
+    """Onnxruntime 1.21.0 holds instructions that a Cortex-A72 has not (microsoft/onnxruntime #23957); on a Cortex-A76 it imports."""
+    target, folder = boards.target("pi4"), tmp_path / "wheels"
+    folder.mkdir()
+    files = tmp_path / "files"
+    manifest.read(pi4.path, pi4.public).unpack(files)
+    own = next((files / "wheels").glob("edgemeter-*.whl"))
+    pinned = small_bundle.write_wheel(tmp_path, "edgemeter", "9", ("onnxruntime==1.21.0",))
+    wheels.collect(pinned, (), target, folder)
+    checked = smoke.check(folder, target.arch, target.python_text, target.core, system)
+    assert [name.split("-")[:2] for name, _ in checked.dead] == [["onnxruntime", "1.21.0"]]
+    assert "died of SIGILL: it holds instructions that this processor has not" in checked.dead[0][1]
+    with pytest.raises(ConfigError, match=r"not a bundle for this board: onnxruntime-1.21.0-.* died of SIGILL"):
+        smoke.refuse_dead(checked)
+    assert smoke.check(folder, target.arch, target.python_text, "cortex-a76", system).dead == ()
+    newer = tmp_path / "newer"
+    newer.mkdir()
+    wheels.collect(own, ("onnx",), target, newer)
+    assert any(
+        name.startswith("onnxruntime-") for name in smoke.check(newer, target.arch, target.python_text, target.core, system).imported
+    )
+    assert install.extension_modules(next(newer.glob("onnxruntime-*"))) != []
