@@ -22,6 +22,7 @@ from edgemeter.agent.identity import board_serial, own
 from edgemeter.agent.machine import clock, fingerprint, temperatures, throttling
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 from edgemeter.agent.power import calibration_file, detect
+from edgemeter.agent.update import place
 
 S_PER_DAY = 86_400
 OUTBOX = "outbox.sqlite"
@@ -54,6 +55,7 @@ def read(order: Collecting, machine: Machine = THIS_MACHINE) -> Health:
         session=order.session,
         told_ns=told_ns,
         agent=here.agent,
+        release=place.HERE.version if place.HERE else None,
         previous_agent=previous,
         bad_agents=bad,
         board=here.board,

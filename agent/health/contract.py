@@ -75,6 +75,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     session: Number
     told_ns: TimeNs
     agent: Line
+    # The release that holds this agent and its runtimes, where one does: the agent's version, `+`, and 8 digits of what it holds.
+    release: Line | None = None
     previous_agent: Line | None = None
     bad_agents: tuple[Line, ...] = ()
     board: Line | None = None

@@ -63,6 +63,8 @@ def add(folder: FleetFolder, registry: Registry, found: Verified) -> Release:
 def of_version(registry: Registry, version: str | None) -> list[Release]:
     """Return the releases of a version, the newest one where none is named.
 
+    `1.2.0` are all bundles of it, for whatever boards; what follows a `+` tells them apart, and `1.2.0+1a2b3c4d` is that one alone.
+
     Raises:
         ConfigError: there is none.
     """
@@ -70,10 +72,14 @@ def of_version(registry: Registry, version: str | None) -> list[Release]:
     if not known:
         message = "there is no release yet: `edgemeter fleet release add BUNDLE` adds one that `edgemeter fleet bundle` has made"
         raise ConfigError(message)
-    wanted = version or known[0].version
-    found = [one for one in known if one.version == wanted]
+    wanted = version or _public(known[0].version)
+    found = [one for one in known if wanted in {one.version, _public(one.version)}]
     if not found:
-        there = ", ".join(dict.fromkeys(one.version for one in known))
+        there = ", ".join(dict.fromkeys(_public(one.version) for one in known))
         message = f"there is no release {wanted!r}: there are {there}; `edgemeter fleet release add` adds one"
         raise ConfigError(message)
     return found
+
+
+def _public(version: str) -> str:
+    return version.partition("+")[0]

@@ -35,13 +35,13 @@ def choose(
     is_under_way: bool = False,
     boards: Collection[str] = (),
 ) -> Choice:
-    """Return what becomes of a device that is to go to the version of `releases`; `boards` are those that bundles are built for."""
-    version = releases[0].version
+    """Return what becomes of a device that is to go to one of `releases`; `boards` are those that bundles are built for."""
     if health is None:
         return Choice(device, None, None, "it has not said yet what it is: is it online?")
-    why = _why_not(health, version, even_if, is_under_way=is_under_way)
-    release, note = (None, why) if why else _fitting(device, health, releases, boards)
-    return Choice(device, health.agent, release, note, health.bad_agents)
+    release, note = _fitting(device, health, releases, boards)
+    if release is not None and (why := _why_not(health, release.version, even_if, is_under_way=is_under_way)):
+        release, note = None, why
+    return Choice(device, _runs(health), release, note, health.bad_agents)
 
 
 def canaries(choices: Sequence[Choice], count: int) -> tuple[list[Choice], list[Choice]]:
@@ -58,15 +58,19 @@ def canaries(choices: Sequence[Choice], count: int) -> tuple[list[Choice], list[
 
 
 def _why_not(health: Health, version: str, even_if: Collection[Allowed], *, is_under_way: bool) -> str:
-    if health.agent == version:
+    if _runs(health) == version:
         return "it runs this version"
     if is_under_way:
         return "an update is under way"
     if version in health.bad_agents and "bad" not in even_if:
         return "this version failed there before: `--even-if bad` tries again"
-    if "older" not in even_if and _is_older(version, health.agent):
-        return f"this is older than {health.agent}: `--even-if older` goes back"
+    if "older" not in even_if and _is_older(version, _runs(health)):
+        return f"this is older than {_runs(health)}: `--even-if older` goes back"
     return ""
+
+
+def _runs(health: Health) -> str:
+    return health.release or health.agent
 
 
 def _is_older(version: str, running: str) -> bool:

@@ -54,7 +54,7 @@ def order(registry: Registry, wave: Sequence[Choice], even_if: Sequence[Allowed]
         for release in dict.fromkeys(one.release for one in wave if one.release is not None):
             bundle = Content(sha256=release.sha256, size_bytes=release.size_bytes, name=release.name)
             work = Update(version=release.version, bundle=bundle, even_if=tuple(even_if))
-            title = f"update to {release.version} ({release.board}, Python {release.python})"
+            title = f"update to {release.version}, {release.board}, Python {release.python}"
             # What failed is not tried again by itself.
             new = NewJob(work, title, timeout_s, retries=0)
             devices = [(one.device.device, one.device.fleet) for one in wave if one.release == release]

@@ -74,6 +74,15 @@ def test_what_is_refused_can_be_allowed():
     assert chosen(health(agent="unknown"), BOOKWORM)[0] == BOOKWORM
 
 
+def test_what_a_release_holds_tells_it_from_another_of_the_same_version():
+    """The version of a bundle ends in some digits of its content: another build is another release, and neither is the older one."""
+    running, newer = replace(BOOKWORM, version="2.0+11111111"), replace(BOOKWORM, version="2.0+22222222", sha256="e" * 64, built_ns=2)
+    assert chosen(health(agent="2.0", release="2.0+11111111"), running, newer)[0] == newer
+    assert chosen(health(agent="2.0", release="2.0+22222222"), running, newer) == (None, "it runs this version")
+    assert chosen(health(agent="2.0", release="2.0+22222222", bad_agents=("2.0+11111111",)), running)[1].startswith("this version failed")
+    assert chosen(health(agent="2.0", release="2.0+22222222"), running)[0] == running
+
+
 def test_canaries_are_of_as_many_bundles_as_there_are():
     """So that each kind of board is tried first; the rest are the others, once."""
     devices = [replace(DEVICE, device=f"pi-{number}") for number in range(5)]

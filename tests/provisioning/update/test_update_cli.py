@@ -148,6 +148,17 @@ def test_the_newest_release_is_meant_where_none_is_named(world):
         world.call("update", "3.0", "--on", "all")
 
 
+def test_a_version_means_its_bundles_for_all_boards(world):
+    """Each has its own digits after the `+`; with them that one alone is meant."""
+    world.hear("pi-3", python="3.13.5", glibc="2.41")
+    world.add("2.0+aaaaaaaa")
+    world.add("2.0+bbbbbbbb", python="3.13", glibc="2.41")
+    world.call("update", "2.0+aaaaaaaa", "--on", "pi-1 | pi-3", "--detach")
+    assert world.orders() == {"pi-1": "2.0+aaaaaaaa"}
+    world.call("update", "2.0", "--on", "all", "--detach")
+    assert world.orders() == {"pi-1": "2.0+aaaaaaaa", "pi-2": "2.0+aaaaaaaa", "pi-3": "2.0+bbbbbbbb"}
+
+
 def test_without_a_release_the_command_says_how_to_add_one(world):
     """The remedy."""
     with pytest.raises(errors.ConfigError, match="release add"):
