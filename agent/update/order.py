@@ -123,6 +123,15 @@ def _ask(order: Order, update: Update, home: Path) -> None:
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
+        _sync(path.parent)
     except OSError as error:
         message = f"cannot ask the supervisor at {str(path)!r}: {error.strerror}"
         raise UnavailableError(message) from error
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
