@@ -15,7 +15,15 @@ from edgemeter.provisioning.image.settings import Settings, Wifi
 NAME = "firstrun.sh"
 WORDS = ("systemd.run=/boot/firstrun.sh", "systemd.run_success_action=reboot", "systemd.unit=kernel-command-line.target")
 HEAD = "#!/bin/bash\nset +e\n"
-TAIL = f"rm -f /boot/{NAME}\nsed -i 's| systemd\\.[^ ]*||g' /boot/{kernel_line.NAME}\nexit 0\n"
+# The kernel's line first: were the script gone and the line still there, the board would stop at every boot.
+CLEANED = r"s| systemd\.run[^ ]*||g; s| systemd\.unit=kernel-command-line\.target||g"
+TAIL = f"""for d in {launch.PLACES}; do
+    test ! -f $d/{kernel_line.NAME} || sed -i '{CLEANED}' $d/{kernel_line.NAME}
+done
+sync
+rm -f /boot/{NAME}
+exit 0
+"""
 CUSTOM = "/usr/lib/raspberrypi-sys-mods/imager_custom"
 USERCONF = "/usr/lib/userconf-pi/userconf"
 CONNECTION = "/etc/NetworkManager/system-connections/edgemeter.nmconnection"
@@ -67,7 +75,9 @@ def _part(settings: Settings) -> list[str]:
 def _keys(settings: Settings) -> list[str]:
     keys = " ".join(shlex.quote(key) for key in settings.ssh_keys)
     return [
-        "account=$(getent passwd 1000 | cut -d: -f1); home=$(getent passwd 1000 | cut -d: -f6)",
+        # Without a name it is the system's own first account.
+        f"account={settings.user or '$(getent passwd 1000 | cut -d: -f1)'}",
+        'home=$(getent passwd "$account" | cut -d: -f6)',
         'install -d -m 700 -o "$account" -g "$account" "$home/.ssh"; touch "$home/.ssh/authorized_keys"',
         f'for key in {keys}; do grep -qxF "$key" "$home/.ssh/authorized_keys" || echo "$key" >>"$home/.ssh/authorized_keys"; done',
         'chmod 600 "$home/.ssh/authorized_keys"; chown "$account:$account" "$home/.ssh/authorized_keys"',

@@ -74,6 +74,55 @@ class Root:
         return (self.path / path).read_text()
 
 
+def own_options(folder: Path) -> list[str | Path]:
+    """Return the options for an account, a name and a network."""
+    (folder / "key.pub").write_text(f"{KEY}\n")
+    (folder / "psk").write_text("correct horse battery\n")
+    account = ["--user", "ada", "--ssh-key", folder / "key.pub", "--hostname", "pi5-01"]
+    return [*account, "--wifi-ssid", "Garden", "--wifi-psk-file", folder / "psk"]
+
+
+def as_raspberry_pi_os_does(boot: Path):
+    """Rewrite the paths and the end of the script, as the initramfs of Bookworm does where the kernel's line names /boot/firstrun.sh."""
+    line, script = boot / "cmdline.txt", boot / "firstrun.sh"
+    line.write_text(line.read_text().replace("/boot/", "/boot/firmware/"))
+    kept = []
+    for text in script.read_text().splitlines():
+        if "rm" in text and text.endswith("firstrun.sh"):
+            break
+        kept.append(text)
+    script.write_text(
+        "\n".join([*kept, "rm -f /boot/firmware/firstrun.sh", "sed -i 's| systemd.[^ ]*||g' /boot/firmware/cmdline.txt", "exit 0", ""])
+    )
+
+
+def test_firstrun_sets_up_what_was_asked_and_leaves_our_unit(trixie, needed, tmp_path):
+    """The script on a real Debian: account, key, name and network are there, the kernel's line is what it was, the unit is enabled."""
+    root = Root(trixie, tmp_path / "root")
+    before = f"{CMDLINE} init=/usr/lib/raspberrypi-sys-mods/firstboot"
+    card = cards.disk(tmp_path / "card.img", {"cmdline.txt": before})
+    assert cards.done(card, *needed, *own_options(tmp_path))["format"] == "firstrun"
+    boot = root.path / "boot/firmware"
+    cards.mtools_tree(card, boot)
+    (root.path / "etc/NetworkManager/system-connections").mkdir(parents=True)
+    # The system's own first account, which has the number 1000.
+    root.run("useradd -m -s /bin/bash pi")
+    as_raspberry_pi_os_does(boot)
+    assert "systemd.run=/boot/firmware/firstrun.sh" in (boot / "cmdline.txt").read_text()
+    root.run("bash /boot/firmware/firstrun.sh")
+    assert (boot / "cmdline.txt").read_text().strip() == before
+    assert not (boot / "firstrun.sh").exists()
+    assert root.read("etc/hostname").strip() == "pi5-01"
+    assert KEY in root.read("home/ada/.ssh/authorized_keys")
+    assert root.run("stat -c %U:%a /home/ada/.ssh/authorized_keys").strip() == "ada:600"
+    assert "ada ALL=(ALL) NOPASSWD:ALL" in root.read("etc/sudoers.d/020-ada")
+    root.run("visudo -c")
+    connection = root.path / "etc/NetworkManager/system-connections/edgemeter.nmconnection"
+    assert "ssid=71;97;114;100;101;110;" in connection.read_text()
+    assert connection.stat().st_mode & 0o777 == 0o600
+    assert (root.path / "etc/systemd/system/multi-user.target.wants/edgemeter-firstboot.service").is_symlink()
+
+
 def test_cloud_init_starts_us_and_the_board_joins(trixie, shelf, join, tmp_path, monkeypatch):
     """A card image prepared, its FAT copied out by mtools, every stage of cloud-init, then the unit's script: joined, scrubbed, quiet."""
     root = Root(trixie, tmp_path / "root")
@@ -81,21 +130,7 @@ def test_cloud_init_starts_us_and_the_board_joins(trixie, shelf, join, tmp_path,
     monkeypatch.setattr(small_bundle, "this_target", lambda: Target("pc", os.uname().machine, python, (2, 36)))
     bundle = cards.bundle(tmp_path, shelf / "release.key")
     card = cards.disk(tmp_path / "card.img", {"user-data": "#cloud-config\n", "meta-data": "instance_id: x\n", "cmdline.txt": CMDLINE})
-    (tmp_path / "key.pub").write_text(f"{KEY}\n")
-    (tmp_path / "psk").write_text("correct horse battery\n")
-    own = [
-        "--user",
-        "ada",
-        "--ssh-key",
-        tmp_path / "key.pub",
-        "--hostname",
-        "pi5-01",
-        "--wifi-ssid",
-        "Garden",
-        "--wifi-psk-file",
-        tmp_path / "psk",
-    ]
-    cards.done(card, "--bundle", bundle, "--join", join, "--public-key", shelf / "release.pub", *own)
+    cards.done(card, "--bundle", bundle, "--join", join, "--public-key", shelf / "release.pub", *own_options(tmp_path))
     cards.mtools_tree(card, root.path / "boot/firmware")
     (root.path / "etc/cloud/cloud.cfg.d/99_raspberry-pi.cfg").write_text(RASPBERRY)
     for stage in STAGES:
