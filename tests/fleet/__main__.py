@@ -17,18 +17,20 @@ def main() -> int:
     parser.add_argument("--devices", type=int, default=1000)
     parser.add_argument("--run-s", type=float, default=2.0, help="how long a run takes, on average")
     parser.add_argument("--limit-s", type=float, default=900.0)
+    parser.add_argument("--enrolment", choices=["claims", "registry"], default="claims", help="by tokens, or written into the registry")
     parser.add_argument("--kills", type=int, help="so many, at random; default: seven at set points")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep-logs", metavar="DIR")
     asked = parser.parse_args()
-    with FleetWorld(asked.devices, template.measure(), asked.run_s) as world:
+    with FleetWorld(asked.devices, template.measure(), asked.run_s, asked.enrolment) as world:
+        print(f"{asked.devices} devices are there, enrolled in {world.enrolled_s} s", file=sys.stderr, flush=True)
         planned = KILLS if asked.kills is None else drawn_kills(asked.kills, asked.seed)
         came = drill(world, asked.limit_s, lambda text: print(text, file=sys.stderr, flush=True), planned=planned)
         for overlap in world.crowd.overlaps[:5]:
             print(overlap, file=sys.stderr)
         if asked.keep_logs:
             shutil.copytree(world.path, asked.keep_logs, dirs_exist_ok=True)
-    print(json.dumps(came.document()))
+    print(json.dumps({"enrolment": asked.enrolment, "enrolled_s": world.enrolled_s, **came.document()}))
     return 0 if came.holds else 1
 
 

@@ -7,7 +7,7 @@ import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from edgemeter.agent.delivery.broker_address import BrokerAddress
 from edgemeter.collector.load.template import Template
@@ -16,7 +16,8 @@ from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 from tests.chaos.supervised import Supervised, await_port
-from tests.fixtures.servers import LOOPBACK, free_port, mosquitto
+from tests.fixtures.servers import LOOPBACK, free_port, mosquitto_binary
+from tests.fleet import enrolling
 from tests.fleet.replay_devices import Crowd
 
 EDGEMETER = [sys.executable, "-m", "edgemeter.agent.cli"]
@@ -35,9 +36,15 @@ group = {group}
 
 
 class FleetWorld:
-    """Use it as a context; `crowd` are the devices, `broker`, `service` and `collector` the processes."""
+    """Use it as a context; `crowd` are the devices, `broker`, `service` and `collector` the processes.
 
-    def __init__(self, count: int, template: Template, run_s: float) -> None:
+    Devices come into the registry by `claims`, each with a token, a key and a certificate of its own from the real enrolment desk, or
+    are written there (`registry`). Either way they then speak at a listener without TLS, many over one connection.
+    """
+
+    def __init__(self, count: int, template: Template, run_s: float, enrolment: Literal["claims", "registry"] = "registry") -> None:
+        self.enrolment = enrolment
+        self.enrolled_s: float | None = None
         self.names = [f"replay-{number:05d}" for number in range(count)]
         self._template = template
         self._run_s = run_s
@@ -108,21 +115,48 @@ class FleetWorld:
     def _build(self) -> None:
         self.path = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="edgemeter-fleet-")))
         self.folder = FleetFolder(self.path / "fleet")
-        server = mosquitto(self.path, *BROKER, f"persistence_location {self.path}/")
-        self.broker = self._supervised("broker", server.command)
-        await_port(server.port)
-        address = f"mqtt://{LOOPBACK}:{server.port}"
-        self._enrol()
-        self.service = self._supervised("service", [*EDGEMETER, "fleet", "serve", "--folder", str(self.folder.path), "--broker", address])
+        port = free_port()
+        address = f"mqtt://{LOOPBACK}:{port}"
+        self.broker = self._supervised("broker", self._with_identity(port) if self.enrolment == "claims" else self._plain(port))
+        await_port(port)
+        # Over TLS with the certificate of `fleet init`, where there is one.
+        at = [] if self.enrolment == "claims" else ["--broker", address]
+        self.service = self._supervised("service", [*EDGEMETER, "fleet", "serve", "--folder", str(self.folder.path), *at])
         ledger, metrics = str(self.path / "ledger"), f"{LOOPBACK}:{free_port()}"
         self.collector = self._supervised(
             "collector", [*EDGEMETER, "collector", "up", "--broker", address, "--ledger", ledger, "--metrics", metrics]
         )
-        self.crowd = Crowd(BrokerAddress(LOOPBACK, server.port), FLEET, self.names, self._template, self._run_s)
+        if self.enrolment == "claims":
+            self._enrol()
+        else:
+            self._write_devices()
+        self.crowd = Crowd(BrokerAddress(LOOPBACK, port), FLEET, self.names, self._template, self._run_s)
         # Every tenth is interrupted at its first attempt of each job, and does it at the second.
         self.crowd.flaky = dict.fromkeys(self.names[::10], 1)
         self._stack.callback(self.crowd.stop)
         self.crowd.start()
+
+    def _plain(self, port: int) -> list[str]:
+        configuration = self.path / "mosquitto.conf"
+        lines = [f"listener {port} {LOOPBACK}", "allow_anonymous true", "user root", *BROKER, f"persistence_location {self.path}/"]
+        configuration.write_text("\n".join([*lines, ""]))
+        return [mosquitto_binary(), "-c", str(configuration)]
+
+    def _with_identity(self, port: int) -> list[str]:
+        self.call("init", "--broker", LOOPBACK, "--fleet", FLEET, "--port", str(free_port()), "--enrol-port", str(free_port()))
+        own = self.folder.broker / "conf.d" / "crowd.conf"
+        own.parent.mkdir(exist_ok=True)
+        own.write_text(f"listener {port} {LOOPBACK}\nallow_anonymous true\n")
+        return [mosquitto_binary(), "-c", str(self.folder.broker / "mosquitto.conf")]
+
+    def _enrol(self) -> None:
+        began_s = time.monotonic()
+        cards = self.path / "cards"
+        self.call("token", *self.names, "--out", str(cards))
+        if enrolling.enrol(self.names, cards, self.path / "boards") != len(self.names):
+            message = "two devices have one certificate"
+            raise RuntimeError(message)
+        self.enrolled_s = round(time.monotonic() - began_s, 1)
 
     def _supervised(self, name: str, command: list[str]) -> Supervised:
         made = Supervised(name, command, self.path / f"{name}.log")
@@ -130,7 +164,7 @@ class FleetWorld:
         made.start()
         return made
 
-    def _enrol(self) -> None:
+    def _write_devices(self) -> None:
         """Write what enrolment leaves in the registry."""
         registry = Registry(self.folder.registry)
         with registry.transaction() as connection:
