@@ -9,6 +9,8 @@ from edgemeter.provisioning.fleet_folder import FleetFolder
 from edgemeter.provisioning.folder_option import folder_option
 
 PLAIN_WIDTH = 220
+# What somebody can look at on a terminal; a pipe gets them all.
+MOST_ROWS = 300
 
 
 @click.command(name="list")
@@ -37,9 +39,12 @@ def list_devices(folder: FleetFolder, *, selection: str, as_json: bool) -> None:
         return
     console = Console()
     console = console if console.is_terminal else Console(width=PLAIN_WIDTH)
-    if lines:
-        table, below = list_table.shown(lines, now_ns, console.width)
+    shown = lines[:MOST_ROWS] if console.is_terminal else lines
+    if shown:
+        table, below = list_table.shown(shown, now_ns, console.width)
         console.print(table)
         for note in below:
             console.print(note, markup=False, highlight=False, soft_wrap=True)
+    if len(shown) < len(lines):
+        console.print(f"... and {len(lines) - len(shown)} less urgent ones: narrow the list with --on, or pipe it", highlight=False)
     console.print(list_table.summary(lines), markup=False, highlight=False)

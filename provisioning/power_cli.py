@@ -64,11 +64,11 @@ def power(device: str, action: str, folder: FleetFolder, *, force: bool, dry_run
 
 def _check(wired: "Wiring", said: "FleetFile", registry: "Registry") -> None:
     from edgemeter.agent.errors import UnavailableError
-    from edgemeter.provisioning.health import presence
     from edgemeter.provisioning.jobs import executions
-    from edgemeter.provisioning.rescue import measuring, neighbours, rules
+    from edgemeter.provisioning.rescue import measuring, rules
+    from edgemeter.provisioning.rescue.neighbours import Neighbours
 
-    others = neighbours.of(wired, said, wired.folder, presence.read(registry))
+    others = Neighbours(said, wired.folder).of(wired, registry)
     in_flight = {one: found.job for one in (wired.device, *others) if (found := executions.in_flight_of(registry, one)) is not None}
     heard = rules.Heard(in_flight, measuring.read(registry))
     # Somebody looks on: a device that went on after it was heard would be heard again.

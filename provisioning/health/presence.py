@@ -90,6 +90,18 @@ def lost(registry: "Registry", before_ns: int) -> list[Presence]:
     return [_presence(row) for row in rows]
 
 
+def lost_together(registry: "Registry", since_ns: int, within_ns: int) -> tuple[int, int]:
+    """Return how many devices were lost within that time of `since_ns`, and how many are online or lost in all."""
+    near = "SELECT count(*) FROM presence WHERE state = 'lost' AND since_ns BETWEEN ? AND ?"
+    together = registry.query(near, since_ns - within_ns, since_ns + within_ns)[0][0]
+    return int(together), int(registry.query("SELECT count(*) FROM presence WHERE state IN ('online', 'lost')")[0][0])
+
+
+def mentioning(registry: "Registry", text: str) -> list[Presence]:
+    """Return the devices in whose health that text stands somewhere: those that may name it as a sensor."""
+    return [_presence(row) for row in registry.query("SELECT * FROM presence WHERE instr(health, CAST(? AS BLOB)) > 0", text)]
+
+
 def _presence(row: sqlite3.Row) -> Presence:
     said = row["health"]
     return Presence(**{**dict(row), "health": msgspec.json.decode(said, type=Health) if said else None})

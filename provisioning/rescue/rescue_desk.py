@@ -19,9 +19,11 @@ from edgemeter.provisioning.health import presence
 from edgemeter.provisioning.inventory.watched_file import WatchedFile
 from edgemeter.provisioning.inventory.wording import age
 from edgemeter.provisioning.jobs import executions
+from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.registry import Registry
-from edgemeter.provisioning.rescue import attempts, cycling, measuring, neighbours, rules, wiring
+from edgemeter.provisioning.rescue import attempts, cycling, measuring, rules, wiring
 from edgemeter.provisioning.rescue.attempts import Rescue
+from edgemeter.provisioning.rescue.neighbours import Neighbours
 from edgemeter.provisioning.rescue.rules import Heard
 from edgemeter.provisioning.serve.desk import Publish
 
@@ -57,6 +59,7 @@ class RescueDesk:
         self._running: dict[int, tuple[str, Future[None]]] = {}
         self._said: dict[str, str] = {}
         self._has_begun = False
+        self._neighbours: tuple[FleetFile, Neighbours] | None = None
 
     def received(self, message: Message) -> None:
         """Take note of who measures: a device says what it does only while it does something."""
@@ -161,17 +164,24 @@ class RescueDesk:
         last = next(iter(attempts.of_device(self._registry, lost.device, 1)), None)
         if last is not None and last.action == "off":
             return "somebody has switched it off"
-        everybody = presence.read(self._registry)
-        since = tuple(one.since_ns for one in everybody.values() if one.state == "lost" and one.since_ns is not None)
-        there = len(since) + sum(one.state == "online" for one in everybody.values())
-        if together := rules.is_widespread(lost.since_ns or now_ns, since, there):
+        named = devices.find(self._registry, lost.device)
+        if named is not None and named.standing == "revoked":
+            return "it was put out of the fleet"
+        since_ns = lost.since_ns or now_ns
+        together, there = presence.lost_together(self._registry, since_ns, rules.MANY_WITHIN_S * NS_PER_S)
+        if rules.is_widespread(together, there):
             return f"{together} devices were lost at about the same time: the network or the mains rather than the board"
-        others = neighbours.of(wired, said, self._folder, everybody)
+        others = self._neighbours_in(said).of(wired, self._registry)
         in_flight = {
             device: found.job for device in (lost.device, *others) if (found := executions.in_flight_of(self._registry, device)) is not None
         }
         longest_run_s = said.rescue.longest_run_minutes * 60
         return rules.why_not(lost.device, others, Heard(in_flight, self._measured), longest_run_s, now_ns)
+
+    def _neighbours_in(self, said: "FleetFile") -> Neighbours:
+        if self._neighbours is None or self._neighbours[0] is not said:
+            self._neighbours = (said, Neighbours(said, self._folder))
+        return self._neighbours[1]
 
     def _give_up(self, lost: "Presence", rescue: Rescue, now_ns: int) -> None:
         last = next(iter(attempts.of_device(self._registry, lost.device, 1)), None)

@@ -37,7 +37,6 @@ def why_not(device: str, others: tuple[str, ...], heard: Heard, longest_run_s: f
     return None
 
 
-def is_widespread(since_ns: int, lost_since_ns: tuple[int, ...], known: int) -> int:
-    """Return how many devices were lost at about the same time where that is too many to be their own fault, else 0."""
-    together = sum(abs(one - since_ns) <= MANY_WITHIN_S * NS_PER_S for one in lost_since_ns)
-    return together if together >= MANY and together > MANY_RATIO * known else 0
+def is_widespread(together: int, known: int) -> bool:
+    """Return whether so many of the devices that are known, lost at about the same time, are too many to be their own fault."""
+    return together >= MANY and together > MANY_RATIO * known

@@ -19,6 +19,8 @@ from edgemeter.provisioning.inventory import concerns, overview
 from edgemeter.provisioning.jobs import executions, jobs
 from edgemeter.provisioning.jobs.executions import Execution
 from edgemeter.provisioning.jobs.jobs import NewJob
+from edgemeter.provisioning.registry import devices
+from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.rescue import attempts
 from edgemeter.provisioning.rescue.rescue_desk import RescueDesk
@@ -214,6 +216,17 @@ def test_many_lost_together_are_the_network_and_nobody_is_cut(rack):
         one.says(device, "lost")
     one.passes(600)
     assert one.cuts() == 0
+
+
+def test_a_board_that_was_put_out_of_the_fleet_is_left_alone(rack):
+    """The broker dropped it, so it looks lost."""
+    one = rack()
+    with one.registry.transaction() as connection:
+        devices.put(connection, Device("pi-1", "lab", "1000", "pi5", (), "revoked", None, None, None, 5))
+    one.says("pi-1", "lost")
+    one.passes(600)
+    assert one.cuts() == 0
+    assert overview.read(one.folder, one.registry, one.now_ns)[0].concerns == ()
 
 
 def test_what_somebody_switched_off_stays_off(rack):

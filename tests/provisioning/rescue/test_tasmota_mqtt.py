@@ -11,6 +11,8 @@ from edgemeter.agent.errors import TransientError
 from edgemeter.provisioning.rescue.tasmota_mqtt import TasmotaMqtt
 from tests.fixtures.servers import address_of, mosquitto
 
+pytestmark = pytest.mark.mosquitto
+
 
 class Plug:
     """A client that answers as Tasmota documents for a plug with one relay and the Topic `plug-7`."""
