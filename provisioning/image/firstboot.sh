@@ -180,7 +180,7 @@ install_units() {
 join() {
     # All of the above is on the disk before anything says that it is.
     flush
-    EDGEMETER_HOME=$STATE EDGEMETER_CONFIG=$ETC/config.toml "$OPT/current/bin/edgemeter" agent join "$STATE/join.toml" >>"$LOG"
+    EDGEMETER_HOME=$STATE "$OPT/current/bin/edgemeter" agent join "$STATE/join.toml" --home "$STATE" --config "$ETC/config.toml" >>"$LOG"
     flush
     touch "$STATE/joined"
 }

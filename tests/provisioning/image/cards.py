@@ -19,7 +19,7 @@ TOKEN = "t0ken-of-a-test-4711"
 OFFSET = 8 << 20
 # Stands for the agent: its `join` goes to no broker, wants a token that was not used, and takes a moment.
 AGENT = """
-import os, sys, time
+import sys, time
 from pathlib import Path
 
 def main():
@@ -27,8 +27,8 @@ def main():
         print("edgemeter, version 0.0.1")
         return 0
     text = Path(sys.argv[3]).read_text()
-    home = Path(os.environ["EDGEMETER_HOME"])
-    if sys.argv[1:3] != ["agent", "join"] or 'token = "t0k' not in text:
+    home, config = Path(sys.argv[5]), Path(sys.argv[7])
+    if sys.argv[1:3] + sys.argv[4::2] != ["agent", "join", "--home", "--config"] or 'token = "t0k' not in text:
         print("Error: the token has been used", file=sys.stderr)
         return 1
     if (home / "refuse").exists():
@@ -37,7 +37,7 @@ def main():
     time.sleep(0.1)
     (home / "identity").mkdir(exist_ok=True)
     (home / "identity" / "device.crt").write_text("a certificate")
-    Path(os.environ["EDGEMETER_CONFIG"]).write_text("device = 'pi5-01'")
+    config.write_text("device = 'pi5-01'")
     (home / "joined").touch()
     return 0
 """
