@@ -1,0 +1,110 @@
+"""The whole way of health: a real agent, a real broker, the fleet's service, and what `edgemeter fleet list` shows."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.provisioning.cli import fleet
+from edgemeter.provisioning.fleet_folder import FleetFolder
+from edgemeter.provisioning.health import presence
+from edgemeter.provisioning.health.health_desk import HealthDesk
+from edgemeter.provisioning.registry.registry import Registry
+from edgemeter.provisioning.serve import desks, service
+from tests.fixtures.servers import address_of, mosquitto
+
+pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
+
+
+class Board:
+    """The agent that stays, as a process of its own."""
+
+    def __init__(self, home, broker):
+        self.home = home
+        self.orders = msgspec.json.encode(
+            {"device": "pi-1", "fleet": "lab", "broker": str(address_of(broker)), "config": None, "files": {}}
+        ).decode()
+        self.process = None
+
+    def start(self):
+        """Begin to stay."""
+        command = [sys.executable, "-m", "edgemeter.agent.delivery.resident", self.orders]
+        self.process = subprocess.Popen(command, env={**os.environ, "EDGEMETER_HOME": str(self.home)}, stderr=subprocess.DEVNULL)
+
+    def end(self, number):
+        """End it by a signal."""
+        if self.process is not None:
+            self.process.send_signal(number)
+            self.process.wait(timeout=60)
+            self.process = None
+
+
+@pytest.fixture
+def broker(tmp_path):
+    """Serve a real mosquitto."""
+    server = mosquitto(tmp_path)
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def served(broker, tmp_path, monkeypatch):
+    """Serve a fleet with its desk for health."""
+    monkeypatch.setattr(desks, "make", lambda folder, registry, publish: {"health": HealthDesk(folder, registry, publish)})
+    folder = FleetFolder(tmp_path / "fleet")
+    folder.path.mkdir()
+    folder.fleet_file.write_text('fleet = "lab"\n[device.pi-1]\nboard = "pi5"\n')
+    one = service.Service(folder, address_of(broker))
+    one.start()
+    yield folder
+    one.stop()
+
+
+@pytest.fixture
+def board(broker, tmp_path):
+    """Return a board whose agent is not there yet."""
+    one = Board(tmp_path / "home", broker)
+    yield one
+    one.end(signal.SIGKILL)
+
+
+def until(folder, fits):
+    """Return what pi-1 last said, once it fits."""
+    deadline = time.monotonic() + 90
+    registry = Registry(folder.registry, "read")
+    try:
+        while time.monotonic() < deadline:
+            found = presence.find(registry, "pi-1")
+            if found is not None and fits(found):
+                return found
+            time.sleep(0.1)
+    finally:
+        registry.close()
+    pytest.fail(f"pi-1 said {found}")
+
+
+def test_a_device_says_how_it_stands_and_how_it_ended_before(served, board):
+    """First there was none; then it was killed, and says so; then it was told to end."""
+    board.start()
+    first = until(served, lambda one: one.state == "online" and one.health is not None)
+    assert first.health.last_words.kind == "first"
+    board.end(signal.SIGKILL)
+    assert until(served, lambda one: one.state == "lost").session == first.session
+    board.start()
+    second = until(served, lambda one: one.health.session != first.session)
+    assert second.health.last_words.kind in {"killed", "unknown"}
+    shown = CliRunner().invoke(fleet, ["list", "--json", "--folder", str(served.path)], catch_exceptions=False).stdout
+    (line,) = json.loads(shown)["devices"]
+    assert (line["device"], line["presence"], line["agent"]) == ("pi-1", "online", second.health.agent)
+    board.end(signal.SIGTERM)
+    until(served, lambda one: one.state == "offline")
+    board.start()
+    third = until(served, lambda one: one.health.session != second.health.session)
+    assert third.health.last_words.kind == "clean"
