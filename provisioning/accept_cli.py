@@ -41,10 +41,12 @@ def pending(folder: FleetFolder, *, as_json: bool) -> None:
     if not waiting:
         click.echo("nobody waits", err=True)
         return
-    table = Table("request", "device", "serial", "board", "why", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    for heading in ("request", "device", "serial", "board", "why"):
+        table.add_column(heading, overflow="fold")
     for one in waiting:
         table.add_row(one.request[:12], one.device, f"{one.serial} ({one.serial_source})", one.board or "-", one.why)
-    Console(soft_wrap=True).print(table)
+    Console().print(table)
 
 
 @click.command()
@@ -105,10 +107,10 @@ def _each(folder: FleetFolder, names: tuple[str, ...], do: "Callable[[Registry, 
     from edgemeter.provisioning.identity.enforcement import Enforcement
     from edgemeter.provisioning.registry.registry import Registry
 
+    signing = broker_files.authority(folder)
     registry = Registry(folder.registry)
     done = []
     try:
-        signing = broker_files.authority(folder)
         for name in dict.fromkeys(names):
             deed = do(registry, name)
             if not dry_run:

@@ -24,9 +24,6 @@ def token(devices: tuple[str, ...], folder: FleetFolder, hours: float, out: Path
     import time
     from datetime import datetime, timezone
 
-    from rich.console import Console
-    from rich.table import Table
-
     from edgemeter.provisioning.identity import broker_files, tokens
     from edgemeter.provisioning.identity.enforcement import Enforcement
     from edgemeter.provisioning.inventory import fleet_file
@@ -52,8 +49,9 @@ def token(devices: tuple[str, ...], folder: FleetFolder, hours: float, out: Path
     if as_json:
         click.echo(json.dumps([{"device": one.device, "join_file": str(path), "expires_ns": one.expires_ns} for one, path in made]))
         return
-    table = Table("device", "join file", "good until", box=None, pad_edge=False)
+    widest = max(len("device"), *(len(one.device) for one, _ in made))
+    # No table of rich's: it cuts paths off, which people copy.
+    click.echo(f"{'device':{widest}}  {'good until':20}  join file")
     for one, path in made:
         until = datetime.fromtimestamp(one.expires_ns / 1e9).astimezone()
-        table.add_row(one.device, str(path), f"{until:%Y-%m-%d %H:%M %Z}")
-    Console(soft_wrap=True).print(table)
+        click.echo(f"{one.device:{widest}}  {f'{until:%Y-%m-%d %H:%M %Z}':20}  {path}")

@@ -30,6 +30,7 @@ class Enforcement:
         self._signing = signing
         self._told: set[str] = set()
         self._told_s = 0.0
+        self._has_told = False
         self._not_before_s = 0.0
 
     def enforce(self, now: datetime) -> bool:
@@ -45,7 +46,8 @@ class Enforcement:
             # The broker reads its files first: whoever is thrown out before that comes back.
             self._told = set(waiting)
             self._told_s = time.monotonic()
-            if not broker_process.reload(self._folder, self._server()):
+            self._has_told = broker_process.reload(self._folder, self._server())
+            if not self._has_told:
                 logger.info("no broker runs here that could be told: it reads %s when it starts", self._folder.broker)
         elif waiting and time.monotonic() - self._told_s >= RELOAD_S and time.monotonic() >= self._not_before_s:
             self._throw_out(waiting)
@@ -58,8 +60,8 @@ class Enforcement:
             ConfigError: as `enforce`.
             UnavailableError: as `enforce`.
         """
-        told_s = self._told_s
-        if not self.enforce(now) and self._told_s == told_s:
+        self._has_told = False
+        if not self.enforce(now) and not self._has_told:
             return False
         # Also a new token is good from then on only.
         time.sleep(RELOAD_S)

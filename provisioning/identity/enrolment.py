@@ -10,9 +10,10 @@ from sqlite3 import Connection
 from edgemeter.agent.delivery.topics import Topic
 from edgemeter.agent.identity import messages
 from edgemeter.agent.identity.messages import Answer, Ask
-from edgemeter.provisioning.identity import authority, certificates, claims, requests
+from edgemeter.provisioning.identity import authority, certificates, claims, expulsions, requests
 from edgemeter.provisioning.identity.authority import Authority, SigningRequest
 from edgemeter.provisioning.identity.certificates import Certificate
+from edgemeter.provisioning.identity.claims import Claim
 from edgemeter.provisioning.identity.requests import Request
 from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile
 from edgemeter.provisioning.registry import devices
@@ -48,7 +49,7 @@ class Enrolment:
                 return _refused(ask, now_ns, f"this token is for device {claim.device!r}, not for {request.common_name!r}")
             if claim.key_sha256 not in {None, request.key_sha256}:
                 return _refused(ask, now_ns, "this token was used with another key: make another with `edgemeter fleet token`")
-            if (held := self._held(request, ask, claim.device)) is not None:
+            if (held := self._held(request, ask, claim)) is not None:
                 return _accepted(ask, held, claim.fleet, now_ns)
             topic = messages.answer_topic(claim.claim)
             wish = _wish(ask, request, topic, claim.device, claim.fleet, now_ns, claim.claim)
@@ -127,9 +128,11 @@ class Enrolment:
         why = f"a copied card: it has the key of {known.device!r}, whose board has serial {known.serial!r}"
         return self._pending(connection, wish, why, now_ns)
 
-    def _held(self, request: SigningRequest, ask: Ask, device: str) -> Certificate | None:
+    def _held(self, request: SigningRequest, ask: Ask, claim: Claim) -> Certificate | None:
+        """Return the certificate that this board was given for this key; somebody may have given it another name than the token's."""
         for one in certificates.of_key(self.registry, request.key_sha256):
-            if one.serial == ask.serial and one.device == device and one.revoked_ns is None:
+            is_of_claim = one.device == claim.device or claim.key_sha256 == request.key_sha256
+            if one.serial == ask.serial and is_of_claim and one.revoked_ns is None:
                 return one
         return None
 
@@ -177,7 +180,10 @@ class Enrolment:
     def _issue(self, connection: Connection, wish: Request, request: SigningRequest, device: str, now_ns: int) -> Answer:
         """Give the board its name; whatever certificates that name had are revoked, another name of the board loses it."""
         issued = self._signed(request, device, wish.serial, now_ns)
-        certificates.revoke(connection, device, now_ns, REFLASHED)
+        before = devices.find(self.registry, device)
+        if certificates.revoke(connection, device, now_ns, REFLASHED) and before is not None and before.serial != wish.serial:
+            # The board that had the name may be connected; if it is the new one that goes, it comes back.
+            expulsions.put(connection, device, now_ns)
         other = devices.find_serial(self.registry, wish.serial)
         if other is not None and other.device != device:
             certificates.revoke(connection, other.device, now_ns, f"its board became {device!r}")

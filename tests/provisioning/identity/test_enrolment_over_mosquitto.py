@@ -10,6 +10,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from edgemeter.agent.delivery.mqtt_session import MqttSession, Profile
 from edgemeter.agent.errors import ConfigError, EdgemeterError, TransientError
 from edgemeter.agent.identity import join_file, messages, moved_card, own, own_key
 from edgemeter.agent.identity.messages import Ask
@@ -19,7 +20,7 @@ from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.servers import LOOPBACK
 from tests.provisioning.identity.lab import Lab
 
-pytestmark = pytest.mark.mosquitto
+pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
 
 OWN, OTHER = "edgemeter/v1/lab/pi-1", "edgemeter/v1/lab/pi-2"
 
@@ -253,6 +254,7 @@ def is_out(address):
 def test_a_name_of_another_board_waits_for_a_person(lab):
     """Another serial asks for a known name: nothing is given until somebody says yes; then the old board is out."""
     first = joined(lab)
+    connected = first.client("pi-1")
     board = lab.board("new", "100000002")
     path = lab.token("pi-1")
     with pytest.raises(TransientError, match="has not accepted this board"):
@@ -265,6 +267,25 @@ def test_a_name_of_another_board_waits_for_a_person(lab):
     lab.run("accept", "pi-1")
     assert board.join(path).serial == "100000002"
     assert wait_until(lambda: is_out(first.address()))
+    assert wait_until(lambda: bool(connected.reasons))
+
+
+def test_a_board_may_be_accepted_under_another_name(lab):
+    """Somebody says which: the board that had the name keeps it, also when the answer is asked for twice."""
+    first = joined(lab)
+    board = lab.board("new", "100000002")
+    path = lab.token("pi-1")
+    again = lab.path / "again.toml"
+    shutil.copy(path, again)
+    with pytest.raises(TransientError):
+        board.join(path, 2.0)
+    with pytest.raises(ConfigError, match="fleet's services"):
+        lab.run("accept", "pi-1", "--as", "edgemeter-operator")
+    lab.run("accept", "pi-1", "--as", "pi-2")
+    assert board.join(again).device == "pi-2"
+    assert certificates.revoked(lab.registry) == set()
+    assert len(certificates.of_device(lab.registry, "pi-2")) == 1
+    assert first.client("pi-1").session.is_connected()
 
 
 def test_a_rejected_board_is_refused(lab):
@@ -375,6 +396,32 @@ def test_the_brokers_sessions_outlive_a_reload(lab):
     service.session.publish(f"{OWN}/command", b"x")
     assert wait_until(lambda: len(device.messages) == 1)
     assert device.reasons == []
+
+
+def test_what_is_kept_for_a_device_that_is_away_outlives_a_reload(lab):
+    """An order that was given while it was off comes when it is back."""
+    board = joined(lab)
+    heard = []
+
+    class Events:
+        connected = disconnected = answered = staticmethod(lambda *_: None)
+        received = staticmethod(heard.append)
+
+    first = MqttSession(board.address(), Profile("pi-1", "persistent"), Events)
+    first.connect()
+    first.subscribe([f"{OWN}/command"])
+    first.publish(f"{OWN}/progress", b"x")
+    first.flush(5)
+    first.close()
+    lab.token("pi-9")
+    service = lab.service_client("fleet")
+    service.session.publish(f"{OWN}/command", b"x")
+    service.session.flush(5)
+    lab.token("pi-10")
+    second = MqttSession(board.address(), Profile("pi-1", "persistent"), Events)
+    second.connect()
+    assert wait_until(lambda: len(heard) == 1)
+    second.close()
 
 
 def test_a_device_that_nobody_knows_is_given_nothing(lab):

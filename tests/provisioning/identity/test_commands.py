@@ -1,0 +1,95 @@
+"""The commands around a fleet's identity, without a broker: what they print, keep and refuse."""
+
+import json
+from contextlib import ExitStack
+
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.identity import join_file
+from edgemeter.provisioning.cli import fleet
+from edgemeter.provisioning.identity import claims
+from edgemeter.provisioning.registry import devices
+from tests.provisioning.identity.lab import Lab
+
+
+@pytest.fixture
+def lab(tmp_path):
+    """Return a fleet whose broker does not run."""
+    with ExitStack() as stack:
+        yield Lab(tmp_path, stack)
+
+
+def test_a_token_stands_in_its_join_file_and_nowhere_else(lab, tmp_path):
+    """Not in the table and not in the JSON; the file is its owner's alone; the device is expected from then on."""
+    said = lab.run("token", "pi-1", "pi-2", "pi-1", "--out", tmp_path / "cards", "--hours", "48")
+    made = json.loads(lab.run("token", "pi-3", "--out", tmp_path / "cards", "--json"))
+    for name in ("pi-1", "pi-2", "pi-3"):
+        path = tmp_path / "cards" / f"{name}.join.toml"
+        token = join_file.read(path).token
+        assert len(token) >= 43
+        assert token not in said + json.dumps(made)
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert devices.find(lab.registry, name).standing == "expected"
+    assert said.count("pi-1.join.toml") == 1
+    assert len(claims.open_at(lab.registry, 0)) == 3
+
+
+def test_a_dry_run_makes_no_token(lab, tmp_path):
+    """No file, no claim, no device."""
+    lab.run("token", "pi-1", "--out", tmp_path / "cards", "--dry-run")
+    assert not (tmp_path / "cards").exists()
+    assert claims.open_at(lab.registry, 0) == []
+    assert devices.find(lab.registry, "pi-1") is None
+
+
+def test_the_inventory_says_what_is_expected(lab):
+    """Serial, board, circuit and power of fleet.toml come along."""
+    with lab.folder.fleet_file.open("a") as file:
+        file.write(
+            '[circuit.rack]\nlimit_w = 10\n[device.pi-1]\nserial = "77"\nboard = "pi5"\ntags = ["coral"]\ncircuit = "rack"\npower_w = 9\n'
+        )
+    lab.token("pi-1")
+    found = devices.find(lab.registry, "pi-1")
+    assert (found.serial, found.board, found.tags, found.circuit, found.power_w) == ("77", "pi5", ("coral",), "rack", 9)
+
+
+@pytest.mark.parametrize("name", ["edgemeter-operator", "edgemeter-fleet", "a/b", "+", "#", "", " x", "x" * 65, "a\nb", "../x", "a;b"])
+def test_a_name_that_no_device_may_have_is_refused(lab, name):
+    """Those of services, and whatever a topic, a certificate or a file name cannot hold."""
+    with pytest.raises(ConfigError) as caught:
+        lab.run("token", "--", name)
+    assert "\n" not in str(caught.value)
+    assert claims.open_at(lab.registry, 0) == []
+
+
+@pytest.mark.parametrize("command", ["accept", "reject", "revoke"])
+def test_nobody_of_that_name_is_one_line(lab, command):
+    """And nothing is changed."""
+    with pytest.raises(ConfigError, match="'pi-9'"):
+        lab.run(command, "pi-9")
+
+
+def test_a_device_is_revoked_without_a_broker_too(lab):
+    """It is out when the broker starts; twice is no error; a dry run changes nothing."""
+    lab.token("pi-1")
+    assert "would be revoked" in lab.run("revoke", "pi-1", "--dry-run")
+    assert devices.find(lab.registry, "pi-1").standing == "expected"
+    assert "revoked" in lab.run("revoke", "pi-1")
+    assert "was revoked before" in lab.run("revoke", "pi-1")
+    assert "user pi-1\ntopic deny #" in (lab.folder.broker / "acl").read_text()
+    assert claims.open_at(lab.registry, 0) == []
+
+
+def test_nobody_waits_in_a_new_fleet(lab):
+    """An empty list."""
+    assert json.loads(lab.run("pending", "--json")) == []
+
+
+def test_without_a_fleet_every_command_says_how_to_make_one(tmp_path):
+    """One line that names the command."""
+    for command in (["token", "x"], ["revoke", "x"], ["accept", "x"], ["pending"]):
+        done = CliRunner().invoke(fleet, [*command, "--folder", str(tmp_path / "none")])
+        assert "edgemeter fleet init" in str(done.exception), command
+        assert not (tmp_path / "none").exists(), command
