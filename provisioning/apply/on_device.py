@@ -61,20 +61,23 @@ class Device:
         self.home = self.below("/var/lib/edgemeter")
         self.etc = self.below("/etc/edgemeter")
         self.units = self.below("/etc/systemd/system")
-        # Says, over an interruption too and until the next boot, that what runs is not what is installed.
-        self.restart = self.below("/run/edgemeter-apply-restart")
+        # These say, over an interruption too and until the next boot, that what runs is not what is installed.
+        self.restart, self.reload = self.below("/run/edgemeter-apply-restart"), self.below("/run/edgemeter-apply-udev")
         self.has_systemd = not self.prefix and Path("/run/systemd/system").is_dir()
 
     def below(self, path: str) -> Path:
         """Return where `path` of the device really stands."""
         return Path(self.prefix + path)
 
-    def put(self, path: Path, content: bytes, mode: int = 0o644) -> bool:
-        """Make `path` hold `content`; return whether it did not."""
+    def put(self, path: Path, content: bytes, mode: int = 0o644, marker: Path | None = None) -> bool:
+        """Make `path` hold `content`, and `marker` exist from before it does; return whether it did not."""
         with contextlib.suppress(FileNotFoundError):
             if path.read_bytes() == content and path.stat().st_mode & 0o777 == mode:
                 return False
         if not self.is_dry:
+            if marker:
+                marker.parent.mkdir(parents=True, exist_ok=True)
+                marker.touch()
             path.parent.mkdir(parents=True, exist_ok=True)
             new = path.with_name(path.name + ".new")
             # Never readable by more than it will be, not even for a moment.
@@ -167,26 +170,23 @@ class Device:
 
     def service(self) -> Outcome:
         """Write the unit files and enable them."""
-        changed = [name for name, text in self.plan["units"].items() if self.put(self.units / name, self.of_release(name, text))]
+        units = {name: self.of_release(name, text) for name, text in self.plan["units"].items()}
+        changed = [name for name, text in units.items() if self.put(self.units / name, text, marker=self.restart)]
         drop_in = self.units / f"{SUPERVISOR}.d" / "python.conf"
         python = self.plan["python"]
-        differs = self.drop(drop_in) if python == "/usr/bin/python3" else self.put(drop_in, PYTHON_DROP_IN.format(python).encode())
+        if python == "/usr/bin/python3":
+            differs = self.drop(drop_in)
+        else:
+            differs = self.put(drop_in, PYTHON_DROP_IN.format(python).encode(), marker=self.restart)
         if differs:
             changed.append("the supervisor's Python")
-        if changed:
             self.needs_restart()
-            self.reload()
         enabled, why = self.enable(AGENT, SUPERVISOR)
         return outcome([*changed, *enabled], why)
 
     def of_release(self, name: str, text: str) -> bytes:
         """Return the file that came with the release, if it is here already, else `text`."""
         return "\n".join([*lines(self.root / "current/units" / name), ""]).encode() or text.encode()
-
-    def reload(self) -> None:
-        """Tell systemd that units changed."""
-        if self.has_systemd and not self.is_dry:
-            must("systemctl", "daemon-reload")
 
     def enable(self, *units: str) -> tuple[list[str], str]:
         """Enable units; return what had to be enabled, or why nothing is."""
@@ -195,21 +195,22 @@ class Device:
         where = [f"--root={self.prefix}"] if self.prefix else []
         changed = [unit for unit in units if run("systemctl", *where, "is-enabled", unit).stdout.strip() != "enabled"]
         if changed and not self.is_dry:
+            # It looks at the units anew, too.
             must("systemctl", *where, "enable", *changed)
         return [f"enabled {unit}" for unit in changed], ""
 
     def udev(self) -> Outcome:
         """Write the udev rules and let them act on what is plugged in."""
-        if not self.put(self.below(f"/etc/udev/rules.d/{RULES}"), self.of_release(RULES, self.plan["rules"])):
-            return "ok", ""
-        if not self.has_systemd:
-            return "changed", "rules, which hold from the next boot: udev is not running here"
-        if self.is_dry:
-            return "changed", "rules"
-        must("udevadm", "control", "--reload")
-        for subsystem in ("usb", "apex", "powercap", "hwmon"):
-            must("udevadm", "trigger", f"--subsystem-match={subsystem}", "--action=change")
-        return "changed", "rules"
+        rules = self.of_release(RULES, self.plan["rules"])
+        changed = ["rules"] if self.put(self.below(f"/etc/udev/rules.d/{RULES}"), rules, marker=self.reload) else []
+        if self.prefix or not Path("/run/udev/control").exists():
+            return outcome(changed, "udev is not running here: they hold from the next boot" if changed else "")
+        if not self.is_dry and self.reload.exists():
+            must("udevadm", "control", "--reload")
+            for subsystem in ("usb", "apex", "powercap", "hwmon"):
+                must("udevadm", "trigger", f"--subsystem-match={subsystem}", "--action=change")
+            self.drop(self.reload)
+        return outcome(changed, "")
 
     def power_mode(self) -> Outcome:
         """Set the Jetson's power mode."""
@@ -243,7 +244,6 @@ class Device:
         changed = []
         if self.put(self.units / GOVERNOR, GOVERNOR_UNIT.format(wanted).encode()):
             changed.append(GOVERNOR)
-            self.reload()
         enabled, why = self.enable(GOVERNOR)
         others = [path for path in files if path.read_text().strip() != wanted]
         for path in [] if self.is_dry else others:
@@ -299,6 +299,7 @@ class Device:
             return "ok", "running"
         with self.quiet():
             for unit in () if self.is_dry else units:
+                must("systemctl", "daemon-reload")
                 done = run("systemctl", "restart", unit, timeout_s=400)
                 if done.returncode != 0:
                     log = run("journalctl", "-u", unit, "-n", "3", "-o", "cat").stdout
