@@ -131,7 +131,8 @@ class HealthDesk:
             return
         earlier = golden.runs(self._registry, device)
         heard = presence.find(self._registry, device)
-        run, fault = judging.judged(row["job"], device, row["ended_ns"], figures, earlier, heard.health if heard else None)
+        health = heard.health if heard else None
+        run, fault = judging.judged(row["job"], device, row["ended_ns"], figures, earlier, health, row["reason"])
         golden.keep(connection, run)
         before = standing.find(self._registry, device)
         now = standing.after(before, device, fault, now_ns)

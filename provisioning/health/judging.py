@@ -10,16 +10,26 @@ from edgemeter.provisioning.health.golden import GoldenRun
 # A difference of temperature that can be the reason.
 WARMER_C = 8.0
 TEMPERATURE = "temperature_max_c"
+OWN_VERDICT = "its own verdict"
 BESIDE = ("agent", "kernel", "os", "power_mode", "governor", "python", "serial")
 
 
 def judged(
-    job: str, device: str, ended_ns: int, figures: Mapping[str, float], earlier: Sequence[GoldenRun], health: Health | None
+    job: str,
+    device: str,
+    ended_ns: int,
+    figures: Mapping[str, float],
+    earlier: Sequence[GoldenRun],
+    health: Health | None,
+    reason: str | None = None,
 ) -> tuple[GoldenRun, str | None]:
-    """Return the run as it is kept, and why the device is to be suspected, None where it is not."""
+    """Return the run as it is kept, and why the device is to be suspected, None where it is not.
+
+    `reason` is what the run says against itself: a rule of measuring that was broken.
+    """
     own = [one for one in earlier if one.is_kept]
     found = band.outside(figures, [one.figures for one in own])
-    beside = around(figures, health)
+    beside = {**around(figures, health), OWN_VERDICT: (reason or "valid").partition(":")[0]}
     doubted = earlier[-1].doubted if earlier else ()
     is_wrong = band.is_wrong(found, doubted)
     # What is wrong does not widen the band by which it was found; a single doubt is this board's own noise.

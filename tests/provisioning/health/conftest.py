@@ -44,11 +44,11 @@ class Lab:
         found = [one for one in executions.unfinished(self.registry) if one.device == device and one.job.startswith("golden-")]
         return found[0] if found else None
 
-    def ends(self, device, state="done", **figures):
+    def ends(self, device, state="done", reason=None, **figures):
         """Let the golden job of a device that waits end so, as the desk for jobs would note it."""
         one = self.open_golden(device)
         with self.registry.transaction() as connection:
-            executions.write(connection, [replace(one, state=state, ended_ns=self.now_ns, figures=figures)])
+            executions.write(connection, [replace(one, state=state, ended_ns=self.now_ns, reason=reason, figures=figures)])
         self.passes(10)
 
     def measures(self, device, **figures):

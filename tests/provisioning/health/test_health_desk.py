@@ -115,6 +115,12 @@ def test_a_board_far_outside_its_band_is_suspect_with_what_changed_beside_it(kno
     assert " UTC; changed beside it: power mode 15W -> 7W" in reason
 
 
+def test_what_a_run_says_against_itself_stands_in_the_reason(known):
+    """Another load, not the board: somebody who reads it knows where to look."""
+    known.measures("pi-1", latency_p50_ms=16.0, energy_gross_mj=50.1, reason="waited-for-core: its threads waited 8,479 ms for a core")
+    assert "changed beside it: its own verdict valid -> waited-for-core" in standing.suspects(known.registry)["pi-1"]
+
+
 def test_a_single_run_a_little_outside_is_repeated_and_two_are_believed(known):
     """10 % more energy: found by the second run, ten minutes later."""
     known.measures("pi-1", latency_p50_ms=10.0, energy_gross_mj=55.5)
