@@ -11,7 +11,7 @@ import msgspec
 
 from edgemeter import provisioning
 from edgemeter.agent.errors import EdgemeterError, TransientError, UnavailableError
-from edgemeter.provisioning.apply import copying, found, offer
+from edgemeter.provisioning.apply import copying, found, offer, unit_texts
 from edgemeter.provisioning.apply.copying import Parcel
 from edgemeter.provisioning.apply.found import Found, Python
 from edgemeter.provisioning.apply.offer import Offer
@@ -189,6 +189,7 @@ class _Device:
         self._steps.add(Step("copy", state, f"{moved_bytes / MB:.1f} MB of {whole / MB:.1f} MB"))  # type: ignore[arg-type]
 
     def _on_device(self, steps: list[str], chosen: Offer, python: Python, bundle: str | None, join: str | None) -> None:
+        interpreter = python.path.removeprefix(self._settings.prefix)
         plan = {
             "prefix": self._settings.prefix,
             "sysfs": self._settings.sysfs,
@@ -198,7 +199,9 @@ class _Device:
             "version": chosen.manifest.version,
             "manifest_sha256": chosen.sha256,
             "public_key": self._settings.public_key,
-            "python": python.path.removeprefix(self._settings.prefix),
+            "python": interpreter,
+            "python_drop_in": unit_texts.supervisor_python(interpreter),
+            "governor_unit": unit_texts.governor(self._wish.governor or ""),
             "units": {path.name: path.read_text() for path in sorted(UNITS.glob("*.service"))},
             "rules": (UNITS / "70-edgemeter.rules").read_text(),
             "power_mode": self._wish.power_mode,

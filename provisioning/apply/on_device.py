@@ -26,20 +26,6 @@ AGENT, SUPERVISOR, GOVERNOR = "edgemeter-agent.service", "edgemeter-supervisor.s
 RULES = "70-edgemeter.rules"
 # A measurement lasts longer; what an update's switch holds the lock for does not.
 LOCK_S = 20.0
-GOVERNOR_UNIT = """[Unit]
-Description=Edgemeter: the CPU governor that fleet.toml names
-After=cpufrequtils.service ondemand.service raspi-config.service nvpmodel.service
-Before=edgemeter-agent.service
-
-[Service]
-Type=oneshot
-RemainAfterExit=yes
-ExecStart=/bin/sh -c 'for file in /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor; do echo {} > $file; done'
-
-[Install]
-WantedBy=multi-user.target
-"""
-PYTHON_DROP_IN = "[Service]\nExecStart=\nExecStart={} /opt/edgemeter/supervisor.py\n"
 # An SSH session's path may lack the folders of administration.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -177,7 +163,7 @@ class Device:
         if python == "/usr/bin/python3":
             differs = self.drop(drop_in)
         else:
-            differs = self.put(drop_in, PYTHON_DROP_IN.format(python).encode(), marker=self.restart)
+            differs = self.put(drop_in, self.plan["python_drop_in"].encode(), marker=self.restart)
         if differs:
             changed.append("the supervisor's Python")
             self.needs_restart()
@@ -242,7 +228,7 @@ class Device:
             if (known and wanted not in known) or not re.fullmatch(r"[a-z_]+", wanted):
                 raise_step(f"no governor {wanted!r} here: correct governor in fleet.toml: {', '.join(known)}")
         changed = []
-        if self.put(self.units / GOVERNOR, GOVERNOR_UNIT.format(wanted).encode()):
+        if self.put(self.units / GOVERNOR, self.plan["governor_unit"].encode()):
             changed.append(GOVERNOR)
         enabled, why = self.enable(GOVERNOR)
         others = [path for path in files if path.read_text().strip() != wanted]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.provisioning.apply import applying
+from edgemeter.provisioning.apply import applying, unit_texts
 
 NVPMODEL = """#!/bin/sh
 [ "$1" = -q ] || echo "$2" > "$STATE.asked"
@@ -44,6 +44,10 @@ class Inside:
             "python": "/usr/bin/python3",
         }
         given |= {"version": "1.0.0", "manifest_sha256": "0" * 64, "public_key": "key", "bundle": None, "join": None, "rejoin": False}
+        given |= {
+            "python_drop_in": unit_texts.supervisor_python(plan.get("python", "")),
+            "governor_unit": unit_texts.governor(plan.get("governor", "")),
+        }
         program = f"import json\nPLAN = json.loads({json.dumps(json.dumps({**given, **plan}))})\n{applying.ON_DEVICE.read_text()}"
         done = subprocess.run(
             [sys.executable, "-"], input=program, text=True, capture_output=True, check=True, timeout=60,
