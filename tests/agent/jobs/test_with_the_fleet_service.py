@@ -1,0 +1,76 @@
+"""Facts about both ends together: `edgemeter fleet` commands, the real service, a real broker, and an agent that stays."""
+
+import json
+import time
+
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.provisioning.cli import fleet
+from edgemeter.provisioning.fleet_folder import FleetFolder
+from edgemeter.provisioning.registry import devices
+from edgemeter.provisioning.registry.devices import Device
+from edgemeter.provisioning.registry.registry import Registry
+from edgemeter.provisioning.serve.service import Service
+from tests.agent.jobs.driver import REPLAY, suite
+from tests.agent.jobs.fleet_server import DEVICE, FLEET, LONG_S
+from tests.fixtures.mqtt_peer import wait_until
+from tests.fixtures.servers import address_of
+
+pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
+
+
+@pytest.fixture
+def folder(tmp_path, broker):
+    """Return the folder of a fleet of one device, which is served."""
+    made = FleetFolder(tmp_path / "fleet")
+    registry = Registry(made.registry)
+    with registry.transaction() as connection:
+        devices.put(connection, Device(DEVICE, FLEET, "serial", "pi5", (), "accepted", None, None, 1, 1))
+    registry.close()
+    service = Service(made, address_of(broker))
+    service.start()
+    yield made
+    service.stop()
+
+
+def called(folder, *arguments, code=0):
+    """Return what an `edgemeter fleet` command prints."""
+    done = CliRunner().invoke(fleet, [*map(str, arguments), "--folder", str(folder.path)])
+    assert done.exit_code == code, done.output
+    return done.stdout
+
+
+def test_a_suite_goes_from_a_command_to_the_device_and_its_result_back(folder, agent, tmp_path):
+    """`fleet run` waits for it; the device's journal and the server's agree."""
+    (tmp_path / "suite.toml").write_bytes(suite(repeats=2))
+    (tmp_path / "m.replay.json").write_bytes(REPLAY)
+    agent.start()
+    job = json.loads(called(folder, "run", tmp_path / "suite.toml", "--on", f"device={DEVICE}", "--timeout", 600, "--json"))
+    (execution,) = job["executions"]
+    assert (execution["state"], len(execution["runs"])) == ("done", 2), execution
+
+
+def test_a_device_that_is_killed_while_it_measures_does_it_in_the_second_attempt(folder, agent, tmp_path):
+    """The first is interrupted; the retry is a new attempt, and the only one that gives a run."""
+    (tmp_path / "suite.toml").write_bytes(suite(seconds=6))
+    (tmp_path / "m.replay.json").write_bytes(REPLAY)
+    agent.start()
+    job = json.loads(called(folder, "run", tmp_path / "suite.toml", "--on", "all", "--timeout", 600, "--detach", "--json"))["job"]
+    executing = agent.home / "run.lock"
+    assert wait_until(lambda: executing.exists() and "job" in executing.read_text(), LONG_S)
+    agent.kill()
+    agent.start()
+
+    def ended():
+        found = json.loads(called(folder, "jobs", job, "--json"))
+        return [one for one in found["executions"] if one["state"] == "done"]
+
+    # The server waits a minute before a retry.
+    for _ in range(150):
+        if ended():
+            break
+        time.sleep(2.0)
+    assert ended(), called(folder, "jobs", job, "--json")
+    (execution,) = ended()
+    assert (execution["attempt"], len(execution["runs"])) == (2, 1)
