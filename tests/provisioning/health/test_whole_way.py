@@ -13,8 +13,9 @@ from click.testing import CliRunner
 
 from edgemeter.provisioning.cli import fleet
 from edgemeter.provisioning.fleet_folder import FleetFolder
-from edgemeter.provisioning.health import presence
+from edgemeter.provisioning.health import golden, presence, standing
 from edgemeter.provisioning.health.health_desk import HealthDesk
+from edgemeter.provisioning.jobs.desk import JobsDesk
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve import desks, service
 from tests.fixtures.servers import address_of, mosquitto
@@ -108,3 +109,31 @@ def test_a_device_says_how_it_stands_and_how_it_ended_before(served, board):
     board.start()
     third = until(served, lambda one: one.health.session != second.health.session)
     assert third.health.last_words.kind == "clean"
+
+
+def test_a_golden_job_is_ordered_measured_and_kept(broker, board, tmp_path, monkeypatch):
+    """The desks of jobs and health together, and the model that ships, measured for real."""
+    pytest.importorskip("ai_edge_litert")
+    made = {"jobs": JobsDesk, "health": HealthDesk}
+    monkeypatch.setattr(desks, "make", lambda *given: {name: kind(*given) for name, kind in made.items()})
+    folder = FleetFolder(tmp_path / "fleet")
+    folder.path.mkdir()
+    serving = service.Service(folder, address_of(broker))
+    serving.start()
+    registry = Registry(folder.registry)
+    try:
+        board.start()
+        until(folder, lambda one: one.state == "online" and one.health is not None)
+        with registry.transaction() as connection:
+            golden.at_once(connection, "pi-1", "lab", time.time_ns())
+        deadline = time.monotonic() + 240
+        while not golden.runs(registry, "pi-1") and time.monotonic() < deadline:
+            time.sleep(0.5)
+        (run,) = golden.runs(registry, "pi-1")
+        assert run.figures["latency_p50_ms"] > 0
+        assert run.beside["agent"] == presence.find(registry, "pi-1").health.agent
+        assert standing.find(registry, "pi-1").state == "good"
+    finally:
+        registry.close()
+        board.end(signal.SIGTERM)
+        serving.stop()
