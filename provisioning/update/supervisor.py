@@ -235,6 +235,7 @@ class Supervisor:
         # The failed starts that are counted from, since when.
         self._starts: tuple[int, float] | None = None
         self._counted_s = 0.0
+        self._complaint: str | None = None
 
     def close(self) -> None:
         """Give back what it holds."""
@@ -504,7 +505,9 @@ class Supervisor:
         bad = [one for one, known in self._bad().items() if known.get("is_bad")]
         others = [one for one in self.releases.installed() if one not in (version, *bad)]
         if not others:
-            logger.warning("%s, and there is no other release that could be tried", reason)
+            if reason != self._complaint:
+                logger.warning("%s, and there is no other release that could be tried", reason)
+            self._complaint = reason
             return
         step = {"order": {"version": version}, "from": others[0]}
         self._note({**step, "step": "going back", "reason": reason, "attempts": MOST_TRIES})
