@@ -1,0 +1,50 @@
+"""Making the broker do what the registry says, when that does not work at once."""
+
+from contextlib import ExitStack
+
+import pytest
+
+from edgemeter.agent.errors import UnavailableError
+from edgemeter.provisioning.identity import broker_files, enforcement, expulsions
+from edgemeter.provisioning.identity.enforcement import Enforcement
+from tests.provisioning.identity.lab import Lab, now
+
+
+@pytest.fixture
+def lab(tmp_path):
+    """Return a fleet whose broker does not run."""
+    with ExitStack() as stack:
+        yield Lab(tmp_path, stack)
+
+
+def told_by(lab, command):
+    """Let the broker be told by a command."""
+    text = lab.folder.fleet_file.read_text()
+    lab.folder.fleet_file.write_text(text.split("broker_reload")[0].rstrip() + f"\nbroker_reload = {command}\n")
+
+
+def test_a_broker_that_could_not_be_told_is_told_later(lab, tmp_path, monkeypatch):
+    """The files changed once, and the word is owed until it is given; not asked for twice a second."""
+    told_by(lab, '["false"]')
+    with pytest.raises(UnavailableError):
+        lab.token("pi-1")
+    one = Enforcement(lab.folder, lab.registry, broker_files.authority(lab.folder))
+    with lab.registry.transaction() as connection:
+        expulsions.put(connection, "pi-1", 1)
+    with pytest.raises(UnavailableError):
+        one.enforce(now())
+    mark = tmp_path / "told"
+    told_by(lab, f'["touch", "{mark}"]')
+    assert one.enforce(now())
+    assert not mark.exists()
+    monkeypatch.setattr(enforcement.time, "monotonic", lambda real=enforcement.time.monotonic: real() + enforcement.PAUSE_S)
+    assert one.enforce(now())
+    assert mark.exists()
+
+
+def test_whoever_cannot_be_thrown_out_now_waits(lab):
+    """The broker does not answer: it stays on the list, and a broker that starts later knows the device as revoked."""
+    lab.token("pi-1")
+    lab.run("revoke", "pi-1")
+    assert expulsions.undone(lab.registry) == ["pi-1"]
+    assert "user pi-1\ntopic deny #" in (lab.folder.broker / "acl").read_text()
