@@ -1,0 +1,136 @@
+"""`edgemeter agent join`: what it says and how it ends, whatever is there of the fleet."""
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from contextlib import ExitStack
+
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent.agent_cli import agent
+from edgemeter.agent.errors import ConfigError, TransientError
+from edgemeter.agent.identity import join_file, own
+from tests.fixtures.mqtt_peer import wait_until
+from tests.provisioning.identity.lab import Lab
+
+pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
+
+
+@pytest.fixture
+def lab(tmp_path):
+    """Return a fleet of which nothing runs yet."""
+    with ExitStack() as stack:
+        yield Lab(tmp_path, stack)
+
+
+def run(lab, path, *options):
+    """Return what the command says; raise what it raises."""
+    places = ["--home", str(lab.path / "home"), "--config", str(lab.path / "config.toml")]
+    done = CliRunner().invoke(agent, ["join", str(path), *places, *options])
+    if done.exception is not None:
+        raise done.exception
+    return done.stdout
+
+
+def test_it_joins_once_and_says_so_again_without_a_network(lab):
+    """The second time nothing is asked: there is no broker any more."""
+    lab.start()
+    path = lab.token("pi-1")
+    copy = lab.path / "copy.toml"
+    shutil.copy(path, copy)
+    assert "device 'pi-1' of fleet 'lab'" in run(lab, path)
+    lab.broker.kill()
+    assert "device 'pi-1' of fleet 'lab'" in run(lab, path)
+    # The same file once more, as a power cut before it was wiped would leave it.
+    assert "device 'pi-1' of fleet 'lab'" in run(lab, copy)
+    assert join_file.read(copy).token is None
+
+
+@pytest.mark.parametrize("order", ["broker first", "service first"])
+def test_it_waits_for_a_broker_and_a_service_that_start_later(lab, order):
+    """Boards get their power before the server does."""
+    path = lab.token("pi-1")
+    said = []
+    thread = threading.Thread(target=lambda: said.append(run(lab, path, "--wait", "60")))
+    thread.start()
+    time.sleep(1.0)
+    lab.broker.start()
+    lab.stack.callback(lab.broker.kill)
+    if order == "broker first":
+        time.sleep(3.0)
+    lab.serve()
+    thread.join(60)
+    assert said == [f"device 'pi-1' of fleet 'lab', broker mqtts://127.0.0.1:{lab.port}\n"]
+
+
+def test_it_goes_on_when_the_broker_dies_while_it_waits_for_a_person(lab):
+    """The line comes back, the question is asked again, the yes arrives."""
+    text = lab.folder.fleet_file.read_text()
+    lab.folder.fleet_file.write_text(text.replace("[server]\n", '[server]\naccept = "hand"\n'))
+    lab.start()
+    path = lab.token("pi-1")
+    said = []
+    thread = threading.Thread(target=lambda: said.append(run(lab, path, "--wait", "90")))
+    thread.start()
+    assert wait_until(lambda: "pi-1" in lab.run("pending", "--json"), 20)
+    lab.broker.kill()
+    lab.broker.start()
+    lab.run("accept", "pi-1")
+    thread.join(90)
+    assert len(said) == 1
+    assert own.read(lab.path / "home").device == "pi-1"
+
+
+def test_killed_at_any_moment_it_joins_the_next_time(lab):
+    """SIGKILL after 0 to 1.2 seconds, twelve times; the token serves, one certificate is valid, and the card is clean."""
+    lab.start()
+    path = lab.token("pi-1")
+    command = [sys.executable, "-m", "edgemeter.agent.cli", "agent", "join", str(path), "--wait", "30"]
+    command += ["--home", str(lab.path / "home"), "--config", str(lab.path / "config.toml")]
+    for tenth in range(12):
+        with subprocess.Popen(command, env={**os.environ}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            time.sleep(tenth / 10)
+            process.kill()
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    assert join_file.read(path).token is None
+    assert own.read(lab.path / "home").device == "pi-1"
+    listed = lab.registry.query("SELECT * FROM certificates WHERE revoked_ns IS NULL")
+    assert len(listed) == 1
+
+
+def test_nobody_there_is_for_later_and_no_token_is_for_a_person(lab):
+    """The first boot tries the one again and again; the other ends with the remedy. Both are one line."""
+    path = lab.token("pi-1")
+    with pytest.raises(TransientError) as caught:
+        run(lab, path, "--wait", "2")
+    assert "\n" not in str(caught.value)
+    join_file.wipe(path)
+    with pytest.raises(ConfigError, match="no token any more"):
+        run(lab, path)
+
+
+def test_a_broker_of_another_authority_gets_no_token(lab):
+    """Its certificate is checked before anything is said."""
+    lab.start()
+    path = lab.token("pi-1")
+    foreign = Lab(lab.path / "foreign", lab.stack)
+    text = path.read_text()
+    begin, end = text.index("-----BEGIN"), text.index("-----END")
+    path.write_text(text[:begin] + foreign.folder.ca_certificate.read_text().split("-----END")[0] + text[end:])
+    with pytest.raises(TransientError, match="does not hold"):
+        run(lab, path, "--wait", "2")
+
+
+@pytest.mark.parametrize("address", ["mqtt://b:8884", "b:8884", "http://b"])
+def test_a_token_travels_over_tls_only(lab, address):
+    """Whatever the file says."""
+    path = lab.token("pi-1")
+    found = join_file.read(path)
+    path.write_text(path.read_text().replace(found.enrol, address))
+    with pytest.raises(ConfigError, match="over TLS only"):
+        run(lab, path, "--wait", "2")
