@@ -18,7 +18,8 @@ from edgemeter.agent.delivery.outbox_file import FORMAT
 from edgemeter.agent.errors import EdgemeterError
 from edgemeter.agent.health import certificate, disk, releases, reset_reason, verdict_log
 from edgemeter.agent.health.contract import Clock, Health, LastWords, Sensor, encode
-from edgemeter.agent.identity import board_serial, own
+from edgemeter.agent.identity import board_serial, clock_floor, own
+from edgemeter.agent.identity.own import Identity
 from edgemeter.agent.machine import clock, fingerprint, temperatures, throttling
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 from edgemeter.agent.power import calibration_file, detect
@@ -48,6 +49,8 @@ def read(order: Collecting, machine: Machine = THIS_MACHINE) -> Health:
     held = throttling.read(machine)
     waiting, dropped = _outbox(home / OUTBOX, order.device)
     previous, bad = releases.read(Path(sys.prefix), home)
+    identity = _identity(home)
+    floor_ns = max(order.floor_ns, clock_floor.floor_ns(identity.seen_ns if identity else None))
     told_ns = time.time_ns()
     return Health(
         device=order.device,
@@ -59,7 +62,7 @@ def read(order: Collecting, machine: Machine = THIS_MACHINE) -> Health:
         previous_agent=previous,
         bad_agents=bad,
         board=here.board,
-        serial=_serial(home, machine),
+        serial=_serial(identity, machine),
         os=here.os,
         kernel=here.kernel,
         power_mode=here.power_mode,
@@ -69,7 +72,7 @@ def read(order: Collecting, machine: Machine = THIS_MACHINE) -> Health:
         arch=here.arch,
         sensors=_sensors(here.board, settings, told_ns),
         certificate_not_after_ns=certificate.not_after_ns(_certificate(settings, home), machine),
-        clock=_clock(machine, order.floor_ns, told_ns),
+        clock=_clock(machine, floor_ns, told_ns),
         disk=disk.read(home, machine),
         waiting_records=waiting,
         dropped_records=dropped.records,
@@ -155,14 +158,17 @@ def _certificate(settings: config.Config, home: Path) -> Path | None:
     return joined if joined.exists() else None
 
 
-def _serial(home: Path, machine: Machine) -> str | None:
-    """Return the serial number by which the fleet knows this board, else the one that it has; None where it has none."""
+def _identity(home: Path) -> Identity | None:
     try:
-        known = own.read(home)
+        return own.read(home)
     except EdgemeterError:
-        known = None
-    if known is not None:
-        return known.serial
+        return None
+
+
+def _serial(identity: Identity | None, machine: Machine) -> str | None:
+    """Return the serial number by which the fleet knows this board, else the one that it has; None where it has none."""
+    if identity is not None:
+        return identity.serial
     found = board_serial.read(machine)
     return None if found.source == "made" else found.serial
 

@@ -12,7 +12,7 @@ import msgspec
 
 from edgemeter.agent.delivery import messages, topics
 from edgemeter.agent.delivery.mqtt_session import Message
-from edgemeter.agent.delivery.topics import EVERY_HEALTH, EVERY_STATE
+from edgemeter.agent.delivery.topics import EVERY_BIRTH, EVERY_HEALTH, EVERY_STATE
 from edgemeter.agent.errors import ConfigError, EdgemeterError
 from edgemeter.agent.health import contract
 from edgemeter.agent.health.contract import Health
@@ -42,7 +42,7 @@ WHERE serial > ? AND serial <= ? AND ended_ns IS NOT NULL AND job GLOB 'golden-*
 class HealthDesk:
     """See `provisioning/serve/desk.py` for how it is called."""
 
-    topics = (EVERY_HEALTH, EVERY_STATE)
+    topics = (EVERY_HEALTH, EVERY_STATE, EVERY_BIRTH)
 
     def __init__(self, folder: FleetFolder, registry: Registry, publish: Publish) -> None:  # noqa: ARG002 - every desk is made alike
         self._file = WatchedFile(folder)
@@ -53,19 +53,18 @@ class HealthDesk:
         self._every_ns = int(DEFAULT_HOURS * 3600) * NS_PER_S
 
     def received(self, message: Message) -> None:
-        """Take a device's state or its health; an emptied topic is nothing."""
+        """Take a device's state, birth or health; an emptied topic is nothing."""
         if not message.payload:
             return
         topic = topics.parse(message.topic)
         if topic.kind == "state":
-            said: messages.State | Health = messages.decode_state(message.payload)
-        elif topic.kind == "health":
-            said = contract.decode(message.payload)
-            if (said.fleet, said.device) != (topic.fleet, topic.device):
-                text = f"the health is of device {said.device!r} of fleet {said.fleet!r}, it came on the topic {message.topic!r}"
-                raise ConfigError(text)
+            said: messages.State | messages.Birth | Health = messages.decode_state(message.payload)
         else:
-            return
+            decode = contract.decode if topic.kind == "health" else messages.decode_birth
+            said = decode(message.payload)
+            if (said.fleet, said.device) != (topic.fleet, topic.device):
+                text = f"the {topic.kind} is of device {said.device!r} of fleet {said.fleet!r}, it came on the topic {message.topic!r}"
+                raise ConfigError(text)
         self._said.append(Said(topic.device, topic.fleet, said, time.time_ns()))
 
     def look(self, now_ns: int) -> None:

@@ -1,17 +1,19 @@
-"""What each device last said of itself, and whether it is there: from the state and the health that the broker retains."""
+"""What each device last said of itself, and whether it is there: from the state, the birth and the health that the broker retains."""
 
 import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from edgemeter.agent.delivery.messages import State
+from edgemeter.agent.delivery.messages import Birth, State
 from edgemeter.agent.health.contract import Health
 
 if TYPE_CHECKING:
     from edgemeter.provisioning.registry.registry import Registry
+
+_Kind = TypeVar("_Kind")
 
 SCHEMA = """CREATE TABLE presence (
     device TEXT PRIMARY KEY,
@@ -19,6 +21,7 @@ SCHEMA = """CREATE TABLE presence (
     state TEXT,
     session INTEGER,
     since_ns INTEGER,
+    birth BLOB,
     health BLOB,
     heard_ns INTEGER NOT NULL
 );
@@ -32,6 +35,8 @@ ON CONFLICT (device) DO UPDATE SET fleet = :fleet, since_ns = CASE WHEN state IS
 WHERE :state = 'online' OR presence.session IS NULL OR presence.session = :session"""
 _HEALTH = """INSERT INTO presence (device, fleet, health, heard_ns) VALUES (?, ?, ?, ?)
 ON CONFLICT (device) DO UPDATE SET health = excluded.health, heard_ns = excluded.heard_ns"""
+_BIRTH = """INSERT INTO presence (device, fleet, birth, heard_ns) VALUES (?, ?, ?, ?)
+ON CONFLICT (device) DO UPDATE SET birth = excluded.birth, heard_ns = excluded.heard_ns"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,7 @@ class Said:
 
     device: str
     fleet: str
-    message: State | Health
+    message: State | Birth | Health
     heard_ns: int
 
 
@@ -53,8 +58,19 @@ class Presence:
     state: str | None
     session: int | None
     since_ns: int | None
+    birth: Birth | None
     health: Health | None
     heard_ns: int
+
+    @property
+    def agent(self) -> str | None:
+        """The version of its agent, as it said last."""
+        return self.health.agent if self.health else self.birth.agent if self.birth else None
+
+    @property
+    def board(self) -> str | None:
+        """What it calls its board."""
+        return self.health.board if self.health else self.birth.board if self.birth else None
 
 
 def note(connection: sqlite3.Connection, said: Iterable[Said]) -> None:
@@ -70,7 +86,8 @@ def note(connection: sqlite3.Connection, said: Iterable[Said]) -> None:
             }
             connection.execute(_STATE, values)
         else:
-            connection.execute(_HEALTH, (one.device, one.fleet, msgspec.json.encode(one.message), one.heard_ns))
+            statement = _BIRTH if isinstance(one.message, Birth) else _HEALTH
+            connection.execute(statement, (one.device, one.fleet, msgspec.json.encode(one.message), one.heard_ns))
 
 
 def read(registry: "Registry") -> dict[str, Presence]:
@@ -103,5 +120,8 @@ def mentioning(registry: "Registry", text: str) -> list[Presence]:
 
 
 def _presence(row: sqlite3.Row) -> Presence:
-    said = row["health"]
-    return Presence(**{**dict(row), "health": msgspec.json.decode(said, type=Health) if said else None})
+    return Presence(**{**dict(row), "birth": _decoded(row["birth"], Birth), "health": _decoded(row["health"], Health)})
+
+
+def _decoded(said: bytes | None, kind: type[_Kind]) -> _Kind | None:
+    return msgspec.json.decode(said, type=kind) if said else None

@@ -66,7 +66,8 @@ def _heading(line: Line) -> Text:
 
 def _facts(line: Line, runs: Sequence[GoldenRun], now_ns: int) -> Iterator[tuple[str, str]]:
     device, health = line.device, line.health
-    yield "board", " ".join(filter(None, (device.board, f"({health.board})" if health and health.board else None))) or "not told"
+    said = line.heard.board if line.heard else None
+    yield "board", " ".join(filter(None, (device.board, f"({said})" if said else None))) or "not told"
     yield "serial", device.serial or (health.serial if health else None) or "not told"
     if device.tags:
         yield "tags", ", ".join(device.tags)
@@ -80,6 +81,7 @@ def _facts(line: Line, runs: Sequence[GoldenRun], now_ns: int) -> Iterator[tuple
     if health is not None:
         yield from _said(health, now_ns)
     else:
+        yield "agent", line.agent or "not told"
         yield "health", "it has not said how it stands"
 
 

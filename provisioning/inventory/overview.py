@@ -34,6 +34,16 @@ class Line:
         return self.heard.health if self.heard else None
 
     @property
+    def board(self) -> str | None:
+        """What people call its board, else what it says itself."""
+        return self.device.board or (self.heard.board if self.heard else None)
+
+    @property
+    def agent(self) -> str | None:
+        """The version of its agent, None where it was never heard."""
+        return self.heard.agent if self.heard else None
+
+    @property
     def condition(self) -> str:
         """Return how it stands in one or two words."""
         if self.rescue is not None and self.rescue.needs_hand:

@@ -4,6 +4,8 @@ import time
 
 import pytest
 
+from edgemeter.agent.delivery import messages
+from edgemeter.agent.delivery.messages import Birth
 from edgemeter.agent.delivery.mqtt_session import Message
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.jobs.contract import Golden
@@ -44,6 +46,15 @@ def test_what_is_retained_comes_again_and_changes_no_since(lab):
     lab.says("pi-1", "lost")
     lab.passes(1)
     assert presence.find(lab.registry, "pi-1").since_ns == since_ns
+
+
+def test_an_agent_that_says_no_health_is_known_by_its_birth(lab):
+    """An older one: board and version are there."""
+    birth = Birth(device="pi-1", fleet="lab", session=1, agent="0.1", board="Pi", os=None, arch="x", runtimes={})
+    lab.desk.received(Message("edgemeter/v1/lab/pi-1/birth", messages.encode(birth)))
+    lab.passes(1)
+    found = presence.find(lab.registry, "pi-1")
+    assert (found.agent, found.board, found.health) == ("0.1", "Pi", None)
 
 
 @pytest.mark.parametrize("payload", [b"{", b'{"device": "pi-2", "fleet": "lab", "session": 1, "told_ns": 5, "agent": "1"}'])
