@@ -1,30 +1,17 @@
 """Takes a device out of suspicion, or out of the list of those that need a hand, because somebody says so."""
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.provisioning.fleet_folder import FleetFolder
-from edgemeter.provisioning.health import golden, presence, standing
+from edgemeter.provisioning.health import golden, standing
 from edgemeter.provisioning.health.standing import Standing
-from edgemeter.provisioning.inventory import known
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.rescue import attempts
 
 
-def clear(folder: FleetFolder, registry: Registry, device: str, now_ns: int, *, new_band: bool) -> str:
-    """Make a device good, forget its rescue, have it measure its golden model next; return what was done.
-
-    Raises:
-        ConfigError: there is no such device.
-    """
-    heard = presence.find(registry, device)
-    named = next((one for one in known.read(folder, registry) if one.device == device), None)
-    if heard is None and named is None:
-        message = f"no device is called {device!r}: `edgemeter fleet list` names them"
-        raise ConfigError(message)
-    fleet = heard.fleet if heard else named.fleet if named else ""
+def clear(registry: Registry, device: str, fleet: str, now_ns: int, *, new_band: bool) -> str | None:
+    """Make a device good, forget its rescue, have it measure its golden model next; return what was done, None where it was well."""
     before, rescue = standing.find(registry, device), attempts.read(registry).get(device)
     was_suspect = before is not None and before.state == "suspect"
     if not was_suspect and rescue is None and not new_band:
-        return "nothing to clear: it is not suspect, and needs no hand"
+        return None
     with registry.transaction() as connection:
         attempts.clear(connection, device)
         standing.put(connection, Standing(device, "good", "somebody cleared it", now_ns))

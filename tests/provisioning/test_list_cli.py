@@ -120,6 +120,17 @@ def test_clearing_makes_good_forgets_the_rescue_and_measures_next(lab):
     assert lab.open_golden("pi-slow") is not None
 
 
+def test_a_selection_clears_what_an_update_changed_for_all(lab):
+    """After a runtime became faster: every board of that kind, in one command."""
+    found = json.loads(fleet("clear", "device=pi-s*", "pi-good", "--new-band", "--json", "--folder", lab.folder.path))["devices"]
+    assert {one["device"]: one["done"].split(";")[0] for one in found} == {
+        "pi-slow": "good, its band begins anew",
+        "pi-good": "good, its band begins anew",
+    }
+    done = CliRunner().invoke(fleet_command, ["clear", "pi-9", "--folder", str(lab.folder.path)])
+    assert "no device fits 'pi-9'" in str(done.exception)
+
+
 def test_a_new_band_begins_with_what_was_outside(tmp_path):
     """What it shows since is right: it counts as its past from now on."""
     lab = Lab(tmp_path)
