@@ -94,6 +94,7 @@ class MqttSession:
         self._events = events
         self._client: Client | None = None
         self._outstanding = Outstanding()
+        self._subscriptions: dict[int, Sequence[str]] = {}
         self._window = WINDOW_OF_3_1_1
         self._largest_bytes = LARGEST_MESSAGE_BYTES
         self._socket: Any = None
@@ -142,7 +143,9 @@ class MqttSession:
     def subscribe(self, topics: Sequence[str]) -> None:
         """Subscribe at QoS 1; call it from `connected`, since a subscription sent before that is lost."""
         if self._client is not None:
-            self._client.subscribe([(topic, 1) for topic in topics])
+            _, number = self._client.subscribe([(topic, 1) for topic in topics])
+            if number is not None:
+                self._subscriptions[number] = topics
 
     def room(self) -> int:
         """Return how many more QoS 1 messages the broker takes before it has answered earlier ones; 0 until a quarter is free."""
@@ -238,6 +241,7 @@ class MqttSession:
         # paho-mqtt would send all of it again, beside the owners, who do so themselves: over a line that breaks often it piles up.
         client.drop_out_messages()
         self._outstanding.reconnected()
+        self._subscriptions.clear()
         self._events.connected()
         self._first_answer.set()
 
@@ -270,10 +274,12 @@ class MqttSession:
         if self._outstanding.reported(mid):
             self._events.answered(str(reason) if reason.is_failure else None)
 
-    def _on_subscribe(self, _client: Any, _data: Any, _mid: int, reasons: Any, _properties: Any) -> None:
-        for reason in reasons:
+    def _on_subscribe(self, _client: Any, _data: Any, mid: int, reasons: Any, _properties: Any) -> None:
+        # An answer may be here before its number is: then the topic is not named.
+        topics = self._subscriptions.pop(mid, [""] * len(reasons))
+        for topic, reason in zip(topics, reasons, strict=False):
             if reason.is_failure:
-                self._events.answered(f"subscription: {reason}")
+                self._events.answered(f"subscription {topic}: {reason}")
 
     def _acknowledge_quickly(self) -> None:
         # A broker without TCP_NODELAY holds its next message back until our kernel has acknowledged the last one; Linux forgets this

@@ -85,6 +85,7 @@ class Publisher:
         self._sender = Sender(outbox, birth.device, window_records, receipt_timeout_s)
         self._listener = listener
         self._outgoing: deque[tuple[str, bytes, Literal["passing", "retained"]]] = deque()
+        self._numbers_of_others: set[int] = set()
         self._session: MqttSession | None = None
         self._thread: threading.Thread | None = None
         self._receipts: deque[messages.Receipt] = deque()
@@ -237,11 +238,22 @@ class Publisher:
 
     def answered(self, refusal: str | None) -> None:
         """Session event: the broker's word on a publish or a subscription."""
+        if self._is_for_others(refusal):
+            # A broker whose rules are older than this agent: results go on.
+            logger.warning("the broker at %s refuses: %s; compare its rules with those of this version", self.address, refusal)
         # Any other failure concerns one message, which goes out again when its receipt is overdue.
-        if refusal is not None and "uthorized" in refusal:
+        elif refusal is not None and "uthorized" in refusal:
             self._refused_s = time.monotonic()
             self._refusal = refusal
         self._wake.set()
+
+    def _is_for_others(self, refusal: str | None) -> bool:
+        session = self._session
+        answered = {number for number in self._numbers_of_others.copy() if session is None or not session.is_on_its_way(number)}
+        self._numbers_of_others.difference_update(answered)
+        if refusal is None or self._listener is None:
+            return False
+        return bool(answered) or any(f"subscription {topic}:" in refusal for topic in self._listener.topics)
 
     def _look_for_namesake(self, state: messages.State) -> None:
         # Before our own state has come back, another session's is only what was left from the last time.
@@ -319,6 +331,7 @@ class Publisher:
 
     def _greet(self, session: MqttSession) -> None:
         self._outgoing.clear()
+        self._numbers_of_others.clear()
         if self._was_offline:
             self._stamping.is_online()
         fleets = {self._birth.fleet, *self._outbox.fleets(self._birth.device)}
@@ -337,7 +350,7 @@ class Publisher:
     def _send_for_others(self, session: MqttSession) -> None:
         while self._outgoing and session.room() > 0:
             topic, payload, lasting = self._outgoing.popleft()
-            session.publish(topic, payload, lasting=lasting)
+            self._numbers_of_others.add(session.publish(topic, payload, lasting=lasting))
 
     def _await_permission(self) -> float:
         left_s = self._refused_s + REFUSED_PAUSE_S - time.monotonic()

@@ -1,0 +1,89 @@
+"""Facts about a publisher that other parts of the agent use: their messages go out and come in, and never hold up a result."""
+
+import threading
+
+import pytest
+
+from edgemeter.agent.delivery import topics
+from edgemeter.agent.delivery.publisher import WAITING_MESSAGES, Publisher
+from tests.agent.delivery.test_publisher import TUNED, address, always, make_birth, outbox, peer, put, started  # noqa: F401 - fixtures
+from tests.fixtures.mqtt_peer import wait_until
+from tests.fixtures.servers import mosquitto
+
+COMMAND, JOB, WANT = (f"{topics.ROOT}/lab/pi-1/{kind}" for kind in ("command", "job", "want"))
+
+
+class Listener:
+    """Keeps what it hears."""
+
+    topics = (COMMAND,)
+
+    def __init__(self):
+        self.heard = []
+        self.is_connected = threading.Event()
+
+    def connected(self):
+        """Keep it."""
+        self.is_connected.set()
+
+    def received(self, message):
+        """Keep it."""
+        self.heard.append(message.payload)
+
+
+@pytest.fixture
+def listener():
+    """Return a listener."""
+    return Listener()
+
+
+def test_what_others_say_goes_out_and_what_they_hear_comes_in(address, outbox, listener):  # noqa: F811
+    """In order, at QoS 0 and 1, retained where they say so; before there is a connection nothing is taken."""
+    publisher = Publisher(address, outbox, make_birth(outbox), listener=listener)
+    assert not publisher.publish(JOB, b"too early")
+    with peer(address, JOB) as server:
+        publisher.connect()
+        assert listener.is_connected.wait(10)
+        assert wait_until(lambda: listener.heard or not server.session.publish(COMMAND, b"order"))
+        server.session.publish(f"{topics.ROOT}/lab/pi-1/content", b"not asked for")
+        assert publisher.publish(JOB, b"1")
+        assert publisher.publish(JOB, b"2", lasting="retained")
+        assert publisher.publish(JOB, b"3", qos=0)
+        assert wait_until(lambda: len(server.messages) == 3)
+        assert {message.payload for message in server.messages} == {b"1", b"2", b"3"}
+        assert set(listener.heard) == {b"order"}
+        publisher.close()
+        assert not publisher.publish(JOB, b"too late")
+    with peer(address, JOB) as late:
+        assert wait_until(lambda: [message.payload for message in late.messages] == [b"2"])
+
+
+def test_a_flood_of_others_is_refused_and_the_broker_is_not_overrun(address, outbox, listener):  # noqa: F811
+    """Never more at once than the broker takes: none of it is lost."""
+    publisher = Publisher(address, outbox, make_birth(outbox), listener=listener)
+    with peer(address, WANT) as server:
+        publisher.connect()
+        assert listener.is_connected.wait(10)
+        taken = sum(publisher.publish(WANT, b"%d" % place) for place in range(5 * WAITING_MESSAGES))
+        assert taken >= WAITING_MESSAGES
+        assert wait_until(lambda: len(server.messages) == taken, 30), (len(server.messages), taken)
+        assert server.reasons == []
+        publisher.close()
+
+
+@pytest.mark.mosquitto
+def test_a_broker_that_allows_no_jobs_still_takes_results(tmp_path, outbox, listener, caplog):  # noqa: F811
+    """Rules of an older version: said in one line, and the records go out and are confirmed."""
+    acl = tmp_path / "acl"
+    device = f"{topics.ROOT}/lab/pi-1"
+    acl.write_text("".join(f"topic readwrite {device}/{kind}\n" for kind in ("result", "receipt", "birth", "state")))
+    with started(mosquitto(tmp_path, f"acl_file {acl}", *TUNED)) as where, peer(where, f"{device}/result", confirm=always):
+        publisher = Publisher(where, outbox, make_birth(outbox), listener=listener)
+        publisher.connect()
+        assert listener.is_connected.wait(10)
+        assert publisher.publish(JOB, b"report")
+        assert wait_until(lambda: "compare its rules" in caplog.text)
+        put(outbox, 3)
+        publisher.wake()
+        assert publisher.drain(20) == 0
+        publisher.close()
