@@ -93,7 +93,8 @@ def _of_presence(device: Device, heard: Presence | None, rescue: Rescue | None, 
     since = age(now_ns - heard.since_ns)
     if heard.state == "lost":
         tried = f"; its power was cut {rescue.attempts} times" if rescue is not None and rescue.attempts else ""
-        yield Concern("lost", f"lost for {since}{tried}")
+        why = f"; {rescue.reason}" if rescue is not None and rescue.reason and not rescue.needs_hand else ""
+        yield Concern("lost", f"lost for {since}{tried}{why}")
     elif heard.state == "offline":
         yield Concern("offline", f"offline for {since}: it said goodbye")
 

@@ -8,6 +8,7 @@ import logging
 import re
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from edgemeter.agent.delivery import topics
@@ -21,7 +22,7 @@ from edgemeter.provisioning.inventory.wording import age
 from edgemeter.provisioning.jobs import executions
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.registry import Registry
-from edgemeter.provisioning.rescue import attempts, cycling, measuring, rules, wiring
+from edgemeter.provisioning.rescue import attempts, cycling, measuring, rules, scheduled, wiring
 from edgemeter.provisioning.rescue.attempts import Rescue
 from edgemeter.provisioning.rescue.neighbours import Neighbours
 from edgemeter.provisioning.rescue.rules import Heard
@@ -148,7 +149,10 @@ class RescueDesk:
             return
         why = self._why_not(wired, lost, said, now_ns)
         if why is not None:
-            self._say(lost.device, f"lost, and its power is not cut: {why}")
+            reason = f"its power is not cut: {ageless(why)}"
+            if self._say(lost.device, reason):
+                with self._registry.transaction() as connection:
+                    attempts.put(connection, replace(rescue, reason=reason))
             return
         pause_s = (said.rescue.lost_minutes or 0) * 60 * 2 ** (rescue.attempts + 1)
         switch = wiring.open_switch(wired)
@@ -176,7 +180,8 @@ class RescueDesk:
             device: found.job for device in (lost.device, *others) if (found := executions.in_flight_of(self._registry, device)) is not None
         }
         longest_run_s = said.rescue.longest_run_minutes * 60
-        return rules.why_not(lost.device, others, Heard(in_flight, self._measured), longest_run_s, now_ns)
+        why = rules.why_not(lost.device, others, Heard(in_flight, self._measured), longest_run_s, now_ns)
+        return why or scheduled.may_run(self._registry, lost.device, longest_run_s, now_ns)
 
     def _neighbours_in(self, said: "FleetFile") -> Neighbours:
         if self._neighbours is None or self._neighbours[0] is not said:
@@ -206,9 +211,16 @@ class RescueDesk:
         with self._registry.transaction() as connection:
             attempts.end(connection, number, outcome, now_ns)
 
-    def _say(self, device: str, text: str) -> None:
-        # Ages change with every look: the same reason is said once.
-        kind = re.sub(r"\d+ (s|min|h|d) ago", "", text)
-        if self._said.get(device) != kind:
-            self._said[device] = kind
-            logger.warning("%s: %s", device, text)
+    def _say(self, device: str, text: str) -> bool:
+        """Say something of a device once; return whether it is new."""
+        kind = ageless(text)
+        if self._said.get(device) == kind:
+            return False
+        self._said[device] = kind
+        logger.warning("%s: %s", device, text)
+        return True
+
+
+def ageless(text: str) -> str:
+    """Return a reason without its ages: they change with every look."""
+    return re.sub(r" \d+ (s|min|h|d) ago", "", text)

@@ -2,9 +2,10 @@
 
 The run lock of a lost board cannot be asked. A run may be in progress on a device
 - while an execution is in flight on it, as the registry has it (the desk for jobs ends it at its time limit), and
-- for `longest_run_minutes` after it was last heard to measure: what it measures by its own schedule is in no registry.
+- for `longest_run_minutes` after it was last heard to measure, and after each time at which a schedule that it keeps may have begun one
+  (`scheduled`): what it measures by itself is in no registry.
 
-The same holds for every other device that loses its power with it, or whose power meter the switch is.
+But for schedules the same holds for every other device that loses its power with it, or whose power meter the switch is.
 """
 
 from collections.abc import Mapping

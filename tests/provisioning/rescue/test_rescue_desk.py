@@ -1,6 +1,7 @@
 """The desk that gets lost boards back: when it cuts the power, when it does not, and when it gives up."""
 
 import time
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -10,14 +11,13 @@ from edgemeter.agent.delivery import messages
 from edgemeter.agent.delivery.messages import Progress, State
 from edgemeter.agent.delivery.mqtt_session import Message
 from edgemeter.agent.health.contract import Health, Sensor
-from edgemeter.agent.jobs.contract import Doctor
+from edgemeter.agent.jobs.contract import Doctor, Golden, Schedule
 from edgemeter.provisioning.cli import fleet
 from edgemeter.provisioning.fleet_folder import FleetFolder
 from edgemeter.provisioning.health import presence
 from edgemeter.provisioning.health.presence import Said
 from edgemeter.provisioning.inventory import concerns, overview
 from edgemeter.provisioning.jobs import executions, jobs
-from edgemeter.provisioning.jobs.executions import Execution
 from edgemeter.provisioning.jobs.jobs import NewJob
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.devices import Device
@@ -74,9 +74,8 @@ class Rack:
         one = executions.find(self.registry, job, device)
 
         def note(state, ended_ns=None):
-            values = {name: getattr(one, name) for name in Execution.__dataclass_fields__} | {"state": state, "ended_ns": ended_ns}
             with self.registry.transaction() as connection:
-                executions.write(connection, [Execution(**values)])
+                executions.write(connection, [replace(one, state=state, ended_ns=ended_ns)])
 
         note(state)
         return lambda: note("timed_out", self.now_ns)
@@ -178,6 +177,38 @@ def test_a_run_of_which_nobody_told_is_waited_for(rack):
     one.passes(50)
     assert one.cuts() == 0
     one.passes(15)
+    assert one.cuts() == 1
+
+
+def test_what_a_board_may_measure_by_its_own_schedule_is_waited_for(rack):
+    """It keeps to its schedule without a connection: an hour after each time it may still be at it; the list says so."""
+    one = rack()
+    one.now_ns = 1_800_000_000 * S
+    at = time.localtime(one.now_ns / S + 300)
+    work = Schedule(name="nightly", cron=f"{at.tm_min} {at.tm_hour} * * *", work=Golden())
+    with one.registry.transaction() as connection:
+        job = jobs.add(connection, NewJob(work, "schedule", 60), [("pi-1", "lab")], one.now_ns)
+        executions.write(connection, [replace(executions.find(one.registry, job, "pi-1"), state="done", ended_ns=one.now_ns)])
+    one.says("pi-1", "lost")
+    one.passes(30)
+    assert one.cuts() == 0
+    (line,) = overview.read(one.folder, one.registry, one.now_ns)
+    assert "its power is not cut: its schedule 'nightly' may have begun a run" in line.concerns[0].text
+    one.passes(60)
+    assert one.cuts() == 1
+
+
+def test_a_schedule_that_was_ended_holds_nobody_up(rack):
+    """The last word on a name counts."""
+    one = rack()
+    with one.registry.transaction() as connection:
+        for number, times in enumerate(("* * * * *", "")):
+            work = Schedule(name="often", cron=times, work=Golden())
+            job = jobs.add(connection, NewJob(work, "schedule", 60), [("pi-1", "lab")], one.now_ns)
+            ended = replace(executions.find(one.registry, job, "pi-1"), state="done", ended_ns=one.now_ns + number)
+            executions.write(connection, [ended])
+    one.says("pi-1", "lost")
+    one.passes(11)
     assert one.cuts() == 1
 
 
