@@ -1,12 +1,17 @@
 """The command `edgemeter fleet apply`."""
 
 import sys
+import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from edgemeter.provisioning.fleet_folder import FleetFolder
 from edgemeter.provisioning.folder_option import folder_option
+
+if TYPE_CHECKING:
+    from edgemeter.provisioning.apply.applying import Settings, Wish
 
 
 @click.command(short_help="Put the agent on boards that already run, over SSH.")
@@ -41,72 +46,62 @@ from edgemeter.provisioning.folder_option import folder_option
 @click.option("--prefix", default="", help="Install below this folder of the device instead of its root; nothing is started.")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Say what would change, and change nothing.")
 @click.option("--json", "as_json", is_flag=True, help='Print {"devices": [...]}.')
-def apply(  # noqa: PLR0917 - click calls it by name
-    devices: tuple[str, ...],
-    folder: FleetFolder,
-    selection: str | None,
-    host: str | None,
-    user: str | None,
-    port: int | None,
-    bundles: tuple[Path, ...],
-    python_tar: Path | None,
-    jobs: int,
-    ask_sudo_password: bool,  # noqa: FBT001
-    sudo_password_file: Path | None,
-    identity_file: Path | None,
-    host_keys: str,
-    ssh_options: tuple[str, ...],
-    rejoins: bool,  # noqa: FBT001
-    prefix: str,
-    is_dry: bool,  # noqa: FBT001
-    as_json: bool,  # noqa: FBT001
-) -> None:
+def apply(devices: tuple[str, ...], folder: FleetFolder, jobs: int, *, is_dry: bool, as_json: bool, **said: Any) -> None:
     """Put the agent on boards that already run, over SSH; a repeated run changes nothing, an interrupted one goes on.
 
     Example: edgemeter fleet apply pi5-01 pi5-02 --bundle edgemeter-pi5.tar
     """
-    import tempfile
-
-    from rich.console import Console
-
-    from edgemeter.provisioning.apply import join_file, offer, parallel, summary, wishes
-    from edgemeter.provisioning.apply import python_tar as tars
-    from edgemeter.provisioning.apply.applying import Settings
-    from edgemeter.provisioning.apply.ssh import SshOptions
+    from edgemeter.provisioning.apply import parallel, summary
     from edgemeter.provisioning.apply.watching import Watching
-    from edgemeter.provisioning.apply.wishes import Login
-    from edgemeter.provisioning.inventory import known
 
-    if host is None:
-        wanted = wishes.of_fleet(_names(folder, devices, selection), known.written(folder), Login(user, port))
-    elif len(devices) > 1 or selection is not None:
-        message = "--host is one device: give at most one DEVICE with it, and no --on"
-        raise click.UsageError(message)
-    else:
-        wanted = [wishes.of_host(host, devices[0] if devices else None, known.written(folder), Login(user, port))]
-    password = _password(ask_sudo_password, sudo_password_file)
+    wanted = _wishes(folder, devices, said)
+    password = _password(said["sudo_password_file"], is_asked=said["ask_sudo_password"])
     with tempfile.TemporaryDirectory(prefix="edgemeter-apply-") as scratch:
-        settings = Settings(
-            offers=[offer.read(bundle, folder.release_public_key, Path(scratch)) for bundle in bundles],
-            public_key=folder.release_public_key.read_text(),
-            join_file=lambda device: join_file.make(folder, device),
-            ssh=SshOptions(identity_file, host_keys, ssh_options),  # type: ignore[arg-type]
-            sudo_password=password,
-            python_tar=tars.read(python_tar) if python_tar else None,
-            prefix=prefix.rstrip("/"),
-            is_dry=is_dry,
-            rejoins=rejoins,
-        )
-        if host_keys == "accept-new":
+        settings = _settings(folder, Path(scratch), password, {**said, "is_dry": is_dry})
+        if said["host_keys"] == "accept-new":
             click.echo("ssh notes the keys of hosts that it has never seen (--host-keys strict refuses them)", err=True)
         with Watching() as watching:
             outcomes = parallel.apply(wanted, settings, jobs, watching.told, watching.ended)
     if as_json:
         click.echo(summary.as_json(outcomes, is_dry=is_dry))
     else:
-        console = Console()
-        (console if console.is_terminal else Console(width=300)).print(summary.table(outcomes, is_dry=is_dry))
+        summary.print_table(outcomes, is_dry=is_dry)
     sys.exit(1 if any(outcome.state == "failed" for outcome in outcomes) else 0)
+
+
+def _wishes(folder: FleetFolder, devices: tuple[str, ...], said: dict[str, Any]) -> "list[Wish]":
+    from edgemeter.provisioning.apply import wishes
+    from edgemeter.provisioning.apply.wishes import Login
+    from edgemeter.provisioning.inventory import known
+
+    login = Login(said["user"], said["port"])
+    if said["host"] is None:
+        return wishes.of_fleet(_names(folder, devices, said["selection"]), known.written(folder), login)
+    if len(devices) > 1 or said["selection"] is not None:
+        message = "--host is one device: give at most one DEVICE with it, and no --on"
+        raise click.UsageError(message)
+    return [wishes.of_host(said["host"], devices[0] if devices else None, known.written(folder), login)]
+
+
+def _settings(folder: FleetFolder, scratch: Path, password: str | None, said: dict[str, Any]) -> "Settings":
+    from edgemeter.provisioning.apply import join_file, offer, python_tar
+    from edgemeter.provisioning.apply.applying import Settings
+    from edgemeter.provisioning.apply.ssh import SshOptions
+
+    if said["prefix"] and not said["prefix"].startswith("/"):
+        message = f"--prefix is a folder of the device, from / on: {said['prefix']!r} is not"
+        raise click.UsageError(message)
+    return Settings(
+        offers=[offer.read(bundle, folder.release_public_key, scratch) for bundle in said["bundles"]],
+        public_key=folder.release_public_key.read_text(),
+        join_file=lambda device: join_file.make(folder, device),
+        ssh=SshOptions(said["identity_file"], said["host_keys"], said["ssh_options"]),
+        sudo_password=password,
+        python_tar=python_tar.read(said["python_tar"]) if said["python_tar"] else None,
+        prefix=said["prefix"].rstrip("/"),
+        is_dry=said["is_dry"],
+        rejoins=said["rejoins"],
+    )
 
 
 def _names(folder: FleetFolder, devices: tuple[str, ...], selection: str | None) -> list[str]:
@@ -125,13 +120,13 @@ def _names(folder: FleetFolder, devices: tuple[str, ...], selection: str | None)
         registry.close()
 
 
-def _password(asked: bool, file: Path | None) -> str | None:  # noqa: FBT001
+def _password(file: Path | None, *, is_asked: bool) -> str | None:
     from edgemeter.agent.errors import ConfigError
 
-    if asked and file is not None:
+    if is_asked and file is not None:
         message = "give --ask-sudo-password or --sudo-password-file, not both"
         raise click.UsageError(message)
-    if asked:
+    if is_asked:
         return str(click.prompt("password for sudo on the devices", hide_input=True, err=True))
     if file is None:
         return None

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from rich.box import SIMPLE_HEAD
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -27,6 +28,12 @@ def table(outcomes: Sequence[Outcome], *, is_dry: bool) -> Table:
         result = Text("would change" if is_dry and outcome.state == "changed" else outcome.state, style=STYLE[outcome.state])
         shown.add_row(*map(Text, cells), result, Text(outcome.remedy or ABSENT))
     return shown
+
+
+def print_table(outcomes: Sequence[Outcome], *, is_dry: bool) -> None:
+    """Print the table; where nobody looks, no row is folded."""
+    console = Console()
+    (console if console.is_terminal else Console(width=300)).print(table(outcomes, is_dry=is_dry))
 
 
 def as_json(outcomes: Sequence[Outcome], *, is_dry: bool) -> str:

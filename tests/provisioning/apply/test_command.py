@@ -113,7 +113,13 @@ def test_a_dry_run_is_called_one(bench, command):
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["a", "b", "--host", "h"], ["--host", "h", "--on", "all"], ["board", "--ask-sudo-password", "--sudo-password-file", "f"]],
+    [
+        [],
+        ["a", "b", "--host", "h"],
+        ["--host", "h", "--on", "all"],
+        ["board", "--ask-sudo-password", "--sudo-password-file", "f"],
+        ["board", "--port", "0"],
+    ],
 )
 def test_a_wrong_command_line_is_a_usage_error(command, arguments):
     """Status 2."""
