@@ -72,6 +72,7 @@ def bundle(
         click.echo(f"{file.size_bytes / 1e6:9.2f} MB  {file.path}")
     click.echo(f"{built.path.stat().st_size / 1e6:9.2f} MB  {built.path}")
     click.echo(f"release {found.version} for {target.words}; {found.checked}")
+    click.echo(f"level {boards.level(target)}")
 
 
 @bundle.command()

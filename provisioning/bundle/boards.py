@@ -137,6 +137,13 @@ def target(name: str, python: str | None = None, glibc: str | None = None) -> Ta
     return chosen
 
 
+def level(chosen: Target) -> str:
+    """Return how the agent gets onto this target, in a few words."""
+    systems = [one for one in board(chosen.board).system if one.python == chosen.python_text and one.glibc == chosen.glibc_text]
+    told = [f"{one.level} on {one.name}, {LEVELS[one.level]}" for one in systems]
+    return "; ".join(told) or f"B, {LEVELS['B']}"
+
+
 def numbers(text: str) -> tuple[int, int]:
     """Return `3.13` as (3, 13).
 

@@ -360,6 +360,8 @@ class Installation:
                 if time.monotonic() > until_s:
                     refuse(f"another installation has been going on for {WAIT_S / 60:.0f} min: end it")
                 time.sleep(0.2)
+            # What an installation that was cut off left behind.
+            _remove(self.staged)
             yield
         finally:
             os.close(self.lock)
@@ -375,7 +377,6 @@ class Installation:
         """Build the release in place; on failure nothing of it stays."""
         if self.current() == self.manifest.version:
             refuse(f"release {self.manifest.version} runs and is another build of the same version: raise the version")
-        _remove(self.staged)
         _remove(self.release)
         try:
             self._stage()

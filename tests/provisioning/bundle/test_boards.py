@@ -67,6 +67,15 @@ def test_what_cannot_work_is_refused_with_the_remedy(name, python, glibc, why):
         boards.target(name, python, glibc)
 
 
+def test_the_level_is_that_of_the_system():
+    """From the card where a first boot was tried, over SSH elsewhere, and for a Python that was brought along."""
+    assert boards.level(boards.target("pi5")).startswith("A on Raspberry Pi OS 13 (64-bit), from the card")
+    assert boards.level(boards.target("jetson-nano", "3.11")).startswith("B, over SSH")
+    both = boards.level(boards.target("jetson-orin", "3.10"))
+    assert "B on JetPack 6" in both
+    assert "A on Ubuntu 22.04 for Jetson" in both
+
+
 def test_markers_are_those_of_the_target():
     """A requirement for another Python or machine is read as the board reads it."""
     told = boards.target("jetson-orin").markers()
