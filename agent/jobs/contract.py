@@ -125,11 +125,15 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Noted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The server's word, on `command` too, that it holds the report and the execution now has this version."""
+    """The server's word, on `command` too, that it holds the execution at this version and in this state.
+
+    A report of another state was not taken, unless the execution has ended for the server: it is sent again and expects this version.
+    """
 
     noted: JobId
     attempt: Annotated[int, msgspec.Meta(ge=1, le=1000)]
     version: Number
+    state: State | None = None
 
 
 class Want(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,6 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import BinaryIO
 
 import msgspec
 
@@ -22,8 +21,10 @@ from edgemeter.agent.jobs.execution_task import Task
 _FIRST_TO_GO = "500"
 
 
-def _end_with_owner(lifeline: BinaryIO) -> None:
-    lifeline.read()
+def _end_with_owner(lifeline: int) -> None:
+    # Unbuffered: a thread that waits in a buffered read ends the interpreter with an error of its own.
+    while os.read(lifeline, 1):
+        continue
     os.killpg(0, signal.SIGKILL)
 
 
@@ -33,7 +34,7 @@ def main() -> None:
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_GO)
     task = msgspec.json.decode(sys.stdin.buffer.readline(), type=Task)
-    threading.Thread(target=_end_with_owner, args=(sys.stdin.buffer,), daemon=True).start()
+    threading.Thread(target=_end_with_owner, args=(sys.stdin.fileno(),), daemon=True).start()
     os.environ["EDGEMETER_HOME"] = task.home
     carry_out(task, sys.stdout.buffer)
     # Without waiting for the thread that watches the standard input.

@@ -57,6 +57,7 @@ class JobsAttendant:
         self._proceeded_s = 0.0
         self._measured_s = float("-inf")
         self._deadlines_s: dict[int, float] = {}
+        self._asked_for: int | None = None
         self._recover()
 
     def connected(self) -> None:
@@ -234,9 +235,14 @@ class JobsAttendant:
 
     def _await(self, one: journal.Execution) -> float:
         """Wait for what ends after a restart of the agent or of the board."""
-        if isinstance(one.order.work, contract.Update) and (ended := updating.came_of(one.order, self._post.home)):
+        if not isinstance(one.order.work, contract.Update):
+            return RUNNING_LOOK_S
+        if ended := updating.came_of(one.order, self._post.home):
             self._journal.ends(one.place, *ended)
             return 0.0
+        if self._asked_for != one.place:
+            # Whether the supervisor was asked before the restart is not known; it heeds the second wish for the same order no more.
+            self._start(one)
         return RUNNING_LOOK_S
 
     def _begin(self, one: journal.Execution) -> float:
@@ -287,7 +293,7 @@ class JobsAttendant:
             log=tuple(self._post.log()) if isinstance(work, contract.Logs) else (),
         )
         self._running = Execution(task, self._post.wake, self._lock.descriptor() if _needs_quiet(one) else None)
-        self._said, self._proceeded_s = None, self._clock_s()
+        self._said, self._proceeded_s, self._asked_for = None, self._clock_s(), one.place
         # From here on the child alone holds it, to its end.
         self._lock.release()
 

@@ -23,6 +23,8 @@ from edgemeter.agent.jobs.contract import FINAL, Noted, Order, Report, State
 NAME = "jobs.sqlite"
 # Orders that have ended and been acknowledged are kept for so many, so that one that comes again is answered and not done again.
 KEPT_EXECUTIONS = 2000
+# What a doctor or a log said is long: of so many orders it is kept after the server has it.
+KEPT_TEXTS = 20
 _REASON_CHARACTERS = 2000
 _TEXT_CHARACTERS = 200_000
 
@@ -147,6 +149,10 @@ class Journal:
                 "DELETE FROM executions WHERE place <= ? AND ended_ns IS NOT NULL AND (noted_change = change OR schedule IS NOT NULL)",
                 ((place or 0) - KEPT_EXECUTIONS,),
             )
+            connection.execute(
+                "UPDATE executions SET text = NULL WHERE text IS NOT NULL AND place <= ? AND noted_change = change",
+                ((place or 0) - KEPT_TEXTS,),
+            )
         return self._must(place or 0)
 
     def begins(self, place: int, boot_id: str | None) -> bool:
@@ -212,10 +218,19 @@ class Journal:
         return bool(self.query(f"SELECT 1 FROM executions WHERE {wanted} LIMIT 1"))  # noqa: S608 - our own text
 
     def noted(self, noted: Noted) -> None:
-        """Take the server's acknowledgement."""
-        known = self.find(noted.noted, noted.attempt)
-        if known is not None:
-            self.heard(known.place, noted.version)
+        """Take the server's acknowledgement; a report of another state than it holds is sent again, expecting its version."""
+        rows = self.query("SELECT place, report FROM executions WHERE job = ? AND attempt = ?", noted.noted, noted.attempt)
+        if not rows:
+            return
+        place, report = rows[0]["place"], rows[0]["report"]
+        if report is None or noted.state in {None, contract.decode_report(report).state, *FINAL}:
+            self.heard(place, noted.version)
+            return
+        with self.transaction() as connection:
+            connection.execute(
+                "UPDATE executions SET version = ?1, report = NULL, report_change = NULL WHERE place = ?2 AND version < ?1",
+                (noted.version, place),
+            )
 
     def close(self) -> None:
         """Close the file."""

@@ -384,3 +384,32 @@ def test_the_child_needs_no_agent_to_write_its_end(tmp_path):
         [sys.executable, "-m", "edgemeter.agent.jobs.execute"], input=b"{}\n", capture_output=True, cwd=tmp_path, check=False
     )
     assert done.returncode != 0
+
+
+def begun_update(device):
+    """Leave an update in the journal that had begun when the power went."""
+    device.stop()
+    book = Journal(device.home / journal.NAME)
+    bundle = device.hold(b"a bundle", "bundle.tar")
+    order = contract.Order(job="job-1", attempt=1, version=1, work=Update(version="9.9", bundle=bundle), timeout_s=60.0)
+    book.begins(book.add(order).place, "boot-0")
+    book.close()
+
+
+def test_an_update_that_ended_beyond_a_restart_is_reported_by_who_runs_then(device, monkeypatch):
+    """As the supervisor says; what waits behind it begins only then."""
+    begun_update(device)
+    said = [("done", "version 9.9 runs")]
+    monkeypatch.setattr(jobs_attendant.updating, "came_of", lambda _order, _home: said.pop() if said else None)
+    device.start()
+    final = device.final()
+    assert (final.state, final.reason) == ("done", "version 9.9 runs")
+
+
+def test_an_update_whose_wish_may_be_lost_is_asked_for_again(device):
+    """The power went between the journal and the supervisor: here, where there is none, that ends it with a reason."""
+    begun_update(device)
+    device.start()
+    final = device.final()
+    assert final.state == "rejected"
+    assert "release" in final.reason

@@ -133,3 +133,16 @@ def test_a_file_that_is_none_of_ours_is_refused(path):
     path.write_bytes(b"not a database, certainly" * 100)
     with pytest.raises(ConfigError, match="journal of jobs"):
         Journal(path)
+
+
+def test_long_texts_are_kept_of_few_orders(book, monkeypatch):
+    """Once the server has them; one that it does not have stays."""
+    monkeypatch.setattr(journal, "KEPT_TEXTS", 2)
+    for place in range(6):
+        job = f"doctor-{place}"
+        book.ends(book.add(order(job)).place, "done", text="x" * 1000)
+        book.due(7)
+        if place:
+            acknowledge(book, 4, job)
+    book.add(order("last"))
+    assert [one.order.job for one in book.latest(9) if one.text] == ["doctor-5", "doctor-0"]
