@@ -3,7 +3,7 @@
 import logging
 
 from edgemeter.agent.delivery.topics import Topic
-from edgemeter.agent.jobs.contract import Report
+from edgemeter.agent.jobs.contract import Noted, Report
 from edgemeter.provisioning.jobs import executions, sending, transitions
 from edgemeter.provisioning.jobs.executions import Execution
 from edgemeter.provisioning.jobs.queue import Queue
@@ -32,8 +32,8 @@ class Decision:
             self.note(after)
             if after.state == "rejected":
                 logger.info("%s rejects %s: %s", topic.device, report.job, report.reason)
-        version = max(held.version if held and after is None else 0, report.expected_version + 1) if after is None else after.version
-        self.said.append(sending.noted(topic.fleet, topic.device, report.job, report.attempt, version))
+        said = _noted(report, after or held)
+        self.said.append(sending.noted(topic.fleet, topic.device, said))
 
     def give_up(self, execution: int) -> None:
         """End an execution whose time is over, and tell its device so: it may yet have it."""
@@ -64,3 +64,16 @@ class Decision:
     def _ended(self, job: str, device: str) -> Execution | None:
         found = next((one for one in self.changed.values() if one.job == job and one.device == device), None)
         return found or executions.find(self._registry, job, device)
+
+
+def _noted(report: Report, held: Execution | None) -> Noted:
+    """Return what a device hears of its report: how the execution stands now.
+
+    A report on an attempt that is over here, or on a job that nobody has, is put to rest as if it were held.
+    """
+    version, state = report.expected_version + 1, report.state
+    if held is not None:
+        version = max(version, held.version)
+        if report.attempt == held.attempt and held.state != "held" and held.state != "queued" and held.state != "sent":  # noqa: PLR1714 - narrows the type
+            state = held.state
+    return Noted(noted=report.job, attempt=report.attempt, version=version, state=state)

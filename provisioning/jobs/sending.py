@@ -83,9 +83,9 @@ def order(execution: Execution, job: Job) -> tuple[str, bytes]:
     return _command(execution.fleet, execution.device), contract.encode(said)
 
 
-def noted(fleet: str, device: str, job: str, attempt: int, version: int) -> tuple[str, bytes]:
-    """Return the topic and payload of the server's word that it holds a report."""
-    return _command(fleet, device), contract.encode(Noted(noted=job, attempt=attempt, version=version))
+def noted(fleet: str, device: str, said: Noted) -> tuple[str, bytes]:
+    """Return the topic and payload of the server's word on a report."""
+    return _command(fleet, device), contract.encode(said)
 
 
 def _what(execution: Execution) -> tuple[int, str | None]:

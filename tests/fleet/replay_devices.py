@@ -122,7 +122,9 @@ class Crowd:
             return
         entry.version = noted.version
         if entry.said is not None:
-            entry.noted, entry.said = entry.said, None
+            # A report of another state than the server holds is said again.
+            is_held = noted.state in {None, entry.said, *FINAL}
+            entry.noted, entry.said = entry.said if is_held else entry.noted, None
             self._unsaid.pop((device.name, (noted.noted, noted.attempt)), None)
         self._report(device, entry)
 

@@ -94,7 +94,7 @@ def test_an_order_goes_out_when_its_device_is_there_and_each_report_is_noted(ben
     for state in ("accepted", "running", "running", "done"):
         more = {"runs": ("r1",), "figures": {"latency_p50_ms": 2.5}} if state == "done" else {"done_ratio": 0.5}
         bench.report("a", order, state, version, **more)
-        assert bench.look() == [("a", Noted(noted=job, attempt=1, version=version + 1))]
+        assert bench.look() == [("a", Noted(noted=job, attempt=1, version=version + 1, state=state))]
         assert (bench.held(job, "a").state, bench.held(job, "a").version) == (state, version + 1)
         version += 1
     done = bench.held(job, "a")
@@ -361,4 +361,4 @@ def test_a_fleet_file_that_became_wrong_leaves_the_rules_as_they_were(bench):
 def test_a_report_on_an_unknown_job_is_put_to_rest(bench):
     """A device that kept a job of a registry that is gone does not report it for ever."""
     bench.report("a", Order(job="gone", attempt=1, version=1, work=Doctor(), timeout_s=1.0), "done", 7)
-    assert bench.look() == [("a", Noted(noted="gone", attempt=1, version=8))]
+    assert bench.look() == [("a", Noted(noted="gone", attempt=1, version=8, state="done"))]

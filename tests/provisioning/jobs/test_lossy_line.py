@@ -1,0 +1,142 @@
+"""The real desk and the real journals of devices over a line that loses, doubles and reorders, while either end is killed."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from edgemeter.agent.delivery.mqtt_session import Message
+from edgemeter.agent.delivery.topics import Topic
+from edgemeter.agent.jobs import contract
+from edgemeter.agent.jobs.contract import FINAL, Noted
+from edgemeter.agent.jobs.journal import Journal
+from edgemeter.provisioning.jobs import executions
+from tests.provisioning.jobs.test_desk import Bench
+
+NAMES = ("a", "b", "c")
+LOSS_RATIO, DOUBLE_RATIO, KILL_RATIO = 0.35, 0.15, 0.08
+
+
+class Device:
+    """What an agent does with orders, on its real journal; `done` counts what was carried out, by job and attempt."""
+
+    def __init__(self, path, draw):
+        self.path = path
+        self.draw = draw
+        self.done = Counter()
+        self.session = 0
+        self.boot()
+
+    def boot(self):
+        """Start the agent anew: nothing but the journal is left, and what ran is interrupted."""
+        self.journal = Journal(self.path)
+        self.session += 1
+        for one in self.journal.open_ones():
+            if one.state == "running":
+                self.journal.ends(one.place, "failed", "interrupted by a restart")
+
+    def take(self, payload):
+        """Take an order or an acknowledgement."""
+        said = contract.decode_command(payload)
+        if isinstance(said, Noted):
+            self.journal.noted(said)
+            return
+        known = self.journal.find(said.job, said.attempt)
+        if known is not None:
+            self.journal.answer_again(known.place, said.version)
+        else:
+            self.journal.add(said)
+
+    def work(self):
+        """Go one step further with the order whose turn it is."""
+        for one in self.journal.open_ones()[:1]:
+            if one.state == "accepted":
+                self.journal.begins(one.place, "boot")
+            elif self.draw.random() < 0.3:
+                self.done[one.order.job, one.order.attempt] += 1
+                self.journal.ends(one.place, "done")
+
+    def reports(self):
+        """Return what the server has not acknowledged."""
+        return [due.report for due in self.journal.due(self.session)]
+
+
+class Line:
+    """What is on its way, in both directions: (device, payload) to a device, ((device,), payload) from it."""
+
+    def __init__(self, draw):
+        self.draw = draw
+        self.held = []
+
+    def send(self, where, payload):
+        """Put a message on the line: lost, once, or twice, and not always behind the others."""
+        for _ in range((self.draw.random() >= LOSS_RATIO) + (self.draw.random() < DOUBLE_RATIO)):
+            self.held.insert(self.draw.randint(max(0, len(self.held) - 4), len(self.held)), (where, payload))
+
+    def deliver(self, bench, devices):
+        """Bring some of it to where it goes."""
+        for _ in range(self.draw.randint(0, len(self.held))):
+            where, payload = self.held.pop(0)
+            if isinstance(where, tuple):
+                bench.desk.received(Message(str(Topic("lab", where[0], "job")), payload))
+            else:
+                devices[where].take(payload)
+
+
+def turn(number, bench, devices, line):
+    """Let everybody act once, and what they say travel."""
+    bench.online(*NAMES, session=number // 50)
+    bench.now_ns += 2 * 10**9
+    bench.sent.clear()
+    bench.desk.look(bench.now_ns)
+    for topic, payload in bench.sent:
+        line.send(topic.split("/")[3], payload)
+    for name, device in devices.items():
+        device.work()
+        for report in device.reports():
+            line.send((name,), report)
+    line.deliver(bench, devices)
+
+
+def kill(draw, bench, devices):
+    """End the service, or an agent, now and then."""
+    if draw.random() < KILL_RATIO:
+        bench.kill()
+    if draw.random() < KILL_RATIO:
+        device = devices[draw.choice(NAMES)]
+        device.journal.close()
+        device.boot()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_job_is_done_once_over_any_line(tmp_path, seed):
+    """Interrupted runs are tried again; nothing is carried out to its end twice, nothing is lost, no state goes back."""
+    draw = random.Random(seed)  # noqa: S311 - a test
+    bench = Bench(tmp_path / "server")
+    devices = {name: Device(tmp_path / f"{name}.sqlite", draw) for name in NAMES}
+    ordered = [bench.add(*NAMES, timeout_s=100_000.0, retries=50, retry_pause_s=5.0) for _ in range(2)]
+    line, versions, ended, held = Line(draw), {}, {}, []
+    for number in range(1000):
+        turn(number, bench, devices, line)
+        held = [one for job in ordered for one in executions.of_job(bench.registry, job)]
+        check(held, versions, ended)
+        if all(one.is_final for one in held):
+            break
+        kill(draw, bench, devices)
+    assert {one.state for one in held} == {"done"}, [(one.device, one.state, one.reason) for one in held]
+    for device in devices.values():
+        assert Counter(job for job, _ in device.done.elements()) == Counter(ordered)
+        device.journal.close()
+    bench.registry.close()
+
+
+def check(held, versions, ended):
+    """Versions only grow, what has ended stays as it is, and one execution at a time is in flight on a device."""
+    for one in held:
+        key = (one.job, one.device)
+        assert one.version >= versions.get(key, 0)
+        versions[key] = one.version
+        if one.state in FINAL:
+            assert ended.setdefault(key, one) == one
+    flying = Counter(one.device for one in held if one.state in executions.IN_FLIGHT)
+    assert all(count == 1 for count in flying.values())
