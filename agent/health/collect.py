@@ -71,7 +71,7 @@ def read(order: Collecting, machine: Machine = THIS_MACHINE) -> Health:
         glibc=_glibc(),
         arch=here.arch,
         sensors=_sensors(here.board, settings, told_ns),
-        certificate_not_after_ns=certificate.not_after_ns(_certificate(settings, home), machine),
+        certificate_not_after_ns=certificate.not_after_ns(certificate.place(settings, home), machine),
         clock=_clock(machine, floor_ns, told_ns),
         disk=disk.read(home, machine),
         waiting_records=waiting,
@@ -148,14 +148,6 @@ def _outbox(path: Path, device: str) -> tuple[int, shedding.Dropped]:
         return 0, shedding.Dropped()
     finally:
         connection.close()
-
-
-def _certificate(settings: config.Config, home: Path) -> Path | None:
-    named = settings.broker_certificate_file
-    if named is not None:
-        return Path(named).expanduser()
-    joined = home / "identity" / "device.crt"
-    return joined if joined.exists() else None
 
 
 def _identity(home: Path) -> Identity | None:

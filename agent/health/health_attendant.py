@@ -17,10 +17,12 @@ import msgspec
 from edgemeter.agent.delivery.attendant import Post
 from edgemeter.agent.delivery.mqtt_session import Message
 from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.health import contract, verdict_log
+from edgemeter.agent.health import certificate, contract, verdict_log
 from edgemeter.agent.health.stop_marker import StopMarker
 from edgemeter.agent.jobs import run_lock
 from edgemeter.agent.machine import clock
+from edgemeter.agent.machine.machine import THIS_MACHINE
+from edgemeter.agent.machine.throttling import PI_SYSFS
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +43,8 @@ class Important:
 
     is_synchronised: bool | None
     disk_step: int | None
+    certificate_ns: int | None
+    throttle_flags: tuple[str | None, ...]
 
 
 class HealthAttendant:
@@ -109,7 +113,15 @@ class HealthAttendant:
             step = sum(free_ratio >= one for one in DISK_STEPS)
         except OSError:
             step = None
-        return Important(clock.synchronised(), step)
+        flags = tuple(THIS_MACHINE.line(path) for path in THIS_MACHINE.find(PI_SYSFS))
+        return Important(clock.synchronised(), step, self._certificate_ns(), flags)
+
+    def _certificate_ns(self) -> int | None:
+        """Return when the device's certificate was written: a renewed one is worth a message."""
+        try:
+            return certificate.place(self._post.settings, self._post.home).stat().st_mtime_ns
+        except OSError:
+            return None
 
     def _tell_runs(self, now_s: float) -> None:
         """Say what became of the last runs: that needs no child."""

@@ -65,7 +65,6 @@ def test_the_end_of_a_certificate_is_read_by_openssl(tmp_path):
     path.write_text("-----BEGIN CERTIFICATE-----\nMII\n")
     assert certificate.not_after_ns(path, THIS_MACHINE) is None
     assert certificate.not_after_ns(tmp_path / "none", THIS_MACHINE) is None
-    assert certificate.not_after_ns(None, THIS_MACHINE) is None
 
 
 def test_the_release_before_is_the_other_one(tmp_path):

@@ -103,6 +103,16 @@ def test_a_disk_that_fills_up_is_said_at_once(attendant, said, monkeypatch):
     assert len(said.messages) == 2
 
 
+def test_a_renewed_certificate_is_said(attendant, said, tmp_path):
+    """Who looks at the list must not wait a day to see that it worked."""
+    collected(attendant, said)
+    (tmp_path / "identity").mkdir()
+    (tmp_path / "identity" / "device.crt").write_text("new")
+    said.now_s = AT_MOST_EVERY_S
+    collected(attendant, said)
+    assert len(said.messages) == 2
+
+
 def test_it_never_collects_beside_a_run(attendant, said):
     """What collecting costs would be measured."""
     said.is_busy = True
