@@ -124,6 +124,9 @@ def _say(named: Path, plan: "Plan", order: "Order") -> None:
     click.echo(f"bundle: {what}; checked: {bundle.checked}", err=True)
     for found in plan.also_firing:
         click.echo(f"warning: {found} is on the card too and acts at the first boot as well: delete it if that is not wanted", err=True)
+    wifi = order.settings.wifi
+    if wifi is not None and wifi.country is None:
+        click.echo("warning: Raspberry Pi OS keeps the radio off until it knows the country: add --wifi-country", err=True)
     if order.settings.user:
         click.echo(f"{order.settings.user} logs in with the key, has no password, and may use sudo without one", err=True)
 

@@ -19,7 +19,6 @@ class BootPartition(Protocol):
     """A boot partition. `apply` carries out changes as one and refuses, before it writes, what will not fit."""
 
     where: str
-    is_whole_disk: bool
 
     @property
     def label(self) -> str:
@@ -77,7 +76,6 @@ class InImage(Volume):
     def __init__(self, span: Span, found: geometry.Geometry) -> None:
         super().__init__(span, found)
         self.where = repr(str(span.disk.path))
-        self.is_whole_disk = span.start == 0
 
 
 def _chosen(opened_disk: Disk, number: int | None) -> InImage:
@@ -120,7 +118,6 @@ def _root_names(volume: InImage) -> set[str]:
 class Folder:
     """The boot partition where it is mounted: plain files."""
 
-    is_whole_disk = False
     label = ""
 
     def __init__(self, path: Path) -> None:

@@ -19,6 +19,8 @@ from edgemeter.provisioning.image.fat.table import Table
 
 FILE_MAX_BYTES = (1 << 32) - 1
 MB = 1_000_000
+# Deeper than any name on FAT can be long: a folder that holds itself.
+DEPTH_MAX = 130
 
 
 @dataclass(slots=True)
@@ -217,6 +219,9 @@ class Volume:
         return found
 
     def _walk(self, parts: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Entry]]:
+        if len(parts) > DEPTH_MAX:
+            message = f"the folders of {str(self._span.disk.path)!r} run in a circle: repair it with `fsck.fat -a`"
+            raise ConfigError(message)
         for entry in list(self._folder(parts).directory.entries()):
             yield parts, entry
             if entry.is_folder:

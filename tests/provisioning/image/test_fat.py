@@ -1,11 +1,12 @@
 """Facts about FAT: mtools reads what was written, fsck.fat finds nothing wrong, and a write cut off at any sector breaks nothing."""
 
+import contextlib
 import random
 from datetime import datetime, timezone
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError, UnavailableError
+from edgemeter.agent.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.provisioning.image import boot_partition, disk
 from edgemeter.provisioning.image.changes import Content, Put, Remove, of_bytes
 from edgemeter.provisioning.image.disk import Span
@@ -172,6 +173,38 @@ def test_damage_is_told_and_not_written_into(tmp_path):
     with pytest.raises(ConfigError, match=r"damaged .*fsck\.fat"):
         apply(image, put({"cmdline.txt": b"quiet"}))
     assert image.read_bytes() == bytes(data)
+
+
+def test_a_folder_that_holds_itself_is_told(tmp_path):
+    """Walked without a limit, it would never end."""
+    image = cards.disk(tmp_path / "card.img", {}, size_mb=16, bits=16, sectors=1, table="")
+    apply(image, put({"edgemeter/A/b": b"x"}))
+    data = bytearray(image.read_bytes())
+    with disk.opened(image, "read") as opened:
+        form = geometry.read(opened.read(0, 512))
+    own = data.index(b"A          \x10", form.data_start)
+    data[own + 26 : own + 28] = ((own - form.data_start) // form.cluster_bytes + 2).to_bytes(2, "little")
+    image.write_bytes(bytes(data))
+    with pytest.raises(ConfigError, match="run in a circle"):
+        read_all(image)
+
+
+def test_garbled_file_systems_end_in_one_line(tmp_path):
+    """Bytes changed at random in boot sector, tables and folders: it works, or says what is wrong."""
+    whole = cards.disk(
+        tmp_path / "card.img", {"user-data": "x" * 3000, "cmdline.txt": "a b\n"}, size_mb=4, bits=16, sectors=1, table=""
+    ).read_bytes()
+    numbers, image, worked = random.Random(4), tmp_path / "garbled.img", 0  # noqa: S311 - places and bytes, no secrets
+    for _ in range(150):
+        data = bytearray(whole)
+        for _ in range(numbers.choice([1, 2, 10])):
+            data[numbers.randrange(*numbers.choice([(0, 64), (0, 100 * 512)]))] = numbers.choice([0, 1, 0xE5, 0xFF, numbers.randrange(256)])
+        image.write_bytes(bytes(data))
+        with contextlib.suppress(EdgemeterError):
+            apply(image, [*put({"edgemeter/x/y.whl": b"1" * 5000, "user-data": b"2"}), Remove("cmdline.txt")])
+            read_all(image)
+            worked += 1
+    assert 50 < worked < 150
 
 
 @pytest.mark.parametrize("name", ["", "a:b", "what?", "dot.", "space ", "x" * 256, "tab\t"])
