@@ -126,7 +126,10 @@ stage() {
 
 # The join file is kept apart: it is a secret, and another card may bring another token.
 stage_join() {
-    [ -n "$BOOT" ] && [ -f "$BOOT/edgemeter/join.toml" ] || { [ -f "$STATE/join.toml" ] || fail 'there is no join.toml: prepare the card again'; return 0; }
+    if [ -z "$BOOT" ] || [ ! -f "$BOOT/edgemeter/join.toml" ]; then
+        [ -f "$STATE/join.toml" ] || fail 'there is no join.toml: prepare the card again'
+        return 0
+    fi
     case "$(token_of "$BOOT/edgemeter/join.toml")" in
         '' | xxxxxxxx*) return 0 ;;
     esac
