@@ -3,11 +3,14 @@
 import contextlib
 import fcntl
 
+import pytest
+
 from edgemeter.provisioning.apply import applying
 from tests.fixtures import device_bundle
 from tests.provisioning.apply.bench import Bench, states
 
 
+@pytest.mark.slow
 def test_a_fresh_board_gets_everything_and_a_repeated_run_changes_nothing(tmp_path):
     """Copied, installed by the real installer, joined, configured; the second time each step says that it is so already."""
     with contextlib.closing(Bench(tmp_path, installer=None)) as bench:
@@ -34,6 +37,7 @@ def test_what_the_board_needed_of_us_does_not_stay_there(bench):
     assert [path for path in bench.prefix.rglob("*") if path.is_file() and b"secret-token" in path.read_bytes()] == []
 
 
+@pytest.mark.slow
 def test_a_newer_bundle_replaces_the_release_and_an_older_one_does_not(bench):
     """The rest of the steps are done all the same."""
     assert bench.apply().state == "changed"
@@ -53,6 +57,7 @@ def test_a_dry_run_says_the_same_and_does_nothing(bench):
     assert (list(bench.prefix.iterdir()), list(bench.device.home.iterdir()), bench.tokens) == ([], [], [])
 
 
+@pytest.mark.slow
 def test_a_board_joins_anew_when_that_is_said(bench):
     """With a token of its own; without the word it stays who it is."""
     bench.apply()
@@ -72,6 +77,7 @@ def test_a_refused_token_is_told_and_the_next_run_goes_on_from_there(bench):
     assert (second.remedy, states(second)["release"], states(second)["join"]) == (None, "ok", "changed")
 
 
+@pytest.mark.slow
 def test_a_release_waits_for_the_end_of_a_measurement(bench, monkeypatch):
     """A switch in the middle of a run would end it."""
     bench.apply()
@@ -88,6 +94,7 @@ def test_a_release_waits_for_the_end_of_a_measurement(bench, monkeypatch):
     assert bench.current == "2.0.0"
 
 
+@pytest.mark.slow
 def test_units_and_rules_are_put_right_again(bench):
     """Somebody changed one by hand."""
     bench.apply()

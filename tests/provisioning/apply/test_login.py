@@ -46,6 +46,7 @@ def test_a_host_whose_key_has_changed_is_refused(bench):
     assert bench.tokens == ["board"]
 
 
+@pytest.mark.slow
 def test_an_unknown_host_is_refused_where_that_is_wanted(bench):
     """With --host-keys strict; by default its key is noted at the first time."""
     strict = replace(bench.device.options(), host_keys="strict")
@@ -174,6 +175,7 @@ def test_a_wrong_password_and_none_are_told():
         assert not bench.stage.exists()
 
 
+@pytest.mark.slow
 @as_root
 def test_sudo_without_a_password_asks_for_none(tmp_path):
     """And a password that was given for other boards is not run as a program."""

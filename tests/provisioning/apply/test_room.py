@@ -25,6 +25,7 @@ def test_a_full_board_is_told_before_anything_is_copied(bench, tmp_path):
     assert not any(bench.stage.rglob("*.whl"))
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_on_the_way_is_one_line_and_room_is_all_it_needs(bench, tmp_path, monkeypatch):
     """The check was passed, then somebody else wrote."""
     monkeypatch.setattr(applying._Device, "_make_room", lambda *_: None)
@@ -62,6 +63,7 @@ def a_python(folder):
     return folder / "python.tar.gz"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("old_board")
 def test_an_old_board_is_told_to_bring_a_python_and_works_with_one(bench, tmp_path):
     """Unpacked where nothing replaces it; the second time it is found there."""
@@ -79,6 +81,7 @@ def test_an_old_board_is_told_to_bring_a_python_and_works_with_one(bench, tmp_pa
     assert (second.state, second.remedy) == ("ok", None)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("old_board")
 def test_a_python_for_another_machine_is_not_kept(bench, tmp_path):
     """Its interpreter does not start."""
