@@ -27,6 +27,7 @@ def show(device: str, folder: FleetFolder, *, as_json: bool) -> None:
     from edgemeter.agent.errors import ConfigError
     from edgemeter.provisioning.health import golden
     from edgemeter.provisioning.inventory import device_sheet, overview
+    from edgemeter.provisioning.jobs import executions
     from edgemeter.provisioning.registry.registry import Registry
     from edgemeter.provisioning.rescue import attempts
 
@@ -37,12 +38,13 @@ def show(device: str, folder: FleetFolder, *, as_json: bool) -> None:
             message = f"no device is called {device!r}: `edgemeter fleet list` names them"
             raise ConfigError(message)
         runs, actions = golden.runs(registry, device), attempts.of_device(registry, device)
+        ended = [one for one in executions.of_device(registry, device) if one.is_final and one.job.startswith("golden-")]
     if as_json:
         click.echo(json.dumps(device_sheet.document(line, runs, actions), indent=2))
         return
     console = Console()
     console = console if console.is_terminal else Console(width=PLAIN_WIDTH)
-    console.print(device_sheet.sheet(line, runs, actions, now_ns))
+    console.print(device_sheet.sheet(line, runs, actions, ended[0] if ended else None, now_ns))
 
 
 @click.command()

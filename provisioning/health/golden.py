@@ -44,6 +44,7 @@ WHERE due_ns <= ? AND state = 'online' AND NOT EXISTS (
 ) ORDER BY due_ns LIMIT ?"""
 NS_PER_S = 1_000_000_000
 TIMEOUT_S = 1800.0
+NEVER_NS = 2**62
 # After a start: what starts with the board has settled, and a thousand boards that got their power back do not measure at once.
 AFTER_START_S, SPREAD_S = 120, 600
 SOON_S = 600
@@ -100,10 +101,17 @@ def take_due(connection: sqlite3.Connection, now_ns: int, every_ns: int, limit: 
     """Return the devices that are there and whose golden job is due, and plan the one after it; one that is open already waits."""
     rows = connection.execute(_DUE, (now_ns, limit)).fetchall()
     found = [Due(row[0], row[1], bool(row[2])) for row in rows]
-    connection.executemany(
-        "UPDATE golden_plan SET due_ns = ?, is_first = 0 WHERE device = ?", [(now_ns + every_ns, one.device) for one in found]
-    )
+    next_ns = now_ns + every_ns if every_ns else NEVER_NS
+    connection.executemany("UPDATE golden_plan SET due_ns = ?, is_first = 0 WHERE device = ?", [(next_ns, one.device) for one in found])
     return found
+
+
+def replan(connection: sqlite3.Connection, now_ns: int, every_ns: int) -> None:
+    """Plan all anew after somebody changed how often; 0: never, but when it is asked for."""
+    if every_ns:
+        connection.execute("UPDATE golden_plan SET due_ns = ? WHERE due_ns > ?", (now_ns + every_ns, now_ns + every_ns))
+    else:
+        connection.execute("UPDATE golden_plan SET due_ns = ?", (NEVER_NS,))
 
 
 def soon(connection: sqlite3.Connection, device: str, now_ns: int, failures: int) -> None:

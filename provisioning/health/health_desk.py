@@ -75,8 +75,7 @@ class HealthDesk:
         if now_ns >= self._golden_ns:
             self._golden_ns = now_ns + int(GOLDEN_LOOK_S * NS_PER_S)
             self._judge(now_ns)
-            if self._every_ns:
-                self._order(now_ns)
+            self._order(now_ns)
 
     def close(self) -> None:
         """Keep what was said last."""
@@ -92,7 +91,11 @@ class HealthDesk:
         except EdgemeterError as error:
             logger.warning("golden jobs go on as before: %s", error)
             return
-        self._every_ns = int((said.health.golden_hours if said else DEFAULT_HOURS) * 3600) * NS_PER_S
+        every_ns = int((said.health.golden_hours if said else DEFAULT_HOURS) * 3600) * NS_PER_S
+        if every_ns != self._every_ns:
+            with self._registry.transaction() as connection:
+                golden.replan(connection, now_ns, every_ns)
+            self._every_ns = every_ns
 
     def _keep(self, now_ns: int) -> None:
         # So much takes less than half a second; the rest has its turn at the next look.
@@ -101,7 +104,7 @@ class HealthDesk:
             with self._registry.transaction() as connection:
                 presence.note(connection, said)
                 for one in said:
-                    if isinstance(one.message, Health):
+                    if isinstance(one.message, Health) and self._every_ns:
                         golden.plan(connection, one.message, now_ns)
         except EdgemeterError:
             self._said = [*said, *self._said]

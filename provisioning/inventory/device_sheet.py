@@ -1,7 +1,7 @@
 """All that is known of one device, as `edgemeter fleet show` prints it."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 from rich.box import SIMPLE_HEAD
@@ -16,13 +16,16 @@ from edgemeter.provisioning.inventory import list_table
 from edgemeter.provisioning.inventory.list_table import STYLES
 from edgemeter.provisioning.inventory.overview import Line
 from edgemeter.provisioning.inventory.wording import age, day, plain, size, stamp
+from edgemeter.provisioning.jobs.executions import Execution
 from edgemeter.provisioning.rescue.attempts import PowerAction
 
 GOLDEN_SHOWN = 8
 
 
-def sheet(line: Line, runs: Sequence[GoldenRun], actions: Sequence[PowerAction], now_ns: int) -> RenderableType:
-    """Return what there is to say of a device, its concerns first."""
+def sheet(
+    line: Line, runs: Sequence[GoldenRun], actions: Sequence[PowerAction], last_golden: Execution | None, now_ns: int
+) -> RenderableType:
+    """Return what there is to say of a device, its concerns first; `last_golden` is its last golden job that ended, however."""
     parts: list[RenderableType] = [_heading(line)]
     parts += [
         Text(f"! {plain(one.text)}", style="red" if one.kind in {"needs a hand", "lost", "suspect"} else "yellow") for one in line.concerns
@@ -30,7 +33,7 @@ def sheet(line: Line, runs: Sequence[GoldenRun], actions: Sequence[PowerAction],
     facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     facts.add_column(style="bold", no_wrap=True)
     facts.add_column(overflow="fold")
-    for name, text in _facts(line, runs, now_ns):
+    for name, text in _facts(line, runs, last_golden, now_ns):
         facts.add_row(name, Text(plain(text) or "not told"))
     parts += [Text(""), facts]
     if runs:
@@ -64,7 +67,7 @@ def _heading(line: Line) -> Text:
     return told
 
 
-def _facts(line: Line, runs: Sequence[GoldenRun], now_ns: int) -> Iterator[tuple[str, str]]:
+def _facts(line: Line, runs: Sequence[GoldenRun], last_golden: Execution | None, now_ns: int) -> Iterator[tuple[str, str]]:
     device, health = line.device, line.health
     said = line.heard.board if line.heard else None
     yield "board", " ".join(filter(None, (device.board, f"({said})" if said else None))) or "not told"
@@ -77,12 +80,17 @@ def _facts(line: Line, runs: Sequence[GoldenRun], now_ns: int) -> Iterator[tuple
         yield "presence", f"{line.heard.state} since {day(line.heard.since_ns)} UTC ({age(now_ns - line.heard.since_ns)})"
     if line.job is not None:
         yield "job", f"{line.job.job}, {line.job.state}{f': {line.job.doing}' if line.job.doing else ''}"
-    yield "golden run", golden.told(runs[-1] if runs else None, list(runs[:-1]))
+    failed = f"; its last golden job: {last_golden.state.replace('_', ' ')}, {last_golden.reason}" if _has_failed(last_golden) else ""
+    yield "golden run", golden.told(runs[-1] if runs else None, list(runs[:-1])) + failed
     if health is not None:
         yield from _said(health, now_ns)
     else:
         yield "agent", line.agent or "not told"
         yield "health", "it has not said how it stands"
+
+
+def _has_failed(last_golden: Execution | None) -> TypeGuard[Execution]:
+    return last_golden is not None and last_golden.state != "done"
 
 
 def _said(health: Health, now_ns: int) -> Iterator[tuple[str, str]]:

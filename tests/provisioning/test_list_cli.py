@@ -150,6 +150,17 @@ def test_a_new_band_begins_with_what_was_outside(tmp_path):
     lab.registry.close()
 
 
+def test_a_golden_job_that_fails_says_why(tmp_path):
+    """A board without a runtime is not measured, and `show` tells."""
+    lab = Lab(tmp_path)
+    lab.says("pi-1", "online", boot_id="a")
+    lab.passes(1)
+    lab.passes(3600)
+    lab.ends("pi-1", state="failed", reason="no runtime for the shipped model is installed")
+    assert "its last golden job: failed, no runtime for the shipped model" in fleet("show", "pi-1", "--folder", tmp_path)
+    lab.registry.close()
+
+
 def test_what_a_device_says_moves_no_cursor(tmp_path):
     """A board whose name is a terminal's command is shown as text."""
     lab = Lab(tmp_path)

@@ -105,6 +105,24 @@ def test_fleet_toml_says_how_often_and_zero_is_never(lab):
     lab.passes(1)
     lab.passes(90_000)
     assert lab.open_golden("pi-1") is None
+    with lab.registry.transaction() as connection:
+        golden.at_once(connection, "pi-1", "lab", lab.now_ns)
+    lab.passes(10)
+    lab.ends("pi-1", latency_p50_ms=10.0)
+    lab.passes(90_000)
+    assert lab.open_golden("pi-1") is None
+
+
+def test_how_often_can_be_changed_while_it_serves(known):
+    """From daily to never, and to hourly."""
+    known.folder.fleet_file.write_text('fleet = "lab"\n[health]\ngolden_hours = 0\n')
+    known.passes(90_000)
+    known.passes(90_000)
+    assert known.open_golden("pi-1") is None
+    known.folder.fleet_file.write_text('fleet = "lab"\n[health]\ngolden_hours = 1.0\n')
+    known.passes(61)
+    known.passes(3700)
+    assert known.open_golden("pi-1") is not None
 
 
 def test_without_five_earlier_runs_nobody_is_judged(lab):
