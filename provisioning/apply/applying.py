@@ -19,6 +19,7 @@ from edgemeter.provisioning.apply.outcome import Outcome, Step
 from edgemeter.provisioning.apply.python_tar import PythonTar
 from edgemeter.provisioning.apply.root import Root
 from edgemeter.provisioning.apply.ssh import Connection, SshOptions, Target
+from edgemeter.provisioning.bundle import install
 
 ON_DEVICE = Path(__file__).with_name("on_device.py")
 UNITS = Path(provisioning.__file__).with_name("units")
@@ -125,7 +126,7 @@ class _Device:
             message = "openssl is not installed there, which checks signatures and makes the device's key: `sudo apt-get install openssl`"
             raise UnavailableError(message)
         chosen, python = self._choose()
-        is_there = self._here.manifest_sha256 == chosen.sha256 and self._here.release == chosen.manifest.version
+        is_there = self._has(chosen)
         if not is_there and not self._settings.is_dry:
             self._copy(chosen)
         bundle = None if is_there or self._settings.is_dry else self._stage
@@ -139,6 +140,15 @@ class _Device:
             self._on_device(["join"], chosen, python, bundle, self._settings.join_file(self._wish.target.name))
         self._on_device(["owner", "start"], chosen, python, bundle, None)
         self._connection.run(["rm", "-rf", self._stage])
+
+    def _has(self, chosen: Offer) -> bool:
+        """Return whether that release is current there, or a newer one."""
+        current, version = self._here.release, chosen.manifest.version
+        if current == version:
+            return self._here.manifest_sha256 == chosen.sha256
+        with contextlib.suppress(install.RefusedError):
+            return current is not None and install.version_key(current) > install.version_key(version)
+        return False
 
     def _choose(self) -> tuple[Offer, Python]:
         tar = self._settings.python_tar

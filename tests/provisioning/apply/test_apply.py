@@ -47,6 +47,7 @@ def test_a_newer_bundle_replaces_the_release_and_an_older_one_does_not(bench):
     bench.bundles = [device_bundle.make(bench.folder / "older", bench.fleet, version="1.9.0", installer=device_bundle.QUICK)]
     again = bench.apply()
     assert (again.remedy, states(again)["release"], bench.current) == (None, "skipped", "1.10.0")
+    assert "copy" not in states(again)
 
 
 def test_a_dry_run_says_the_same_and_does_nothing(bench):
