@@ -249,7 +249,8 @@ def at_break(metric: Metric, days: Days, begin: int, found: Break, end: int) -> 
     with_heat = metric.follows_temperature and days.has_temperature()
     look = _scan([walk] * len(places), [span] * len(places), with_heat=with_heat, only=np.array(places))
     # Each place with residuals clipped around its own two levels: a high day beside a step is no reason to date it earlier.
-    left = (look.left**2).sum(axis=1)
+    # Where no step can be told (too many points after it) there is nothing to date.
+    left = np.where(np.isfinite(look.error), (look.left**2).sum(axis=1), np.inf)
     best = int(np.argmin(left))
     near = [place for place, own in zip(places, left, strict=True) if own <= left[best] + CONFIDENCE_Z**2]
     return Settled(places[best], near[0], near[-1], float(look.step[best]), float(look.error[best]))

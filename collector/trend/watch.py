@@ -15,7 +15,7 @@ from edgemeter.collector.trend.run_figures import SeriesKey
 from edgemeter.collector.trend.series_trend import SeriesTrend, trends
 
 # Raised whenever the same records would give other findings.
-VERSION = 5
+VERSION = 6
 _BATCH = 500
 # So many names are told where none fits.
 SHOWN = 8

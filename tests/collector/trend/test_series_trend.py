@@ -225,3 +225,13 @@ def test_cuts_are_those_of_the_series_and_of_all():
         Annotation(9, "ap", metric="accuracy"),
     ]
     assert annotations.cuts(known, key, "energy") == {5: "all; mine"}
+
+
+def test_a_step_that_came_long_ago_has_an_interval_too():
+    """Throttled for a while, then never again: what is dated once more stays where a step can be told."""
+    throttled = {10, 74, 77, 78, 79, 80, 84, 106, 125, 130, 160, 188, 241, 296}
+    runs = make_days(noisy(100, 300, seed=1))
+    told = [replace(run.conditions[0], throttled_now=day in throttled) for day, run in enumerate(runs)]
+    found = trend([replace(run, conditions=(one,)) for run, one in zip(runs, told, strict=True)], "throttling")
+    assert found.steps
+    assert all(np.isfinite([step.low, step.high]).all() and step.size != 0 for step in found.steps)
