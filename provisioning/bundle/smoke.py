@@ -1,8 +1,9 @@
 """Imports every native package of a bundle as its board would: under qemu-user as the board's core, or on this machine if it is one.
 
 A wheel that holds instructions which the board has not is found here and not in the field. It needs no rights and changes nothing: in
-a user namespace of its own, with an arm64 system in a folder as its root, `qemu-aarch64-static` runs that system's Python. (With
-`qemu-aarch64-static -L ROOT` it would see this machine's /sys, and onnxruntime 1.31.1 falls over the processors that it finds there.)
+a user namespace of its own, with an arm64 system in a folder as its root, `qemu-aarch64-static` runs that system's Python. It finds
+four of the board's cores in /proc/cpuinfo and /sys as on a board: onnxruntime asks there, 1.31.1 falls over this machine's and
+1.21.0 over none.
 """
 
 import os
@@ -18,20 +19,30 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.machine.board import PARTS
 from edgemeter.provisioning.bundle import install
 
 QEMU = "qemu-aarch64-static"
 ROOT_VARIABLE = "EDGEMETER_ARM64"
 IMPORT_S = 900
-# $1 the arm64 system, $2 qemu, $3 the packages, then the Python in that system and its arguments.
+# $1 the arm64 system, $2 qemu, $3 the packages, $4 the core's part number, then the Python in that system and its arguments.
 ENTER = """
 mount -t tmpfs tmpfs "$1/mnt"
-mkdir "$1/mnt/packages"
+mount -t tmpfs tmpfs "$1/sys"
+mount --rbind /dev "$1/dev"
+mount --rbind /proc "$1/proc"
+mkdir -p "$1/mnt/packages" "$1/sys/devices/system/cpu"
 cp "$2" "$1/mnt/qemu"
 mount --bind "$3" "$1/mnt/packages"
-mount --rbind /dev "$1/dev"
+for list in possible present online; do echo 0-3 > "$1/sys/devices/system/cpu/$list"; done
+for core in 0 1 2 3; do
+    mkdir "$1/sys/devices/system/cpu/cpu$core"
+    printf 'processor\\t: %s\\nFeatures\\t: fp asimd evtstrm crc32 cpuid\\nCPU implementer\\t: 0x41\\nCPU architecture: 8\\n' "$core"
+    printf 'CPU variant\\t: 0x0\\nCPU part\\t: %s\\nCPU revision\\t: 3\\n\\n' "$4"
+done > "$1/mnt/cpuinfo"
+mount --bind "$1/mnt/cpuinfo" "$1/proc/cpuinfo"
 root=$1
-shift 3
+shift 4
 exec chroot "$root" /mnt/qemu "$@"
 """
 NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount", "--", "sh", "-euc", ENTER, "smoke")
@@ -122,7 +133,8 @@ def _python(arch: str, python: str, core: str | None, root: Path | None, package
         if not program.exists():
             message = f"the arm64 system in {str(root)!r} has no Python {python}"
             raise _NoneError(message)
-        command = (*NAMESPACE, str(folder), qemu, str(packages), f"/usr/bin/python{python}")
+        part = next(f"{part:#05x}" for (_, part), name in PARTS.items() if name.lower() == core)
+        command = (*NAMESPACE, str(folder), qemu, str(packages), part, f"/usr/bin/python{python}")
         yield _Python(command, "/mnt/packages", f"under qemu-user as {core}, Python {python}", core)
 
 
