@@ -195,7 +195,7 @@ def test_garbled_file_systems_end_in_one_line(tmp_path):
         tmp_path / "card.img", {"user-data": "x" * 3000, "cmdline.txt": "a b\n"}, size_mb=4, bits=16, sectors=1, table=""
     ).read_bytes()
     numbers, image, worked = random.Random(4), tmp_path / "garbled.img", 0  # noqa: S311 - places and bytes, no secrets
-    for _ in range(150):
+    for _ in range(60):
         data = bytearray(whole)
         for _ in range(numbers.choice([1, 2, 10])):
             data[numbers.randrange(*numbers.choice([(0, 64), (0, 100 * 512)]))] = numbers.choice([0, 1, 0xE5, 0xFF, numbers.randrange(256)])
@@ -204,7 +204,7 @@ def test_garbled_file_systems_end_in_one_line(tmp_path):
             apply(image, [*put({"edgemeter/x/y.whl": b"1" * 5000, "user-data": b"2"}), Remove("cmdline.txt")])
             read_all(image)
             worked += 1
-    assert 50 < worked < 150
+    assert 20 < worked < 60
 
 
 @pytest.mark.parametrize("name", ["", "a:b", "what?", "dot.", "space ", "x" * 256, "tab\t"])
