@@ -243,7 +243,7 @@ class Device:
         if self.is_dry:
             return "changed", "would join"
         if not self.plan["join"]:
-            return "skipped", "a token is needed"
+            return "skipped", "it is to join"
         path = self.etc / "join.toml"
         self.put(path, self.plan["join"].encode(), 0o600)
         program, wait_s = str(self.root / "current/bin/edgemeter"), self.plan["join_s"]

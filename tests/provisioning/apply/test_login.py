@@ -19,7 +19,8 @@ from tests.fixtures.servers import LOOPBACK, free_port
 from tests.fixtures.ssh_server import keygen
 from tests.provisioning.apply.bench import Bench, states
 
-USER = "edgemeter-test"
+# Of this process alone: others may run these tests at the same time.
+USER = f"edgemeter-test-{os.getpid()}"
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="a test user can be made by root only")
 
 
