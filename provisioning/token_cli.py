@@ -12,10 +12,10 @@ from edgemeter.provisioning.folder_option import folder_option
 @click.argument("devices", nargs=-1, required=True, metavar="DEVICE...")
 @folder_option
 @click.option("--hours", default=24.0, show_default=True, type=click.FloatRange(0.01, 24 * 365), help="How long, by the server's clock.")
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for the join files. Default: `join` in the fleet's.")
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), default=".", help="Folder for the join files. Default: this one.")
 @click.option("--dry-run", is_flag=True, help="Say which devices would get a token, and make none.")
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
-def token(devices: tuple[str, ...], folder: FleetFolder, hours: float, out: Path | None, *, dry_run: bool, as_json: bool) -> None:
+def token(devices: tuple[str, ...], folder: FleetFolder, hours: float, out: Path, *, dry_run: bool, as_json: bool) -> None:
     """Make a token for each device to join with, once, and write its join file; a token that it had before ends.
 
     Example: edgemeter fleet token pi5-01 pi5-02 --hours 48 --out cards
@@ -42,7 +42,7 @@ def token(devices: tuple[str, ...], folder: FleetFolder, hours: float, out: Path
         signing = broker_files.authority(folder)
         for device in names:
             invitation = tokens.invite(folder, registry, inventory, device, hours, time.time_ns())
-            made.append((invitation, tokens.write(invitation, out or folder.path / "join")))
+            made.append((invitation, tokens.write(invitation, out)))
         Enforcement(folder, registry, signing).settle(datetime.now(timezone.utc))
     finally:
         registry.close()

@@ -1,8 +1,10 @@
 """The running broker: told to read its files again, and made to drop a device that is out."""
 
 import os
+import re
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 from edgemeter.agent.delivery.broker_address import BrokerAddress
@@ -13,6 +15,7 @@ from edgemeter.provisioning.inventory.fleet_file import Server
 
 RELOAD_S = 30.0
 TAKE_OVER_S = 5.0
+START_S = 1.0
 PROGRAM = "mosquitto"
 
 
@@ -91,4 +94,20 @@ def _running(path: Path, proc: Path) -> int | None:
         program = (proc / str(number) / "comm").read_text().strip()
     except (OSError, ValueError):
         return None
-    return number if number > 1 and program == PROGRAM else None
+    if number <= 1 or program != PROGRAM:
+        return None
+    # While it starts, a SIGHUP would end it.
+    deadline = time.monotonic() + START_S
+    while not _catches_hangups(proc / str(number) / "status"):
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(0.02)
+    return number
+
+
+def _catches_hangups(status: Path) -> bool:
+    try:
+        caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status.read_text(), re.MULTILINE)
+    except OSError:
+        return False
+    return caught is not None and bool(int(caught[1], 16) >> (signal.SIGHUP - 1) & 1)

@@ -15,8 +15,10 @@ from edgemeter.provisioning.serve import fleet_broker
 
 logger = logging.getLogger(__name__)
 
-# mosquitto looks for a SIGHUP ten times a second; who is thrown out earlier than that comes back once more.
+# mosquitto 2.0 forgets a SIGHUP that comes while it still acts on the one before, as those of a command and of the service may: each word
+# is given twice, this far apart. Who is thrown out before the broker has read its files comes back.
 RELOAD_S = 1.0
+SETTLE_TRIES = 2
 # A broker that did not answer is asked again after that.
 PAUSE_S = 30.0
 # What the broker's files are made of, in so far as it changes: a look that costs a fraction of making them.
@@ -39,7 +41,8 @@ class Enforcement:
         self._told: set[str] = set()
         self._state: tuple[int | None, ...] | None = None
         self._told_s = 0.0
-        self._has_told = False
+        # Nothing was changed yet.
+        self._is_told_twice = True
         self._owes_word = False
         self._not_before_s = 0.0
 
@@ -59,9 +62,14 @@ class Enforcement:
             return self._owes_word or bool(waiting)
         if self._owes_word or not self._told.issuperset(waiting):
             self._tell(waiting)
-        elif waiting and time.monotonic() - self._told_s >= RELOAD_S:
-            self._throw_out(waiting)
-        return bool(expulsions.undone(self._registry))
+            self._is_told_twice = False
+        elif time.monotonic() - self._told_s >= RELOAD_S:
+            if not self._is_told_twice:
+                self._tell(waiting)
+                self._is_told_twice = True
+            elif waiting:
+                self._throw_out(waiting)
+        return not self._is_told_twice or bool(expulsions.undone(self._registry))
 
     def settle(self, now: datetime) -> bool:
         """Do all of it; return whether devices are left that could not be thrown out, because the broker does not answer.
@@ -70,19 +78,18 @@ class Enforcement:
             ConfigError: as `enforce`.
             UnavailableError: as `enforce`.
         """
-        self._has_told = False
-        if not self.enforce(now) and not self._has_told:
-            return False
-        # Also a new token is good from then on only.
-        time.sleep(RELOAD_S)
+        for _ in range(SETTLE_TRIES):
+            if not self.enforce(now):
+                return False
+            time.sleep(RELOAD_S)
         return self.enforce(now)
 
     def _tell(self, waiting: list[str]) -> None:
         """Have the broker read its files, which it does before anybody is thrown out: who goes earlier than that comes back."""
         self._owes_word = True
         self._not_before_s = time.monotonic() + PAUSE_S
-        self._has_told = broker_process.reload(self._folder, self._server())
-        if not self._has_told:
+        has_told = broker_process.reload(self._folder, self._server())
+        if not has_told:
             logger.info("no broker runs here that could be told: it reads %s when it starts", self._folder.broker)
         self._not_before_s = 0.0
         self._owes_word = False

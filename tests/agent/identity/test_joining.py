@@ -1,6 +1,7 @@
 """Keeping what the desk sent, through power cuts, and writing the configuration."""
 
 import contextlib
+import os
 import time
 
 import pytest
@@ -152,3 +153,18 @@ def test_an_identity_that_cannot_be_read_is_one_line(tmp_path):
     IdentityFiles(tmp_path).identity.write_text('{"device": "pi')
     with pytest.raises(ConfigError, match="agent join"):
         own.read(tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_what_root_writes_belongs_to_the_agents_user(tmp_path):
+    """The first boot runs as root; the agent that stays, which renews the certificate, does not."""
+    home = tmp_path / "home"
+    home.mkdir()
+    os.chown(home, 65534, 65534)
+    files = IdentityFiles(home)
+    joining._make_private(files.folder)
+    own_key.make(files.next_key)
+    durable_file.write(files.joined, b"")
+    for path in (files.folder, files.next_key, files.joined):
+        assert (path.stat().st_uid, path.stat().st_gid) == (65534, 65534), path
+    assert files.folder.stat().st_mode & 0o777 == 0o700

@@ -25,10 +25,11 @@ def folder(tmp_path):
     return made
 
 
-def tree(tmp_path, number, program):
-    """Return a /proc in which `number` is `program`."""
+def tree(tmp_path, number, program, caught="0000000000000001"):
+    """Return a /proc in which `number` is `program`, which catches these signals."""
     (tmp_path / "proc" / str(number)).mkdir(parents=True)
     (tmp_path / "proc" / str(number) / "comm").write_text(program + "\n")
+    (tmp_path / "proc" / str(number) / "status").write_text(f"Name:\t{program}\nSigCgt:\t{caught}\n")
     return tmp_path / "proc"
 
 
@@ -56,6 +57,16 @@ def test_a_pid_file_elsewhere_is_used(folder, tmp_path):
         server = Server(broker="x", broker_pid_file=str(tmp_path / "pid"))
         assert broker_process.reload(folder, server, tree(tmp_path, process.pid, "mosquitto"))
         assert process.wait(10) == -signal.SIGHUP
+
+
+@pytest.mark.parametrize("caught", ["0000000000000000", "0000000000004002", "x"])
+def test_a_broker_that_is_still_starting_is_not_ended(folder, tmp_path, caught):
+    """Before it catches the signal, a SIGHUP would be its end."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        (folder.broker / "mosquitto.pid").write_text(str(process.pid))
+        assert not broker_process.reload(folder, SERVER, tree(tmp_path, process.pid, "mosquitto", caught))
+        assert process.poll() is None
+        process.kill()
 
 
 def test_a_command_is_run_instead(folder, tmp_path):

@@ -324,6 +324,17 @@ def test_a_copied_card_asks_for_a_name_of_its_own(lab):
     assert not is_refused(copied, f"{OTHER}/birth")
 
 
+def test_a_board_whose_card_brought_anothers_key_makes_its_own(lab):
+    """It has a token of its own: told that the key is another's, it joins with a new one, and the other is left alone."""
+    first = joined(lab)
+    board = lab.board("pi-2", "100000002")
+    board.files.folder.mkdir(parents=True)
+    shutil.copy(first.files.key, board.files.next_key)
+    assert board.join(lab.token("pi-2")).device == "pi-2"
+    assert board.files.key.read_bytes() != first.files.key.read_bytes()
+    assert certificates.revoked(lab.registry) == set()
+
+
 def test_a_key_on_another_board_is_noticed(lab):
     """A copy that keeps the key is told to make its own."""
     board = joined(lab)
