@@ -9,6 +9,8 @@ from edgemeter.agent.jobs.contract import Chunk, Content
 from edgemeter.agent.jobs.kept_content import FOLDER, KeptContent
 from tests.agent.jobs.driver import suite
 
+pytestmark = pytest.mark.slow
+
 BIG = ("m.replay.json", os.urandom(600_000))
 
 

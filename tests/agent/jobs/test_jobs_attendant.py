@@ -16,6 +16,8 @@ from edgemeter.agent.jobs.journal import Journal
 from edgemeter.agent.jobs.run_lock import RunLock
 from tests.agent.jobs.driver import Driver, suite
 
+pytestmark = pytest.mark.slow
+
 ABSENT = Content(sha256="e" * 64, size_bytes=10, name="suite.toml")
 
 
