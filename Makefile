@@ -2,15 +2,18 @@
 # make test    everything set up, all tests that this machine can run (ARGS='...' for pytest)
 # make check   format, lint, types, the test set, docs and packaging: green before every commit
 # make chaos   1,000 faults while 1,000,000 records are delivered (an hour); chaos-short: 40 faults; cluster: three brokers, one dies
+# make fleet   1,000 replay devices enrol, take a job and a campaign, while broker, service and collector are killed
+# make arm64   the agent on emulated arm64 boards: installed, enrolled, first boot, power cuts (needs qemu; an hour)
 # make fuzz    10,000,000 mutated messages through what reads them
 # make bench   benchmarks against peers, written to .bench/results.json
 # make pins    requirements/*.txt anew from pyproject.toml (needs uv)
 
 PYTHON ?= python3
 BIN := .venv/bin
+ARM64 ?= $(CURDIR)/.arm64
 FAST := -m "not slow and not packaging and not convert"
 
-.PHONY: demo test check bench chaos chaos-short cluster fuzz pins types clean
+.PHONY: demo test check bench chaos chaos-short cluster fleet arm64 fuzz pins types clean
 .DELETE_ON_ERROR:
 
 demo: .venv/.demo
@@ -37,6 +40,14 @@ chaos: .venv/.dev
 
 cluster: .venv/.dev
 	$(BIN)/python -m tests.chaos.cluster
+
+fleet: .venv/.dev
+	$(BIN)/python -m tests.fleet --devices 1000
+
+# Exit status 77 says with its reason that no board can be emulated here.
+arm64: .venv/.dev
+	EDGEMETER_ARM64=$(ARM64) sh tests/arm64/make_root.sh
+	EDGEMETER_ARM64=$(ARM64) $(BIN)/python -m pytest -m arm64 $(ARGS)
 
 fuzz: .venv/.dev
 	$(BIN)/python -m tests.fuzz --inputs 10000000

@@ -31,7 +31,7 @@ def release() -> None:
 
 
 @release.command()
-@click.argument("bundles", type=click.Path(path_type=Path, exists=True), nargs=-1, required=True)
+@click.argument("bundles", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.option("--dry-run", is_flag=True, help="Verify only.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @folder_option

@@ -8,9 +8,8 @@ import pytest
 
 from edgemeter.provisioning.bundle import manifest, smoke
 from tests.arm64.fleet_server import LOOPBACK, served
-from tests.arm64.test_bundle_on_arm64 import NAMESPACE, pi4, system
+from tests.arm64.test_bundle_on_arm64 import NAMESPACE
 
-__all__ = ["pi4", "system"]
 pytestmark = [pytest.mark.arm64, pytest.mark.slow, pytest.mark.mosquitto]
 
 THERE = """
@@ -18,7 +17,7 @@ THERE = """
 export EDGEMETER_HOME=/mnt/home EDGEMETER_CONFIG=/mnt/home/config.toml
 edgemeter=/mnt/opt/edgemeter/current/bin/edgemeter
 $edgemeter agent join /mnt/bundle/join.toml --config $EDGEMETER_CONFIG
-$edgemeter run edgemeter-shapes_int8.tflite --mode rapid --repeats 1 --delivery-timeout 300
+$edgemeter run --model edgemeter-shapes_int8.tflite --mode rapid --repeats 1 --delivery-timeout 300
 ls -l /mnt/home/identity
 """
 

@@ -1,0 +1,45 @@
+"""What tests on arm64 share: the arm64 system, and a bundle for it from real wheels."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from edgemeter.provisioning.bundle import boards, release, smoke
+from tests.provisioning.bundle import small_bundle
+
+
+@pytest.fixture(scope="module")
+def system():
+    """Return the folder of the arm64 system."""
+    own = os.environ.get("EDGEMETER_ARM64")
+    if not own:
+        pytest.skip("EDGEMETER_ARM64 names no folder made by tests/arm64/make_root.sh")
+    if shutil.which(smoke.QEMU) is None:
+        pytest.skip(f"{smoke.QEMU} is not installed")
+    root = Path(own) / "root"
+    if not (root / "usr/bin/python3.13").exists():
+        pytest.skip(f"there is no Python 3.13 in {root}: run tests/arm64/make_root.sh")
+    return root
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    """Make sure that wheels can be fetched."""
+    reach = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", tmp_path_factory.mktemp("reach"), "click"]
+    if subprocess.run([str(one) for one in reach], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no package index can be reached")
+
+
+@pytest.fixture(scope="module")
+def pi4(system, index, tmp_path_factory):  # noqa: ARG001 - has to be there
+    """Return a bundle for a Raspberry Pi 4 with LiteRT, from real wheels, and its key."""
+    folder = tmp_path_factory.mktemp("pi4")
+    key, public = small_bundle.keys(folder)
+    wish = release.Wish(boards.target("pi4"), ("litert",), key, root=system)
+    built = release.build(wish, folder / "pi4.tar", lambda _: None)
+    return SimpleNamespace(path=built.path, manifest=built.manifest, key=key, public=public)
