@@ -20,6 +20,9 @@ from edgemeter.provisioning.bundle import install
 from edgemeter.provisioning.bundle.signing import sign
 from tests.provisioning.bundle import small_bundle
 
+# At length: EDGEMETER_POWER_CUTS=20.
+POWER_CUTS = int(os.environ.get("EDGEMETER_POWER_CUTS", "6"))
+
 SCRIPT = Path(install.__file__)
 
 
@@ -354,7 +357,7 @@ def test_killed_at_any_moment_the_old_release_runs_and_the_next_try_succeeds(she
     assert start(shelf.v11, root, shelf.public).returncode == 0
     took_s = time.monotonic() - began_s
     dice = random.Random(9)  # noqa: S311 - moments
-    for turn in range(10):
+    for turn in range(POWER_CUTS):
         bundle, wanted = ((shelf.v10, "1.0"), (shelf.v11, "1.1"))[turn % 2]
         shutil.rmtree(root / "releases" / wanted) if release_of(root) != wanted else None
         command = [
