@@ -61,7 +61,7 @@ def up(broker: str | None, device: str | None, fleet: str | None, **options: Any
         files={name: str(options[name]) for name in config.BROKER_FILES if options[name]},
     )
     # It stays for months: what the command line needed is not kept in memory, and its few threads share one pool of it (glibc).
-    command = [sys.executable, "-m", "edgemeter.agent.delivery.resident", msgspec.json.encode(orders).decode()]
+    command = [sys.executable, "-m", "edgemeter.agent.delivery.lean", msgspec.json.encode(orders).decode()]
     os.execve(sys.executable, command, {"MALLOC_ARENA_MAX": "1", **os.environ})  # noqa: S606 - our own module
 
 

@@ -1,7 +1,7 @@
 """The agent that stays: connected for months, it delivers what other processes of the device put into the outbox.
 
 It speaks for the device: birth, state and Will are its own, and its attendants hear what the device is told. It shares a small board
-with what is measured there, so it is a program of its own (`python -m edgemeter.agent.delivery.resident ORDERS`), which holds neither
+with what is measured there, so it is a program of its own (`python -m edgemeter.agent.delivery.lean ORDERS`), which holds neither
 the command line nor what only a measurement needs.
 """
 
@@ -131,7 +131,3 @@ def main(document: str) -> int:
         logger.error("%s", error)  # noqa: TRY400 - no traceback for what is known
         return error.exit_status
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))

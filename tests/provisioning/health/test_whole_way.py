@@ -35,7 +35,7 @@ class Board:
 
     def start(self):
         """Begin to stay."""
-        command = [sys.executable, "-m", "edgemeter.agent.delivery.resident", self.orders]
+        command = [sys.executable, "-m", "edgemeter.agent.delivery.lean", self.orders]
         self.process = subprocess.Popen(command, env={**os.environ, "EDGEMETER_HOME": str(self.home)}, stderr=subprocess.DEVNULL)
 
     def end(self, number):
