@@ -16,8 +16,9 @@ THERE = """
 "$0" /mnt/bundle/install.py --bundle /mnt/bundle --root /mnt/opt/edgemeter --public-key /mnt/bundle/release.pub
 export EDGEMETER_HOME=/mnt/home EDGEMETER_CONFIG=/mnt/home/config.toml
 edgemeter=/mnt/opt/edgemeter/current/bin/edgemeter
+shipped=$(echo /mnt/opt/edgemeter/current/lib/python3*/site-packages/edgemeter/models/shipped)
 $edgemeter agent join /mnt/bundle/join.toml --config $EDGEMETER_CONFIG
-$edgemeter run --model edgemeter-shapes_int8.tflite --mode rapid --repeats 1 --delivery-timeout 300
+$edgemeter run --model $shipped/edgemeter-shapes_int8.tflite --mode rapid --repeats 1 --delivery-timeout 300
 ls -l /mnt/home/identity
 """
 
