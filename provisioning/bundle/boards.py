@@ -1,6 +1,7 @@
 """The boards that bundles are built for, as `boards.toml` beside this file says, and the target that a bundle is built for."""
 
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from importlib.resources import files
 from typing import Annotated, Literal
 
@@ -39,6 +40,7 @@ class Board(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     system: Annotated[tuple[System, ...], msgspec.Meta(min_length=1)]
     core: str | None = None
     note: str | None = None
+    models: tuple[str, ...] = ()
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -98,6 +100,11 @@ class Target:
 def table() -> dict[str, Board]:
     """Return all boards by name."""
     return msgspec.toml.decode(files(__package__).joinpath("boards.toml").read_bytes(), type=_File).board
+
+
+def named(model: str) -> str | None:
+    """Return the name of the board that calls itself `model` (`Raspberry Pi 5 Model B Rev 1.0` is pi5), None for an unknown one."""
+    return next((name for name, one in table().items() if any(fnmatchcase(model, pattern) for pattern in one.models)), None)
 
 
 def board(name: str) -> Board:

@@ -10,6 +10,7 @@ from sqlite3 import Connection
 from edgemeter.agent.delivery.topics import Topic
 from edgemeter.agent.identity import messages
 from edgemeter.agent.identity.messages import Answer, Ask
+from edgemeter.provisioning.bundle import boards
 from edgemeter.provisioning.identity import authority, certificates, claims, expulsions, requests
 from edgemeter.provisioning.identity.authority import Authority, SigningRequest
 from edgemeter.provisioning.identity.certificates import Certificate
@@ -200,7 +201,7 @@ class Enrolment:
             kept,
             fleet=wish.fleet,
             serial=wish.serial,
-            board=entry.board or wish.board or kept.board,
+            board=entry.board or _board(wish.board) or kept.board,
             tags=entry.tags or kept.tags,
             standing="accepted",
             circuit=entry.circuit or kept.circuit,
@@ -215,6 +216,11 @@ class Enrolment:
 
     def _entry(self, device: str) -> DeviceEntry:
         return self.fleet_file.device.get(device, DeviceEntry())
+
+
+def _board(model: str | None) -> str | None:
+    # The name by which bundles are built and people select; a board that has none keeps what it calls itself.
+    return model and (boards.named(model) or model)
 
 
 def _is_due(one: Certificate, now_ns: int) -> bool:

@@ -80,3 +80,20 @@ def test_markers_are_those_of_the_target():
     """A requirement for another Python or machine is read as the board reads it."""
     told = boards.target("jetson-orin").markers()
     assert (told["python_version"], told["platform_machine"], told["sys_platform"]) == ("3.10", "aarch64", "linux")
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("Raspberry Pi 5 Model B Rev 1.0", "pi5"),
+        ("Raspberry Pi 4 Model B Rev 1.1", "pi4"),
+        ("Raspberry Pi 3 Model B", "pi3"),
+        ("NVIDIA Jetson Orin Nano Engineering Reference Developer Kit Super", "jetson-orin"),
+        ("Google i.MX8MQ Phanbell", "coral"),
+        ("Standard PC (Q35 + ICH9, 2009)", None),
+        ("", None),
+    ],
+)
+def test_a_board_is_known_by_what_it_calls_itself(model, name):
+    """So that `board=pi5` picks a board that joined with a token alone, and an update its own bundle."""
+    assert boards.named(model) == name
