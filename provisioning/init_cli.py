@@ -12,13 +12,21 @@ from edgemeter.provisioning.folder_option import folder_option
 @folder_option
 @click.option("--broker", help="The broker's host name or address, as devices are to reach it. Needed the first time.")
 @click.option("--name", "names", multiple=True, metavar="NAME", help="A further name or address for the broker's certificate; repeatable.")
-@click.option("--fleet", default="default", show_default=True, help="What the fleet is called.")
-@click.option("--port", default=8883, show_default=True, type=click.IntRange(1, 65535), help="For clients with a certificate.")
-@click.option("--enrol-port", default=8884, show_default=True, type=click.IntRange(1, 65535), help="For devices with a token.")
+@click.option("--fleet", help="What the fleet is called. Default: default.")
+@click.option("--port", type=click.IntRange(1, 65535), help="For clients with a certificate. Default: 8883.")
+@click.option("--enrol-port", type=click.IntRange(1, 65535), help="For devices with a token. Default: 8884.")
 @click.option("--dry-run", is_flag=True, help="Say what would be made, and make nothing.")
 @click.option("--json", "as_json", is_flag=True, help="For machines.")
 def init(
-    folder: FleetFolder, broker: str | None, names: tuple[str, ...], fleet: str, port: int, enrol_port: int, *, dry_run: bool, as_json: bool
+    folder: FleetFolder,
+    broker: str | None,
+    names: tuple[str, ...],
+    fleet: str | None,
+    port: int | None,
+    enrol_port: int | None,
+    *,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Make the fleet's authority, certificates, release key and broker configuration; what is there stays as it is.
 

@@ -23,6 +23,7 @@ def token(devices: tuple[str, ...], folder: FleetFolder, hours: float, out: Path
     import json
     import time
     from datetime import datetime, timezone
+    from functools import partial
 
     from edgemeter.provisioning.identity import broker_files, tokens
     from edgemeter.provisioning.identity.enforcement import Enforcement
@@ -41,8 +42,9 @@ def token(devices: tuple[str, ...], folder: FleetFolder, hours: float, out: Path
             return
         signing = broker_files.authority(folder)
         for device in names:
-            invitation = tokens.invite(folder, registry, inventory, device, hours, time.time_ns())
-            made.append((invitation, tokens.write(invitation, out)))
+            keep = partial(tokens.write, folder=out)
+            invitation = tokens.invite(folder, registry, inventory, device, hours, time.time_ns(), keep)
+            made.append((invitation, tokens.place(device, out)))
         Enforcement(folder, registry, signing).settle(datetime.now(timezone.utc))
     finally:
         registry.close()

@@ -23,13 +23,13 @@ RENEW_BELOW_RATIO = 1 / 3
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the command says; `broker` None means that of fleet.toml, `names` are further names and addresses of the broker."""
+    """What the command says; None means that of fleet.toml, `names` are further names and addresses of the broker."""
 
     broker: str | None
     names: tuple[str, ...]
-    fleet: str
-    port: int
-    enrol_port: int
+    fleet: str | None
+    port: int | None
+    enrol_port: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +105,16 @@ def _agreed(folder: FleetFolder, wanted: Wanted) -> FleetFile:
     if found.server is None:
         message = f"{str(folder.fleet_file)!r} names no broker: add [server] broker = ..."
         raise ConfigError(message)
-    if wanted.broker not in {None, found.server.broker}:
-        message = f"{str(folder.fleet_file)!r} says broker {found.server.broker!r}, not {wanted.broker!r}: change it there, or leave it out"
-        raise ConfigError(message)
+    server = found.server
+    for what, said, wished in (
+        ("broker", server.broker, wanted.broker),
+        ("fleet", found.fleet, wanted.fleet),
+        ("broker_port", server.broker_port, wanted.port),
+        ("enrol_port", server.enrol_port, wanted.enrol_port),
+    ):
+        if wished not in {None, said}:
+            message = f"{str(folder.fleet_file)!r} says {what} {said!r}, not {wished!r}: change it there, or leave it out"
+            raise ConfigError(message)
     return found
 
 
@@ -115,11 +122,11 @@ def _fleet_toml(wanted: Wanted) -> str:
     def quoted(text: str) -> str:
         return msgspec.json.encode(text).decode()
 
-    lines = [f"fleet = {quoted(wanted.fleet)}", "", "[server]", f"broker = {quoted(wanted.broker or '')}"]
+    lines = [f"fleet = {quoted(wanted.fleet or 'default')}", "", "[server]", f"broker = {quoted(wanted.broker or '')}"]
     defaults = Server(broker="")
-    if wanted.port != defaults.broker_port:
+    if wanted.port not in {None, defaults.broker_port}:
         lines.append(f"broker_port = {wanted.port}")
-    if wanted.enrol_port != defaults.enrol_port:
+    if wanted.enrol_port not in {None, defaults.enrol_port}:
         lines.append(f"enrol_port = {wanted.enrol_port}")
     if wanted.names:
         lines.append(f"names = [{', '.join(quoted(name) for name in wanted.names)}]")

@@ -1,6 +1,7 @@
 """Tokens: a device joins with one, once; the server keeps its hashes, the join file the token itself."""
 
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,8 +56,16 @@ def check_name(device: str, registry: Registry) -> None:
         raise ConfigError(message)
 
 
-def invite(folder: FleetFolder, registry: Registry, inventory: FleetFile, device: str, hours: float, now_ns: int) -> Invitation:
-    """Return a new token for `device`, good for `hours`; the one it had before ends.
+def invite(
+    folder: FleetFolder,
+    registry: Registry,
+    inventory: FleetFile,
+    device: str,
+    hours: float,
+    now_ns: int,
+    keep: Callable[[Invitation], object] = lambda _: None,
+) -> Invitation:
+    """Return a new token for `device`, good for `hours`; the one it had before ends, unless `keep` cannot keep it and raises.
 
     Raises:
         ConfigError: as `check_name`, or the inventory names no broker.
@@ -68,10 +77,6 @@ def invite(folder: FleetFolder, registry: Registry, inventory: FleetFile, device
     token = secrets.token_urlsafe(TOKEN_BYTES)
     expires_ns = now_ns + int(hours * _HOUR_NS)
     claim = Claim(messages.claim_of(token), broker_password.hashed(token), device, inventory.fleet, now_ns, expires_ns)
-    with registry.transaction() as connection:
-        claims.put(connection, claim)
-        if devices.find(registry, device) is None:
-            devices.put(connection, _expected(device, inventory, now_ns))
     server = inventory.server
     host = f"[{server.broker}]" if ":" in server.broker else server.broker
     join = JoinFile(
@@ -83,18 +88,27 @@ def invite(folder: FleetFolder, registry: Registry, inventory: FleetFile, device
         token=token,
         content_url=server.content_url,
     )
-    return Invitation(device, expires_ns, join)
+    invitation = Invitation(device, expires_ns, join)
+    with registry.transaction() as connection:
+        claims.put(connection, claim)
+        if devices.find(registry, device) is None:
+            devices.put(connection, _expected(device, inventory, now_ns))
+        keep(invitation)
+    return invitation
 
 
-def write(invitation: Invitation, folder: Path) -> Path:
-    """Write the join file of a device into `folder`, for its owner alone; return its path.
+def place(device: str, folder: Path) -> Path:
+    """Return where the join file of a device stands in `folder`."""
+    return folder / f"{device}.join.toml"
+
+
+def write(invitation: Invitation, folder: Path) -> None:
+    """Write the join file of a device into `folder`, for its owner alone.
 
     Raises:
         UnavailableError: it cannot be written.
     """
-    path = folder / f"{invitation.device}.join.toml"
-    durable_file.write(path, join_file.text(invitation.join).encode())
-    return path
+    durable_file.write(place(invitation.device, folder), join_file.text(invitation.join).encode())
 
 
 def _expected(device: str, inventory: FleetFile, now_ns: int) -> Device:

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.errors import ConfigError, EdgemeterError
 from edgemeter.agent.identity import join_file
 from edgemeter.provisioning.cli import fleet
 from edgemeter.provisioning.identity import claims
@@ -34,6 +34,18 @@ def test_a_token_stands_in_its_join_file_and_nowhere_else(lab, tmp_path):
         assert devices.find(lab.registry, name).standing == "expected"
     assert said.count("pi-1.join.toml") == 1
     assert len(claims.open_at(lab.registry, 0)) == 3
+
+
+def test_a_token_whose_file_cannot_be_written_does_not_end_the_one_before(lab, tmp_path):
+    """A card may hold that one already."""
+    lab.run("token", "pi-1", "--out", tmp_path / "cards")
+    before = claims.open_at(lab.registry, 0)
+    (tmp_path / "file").touch()
+    with pytest.raises(EdgemeterError, match="cannot write"):
+        CliRunner().invoke(
+            fleet, ["token", "pi-1", "--folder", str(lab.folder.path), "--out", str(tmp_path / "file" / "in")], catch_exceptions=False
+        )
+    assert claims.open_at(lab.registry, 0) == before
 
 
 def test_a_dry_run_makes_no_token(lab, tmp_path):

@@ -125,11 +125,15 @@ def test_what_cannot_be_is_one_line(tmp_path, arguments, why):
     assert "\n" not in str(caught.value)
 
 
-def test_another_broker_than_the_inventorys_is_a_question(tmp_path):
+@pytest.mark.parametrize(
+    "arguments", [("--broker", "other.example"), ("--fleet", "other"), ("--port", "8885"), ("--enrol-port", "8886")], ids=lambda one: one[0]
+)
+def test_another_wish_than_the_inventorys_is_a_question(tmp_path, arguments):
     """The inventory is where it is changed."""
     run(tmp_path / "f", "--broker", "broker.example")
     with pytest.raises(ConfigError, match="change it there"):
-        run(tmp_path / "f", "--broker", "other.example")
+        run(tmp_path / "f", *arguments)
+    assert "nothing to make" in run(tmp_path / "f", "--broker", "broker.example", "--fleet", "default", "--port", "8883")
 
 
 def test_json_names_every_file(tmp_path):
