@@ -84,7 +84,7 @@ def _ask(
     from edgemeter.provisioning.registry.registry import Registry
 
     with closing(Registry(folder.registry)) as registry:
-        picked = ordering.pick(folder, registry, " | ".join(f"({one})" for one in devices))
+        picked = ordering.pick(folder, registry, " | ".join(_selection(one) for one in devices))
         for note in picked.notes:
             click.echo(f"edgemeter: {note}", err=True)
         if is_rehearsal:
@@ -105,10 +105,39 @@ def _ask(
     sys.exit(0 if all(one.state == "done" for one in ended) else 1)
 
 
+def _selection(said: str) -> str:
+    """Return a device or a selection so that it can stand beside others; a device's name may hold a space."""
+    is_name = " " in said.strip() and not any(mark in said for mark in "&|!()=\"'")
+    return f'"{said}"' if is_name else f"({said})"
+
+
 def _print(ended: "Sequence[Execution]") -> None:
     for one in ended:
         reason = f": {one.reason}" if one.reason else ""
         click.echo(f"== {one.device}: {one.state.replace('_', ' ')}{reason}")
         if one.text:
-            # A device's text is no terminal's command.
-            click.echo("".join(letter if letter.isprintable() or letter in "\n\t" else "?" for letter in one.text).rstrip())
+            _print_text(one.text)
+
+
+def _print_text(text: str) -> None:
+    """Print a doctor's report as `edgemeter doctor` does, everything else as it came."""
+    from msgspec import structs
+    from rich.console import Console
+
+    from edgemeter.agent.doctor import examination
+    from edgemeter.agent.errors import ConfigError
+
+    try:
+        findings = examination.from_json(text)
+    except ConfigError:
+        click.echo(_harmless(text).rstrip())
+    else:
+        said = [
+            structs.replace(one, name=_harmless(one.name), what=_harmless(one.what), remedy=_harmless(one.remedy or "")) for one in findings
+        ]
+        Console().print(examination.render(said))
+
+
+def _harmless(text: str) -> str:
+    """Return a device's text, which is no terminal's command."""
+    return "".join(letter if letter.isprintable() or letter in "\n\t" else "?" for letter in text)

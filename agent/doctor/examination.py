@@ -9,6 +9,7 @@ import msgspec
 from edgemeter.agent.config import Config
 from edgemeter.agent.doctor import check_machine, check_software
 from edgemeter.agent.doctor.finding import Finding, State
+from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 from edgemeter.agent.power.detect import choose, detect
 from edgemeter.agent.power.world import HERE, World
@@ -22,6 +23,10 @@ MARKS: Mapping[State, tuple[str, str]] = {
     "bad": ("BAD", "bold red"),
     "absent": ("-", "dim"),
 }
+
+
+class _Report(msgspec.Struct, frozen=True):
+    findings: list[Finding]
 
 
 def examine(
@@ -67,6 +72,19 @@ def _power(settings: Mapping[str, Mapping[str, str]] | None, world: World = HERE
 def as_json(findings: Sequence[Finding]) -> str:
     """Return `{"findings": [...]}`."""
     return msgspec.json.format(msgspec.json.encode({"findings": findings}), indent=2).decode()
+
+
+def from_json(text: str) -> list[Finding]:
+    """Return the findings that `as_json` wrote.
+
+    Raises:
+        ConfigError: it is no doctor's report.
+    """
+    try:
+        return msgspec.json.decode(text, type=_Report).findings
+    except (msgspec.MsgspecError, RecursionError) as error:
+        message = f"not a doctor's report: {error}"
+        raise ConfigError(message) from error
 
 
 def render(findings: Sequence[Finding]) -> "Table":

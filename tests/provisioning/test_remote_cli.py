@@ -8,6 +8,8 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
+from edgemeter.agent.doctor import examination
+from edgemeter.agent.doctor.finding import Finding
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.jobs.contract import Doctor, Logs, Restart
 from edgemeter.provisioning.cli import fleet
@@ -27,6 +29,7 @@ class Answering:
                 devices.put(connection, Device(name, "lab", name, "pi5", (), "accepted", None, None, None, 5))
             devices.put(connection, Device("pi-3", "lab", "pi-3", "pi5", (), "pending", None, None, None, 5))
         self.works = []
+        self.text = "ok\n\x1b[2Jline 2\n"
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -36,7 +39,7 @@ class Answering:
             for one in executions.unfinished(self.registry):
                 self.works.append(jobs.find(self.registry, one.job).work)
                 done = one.device != "pi-2"
-                state, text = ("done", "ok\n\x1b[2Jline 2\n") if done else ("failed", None)
+                state, text = ("done", self.text) if done else ("failed", None)
                 ended = replace(one, state=state, ended_ns=time.time_ns(), text=text, reason=None if done else "it has no log")
                 with self.registry.transaction() as connection:
                     executions.write(connection, [ended])
@@ -67,6 +70,26 @@ def test_the_answers_are_shown_device_by_device(answering, tmp_path):
     text, status, _ = told(tmp_path, "doctor", "pi-1")
     assert (text, status) == ("== pi-1: done\nok\n?[2Jline 2\n", 0)
     assert answering.works == [Doctor()]
+
+
+def test_a_doctors_report_is_a_table(answering, tmp_path):
+    """As `edgemeter doctor` prints it; whatever it would do to a terminal."""
+    answering.text = examination.as_json([Finding(area="power", name="nvml\x1b[2J", state="bad", what="[red]gone[/red]", remedy="mend it")])
+    text, status, _ = told(tmp_path, "doctor", "pi-1")
+    assert status == 0
+    assert "BAD" in text
+    assert "[red]gone[/red]" in text
+    assert "-> mend it" in text
+    assert "findings" not in text
+    assert "\x1b" not in text
+
+
+def test_a_name_with_a_space_is_one_device(answering, tmp_path):
+    """A selection has marks, or quotes of its own."""
+    with answering.registry.transaction() as connection:
+        devices.put(connection, Device("a b", "lab", "9", "pi5", (), "accepted", None, None, None, 5))
+    text, _, _ = told(tmp_path, "doctor", "a b", "device=pi-1", "--json")
+    assert [one["device"] for one in json.loads(text)["executions"]] == ["a b", "pi-1"]
 
 
 def test_one_that_fails_says_why_and_the_command_fails(answering, tmp_path):
