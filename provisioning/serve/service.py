@@ -111,7 +111,7 @@ class Service:
             else:
                 desk.received(message)
         except EdgemeterError as error:
-            logger.warning("%s: %s", name, error)
+            logger.warning("%s: %s%s", name, error, f" (on {message.topic!r})" if message else "")
 
 
 def fits(pattern: str, topic: str) -> bool:
