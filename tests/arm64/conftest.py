@@ -10,6 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from edgemeter.provisioning.bundle import boards, release, smoke
+from tests.arm64 import card, emulation
+from tests.arm64.fleet_server import served
 from tests.provisioning.bundle import small_bundle
 
 
@@ -43,3 +45,21 @@ def pi4(system, index, tmp_path_factory):  # noqa: ARG001 - has to be there
     wish = release.Wish(boards.target("pi4"), ("litert",), key, root=system)
     built = release.build(wish, folder / "pi4.tar", lambda _: None)
     return SimpleNamespace(path=built.path, manifest=built.manifest, key=key, public=public)
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory):
+    """What all boards share: a card as from the shop, and what the kernel starts with."""
+    emulation.folder()
+    folder = tmp_path_factory.mktemp("arm64")
+    card.initrd(folder / "initrd")
+    card.blank(folder / "blank.img")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """A fleet's server with a bundle for the board's system."""
+    with served(tmp_path_factory.mktemp("server")) as running:
+        running.command("bundle", "--board", "pi4", "--python", "3.13", "--out", running.folder.parent / "pi4.tar")
+        yield running

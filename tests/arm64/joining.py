@@ -1,0 +1,30 @@
+"""A board from its card to its place in the fleet: what tests of emulated boards do alike."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.arm64 import emulation
+from tests.arm64.board import Board
+from tests.arm64.fleet_server import FleetServer
+
+# A board takes three minutes to join on an idle machine, and its golden run comes within twelve more; on a busy one all takes longer.
+PATIENCE_S = 3000.0
+
+
+def prepared(shelf: Path, server: FleetServer, device: str, folder: Path) -> Board:
+    """Return a board with a card that `fleet image` prepared for `device`."""
+    image = folder / f"{device}.img"
+    emulation.run("cp", "--sparse=always", shelf / "blank.img", image)
+    server.command("image", image, "--bundle", server.folder.parent / "pi4.tar", "--join", server.join_file(device))
+    return Board(image, shelf / "initrd", folder / f"{device}.console")
+
+
+def awaited(board: Board, is_so: Callable[[], object]) -> bool:
+    """Wait until `is_so`, as long as the board is on and patience lasts; return whether it came so."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline and board.is_on():
+        if is_so():
+            return True
+        time.sleep(2)
+    return False

@@ -1,0 +1,109 @@
+"""Updates of an emulated board: power cut at random moments, a release that does not work, and a certificate that is revoked."""
+
+import json
+import random
+import shutil
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.arm64.board import Board
+from tests.arm64.fleet_server import FleetServer
+from tests.arm64.joining import awaited, prepared
+
+pytestmark = [pytest.mark.slow, pytest.mark.arm64]
+
+DEVICE = "pi4-03"
+CUTS = 10
+# Under emulation an update is over by then, from power-on to the new release.
+UPDATE_S = 240.0
+
+
+@pytest.fixture(scope="module")
+def board(shelf, server, tmp_path_factory):
+    """Return a board that has joined and is on."""
+    made = prepared(shelf, server, DEVICE, tmp_path_factory.mktemp("board"))
+    made.power_on()
+    assert awaited(made, lambda: said(server).get("release")), made.said()[-3000:]
+    yield made
+    made.cut()
+
+
+def shown(server: FleetServer) -> dict:
+    """Return all that the fleet knows of the device."""
+    return json.loads(server.command("show", DEVICE, "--json"))
+
+
+def said(server: FleetServer) -> dict:
+    """Return what the device last said of itself, nothing before it has joined."""
+    try:
+        return shown(server)["said"] or {}
+    except AssertionError:
+        return {}
+
+
+def released(server: FleetServer, bundle: Path) -> str:
+    """Keep a bundle as a release and return its version."""
+    (row,) = json.loads(server.command("release", "add", bundle, "--json"))
+    return str(row["version"])
+
+
+def works(server: FleetServer) -> bool:
+    """Return whether the device is online and does what it is asked for."""
+    if shown(server)["presence"] != "online":
+        return False
+    server.command("logs", DEVICE, "--lines", "5")
+    return True
+
+
+def test_power_cut_at_any_moment_of_an_update_leaves_an_agent_that_works(board: Board, server: FleetServer):
+    """Ten cuts while it goes to another release; left alone it then runs the new one."""
+    first = said(server)["release"]
+    bundle = server.folder.parent / "second.tar"
+    server.command("bundle", "--board", "pi4", "--python", "3.13", "--extras", "litert,i2c", "--out", bundle)
+    version = released(server, bundle)
+    assert version != first
+    server.command("update", version, "--on", f"device={DEVICE}", "--detach")
+    draw = random.Random(3)  # noqa: S311 - the same moments every time
+    for _ in range(CUTS):
+        time.sleep(draw.uniform(5.0, UPDATE_S))
+        board.cut()
+        board.power_on()
+    assert awaited(board, lambda: said(server).get("release") == version and shown(server)["presence"] == "online"), board.said()[-3000:]
+    assert works(server)
+
+
+def test_a_release_whose_agent_does_not_start_is_gone_back_from(board: Board, server: FleetServer, tmp_path):
+    """It installs and imports, and its agent ends at once: the one before runs again, and the device says which was bad."""
+    before = said(server)["release"]
+    wheel = _broken(next(server.folder.parent.glob("second.tar")), tmp_path)
+    bundle = tmp_path / "broken.tar"
+    server.command("bundle", "--board", "pi4", "--python", "3.13", "--extras", "litert", "--wheel", wheel, "--out", bundle)
+    version = released(server, bundle)
+    server.command("update", version, "--on", f"device={DEVICE}", "--even-if", "older", "--detach")
+    assert awaited(board, lambda: version in str(said(server).get("bad_agents"))), board.said()[-3000:]
+    assert said(server)["release"] == before
+    assert works(server)
+
+
+def test_a_revoked_board_is_out(board: Board, server: FleetServer):
+    """Within seconds, and it does not come back."""
+    server.command("revoke", DEVICE, "--reason", "test")
+    assert awaited(board, lambda: shown(server)["presence"] != "online")
+    time.sleep(120)
+    assert board.is_on()
+    assert (shown(server)["standing"], shown(server)["presence"] == "online") == ("revoked", False)
+
+
+def _broken(bundle: Path, folder: Path) -> Path:
+    """Return edgemeter's wheel out of a bundle, with an agent that ends as soon as it starts."""
+    shutil.unpack_archive(bundle, folder / "files", "tar")
+    good = next((folder / "files/wheels").glob("edgemeter-*.whl"))
+    target = folder / good.name
+    with zipfile.ZipFile(good) as source, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as made:
+        for entry in source.infolist():
+            text = source.read(entry)
+            made.writestr(entry, b"import sys\nsys.exit(3)\n" if entry.filename.endswith("delivery/lean.py") else text)
+    return target
