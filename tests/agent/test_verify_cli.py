@@ -1,6 +1,7 @@
 """Facts about `edgemeter run --bundle`, `edgemeter verify` and `edgemeter bundle keygen`."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,12 @@ from tests.fixtures.bundle_factory import rezip, write_bundle
 MODEL = Path(__file__).resolve().parents[1] / "fixtures" / "runtimes" / "replay.replay.json"
 
 
+@pytest.fixture(autouse=True)
+def _home(tmp_path_factory, monkeypatch):
+    """Let a run find no configuration, and take its lock where nobody else does."""
+    monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+
+
 def edgemeter(*arguments, **environment):
     """Return the finished process of `edgemeter ARGUMENTS`."""
     return subprocess.run(
@@ -20,7 +27,7 @@ def edgemeter(*arguments, **environment):
         text=True,
         check=False,
         timeout=120,
-        env={"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "COLUMNS": "120", **environment},
+        env={"PATH": "/usr/bin:/bin", "HOME": os.environ["HOME"], "COLUMNS": "120", **environment},
     )
 
 
