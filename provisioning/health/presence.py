@@ -28,11 +28,13 @@ SCHEMA = """CREATE TABLE presence (
 CREATE INDEX presence_lost ON presence (since_ns) WHERE state = 'lost';
 """
 
-# A late Will of a session that is over says nothing about the one that came after it; what is retained comes again at each start of ours.
+# A late Will of a session that is over says nothing about the one that came after it; what is retained comes again at each start of ours,
+# also of a device that was thrown out, whose Will the broker's rules hold back.
 _STATE = """INSERT INTO presence (device, fleet, state, session, since_ns, heard_ns) VALUES (:device, :fleet, :state, :session, :now, :now)
 ON CONFLICT (device) DO UPDATE SET fleet = :fleet, since_ns = CASE WHEN state IS :state AND session IS :session THEN since_ns ELSE :now END,
     state = :state, session = :session, heard_ns = :now
-WHERE :state = 'online' OR presence.session IS NULL OR presence.session = :session"""
+WHERE (:state = 'online' OR presence.session IS NULL OR presence.session = :session)
+    AND NOT EXISTS (SELECT 1 FROM devices WHERE devices.device = presence.device AND standing = 'revoked')"""
 _HEALTH = """INSERT INTO presence (device, fleet, health, heard_ns) VALUES (?, ?, ?, ?)
 ON CONFLICT (device) DO UPDATE SET health = excluded.health, heard_ns = excluded.heard_ns"""
 _BIRTH = """INSERT INTO presence (device, fleet, birth, heard_ns) VALUES (?, ?, ?, ?)
@@ -88,6 +90,11 @@ def note(connection: sqlite3.Connection, said: Iterable[Said]) -> None:
         else:
             statement = _BIRTH if isinstance(one.message, Birth) else _HEALTH
             connection.execute(statement, (one.device, one.fleet, msgspec.json.encode(one.message), one.heard_ns))
+
+
+def thrown_out(connection: sqlite3.Connection, device: str, now_ns: int) -> None:
+    """Note within the caller's transaction that a device is not there any more: nobody else will say so."""
+    connection.execute("UPDATE presence SET state = 'offline', since_ns = ? WHERE device = ? AND state = 'online'", (now_ns, device))
 
 
 def read(registry: "Registry") -> dict[str, Presence]:

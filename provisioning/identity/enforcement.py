@@ -6,6 +6,7 @@ from datetime import datetime
 
 from edgemeter.agent.errors import EdgemeterError
 from edgemeter.provisioning.fleet_folder import FleetFolder
+from edgemeter.provisioning.health import presence
 from edgemeter.provisioning.identity import broker_files, broker_process, expulsions
 from edgemeter.provisioning.identity.authority import Authority
 from edgemeter.provisioning.inventory import fleet_file
@@ -108,6 +109,7 @@ class Enforcement:
             logger.info("device %r is out", device)
             with self._registry.transaction() as connection:
                 expulsions.done(connection, device)
+                presence.thrown_out(connection, device, time.time_ns())
 
     def _server(self) -> Server:
         return fleet_file.read(self._folder.fleet_file).server or Server(broker="")

@@ -10,10 +10,13 @@ from contextlib import ExitStack
 
 import pytest
 
+from edgemeter.agent.delivery import messages as delivered
 from edgemeter.agent.delivery.mqtt_session import MqttSession, Profile
 from edgemeter.agent.errors import ConfigError, EdgemeterError, TransientError
 from edgemeter.agent.identity import join_file, messages, moved_card, own, own_key
 from edgemeter.agent.identity.messages import Ask
+from edgemeter.provisioning.health import presence
+from edgemeter.provisioning.health.presence import Said
 from edgemeter.provisioning.identity import authority, certificates, claims, requests
 from edgemeter.provisioning.registry import devices
 from tests.fixtures.mqtt_peer import Peer, wait_until
@@ -366,6 +369,26 @@ def test_a_revoked_device_is_out_within_seconds_and_stays_out(lab):
     assert claims.open_at(lab.registry, 0) == []
     with pytest.raises(ConfigError, match="was revoked"):
         lab.token("pi-1")
+
+
+def test_a_device_that_was_thrown_out_is_not_online(lab):
+    """Its Will is held back by the broker's rules, and what it said last is retained: neither makes it be there."""
+    board = joined(lab)
+    device = board.client("pi-1")
+    online = delivered.encode(delivered.State(state="online", session=7))
+    device.session.publish(f"{OWN}/state", online, lasting="retained")
+    assert wait_until(lambda: presence_of(lab) == "online", 10)
+    lab.run("revoke", "pi-1")
+    assert wait_until(lambda: presence_of(lab) == "offline", 10)
+    with lab.registry.transaction() as connection:
+        presence.note(connection, [Said("pi-1", "lab", delivered.State(state="online", session=7), 9)])
+    assert presence_of(lab) == "offline"
+
+
+def presence_of(lab):
+    """Return whether pi-1 is there, by the registry."""
+    found = presence.find(lab.registry, "pi-1")
+    return found and found.state
 
 
 def test_two_revocations_in_one_second_both_hold(lab):
