@@ -124,7 +124,8 @@ def _another_user(sudo):
             yield bench
     finally:
         rules.unlink(missing_ok=True)
-        subprocess.run(["userdel", USER], check=True, capture_output=True)
+        # A session of this user may take a moment to end.
+        subprocess.run(["userdel", "--force", USER], check=True, capture_output=True)
         shutil.rmtree(folder)
 
 
