@@ -3,7 +3,7 @@
 import logging
 
 from edgemeter.agent.delivery.topics import Topic
-from edgemeter.agent.jobs.contract import Noted, Report
+from edgemeter.agent.jobs.contract import FINAL, Noted, Report
 from edgemeter.provisioning.jobs import executions, sending, transitions
 from edgemeter.provisioning.jobs.executions import Execution
 from edgemeter.provisioning.jobs.queue import Queue
@@ -34,6 +34,10 @@ class Decision:
                 logger.info("%s rejects %s: %s", topic.device, report.job, report.reason)
         said = _noted(report, after or held)
         self.said.append(sending.noted(topic.fleet, topic.device, said))
+        given_up = held is not None and held.state in {"cancelled", "timed_out"} and report.attempt == held.attempt
+        if held is not None and given_up and report.state not in FINAL:
+            # It ended here without a word of its device, which goes on with it: one that was revoked and has come back.
+            self.said.append(sending.order(held, self._queue.job(held)))
 
     def give_up(self, execution: int) -> None:
         """End an execution whose time is over, and tell its device so: it may yet have it."""

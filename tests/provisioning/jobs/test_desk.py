@@ -330,6 +330,23 @@ def test_what_a_revoked_device_was_to_do_is_over(bench):
     assert bench.held(job, "b").state == "queued"
 
 
+def test_who_goes_on_with_what_is_over_is_told_to_end_it(bench):
+    """A board that was revoked and came back measures no half hour for nobody."""
+    job = bench.add("a")
+    bench.online("a")
+    ((_, order),) = bench.look()
+    bench.report("a", order, "running", order.version)
+    bench.look()
+    with bench.registry.transaction() as connection:
+        devices.put(connection, Device("a", "lab", "a", None, (), "revoked", None, None, 1, 2))
+    bench.look(5)
+    assert bench.held(job, "a").state == "cancelled"
+    bench.report("a", order, "running", order.version + 1)
+    assert [type(one.work) for _, one in bench.look() if isinstance(one, Order)] == [Cancel]
+    bench.report("a", order, "cancelled", order.version + 2)
+    assert not [one for _, one in bench.look() if isinstance(one, Order)]
+
+
 def test_a_watt_is_spent_once(bench):
     """Two boards of 7 W on a circuit of 10 W measure one after the other; a doctor waits for nothing."""
     bench.folder.fleet_file.write_text(
