@@ -5,11 +5,18 @@ import signal
 import sys
 import threading
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import click
 
 from edgemeter.provisioning.fleet_folder import FleetFolder
 from edgemeter.provisioning.folder_option import folder_option
+
+if TYPE_CHECKING:
+    from edgemeter.provisioning.serve.service import Service
+
+# After a power cut the broker may come up later than we do.
+RETRY_S = 3.0
 
 
 @click.command()
@@ -42,7 +49,8 @@ def serve(folder: FleetFolder, broker: str | None, content_port: int | None, con
     content = None if content_port is None else ContentServer(folder, content_listen, content_port)
     service = Service(folder, fleet_broker.address(folder, broker))
     try:
-        service.start()
+        if not _start(service, ended):
+            return
         click.echo(f"serving the fleet in {str(folder.path)!r} at the broker {service.address}", err=True)
         if content is not None:
             content.start()
@@ -55,3 +63,21 @@ def serve(folder: FleetFolder, broker: str | None, content_port: int | None, con
         service.stop()
         if content is not None:
             content.stop()
+
+
+def _start(service: "Service", ended: threading.Event) -> bool:
+    """Return when the broker has accepted the service, False when it is to end before; a broker that is not there yet is waited for."""
+    from edgemeter.agent.errors import UnavailableError
+
+    is_told = False
+    while not ended.is_set():
+        try:
+            service.start()
+        except UnavailableError as error:
+            if not is_told:
+                click.echo(f"edgemeter: {error}; trying again until it is there (Ctrl-C ends it)", err=True)
+            is_told = True
+            ended.wait(RETRY_S)
+        else:
+            return True
+    return False

@@ -154,7 +154,7 @@ class Bundle:
                 self._index(self.tar)
         except (OSError, tarfile.TarError, ValueError, EOFError) as error:
             self.close()
-            refuse(f"cannot read the bundle {str(path)!r}: {error}")
+            refuse(f"cannot read the bundle {str(path)!r} ({error}): copy it again, whole")
         except RefusedError:
             self.close()
             raise
@@ -183,7 +183,7 @@ class Bundle:
             elif name in self.members and (file := self.tar.extractfile(self.members[name])):
                 return file
         except (OSError, tarfile.TarError) as error:
-            refuse(f"cannot read {name!r} in the bundle: {getattr(error, 'strerror', None) or error}")
+            refuse(f"cannot read {name!r} in the bundle ({getattr(error, 'strerror', None) or error}): copy the bundle again, whole")
         refuse(f"the bundle lacks {name!r}, or it is no plain file")
 
     def small(self, name: str, most_bytes: int) -> bytes:
