@@ -6,6 +6,8 @@ import time
 import pytest
 from click.testing import CliRunner
 
+from edgemeter.agent.delivery.mqtt_session import MqttSession, Profile
+from edgemeter.agent.delivery.topics import Topic
 from edgemeter.provisioning.cli import fleet
 from edgemeter.provisioning.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices
@@ -18,6 +20,37 @@ from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.servers import address_of
 
 pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
+
+
+class Births:
+    """Hears only that the agent is there: the real service is the only one who answers it."""
+
+    def __init__(self, address):
+        self.births = 0
+        self.session = MqttSession(address, Profile("edgemeter-tests"), self)
+        self.session.connect()
+
+    def connected(self):
+        """Subscribe."""
+        self.session.subscribe([str(Topic(FLEET, DEVICE, "birth"))])
+
+    def disconnected(self, _reason):
+        """It comes back."""
+
+    def answered(self, _refusal):
+        """The subscription stands."""
+
+    def received(self, _message):
+        """Count it."""
+        self.births += 1
+
+
+@pytest.fixture
+def server(broker):
+    """Return who hears of the agent; in the place of the server's end that other tests play."""
+    heard = Births(address_of(broker))
+    yield heard
+    heard.session.close()
 
 
 @pytest.fixture
