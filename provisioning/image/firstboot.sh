@@ -244,7 +244,32 @@ run() {
     finish
 }
 
+# Prints the files of the network that cloud-init has written; find_rendered -size 0: the empty ones.
+find_rendered() {
+    find "$PREFIX/etc/netplan" "$PREFIX/etc/NetworkManager/system-connections" "$PREFIX/etc/network/interfaces.d" \
+        "$PREFIX/etc/systemd/network" -name '*cloud-init*' -type f "$@" 2>/dev/null || true
+}
+
+# cloud-init writes them at its first start only. What it was writing when the power went is empty or gone, and the board would be
+# without a network for ever: cloud-init is made to begin anew, three times at most.
+mend_network() {
+    torn=$(find_rendered -size 0)
+    if [ -z "$torn" ]; then
+        [ -e "$PREFIX/var/lib/cloud/instance" ] && [ -n "$BOOT" ] && [ -f "$BOOT/network-config" ] || return 0
+        [ -z "$(find_rendered)" ] && [ "$(addresses)" = none ] || return 0
+    fi
+    [ "$(wc -l <"$STATE/network.mended" 2>/dev/null || echo 0)" -lt 3 ] || return 0
+    step 'have the network written anew, which a power cut spoiled; the board starts again'
+    echo "$torn" | while read -r file; do rm -f "$file"; done
+    rm -rf "$PREFIX/var/lib/cloud/instance" "$PREFIX/var/lib/cloud/instances" "$PREFIX/var/lib/cloud/data"
+    date >>"$STATE/network.mended"
+    sync
+    $SYSTEMCTL reboot >>"$LOG"
+    fail 'waiting for the restart'
+}
+
 prepare() {
+    mend_network
     step 'copy the bundle from the card (1 of 7)'
     stage
     stage_join

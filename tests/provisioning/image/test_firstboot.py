@@ -184,6 +184,22 @@ def test_files_that_a_pc_left_on_the_card_do_no_harm(board):
     check_joined(board)
 
 
+def test_a_network_that_a_power_cut_left_empty_is_written_anew(board):
+    """The file goes, cloud-init forgets that it has been there, the board starts again; then it joins."""
+    torn, seen = board.root / "etc/netplan/50-cloud-init.yaml", board.root / "var/lib/cloud/instance"
+    torn.parent.mkdir(parents=True)
+    torn.touch()
+    seen.mkdir(parents=True)
+    assert board.run().returncode != 0
+    assert "reboot" in said(board)
+    assert not torn.exists()
+    assert not seen.exists()
+    torn.write_text("network: {version: 2}\n")
+    assert board.run().returncode == 0
+    assert said(board).count("reboot") == 1
+    assert torn.read_text() == "network: {version: 2}\n"
+
+
 def killed(board, after_s: float):
     """Start it and kill all of it after so many seconds."""
     process = board.start()
