@@ -12,9 +12,10 @@ from edgemeter.agent import config
 
 @dataclass(frozen=True, slots=True)
 class FleetFolder:
-    """The files of one fleet, below `path`."""
+    """The files of one fleet, below `path`; `broker_address` is where this machine reaches the broker, None where devices reach it too."""
 
     path: Path
+    broker_address: str | None = None
 
     @property
     def fleet_file(self) -> Path:
@@ -73,4 +74,9 @@ class FleetFolder:
 def default() -> FleetFolder:
     """Return the folder in $EDGEMETER_FLEET_FOLDER, else `fleet` below where edgemeter keeps its data."""
     own = os.environ.get("EDGEMETER_FLEET_FOLDER")
-    return FleetFolder(Path(own).expanduser() if own else config.home() / "fleet")
+    return at(Path(own).expanduser() if own else config.home() / "fleet")
+
+
+def at(path: Path) -> FleetFolder:
+    """Return the folder at `path`, its broker as $EDGEMETER_BROKER says, if it does."""
+    return FleetFolder(path, os.environ.get("EDGEMETER_BROKER") or None)

@@ -13,7 +13,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def _folder(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> FleetFolder:
-    return FleetFolder(value) if value else fleet_folder.default()
+    return fleet_folder.at(value) if value else fleet_folder.default()
 
 
 def folder_option(command: _Command) -> _Command:

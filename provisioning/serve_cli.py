@@ -4,6 +4,7 @@ import logging
 import signal
 import sys
 import threading
+from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -46,8 +47,9 @@ def serve(folder: FleetFolder, broker: str | None, content_port: int | None, con
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
+    folder = replace(folder, broker_address=broker or folder.broker_address)
     content = None if content_port is None else ContentServer(folder, content_listen, content_port)
-    service = Service(folder, fleet_broker.address(folder, broker))
+    service = Service(folder, fleet_broker.address(folder))
     try:
         if not _start(service, ended):
             return

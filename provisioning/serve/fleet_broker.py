@@ -9,11 +9,12 @@ from edgemeter.provisioning.inventory import fleet_file
 
 
 def address(folder: FleetFolder, said: str | None = None, client: str = "fleet") -> BrokerAddress:
-    """Return the address of `said`, or of the broker in fleet.toml; over TLS with the certificate of `client`.
+    """Return the address of `said`, of the folder's broker, or of the one in fleet.toml; over TLS with the certificate of `client`.
 
     Raises:
         ConfigError: no broker is named, or a file is missing.
     """
+    said = said or folder.broker_address
     if said is None:
         server = fleet_file.read(folder.fleet_file).server
         if server is None:

@@ -34,7 +34,7 @@ class FleetServer:
     def command(self, *words: str | Path) -> str:
         """Run `edgemeter fleet ...` as a person does, and return what it printed."""
         given = [*EDGEMETER, "fleet", *(str(word) for word in words)]
-        environment = {**os.environ, "EDGEMETER_FLEET_FOLDER": str(self.folder)}
+        environment = {**os.environ, "EDGEMETER_FLEET_FOLDER": str(self.folder), "EDGEMETER_BROKER": self.broker}
         done = subprocess.run(given, capture_output=True, text=True, env=environment, check=False)
         if done.returncode:
             message = f"fleet {words[0]}: {done.stderr}{done.stdout}"
