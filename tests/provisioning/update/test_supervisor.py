@@ -382,7 +382,7 @@ def test_killed_at_any_moment_it_ends_with_one_release_that_works(board):
         assert runs in board.releases()
         assert len(board.releases()) <= 2
         assert wait_until(lambda: board.step()[0] is None)
-    assert sorted(board.said("bad")) == [f"{number}.0" for number in (12, 15, 18, 21, 3, 6, 9)]
+    assert set(board.said("bad")) == {f"{number}.0" for number in range(2, 2 + POWER_CUTS) if number % 3 == 0}
 
 
 def test_a_bad_release_leaves_the_two_that_worked(board):
