@@ -98,8 +98,13 @@ def held(home: Path, what: str, say: Callable[[str], None]) -> Iterator[None]:
 
 def is_held(home: Path) -> bool:
     """Return whether somebody measures on this board, or does what must not be disturbed."""
+    return is_locked(home / NAME)
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds the lock on the file at `path`."""
     try:
-        descriptor = os.open(home / NAME, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
     try:

@@ -3,7 +3,6 @@
 The agent that is running then will not see the end of it; the one that runs afterwards reads what came of it (`came_of`).
 """
 
-import fcntl
 import os
 from pathlib import Path
 from typing import Literal
@@ -11,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from edgemeter.agent.errors import ConfigError, UnavailableError
+from edgemeter.agent.jobs import run_lock
 from edgemeter.agent.jobs.contract import Order, Update
 from edgemeter.agent.update import bundle_head, place, told, version_order
 from edgemeter.agent.update.place import Release
@@ -85,24 +85,10 @@ def _supervised(home: Path, release: Release | None) -> Release:
     if release is None:
         message = "this agent is no release below /opt/edgemeter: update it in the way in which it was installed"
         raise UnavailableError(message)
-    if not _has_supervisor(release) or not (home / told.FOLDER).is_dir():
+    if not run_lock.is_locked(release.lock) or not (home / told.FOLDER).is_dir():
         message = f"no supervisor runs for {str(release.root)!r}: start edgemeter-supervisor.service on the device"
         raise UnavailableError(message)
     return release
-
-
-def _has_supervisor(release: Release) -> bool:
-    try:
-        descriptor = os.open(release.lock, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def _ask(order: Order, update: Update, home: Path) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import overload
 
+from edgemeter.agent.delivery import sqlite_file
 from edgemeter.agent.records import RunRecord
 from edgemeter.collector.compare import comparison as comparing
 from edgemeter.collector.compare.comparison import Comparison
@@ -132,7 +133,7 @@ def compare(found: Digested, reference: str, matters: Matters = Matters()) -> Co
 
 
 def _read(connection: sqlite3.Connection, path: Path, ledger: Ledger) -> Digested | None:
-    with digest_file.transaction(connection), _without_garbage_collection():
+    with sqlite_file.transaction(connection), _without_garbage_collection():
         query = "SELECT case_number, summary, coalesce(first_session, 0), coalesce(first_seq, 0) FROM cases WHERE summary IS NOT NULL"
         found = [(summary_of(body), number, session, seq) for number, body, session, seq in connection.execute(query)]
         found.sort(key=lambda one: (one[0].around.first_started_at_ns, one[0].key.device, one[2], one[3]))

@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from edgemeter.agent import records
+from edgemeter.agent.delivery import sqlite_file
 from edgemeter.collector import compare
 
 APPLICATION_ID = 0x45644467  # "EdDg"
@@ -54,26 +55,13 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("PRAGMA cache_size = -65536")
         if not _is_ours(connection):
-            with transaction(connection):
+            with sqlite_file.transaction(connection):
                 # Another process may have done it meanwhile.
                 if not _is_ours(connection):
                     for statement in SCHEMA.split(";\n"):
                         connection.execute(statement)
                     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         yield connection
-
-
-@contextlib.contextmanager
-def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Hold the write lock for the block; commit at its end, roll back when it raises."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 def _is_ours(connection: sqlite3.Connection) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from edgemeter.agent.delivery import sqlite_file
 from edgemeter.agent.records import RunRecord
 from edgemeter.collector.compare.cases import Case, CaseKey, key_of, unusable
 from edgemeter.collector.compare.store import oldest_first
@@ -41,14 +42,14 @@ class Refresher:
     def refresh(self) -> None:
         """Take in what came, take out what went, sum up what changed."""
         identity = f"{digest_file.code()} {self._ledger.collector_id()}"
-        with digest_file.transaction(self._connection):
+        with sqlite_file.transaction(self._connection):
             held = self._connection.execute("SELECT identity, position FROM place").fetchone()
             if held is None or held[0] != identity or held[1] > self._ledger.last_row():
                 self._begin_anew(identity)
         self._take_out()
         if self._take_in() and not self._is_complete():
             # Rows went from the middle, which the ledger does only to what is no record.
-            with digest_file.transaction(self._connection):
+            with sqlite_file.transaction(self._connection):
                 self._begin_anew(identity)
             self._take_in()
         self._sum_up()
@@ -62,7 +63,7 @@ class Refresher:
     def _take_out(self) -> None:
         # What goes because of its age goes from the lowest row on.
         first = next((row for row, _, _ in self._ledger.texts(limit=1)), self._ledger.last_row() + 1)
-        with digest_file.transaction(self._connection):
+        with sqlite_file.transaction(self._connection):
             gone = "SELECT DISTINCT case_number FROM runs WHERE row < ?"
             self._connection.execute(f"UPDATE cases SET is_stale = 1 WHERE case_number IN ({gone})", (first,))  # noqa: S608 - our own text
             self._connection.execute("DELETE FROM runs WHERE row < ?", (first,))
@@ -73,7 +74,7 @@ class Refresher:
         last = self._ledger.last_row()
         is_any = False
         while True:
-            with digest_file.transaction(self._connection):
+            with sqlite_file.transaction(self._connection):
                 position = int(self._connection.execute("SELECT position FROM place").fetchone()[0])
                 batch = list(self._ledger.records(after_row=position, limit=BATCH))
                 if batch:
@@ -119,7 +120,7 @@ class Refresher:
     def _sum_up(self) -> None:
         stale = [number for (number,) in self._connection.execute("SELECT case_number FROM cases WHERE is_stale")]
         for start in range(0, len(stale), SUMMED_AT_ONCE):
-            with digest_file.transaction(self._connection):
+            with sqlite_file.transaction(self._connection):
                 for number in stale[start : start + SUMMED_AT_ONCE]:
                     self._sum_up_one(number)
             self._progress("summing up cases", min(start + SUMMED_AT_ONCE, len(stale)), len(stale))
