@@ -14,7 +14,7 @@ Glibc = Annotated[str, msgspec.Meta(pattern=r"^2\.[0-9]{1,2}\Z")]
 Level = Literal["A", "B", "C", "none"]
 
 LEVELS: dict[str, str] = {
-    "A": "from the card or a stick; the first boot is tested in emulation",
+    "A": "from the card or a stick; emulated boots were of Debian 13 with cloud-init, other systems by their file formats only",
     "B": "over SSH to a system that runs: `edgemeter fleet apply`",
     "C": "inside an image that you build",
     "none": "not at all: the runtimes have no wheels for 32-bit systems",
