@@ -23,8 +23,9 @@ from tests.fixtures.update_board import Board, wheel
 pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
 ROOT = Path(__file__).resolve().parents[3]
 LONG_S = 180.0
-# The release is this checkout with its libraries: read in where the virtual environment of the release starts.
-HERE = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"
+# The release is this checkout with its libraries: read in where the virtual environment of the release starts, though not
+# for its `pip check`: whether the libraries here fit each other is no matter of the release.
+HERE = f"import site, sys; '-m' in sys.orig_argv and 'pip' in sys.orig_argv or site.addsitedir({sysconfig.get_path('purelib')!r})\n"
 
 
 def agent_wheels(version):
