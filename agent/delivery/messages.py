@@ -22,9 +22,12 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a device is there; `session` tells the Will of a dead session from the state of a live one."""
+    """Whether a device is there; `session` tells the Will of a dead session from the state of a live one.
 
-    state: Literal["online", "offline", "lost"]
+    `revoked` is its fleet's word about a device that was put out, which cannot say anything itself any more.
+    """
+
+    state: Literal["online", "offline", "lost", "revoked"]
     session: Number
 
 

@@ -24,10 +24,10 @@ SCHEMA = """CREATE TABLE presence (
 );
 """
 
-# A late Will of a session that is over says nothing about the one that came after it.
+# A late Will of a session that is over says nothing about the one that came after it; that a device was revoked holds for each.
 _STATE = """INSERT INTO presence (fleet, device, state, session, changed_ns) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (fleet, device) DO UPDATE SET state = excluded.state, session = excluded.session, changed_ns = excluded.changed_ns
-WHERE excluded.state = 'online' OR session IS NULL OR session = excluded.session"""
+WHERE excluded.state IN ('online', 'revoked') OR session IS NULL OR session = excluded.session"""
 _BIRTH = """INSERT INTO presence (fleet, device, birth, changed_ns) VALUES (?, ?, ?, ?)
 ON CONFLICT (fleet, device) DO UPDATE SET birth = excluded.birth"""
 _HEALTH = """INSERT INTO presence (fleet, device, health, changed_ns) VALUES (?, ?, ?, ?)

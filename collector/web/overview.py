@@ -99,6 +99,7 @@ def _devices(found: Sequence[IndexedCase], present: Mapping[tuple[str, str], Dev
     for (fleet, device), members in grouped.items():
         newest = max(members, key=lambda case: case.figures.last_ns)
         said = present.get((fleet, device))
+        is_revoked = said is not None and said.state == "revoked"
         hot = [spread.high for case in members if (spread := case.figures.spread("temperature_c"))]
         lines.append(
             _DeviceLine(
@@ -115,7 +116,7 @@ def _devices(found: Sequence[IndexedCase], present: Mapping[tuple[str, str], Dev
                 throttling_known=sum(case.figures.throttling_known for case in members),
                 hottest_c=max(hot, default=None),
                 models=tuple(sorted({case.key.model for case in members})),
-                is_silent=newest_ns - newest.figures.last_ns > SILENT_DAYS * NS_PER_DAY,
+                is_silent=not is_revoked and newest_ns - newest.figures.last_ns > SILENT_DAYS * NS_PER_DAY,
                 health=said.health if said else None,
             )
         )

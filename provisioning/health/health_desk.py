@@ -53,7 +53,7 @@ class HealthDesk:
         self._every_ns = int(DEFAULT_HOURS * 3600) * NS_PER_S
 
     def received(self, message: Message) -> None:
-        """Take a device's state, birth or health; an emptied topic is nothing."""
+        """Take a device's state, birth or health; an emptied topic is nothing, and so is our own word for those without the registry."""
         if not message.payload:
             return
         topic = topics.parse(message.topic)
@@ -65,7 +65,8 @@ class HealthDesk:
             if (said.fleet, said.device) != (topic.fleet, topic.device):
                 text = f"the {topic.kind} is of device {said.device!r} of fleet {said.fleet!r}, it came on the topic {message.topic!r}"
                 raise ConfigError(text)
-        self._said.append(Said(topic.device, topic.fleet, said, time.time_ns()))
+        if not (isinstance(said, messages.State) and said.state == "revoked"):
+            self._said.append(Said(topic.device, topic.fleet, said, time.time_ns()))
 
     def look(self, now_ns: int) -> None:
         """Keep what was said, judge golden runs that ended, order those that are due."""

@@ -27,7 +27,8 @@ SERVICES: Mapping[str, tuple[tuple[Access, str], ...]] = {
         *(("read", f"{ROOT}/+/+/{kind}") for kind in ("birth", "state", "health", "job", "want", "progress", "renew")),
         *(("write", f"{ROOT}/+/+/{kind}") for kind in ("command", "content", "certificate")),
     ),
-    OPERATOR: (("read", f"{ROOT}/#"), ("write", f"{ROOT}/+/+/command")),
+    # A device that is put out cannot say so: whoever takes its session over does.
+    OPERATOR: (("read", f"{ROOT}/#"), ("write", f"{ROOT}/+/+/command"), ("write", f"{ROOT}/+/+/state")),
 }
 # Plugs with Tasmota firmware, which have a listener of their own in conf.d: the service tells them, and hears their answers.
 OF_SWITCHES: tuple[tuple[Access, str], ...] = (("read", "stat/+/+"), ("write", "cmnd/+/+"))

@@ -1,5 +1,6 @@
 """The running broker: told to read its files again, and made to drop a device that is out."""
 
+import logging
 import os
 import re
 import signal
@@ -12,6 +13,8 @@ from edgemeter.agent.delivery.mqtt_session import Message, MqttSession, Profile
 from edgemeter.agent.errors import UnavailableError
 from edgemeter.provisioning.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.fleet_file import Server
+
+logger = logging.getLogger(__name__)
 
 RELOAD_S = 30.0
 TAKE_OVER_S = 5.0
@@ -49,22 +52,34 @@ def reload(folder: FleetFolder, server: Server, proc: Path = Path("/proc")) -> b
     return True
 
 
-def throw_out(address: BrokerAddress, device: str) -> None:
+def throw_out(address: BrokerAddress, device: str, last_word: tuple[str, bytes] | None = None) -> None:
     """End the session of `device` by taking it over once, as an operator; a broker that reads its list of revoked ones lets nobody back.
+
+    `last_word` (topic, payload) is left retained in the name of the device, which cannot say so itself any more.
 
     Raises:
         UnavailableError: no broker answers.
         ConfigError: it refuses the operator.
     """
-    session = MqttSession(address, Profile(device), _Silent())
+    events = _Deaf()
+    session = MqttSession(address, Profile(device), events)
     try:
         session.connect(TAKE_OVER_S)
+        if last_word is not None:
+            session.publish(*last_word, lasting="retained")
+            session.flush(TAKE_OVER_S)
     finally:
         session.close()
+    if events.refusal is not None:
+        message = "%r is out, and its state still says what it said last: the broker refuses ours (%s); compare its ACL with that of init"
+        logger.warning(message, device, events.refusal)
 
 
-class _Silent:
-    """Takes a session's events and does nothing."""
+class _Deaf:
+    """Takes a session's events and keeps the broker's refusal."""
+
+    def __init__(self) -> None:
+        self.refusal: str | None = None
 
     def connected(self) -> None:
         """Session event."""
@@ -75,8 +90,9 @@ class _Silent:
     def received(self, _message: Message) -> None:
         """Session event."""
 
-    def answered(self, _refusal: str | None) -> None:
-        """Session event."""
+    def answered(self, refusal: str | None) -> None:
+        """Session event: the broker's word on ours."""
+        self.refusal = refusal
 
 
 def _run(command: tuple[str, ...]) -> None:

@@ -4,6 +4,8 @@ import logging
 import time
 from datetime import datetime
 
+from edgemeter.agent.delivery import messages
+from edgemeter.agent.delivery.topics import Topic
 from edgemeter.agent.errors import EdgemeterError
 from edgemeter.provisioning.fleet_folder import FleetFolder
 from edgemeter.provisioning.health import presence
@@ -11,6 +13,7 @@ from edgemeter.provisioning.identity import broker_files, broker_process, expuls
 from edgemeter.provisioning.identity.authority import Authority
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_file import Server
+from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve import fleet_broker
 
@@ -101,7 +104,7 @@ class Enforcement:
         operator = fleet_broker.address(self._folder, client="operator")
         for device in waiting:
             try:
-                broker_process.throw_out(operator, device)
+                broker_process.throw_out(operator, device, self._last_word(device))
             except EdgemeterError as error:
                 logger.warning("cannot throw %r out now: %s", device, error)
                 self._not_before_s = time.monotonic() + PAUSE_S
@@ -110,6 +113,16 @@ class Enforcement:
             with self._registry.transaction() as connection:
                 expulsions.done(connection, device)
                 presence.thrown_out(connection, device, time.time_ns())
+
+    def _last_word(self, device: str) -> tuple[str, bytes] | None:
+        """Return what is to be retained as the state of a device that is out; None for one that comes back with another key."""
+        known = devices.find(self._registry, device)
+        if known is None or known.standing != "revoked":
+            return None
+        heard = presence.find(self._registry, device)
+        session = heard.session if heard and heard.session is not None else 0
+        topic = Topic(heard.fleet if heard else known.fleet, device, "state")
+        return str(topic), messages.encode(messages.State(state="revoked", session=session))
 
     def _server(self) -> Server:
         return fleet_file.read(self._folder.fleet_file).server or Server(broker="")

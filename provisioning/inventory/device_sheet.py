@@ -59,8 +59,10 @@ def document(line: Line, runs: Sequence[GoldenRun], actions: Sequence[PowerActio
 
 def _heading(line: Line) -> Text:
     told = Text(line.device.device, style="bold")
-    told.append(f"  {line.device.fleet}, {line.device.standing}, ", style="none")
-    state = (line.heard.state if line.heard else None) or "never heard"
+    told.append(f"  {line.device.fleet}, ", style="none")
+    if line.device.standing != "revoked":
+        told.append(f"{line.device.standing}, ")
+    state = line.presence or "never heard"
     told.append(state, style=STYLES.get(state, "dim"))
     told.append(", ")
     told.append(line.condition, style=STYLES.get(line.condition, "dim"))
@@ -76,8 +78,8 @@ def _facts(line: Line, runs: Sequence[GoldenRun], last_golden: Execution | None,
         yield "tags", ", ".join(device.tags)
     if device.circuit:
         yield "circuit", device.circuit + ("" if device.power_w is None else f", draws {device.power_w:g} W")
-    if line.heard is not None and line.heard.since_ns is not None:
-        yield "presence", f"{line.heard.state} since {day(line.heard.since_ns)} UTC ({age(now_ns - line.heard.since_ns)})"
+    if line.presence_since_ns is not None:
+        yield "presence", f"{line.presence} since {day(line.presence_since_ns)} UTC ({age(now_ns - line.presence_since_ns)})"
     if line.job is not None:
         yield "job", f"{line.job.job}, {line.job.state}{f': {line.job.doing}' if line.job.doing else ''}"
     failed = f"; its last golden job: {last_golden.state.replace('_', ' ')}, {last_golden.reason}" if _has_failed(last_golden) else ""

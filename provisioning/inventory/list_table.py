@@ -59,8 +59,8 @@ def _table(columns: Sequence[_Column], lines: Sequence[Line], now_ns: int) -> Ta
 
 def summary(lines: Sequence[Line]) -> str:
     """Return how many there are, and how many of them somebody should look at."""
-    states = [(line.heard.state if line.heard else None) or "never heard" for line in lines]
-    told = ", ".join(f"{states.count(name)} {name}" for name in ("online", "offline", "lost", "never heard") if name in states)
+    states = [line.presence or "never heard" for line in lines]
+    told = ", ".join(f"{states.count(name)} {name}" for name in ("online", "offline", "lost", "never heard", "revoked") if name in states)
     suspect = sum(line.condition == "suspect" for line in lines)
     hand = sum(line.condition == "needs a hand" for line in lines)
     more = [f"{count} {what}" for count, what in ((suspect, "suspect"), (hand, "need a hand")) if count]
@@ -69,7 +69,7 @@ def summary(lines: Sequence[Line]) -> str:
 
 def document(line: Line) -> dict[str, Any]:
     """Return a device as JSON shows it; absent is null."""
-    health, heard = line.health, line.heard
+    health = line.health
     return {
         "device": line.device.device,
         "fleet": line.device.fleet,
@@ -77,8 +77,8 @@ def document(line: Line) -> dict[str, Any]:
         "serial": line.device.serial or (health.serial if health else None),
         "tags": list(line.device.tags),
         "standing": line.device.standing,
-        "presence": heard.state if heard else None,
-        "presence_since": stamp(heard.since_ns) if heard else None,
+        "presence": line.presence,
+        "presence_since": stamp(line.presence_since_ns),
         "health": line.condition,
         "health_reason": line.standing.reason if line.standing else None,
         "health_since": stamp(line.standing.since_ns) if line.standing else None,
@@ -141,18 +141,18 @@ def _cell(column: _Column, line: Line, now_ns: int) -> Text:
     text = column.text(line, now_ns)
     style = ""
     if column.heading == "presence":
-        style = STYLES.get((line.heard.state if line.heard else None) or "", "dim")
+        style = STYLES.get(line.presence or "", "dim")
     elif column.heading == "health":
         style = STYLES.get(line.condition, "dim")
     return Text(text, style=style)
 
 
 def _presence(line: Line, now_ns: int) -> str:
-    if line.device.standing in {"revoked", "pending"}:
-        return line.device.standing
-    if line.heard is None or line.heard.state is None or line.heard.since_ns is None:
+    if line.device.standing == "pending":
+        return "pending"
+    if line.presence is None or line.presence_since_ns is None:
         return "never heard"
-    return f"{line.heard.state} {age(now_ns - line.heard.since_ns)}"
+    return f"{line.presence} {age(now_ns - line.presence_since_ns)}"
 
 
 def _last_run(line: Line, now_ns: int) -> str:

@@ -34,6 +34,16 @@ class Line:
         return self.heard.health if self.heard else None
 
     @property
+    def presence(self) -> str | None:
+        """Whether it is there, None where it was never heard; one that was revoked is that, whatever it said last."""
+        return "revoked" if self.device.standing == "revoked" else self.heard.state if self.heard else None
+
+    @property
+    def presence_since_ns(self) -> int | None:
+        """Since when that is so (UTC, by the server's clock), None where it was never heard."""
+        return self.device.changed_ns if self.device.standing == "revoked" else self.heard.since_ns if self.heard else None
+
+    @property
     def board(self) -> str | None:
         """What people call its board, else what it says itself."""
         return self.device.board or (self.heard.board if self.heard else None)

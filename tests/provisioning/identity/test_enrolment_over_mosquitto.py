@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import ssl
 import stat
@@ -9,16 +10,20 @@ import subprocess
 from contextlib import ExitStack
 
 import pytest
+from click.testing import CliRunner
 
 from edgemeter.agent.delivery import messages as delivered
 from edgemeter.agent.delivery.mqtt_session import MqttSession, Profile
 from edgemeter.agent.errors import ConfigError, EdgemeterError, TransientError
 from edgemeter.agent.identity import join_file, messages, moved_card, own, own_key
 from edgemeter.agent.identity.messages import Ask
+from edgemeter.collector import devices_cli
+from edgemeter.collector.receive.service import Collector
 from edgemeter.provisioning.health import presence
 from edgemeter.provisioning.health.presence import Said
 from edgemeter.provisioning.identity import authority, certificates, claims, requests
 from edgemeter.provisioning.registry import devices
+from edgemeter.provisioning.serve import fleet_broker
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.servers import LOOPBACK
 from tests.provisioning.identity.lab import Lab
@@ -383,6 +388,54 @@ def test_a_device_that_was_thrown_out_is_not_online(lab):
     with lab.registry.transaction() as connection:
         presence.note(connection, [Said("pi-1", "lab", delivered.State(state="online", session=7), 9)])
     assert presence_of(lab) == "offline"
+
+
+def test_a_revoked_device_is_revoked_wherever_people_look(lab):
+    """Its birth and `online` stay retained at the broker, its Will is held back: the fleet says for it that it was revoked.
+
+    At a collector that was there, at one that comes later, in the list and on its sheet; taken back and joined anew, it is online.
+    """
+    board = joined(lab)
+    device = board.client("pi-1")
+    device.session.publish(f"{OWN}/state", online(7), lasting="retained")
+    seen = Collected(lab, "there")
+    assert wait_until(lambda: seen.state() == "online", 10)
+    lab.run("revoke", "pi-1")
+    assert wait_until(lambda: seen.state() == "revoked", 10)
+    later = Collected(lab, "later")
+    assert wait_until(lambda: later.state() == "revoked", 10)
+    assert presence_of(lab) == "offline"
+    (listed,) = json.loads(lab.run("list", "--json"))["devices"]
+    assert (listed["presence"], listed["standing"]) == ("revoked", "revoked")
+    assert "1 device: 1 revoked" in lab.run("list")
+    assert not re.search("online|offline|lost", lab.run("show", "pi-1"))
+    lab.run("accept", "pi-1")
+    shutil.rmtree(board.home)
+    board.join(lab.token("pi-1"))
+    board.client("pi-1").session.publish(f"{OWN}/state", online(8), lasting="retained")
+    assert wait_until(lambda: seen.state() == "online", 10)
+    assert wait_until(lambda: presence_of(lab) == "online", 10)
+
+
+def online(session):
+    """Return what a device says that is there."""
+    return delivered.encode(delivered.State(state="online", session=session))
+
+
+class Collected:
+    """A collector with a ledger of its own."""
+
+    def __init__(self, lab, name):
+        self.ledger = lab.path / f"{name}.sqlite"
+        collector = Collector(fleet_broker.address(lab.folder, client="collector"), self.ledger)
+        collector.start()
+        lab.stack.callback(collector.stop)
+
+    def state(self):
+        """Return the state of the one device as `edgemeter collector devices` has it."""
+        said = CliRunner().invoke(devices_cli.devices, ["--ledger", str(self.ledger), "--json"], catch_exceptions=False).stdout
+        found = json.loads(said)["devices"]
+        return found[0]["state"] if found else None
 
 
 def presence_of(lab):
