@@ -20,6 +20,8 @@ class Normalisation:
     doubt: str | None = None
 
 
+# Of the 256 values of a pixel, so many at least stay apart in an input that was quantised for them.
+_FEWEST_STEPS = 64
 _SETTLED_BY = "a wrong guess costs accuracy; input.mean and input.sd say"
 _UNIT = Normalisation((0.0, 0.0, 0.0), (255.0, 255.0, 255.0))
 _PIXELS = Normalisation((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
@@ -45,10 +47,10 @@ def find(info: TensorInfo | None, family: Family, said: SelfDescription, name: s
         name: of the model file, which tells the framework.
     """
     trained = _of_family(family, said, name)
+    if trained is None and said.task == "classify":
+        trained = _UNIT
     if trained is not None:
-        return trained
-    if said.task == "classify":
-        return _UNIT
+        return trained if info is None or _can_hold(info, trained) else _quantised(info)
     if info is not None and np.dtype(info.dtype).kind in "iu":
         return _quantised(info)
     if said.mean is not None and said.sd is not None:
@@ -76,9 +78,23 @@ def _of_family(family: Family, said: SelfDescription, name: str) -> Normalisatio
     return {"nanodet": _NANODET, "yolox": _PIXELS}.get(family.name)
 
 
+def _can_hold(info: TensorInfo, trained: Normalisation) -> bool:
+    """Return whether an integer input has room for pixels normalised so; where it has not, the graph normalises by itself."""
+    if np.dtype(info.dtype).kind not in "iu":
+        return True
+    bounds = np.iinfo(np.dtype(info.dtype))
+    first, last = ((pixel - trained.mean[0]) / trained.sd[0] / (info.scale or 1.0) + (info.zero_point or 0) for pixel in (0, 255))
+    inside = min(last, bounds.max) - max(first, bounds.min)
+    return inside >= (last - first) / 2 and last - first >= _FEWEST_STEPS
+
+
 def _quantised(info: TensorInfo) -> Normalisation:
     """Return what makes the quantised value the pixel itself (int8: shifted by 128), as quantised models take their pictures."""
+    kind = np.dtype(info.dtype)
+    # Wider integers hold a pixel without a shift.
+    first = float(np.iinfo(kind).min) if kind.itemsize == 1 else 0.0
     if info.scale is None:
-        return Normalisation(_PIXELS.mean, _PIXELS.sd, "the integer input takes pixels as they are")
-    mean, sd = float((info.zero_point or 0) - np.iinfo(np.dtype(info.dtype)).min), 1 / info.scale
+        taken = "as they are" if first == 0 else f"less {-first:g}"
+        return Normalisation((-first, -first, -first), _PIXELS.sd, f"the integer input takes pixels {taken}: {_SETTLED_BY}")
+    mean, sd = float((info.zero_point or 0) - first), 1 / info.scale
     return Normalisation((mean, mean, mean), (sd, sd, sd))

@@ -66,6 +66,29 @@ def test_yolov8_in_int8_keeps_zero_to_one():
     assert (made.input.mean[0], made.input.sd[0]) == (0, 255)
 
 
+@pytest.mark.parametrize(
+    ("info", "mean", "sd"),
+    [
+        (TensorInfo("x", (1, 640, 640, 3), "uint8"), 0, 1),
+        (TensorInfo("x", (1, 640, 640, 3), "uint8", 1.0, 0), 0, 1),
+        (TensorInfo("x", (1, 640, 640, 3), "int8", 1.0, -128), 0, 1),
+        (TensorInfo("x", (1, 640, 640, 3), "int8"), 128, 1),
+        (TensorInfo("x", (1, 640, 640, 3), "uint8", 1 / 255, 0), 0, 255),
+        (TensorInfo("x", (1, 640, 640, 3), "int8", 0.00787, 0), 0, 255),
+    ],
+)
+def test_a_yolo_with_its_normalisation_in_the_graph_takes_pixels(info, mean, sd):
+    """0..1 in an input of whole numbers, or of steps of 1, would be a black picture; what holds 0..1 gets it, in half its steps too."""
+    made, _ = recognised("yolo11n.onnx", [info], YOLO, NAMES)
+    assert (made.input.mean[0], made.input.sd[0]) == (mean, sd)
+
+
+def test_an_integer_input_too_narrow_for_0_to_255_takes_the_pixel_as_its_value():
+    """YOLOX takes 0..255; quantised for 0..1 it normalises inside, and 254 of 256 values would be cut to one."""
+    made, _ = recognised("yolox_nano.tflite", [TensorInfo("x", (1, 416, 416, 3), "uint8", 1 / 255, 0)], tensors((1, 3549, 85)))
+    assert (made.input.mean[0], made.input.sd[0]) == pytest.approx((0, 255))
+
+
 def test_yolox_takes_blue_first_and_pixels():
     """Top-left letterbox, BGR, 0..255, three strides."""
     made, _ = recognised("yolox_nano.onnx", tensors((1, 3, 416, 416)), tensors((1, 3549, 85)))
