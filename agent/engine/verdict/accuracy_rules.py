@@ -15,6 +15,8 @@ IMPLAUSIBLE = 0.05
 FEW = 50
 # What no detector that works stays below on all its photographs.
 LOWEST_SCORE = 0.05
+# A quantised score may exceed 1 by some steps, the product of two of them by more; from here it is no share of certainty.
+NO_SCORE = 2.0
 # Different inputs that got one answer, before it is called constant.
 DIFFERENT_INPUTS = 4
 # An int8 score has 256 steps. With fewer than 8 in use the ranking of boxes, and so the AP, is decided by ties.
@@ -75,6 +77,16 @@ def _coarse_scores(found: Answered) -> str | None:
     if seen is None or not seen.found or seen.found < MANY_BOXES or seen.distinct_scores is None or seen.distinct_scores >= FEW_SCORES:
         return None
     return f"{seen.found} boxes share {seen.distinct_scores} different scores: which is better is decided by ties{_coarse_output(found)}"
+
+
+def _no_scores(found: Answered) -> str | None:
+    seen = found.answers
+    if seen is None or seen.highest_score is None or seen.highest_score < NO_SCORE:
+        return None
+    return (
+        f"the highest score is {seen.highest_score:.3g}, and scores are 0..1: what was read as scores are logits or another column; "
+        "export the model with its sigmoid, or correct `family` and output.classes in its card"
+    )
 
 
 def _implausible(found: Answered) -> str | None:
@@ -160,6 +172,13 @@ RULES: tuple[Rule, ...] = (
         "one output scale for boxes in pixels and scores of 0..1 rounds all scores to 0; suppression then has nothing to do",
     ),
     Rule(
+        "no-scores",
+        "invalid",
+        f"no score is {NO_SCORE:g} or more",
+        _timed(_no_scores),
+        "of logits a threshold leaves out what the sigmoid would have kept, and the AP is that of another model",
+    ),
+    Rule(
         "implausible-accuracy",
         "invalid",
         f"on {FEW} objects or photographs the accuracy is {IMPLAUSIBLE} or more, and of a classifier that of guessing",
@@ -200,6 +219,7 @@ _OF_ANSWERS: Mapping[str, Callable[[Answered], str | None]] = {
     "not-finite": _not_finite,
     "constant-output": _constant,
     "no-detections": _no_detections,
+    "no-scores": _no_scores,
     "implausible-accuracy": _implausible,
     "coarse-scores": _coarse_scores,
 }
