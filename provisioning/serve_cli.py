@@ -25,10 +25,17 @@ RETRY_S = 3.0
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="HOST[:PORT], mqtt://..., mqtts://... Default: that of fleet.toml.")
 @click.option(
     "--content-port",
+    envvar="EDGEMETER_CONTENT_PORT",
     type=click.IntRange(0, 65535),
     help="Serve content over HTTPS too, at that port (0: a free one); content_url in fleet.toml tells devices.",
 )
-@click.option("--content-listen", default="127.0.0.1", show_default=True, help="The address for that; 0.0.0.0 or :: for every one.")
+@click.option(
+    "--content-listen",
+    envvar="EDGEMETER_CONTENT_LISTEN",
+    default="127.0.0.1",
+    show_default=True,
+    help="The address for that; 0.0.0.0 or :: for every one.",
+)
 def serve(folder: FleetFolder, broker: str | None, content_port: int | None, content_listen: str) -> None:
     """Serve the fleet until stopped (Ctrl-C, SIGTERM): enrolment, jobs, updates, content, health.
 

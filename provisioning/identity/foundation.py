@@ -15,6 +15,7 @@ from edgemeter.provisioning.identity.authority import SERVER_DAYS, Pair
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_file import FleetFile, Server
 from edgemeter.provisioning.registry.registry import Registry
+from edgemeter.provisioning.serve import unit
 
 SERVICES = {"collector": acl.COLLECTOR, "fleet": acl.SERVICE, "operator": acl.OPERATOR}
 # A certificate of the server's with less of its life left than that is made anew.
@@ -175,10 +176,12 @@ def _broker_configuration(folder: FleetFolder, server: Server, now: datetime) ->
     for path in (folder.broker / "conf.d", folder.broker / "data"):
         if not path.exists():
             yield Step(path, "for the broker", lambda path=path: _make_folder(path))  # type: ignore[misc]
-    configuration = folder.broker / "mosquitto.conf"
-    text = broker_files.configuration(folder, server).encode()
-    if not broker_files.holds(configuration, text):
-        yield Step(configuration, "the broker's configuration", lambda: durable_file.write(configuration, text))
+    for path, text, why in (
+        (folder.broker / "mosquitto.conf", broker_files.configuration(folder, server), "the broker's configuration"),
+        (folder.path / unit.NAME, unit.text(folder), "the service as a systemd unit; how to install it stands in it"),
+    ):
+        if not broker_files.holds(path, text.encode()):
+            yield Step(path, why, lambda path=path, text=text: durable_file.write(path, text.encode()))  # type: ignore[misc]
     own = [folder.broker / "acl", folder.broker / "enrol.acl", folder.broker / "passwords", folder.revoked]
     if not folder.registry.exists() or not all(path.exists() for path in own):
         yield Step(

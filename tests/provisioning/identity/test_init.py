@@ -73,6 +73,7 @@ def test_a_new_name_renews_the_brokers_certificate_alone(tmp_path):
         "broker/acl",
         "registry.sqlite",
         "broker/mosquitto.conf",
+        "edgemeter-fleet.service",
     ],
 )
 def test_what_was_lost_is_made_again(tmp_path, lost):
