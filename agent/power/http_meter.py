@@ -10,7 +10,7 @@ import http.client
 import json
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,9 @@ from edgemeter.agent.power import AbsentError
 
 TIMEOUT_S = 3.0
 LARGEST_BYTES = 1 << 20
+# More than the meters of any house carry (three phases of 400 A): what shows more is garbled.
+HIGHEST_W = 1e6
+NUMBER = re.compile(r"\s*[-+]?\d+(\.\d+)?([eE][-+]?\d+)?\s*", re.ASCII)
 HASHES = {"md5": hashlib.md5, "sha-256": hashlib.sha256}
 PARAMETER = re.compile(r'(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,]+))')
 
@@ -171,23 +174,31 @@ def authorisation(
     return "Digest " + ", ".join(f'{name}="{value}"' for name, value in parts.items()) + f", algorithm={algorithm}" + tail + opaque
 
 
-def decoded(content: bytes, who: str) -> dict[str, Any]:
-    """Return the first JSON object in an answer; a topic or HTTP headers may stand before it, a prompt or later answers behind it.
+def decoded(content: bytes, who: str, is_meant: Callable[[dict[str, Any]], bool] = lambda _: True) -> dict[str, Any]:
+    """Return the first JSON object in an answer that is meant, else the first.
+
+    A topic, a command or HTTP headers may stand before it, a prompt or later answers behind it.
 
     Raises:
         TransientError: it is cut or garbled.
     """
+    first, at = None, 0
     try:
         text = content.decode()
-        document, end = json.JSONDecoder(parse_constant=_refuse).raw_decode(text, max(text.find("{"), 0))
+        at = max(text.find("{"), 0)
+        while at >= 0:
+            document, end = json.JSONDecoder(parse_constant=_refuse).raw_decode(text, at)
+            # What is closed behind it was opened before it: then its beginning is cut off, and this is only a part.
+            if not isinstance(document, dict) or text[end:].lstrip()[:1] in {"}", "]", ","}:
+                message = "no whole JSON object"
+                raise ValueError(message)  # noqa: TRY301 - a value like any other that is garbled
+            if is_meant(document):
+                return document
+            first, at = document if first is None else first, text.find("{", end)
     except (ValueError, RecursionError) as error:
         message = f"{who} gave an answer that is cut or garbled ({error}): {content[:60].decode(errors='replace')!r}: read it again"
         raise TransientError(message) from error
-    # What is closed behind it was opened before it: then its beginning is cut off, and this is only a part.
-    if not isinstance(document, dict) or text[end:].lstrip()[:1] in {"}", "]", ","}:
-        message = f"{who} gave {content[:60].decode(errors='replace')!r} instead of a whole JSON object: read it again"
-        raise TransientError(message)
-    return document
+    return first or {}
 
 
 def _refuse(constant: str) -> float:
@@ -199,8 +210,17 @@ def number(value: Any) -> float | None:
     """Return a finite number that JSON holds as one or, as some firmware does, as a string; None of anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
+    # float() takes more for a number than any meter writes: 1_000, infinity, other scripts' digits.
+    if isinstance(value, str) and not NUMBER.fullmatch(value):
+        return None
     try:
         found = float(value)
-    except ValueError:
+    except OverflowError:
         return None
     return found if abs(found) < float("inf") else None
+
+
+def watts(value: Any) -> float | None:
+    """Return a number of watts that a meter can show; None of anything else."""
+    found = number(value)
+    return None if found is None or abs(found) > HIGHEST_W else found

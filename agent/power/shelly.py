@@ -17,13 +17,14 @@ Source: Shelly Gen2 Device API, Switch, PM1, EM, EM1, Cover; Shelly Gen1 API, /s
 Tested with: recorded answers of both generations, and a server that plays them; not yet on a device.
 """
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from edgemeter.agent.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.power import Description, Rail, Reading
-from edgemeter.agent.power.http_meter import HttpMeter, decoded, number
+from edgemeter.agent.power.http_meter import HttpMeter, decoded, watts
 from edgemeter.agent.power.world import HERE, World
 
 GEN2, GEN1 = "/rpc/Shelly.GetStatus", "/status"
@@ -36,7 +37,9 @@ OFFSET_U_W = 0.058
 # Below this, plugs have been seen to show nothing at all.
 LOW_W = 5.0
 MEASURES = ("apower", "act_power", "total_act_power", "power")
-COMPONENTS = ("switch", "pm1", "em", "em1", "cover", "light", "rgbw", "plugs_ui")
+# switch:0, pm1:0, em:0, em1:0, cover:0, light:0, rgbw:0, cct:0, ...
+COMPONENT = re.compile(r"[a-z]\w*:\d+")
+REFUSAL = re.compile(rb'"code"\s*:\s*-?\d+\s*,\s*"message"\s*:')
 
 
 class Shelly:
@@ -104,15 +107,14 @@ class Shelly:
     @staticmethod
     def recognises(content: bytes) -> bool:
         """Say whether it is a status, whole or cut, of either generation."""
-        start = content.lstrip()[:1]
         words = (b'"apower"', b'act_power"', b'"emeters"', b'"pm1:', b'"switch:', b'"em1:', b'"em:', b'"aenergy"', b"No handler for")
         gen1 = b'"meters"' in content or (b'"is_valid"' in content and b'"power"' in content)
         bare = b'"output"' in content and b'"source"' in content
-        return b"{" in content and start != b"$" and (any(word in content for word in words) or gen1 or bare)
+        return b"{" in content and (any(word in content for word in words) or gen1 or bare or REFUSAL.search(content) is not None)
 
     def _channels(self) -> dict[str, float]:
         """Return the power of each measuring channel that was asked for, W."""
-        found = dict(channels(decoded(self._answer(), "the Shelly")))
+        found = dict(channels(decoded(self._answer(), "the Shelly", _measures)))
         if not found:
             message = "this Shelly shows no power (no apower, act_power or meters): it is a model that does not measure"
             raise UnavailableError(message)
@@ -163,8 +165,15 @@ def channels(document: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
     if any(key in document for key in MEASURES):
         yield f"channel:{document.get('id', 0)}", _power(document)
     for key, part in document.items():
-        if isinstance(part, dict) and key.partition(":")[0] in COMPONENTS and any(name in part for name in MEASURES):
+        if isinstance(part, dict) and COMPONENT.fullmatch(key) and any(name in part for name in MEASURES):
             yield key, _power(part)
+
+
+def _measures(document: Mapping[str, Any]) -> bool:
+    try:
+        return any(True for _ in channels(document))
+    except UnavailableError:
+        return False
 
 
 def _power(part: Mapping[str, Any]) -> float | None:
@@ -173,5 +182,5 @@ def _power(part: Mapping[str, Any]) -> float | None:
         return None
     for name in ("total_act_power", "apower", "act_power", "power"):
         if name in part:
-            return number(part[name])
+            return watts(part[name])
     return None

@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 from edgemeter.agent.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.power import Description, Rail, Reading
-from edgemeter.agent.power.http_meter import HttpMeter, decoded, number
+from edgemeter.agent.power.http_meter import HttpMeter, decoded, watts
 from edgemeter.agent.power.world import HERE, World
 
 COMMANDS = ("Status 8", "Status 10")
@@ -62,7 +62,7 @@ class Tasmota:
         """
         try:
             answer = self._answer()
-            watts = self._watts(answer)
+            channels = self._watts(answer)
         except TransientError as error:
             raise UnavailableError(str(error)) from error
         decimals = POWER.search(answer)
@@ -70,8 +70,8 @@ class Tasmota:
         warnings = []
         if resolution_w >= 1:
             warnings.append("it shows whole watts: `WattRes 1` on its console gives a decimal")
-        if len(watts) > 1:
-            warnings.append(f"{len(watts)} channels are added up: set channel to measure one")
+        if len(channels) > 1:
+            warnings.append(f"{len(channels)} channels are added up: set channel to measure one")
         return Description(
             id=f"tasmota:{self._meter.address or 'recorded'}{f'/{self._channel}' if self._channel else ''}",
             scope="wall-ac",
@@ -92,9 +92,9 @@ class Tasmota:
             UnavailableError: the plug refuses, or does not measure.
         """
         begin = self._clock()
-        watts = self._watts(self._answer())
-        rails = tuple(Rail(name, power_w) for name, power_w in watts.items())
-        return Reading(taken_ns=(begin + self._clock()) // 2, power_w=sum(watts.values()), rails=rails)
+        channels = self._watts(self._answer())
+        rails = tuple(Rail(name, power_w) for name, power_w in channels.items())
+        return Reading(taken_ns=(begin + self._clock()) // 2, power_w=sum(channels.values()), rails=rails)
 
     def close(self) -> None:
         """Close the connection."""
@@ -107,16 +107,16 @@ class Tasmota:
         return b"{" in content and (any(word in content for word in words) or UNKNOWN.search(content) is not None)
 
     def _watts(self, answer: bytes) -> dict[str, float]:
-        listed = _listed(decoded(answer, "the Tasmota plug"))
-        found = {str(place): watts for place, watts in enumerate(listed, start=1)}
+        listed = _listed(decoded(answer, "the Tasmota plug", lambda document: _energy(document) is not None))
+        found = {str(place): power_w for place, power_w in enumerate(listed, start=1)}
         if self._channel and self._channel not in found:
             message = f"[sensors.tasmota] channel = {self._channel!r}: this plug has {', '.join(found)}"
             raise ConfigError(message)
         chosen = {name: found[name] for name in ([self._channel] if self._channel else found)}
-        if not chosen or any(watts is None for watts in chosen.values()):
+        if not chosen or any(power_w is None for power_w in chosen.values()):
             message = f"the Tasmota plug gives no power in {answer[:80].decode(errors='replace')!r}"
             raise TransientError(message)
-        return {name: watts for name, watts in chosen.items() if watts is not None}
+        return {name: power_w for name, power_w in chosen.items() if power_w is not None}
 
     def _answer(self) -> bytes:
         if self._world.content is not None:
@@ -145,11 +145,16 @@ def _listed(document: Mapping[str, Any]) -> list[float | None]:
     if "WARNING" in document:
         message = f"the Tasmota plug refuses ({document['WARNING']}): set user and password_file in [sensors.tasmota]"
         raise UnavailableError(message)
-    sensors = document.get("StatusSNS", document)
-    energy = (sensors.get("ENERGY") or sensors.get("Energy")) if isinstance(sensors, dict) else None
-    energy = energy or document.get("StatusPWR")
-    if not isinstance(energy, dict) or "Power" not in energy:
+    energy = _energy(document)
+    if energy is None:
         message = "this Tasmota device shows no ENERGY.Power: it does not measure power, or answers another command"
         raise UnavailableError(message)
     power = energy["Power"]
-    return [number(one) for one in power] if isinstance(power, list) else [number(power)]
+    return [watts(one) for one in power] if isinstance(power, list) else [watts(power)]
+
+
+def _energy(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    sensors = document.get("StatusSNS", document)
+    energy = (sensors.get("ENERGY") or sensors.get("Energy")) if isinstance(sensors, dict) else None
+    energy = energy or document.get("StatusPWR")
+    return energy if isinstance(energy, dict) and "Power" in energy else None

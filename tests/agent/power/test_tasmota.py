@@ -35,6 +35,8 @@ def status(power, **energy):
         ({"StatusPWR": {"Total": 1.0, "Power": 12, "Factor": 0.9}}, 12.0, 1),
         ({"StatusSNS": {"DHT11": {"Temperature": "21.0"}, "ENERGY": {"Power": 3}}}, 3.0, 1),
         (b'STATUS8 = {"StatusSNS":{"ENERGY":{"Power": 0}}}', 0.0, 1),
+        (b'STATUS = {"Status":{"Power":1}}\nSTATUS8 = {"StatusSNS":{"ENERGY":{"Power":26}}}', 26.0, 1),
+        (b'tele/x/STATE {"POWER":"ON"}\ntele/x/SENSOR {"ENERGY":{"Power":[3,4]}}', 7.0, 2),
     ],
 )
 def test_the_power_of_every_form_of_answer(answer, total_w, channels):
@@ -55,6 +57,9 @@ def test_the_power_of_every_form_of_answer(answer, total_w, channels):
         (status([11, None]), TransientError, "gives no power"),
         (status([]), TransientError, "gives no power"),
         (status("much"), TransientError, "gives no power"),
+        (status("26,5"), TransientError, "gives no power"),
+        (status(1e13), TransientError, "gives no power"),
+        (b'STATE {"POWER":"ON"}\nSENSOR {"ENERGY":{"Power":26', TransientError, "cut or garbled"),
         (status(True), TransientError, "gives no power"),
         (b'{"StatusSNS":{"ENERGY":{"Power":26', TransientError, "cut or garbled"),
     ],
