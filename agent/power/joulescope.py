@@ -14,6 +14,8 @@ Source: the library's own entry point `statistics`: topics s/stats/value and s/s
 Tested with: the library without an instrument, and recorded values of this form; not yet on a device.
 """
 
+import ast
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -30,6 +32,9 @@ TIMEOUT_S = 5.0
 JS220_SAMPLES_PER_S = 1_000_000
 MJ_PER_J = 1000.0
 INSTRUMENTS = ("js220", "js110")
+# A published value as JSON, or as Python prints it.
+PRINTED = re.compile(rb"'accumulators'\s*:")
+FORM = re.compile(rb"""["']accumulators["']\s*:|["']signals["']\s*:\s*\{""")
 
 
 class Joulescope:
@@ -99,7 +104,7 @@ class Joulescope:
     @staticmethod
     def recognises(content: bytes) -> bool:
         """Say whether it is a published value, whole or cut."""
-        return b'"accumulators"' in content or (b'"signals"' in content and b'"current"' in content)
+        return FORM.search(content) is not None
 
     def _open(self) -> None:
         if self._driver is not None:
@@ -160,9 +165,25 @@ class Joulescope:
 
     def _recorded(self, content: bytes) -> Reading:
         try:
-            return _reading(decoded(content, "the Joulescope"), self._clock())
+            value = _printed(content) if PRINTED.search(content) else decoded(content, "the Joulescope", lambda one: "accumulators" in one)
+            return _reading(value, self._clock())
         except TransientError as error:
             raise UnavailableError(str(error)) from error
+
+
+def _printed(content: bytes) -> Mapping[str, Any]:
+    """Return a value that Python printed.
+
+    Raises:
+        TransientError: it is cut or garbled.
+    """
+    text = content.decode(errors="replace")
+    try:
+        value = ast.literal_eval(text[max(text.find("{"), 0) :].strip())
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
+        message = f"the Joulescope gave a value that is cut or garbled: {text[:60]!r}: record it again"
+        raise TransientError(message) from error
+    return value if isinstance(value, Mapping) else {}
 
 
 def _reading(value: Mapping[str, Any], taken_ns: int) -> Reading:
@@ -173,8 +194,9 @@ def _reading(value: Mapping[str, Any], taken_ns: int) -> Reading:
     """
     try:
         energy, power = value["accumulators"]["energy"], value["signals"]["power"]["avg"]
-        joules, watts = number(energy["value"]), number(power["value"])
-        units = energy.get("units", "J"), power.get("units", "W")
+        # The library gives each with its units; what others keep of it may be the bare numbers.
+        joules, watts = (number(one["value"] if isinstance(one, Mapping) else one) for one in (energy, power))
+        units = tuple(one.get("units", unit) if isinstance(one, Mapping) else unit for one, unit in ((energy, "J"), (power, "W")))
     except (KeyError, TypeError, AttributeError) as error:
         message = f"the Joulescope's value holds no accumulators.energy and signals.power.avg ({error})"
         raise TransientError(message) from error

@@ -129,6 +129,22 @@ def test_an_instrument_that_cannot_be_opened_says_what_to_do(played, monkeypatch
 @pytest.mark.parametrize(
     "content",
     [
+        json.dumps(value(50.0, 2.5)),
+        "u/js220/000123/s/stats/value " + json.dumps(value(50.0, 2.5)),
+        repr(value(50.0, 2.5)),
+        '{"signals": {"current": {"avg": 0.5}, "power": {"avg": 2.5, "std": 0.1}}, "accumulators": {"charge": 10.0, "energy": 50.0}}',
+    ],
+)
+def test_a_value_is_read_however_it_was_written_down(content):
+    """As JSON, behind its topic, as Python prints it, and without the units."""
+    assert Joulescope.recognises(content.encode())
+    reading = Joulescope(world=World(content=content.encode())).read()
+    assert (reading.energy_mj, reading.power_w) == (50_000.0, 2.5)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
         b"",
         b'{"accumulators": {"energy": {"value": 1.0',
         json.dumps(value(None, 1.0)).encode(),
@@ -136,6 +152,8 @@ def test_an_instrument_that_cannot_be_opened_says_what_to_do(played, monkeypatch
         json.dumps(value(1.0, 1.0, "mWh")).encode(),
         b'{"accumulators": {}}',
         b'{"accumulators": []}',
+        repr(value(50.0, 2.5)).encode()[:-4],
+        json.dumps(value(50.0, 2.5)).replace("2.5", "NaN").encode(),
     ],
 )
 def test_a_recorded_value_that_is_cut_or_garbled_gives_no_number(content):
