@@ -211,15 +211,20 @@ def _recorded(content: bytes) -> list[float]:
 def _logged(text: str) -> list[float]:
     lines = [line for line in text.splitlines() if line.strip()]
     heading = next(place for place, line in enumerate(lines) if "voltage_V" in line)
-    names = re.split(r"[\s,;]+", lines[heading].strip(" #"))
+    # A comma is a decimal sign where the columns stand apart by something else: such a line has no number.
+    apart = next((sign for sign in (";", ",") if sign in lines[heading]), None)
+    names = [name.strip() for name in lines[heading].strip(" #").split(apart)]
     if "voltage_V" not in names or "current_A" not in names:
         message = f"the logger's heading {lines[heading][:60]!r} has no columns voltage_V and current_A"
         raise UnavailableError(message)
     volts_at, amperes_at = names.index("voltage_V"), names.index("current_A")
     samples = []
     for line in lines[heading + 1 :]:
-        parts = re.split(r"[\s,;]+", line.strip())
+        parts = line.strip().split(apart)
         try:
+            if len(parts) != len(names):
+                message = "not a value for each column"
+                raise ValueError(message)  # noqa: TRY301 - a line like any other that is garbled
             samples.append(_power_w(float(parts[volts_at]), float(parts[amperes_at])))
         except (ValueError, IndexError) as error:
             message = f"the logger's line {line[:60]!r} is cut or garbled"

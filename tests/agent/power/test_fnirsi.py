@@ -104,6 +104,23 @@ def test_the_loggers_text_is_read_by_its_columns():
         recorded(LOG.partition(" 0.9")[0].encode()).read()
 
 
+@pytest.mark.parametrize("apart", [" ", ",", ";", "\t"])
+def test_the_loggers_columns_may_stand_apart_by_any_sign(apart):
+    """Spaces, or what spreadsheets take."""
+    assert recorded(LOG.replace(" ", apart).encode()).read().power_w == pytest.approx((5.1 * (0.8 + 0.9 + 1.0 + 1.1) + 10.0) / 5)
+
+
+@pytest.mark.parametrize("apart", [" ", ",", ";"])
+def test_decimal_commas_are_no_columns(apart):
+    """5,1 V is neither 5 V nor 1 A; and a last value that is cut within its digits is no value."""
+    log = LOG.replace(" ", apart)
+    head, _, lines = log.partition("\n")
+    with pytest.raises(TransientError, match="cut or garbled"):
+        recorded(f"{head}\n{lines.replace('.', ',')}".encode()).read()
+    with pytest.raises(TransientError, match="cut or garbled"):
+        recorded(log[: log.rindex(f"{apart}0.6{apart}25.1")].encode()).read()
+
+
 def test_a_device_is_asked_to_begin_and_read_until_it_has_said_all():
     """A real terminal: the three commands, then the mean of what came since the last reading."""
     with device(fnirsi_packet([(5.0, 1.0)] * 4), fnirsi_packet([(5.0, 2.0)] * 4)) as (name, asked, thread), closing(Fnirsi(name)) as sensor:
