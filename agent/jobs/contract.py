@@ -23,6 +23,8 @@ Version = Annotated[str, msgspec.Meta(pattern=r"^[0-9][A-Za-z0-9.+]{0,63}\Z")]
 Reason = Annotated[str, msgspec.Meta(max_length=2000)]
 LARGEST_ORDER_BYTES = 64 << 10
 LARGEST_CHUNK_BYTES = 256 << 10
+# Photographs of one data set, as one archive: what a device keeps of content where its configuration says nothing else.
+LARGEST_DATA_BYTES = 2048 << 20
 
 _Part = TypeVar("_Part")
 
@@ -35,12 +37,25 @@ class Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     name: FileName
 
 
-class Measure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="measure"):
-    """Measure a suite, whose cases name models by the `name` of one of `models`."""
+class Data(Content, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Photographs with their ground truth, as one archive; see `data_archive`."""
+
+    size_bytes: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_DATA_BYTES)]
+
+
+# What has its default is left out: an agent that does not know `data` yet takes an order without.
+class Measure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="measure"):
+    """Measure a suite, whose cases name models by the `name` of one of `models`, and photographs by that of one of `data`."""
 
     suite: Content
     models: tuple[Content, ...] = ()
     cool_down_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 0.0
+    data: tuple[Data, ...] = ()
+
+    @property
+    def contents(self) -> tuple[Content, ...]:
+        """All that has to be fetched first."""
+        return (self.suite, *self.models, *self.data)
 
 
 class Golden(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="golden"):

@@ -1,8 +1,10 @@
 """Content on the device: files named by their sha256 in `content/`, whole and checked, or `.part` while they still come.
 
-The folder is kept within a limit: what was used longest ago goes first, never what an order in the journal or a schedule names.
+An archive of photographs becomes a folder, `.data`, in which they stand (see `kept_data`). The whole is kept within a limit: what was used
+longest ago goes first, never what an order in the journal or a schedule names.
 """
 
+import contextlib
 import os
 import shutil
 from collections.abc import Collection
@@ -13,6 +15,7 @@ from edgemeter.agent.jobs.contract import Content
 
 FOLDER = "content"
 PART = ".part"
+DATA = ".data"
 # Twice the size: what is written beside it (a release that is built, results) needs room too.
 FREE_RATIO = 2
 
@@ -37,14 +40,13 @@ class KeptContent:
         try:
             return self.path(content).stat().st_size == content.size_bytes
         except OSError:
-            return False
+            return self._unpacked(content).is_dir()
 
     def used(self, content: Content) -> None:
         """Take note that it is used now."""
-        try:
-            os.utime(self.path(content))
-        except OSError:
-            return
+        for path in (self.path(content), self._unpacked(content)):
+            with contextlib.suppress(OSError):
+                os.utime(path)
 
     def make_room(self, wanted: Content, in_use: Collection[str]) -> None:
         """Remove what is used least until `wanted` fits; begin its file.
@@ -54,21 +56,24 @@ class KeptContent:
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            files = sorted((path for path in self.folder.iterdir() if path.is_file()), key=lambda path: path.stat().st_mtime_ns)
-            kept_bytes = sum(path.stat().st_size for path in files)
+            held = {path: _size_bytes(path) for path in sorted(self.folder.iterdir(), key=lambda path: path.lstat().st_mtime_ns)}
+            kept_bytes = sum(held.values())
             here_bytes = self.part(wanted).stat().st_size if self.part(wanted).exists() else 0
-            for path in files:
+            for path, size_bytes in held.items():
                 is_short = self._free_bytes() < self._needed_bytes(wanted, here_bytes)
                 if not is_short and kept_bytes + wanted.size_bytes - here_bytes <= self._limit_bytes:
                     break
-                if path.name.removesuffix(PART) not in {*in_use, wanted.sha256}:
-                    kept_bytes -= path.stat().st_size
-                    path.unlink()
+                if path.name.partition(".")[0] not in {*in_use, wanted.sha256}:
+                    kept_bytes -= size_bytes
+                    _remove(path)
             self._refuse_when_full(wanted, here_bytes)
             self.part(wanted).touch(mode=0o600)
         except OSError as error:
             message = f"cannot keep content in {str(self.folder)!r} ({error.strerror}): check that the folder may be written"
             raise UnavailableError(message) from error
+
+    def _unpacked(self, content: Content) -> Path:
+        return self.folder / f"{content.sha256}{DATA}"
 
     def _refuse_when_full(self, wanted: Content, here_bytes: int) -> None:
         free, needed = self._free_bytes(), self._needed_bytes(wanted, here_bytes)
@@ -82,6 +87,24 @@ class KeptContent:
     @staticmethod
     def _needed_bytes(wanted: Content, here_bytes: int) -> int:
         return FREE_RATIO * wanted.size_bytes - here_bytes
+
+
+def _size_bytes(path: Path) -> int:
+    if not path.is_dir():
+        return path.lstat().st_size
+    return sum(below.lstat().st_size for below in path.rglob("*") if not below.is_dir())
+
+
+def _remove(path: Path) -> None:
+    if not path.is_dir():
+        path.unlink()
+        return
+    if path.suffix == DATA:
+        # Half of it must not be taken for the whole.
+        part = path.with_name(f"{path.name}{PART}")
+        shutil.rmtree(part, ignore_errors=True)
+        path = path.rename(part)
+    shutil.rmtree(path)
 
 
 class WrongContentError(EdgemeterError):

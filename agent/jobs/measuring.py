@@ -12,8 +12,9 @@ from edgemeter.agent.engine import job, session, suites
 from edgemeter.agent.engine.suites import Suite
 from edgemeter.agent.errors import EdgemeterError, MeasurementError, UnavailableError
 from edgemeter.agent.health import verdict_log
-from edgemeter.agent.jobs import contract, order_suite
+from edgemeter.agent.jobs import contract, kept_data, order_suite
 from edgemeter.agent.jobs.carry_out import Here, Outcome
+from edgemeter.agent.jobs.data_archive import DataFolder
 from edgemeter.agent.power import opening
 from edgemeter.agent.records import RunRecord
 
@@ -40,7 +41,7 @@ def measure(here: Here) -> Outcome:
         folder = Path(name).resolve()
         ordered = order_suite.read(here.content(work.suite).read_bytes())
         models = {one.name: here.content(one) for one in work.models}
-        suite = order_suite.expand(ordered, models, folder)
+        suite = order_suite.expand(ordered, models, folder, data=_unpacked(here, work))
         session.check(suite)
         records, errors = _run(here, suite, keep_from=0)
     if errors and not records:
@@ -48,6 +49,12 @@ def measure(here: Here) -> Outcome:
         raise errors[0]
     notes = [*suite.left_out, *map(str, errors)]
     return Outcome(state="failed" if errors else "done", reason="; ".join(notes) or None)
+
+
+def _unpacked(here: Here, work: contract.Measure) -> dict[contract.FileName, DataFolder]:
+    if work.data:
+        here.tell("unpacks photographs", None)
+    return {one.name: kept_data.opened(here.content(one)) for one in work.data}
 
 
 def golden(here: Here) -> Outcome:

@@ -1,10 +1,12 @@
 """A suite that came with an order: read more strictly than one that a person wrote here.
 
-It may name models of the order and models that ship with the agent, by file name; no path, no folder, no data set, no setting of a
-library (those can be paths), no key. Whatever is not known refuses all of it.
+It may name models of the order and models that ship with the agent, and photographs of the order, each by file name; no path, no folder,
+no setting of a library (those can be paths), no key. Whatever is not known refuses all of it.
 """
 
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,6 +15,7 @@ import msgspec
 from edgemeter.agent.engine import suites
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.jobs.contract import FileName
+from edgemeter.agent.jobs.data_archive import DataFolder
 from edgemeter.agent.records import Name, Role, Sha256
 
 LARGEST_BYTES = 256 << 10
@@ -53,6 +56,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     cpus: list[int] | None = None
     start_below_c: float | None = None
     cool_down_limit_s: float | None = None
+    images: FileName | None = None
+    subset: int | None = None
+    corrupt: list[Annotated[str, msgspec.Meta(pattern=_WORD)]] | None = None
     accuracy: Literal["every", "first", "never"] | None = None
     reference_accuracy: float | None = None
     gate: float | None = None
@@ -82,9 +88,7 @@ def read(document: bytes) -> OrderedSuite:
     try:
         suite = msgspec.toml.decode(document, type=OrderedSuite)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        message = (
-            f"the ordered suite is refused: {error} (an order names models by file name, and no path, folder, data or library setting)"
-        )
+        message = f"the ordered suite is refused: {error} (an order names models by file name, and no path, folder or library setting)"
         raise ConfigError(message) from error
     for case in (suite.defaults, *suite.case):
         _refuse_odd(case)
@@ -92,11 +96,18 @@ def read(document: bytes) -> OrderedSuite:
     return suite
 
 
-def expand(suite: OrderedSuite, models: dict[FileName, Path], folder: Path, shipped: Path = SHIPPED) -> suites.Suite:
+def expand(
+    suite: OrderedSuite,
+    models: Mapping[FileName, Path],
+    folder: Path,
+    shipped: Path = SHIPPED,
+    data: Mapping[FileName, DataFolder] | None = None,
+) -> suites.Suite:
     """Return the cases; the models stand in `folder` by their names (as links), which is made for this.
 
     Raises:
-        ConfigError: a case names a model that is neither in the order nor shipped, or leaves nothing to measure.
+        ConfigError: a case names a model that is neither in the order nor shipped, or photographs that are not in the order, or leaves
+            nothing to measure.
     """
     _link(models, folder)
     written = suites.SuiteFile(name=suite.name, case=[_plain(case) for case in suite.case], defaults=_plain(suite.defaults))
@@ -108,10 +119,21 @@ def expand(suite: OrderedSuite, models: dict[FileName, Path], folder: Path, ship
             raise ConfigError(message)
         if not path.exists():
             _link_shipped(path, shipped)
-    return found
+    return replace(found, cases=tuple(_with_data(case, data or {}) for case in found.cases))
 
 
-def _link(models: dict[FileName, Path], folder: Path) -> None:
+def _with_data(case: suites.Case, data: Mapping[FileName, DataFolder]) -> suites.Case:
+    if case.images is None:
+        return case
+    name = Path(case.images).name
+    if name not in data:
+        message = f"unknown photographs {name!r}: they are not among the order's ({', '.join(sorted(data)) or 'it has none'})"
+        raise ConfigError(message)
+    found = data[name]
+    return msgspec.structs.replace(case, images=str(found.images), annotations=str(found.annotations) if found.annotations else None)
+
+
+def _link(models: Mapping[FileName, Path], folder: Path) -> None:
     for name, path in models.items():
         (folder / name).symlink_to(path.resolve())
 

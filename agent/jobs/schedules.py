@@ -172,7 +172,7 @@ def contents_of(what: Order | Execution) -> tuple[contract.Content, ...]:
     if isinstance(work, contract.Schedule):
         work = work.work
     if isinstance(work, contract.Measure):
-        return (work.suite, *work.models)
+        return work.contents
     if isinstance(work, contract.Update):
         return (work.bundle,)
     return ()
