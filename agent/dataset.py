@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -35,7 +35,8 @@ class Dataset:
     `classes` maps file name to class index 0..999, in the order of `files` (task classification), or is None; with `class_names` the
     index is only the place among those names, and a model must know them or have as many. `groups` maps file names to a group.
     `image_ids` are COCO's image ids in the order of `files` (None without COCO annotations).
-    `sha256` covers the bytes of all files in order, and of the annotations. `warnings` count what in the annotations is odd.
+    `sha256` covers the bytes of all files in order, and of the annotations. `warnings` count what in the annotations is odd. `needed` are
+    the photographs without which it cannot be opened again: `files`, or all in the folder where no annotations say which there are.
     """
 
     name: str
@@ -48,15 +49,17 @@ class Dataset:
     groups: Mapping[str, str] | None = None
     subset: Subset | None = None
     warnings: tuple[str, ...] = ()
+    needed: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _Truth:
-    """Ground truth, what stands for its bytes in the hash of the data set, and what is odd about it."""
+    """Ground truth, what stands for its bytes in the hash of the data set, what is odd about it, and what names its photographs."""
 
     content: Document | ClassIndex
     identity: Path | bytes
     warnings: tuple[str, ...] = ()
+    named_by: Literal["annotations", "folder"] = "annotations"
 
     def named(self) -> list[str]:
         """Return the file names, sorted."""
@@ -72,20 +75,27 @@ def open_folder(images: Path, annotations: Path | None = None, subset: int | Non
     is left out with a warning, because a folder often holds more than one set (all of val2017, annotations of 80). Folders below it
     count only as class folders, or where annotations name them.
 
+    Of photographs that annotations name, only those of the subset need be there.
+
     Raises:
         ConfigError: no folder, no photograph in it, or annotations that are garbled or name photographs that are not there.
     """
     truth = _truth(images, annotations)
-    if truth is None:
-        present = _photographs(images)
-        names, chosen = _choose(present, subset, seed)
-        files = tuple(images / name for name in names)
-        return Dataset(images.resolve().name, files, _sha256(files), subset=chosen)
-    named = truth.named()
-    _check_named(images, annotations, named)
+    named = _photographs(images) if truth is None else truth.named()
     names, chosen = _choose(named, subset, seed)
     files = tuple(images / name for name in names)
-    made = Dataset(images.resolve().name, files, _sha256((*files, truth.identity)), subset=chosen, warnings=truth.warnings)
+    if truth is None:
+        return Dataset(images.resolve().name, files, _sha256(files), subset=chosen, needed=tuple(images / name for name in named))
+    needed = names if truth.named_by == "annotations" else named
+    _check_named(images, annotations, named, needed)
+    made = Dataset(
+        name=images.resolve().name,
+        files=files,
+        sha256=_sha256((*files, truth.identity)),
+        subset=chosen,
+        warnings=truth.warnings,
+        needed=tuple(images / name for name in needed),
+    )
     return _with_classes(made, truth.content, names) if isinstance(truth.content, ClassIndex) else _with_boxes(made, truth.content, names)
 
 
@@ -106,14 +116,14 @@ def _truth(images: Path, annotations: Path | None) -> _Truth | None:
         if _names_of_photographs(images) or not class_folders.find(images, SUFFIXES):
             return None
         index = class_folders.read(images, SUFFIXES)
-        return _Truth(index, msgspec.json.encode(index.classes, order="sorted"))
-    suffix = annotations.suffix.lower()
-    if annotations.is_dir() or suffix in (".yaml", ".yml") or annotations.name == "classes.txt":
+        return _Truth(index, msgspec.json.encode(index.classes, order="sorted"), named_by="folder")
+    if yolo.is_said_by(annotations):
         return _of_yolo(images, annotations)
+    suffix = annotations.suffix.lower()
     if suffix in (".txt", ".csv", ".tsv"):
         is_list = suffix == ".txt" and not _names_of_photographs(images) and not _is_index(annotations)
         index = class_folders.read(images, SUFFIXES, annotations) if is_list else class_index.read(annotations)
-        return _Truth(index, msgspec.json.encode(index.classes, order="sorted"))
+        return _Truth(index, msgspec.json.encode(index.classes, order="sorted"), named_by="folder" if is_list else "annotations")
     content = ground_truth.read(annotations)
     if isinstance(content, dict):
         return _Truth(ClassIndex(content), annotations)
@@ -127,7 +137,7 @@ def _truth(images: Path, annotations: Path | None) -> _Truth | None:
 
 def _of_yolo(images: Path, annotations: Path) -> _Truth:
     document, odd = yolo.read(images, annotations, _photographs(images))
-    return _Truth(document, msgspec.json.encode(document), (*odd, *ground_truth.oddities(document)))
+    return _Truth(document, msgspec.json.encode(document), (*odd, *ground_truth.oddities(document)), "folder")
 
 
 def _is_index(path: Path) -> bool:
@@ -177,15 +187,15 @@ def _photographs(folder: Path) -> list[str]:
     return names
 
 
-def _check_named(folder: Path, annotations: Path | None, named: list[str]) -> None:
+def _check_named(folder: Path, annotations: Path | None, named: list[str], needed: list[str]) -> None:
     if not named:
         message = f"the annotations {str(annotations)!r} name no photographs: give those of {str(folder)!r}"
         raise ConfigError(message)
     here = set(_names_of_photographs(folder))
-    absent = [name for name in named if name not in here and not (folder / name).is_file()]
+    absent = [name for name in needed if name not in here and not (folder / name).is_file()]
     if absent:
         message = (
-            f"{len(absent)} of the {len(named)} photographs that the annotations {str(annotations)!r} name are not in {str(folder)!r}, "
+            f"{len(absent)} of the {len(needed)} photographs that the annotations {str(annotations)!r} name are not in {str(folder)!r}, "
             f"first {absent[0]!r}: give the folder they belong to, or annotations of these photographs only"
         )
         raise ConfigError(message)

@@ -22,11 +22,20 @@ _ROUNDING = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
-class _Labels:
-    """Where the labels lie, and what the classes are called."""
+class Labels:
+    """Where the labels lie, and the file that says what the classes are called."""
 
     folder: Path
-    names: tuple[str, ...]
+    names: Path
+
+    def of(self, photograph: str) -> Path:
+        """Return where the labels of a photograph lie, where it has any."""
+        return self.folder / f"{Path(photograph).stem}.txt"
+
+
+def is_said_by(annotations: Path) -> bool:
+    """Return whether annotations at that place are YOLO's: a folder of labels, data.yaml or classes.txt."""
+    return annotations.is_dir() or annotations.suffix.lower() in (".yaml", ".yml") or annotations.name == "classes.txt"
 
 
 def read(images: Path, said: Path, photographs: Sequence[str]) -> tuple[Document, tuple[str, ...]]:
@@ -40,17 +49,18 @@ def read(images: Path, said: Path, photographs: Sequence[str]) -> tuple[Document
     Raises:
         ConfigError: labels or names of classes are not found, or a line is wrong; says which.
     """
-    labels = _find(images, said)
+    labels = find(images, said)
+    names = yolo_names.read(labels.names)
     found: list[Annotation] = []
     pictures, twice, unlabelled = [], 0, 0
     for number, name in enumerate(photographs, 1):
         width, height = photograph.size(images / name)
         pictures.append(Image(id=number, file_name=name, width=width, height=height))
-        file = labels.folder / f"{Path(name).stem}.txt"
+        file = labels.of(name)
         if not file.is_file():
             unlabelled += 1
             continue
-        rows = _rows(file, len(labels.names))
+        rows = _rows(file, len(names))
         distinct = list(dict.fromkeys(rows))
         twice += len(rows) - len(distinct)
         found += [_annotation(row, len(found) + place, number, width, height) for place, row in enumerate(distinct, 1)]
@@ -59,7 +69,7 @@ def read(images: Path, said: Path, photographs: Sequence[str]) -> tuple[Document
             f"none of the {unlabelled} photographs in {str(images)!r} has labels in {str(labels.folder)!r}: give the folder of their labels"
         )
         raise ConfigError(message)
-    categories = [Category(id=place, name=name) for place, name in enumerate(labels.names)]
+    categories = [Category(id=place, name=name) for place, name in enumerate(names)]
     return Document(images=pictures, annotations=found, categories=categories), _odd(len(photographs), unlabelled, twice)
 
 
@@ -72,7 +82,12 @@ def _odd(photographs: int, unlabelled: int, twice: int) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _find(images: Path, said: Path) -> _Labels:
+def find(images: Path, said: Path) -> Labels:
+    """Return where the labels of these photographs lie.
+
+    Raises:
+        ConfigError: there are none, or nothing says what the classes are called.
+    """
     names = said if said.is_file() else None
     folders = [said] if said.is_dir() else _label_folders(images)
     folder = next((one for one in folders if one.is_dir()), None)
@@ -88,7 +103,7 @@ def _find(images: Path, said: Path) -> _Labels:
     if names is None:
         message = f"the classes of the labels in {str(folder)!r} have no names: put classes.txt (one name a line) beside them"
         raise ConfigError(message)
-    return _Labels(folder, yolo_names.read(names))
+    return Labels(folder, names)
 
 
 def _label_folders(images: Path) -> list[Path]:
