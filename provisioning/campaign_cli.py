@@ -37,20 +37,22 @@ def start(file: Path, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> N
 
     Example: edgemeter fleet campaign start campaign.toml --dry-run
     """
-    import tempfile
     from contextlib import closing
 
+    from rich.console import Console
+
     from edgemeter.provisioning.campaigns import campaign_file, coverage, planning
-    from edgemeter.provisioning.content.store import ContentStore
+    from edgemeter.provisioning.content.store import ContentStore, Rehearsal
     from edgemeter.provisioning.inventory import known
     from edgemeter.provisioning.jobs import ordering
     from edgemeter.provisioning.registry.registry import Registry
 
     written = campaign_file.read(file)
-    with closing(Registry(folder.registry)) as registry, tempfile.TemporaryDirectory(prefix="edgemeter-rehearsal-") as aside:
+    with closing(Registry(folder.registry)) as registry:
         picked = ordering.pick(folder, registry, written.on)
-        store = ContentStore(Path(aside) if dry_run else folder.content)
-        made = planning.plan(planning.Source(written, file.resolve().parent, known.written(folder), store), picked.devices)
+        store = Rehearsal() if dry_run else ContentStore(folder.content)
+        with Console(stderr=True).status(f"packing {file.name}"):
+            made = planning.plan(planning.Source(written, file.resolve().parent, known.written(folder), store), picked.devices)
         for note in (*picked.notes, *made.notes):
             click.echo(f"edgemeter: {note}", err=True)
         if dry_run:

@@ -41,7 +41,7 @@ def run(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Measure a suite on the devices that a selection picks; its models travel by hash.
+    """Measure a suite on the devices that a selection picks; its models and photographs travel by hash.
 
     Example: edgemeter fleet run suite.toml --on 'board=pi5 & coral'
     """

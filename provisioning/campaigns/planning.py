@@ -21,6 +21,7 @@ from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.inventory import selection
 from edgemeter.provisioning.inventory.fleet_file import FleetFile
 from edgemeter.provisioning.jobs import jobs, packing
+from edgemeter.provisioning.jobs.data_packing import DataPacker
 from edgemeter.provisioning.jobs.jobs import NewJob
 from edgemeter.provisioning.jobs.packing import Find, Packed
 from edgemeter.provisioning.jobs.rules import Place, Rules, why_never
@@ -41,7 +42,8 @@ class Plan:
     @property
     def notes(self) -> tuple[str, ...]:
         """What somebody should know about the suites."""
-        return tuple(dict.fromkeys(note for packed in self.work.values() for note in packed.notes))
+        notes = dict.fromkeys(note for packed in self.work.values() for note in packed.notes)
+        return (*notes, packing.size_note(packed.work for packed in self.work.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +78,9 @@ def plan(source: Source, devices: Sequence[Device]) -> Plan:
     if not possible:
         message = f"campaign {written.name!r}: no cell is possible; the first: {cells[0].impossible}"
         raise ConfigError(message)
+    data = DataPacker(source.store)
     work = {
-        (model, name): packing.pack(_suite(written, model, modes[name]), source.folder, source.store, source.find)
+        (model, name): packing.pack(_suite(written, model, modes[name]), source.folder, source.store, source.find, data)
         for model, name in possible
     }
     return Plan(written, tuple(devices), waves, work, tuple(cells))

@@ -27,5 +27,5 @@ def contents_of(work: Work) -> tuple[Content, ...]:
     if isinstance(work, Schedule):
         work = work.work
     if isinstance(work, Measure):
-        return (work.suite, *work.models)
+        return work.contents
     return (work.bundle,) if isinstance(work, Update) else ()

@@ -1,9 +1,11 @@
 """The content store: files named by their sha256, put in place whole or not at all, and read from any thread or process."""
 
 import hashlib
+import io
 import os
 import tempfile
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -34,7 +36,7 @@ class ContentStore:
         called = _named(name or source.name)
         try:
             with source.open("rb") as file:
-                return self._put(file, called)
+                return self._put(partial(_copy, file), called)
         except OSError as error:
             message = f"cannot read {str(source)!r}: {error.strerror}"
             raise ConfigError(message) from error
@@ -46,9 +48,16 @@ class ContentStore:
             ConfigError: the name is not one that an order may hold.
             UnavailableError: the store cannot be written.
         """
-        import io  # noqa: PLC0415 - small contents only
+        return self._put(partial(_copy, io.BytesIO(content)), _named(name))
 
-        return self._put(io.BytesIO(content), _named(name))
+    def put_written(self, write: Callable[["Written"], None], name: str) -> Content:
+        """Keep what `write` writes to the file that it is given, from the beginning to the end, and return what an order calls it.
+
+        Raises:
+            ConfigError: the name is not one that an order may hold.
+            UnavailableError: the store cannot be written.
+        """
+        return self._put(write, _named(name))
 
     def path(self, sha256: str) -> Path | None:
         """Return where that content stands; None where there is none, or it is no sha256 at all."""
@@ -91,16 +100,18 @@ class ContentStore:
                 gone.append(path.name)
         return gone
 
-    def _put(self, source: BinaryIO, name: str) -> Content:
+    def _put(self, write: Callable[["Written"], None], name: str) -> Content:
         unfinished: str | None = None
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             descriptor, unfinished = tempfile.mkstemp(prefix=_UNFINISHED, dir=self._folder)
             with os.fdopen(descriptor, "wb") as file:
-                sha256, size_bytes = _copy(source, file)
+                hashed = Written(file)
+                write(hashed)
                 file.flush()
                 os.fsync(file.fileno())
-            self._place(Path(unfinished), sha256, size_bytes)
+            content = hashed.content(name)
+            self._place(Path(unfinished), content.sha256, content.size_bytes)
         except _SourceError as error:
             raise error.reason from error
         except OSError as error:
@@ -109,7 +120,7 @@ class ContentStore:
         finally:
             if unfinished is not None:
                 Path(unfinished).unlink(missing_ok=True)
-        return Content(sha256=sha256, size_bytes=size_bytes, name=name)
+        return content
 
     def _place(self, unfinished: Path, sha256: str, size_bytes: int) -> None:
         path = self._folder / sha256
@@ -125,6 +136,48 @@ class ContentStore:
             os.close(folder)
 
 
+class Rehearsal(ContentStore):
+    """A store that says what it would call things, and keeps nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(Path(os.devnull))
+
+    def _put(self, write: Callable[["Written"], None], name: str) -> Content:
+        hashed = Written(None)
+        try:
+            write(hashed)
+        except _SourceError as error:
+            raise error.reason from error
+        return hashed.content(name)
+
+
+class Written:
+    """A file that is written from its beginning to its end, and hashed meanwhile; nobody can go back in it."""
+
+    def __init__(self, target: BinaryIO | None) -> None:
+        self._target = target
+        self._digest = hashlib.sha256()
+        self._size_bytes = 0
+
+    def write(self, piece: bytes, /) -> int:
+        """Take the next bytes, and return how many."""
+        self._digest.update(piece)
+        if self._target is not None:
+            self._target.write(piece)
+        self._size_bytes += len(piece)
+        return len(piece)
+
+    def flush(self) -> None:
+        """Do nothing: whoever has opened the file does."""
+
+    def close(self) -> None:
+        """Do nothing, too."""
+
+    def content(self, name: str) -> Content:
+        """Return what was written, by its hash."""
+        return Content(sha256=self._digest.hexdigest(), size_bytes=self._size_bytes, name=name)
+
+
 class _SourceError(EdgemeterError):
     """The source could not be read; told from the store that could not be written."""
 
@@ -133,17 +186,14 @@ class _SourceError(EdgemeterError):
         self.reason = reason
 
 
-def _copy(source: BinaryIO, target: BinaryIO) -> tuple[str, int]:
-    digest, size_bytes = hashlib.sha256(), 0
+def _copy(source: BinaryIO, target: "Written") -> None:
     while True:
         try:
             piece = source.read(PIECE_BYTES)
         except OSError as error:
             raise _SourceError(error) from error
         if not piece:
-            return digest.hexdigest(), size_bytes
-        digest.update(piece)
-        size_bytes += len(piece)
+            return
         target.write(piece)
 
 

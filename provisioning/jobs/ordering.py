@@ -1,17 +1,16 @@
 """What the commands that give orders share: who is picked, what is packed, and how one waits for the end."""
 
 import json
-import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
 from rich.console import Console
 
 from edgemeter.agent.errors import ConfigError
-from edgemeter.provisioning.content.store import ContentStore
+from edgemeter.provisioning.content.store import ContentStore, Rehearsal
 from edgemeter.provisioning.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory import known
 from edgemeter.provisioning.jobs import following, jobs, packing, rulebook, rules, shown
@@ -71,20 +70,20 @@ def without_power(folder: FleetFolder, registry: Registry, picked: Picked) -> Pi
 
 
 def pack(folder: FleetFolder, suite: Path, *, is_rehearsal: bool = False) -> Packed:
-    """Return a suite as work, its models in the fleet's content; a rehearsal keeps nothing.
+    """Return a suite as work, its models and photographs in the fleet's content; a rehearsal keeps nothing.
 
     Raises:
         EdgemeterError: as `packing.pack_file`.
     """
-    if not is_rehearsal:
-        return packing.pack_file(suite, ContentStore(folder.content))
-    with tempfile.TemporaryDirectory(prefix="edgemeter-rehearsal-") as aside:
-        return packing.pack_file(suite, ContentStore(Path(aside)))
+    store = Rehearsal() if is_rehearsal else ContentStore(folder.content)
+    with Console(stderr=True).status(f"packing {suite.name}"):
+        packed = packing.pack_file(suite, store)
+    return replace(packed, notes=(*packed.notes, packing.size_note([packed.work])))
 
 
 def say_rehearsed(packed: Packed, picked: Picked, *, as_json: bool) -> None:
     """Print what would be sent to whom."""
-    contents = (packed.work.suite, *packed.work.models)
+    contents = packed.work.contents
     if as_json:
         said = [{"name": one.name, "sha256": one.sha256, "size_bytes": one.size_bytes} for one in contents]
         click.echo(json.dumps({"title": packed.title, "devices": [one.device for one in picked.devices], "contents": said}, indent=2))

@@ -1,13 +1,13 @@
-"""Packs a suite for devices: its models and their cards go into the fleet's content by hash, the suite names them by file name.
+"""Packs a suite for devices: models with their cards, and photographs with their ground truth, go into the fleet's content by hash.
 
-Photographs stay here: devices measure speed, energy and agreement, and no accuracy.
+The suite that travels names them by file name, so that a device measures the same cases on the same data as `edgemeter run` does here.
 """
 
 import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,16 +17,15 @@ from edgemeter.agent.engine import suites
 from edgemeter.agent.engine.suites import Settings, SuiteFile
 from edgemeter.agent.errors import ConfigError, UnavailableError
 from edgemeter.agent.jobs import order_suite
-from edgemeter.agent.jobs.contract import Content, Measure
+from edgemeter.agent.jobs.contract import Content, Data, Measure
 from edgemeter.agent.recognition import card
 from edgemeter.agent.runtimes import model_file
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.jobs import suite_text
+from edgemeter.provisioning.jobs.data_packing import DataPacker
 
 FETCH_S = 3600.0
 SUITE_NAME = "suite.toml"
-# They name files of this machine, or what is done with those.
-_OF_IMAGES = ("images", "annotations", "subset", "corrupt", "reference_accuracy", "gate")
 
 Find = Callable[[str], Path]
 
@@ -44,7 +43,7 @@ def pack_file(path: Path, store: ContentStore, find: Find | None = None) -> Pack
     """Return the suite in a TOML file as work for devices; its models are looked for beside the file, then in the catalogue.
 
     Raises:
-        ConfigError: the suite or a model of it is wrong.
+        ConfigError: the suite, a model or a data set of it is wrong.
         UnavailableError: a model cannot be fetched, or the content cannot be kept.
     """
     try:
@@ -58,28 +57,27 @@ def pack_file(path: Path, store: ContentStore, find: Find | None = None) -> Pack
     return pack(written, path.resolve().parent, store, find)
 
 
-def pack(written: SuiteFile, folder: Path, store: ContentStore, find: Find | None = None) -> Packed:
-    """Return a suite as work for devices.
+def pack(written: SuiteFile, folder: Path, store: ContentStore, find: Find | None = None, data: DataPacker | None = None) -> Packed:
+    """Return a suite as work for devices; `data` is who packs photographs, where several suites may name the same.
 
     Raises:
         ConfigError: as `pack_file`.
         UnavailableError: as `pack_file`.
     """
     shelf = _Shelf(folder, store, find or fetched)
-    cases, notes = [], []
+    cases: list[Settings] = []
     for place, case in enumerate(written.case):
         merged = msgspec.structs.replace(written.defaults, **_said(case))
         where = f"suite {written.name!r}: case[{place}]"
         if merged.options:
             message = f"{where}: options are settings of a library on one machine, which no order may hold: leave them out"
             raise ConfigError(message)
-        if merged.images:
-            notes.append(f"{where}: its photographs stay here, so devices measure no accuracy of it")
-        bare = msgspec.structs.replace(merged, **dict.fromkeys(_OF_IMAGES), accuracy="never" if merged.images else merged.accuracy)
-        cases += _spread(bare, shelf, where)
-    document = _document(written.name, cases, shelf)
+        cases += _spread(merged, shelf, where)
+    packed = (data or DataPacker(store)).pack(cases, folder)
+    document = _document(written.name, [_with_data(case, packed) for case in cases], shelf)
     suite = store.put_bytes(document, SUITE_NAME)
-    return Packed(written.name, Measure(suite=suite, models=tuple(shelf.contents.values())), tuple(dict.fromkeys(notes)))
+    by_hash = {one.sha256: one for one in packed.values()}
+    return Packed(written.name, Measure(suite=suite, models=tuple(shelf.contents.values()), data=tuple(by_hash.values())))
 
 
 def fetched(name: str) -> Path:
@@ -97,6 +95,15 @@ def fetched(name: str) -> Path:
     except (OSError, subprocess.TimeoutExpired, ValueError, LookupError) as error:
         message = f"model {name!r} is no file beside the suite, and `edgemeter models fetch` does not bring it: {said or error}"
         raise UnavailableError(message) from error
+
+
+def size_note(works: Iterable[Measure]) -> str:
+    """Return how much a device fetches that has nothing of it yet."""
+    works = list(works)
+    everything = {one.sha256: one.size_bytes for work in works for one in work.contents}
+    photographs = {one.sha256: one.size_bytes for work in works for one in work.data}
+    said = f", {sum(photographs.values()) / 1e6:.1f} MB of it photographs" if photographs else ""
+    return f"each device fetches up to {sum(everything.values()) / 1e6:.1f} MB{said}; what it has already does not travel again"
 
 
 class _Shelf:
@@ -136,6 +143,13 @@ class _Shelf:
             message = f"there is no model {str(self.folder / model)!r}: correct the path, or name one of the catalogue"
             raise ConfigError(message)
         return self._find(model).resolve()
+
+
+def _with_data(case: Settings, packed: Mapping[tuple[str, str | None], Data]) -> Settings:
+    """Return a case that names its photographs as they are named on devices."""
+    if case.images is None:
+        return msgspec.structs.replace(case, annotations=None)
+    return msgspec.structs.replace(case, images=packed[case.images, case.annotations].name, annotations=None)
 
 
 def _document(name: str, cases: list[Settings], shelf: _Shelf) -> bytes:

@@ -84,17 +84,6 @@ def test_a_model_travels_with_its_weights_and_its_card(store, tmp_path):
     assert (held["net_1.bin"], held[f"{prefix}-net_1.bin"], held["net_1.param.toml"]) == (b"A", b"B", b"# a")
 
 
-def test_photographs_stay_here_and_it_says_so(store, tmp_path):
-    """A suite for this machine runs on devices, but for the accuracy."""
-    path = write(
-        tmp_path / "suite.toml", 'name = "n"\n[[case]]\nmodel = "m.replay.json"\nimages = "photos"\nsubset = 5\ngate = 0.9\n', m=1.0
-    )
-    packed = packing.pack_file(path, store)
-    (case,) = unpacked(packed, store, tmp_path / "device").cases
-    assert (case.images, case.accuracy) == (None, "never")
-    assert "no accuracy" in packed.notes[0]
-
-
 def test_a_shipped_model_goes_by_its_name(store, tmp_path):
     """The very file that is here, with its card."""
     packed = packing.pack_file(write(tmp_path / "suite.toml", 'name = "n"\n[[case]]\nmodel = "edgemeter-shapes_int8.tflite"\n'), store)
