@@ -60,11 +60,10 @@ class _Supply:
         said = self.text(key)
         if said is None:
             return None
-        try:
-            return int(said)
-        except ValueError as error:
+        if not sysfs_file.NUMBER.fullmatch(said):
             message = f"{key} of battery {self.folder.name!r} is {said[:40]!r}, not a whole number"
-            raise TransientError(message) from error
+            raise TransientError(message)
+        return int(said)
 
     def power_w(self) -> float:
         """Return what flows, whatever its direction.
@@ -78,7 +77,7 @@ class _Supply:
         if power_uw:
             return abs(power_uw) / 1e6
         current_ua, voltage_uv = self.number("current_now"), self.number("voltage_now")
-        if current_ua and voltage_uv:
+        if current_ua and voltage_uv and voltage_uv > 0:
             return abs(current_ua) * voltage_uv / 1e12
         if power_uw is None and (current_ua is None or voltage_uv is None):
             message = (

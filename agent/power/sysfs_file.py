@@ -9,6 +9,8 @@ from edgemeter.agent.errors import TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError
 
 LONGEST_BYTES = 4096
+# What the kernel writes, up to 64 bits; int() takes more for a number.
+NUMBER = re.compile(r"-?\d{1,20}", re.ASCII)
 # What a driver answers while the part that it asks is off or busy: the next read may work.
 PASSING = frozenset({errno.EAGAIN, errno.EBUSY, errno.EIO, errno.ENODATA, errno.ETIMEDOUT, errno.EREMOTEIO, errno.EINTR})
 # What a recording holds of a file that `cat` could not show: it is taken for the error that it was.
@@ -54,8 +56,7 @@ def number(path: Path | str) -> int:
         TransientError: it holds no number, or the driver gave no value this time.
     """
     content = text(path)
-    try:
-        return int(content)
-    except ValueError as error:
+    if not NUMBER.fullmatch(content):
         message = f"{str(path)!r} holds {content[:40]!r}, not a whole number: read it again, and look into the kernel log"
-        raise TransientError(message) from error
+        raise TransientError(message)
+    return int(content)

@@ -115,6 +115,17 @@ def test_a_gauge_without_current_cannot_tell_power(tmp_path):
         _sensor(_supply(tmp_path, power_now=None, voltage_now=3900000, capacity=80)).describe()
 
 
+@pytest.mark.parametrize("files", [{"power_now": "9" * 400}, {"power_now": "1_000"}, {"current_now": "1000000", "voltage_now": "-7600000"}])
+def test_what_no_battery_can_be_is_no_number(tmp_path, files):
+    """More digits than the kernel has, and a voltage below zero."""
+    write(
+        tmp_path,
+        {f"sys/class/power_supply/BAT0/{name}": said for name, said in {"type": "Battery", "status": "Discharging", **files}.items()},
+    )
+    with pytest.raises(UnavailableError):
+        Battery(World(tmp_path)).describe()
+
+
 def test_a_gauge_that_garbles_is_no_number(tmp_path):
     """Once while reading, for good when describing."""
     root = _supply(tmp_path)

@@ -44,7 +44,7 @@ def test_a_driver_that_gives_no_value_now_may_give_one_later(tmp_path, monkeypat
         sysfs_file.text(tmp_path / "in1_input")
 
 
-@pytest.mark.parametrize("content", ["", "12.5", "4228 mV", "\x00", "0x10"])
+@pytest.mark.parametrize("content", ["", "12.5", "12,5", "nan", "4228 mV", "\x00", "0x10", "4_228", "+4228", "\u0664", "9" * 400])
 def test_what_is_no_whole_number_is_a_reading_that_failed(tmp_path, content):
     """With what stood there."""
     (tmp_path / "in1_input").write_text(content)
