@@ -140,7 +140,9 @@ class Rapl:
         before = platform.sum_uj, sum(zone.sum_uj for zone in packages)
         self._sleep(PSYS_CHECK_S)
         moved = self._count(platform) - before[0]
-        return moved > 0 and moved >= PSYS_RATIO * (sum(self._count(zone) for zone in packages) - before[1])
+        inside = sum(self._count(zone) for zone in packages) - before[1]
+        # In a recording all stand still: then one that has counted is taken for alive.
+        return bool(platform.last_uj) if moved == inside == 0 else moved > 0 and moved >= PSYS_RATIO * inside
 
     def _count(self, zone: _Zone) -> int:
         """Return the energy of one zone since its first reading, microjoules."""

@@ -116,6 +116,14 @@ def test_a_dead_platform_counter_gives_way_to_the_packages(pc):
     assert pc.sensor(lambda: pc.set(_0=2_000_000, _2=7_000_100)).describe().id == "rapl:package-0+dram"
 
 
+def test_in_a_recording_where_all_counters_stand_still_the_platforms_is_preferred(pc):
+    """Unless it never counted."""
+    write(pc.root, rapl_zone("intel-rapl:2", "psys", 7_000_000))
+    assert pc.sensor().describe().id == "rapl:psys"
+    pc.set(_2=0)
+    assert pc.sensor().describe().id == "rapl:package-0+dram"
+
+
 def test_a_machine_without_counters_says_so(tmp_path):
     """A virtual machine; and one whose only zone is of another kind."""
     with pytest.raises(UnavailableError, match="virtual machine"):
