@@ -67,7 +67,7 @@ def chips(root: Path) -> list[Chip]:
         for folder in _below(place):
             known = found.get(folder.name)
             if known is None or known.address is None:
-                address = _address(folder)
+                address = address_of(folder)
                 if known is None or address is not None:
                     found[folder.name] = Chip(folder, _name(folder), address)
     return sorted(found.values(), key=lambda chip: int(chip.folder.name.removeprefix("hwmon")))
@@ -94,6 +94,7 @@ def _name(folder: Path) -> str | None:
     return None
 
 
-def _address(folder: Path) -> str | None:
+def address_of(folder: Path) -> str | None:
+    """Return the chip's address on its bus, like 1-0040; None where its place does not tell it."""
     parts = [*(folder / "device").resolve().parts, *folder.resolve().parts]
     return next((part for part in reversed(parts) if I2C_ADDRESS.fullmatch(part)), None)

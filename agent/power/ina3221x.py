@@ -72,12 +72,8 @@ class Ina3221x:
         return self._monitored
 
     def _find(self) -> Monitored:
-        folders: dict[str, Path] = {}
-        for place in PLACES:
-            for folder in sorted(self._root.glob(place)):
-                # Where devices are not numbered, the chip's address tells them apart.
-                folders.setdefault(folder.name if ":" in folder.name else folder.parent.name, folder)
-        names = {path: folder for folder in folders.values() for path in sorted(folder.glob("rail_name_*"))}
+        folders = jetson_channels.once(folder for place in PLACES for folder in sorted(self._root.glob(place)))
+        names = {path: folder for folder in folders for path in sorted(folder.glob("rail_name_*"))}
         if not names:
             message = f"no ina3221x below {str(self._root / 'sys/bus')!r}: Jetsons with JetPack 4 have one"
             raise AbsentError(message)

@@ -9,12 +9,12 @@ Source: Linux drivers/hwmon/ina3221.c, ina238.c and Documentation/hwmon.
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.errors import EdgemeterError, TransientError, UnavailableError
-from edgemeter.agent.power import AbsentError, Description, Rail, Reading, jetson_rails, sysfs_file
+from edgemeter.agent.power import AbsentError, Description, Rail, Reading, hwmon, jetson_rails, sysfs_file
 from edgemeter.agent.power.jetson_rails import Board
 
 # How often we read, unless the chip is slower: its three channels take 6.6 ms by default.
@@ -148,21 +148,35 @@ def chips(root: Path, driver: str) -> list[Path]:
     Raises:
         UnavailableError: there is none that can be told, and one may not be asked for its name.
     """
-    found: dict[str, Path] = {}
+    found: list[Path] = []
     refused = None
     for place in HWMON_PLACES:
         for folder in sorted(root.glob(place.format(driver=driver))):
             try:
                 is_ours = "/drivers/" in place or sysfs_file.text(folder / "name") == driver
             except AbsentError:
-                is_ours = False
+                is_ours = driver == "ina3221" and _is_jetsons(folder)
             except EdgemeterError as error:
                 is_ours, refused = False, error
             if is_ours:
-                found.setdefault(folder.name, folder)
+                found.append(folder)
     if not found and refused is not None:
         raise UnavailableError(str(refused)) from refused
-    return [found[name] for name in sorted(found, key=lambda name: int(re.sub(r"\D", "", name) or 0))]
+    return sorted(once(found), key=lambda folder: int(re.sub(r"\D", "", folder.name) or 0))
+
+
+def once(folders: Iterable[Path]) -> list[Path]:
+    """Return each device once: its links, and a recording's copies of them, bear its number and, where they tell it, its address."""
+    found: list[tuple[str | None, Path]] = []
+    for folder in folders:
+        address = hwmon.address_of(folder)
+        for place, (known, first) in enumerate(found):
+            if first.name == folder.name and (known == address or None in (known, address)):
+                found[place] = (known or address, first)
+                break
+        else:
+            found.append((address, folder))
+    return [folder for _, folder in found]
 
 
 def of_ina3221(folders: Sequence[Path]) -> list[Channel]:
@@ -220,6 +234,11 @@ def _channel(folder: Path, number: int) -> Channel | None:
         shunt_uohm=folder / f"shunt{number}_resistor",
         enable=folder / f"in{number}_enable",
     )
+
+
+def _is_jetsons(folder: Path) -> bool:
+    """Say whether a chip without a name (an excerpt of a tree) has a rail that only Jetsons have."""
+    return any(label(folder / f"in{number}_label") in jetson_rails.KNOWN_RAILS for number in CHANNELS)
 
 
 def _first_label(folder: Path) -> str | None:

@@ -93,6 +93,7 @@ BOARDS = (
     ),
 )
 THOR = BOARDS[-1]
+KNOWN_RAILS = frozenset(rail for board in BOARDS for rail in (*board.total, *board.parts))
 
 
 def device_tree_says(root: Path) -> str:

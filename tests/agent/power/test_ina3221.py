@@ -89,6 +89,25 @@ def test_two_rails_of_the_total_s_name_are_not_guessed_between(tmp_path):
         _total_w(tmp_path)
 
 
+def test_chips_of_one_number_are_told_apart_by_their_address(tmp_path):
+    """A recording that was put together by hand."""
+    for place, channels in enumerate(AGX_XAVIER):
+        write(tmp_path, ina3221(f"{DRIVER}/1-004{place}/hwmon/hwmon0", channels))
+    assert len(Ina3221(World(tmp_path)).read().rails) == 6
+
+
+def test_an_excerpt_without_the_chip_s_name_is_known_by_its_rails(tmp_path):
+    """As people show them: labels, voltages, currents; but not a chip whose rails no Jetson has."""
+    path = tmp_path / "transcript"
+    path.write_text("$ cat /sys/class/hwmon/hwmon1/in1_label /sys/class/hwmon/hwmon1/{in1_input,curr1_input}\nVDD_IN\n4984\n1856\n")
+    with Recording(path) as recording:
+        found = recording.read()
+    assert (found.name, found.reading.power_w) == ("ina3221", pytest.approx(9.250304))
+    path.write_text(path.read_text().replace("VDD_IN", "PoE"))
+    with Recording(path) as recording, pytest.raises(UnavailableError, match="no power sensor"):
+        recording.read()
+
+
 def test_the_step_follows_shunt_and_voltage(tmp_path):
     """By shuntN_resistor; without it by the board's usual one."""
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", [("VDD_IN", 5000, 1000)], shunt_uohm=2000))

@@ -42,10 +42,11 @@ def test_agx_xavier_adds_up_both_its_chips_once(tmp_path):
     assert len(reading.rails) == 6
 
 
-def test_devices_without_a_number_are_told_apart_by_their_address(tmp_path):
-    """Some kernels call each of them iio_device."""
+@pytest.mark.parametrize("name", ["iio_device", "iio:device0"])
+def test_devices_of_one_name_are_told_apart_by_their_address(tmp_path, name):
+    """Some kernels call each of them iio_device; and a recording may be put together by hand."""
     for number, channels in enumerate(AGX_XAVIER):
-        write(tmp_path, ina3221x(f"{DRIVER}/1-004{number}/iio_device", channels))
+        write(tmp_path, ina3221x(f"{DRIVER}/1-004{number}/{name}", channels))
     assert len(Ina3221x(World(tmp_path)).read().rails) == 6
 
 
