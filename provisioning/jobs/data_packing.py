@@ -100,6 +100,6 @@ def _refuse_large(wanted: Wanted, files: dict[str, Path]) -> None:
     if size_bytes > LARGEST_DATA_BYTES or len(files) > data_archive.MOST_FILES:
         message = (
             f"the data set {str(wanted.images)!r} has {len(files)} files of {size_bytes / 1e6:.1f} MB, an order carries at most "
-            f"{data_archive.MOST_FILES} of {LARGEST_DATA_BYTES / 1e6:.1f} MB: measure a part of it (subset = N)"
+            f"{data_archive.MOST_FILES} files of {LARGEST_DATA_BYTES / 1e6:.1f} MB: say subset = N, and annotations that name photographs"
         )
         raise ConfigError(message)

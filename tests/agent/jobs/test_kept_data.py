@@ -1,0 +1,127 @@
+"""Data sets on the device: unpacked once and whole, in the place of their archive, and cleaned like other content."""
+
+import os
+
+import pytest
+
+from edgemeter.agent.errors import ConfigError, UnavailableError
+from edgemeter.agent.jobs import data_archive, kept_data
+from edgemeter.agent.jobs.contract import Data
+from edgemeter.agent.jobs.kept_content import FOLDER, KeptContent
+
+SHA256 = "d" * 64
+
+
+@pytest.fixture
+def archive(tmp_path):
+    """Return an archive of two photographs, where the device keeps it."""
+    (tmp_path / FOLDER).mkdir()
+    (tmp_path / "a.jpg").write_bytes(b"A" * 400)
+    with (tmp_path / FOLDER / SHA256).open("wb") as file:
+        data_archive.write({f"images/set/{name}.jpg": tmp_path / "a.jpg" for name in "ab"}, file)
+    return tmp_path / FOLDER / SHA256
+
+
+def names(tmp_path):
+    """Return what is among the content, by the end of its name."""
+    return sorted(path.name.removeprefix(SHA256) for path in (tmp_path / FOLDER).iterdir())
+
+
+def content(size_bytes, sha256=SHA256):
+    """Return what an order says of an archive."""
+    return Data(sha256=sha256, size_bytes=size_bytes, name="set.zip")
+
+
+def test_it_is_unpacked_once_and_takes_the_place_of_its_archive(archive, tmp_path):
+    """A second job finds it as the first left it; for the fetching it is here."""
+    size_bytes = archive.stat().st_size
+    assert KeptContent(tmp_path, 10_000).is_here(content(size_bytes))
+    found = kept_data.opened(archive)
+    assert sorted(path.name for path in found.images.iterdir()) == ["a.jpg", "b.jpg"]
+    assert found.annotations is None
+    assert names(tmp_path) == [".data"]
+    assert KeptContent(tmp_path, 10_000).is_here(content(size_bytes))
+    inode = (found.images / "a.jpg").stat().st_ino
+    assert kept_data.opened(archive) == found
+    assert (found.images / "a.jpg").stat().st_ino == inode
+
+
+def test_a_power_cut_leaves_nothing_that_passes_for_whole(archive, tmp_path, monkeypatch):
+    """Between any two files, before and after the folder gets its name: the next job has all of it."""
+    taken = []
+    take_out = data_archive._take_out
+
+    def cut(*given):
+        if len(taken) == 1:
+            os._exit(0)
+        taken.append(take_out(*given))
+
+    monkeypatch.setattr(data_archive, "_take_out", cut)
+    if (child := os.fork()) == 0:
+        kept_data.opened(archive)
+    os.waitpid(child, 0)
+    assert names(tmp_path) == ["", ".data.part"]
+    monkeypatch.undo()
+    assert len(list(kept_data.opened(archive).images.iterdir())) == 2
+    assert names(tmp_path) == [".data"]
+
+
+def test_what_cannot_be_unpacked_leaves_nothing(archive, tmp_path):
+    """A text instead of an archive, an archive without photographs; the next order says the same."""
+    archive.write_bytes(b"no archive")
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="cannot be read"):
+            kept_data.opened(archive)
+    (tmp_path / "t.json").write_bytes(b"{}")
+    with archive.open("wb") as file:
+        data_archive.write({"annotations/t.json": tmp_path / "t.json"}, file)
+    with pytest.raises(ConfigError, match="0 folders"):
+        kept_data.opened(archive)
+    assert names(tmp_path) == [""]
+
+
+def test_a_folder_that_cannot_be_made_is_said(archive, tmp_path):
+    """In one line."""
+    (tmp_path / FOLDER / f"{SHA256}.data.part").write_bytes(b"a file")
+    with pytest.raises(UnavailableError, match="cannot unpack"):
+        kept_data.opened(archive)
+
+
+def test_it_is_cleaned_by_the_same_limit(archive, tmp_path):
+    """It counts with what it takes, goes when it was used longest ago, whole, and never while an order names it."""
+    kept_data.opened(archive)
+    kept = KeptContent(tmp_path, 1000)
+    wanted = content(700, "e" * 64)
+    kept.make_room(wanted, {SHA256})
+    assert names(tmp_path)[0] == ".data"
+    kept.make_room(content(100, "f" * 64), set())
+    assert names(tmp_path)[0] == ".data"
+    kept.make_room(wanted, set())
+    assert [name for name in names(tmp_path) if name.startswith(".")] == []
+    assert not kept.is_here(content(1))
+
+
+def test_what_was_used_lately_stays(archive, tmp_path):
+    """Of two data sets the older goes."""
+    size_bytes = archive.stat().st_size
+    kept_data.opened(archive)
+    kept = KeptContent(tmp_path, 1500)
+    other = tmp_path / FOLDER / ("c" * 64)
+    other.write_bytes(b"x" * 500)
+    os.utime(other, (2, 2))
+    os.utime(archive.with_name(f"{SHA256}.data"), (1, 1))
+    kept.used(content(size_bytes))
+    kept.make_room(content(600, "e" * 64), set())
+    assert names(tmp_path)[0] == ".data"
+    assert not other.exists()
+
+
+def test_what_a_cut_left_while_it_was_removed_goes_too(archive, tmp_path):
+    """Half a data set has another name."""
+    part = tmp_path / FOLDER / f"{SHA256}.data.part"
+    kept_data.opened(archive)
+    archive.with_name(f"{SHA256}.data").rename(part)
+    kept = KeptContent(tmp_path, 1000)
+    assert not kept.is_here(content(1))
+    kept.make_room(content(900, "e" * 64), set())
+    assert not part.exists()

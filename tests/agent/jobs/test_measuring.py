@@ -1,0 +1,100 @@
+"""What a job measures: photographs that came with the order, on the shipped detector, with a real runtime."""
+
+import hashlib
+import io
+
+import msgspec
+import pytest
+
+from edgemeter.agent.dataset import open_folder
+from edgemeter.agent.delivery.outbox import Outbox
+from edgemeter.agent.jobs import data_archive, order_suite
+from edgemeter.agent.jobs.contract import Data, Measure, Schedule
+from edgemeter.agent.jobs.journal import NAME, Journal
+
+pytestmark = pytest.mark.slow
+
+SCENES = order_suite.SHIPPED.parent / "scenes"
+SUBSET = 12
+CASE = f'name = "shapes"\n[[case]]\nmodel = "edgemeter-shapes_int8.tflite"\nmode = "rapid"\nsubset = {SUBSET}\nidle_seconds = 0\nimages = '
+
+
+@pytest.fixture(scope="module")
+def archive():
+    """Return the shipped scenes as an archive, and what they are opened as here."""
+    pytest.importorskip("ai_edge_litert")
+    data = open_folder(SCENES / "images", SCENES / "annotations.json", SUBSET)
+    files = {f"images/images/{path.name}": path for path in data.needed} | {"annotations/t.json": SCENES / "annotations.json"}
+    target = io.BytesIO()
+    data_archive.write(files, target)
+    return target.getvalue(), data
+
+
+def work(device, archive, name="scenes.zip", said="scenes.zip"):
+    """Return the work of measuring the detector on the scenes."""
+    held = device.hold(archive, name)
+    data = Data(sha256=held.sha256, size_bytes=held.size_bytes, name=name)
+    return Measure(suite=device.hold(f'{CASE}"{said}"\n'.encode(), "suite.toml"), data=(data,))
+
+
+def records(device):
+    """Return the records in the outbox."""
+    with Outbox(device.home / "outbox.sqlite") as outbox:
+        outbox.leave_unstamped()
+        return [msgspec.json.decode(one.payload) for one in outbox.pending(1000, 1 << 30)]
+
+
+def test_photographs_of_an_order_give_accuracy(device, archive):
+    """The data set has the identity that it has on the server; a second job fetches and unpacks nothing."""
+    packed, data = archive
+    ordered = work(device, packed)
+    device.order(ordered)
+    assert device.final().state == "done", device.reports
+    wants = len(device.wants)
+    device.order(ordered, job="job-2")
+    assert device.final("job-2").state == "done"
+    assert len(device.wants) == wants
+    for record in records(device):
+        assert record["dataset"]["sha256"] == record["accuracy"]["dataset_sha256"] == data.sha256
+        assert (record["dataset"]["name"], record["dataset"]["subset"]["drawn_from"]) == ("images", data.subset.drawn_from)
+        assert 0 < record["accuracy"]["value"] <= 1
+        assert record["accuracy"]["images"] == SUBSET
+    kept = device.home / "content"
+    assert (kept / f"{hashlib.sha256(packed).hexdigest()}.data").is_dir()
+    assert not (kept / hashlib.sha256(packed).hexdigest()).exists()
+
+
+def test_photographs_that_the_order_does_not_name_are_refused(device, archive):
+    """By another name; nothing is measured."""
+    device.order(work(device, archive[0], said="other.zip"))
+    final = device.final()
+    assert final.state == "rejected"
+    assert "unknown photographs 'other.zip'" in final.reason
+
+
+def test_an_archive_that_leads_elsewhere_rejects_the_order(device):
+    """Though its hash is right."""
+    import zipfile  # noqa: PLC0415 - only here
+
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w") as archive:
+        archive.writestr("images/../../../evil", b"x")
+    device.order(work(device, target.getvalue()))
+    final = device.final()
+    assert final.state == "rejected"
+    assert "is no plain name" in final.reason
+    assert list(device.home.rglob("evil")) == []
+
+
+def test_a_schedule_measures_on_its_photographs(device, archive):
+    """They are fetched when it is ordered, and stay for it."""
+    device.order(Schedule(name="nightly", cron="* * * * *", work=work(device, archive[0])))
+    assert device.final().state == "done"
+    device.is_connected = False
+    book = Journal(device.home / NAME)
+    with book.transaction() as connection:
+        connection.execute("UPDATE schedules SET next_ns = 1")
+    device.attendant._schedules._is_right = lambda: True
+    assert device.until(lambda: any(one.schedule and one.state == "done" for one in book.latest(5)))
+    book.close()
+    assert records(device)[0]["accuracy"]["dataset_sha256"] == archive[1].sha256

@@ -1,0 +1,259 @@
+"""Data sets packed for devices: unpacked there they are the data sets that they are here, whatever form their ground truth has."""
+
+import dataclasses
+import json
+import os
+import time
+import zipfile
+
+import pytest
+from PIL import Image
+
+from edgemeter.agent import dataset
+from edgemeter.agent.engine.suites import Settings, SuiteFile
+from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.jobs import data_archive, kept_data
+from edgemeter.agent.jobs.contract import LARGEST_ORDER_BYTES, Golden, Order, encode
+from edgemeter.agent.jobs.schedules import contents_of
+from edgemeter.provisioning.campaigns import planning
+from edgemeter.provisioning.campaigns.campaign_file import CampaignFile, Mode
+from edgemeter.provisioning.content import named
+from edgemeter.provisioning.content.store import ContentStore, Rehearsal
+from edgemeter.provisioning.fleet_folder import FleetFolder
+from edgemeter.provisioning.jobs import data_packing, jobs, packing, scheduling
+from edgemeter.provisioning.jobs.data_packing import DataPacker
+from edgemeter.provisioning.registry.devices import Device
+from edgemeter.provisioning.registry.registry import Registry
+from tests.fixtures.vision_factory import make_truth
+
+MODEL = "edgemeter-shapes_int8.tflite"
+PI = Device("a", "lab", "a", "pi5", (), "accepted", None, None, 1, 1)
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Return an empty store."""
+    return ContentStore(tmp_path / "content")
+
+
+def photographs(folder, *names):
+    """Write photographs that differ."""
+    for place, name in enumerate(names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8 + place, 6), (place, 0, 0)).save(folder / name)
+
+
+def write(path, text):
+    """Write a file and the folders above it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def coco(folder):
+    """COCO's document beside the folder, which names a photograph below it; one photograph is not named."""
+    photographs(folder / "val 2017", "a.png", "b c.png", "deep/d.png", "unnamed.png")
+    truth = make_truth(3)
+    for image, name in zip(truth["images"], ("deep/d.png", "./b c.png", "a.png"), strict=True):
+        image["file_name"] = name
+    write(folder / "annotations" / "instances.json", json.dumps(truth))
+    return "val 2017", "annotations/instances.json"
+
+
+def nothing(folder):
+    """No ground truth."""
+    photographs(folder / "images", "a.png", "b.jpg")
+    return "images", None
+
+
+def index(folder):
+    """An index as JSON, within the folder of photographs."""
+    photographs(folder / "p", "a.png", "b.png")
+    write(folder / "p" / "index.json", '{"b.png": 3, "a.png": 999}')
+    return "p", "p/index.json"
+
+
+def table(folder):
+    """A table with groups."""
+    photographs(folder / "p", "a.png", "b.png", "c.png")
+    write(folder / "t.csv", "file,class,group\nb.png,1,night\na.png,2,day\n")
+    return "p", "t.csv"
+
+
+def text(folder):
+    """An index as text."""
+    photographs(folder / "p", "a.png", "b b.png")
+    write(folder / "t.txt", "b b.png 1\na.png 2\n")
+    return "p", "t.txt"
+
+
+def class_folders(folder):
+    """Class folders, one of them empty, one hidden."""
+    photographs(folder / "val", "cat/a.png", "dog/a.png", "dog/b.png", ".hidden/x.png")
+    (folder / "val" / "empty").mkdir()
+    return "val", None
+
+
+def class_list(folder):
+    """Class folders with a list of the classes."""
+    photographs(folder / "val", "n01/a.png", "n02/b.png")
+    write(folder / "synsets.txt", "n00 fish\nn02 dog\nn01 cat\n")
+    return "val", "synsets.txt"
+
+
+def yolo_yaml(folder):
+    """data.yaml; labels in the place of images."""
+    photographs(folder / "images" / "val", "a.png", "b.png")
+    write(folder / "labels" / "val" / "a.txt", "1 0.5 0.5 0.25 0.5\n")
+    write(folder / "labels" / "classes.txt", "not\nthese\n")
+    write(folder / "data.yaml", "names: [cat, dog]\n")
+    return "images/val", "data.yaml"
+
+
+def yolo_folder(folder):
+    """The folder of labels; classes.txt above it, a label that belongs to no photograph."""
+    photographs(folder / "frames", "a.png", "b.png")
+    write(folder / "truth" / "text" / "b.txt", "0 0.5 0.5 1 1\n")
+    write(folder / "truth" / "text" / "other.txt", "garbled\n")
+    write(folder / "truth" / "classes.txt", "cat\n")
+    return "frames", "truth/text"
+
+
+def yolo_classes(folder):
+    """classes.txt; labels beside the photographs' folder."""
+    photographs(folder / "set" / "photos", "a.png")
+    write(folder / "set" / "labels" / "a.txt", "0 0.5 0.5 1 1\n")
+    write(folder / "classes.txt", "cat\n")
+    return "set/photos", "classes.txt"
+
+
+FORMS = (coco, nothing, index, table, text, class_folders, class_list, yolo_yaml, yolo_folder, yolo_classes)
+
+
+def packed(store, folder, images, annotations, **more):
+    """Return what an order calls the data set of one case."""
+    return DataPacker(store).pack([Settings(images=images, annotations=annotations, **more)], folder)[images, annotations]
+
+
+def identity(data, images):
+    """Return all that a data set is, apart from where it lies."""
+    said = {field.name: getattr(data, field.name) for field in dataclasses.fields(data)}
+    return said | {"files": [path.relative_to(images) for path in data.files], "needed": [path.relative_to(images) for path in data.needed]}
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
+@pytest.mark.parametrize("subset", [None, 1])
+def test_a_device_opens_the_same_data_set(store, tmp_path, form, subset):
+    """Name, hash, photographs, boxes, classes, groups, warnings, subset: all as here."""
+    images, annotations = form(tmp_path / "here")
+    here = tmp_path / "here" / images
+    expected = dataset.open_folder(here, tmp_path / "here" / annotations if annotations else None, subset, 7)
+    content = packed(store, tmp_path / "here", images, annotations, subset=subset, seed=7)
+    place = tmp_path / "device" / content.sha256
+    place.parent.mkdir()
+    place.write_bytes(store.path(content.sha256).read_bytes())
+    there = kept_data.opened(place)
+    found = dataset.open_folder(there.images, there.annotations, subset, 7)
+    assert identity(found, there.images) == identity(expected, here)
+
+
+def test_of_a_subset_only_its_photographs_travel(store, tmp_path):
+    """And those of each case that wants another part of the same data set, once; they need not be more here either."""
+    names = [f"{place}.png" for place in range(20)]
+    photographs(tmp_path / "p", *names)
+    write(tmp_path / "t.json", json.dumps(dict.fromkeys(names, 1)))
+    wanted = [(5, 0), (3, 0), (2, 9), (5, None)]
+    cases = [Settings(images="p", annotations="t.json", subset=subset, seed=seed) for subset, seed in wanted]
+    (content,) = DataPacker(store).pack(cases, tmp_path).values()
+    chosen = [dataset.open_folder(tmp_path / "p", tmp_path / "t.json", subset, seed or 0) for subset, seed in wanted]
+    expected = {f"images/p/{path.name}" for one in chosen for path in one.files}
+    with zipfile.ZipFile(store.path(content.sha256)) as archive:
+        assert {*archive.namelist()} == {*expected, "annotations/t.json"}
+    assert 5 <= len(expected) <= 7
+    for name in names:
+        if f"images/p/{name}" not in expected:
+            (tmp_path / "p" / name).unlink()
+    assert DataPacker(store).pack(cases, tmp_path)["p", "t.json"] == content
+
+
+def test_the_same_photographs_are_the_same_content(store, tmp_path):
+    """Touched, copied elsewhere, packed again, in a rehearsal: one file in the store, and none of the rehearsal."""
+    for folder in ("x", "y"):
+        coco(tmp_path / folder)
+    first = packed(store, tmp_path / "x", "val 2017", "annotations/instances.json")
+    for path in (tmp_path / "y").rglob("*.png"):
+        os.utime(path, (1, 1))
+    assert packed(store, tmp_path / "y", "val 2017", "annotations/instances.json") == first
+    assert packed(Rehearsal(), tmp_path / "y", "val 2017", "annotations/instances.json") == first
+    assert [path.name for path in (tmp_path / "content").iterdir()] == [first.sha256]
+    assert first.name == f"{first.sha256[:8]}-val_2017.zip"
+    photographs(tmp_path / "y" / "val 2017", "b c.png", "a.png")
+    assert packed(store, tmp_path / "y", "val 2017", "annotations/instances.json") != first
+
+
+def test_what_is_missing_is_named_before_anything_is_kept(store, tmp_path):
+    """A photograph that the ground truth names, the ground truth itself, the folder."""
+    images, annotations = coco(tmp_path)
+    (tmp_path / images / "deep" / "d.png").unlink()
+    with pytest.raises(ConfigError, match=r"1 of the 3 photographs .* first 'deep/d\.png'") as caught:
+        packed(store, tmp_path, images, annotations)
+    assert "\n" not in str(caught.value)
+    for gone in ((images, "gone.json"), ("gone", annotations)):
+        with pytest.raises(ConfigError, match=r"there (is|are) no .*gone"):
+            packed(store, tmp_path, *gone)
+    assert not (tmp_path / "content").exists()
+
+
+@pytest.mark.parametrize("limit", ["LARGEST_DATA_BYTES", "MOST_FILES"])
+def test_more_than_an_order_carries_is_refused_with_the_limit(store, tmp_path, monkeypatch, limit):
+    """Before it is packed, with what to do."""
+    images, annotations = coco(tmp_path)
+    monkeypatch.setattr(data_packing if limit == "LARGEST_DATA_BYTES" else data_archive, limit, 3)
+    with pytest.raises(ConfigError, match=r"has 4 files of .* MB, an order carries at most .*: .*subset = N") as caught:
+        packed(store, tmp_path, images, annotations)
+    assert ("at most 3 files of 2147.5 MB" if limit == "MOST_FILES" else "at most 200000 files of 0.0 MB") in str(caught.value)
+    assert not (tmp_path / "content").exists()
+
+
+def test_thousands_of_photographs_are_one_content(store, tmp_path):
+    """The order stays small."""
+    (tmp_path / "p").mkdir()
+    for place in range(3000):
+        (tmp_path / "p" / f"{place:012}.jpg").write_bytes(b"%d" % place)
+    suite = SuiteFile(name="n", case=[Settings(model=MODEL, images="p", mode="rapid")])
+    work = packing.pack(suite, tmp_path, store).work
+    assert len(work.data) == 1
+    assert len(encode(Order(job="j", attempt=1, version=0, work=work, timeout_s=1.0))) < LARGEST_ORDER_BYTES / 10
+
+
+def test_a_schedule_keeps_its_photographs(tmp_path):
+    """On the device, and on the server as long as it stands."""
+    images, annotations = coco(tmp_path)
+    write(tmp_path / "suite.toml", f'name = "n"\n[[case]]\nmodel = "{MODEL}"\nimages = "{images}"\nannotations = "{annotations}"\n')
+    folder = FleetFolder(tmp_path / "fleet")
+    work, notes = scheduling.work(folder, "nightly", "@daily", tmp_path / "suite.toml")
+    (data,) = work.work.data
+    assert "MB of it photographs" in notes[-1]
+    order = Order(job="schedule-n", attempt=1, version=0, work=work, timeout_s=1.0)
+    assert data in contents_of(order)
+    registry = Registry(folder.registry)
+    with registry.transaction() as connection:
+        jobs.add(connection, jobs.NewJob(work, "schedule", 1.0), [("a", "lab")], time.time_ns())
+        jobs.add(connection, jobs.NewJob(Golden(), "golden", 1.0), [("a", "lab")], time.time_ns())
+    assert data.sha256 in named.read(registry)
+    registry.close()
+
+
+def test_a_campaign_packs_a_data_set_once(store, tmp_path, monkeypatch):
+    """However many models and modes measure on it; each cell's order names it."""
+    images, annotations = coco(tmp_path)
+    opened = []
+    open_folder = dataset.open_folder
+    monkeypatch.setattr(dataset, "open_folder", lambda *given: opened.append(given) or open_folder(*given))
+    modes = tuple(Mode(name=mode, case=Settings(mode=mode, images=images, annotations=annotations)) for mode in ("rapid", "quick"))
+    written = CampaignFile(name="c", on="all", models=(MODEL, "edgemeter-shapes_fp32.tflite"), modes=modes)
+    plan = planning.plan(planning.Source(written, tmp_path, None, store), [PI])
+    assert len(opened) == 1
+    assert len(plan.work) == 4
+    assert len({one.work.data for one in plan.work.values()}) == 1
+    largest = {one.sha256: one.size_bytes for packed in plan.work.values() for one in packed.work.contents}
+    assert plan.notes[-1].startswith(f"each device fetches up to {sum(largest.values()) / 1e6:.1f} MB")
