@@ -5,53 +5,25 @@ place. A file is what a command printed, what a meter answered, or its bytes; or
 tree is built.
 """
 
+import codecs
 import re
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgemeter.agent import power
 from edgemeter.agent.errors import ConfigError, EdgemeterError, UnavailableError
-from edgemeter.agent.power import AbsentError, Description, PowerSensor, Reading, sysfs_file
+from edgemeter.agent.power import AbsentError, Description, PowerSensor, Reading, places
 from edgemeter.agent.power.detect import rank
+from edgemeter.agent.power.transcript import files_shown
 from edgemeter.agent.power.world import Printed, Stream, World
 
 # Above this a file is no recording of a sensor, and would only fill the memory.
 LARGEST_BYTES = 64 << 20
-ROOT_FOLDERS = frozenset({"sys", "proc", "dev", "etc", "run"})
-# Where a folder belongs that was recorded without those above it.
-PLACES = (
-    (re.compile(r"intel-rapl(-mmio)?:\d+(:\d+)?"), "sys/class/powercap"),
-    (re.compile(r"hwmon\d+"), "sys/class/hwmon"),
-    (re.compile(r"thermal_zone\d+"), "sys/class/thermal"),
-    (re.compile(r"ina3221x?"), "sys/bus/i2c/drivers"),
-    (re.compile(r"\d+-00[0-7][0-9a-f]"), "sys/bus/i2c/devices"),
-    (re.compile(r"iio:device\d+"), "sys/bus/iio/devices"),
-    (re.compile(r"class|bus|devices|firmware"), "sys"),
-    (re.compile(r"BAT\d+"), "sys/class/power_supply"),
-)
-DEVICE_FILES = (
-    (re.compile(r"(in|curr|power|energy)\d+_(input|average)"), "sys/class/hwmon/hwmon0"),
-    (re.compile(r"rail_name_\d"), "sys/bus/i2c/drivers/ina3221x/0-0040/iio:device0"),
-    (re.compile(r"(energy|voltage|current|power)_now"), "sys/class/power_supply/recorded"),
-    (re.compile(r"energy_uj|max_energy_range_uj"), "sys/class/powercap/intel-rapl:0"),
-)
-# `$ cat /sys/class/hwmon/hwmon2/{in0_input,name}` and the values below it, a line each.
-SHOWN = re.compile(r"^(?:[^\n]*[$#]\s)?[^\n/]*\b(?:cat|head|tail)\s+(?P<paths>/.*)$")
-BRACES = re.compile(r"\{([^{}]*)\}")
-# What `grep . /sys/class/hwmon/hwmon2/*` and `tail -n +1` print.
-NAMED_LINE = re.compile(r"^(?P<path>/(?:sys|proc|dev|etc)/(?:[^\s/]*[^\s/:]/)*[^\s/:]+):\s?(?P<value>.*)$")
-# What `cat` and the like say of a file that they may not read, or whose driver gives no value.
-REFUSED = re.compile(r"^(?:cat|grep|head|tail): (?:(?:cannot open|error reading) ')?(?P<path>/[^\s']+)'?(?: for reading)?: (?P<why>[^:]+)$")
-# `grep . *` within a chip's folder, or in the one above it.
-SHORT_LINE = re.compile(
-    r"^(?:\./)?(?P<file>(?:hwmon\d+/)?(?:name|label|shunt_resistor|update_interval|(?:in|curr|power|energy)\d+_[a-z]+)):\s?(?P<value>.*)$"
-)
-# A power supply's uevent holds a line for each property.
-UEVENT_LINE = re.compile(r"^POWER_SUPPLY_[A-Z_]+=")
-UEVENT_PLACE = "/sys/class/power_supply/recorded/uevent"
-HEADED = re.compile(r"^==> (?P<path>/\S+) <==$")
+# What a text begins with that a Windows shell has written.
+UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+HEX = re.compile(rb"(?:[0-9a-fA-F]{2}\s*)+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,28 +99,30 @@ class Recording:
     def _read(self, name: str) -> Recorded:
         sensor: PowerSensor = power.create(name, world=self.world)
         try:
-            return Recorded(name, sensor.describe(), sensor.read())
+            found = sensor.describe()
+            warnings = tuple(map(self._said, found.warnings))
+            blocked = None if found.blocked is None else self._said(found.blocked)
+            return Recorded(name, replace(found, warnings=warnings, blocked=blocked), sensor.read())
         except EdgemeterError as error:
             if self._kept is None:
                 raise
-            # Where our tree of links lies says nothing to whoever sent the recording.
-            raise type(error)(str(error).replace(self._kept.name, "")) from error
+            raise type(error)(self._said(str(error))) from error
         finally:
             sensor.close()
 
+    def _said(self, message: str) -> str:
+        # Where our tree of links lies says nothing to whoever sent the recording.
+        return message if self._kept is None else message.replace(self._kept.name, "")
+
     def _tree(self, path: Path) -> World:
         children = {child.name for child in path.iterdir()}
-        if children & ROOT_FOLDERS:
+        name = path.resolve().name
+        if children & places.ROOT_FOLDERS:
             return _world_of_tree(path)
-        for pattern, place in PLACES:
-            if pattern.fullmatch(path.resolve().name):
-                return _world_of_tree(self._linked(f"{place}/{path.resolve().name}", path))
-            if any(pattern.fullmatch(child) for child in children):
-                return _world_of_tree(self._linked(place, path))
-        for pattern, place in DEVICE_FILES:
-            if any(pattern.fullmatch(child) for child in children):
-                return _world_of_tree(self._linked(place, path))
-        return _world_of_tree(path)
+        if above := places.of_folder(name):
+            return _world_of_tree(self._linked(f"{above}/{name}", path))
+        place = next(filter(None, map(places.of_folder, sorted(children))), None) or places.of_files(children)
+        return _world_of_tree(self._linked(place, path) if place else path)
 
     def _file(self, path: Path) -> World:
         try:
@@ -160,6 +134,11 @@ class Recording:
         if len(content) > LARGEST_BYTES:
             message = f"{str(path)!r} is larger than {LARGEST_BYTES >> 20} MiB: cut the part that shows the sensor"
             raise ConfigError(message)
+        if content.startswith(UTF_16):
+            content = content.decode("utf-16", errors="replace").encode()
+        if HEX.fullmatch(content):
+            # Bytes as people put them into a text.
+            content = bytes.fromhex(content.decode())
         shown = files_shown(content.decode(errors="replace"))
         if shown:
             return _world_of_tree(self._built(shown))
@@ -191,47 +170,6 @@ class Recording:
         if self._kept is None:
             self._kept = tempfile.TemporaryDirectory(prefix="edgemeter-recording-")
         return Path(self._kept.name)
-
-
-def files_shown(text: str) -> dict[str, str]:
-    """Return the files that a shell's transcript shows, path: content; empty where it is no such transcript."""
-    lines = text.splitlines()
-    files: dict[str, str] = {}
-    short: dict[str, str] = {}
-    waiting: list[str] = []
-    uevent = UEVENT_PLACE
-    for line in lines:
-        if (shown := SHOWN.match(line)) or (shown := HEADED.match(line)):
-            # A shell's user writes iio\:device0.
-            paths = (shown.groupdict().get("paths") or shown.group("path")).replace("\\", "")
-            waiting = [path for word in paths.split() for path in _expanded(word) if _is_safe(path)]
-        elif (refused := REFUSED.match(line)) and _is_safe(refused.group("path")):
-            if refused.group("why").encode() in sysfs_file.ERRORS:
-                files[refused.group("path")] = line
-            waiting = [path for path in waiting if path != refused.group("path")]
-        elif (named := NAMED_LINE.match(line)) and _is_safe(named.group("path")):
-            files[named.group("path")] = named.group("value")
-        elif UEVENT_LINE.match(line):
-            uevent = waiting.pop(0) if waiting else uevent
-            files[uevent] = f"{files[uevent]}\n{line}" if uevent in files else line
-        elif not waiting and (value := SHORT_LINE.match(line)):
-            file = value.group("file")
-            short[f"/sys/class/hwmon/{file}" if "/" in file else f"/sys/class/hwmon/hwmon0/{file}"] = value.group("value")
-        elif waiting and line.strip():
-            files[waiting.pop(0)] = line
-    # A line like `name: x` stands in any text; one like `in1_input:5000` does not.
-    return files | short if any(path.endswith(("_input", "_average")) for path in short) else files
-
-
-def _expanded(word: str) -> list[str]:
-    braces = BRACES.search(word)
-    if braces is None:
-        return [word]
-    return [path for part in braces.group(1).split(",") for path in _expanded(word[: braces.start()] + part + word[braces.end() :])]
-
-
-def _is_safe(path: str) -> bool:
-    return path.startswith(("/sys/", "/proc/", "/dev/", "/etc/")) and ".." not in path.split("/") and "\0" not in path and len(path) < 250
 
 
 def _world_of_tree(root: Path) -> World:

@@ -3,8 +3,9 @@
 import pytest
 
 from edgemeter.agent.errors import ConfigError, UnavailableError
-from edgemeter.agent.power.recording import Recording, files_shown
+from edgemeter.agent.power.recording import Recording
 from tests.fixtures.machine_trees import intel_pc, rapl_zone, write
+from tests.fixtures.power.make_usb_meters import fnirsi_packet
 
 TRACE = '{"scope": "module", "t_s": [0, 1], "power_w": [2.5, 2.5]}'
 
@@ -72,28 +73,42 @@ def test_a_file_that_is_too_large_is_refused(tmp_path):
         Recording(path)
 
 
-@pytest.mark.parametrize(
-    ("text", "files"),
-    [
-        ("$ cat /sys/a/{name,in0_input}\nina226\n12\n", {"/sys/a/name": "ina226", "/sys/a/in0_input": "12"}),
-        ("root@pi:~# cat /sys/a/x /sys/b/y\n1\n2\n", {"/sys/a/x": "1", "/sys/b/y": "2"}),
-        ("/sys/class/hwmon/hwmon2/name:ina219\n/sys/class/hwmon/hwmon2/in1_input:5000\n", {
-            "/sys/class/hwmon/hwmon2/name": "ina219", "/sys/class/hwmon/hwmon2/in1_input": "5000"}),
-        ("/sys/class/powercap/intel-rapl:0/name:package-0\n", {"/sys/class/powercap/intel-rapl:0/name": "package-0"}),
-        ("==> /sys/a/name <==\nina3221\n\n==> /sys/a/in1_input <==\n19200\n", {"/sys/a/name": "ina3221", "/sys/a/in1_input": "19200"}),
-        ("RAM 534/3964MB CPU [1%@204] POM_5V_IN 1022/1022\n", {}),
-        ('{"apower": 25.7}', {}),
-        ("$ cat /sys/../etc/shadow\nroot\n", {}),
-    ],
-)  # fmt: skip
-def test_a_transcript_of_files_becomes_a_tree(text, files):
-    """`cat` with braces or several files, `grep .`, `head`/`tail` with headings; nothing outside, and nothing that is none."""
-    assert files_shown(text) == files
-
-
 def test_a_transcript_of_what_cannot_be_is_refused(tmp_path):
     """One path as a file and as a folder: two machines in one text."""
     path = tmp_path / "transcript"
     path.write_text("/sys/a/b:1\n/sys/a/b/c:2\n")
     with pytest.raises(ConfigError, match="as a file and as a folder"):
         Recording(path)
+
+
+def test_a_warning_names_the_place_on_the_recorded_machine_too(tmp_path):
+    """Not where our tree lies that was built out of a transcript."""
+    path = tmp_path / "transcript"
+    path.write_text(
+        "$ cat /sys/class/hwmon/hwmon1/{in1_label,in1_input,curr1_input}\nVDD_IN\n5000\n1000\n"
+        "$ cat /sys/class/hwmon/hwmon1/{in2_label,in2_input,curr2_input}\nVDD_SOC\n"
+        "cat: /sys/class/hwmon/hwmon1/in2_input: No data available\n0\n"
+    )
+    with Recording(path) as recording:
+        (warning,) = recording.read().description.warnings
+    assert "cannot read '/sys/class/hwmon/hwmon1/in2_input': No data available" in warning
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])
+def test_a_text_that_a_windows_shell_wrote_is_read(tmp_path, encoding):
+    """It puts a mark before it, and may write each letter as two bytes."""
+    path = tmp_path / "tegrastats.txt"
+    text = "RAM 2310/7620MB (lfb 24x4MB) VDD_IN 7160mW/6740mW VDD_CPU_GPU_CV 1760mW/1440mW VDD_SOC 2088mW/2068mW\r\n"
+    path.write_bytes(("\ufeff" if encoding == "utf-16-be" else "").encode(encoding) + text.encode(encoding))
+    with Recording(path) as recording:
+        found = recording.read()
+    assert (found.name, found.reading.power_w) == ("tegrastats", 7.16)
+
+
+def test_bytes_may_be_written_as_hexadecimal_digits(tmp_path):
+    """As people put them into a text."""
+    path = tmp_path / "packet.txt"
+    path.write_text("\n".join(fnirsi_packet([(5.0, 2.0)] * 4).hex(" ")[at : at + 48] for at in range(0, 192, 48)))
+    with Recording(path) as recording:
+        found = recording.read()
+    assert (found.name, found.reading.power_w) == ("fnirsi", 10.0)

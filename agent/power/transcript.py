@@ -1,0 +1,117 @@
+"""A shell's transcript of small files that were shown: `cat`, `head`, `tail`, `grep .`; and which files of which tree it shows."""
+
+import re
+
+from edgemeter.agent.power import places, sysfs_file
+
+# `$ cat /sys/class/hwmon/hwmon2/{in0_input,name}` and the values below it, a line each.
+SHOWN = re.compile(r"^(?:[^\n]*[$#]\s)?[^\n/]*\b(?:cat|head|tail)\s+(?P<words>/.*)$")
+# `pi@pi:/sys/class/hwmon/hwmon2$ cat name in1_input`, and `$ cd /sys/class/hwmon/hwmon2 && cat name`.
+WITHIN = re.compile(
+    r"^(?:[^\n]*?(?::(?P<prompt>/[^\s$#]*))?\s*[$#]\s+)?(?:cd\s+(?P<cd>/[^\s;&]*)\s*(?:&&\s*|;\s*|$))?"
+    r"(?:(?:sudo\s+)?(?:cat|head|tail)\s+(?P<words>[\w{][^|;&<>*?]*))?$"
+)
+BRACES = re.compile(r"\{([^{}]*)\}")
+# What `grep . /sys/class/hwmon/hwmon2/*` and `tail -n +1` print.
+NAMED_LINE = re.compile(r"^(?P<path>/(?:sys|proc|dev|etc)/(?:[^\s/]*[^\s/:]/)*[^\s/:]+):\s?(?P<value>.*)$")
+# What `cat` and the like say of a file that they may not read, or whose driver gives no value.
+REFUSED = re.compile(r"^(?:cat|grep|head|tail): (?:(?:cannot open|error reading) ')?(?P<path>/[^\s']+)'?(?: for reading)?: (?P<why>[^:]+)$")
+# The same within a device's folder, or in the one above it.
+SHORT = (
+    r"(?:\./)?(?P<file>(?:(?:hwmon\d+|BAT\d+|iio:device\d+|intel-rapl:\d+(?::\d+)?)/)?(?:name|label|type|status|present|scope|online|capacity"
+    r"|shunt_resistor|update_interval|(?:in|curr|power|energy|shunt)\d+_[a-z]+|rail_name_\d|in_[a-z]+\d_input"
+    r"|energy_uj|max_energy_range_uj|(?:power|energy|current|voltage|charge)_now))"
+)
+SHORT_LINE = re.compile(rf"^{SHORT}:\s?(?P<value>.*)$")
+SHORT_HEADED = re.compile(rf"^==> {SHORT} <==$")
+# A power supply's uevent holds a line for each property.
+UEVENT_LINE = re.compile(r"^POWER_SUPPLY_[A-Z_]+=")
+UEVENT_PLACE = "/sys/class/power_supply/recorded/uevent"
+HEADED = re.compile(r"^==> (?P<words>/\S+) <==$")
+LONGEST_PATH = 250
+
+
+def files_shown(text: str) -> dict[str, str]:
+    """Return the files that a shell's transcript shows, path: content; empty where it is no such transcript."""
+    found = _Files()
+    for line in text.splitlines():
+        found.take(line)
+    return found.files | found.placed()
+
+
+class _Files:
+    """What the lines so far have shown."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, str] = {}
+        self._short: dict[str, str] = {}
+        # The files whose values are to come, the next first; one without a folder is not in a tree yet.
+        self._waiting: list[str] = []
+        self._folder: str | None = None
+        self._uevent = UEVENT_PLACE
+
+    def take(self, line: str) -> None:
+        """Take the next line."""
+        if self._is_command(line):
+            return
+        if (refused := REFUSED.match(line)) and _is_safe(refused.group("path")):
+            if refused.group("why").encode() in sysfs_file.ERRORS:
+                self.files[refused.group("path")] = line
+            self._waiting = [path for path in self._waiting if path != refused.group("path")]
+        elif (named := NAMED_LINE.match(line)) and _is_safe(named.group("path")):
+            self.files[named.group("path")] = named.group("value")
+        elif UEVENT_LINE.match(line):
+            self._uevent = self._waiting.pop(0) if self._waiting else self._uevent
+            self.files[self._uevent] = f"{self.files[self._uevent]}\n{line}" if self._uevent in self.files else line
+        elif not self._waiting and (value := SHORT_LINE.match(line)):
+            self._short[value.group("file")] = value.group("value")
+        elif self._waiting and line.strip():
+            path = self._waiting.pop(0)
+            (self.files if path.startswith("/") else self._short)[path] = line
+
+    def placed(self) -> dict[str, str]:
+        """Return the files that were shown without their folder, in the place where those of their names lie."""
+        # A line like `name: x` stands in any text; one like `in1_input:5000` does not.
+        place = places.of_files(path.rpartition("/")[2] for path in self._short)
+        if place is None:
+            return {}
+        return {f"/{_folder_of(path, place)}/{path.rpartition('/')[2]}": value for path, value in self._short.items()}
+
+    def _is_command(self, line: str) -> bool:
+        """Say whether the line shows no value but tells which come, or where."""
+        if shown := SHOWN.match(line) or HEADED.match(line):
+            # A shell's user writes iio\:device0.
+            words = shown.group("words").replace("\\", "").split()
+            self._waiting = [path for word in words for path in _expanded(word) if _is_safe(path)]
+        elif shown := SHORT_HEADED.match(line):
+            self._waiting = [shown.group("file")]
+        elif (within := WITHIN.match(line)) and any(within.groups()):
+            self._folder = within["cd"] or within["prompt"] or self._folder
+            words = (within["words"] or "").replace("\\", "").split()
+            paths = [f"{self._folder}/{path}" for word in words for path in _expanded(word)] if self._folder else []
+            self._waiting = [path for path in paths if _is_safe(path)]
+        else:
+            return False
+        return True
+
+
+def _folder_of(path: str, place: str) -> str:
+    folder = path.rpartition("/")[0]
+    above = places.of_folder(folder)
+    return f"{above}/{folder}" if above else place
+
+
+def _expanded(word: str) -> list[str]:
+    braces = BRACES.search(word)
+    if braces is None:
+        return [word]
+    return [path for part in braces.group(1).split(",") for path in _expanded(word[: braces.start()] + part + word[braces.end() :])]
+
+
+def _is_safe(path: str) -> bool:
+    return (
+        path.startswith(("/sys/", "/proc/", "/dev/", "/etc/"))
+        and ".." not in path.split("/")
+        and "\0" not in path
+        and len(path) < LONGEST_PATH
+    )
