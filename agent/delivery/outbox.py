@@ -114,18 +114,20 @@ class Outbox:
             self._last_seq += 1
             return numbered
 
-    def pending(self, limit_records: int, limit_bytes: int, *, after_row: int = 0, device: str | None = None) -> list[Pending]:
+    def pending(
+        self, limit_records: int, limit_bytes: int, *, after_row: int = 0, device: str | None = None, fleet: str | None = None
+    ) -> list[Pending]:
         """Return the records that no receipt has named, oldest first, earlier sessions' too; at least one if there is one.
 
-        `limit_bytes` counts their JSON; `after_row` goes on where an earlier call ended; `device` picks one device's. It ends before the
-        first record whose stamp may still be set right.
+        `limit_bytes` counts their JSON; `after_row` goes on where an earlier call ended; `device` picks one device's, `fleet` one
+        fleet's. It ends before the first record whose stamp may still be set right.
         """
         held = f"row < (SELECT coalesce(min(row), {_ENDLESS}) FROM unstamped)"  # noqa: S608 - a number
-        query = f"{_SELECT} WHERE row > ? AND (? IS NULL OR device = ?) AND {held} ORDER BY row LIMIT ?"
+        query = f"{_SELECT} WHERE row > ?1 AND (?2 IS NULL OR device = ?2) AND (?3 IS NULL OR fleet = ?3) AND {held} ORDER BY row LIMIT ?4"
         found: list[Pending] = []
         left_bytes = limit_bytes
         with self._lock, sqlite_file.mapped(self.path, FORMAT):
-            for size_bytes, *row in self._connection.execute(query, (after_row, device, device, limit_records)):
+            for size_bytes, *row in self._connection.execute(query, (after_row, device, fleet, limit_records)):
                 if found and size_bytes > left_bytes:
                     break
                 left_bytes -= size_bytes

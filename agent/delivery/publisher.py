@@ -82,7 +82,7 @@ class Publisher:
         self._claim = DeviceClaim(outbox.path, birth.device)
         self._lasting = lasting
         self._stamping = stamping or Stamping(outbox)
-        self._sender = Sender(outbox, birth.device, window_records, receipt_timeout_s)
+        self._sender = Sender(outbox, birth.device, birth.fleet, window_records, receipt_timeout_s)
         self._listener = listener
         self._outgoing: deque[tuple[str, bytes, Literal["passing", "retained"]]] = deque()
         self._numbers_of_others: set[int] = set()
@@ -149,6 +149,8 @@ class Publisher:
             return f"the broker at {self.address} refuses device {self._birth.device!r} ({self._refusal}): allow it its own topics; {kept}"
         if self._session is None or not self._session.is_connected():
             return f"the connection to the broker at {self.address} is down; {kept} and go out when it is back"
+        if self._sender.holds_former:
+            return f"the broker at {self.address} refuses those of a former fleet: deliver them at a broker of that fleet; {kept}"
         if self._outbox.has_unstamped():
             return f"they wait for this device's clock to be set: is it allowed to ask a time server (NTP)? {kept}"
         if self._sender.too_large:
@@ -242,10 +244,19 @@ class Publisher:
             # A broker whose rules are older than this agent: results go on.
             logger.warning("the broker at %s refuses: %s; compare its rules with those of this version", self.address, refusal)
         # Any other failure concerns one message, which goes out again when its receipt is overdue.
-        elif refusal is not None and "uthorized" in refusal:
+        elif refusal is not None and "uthorized" in refusal and not self._is_of_former(refusal):
             self._refused_s = time.monotonic()
             self._refusal = refusal
         self._wake.set()
+
+    def _is_of_former(self, refusal: str) -> bool:
+        session, held = self._session, self._sender.holds_former
+        # A subscription to the receipts of a former fleet, or one of its records.
+        is_former = "/receipt:" in refusal and f" {self._topic('receipt')}:" not in refusal
+        is_former = is_former or (session is not None and self._sender.refused(session))
+        if is_former and self._sender.holds_former and not held:
+            logger.warning("the broker at %s refuses results of a former fleet: they stay in the outbox", self.address)
+        return is_former
 
     def _is_for_others(self, refusal: str | None) -> bool:
         session = self._session

@@ -319,6 +319,25 @@ def test_a_refused_publish_ends_in_one_clear_line(tmp_path, outbox):
 
 
 @with_mosquitto
+def test_a_former_fleets_records_that_are_refused_hold_up_no_other(tmp_path, outbox, caplog):
+    """They stay in the outbox; the device's own go out at once, not after the pause for a device that is refused."""
+    acl = tmp_path / "acl"
+    acl.write_text("topic readwrite edgemeter/v1/lab/#\ntopic read edgemeter/v1/#\n")
+    put(outbox, 40, fleet="old")
+    put(outbox, 3)
+    with (
+        started(mosquitto(tmp_path, f"acl_file {acl}")) as address,
+        peer(address, topics.EVERY_RESULT, confirm=always) as collector,
+        connected(address, outbox) as publisher,
+    ):
+        assert wait_until(lambda: outbox.count() == 40, 20)
+        assert "former fleet" in publisher.why_left()
+    assert {message.topic for message in collector.messages} == {"edgemeter/v1/lab/pi-1/result"}
+    assert outbox.fleets("pi-1") == ["old"]
+    assert caplog.text.count("refuses results of a former fleet") == 1
+
+
+@with_mosquitto
 def test_a_broker_with_passwords_lets_in_who_has_one(tmp_path, outbox, monkeypatch):
     """User in the address, password from the environment; without them one line says what to give."""
     passwords = tmp_path / "passwords"

@@ -59,7 +59,7 @@ def put(outbox, count, **changes):
 
 def make_sender(outbox, window=1000):
     """Return a sender of this outbox."""
-    return Sender(outbox, "pi-1", window, 60.0)
+    return Sender(outbox, "pi-1", "lab", window, 60.0)
 
 
 def test_a_device_that_is_behind_catches_up_in_few_messages(outbox):
