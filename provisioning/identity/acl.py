@@ -35,10 +35,15 @@ OF_SWITCHES: tuple[tuple[Access, str], ...] = (("read", "stat/+/+"), ("write", "
 OF_ENROLMENT: tuple[tuple[Access, str], ...] = (("read", f"{ENROL}/+/request"), ("write", f"{ENROL}/+/answer"))
 
 
-def with_certificate(revoked: Iterable[str]) -> str:
-    """Return the ACL of the port where every client shows a certificate; whoever is revoked says and hears nothing more, at once."""
-    lines = [f"pattern write {ROOT}/+/%u/{kind}" for kind in DEVICE_WRITES]
-    lines += [f"pattern read {ROOT}/+/%u/{kind}" for kind in DEVICE_READS]
+def with_certificate(revoked: Iterable[str], fleets: Iterable[str]) -> str:
+    """Return the ACL of the port where every client shows a certificate: in these `fleets` a device is itself, in others nobody.
+
+    Whoever is revoked says and hears nothing more, at once.
+    """
+    lines = []
+    for fleet in sorted(fleets):
+        lines += [f"pattern write {ROOT}/{fleet}/%u/{kind}" for kind in DEVICE_WRITES]
+        lines += [f"pattern read {ROOT}/{fleet}/%u/{kind}" for kind in DEVICE_READS]
     for who, rules in SERVICES.items():
         lines += ["", f"user {who}"]
         lines += [f"topic {access} {topic}" for access, topic in (*rules, *((*OF_ENROLMENT, *OF_SWITCHES) if who == SERVICE else ()))]

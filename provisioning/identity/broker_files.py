@@ -10,6 +10,7 @@ from edgemeter.agent.identity import durable_file
 from edgemeter.provisioning.fleet_folder import FleetFolder
 from edgemeter.provisioning.identity import acl, certificates, claims
 from edgemeter.provisioning.identity.authority import Authority, Pair, revoked_numbers
+from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_file import Server
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.registry import Registry
@@ -106,17 +107,20 @@ def renew(folder: FleetFolder, registry: Registry, signing: Authority, now: date
     """Write what the broker reads anew as the registry has it at `now`; return the files that changed.
 
     Raises:
-        ConfigError: the registry or the list of revoked certificates is damaged.
+        ConfigError: the registry, the list of revoked certificates or fleet.toml is damaged.
         UnavailableError: a file cannot be written.
     """
     now_ns = int(now.timestamp() * 1_000_000_000)
     with registry.transaction():
         # Within it, so that of two processes the later one writes what the registry holds last.
-        out = [one.device for one in devices.read(registry) if one.standing == "revoked"]
+        known, tokens = devices.read(registry), claims.open_at(registry, now_ns)
+        out = [one.device for one in known if one.standing == "revoked"]
+        # A fleet that was renamed has devices that still have its former name.
+        fleets = {fleet_file.read(folder.fleet_file).fleet, *(one.fleet for one in known), *(one.fleet for one in tokens)}
         wanted = {
-            folder.broker / "acl": acl.with_certificate(out).encode(),
+            folder.broker / "acl": acl.with_certificate(out, fleets).encode(),
             folder.broker / "enrol.acl": acl.with_token().encode(),
-            folder.broker / "passwords": "".join(f"{one.claim}:{one.password}\n" for one in claims.open_at(registry, now_ns)).encode(),
+            folder.broker / "passwords": "".join(f"{one.claim}:{one.password}\n" for one in tokens).encode(),
         }
         changed = [path for path, content in wanted.items() if not holds(path, content)]
         for path in changed:

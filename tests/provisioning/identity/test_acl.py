@@ -22,8 +22,8 @@ def rules(text):
 
 
 def test_the_fleets_rules_are_the_labs_and_those_of_enrolment():
-    """Neither has a rule that the other lacks, but for joining and for power switches."""
-    ours, theirs = rules(acl.with_certificate([])), rules((SHIPPED / "acl").read_text())
+    """Neither has a rule that the other lacks, but for joining and for power switches, and that a lab's broker serves any fleet."""
+    ours, theirs = rules(acl.with_certificate([], ["+"])), rules((SHIPPED / "acl").read_text())
     assert theirs - ours == set()
     assert ours - theirs == {
         (acl.SERVICE, "topic read edgemeter/enrol/+/request"),
@@ -35,7 +35,7 @@ def test_the_fleets_rules_are_the_labs_and_those_of_enrolment():
 
 def test_a_revoked_device_is_denied_everything():
     """By its own name, which stands before what all devices may."""
-    assert rules(acl.with_certificate(["pi 1"])) - rules(acl.with_certificate([])) == {("pi 1", "topic deny #")}
+    assert rules(acl.with_certificate(["pi 1"], ["lab"])) - rules(acl.with_certificate([], ["lab"])) == {("pi 1", "topic deny #")}
 
 
 def test_the_fleets_broker_has_the_labs_settings(tmp_path):

@@ -25,8 +25,8 @@ def block(kind, start):
 
 def expected():
     """Return who may do what: {(user or None, access, topic)}."""
-    rules = {(None, "write", f"edgemeter/v1/+/%u/{kind}") for kind in acl.DEVICE_WRITES}
-    rules |= {(None, "read", f"edgemeter/v1/+/%u/{kind}") for kind in acl.DEVICE_READS}
+    rules = {(None, "write", f"edgemeter/v1/FLEET/%u/{kind}") for kind in acl.DEVICE_WRITES}
+    rules |= {(None, "read", f"edgemeter/v1/FLEET/%u/{kind}") for kind in acl.DEVICE_READS}
     rules |= {(who, access, topic) for who, said in acl.SERVICES.items() for access, topic in said}
     rules |= {(acl.SERVICE, access, topic) for access, topic in acl.OF_ENROLMENT}
     return rules | {(None, "write", "edgemeter/enrol/%u/request"), (None, "read", "edgemeter/enrol/%u/answer")}
@@ -70,7 +70,7 @@ def server_at(folder: Path, lab) -> Server:
     """Return rmqttd."""
     plugins = folder / "plugins"
     plugins.mkdir()
-    (plugins / "rmqtt-acl.toml").write_text(block("toml", "rules ="))
+    (plugins / "rmqtt-acl.toml").write_text(block("toml", "rules =").replace("FLEET", "lab"))
     (plugins / "rmqtt-http-api.toml").write_text(f'http_laddr = "{LOOPBACK}:{free_port()}"\n')
     port, inner, plain = free_port(), free_port(), free_port()
     listener = "listener.tls.external"

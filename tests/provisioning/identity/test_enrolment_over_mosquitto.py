@@ -21,7 +21,7 @@ from edgemeter.collector import devices_cli
 from edgemeter.collector.receive.service import Collector
 from edgemeter.provisioning.health import presence
 from edgemeter.provisioning.health.presence import Said
-from edgemeter.provisioning.identity import authority, certificates, claims, requests
+from edgemeter.provisioning.identity import acl, authority, certificates, claims, requests
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.serve import fleet_broker
 from tests.fixtures.mqtt_peer import Peer, wait_until
@@ -199,6 +199,26 @@ def test_a_device_takes_nobodys_name_job_or_certificate(lab):
         assert answers(device)[-1].state == "refused"
     assert not [message for message in operator.messages if message.topic.startswith(OTHER) and message.topic.endswith("/job")]
     assert len(certificates.of_device(lab.registry, "pi-2")) == 1
+
+
+def test_a_device_speaks_in_its_own_fleet_alone(lab):
+    """Under another fleet's name it says nothing, and hears nothing that is said there; a fleet that was renamed keeps both names."""
+    board = joined(lab)
+    device = board.client("pi-1", "edgemeter/v1/+/pi-1/command")
+    operator = lab.service_client("operator")
+    for kind in acl.DEVICE_WRITES:
+        for fleet in ("other", "la", "lab2"):
+            assert is_refused(device, f"edgemeter/v1/{fleet}/pi-1/{kind}"), (fleet, kind)
+    assert not is_refused(device, f"{OWN}/birth")
+    operator.session.publish("edgemeter/v1/other/pi-1/command", b"not for it")
+    operator.session.publish(f"{OWN}/command", b"for it")
+    assert wait_until(lambda: len(device.messages) == 1)
+    assert device.messages[0].payload == b"for it"
+    lab.folder.fleet_file.write_text(lab.folder.fleet_file.read_text().replace('fleet = "lab"', 'fleet = "our lab"'))
+    other = joined(lab, "pi-2", "100000002").client("pi-2")
+    assert not is_refused(other, "edgemeter/v1/our lab/pi-2/birth")
+    assert not is_refused(device, f"{OWN}/birth")
+    assert is_refused(device, "edgemeter/v1/other/pi-1/birth")
 
 
 @pytest.mark.parametrize("size", [0, 1, 17 << 10, 10 << 20])
