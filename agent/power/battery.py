@@ -19,13 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.errors import TransientError, UnavailableError
-from edgemeter.agent.power import AbsentError, Description, Rail, Reading, sysfs_file
+from edgemeter.agent.power import AbsentError, Description, Rail, Reading, plausible, sysfs_file
 from edgemeter.agent.power.world import HERE, World
 
 PERIOD_MS = 1000.0
 DISCHARGING = "Discharging"
 # What a second battery says while the first one feeds the machine.
 RESTING = frozenset({"Not charging", "Unknown", "Full"})
+HIGHEST_W = 10_000.0
 REMEDY = "unplug the power supply while measuring, or measure at the wall"
 ADAPTERS = frozenset({"Mains", "USB", "Wireless"})
 # Jetsons list the port that feeds others, ucsi-source-psy-..., as a supply.
@@ -129,7 +130,9 @@ class Battery:
         self._batteries = self._batteries or self._find()
         begin = self._clock()
         feeding = self._feeding()
-        rails = tuple(Rail(battery.folder.name, battery.power_w()) for battery in feeding)
+        rails = tuple(
+            Rail(battery.folder.name, plausible.power_w(battery.power_w(), HIGHEST_W, battery.folder.name)) for battery in feeding
+        )
         taken_ns = (begin + self._clock()) // 2
         return Reading(taken_ns=taken_ns, power_w=sum(rail.power_w or 0.0 for rail in rails), rails=rails)
 

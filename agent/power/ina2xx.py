@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from edgemeter.agent.errors import TransientError, UnavailableError
-from edgemeter.agent.power import AbsentError, Description, Rail, Reading, hwmon, settings
+from edgemeter.agent.power import AbsentError, Description, Rail, Reading, hwmon, plausible, settings
 from edgemeter.agent.power.hwmon import Chip
 from edgemeter.agent.power.world import HERE, World
 
@@ -55,6 +55,8 @@ DRIVER_STEP_MV = 1.0
 # More than rounding: the driver's shunt is another than the user's.
 SAME_SHUNT_RATIO = 1e-6
 
+# 85 V, and 164 mV on a shunt of a tenth of a milliohm.
+HIGHEST_W = 140_000.0
 # How far power1_input may be from voltage times current: other moments, and a step of 25 mW at 1 mA.
 PRODUCT_RATIO = 0.1
 PRODUCT_W = 0.025
@@ -88,7 +90,8 @@ class _Meter:
 
     def power_w(self) -> float:
         """Return voltage times current, towards the board."""
-        return self.sign * self.chip.number("in1_input") * self.chip.number("curr1_input") * self.current_ratio / 1e6
+        found_w = self.sign * self.chip.number("in1_input") * self.chip.number("curr1_input") * self.current_ratio / 1e6
+        return plausible.power_w(found_w, HIGHEST_W, self.chip.known_as)
 
     def energy_mj(self) -> float:
         """Return the chip's own count."""

@@ -96,7 +96,10 @@ class Monitored:
                 rails.append(Rail(channel.label, None))
                 warnings.append(f"rail {channel.label!r} cannot be read and is not needed for the total: {error}")
         steps_w = {one.label: one.step_w(self.board.shunt_uohm) for one in self.channels if one.label in self.board.total}
-        return jetson_rails.describe(self.sensor, self.board, rails, self.period_ms, steps_w, warnings)
+        try:
+            return jetson_rails.describe(self.sensor, self.board, rails, self.period_ms, steps_w, warnings)
+        except TransientError as error:
+            raise UnavailableError(str(error)) from error
 
     def read(self) -> Reading:
         """Return one reading of all channels.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.errors import EdgemeterError, TransientError, UnavailableError
-from edgemeter.agent.power import USB_DEVICES, Description, Rail, sysfs_file
+from edgemeter.agent.power import USB_DEVICES, Description, Rail, plausible, sysfs_file
 from edgemeter.agent.records import Scope
 
 # Source: the INA3221's shunt register counts 40 uV (Linux drivers/hwmon/ina3221.c).
@@ -26,6 +26,8 @@ GAIN_U_RATIO = 0.05
 # Parts may exceed their whole by what reading them one after the other brings about.
 PARTS_RATIO = 1.1
 MODULE_EXCLUDES = ("carrier board", USB_DEVICES, "fan", "power-supply loss")
+# Twice what the supplies of the largest give.
+HIGHEST_W = 1000.0
 # A channel that is connected to nothing.
 NOT_CONNECTED = re.compile(r"NC[ _]?\d*", re.IGNORECASE)
 DEVICE_TREES = ("proc/device-tree", "sys/firmware/devicetree/base")
@@ -140,7 +142,7 @@ def total_w(board: Board, rails: Iterable[Rail]) -> float:
     """Return the board's total out of its rails.
 
     Raises:
-        TransientError: one of them was not read.
+        TransientError: one of them was not read, or shows what no board draws.
     """
     powers_w = {rail.name: rail.power_w for rail in rails}
     total = 0.0
@@ -149,7 +151,7 @@ def total_w(board: Board, rails: Iterable[Rail]) -> float:
         if power_w is None:
             message = f"rail {name!r} gave no power this time, and the total of a {board.name} is made of {', '.join(board.total)}"
             raise TransientError(message)
-        total += power_w
+        total += plausible.power_w(power_w, HIGHEST_W, f"rail {name!r}")
     return total
 
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from edgemeter.agent.errors import TransientError, UnavailableError
-from edgemeter.agent.power import USB_DEVICES, AbsentError, Description, Rail, Reading, sysfs_file
+from edgemeter.agent.power import USB_DEVICES, AbsentError, Description, Rail, Reading, plausible, sysfs_file
 from edgemeter.agent.power.world import HERE, World
 
 COMMAND = ("vcgencmd", "pmic_read_adc")
@@ -33,6 +33,8 @@ RAILS = (
 )  # fmt: skip
 # Source: Raspberry Pi documentation, the firmware warns of under-voltage at 4.63 V.
 LOWEST_INPUT_V = 4.63
+# Four times what the board's supply gives.
+HIGHEST_W = 100.0
 EARLY_NAMES = {"0V8_SYS": "0V8_SW"}
 VOLTAGE_ONLY = frozenset({"EXT5V", "BATT"})
 EXCLUDES = (USB_DEVICES, "HATs", "NVMe drives", "fan", "conversion loss", "power-supply loss")
@@ -93,7 +95,7 @@ class Pi5Pmic:
         rails = self._rails()
         taken_ns = (begin + self._clock()) // 2
         powers = tuple(
-            Rail(name, rail.current_a * rail.voltage_v)
+            Rail(name, plausible.power_w(rail.current_a * rail.voltage_v, HIGHEST_W, f"rail {name!r}"))
             for name, rail in rails.items()
             if rail.current_a is not None and rail.voltage_v is not None
         )

@@ -22,12 +22,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.errors import TransientError, UnavailableError
-from edgemeter.agent.power import AbsentError, Description, Rail, Reading, hwmon, ina2xx, powerz, settings
+from edgemeter.agent.power import AbsentError, Description, Rail, Reading, hwmon, ina2xx, plausible, powerz, settings
 from edgemeter.agent.power.hwmon import Chip
 from edgemeter.agent.power.world import HERE, World
 from edgemeter.agent.records import Scope
 
 PERIOD_MS = 100.0
+# More than any server draws.
+HIGHEST_W = 100_000.0
 CHANNEL = re.compile(r"(?P<id>(?P<kind>power|energy)\d+)_(?P<source>input|average)")
 BATTERY = re.compile(r"BAT\d*|ucsi_source_psy.*|CMB\d+|macsmc_battery", re.IGNORECASE)
 
@@ -145,7 +147,8 @@ class PowerHwmon:
             rails = tuple(Rail(channel.name, None) for channel in self._channels)
             return Reading(taken_ns=taken_ns, energy_mj=sum(numbers) / 1000, rails=rails)
         rails = tuple(Rail(channel.name, number_uw / 1e6) for channel, number_uw in zip(self._channels, numbers, strict=True))
-        return Reading(taken_ns=taken_ns, power_w=sum(numbers) / 1e6, rails=rails)
+        power_w = plausible.power_w(sum(numbers) / 1e6, HIGHEST_W, self._channels[0].chip.known_as)
+        return Reading(taken_ns=taken_ns, power_w=power_w, rails=rails)
 
     def close(self) -> None:
         """Forget the chip."""

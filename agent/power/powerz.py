@@ -18,12 +18,14 @@ import time
 from collections.abc import Callable
 
 from edgemeter.agent.errors import TransientError, UnavailableError
-from edgemeter.agent.power import AbsentError, Description, Rail, Reading, hwmon, settings
+from edgemeter.agent.power import AbsentError, Description, Rail, Reading, hwmon, plausible, settings
 from edgemeter.agent.power.hwmon import Chip
 from edgemeter.agent.power.world import HERE, World
 
 NAME = "powerz"
 PERIOD_MS = 100.0
+# Twice what goes through a USB-C lead (48 V, 5 A).
+HIGHEST_W = 500.0
 # The driver cuts microamperes down to this.
 CURRENT_STEP_A = 0.001
 
@@ -81,7 +83,8 @@ class PowerZ:
         """
         self._chip = self._chip or self._find()
         begin = self._clock()
-        power_w = self._sign * self._chip.number("in0_input") * self._chip.number("curr1_input") / 1e6
+        found_w = self._sign * self._chip.number("in0_input") * self._chip.number("curr1_input") / 1e6
+        power_w = plausible.power_w(found_w, HIGHEST_W, "the POWER-Z")
         return Reading(taken_ns=(begin + self._clock()) // 2, power_w=power_w, rails=(Rail("VBUS", power_w),))
 
     def close(self) -> None:

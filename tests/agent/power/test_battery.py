@@ -115,7 +115,15 @@ def test_a_gauge_without_current_cannot_tell_power(tmp_path):
         _sensor(_supply(tmp_path, power_now=None, voltage_now=3900000, capacity=80)).describe()
 
 
-@pytest.mark.parametrize("files", [{"power_now": "9" * 400}, {"power_now": "1_000"}, {"current_now": "1000000", "voltage_now": "-7600000"}])
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"power_now": "9" * 400},
+        {"power_now": "9223372036854775807"},
+        {"power_now": "1_000"},
+        {"current_now": "1000000", "voltage_now": "-7600000"},
+    ],
+)
 def test_what_no_battery_can_be_is_no_number(tmp_path, files):
     """More digits than the kernel has, and a voltage below zero."""
     write(

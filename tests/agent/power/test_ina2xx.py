@@ -36,6 +36,12 @@ def test_power_is_voltage_times_current_not_the_power_register(tmp_path):
     assert sensor.read().power_w == pytest.approx(2.45)
 
 
+def test_a_garbled_current_is_no_reading(tmp_path):
+    """The largest that 32 bits hold."""
+    with pytest.raises(UnavailableError, match="figure is garbled"):
+        _sensor(_chip(tmp_path, curr1_input=2147483647)).describe()
+
+
 def test_current_that_flows_backwards_stays_negative(tmp_path):
     """The INA219's power register has no sign; `direction` turns it."""
     root = _chip(tmp_path, curr1_input=-40, in1_input=4228, power1_input=176000)

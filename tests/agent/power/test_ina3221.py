@@ -108,6 +108,13 @@ def test_an_excerpt_without_the_chip_s_name_is_known_by_its_rails(tmp_path):
         recording.read()
 
 
+def test_a_garbled_number_is_no_reading(tmp_path):
+    """The largest that 32 bits hold."""
+    write(tmp_path, ina3221(f"{HWMON}/hwmon4", [("VDD_IN", 5000, 2147483647)]))
+    with pytest.raises(UnavailableError, match="figure is garbled"):
+        Ina3221(World(tmp_path)).describe()
+
+
 def test_the_step_follows_shunt_and_voltage(tmp_path):
     """By shuntN_resistor; without it by the board's usual one."""
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", [("VDD_IN", 5000, 1000)], shunt_uohm=2000))

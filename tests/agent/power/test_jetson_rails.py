@@ -115,6 +115,14 @@ def test_a_rail_of_the_total_that_was_not_read_is_no_zero():
         jetson_rails.total_w(jetson_rails.board_of([rail.name for rail in rails]), rails)
 
 
+@pytest.mark.parametrize("power_w", [7.16e7, -7.16e7])
+def test_a_rail_that_shows_what_no_board_draws_is_garbled(power_w):
+    """In either direction."""
+    rails = _rails(VDD_GPU_SOC=1.0, VDD_CPU_CV=power_w, VIN_SYS_5V0=3.0)
+    with pytest.raises(TransientError, match=r"'VDD_CPU_CV' shows .*e.07 W, more than it can"):
+        jetson_rails.total_w(jetson_rails.board_of([rail.name for rail in rails]), rails)
+
+
 def test_parts_beyond_their_whole_raise_a_doubt():
     """Above a tenth; a Nano whose rails are named in the wrong order shows it so."""
 

@@ -45,6 +45,12 @@ def test_it_says_that_it_does_not_see_usb_devices():
     assert found.warnings == ()
 
 
+def test_a_rail_that_shows_what_no_board_draws_is_garbled():
+    """A figure whose point has moved."""
+    with pytest.raises(TransientError, match=r"'VDD_CORE' shows .* W, more than it can"):
+        _sensor(SWEEP.replace("1.56250000A", "156250.000A")).read()
+
+
 def test_early_firmware_calls_a_rail_by_another_name():
     """0V8_SYS is 0V8_SW."""
     early = SWEEP.replace("0V8_SW_", "0V8_SYS_")

@@ -31,6 +31,12 @@ def test_microwatts_become_watts_of_a_known_scope(tmp_path):
     assert [(rail.name, rail.power_w) for rail in reading.rails] == [("PPT", pytest.approx(38.112))]
 
 
+def test_a_garbled_power_is_no_reading(tmp_path):
+    """The largest that 64 bits hold."""
+    with pytest.raises(UnavailableError, match="figure is garbled"):
+        _sensor(_chip(tmp_path, "amdgpu", power1_input=2**63 - 1)).describe()
+
+
 def test_the_present_power_comes_before_the_average(tmp_path):
     """Of the same channel."""
     assert _sensor(_chip(tmp_path, "amdgpu", power1_average=30000000, power1_input=31000000)).read().power_w == pytest.approx(31)

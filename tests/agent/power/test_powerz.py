@@ -30,6 +30,12 @@ def test_power_is_vbus_times_ibus(tmp_path):
     assert sensor.read().power_w == pytest.approx(3.0)
 
 
+def test_a_garbled_current_is_no_reading(tmp_path):
+    """More than any USB-C lead carries."""
+    with pytest.raises(UnavailableError, match="figure is garbled"):
+        PowerZ(world=World(_meter(tmp_path, current_ma=2147483647))).describe()
+
+
 def test_a_meter_without_a_name_is_known_by_its_label(tmp_path):
     """An excerpt of a bug report."""
     root = _meter(tmp_path)
