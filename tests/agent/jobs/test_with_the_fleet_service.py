@@ -1,13 +1,20 @@
 """Facts about both ends together: `edgemeter fleet` commands, the real service, a real broker, and an agent that stays."""
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 import time
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.delivery.mqtt_session import MqttSession, Profile
+from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.topics import Topic
+from edgemeter.agent.jobs.order_suite import SHIPPED
 from edgemeter.provisioning.cli import fleet
 from edgemeter.provisioning.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices
@@ -107,3 +114,90 @@ def test_a_device_that_is_killed_while_it_measures_does_it_in_the_second_attempt
     assert ended(), called(folder, "jobs", job, "--json")
     (execution,) = ended()
     assert (execution["attempt"], len(execution["runs"])) == (2, 1)
+
+
+SCENES = SHIPPED.parent / "scenes"
+MODEL = "edgemeter-shapes_int8.tflite"
+CASE = """
+mode = "rapid"
+repeats = 1
+idle_seconds = 0
+images = "scenes/images"
+annotations = "scenes/annotations.json"
+subset = 24
+seed = 3
+corrupt = ["brightness"]
+"""
+
+
+@pytest.fixture
+def scenes(tmp_path):
+    """Return a folder with the shipped detector, the shipped scenes, a suite and a campaign over them."""
+    pytest.importorskip("ai_edge_litert")
+    made = tmp_path / "scenes"
+    made.mkdir()
+    shutil.copytree(SCENES, made / "scenes")
+    for name in (MODEL, f"{MODEL}.toml"):
+        shutil.copy(SHIPPED / name, made)
+    (made / "suite.toml").write_text(f'name = "shapes"\n[[case]]\nmodel = "{MODEL}"\n{CASE}')
+    (made / "campaign.toml").write_text(f'name = "autumn"\non = "all"\nmodels = ["{MODEL}"]\n[[modes]]\nname = "m"\n[modes.case]{CASE}')
+    return made
+
+
+def measured_here(scenes):
+    """Return what `edgemeter run` on this machine says of the suite."""
+    command = [sys.executable, "-m", "edgemeter.agent.cli", "run", str(scenes / "suite.toml"), "--device", "server-1", "--json"]
+    home = {"EDGEMETER_HOME": str(scenes / "home")}
+    done = subprocess.run(command, capture_output=True, env=os.environ | home, check=True)
+    (scenes / "here.json").write_bytes(done.stdout)
+    return json.loads(done.stdout)["runs"]
+
+
+def measured_there(agent, scenes):
+    """Return what the device has in its outbox."""
+    with Outbox(agent.home / "outbox.sqlite") as outbox:
+        outbox.leave_unstamped()
+        found = [msgspec.Raw(one.payload) for one in outbox.pending(100, 1 << 30)]
+    (scenes / "there.json").write_bytes(msgspec.json.encode({"runs": found}))
+    return [json.loads(bytes(one)) for one in found]
+
+
+def test_a_device_measures_the_accuracy_that_is_measured_here(folder, agent, scenes):
+    """Photographs by hash: the same AP to the last digit, the same data set and case, so that `compare` sets both side by side."""
+    agent.start()
+    call = ("run", scenes / "suite.toml", "--on", "all", "--timeout", 600, "--json")
+    rehearsed = json.loads(called(folder, *call, "--dry-run"))["contents"]
+    (execution,) = json.loads(called(folder, *call))["executions"]
+    assert execution["state"] == "done", execution
+    here, there = measured_here(scenes), measured_there(agent, scenes)
+    assert [run["id"] for run in there] == execution["runs"]
+    for key in ("accuracy", "dataset", "case", "suite", "model"):
+        assert there[0][key] == here[0][key], key
+    assert there[0]["accuracy"]["value"] > 0
+    assert there[0]["accuracy"]["robustness"]["corruptions"][0]["name"] == "brightness"
+    assert there[0]["dataset"]["subset"]["images"] == 24
+    command = [sys.executable, "-m", "edgemeter.agent.cli", "compare", "--reference", "server-1", "--json"]
+    stores = [word for name in ("here", "there") for word in ("--store", str(scenes / f"{name}.json"))]
+    compared = json.loads(subprocess.run([*command, *stores], capture_output=True, check=True).stdout)
+    assert {row["device"] for row in compared["rows"]} == {"server-1", DEVICE}, compared["left_out"]
+    held = {path.name.partition(".")[0] for path in (agent.home / "content").iterdir()}
+    assert held == {one["sha256"] for one in rehearsed}
+
+
+def test_a_campaign_measures_accuracy_too(folder, agent, scenes):
+    """The same photographs, by the same hash as the suite's."""
+    agent.start()
+    called(folder, "campaign", "start", scenes / "campaign.toml")
+    for _ in range(150):
+        found = json.loads(called(folder, "campaign", "status", "autumn", "--json"))
+        if found["state"] != "running":
+            break
+        time.sleep(1.0)
+    assert (found["state"], found["cells"]["done"]) == ("done", 1), found
+    (there,) = measured_there(agent, scenes)
+    assert there["accuracy"]["images"] == 24
+    call = ("run", scenes / "suite.toml", "--on", "all", "--dry-run", "--json")
+    sent = {one["sha256"]: one["name"] for one in json.loads(called(folder, *call))["contents"]}
+    assert [name for sha256, name in sent.items() if (agent.home / "content" / f"{sha256}.data").is_dir()] == [
+        name for name in sent.values() if name.endswith(".zip")
+    ]
