@@ -1,11 +1,19 @@
 """The command `edgemeter fleet token`."""
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from edgemeter.provisioning.fleet_folder import FleetFolder
 from edgemeter.provisioning.folder_option import folder_option
+
+if TYPE_CHECKING:
+    from edgemeter.agent.errors import EdgemeterError
+    from edgemeter.provisioning.identity.tokens import Invitation
+    from edgemeter.provisioning.inventory.fleet_file import FleetFile
+    from edgemeter.provisioning.registry.registry import Registry
 
 
 @click.command()
@@ -20,11 +28,10 @@ def token(devices: tuple[str, ...], folder: FleetFolder, hours: float, out: Path
 
     Example: edgemeter fleet token pi5-01 pi5-02 --hours 48 --out cards
     """
-    import json
-    import time
+    import shlex
     from datetime import datetime, timezone
-    from functools import partial
 
+    from edgemeter.agent.errors import UnavailableError
     from edgemeter.provisioning.identity import broker_files, tokens
     from edgemeter.provisioning.identity.enforcement import Enforcement
     from edgemeter.provisioning.inventory import fleet_file
@@ -32,7 +39,6 @@ def token(devices: tuple[str, ...], folder: FleetFolder, hours: float, out: Path
 
     inventory = fleet_file.read(folder.fleet_file)
     registry = Registry(folder.registry)
-    made = []
     try:
         names = list(dict.fromkeys(devices))
         for device in names:
@@ -41,19 +47,59 @@ def token(devices: tuple[str, ...], folder: FleetFolder, hours: float, out: Path
             click.echo(f"would make a token for {', '.join(names)}, good for {hours:g} h")
             return
         signing = broker_files.authority(folder)
-        for device in names:
-            keep = partial(tokens.write, folder=out)
-            invitation = tokens.invite(folder, registry, inventory, device, hours, time.time_ns(), keep)
-            made.append((invitation, tokens.place(device, out)))
+        made = list(_made(names, folder, registry, inventory, hours, out))
+        failed = {device: result for device, result in made if isinstance(result, Exception)}
+        if len(failed) == len(names):
+            raise failed[names[0]]
+        _tell(made, out, as_json=as_json)
         Enforcement(folder, registry, signing).settle(datetime.now(timezone.utc))
     finally:
         registry.close()
+    if failed:
+        message = f"no token for {len(failed)} of {len(names)} devices, the others have theirs: repeat it for {shlex.join(failed)}"
+        raise UnavailableError(message)
+
+
+def _made(
+    names: Sequence[str], folder: FleetFolder, registry: "Registry", inventory: "FleetFile", hours: float, out: Path
+) -> "Iterator[tuple[str, Invitation | EdgemeterError]]":
+    """Make a token and a join file for each device; one that cannot have them keeps what it had, and stops no other."""
+    import time
+    from functools import partial
+
+    from edgemeter.agent.errors import EdgemeterError
+    from edgemeter.provisioning.identity import tokens
+
+    for device in names:
+        try:
+            yield device, tokens.invite(folder, registry, inventory, device, hours, time.time_ns(), partial(tokens.write, folder=out))
+        except EdgemeterError as error:
+            yield device, error
+
+
+def _tell(made: "Sequence[tuple[str, Invitation | EdgemeterError]]", out: Path, *, as_json: bool) -> None:
+    """Say per device where its join file is, or why it has none."""
+    import json
+    from datetime import datetime
+
+    from edgemeter.provisioning.identity import tokens
+    from edgemeter.provisioning.identity.tokens import Invitation
+
     if as_json:
-        click.echo(json.dumps([{"device": one.device, "join_file": str(path), "expires_ns": one.expires_ns} for one, path in made]))
+        documents = [
+            {"device": device, "join_file": str(tokens.place(device, out)), "expires_ns": result.expires_ns}
+            if isinstance(result, Invitation)
+            else {"device": device, "error": str(result)}
+            for device, result in made
+        ]
+        click.echo(json.dumps(documents))
         return
-    widest = max(len("device"), *(len(one.device) for one, _ in made))
+    widest = max(len("device"), *(len(device) for device, _ in made))
     # No table of rich's: it cuts paths off, which people copy.
     click.echo(f"{'device':{widest}}  {'good until':20}  join file")
-    for one, path in made:
-        until = datetime.fromtimestamp(one.expires_ns / 1e9).astimezone()
-        click.echo(f"{one.device:{widest}}  {f'{until:%Y-%m-%d %H:%M %Z}':20}  {path}")
+    for device, result in made:
+        if isinstance(result, Invitation):
+            until = datetime.fromtimestamp(result.expires_ns / 1e9).astimezone()
+            click.echo(f"{device:{widest}}  {f'{until:%Y-%m-%d %H:%M %Z}':20}  {tokens.place(device, out)}")
+        else:
+            click.echo(f"{device:{widest}}  {'no token':20}  {result}")

@@ -1,13 +1,14 @@
 """The commands around a fleet's identity, without a broker: what they print, keep and refuse."""
 
 import json
+import time
 from contextlib import ExitStack
 
 import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.errors import ConfigError, EdgemeterError
-from edgemeter.agent.identity import join_file
+from edgemeter.agent.identity import join_file, messages
 from edgemeter.provisioning.cli import fleet
 from edgemeter.provisioning.identity import claims
 from edgemeter.provisioning.registry import devices
@@ -46,6 +47,27 @@ def test_a_token_whose_file_cannot_be_written_does_not_end_the_one_before(lab, t
             fleet, ["token", "pi-1", "--folder", str(lab.folder.path), "--out", str(tmp_path / "file" / "in")], catch_exceptions=False
         )
     assert claims.open_at(lab.registry, 0) == before
+
+
+def test_a_device_that_can_have_no_token_stops_no_other(lab, tmp_path):
+    """Something stands where the file of the second would be: the others have theirs, what there is is said, and it can be repeated."""
+    cards = tmp_path / "cards"
+    (cards / "pi-2.join.toml").mkdir(parents=True)
+    arguments = ["token", "pi-1", "pi-2", "pi-3", "--folder", str(lab.folder.path), "--out", str(cards)]
+    done = CliRunner().invoke(fleet, arguments)
+    assert "no token for 1 of 3 devices, the others have theirs: repeat it for pi-2" in str(done.exception)
+    lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["device", "pi-1", "pi-2", "pi-3"]
+    assert "no token" in lines[2]
+    waiting = {one.device: one.claim for one in claims.open_at(lab.registry, time.time_ns())}
+    assert waiting == {name: messages.claim_of(join_file.read(cards / f"{name}.join.toml").token) for name in ("pi-1", "pi-3")}
+    passwords = (lab.folder.broker / "passwords").read_text()
+    assert all(claim in passwords for claim in waiting.values())
+    again = CliRunner().invoke(fleet, [*arguments, "--json"])
+    assert [(one["device"], "error" in one) for one in json.loads(again.stdout)] == [("pi-1", False), ("pi-2", True), ("pi-3", False)]
+    (cards / "pi-2.join.toml").rmdir()
+    assert CliRunner().invoke(fleet, arguments).exit_code == 0
+    assert {one.device for one in claims.open_at(lab.registry, time.time_ns())} == {"pi-1", "pi-2", "pi-3"}
 
 
 def test_a_dry_run_makes_no_token(lab, tmp_path):
