@@ -42,7 +42,8 @@ def read(path: Path | None = None) -> Config:
     Raises:
         ConfigError: it cannot be read, or has a wrong or unknown key (named with its path).
     """
-    places = [path] if path else [place for text in PLACES if (place := Path(text).expanduser()).exists()]
+    # os.path, as it takes a home that this user may not look into (sudo -u) for one without the file.
+    places = [path] if path else [place for text in PLACES if os.path.exists(place := Path(text).expanduser())]  # noqa: PTH110 - see above
     if not places:
         return Config()
     try:

@@ -1,11 +1,13 @@
 """Facts about `edgemeter.agent.config`."""
 
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from edgemeter.agent import config
 from edgemeter.agent.errors import ConfigError
+from tests.fixtures.ordinary_user import closed_mode, ordinary_user
 
 SAMPLE = Path(config.__file__).with_name("sample_config.toml")
 
@@ -34,6 +36,17 @@ def test_a_wrong_key_or_value_is_named(tmp_path, text, says):
     path.write_text(text)
     with pytest.raises(ConfigError, match=says):
         config.read(path)
+
+
+def test_a_home_that_may_not_be_looked_into_holds_no_configuration(monkeypatch):
+    """After `sudo -u` it is still the other user's."""
+    with tempfile.TemporaryDirectory() as home:
+        Path(home).chmod(closed_mode())
+        monkeypatch.setenv("HOME", f"{home}/user")
+        monkeypatch.setattr(config, "PLACES", config.PLACES[:1])
+        with ordinary_user():
+            assert config.read() == config.Config()
+        Path(home).chmod(0o700)
 
 
 def test_home_prefers_our_own_variable(monkeypatch):
