@@ -2,6 +2,7 @@
 
 import os
 import select
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -142,6 +143,7 @@ class _Process:
 
 
 def _not_started(arguments: Sequence[str], error: OSError) -> UnavailableError:
-    if isinstance(error, FileNotFoundError):
+    # A folder of PATH that this user may not look into makes "permission denied" of a command that is nowhere.
+    if isinstance(error, FileNotFoundError) or shutil.which(arguments[0], os.F_OK) is None:
         return AbsentError(f"there is no command {arguments[0]!r} on this machine")
     return UnavailableError(f"cannot start {arguments[0]!r}: {error.strerror}: run it by hand to see what it needs")

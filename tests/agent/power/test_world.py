@@ -1,12 +1,15 @@
 """Facts about `edgemeter.agent.power.world`: real commands."""
 
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
 from edgemeter.agent.errors import TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError, world
 from edgemeter.agent.power.world import run, stream
+from tests.fixtures.ordinary_user import closed_mode, ordinary_user
 
 
 def test_a_command_is_heard_whatever_its_exit_status():
@@ -25,6 +28,18 @@ def test_a_command_that_is_not_there_is_absent_and_one_that_may_not_be_run_is_no
         with pytest.raises(UnavailableError, match="run it by hand") as caught:
             start([str(program)])
         assert not isinstance(caught.value, AbsentError)
+
+
+def test_a_command_that_is_nowhere_is_absent_though_a_folder_of_path_is_closed(monkeypatch):
+    """What PATH holds of another user, after `sudo -u`, says nothing of the machine."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "closed").mkdir()
+        Path(folder).chmod(closed_mode())
+        monkeypatch.setenv("PATH", f"{folder}/closed:/usr/bin")
+        for start in (run, stream):
+            with ordinary_user(), pytest.raises(AbsentError, match="no-such-command"):
+                start(["no-such-command"])
+        Path(folder).chmod(0o700)
 
 
 def test_a_command_that_takes_too_long_is_a_reading_that_failed(monkeypatch):
