@@ -54,7 +54,7 @@ def sensors(context: click.Context, config: Path | None, *, everything: bool, as
 
 @sensors.command("read", short_help="Read one sensor, or a recording of one.")
 @click.argument("name", required=False)
-@click.option("--from", "recording", type=click.Path(path_type=Path), help="A recorded tree, output, answer or bytes.")
+@click.option("--from", "recording", type=click.Path(readable=False, path_type=Path), help="A recorded tree, output, answer or bytes.")
 @click.option("--as", "as_name", metavar="NAME", help="The sensor whose recording it is. Default: the one that knows its form.")
 @click.option("--config", type=click.Path(path_type=Path), envvar="EDGEMETER_CONFIG", help="The agent's TOML configuration.")
 @click.option("--json", "as_json", is_flag=True, help="Print sensor, scope, excludes, total_w, rails and warnings as JSON.")

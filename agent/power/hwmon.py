@@ -1,5 +1,6 @@
 """The chips that the kernel shows in /sys/class/hwmon, and how one is told from another: by its bus address, its name or its folder."""
 
+import os
 import re
 import struct
 from collections.abc import Iterator
@@ -76,8 +77,12 @@ def chips(root: Path) -> list[Chip]:
 def _below(place: Path) -> Iterator[Path]:
     patterns = ("hwmon*",) if place.name == "hwmon" else ("*/hwmon/hwmon*", "*/*/hwmon/hwmon*")
     try:
+        # A glob finds nothing where it may not look, and does not say so.
+        os.scandir(place).close()
         for pattern in patterns:
             yield from (folder for folder in place.glob(pattern) if FOLDER.fullmatch(folder.name) and folder.is_dir())
+    except (FileNotFoundError, NotADirectoryError):
+        return
     except OSError as error:
         message = f"cannot look for chips in {str(place)!r}: {error.strerror}: run where /sys is open"
         raise UnavailableError(message) from error

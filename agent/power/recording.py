@@ -50,6 +50,10 @@ class Recording:
         except ConfigError:
             self._give_back()
             raise
+        except OSError as error:
+            self._give_back()
+            message = f"cannot read the recording {str(path)!r}: {error.strerror}: correct the path, or its rights"
+            raise ConfigError(message) from error
 
     def __enter__(self) -> "Recording":  # noqa: PYI034 - Self is not in Python 3.10
         return self
@@ -125,12 +129,8 @@ class Recording:
         return _world_of_tree(self._linked(place, path) if place else path)
 
     def _file(self, path: Path) -> World:
-        try:
-            with path.open("rb") as file:
-                content = file.read(LARGEST_BYTES + 1)
-        except OSError as error:
-            message = f"cannot read the recording {str(path)!r}: {error.strerror}: correct the path"
-            raise ConfigError(message) from error
+        with path.open("rb") as file:
+            content = file.read(LARGEST_BYTES + 1)
         if len(content) > LARGEST_BYTES:
             message = f"{str(path)!r} is larger than {LARGEST_BYTES >> 20} MiB: cut the part that shows the sensor"
             raise ConfigError(message)

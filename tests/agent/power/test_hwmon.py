@@ -52,3 +52,7 @@ def test_a_closed_folder_is_said():
         name.chmod(closed_mode())
         with ordinary_user(), pytest.raises(UnavailableError, match="may not read"):
             hwmon.chips(root)
+        (root / "sys/class/hwmon").chmod(closed_mode())
+        with ordinary_user(), pytest.raises(UnavailableError, match="cannot look for chips"):
+            hwmon.chips(root)
+        (root / "sys/class/hwmon").chmod(0o700)

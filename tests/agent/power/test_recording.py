@@ -1,10 +1,14 @@
 """Facts about `edgemeter.agent.power.recording`."""
 
+import tempfile
+from pathlib import Path
+
 import pytest
 
 from edgemeter.agent.errors import ConfigError, UnavailableError
 from edgemeter.agent.power.recording import Recording
 from tests.fixtures.machine_trees import intel_pc, rapl_zone, write
+from tests.fixtures.ordinary_user import closed_mode, ordinary_user
 from tests.fixtures.power.make_usb_meters import fnirsi_packet
 
 TRACE = '{"scope": "module", "t_s": [0, 1], "power_w": [2.5, 2.5]}'
@@ -62,6 +66,20 @@ def test_an_error_names_the_place_on_the_recorded_machine(tmp_path):
     (tmp_path / "max_energy_range_uj").write_text("1000\n")
     with Recording(tmp_path) as recording, pytest.raises(UnavailableError, match="'/sys/class/powercap/intel-rapl:0/energy_uj'"):
         recording.read("rapl")
+
+
+def test_a_recording_that_may_not_be_read_says_so():
+    """A file and a folder, as an ordinary user."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        (Path(folder) / "file").write_text(TRACE)
+        (Path(folder) / "tree").mkdir()
+        for name in ("file", "tree"):
+            path = Path(folder) / name
+            path.chmod(closed_mode())
+            with ordinary_user(), pytest.raises(ConfigError, match=f"{name}': Permission denied"):
+                Recording(path)
+            path.chmod(0o700)
 
 
 def test_a_file_that_is_too_large_is_refused(tmp_path):
