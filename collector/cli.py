@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from edgemeter.agent.broker_options import broker_files
-from edgemeter.agent.delivery import broker_address
+from edgemeter.agent.delivery import broker_address, log_limit
 from edgemeter.agent.delivery.broker_address import BrokerAddress
 from edgemeter.agent.delivery.credentials import TlsFiles
 from edgemeter.agent.errors import UnavailableError
@@ -99,6 +99,7 @@ def up(
     from edgemeter.collector.receive.service import Collector
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    log_limit.apply()
     path = ledger_path(ledger)
     answering_at = monitor.parse(metrics) if metrics else None
     retention = Retention(keep_days, keep_samples_days, keep_mb * 1_000_000 if keep_mb else None)

@@ -41,12 +41,14 @@ def serve(folder: FleetFolder, broker: str | None, content_port: int | None, con
 
     Example: edgemeter fleet serve
     """
+    from edgemeter.agent.delivery import log_limit
     from edgemeter.agent.errors import UnavailableError
     from edgemeter.provisioning.content.content_server import ContentServer
     from edgemeter.provisioning.serve import fleet_broker
     from edgemeter.provisioning.serve.service import Service
 
     logging.basicConfig(level=logging.INFO, format="edgemeter: %(message)s", stream=sys.stderr)
+    log_limit.apply()
     ended = threading.Event()
 
     def end(_number: int, _frame: FrameType | None) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from edgemeter.agent.delivery import messages, topics
 from edgemeter.agent.delivery.broker_address import BrokerAddress
+from edgemeter.agent.delivery.log_limit import about
 from edgemeter.agent.delivery.mqtt_session import CONNECT_TIMEOUT_S, PERSISTENT_EXPIRY_S, TAKEN_OVER, Message
 from edgemeter.agent.delivery.topics import Topic
 from edgemeter.agent.errors import ConfigError, EdgemeterError
@@ -218,7 +219,8 @@ class Receiver:
     def _note(self, rejections: Sequence[Rejection]) -> None:
         self.counts.rejected += len(rejections)
         for rejection in rejections:
-            logger.warning("quarantined what came on %s: %s", rejection.topic, rejection.reason)
+            who = about(rejection.topic.rpartition("/")[0])
+            logger.warning("quarantined what came on %s: %s", rejection.topic, rejection.reason, extra=who)
 
     def _check(self, ledger: Ledger) -> bool:
         try:

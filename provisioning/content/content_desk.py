@@ -5,6 +5,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
+from edgemeter.agent.delivery.log_limit import about
 from edgemeter.agent.delivery.mqtt_session import Message
 from edgemeter.agent.delivery.topics import EVERY_WANT, Topic, parse
 from edgemeter.agent.jobs.contract import Chunk, Want, decode_want, join_chunk
@@ -51,7 +52,8 @@ class ContentDesk:
         topic = parse(message.topic)
         want = decode_want(message.payload)
         if not self._is_accepted(topic):
-            logger.warning("device %r of fleet %r asks for content and is not accepted: ignored", topic.device, topic.fleet)
+            text = "device %r of fleet %r asks for content and is not accepted: ignored"
+            logger.warning(text, topic.device, topic.fleet, extra=about(topic.device))
             return
         if topic not in self._wishes and len(self._wishes) >= WAITING_DEVICES:
             return

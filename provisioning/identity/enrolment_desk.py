@@ -4,6 +4,7 @@ import logging
 from datetime import datetime, timezone
 
 from edgemeter.agent.delivery import topics
+from edgemeter.agent.delivery.log_limit import about
 from edgemeter.agent.delivery.mqtt_session import Message
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.identity import messages
@@ -89,7 +90,7 @@ def _tell(asker: str, answer: Answer) -> None:
     if answer.state == "accepted":
         logger.info("device %r has certificate %s", answer.device, answer.number)
     else:
-        logger.warning("%s: %s: %s", asker, answer.state, answer.reason)
+        logger.warning("%s: %s: %s", asker, answer.state, answer.reason, extra=about(asker))
 
 
 def _now_ns() -> int:

@@ -2,6 +2,7 @@
 
 import logging
 
+from edgemeter.agent.delivery.log_limit import about
 from edgemeter.agent.delivery.topics import Topic
 from edgemeter.agent.jobs.contract import FINAL, Noted, Report
 from edgemeter.provisioning.jobs import executions, sending, transitions
@@ -26,7 +27,7 @@ class Decision:
         """Take a device's report; whatever becomes of it, the device hears which version is held."""
         held = self._queue.find(report.job, topic.device) or self._ended(report.job, topic.device)
         if held is None:
-            logger.info("%s reports on %s, which the registry does not have", topic.device, report.job)
+            logger.info("%s reports on %s, which the registry does not have", topic.device, report.job, extra=about(topic.device))
         after = None if held is None else transitions.reported(held, self._queue.job(held), report, self._now_ns)
         if after is not None:
             self.note(after)

@@ -6,6 +6,7 @@ import threading
 import time
 
 from edgemeter.agent.delivery.broker_address import BrokerAddress
+from edgemeter.agent.delivery.log_limit import about
 from edgemeter.agent.delivery.mqtt_session import CONNECT_TIMEOUT_S, Message, MqttSession, Profile
 from edgemeter.agent.errors import EdgemeterError
 from edgemeter.provisioning.fleet_folder import FleetFolder
@@ -80,7 +81,8 @@ class Service:
     def answered(self, refusal: str | None) -> None:
         """Session event: the broker's word on what we sent."""
         if refusal is not None:
-            logger.warning("the broker at %s refuses: %s; compare its ACL with that of `edgemeter fleet init`", self.address, refusal)
+            text = "the broker at %s refuses: %s; compare its ACL with that of `edgemeter fleet init`"
+            logger.warning(text, self.address, refusal, extra=about(refusal))
 
     def _publish(self, topic: str, payload: bytes) -> None:
         self._session.publish(topic, payload)
@@ -111,7 +113,9 @@ class Service:
             else:
                 desk.received(message)
         except EdgemeterError as error:
-            logger.warning("%s: %s%s", name, error, f" (on {message.topic!r})" if message else "")
+            # A device can send what is refused as often as it likes; a desk that cannot look says so twice a second.
+            where, who = (f" (on {message.topic!r})", message.topic.rpartition("/")[0]) if message else ("", f"{name}: {error}")
+            logger.warning("%s: %s%s", name, error, where, extra=about(who))
 
 
 def fits(pattern: str, topic: str) -> bool:

@@ -1,12 +1,14 @@
 """`fleet serve`: its broker may come up after it."""
 
+import os
 import signal
 import subprocess
 import sys
 
 import pytest
 
-from tests.fixtures.servers import LOOPBACK, mosquitto
+from tests.fixtures.mqtt_peer import Peer
+from tests.fixtures.servers import LOOPBACK, address_of, mosquitto
 
 pytestmark = pytest.mark.mosquitto
 
@@ -30,11 +32,20 @@ def service(tmp_path, broker):
     process.communicate()
 
 
+def await_service(service):
+    """Return when the service says that it serves, before or after its first look at what is open."""
+    said = [service.stderr.readline()]
+    while said[-1] and "serving the fleet" not in said[-1]:
+        said.append(service.stderr.readline())
+    assert "trying again" not in "".join(said[1:])
+    assert "serving the fleet" in said[-1]
+
+
 def test_a_broker_that_is_not_there_yet_is_waited_for(service, broker):
     """It is said once; the service begins when the broker is there."""
     assert "trying again until it is there" in service.stderr.readline()
     broker.start()
-    assert "serving the fleet" in service.stderr.readline()
+    await_service(service)
 
 
 def test_a_service_that_waits_for_its_broker_ends_when_it_is_told_to(service):
@@ -43,3 +54,19 @@ def test_a_service_that_waits_for_its_broker_ends_when_it_is_told_to(service):
     service.send_signal(signal.SIGTERM)
     assert service.wait(30) == 0
     assert service.stderr.read() == ""
+
+
+def test_a_bad_board_fills_no_disk(service, broker):
+    """A thousand garbled messages of one board are a line of each module, and another board's trouble is still said."""
+    broker.start()
+    await_service(service)
+    board = Peer(address_of(broker))
+    for _ in range(500):
+        board.session.publish("edgemeter/v1/lab/bad/job", os.urandom(8))
+        board.session.publish("edgemeter/v1/lab/bad/health", b"{")
+    board.session.publish("edgemeter/v1/lab/other/health", b"{")
+    said = []
+    while not said or "lab/other" not in said[-1]:
+        said.append(service.stderr.readline())
+    board.close()
+    assert sum("lab/bad" in line for line in said) == 1
