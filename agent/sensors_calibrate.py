@@ -44,6 +44,8 @@ def calibrate(
         sensors = {one: _opened(one, settings, stack) for one in (name, other) if one is not None}
         description = sensors[name].describe()
         reference = told if other is None else _of_sensor(other, sensors[other].describe(), told)
+        # Before minutes of load are spent on it.
+        procedure.calibrated_scope(description, reference, promotion)
         held = (
             procedure.typed(name, sensors[name], plan, load, tell, ask)
             if other is None

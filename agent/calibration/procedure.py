@@ -95,11 +95,11 @@ def typed(name: str, sensor: PowerSensor, plan: Plan, load: Load, tell: Tell, as
     return held
 
 
-def calibration(board: str, description: Description, reference: Reference, held: list[Held], name: str | None) -> Calibration:
-    """Return what the steps say; with a `name` it is a promotion to the reference's scope.
+def calibrated_scope(description: Description, reference: Reference, name: str | None) -> Scope:
+    """Return what the sensor sees once it is calibrated; with a `name` it is promoted to the reference's scope.
 
     Raises:
-        MeasurementError: they say nothing, or the two see different parts of the board and no name was given.
+        MeasurementError: the two see different parts of the board and no name was given, or one where nothing is promoted.
     """
     scope = reference.scope or description.scope
     if name is None and scope != description.scope:
@@ -111,6 +111,16 @@ def calibration(board: str, description: Description, reference: Reference, held
     if name is not None and rank(scope) >= rank(description.scope):
         message = f"{reference.name} sees {scope}, no more than {description.scope}: leave --promotion out"
         raise MeasurementError(message)
+    return scope
+
+
+def calibration(board: str, description: Description, reference: Reference, held: list[Held], name: str | None) -> Calibration:
+    """Return what the steps say; with a `name` it is a promotion to the reference's scope.
+
+    Raises:
+        MeasurementError: they say nothing, or as `calibrated_scope`.
+    """
+    scope = calibrated_scope(description, reference, name)
     found: Line = line([one.step for one in held])
     shown = [one.step.sensor_w for one in held]
     gain_u = None if reference.gain_u_ratio is None else math.hypot(found.gain_u / found.gain, reference.gain_u_ratio)
