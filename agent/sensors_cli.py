@@ -166,6 +166,8 @@ def _print_list(shown: "list[Shown]", absent: "list[Found]", why: str) -> None:
     for missing in absent:
         console.print(f"{missing.name}: {missing.reason}", style="dim", markup=False, highlight=False, soft_wrap=True)
     console.print(why, markup=False, highlight=False, soft_wrap=True)
+    if not shown and not absent:
+        console.print("`edgemeter sensors --all` says what was looked for, and what those need that must be set up")
 
 
 def _print_reading(found: dict[str, Any]) -> None:

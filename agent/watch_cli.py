@@ -1,5 +1,6 @@
 """The command `edgemeter watch`: the energy of any command, or of a suite again and again."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -41,7 +42,12 @@ def watch(command: tuple[str, ...], every: str | None, **options: Any) -> None:
 
     from edgemeter.agent import config
     from edgemeter.agent.energy.watch import Watch
+    from edgemeter.agent.errors import ConfigError
 
+    if shutil.which(command[0]) is None:
+        # Before the machine has idled for it.
+        message = f"cannot run {command[0]!r}: there is no such command, or it may not be run: correct its name or path"
+        raise ConfigError(message)
     watcher = Watch(options["power"], idle_s=options["idle_s"], units=options["repeat"], settings=config.read(options["config"]))
     click.echo(f"idling for {options['idle_s']:g} s ...", err=True)
     with watcher:

@@ -6,9 +6,10 @@ import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent import sensors_cli
-from edgemeter.agent.errors import ConfigError, UnavailableError
-from edgemeter.agent.power import calibration_file, opening
+from edgemeter.agent.errors import ConfigError, MeasurementError, UnavailableError
+from edgemeter.agent.power import calibration_file, detect, opening
 from edgemeter.agent.power.calibration_file import Calibration
+from edgemeter.agent.power.detect import Found
 from edgemeter.agent.power.replay import Replay
 from edgemeter.agent.sensors_cli import sensors
 from tests.fixtures.machine_trees import rapl_zone, write
@@ -93,6 +94,14 @@ def test_the_list_shows_watts_and_what_a_run_would_use(configuration):
     assert "leaves out" in shown
 
 
+def test_where_nothing_is_found_it_says_how_to_see_what_was_looked_for(monkeypatch):
+    """And not where that is shown."""
+    absent = [Found("shelly", None, "no shelly is known: set address", is_absent=True)]
+    monkeypatch.setattr(detect, "detect", lambda _: absent)
+    assert "sensors --all" in run().stdout
+    assert "sensors --all" not in run("--all").stdout
+
+
 def test_the_sensors_that_the_configuration_names_are_what_a_run_would_use(configuration):
     """A replay too, when it was named; none of them is called unreadable."""
     unsaid = run("--config", configuration).stdout
@@ -159,6 +168,15 @@ def test_calibrating_needs_one_kind_of_reference(two_traces):
     for arguments, said in ((("--against", "cheap"), "its own reference"), (("--typed", "--reference-scope", "all"), "no scope 'all'")):
         result = CliRunner().invoke(sensors, ["calibrate", "cheap", *arguments, "--config", str(two_traces)])
         assert said in str(result.exception)
+
+
+def test_what_cannot_become_a_calibration_is_refused_before_any_load(two_traces):
+    """A meter at the wall is no reference for a module, without a name for what lies between."""
+    typed = ("calibrate", "cheap", "--typed", "--reference-scope", "wall-ac", "--config", str(two_traces))
+    result = CliRunner().invoke(sensors, typed, input="")
+    assert isinstance(result.exception, MeasurementError)
+    assert "--promotion NAME" in str(result.exception)
+    assert "loading" not in result.output
 
 
 def test_a_typed_reading_is_taken_as_the_display_shows_it():

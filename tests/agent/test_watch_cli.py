@@ -37,9 +37,10 @@ def test_the_exit_status_is_the_commands_and_its_output_is_not_in_ours(configura
 
 
 def test_a_command_that_is_not_there_is_one_line(configuration):
-    """With what was tried."""
-    done = run("--idle", 0, "--config", configuration, "--", "no-such-command", "-x")
+    """With what was tried; before the machine has idled for it."""
+    done = run("--idle", 100, "--config", configuration, "--", "no-such-command", "-x")
     assert done.returncode == 2
+    assert "idling" not in done.stderr
     assert done.stderr.splitlines()[-1].startswith("edgemeter: cannot run 'no-such-command'")
 
 
