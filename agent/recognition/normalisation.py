@@ -1,7 +1,7 @@
 """From pixel values to a model's real input values, for a model without a card."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -35,6 +35,9 @@ _EFFICIENTNET_LITE = Normalisation((127.0, 127.0, 127.0), (128.0, 128.0, 128.0),
 _KERAS_EFFICIENTNET = Normalisation(_PIXELS.mean, _PIXELS.sd, f"pixels 0..255, Keras's for EfficientNet: {_SETTLED_BY}")
 # The blue channel comes first. Source: RangiLyu/nanodet `config/nanodet-plus-m_416.yml`.
 _NANODET = Normalisation(_IMAGENET_MEAN[::-1], _IMAGENET_SD[::-1])
+# Source: RangiLyu/nanodet `config/legacy_v0.x_configs/EfficientNet-Lite/`.
+_NANODET_ON_LITE = Normalisation((127.0, 127.0, 127.0), (128.0, 128.0, 128.0))
+_ON_LITE = re.compile(r"efficient(net)?[-_]?lite")
 
 
 def find(info: TensorInfo | None, family: Family, said: SelfDescription, name: str) -> Normalisation:
@@ -50,7 +53,7 @@ def find(info: TensorInfo | None, family: Family, said: SelfDescription, name: s
     if trained is None and said.task == "classify":
         trained = _UNIT
     if trained is not None:
-        return trained if info is None or _can_hold(info, trained) else _quantised(info)
+        return trained if info is None or _can_hold(info, trained) else _in_the_graph(info)
     if info is not None and np.dtype(info.dtype).kind in "iu":
         return _quantised(info)
     if said.mean is not None and said.sd is not None:
@@ -75,7 +78,7 @@ def _of_family(family: Family, said: SelfDescription, name: str) -> Normalisatio
         if file_name.takes_zero_to_one(name) or said.head == file_name.RT_DETR_HEAD:
             return _UNIT
         return Normalisation(_IMAGENET_MEAN, _IMAGENET_SD, None if file_name.family_in(name) == "detr" else _IMAGENET.doubt)
-    return {"nanodet": _NANODET, "yolox": _PIXELS}.get(family.name)
+    return {"nanodet": _NANODET_ON_LITE if _ON_LITE.search(name.lower()) else _NANODET, "yolox": _PIXELS}.get(family.name)
 
 
 def _can_hold(info: TensorInfo, trained: Normalisation) -> bool:
@@ -86,6 +89,12 @@ def _can_hold(info: TensorInfo, trained: Normalisation) -> bool:
     first, last = ((pixel - trained.mean[0]) / trained.sd[0] / (info.scale or 1.0) + (info.zero_point or 0) for pixel in (0, 255))
     inside = min(last, bounds.max) - max(first, bounds.min)
     return inside >= (last - first) / 2 and last - first >= _FEWEST_STEPS
+
+
+def _in_the_graph(info: TensorInfo) -> Normalisation:
+    found = _quantised(info)
+    doubt = f"the input's quantisation (scale {info.scale or 1:g}) is not that of this family's values, so it takes pixels: {_SETTLED_BY}"
+    return found if found.doubt else replace(found, doubt=doubt)
 
 
 def _quantised(info: TensorInfo) -> Normalisation:

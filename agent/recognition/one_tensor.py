@@ -6,10 +6,12 @@ from edgemeter.agent.recognition import file_name
 from edgemeter.agent.recognition.family import COCO_CLASSES, Family, Shape, UnknownFamilyError, in_words, unnamed
 from edgemeter.agent.recognition.self_description import SelfDescription
 from edgemeter.agent.vision import grid
+from edgemeter.agent.vision.decoders import nanodet
 
 _STRIDES = ((8, 16, 32), (8, 16, 32, 64), (4, 8, 16, 32))
-_PLUS_STRIDES = (8, 16, 32, 64)
-_EDGE_VALUES = 32
+_PLUS_STRIDES = nanodet.PLUS_STRIDES
+_EDGE_VALUES = 4 * nanodet.STEPS
+_MORE_EDGE_VALUES = 4 * nanodet.MORE_STEPS
 _END_TO_END = 6
 MOST_QUERIES = 1000
 _SIDES = range(32, 2049, 32)
@@ -19,7 +21,7 @@ def side_of(shapes: Sequence[Shape]) -> int | None:
     """Return the side of the square input (32, 64 .. 2048 pixels) whose YOLO grid has as many cells as an output has anchors."""
     # The longer axis; where one is open, the other is that of the classes.
     longest = {max(shape[1] or 0, shape[2] or 0) for shape in shapes if len(shape) == 3 and None not in shape[1:]}
-    found = [side for side in _SIDES if longest & {grids((side, side))[0], 3 * grids((side, side))[0]}]
+    found = [side for side in _SIDES if longest & {times * cells for cells in grids((side, side))[:2] for times in (1, 3)}]
     return found[0] if len(found) == 1 else None
 
 
@@ -77,6 +79,9 @@ def _nanodet(
             if width is None or width <= _EDGE_VALUES or number is None or number != cells:
                 continue
             classes = width - _EDGE_VALUES
+            # Of a width that is 80 classes and longer distributions the other reading would be 92 classes.
+            if known == "nanodet" and width - _MORE_EDGE_VALUES == (labels or COCO_CLASSES):
+                classes = width - _MORE_EDGE_VALUES
             if known == "nanodet" or (known is None and classes == (labels or COCO_CLASSES)):
                 doubts = () if labels else (unnamed(classes),)
                 return Family("nanodet", "detection", classes, why, doubts, strides)

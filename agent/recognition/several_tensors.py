@@ -128,10 +128,10 @@ def _apart(shapes: Sequence[Shape], size: tuple[int, int], strides: Sequence[int
         level = [_width(shape, (grid.side(size[0], stride), grid.side(size[1], stride))) for shape in shapes]
         widths.append(sorted(width for width in level if width))
     first = widths[0]
-    if any(width != first for width in widths) or len(first) != 2 or 4 * nanodet.STEPS not in first:
+    if any(width != first for width in widths) or len(first) != 2:
         return None
-    classes = sum(first) - 4 * nanodet.STEPS
-    return classes if labels in (0, classes) else None
+    possible = [sum(first) - 4 * steps for steps in (nanodet.STEPS, nanodet.MORE_STEPS) if 4 * steps in first]
+    return next((classes for classes in possible if labels in (0, classes)), None)
 
 
 def _width(shape: Shape, sides: tuple[int, int]) -> int | None:

@@ -3,7 +3,8 @@
 One output [1, cells, classes + 4 x (reg_max + 1)] (Plus), or scores and distances apart for each stride, as rows or as maps, in any order.
 An edge's distance is the mean of its distribution (softmax). NanoDet's cells (three strides) reach from their centre, those of
 Plus (four strides) from their upper left corner. The sigmoid of the scores is in the graph of most exports: the values tell.
-Source: RangiLyu/nanodet `nanodet/model/head/nanodet_plus_head.py` (`get_single_level_center_priors`, `get_bboxes`), `gfl_head.py`.
+Source: RangiLyu/nanodet `nanodet/model/head/nanodet_plus_head.py` (`get_single_level_center_priors`, `get_bboxes`), `gfl_head.py`,
+`config/`.
 """
 
 from collections.abc import Sequence
@@ -18,8 +19,9 @@ from edgemeter.agent.vision.decoder import Detections, Floats, Frame, blanks
 
 PLUS_STRIDES = (8, 16, 32, 64)
 OLD_STRIDES = (8, 16, 32)
-# reg_max is 7 in every configuration of the project.
+# Values of a distribution: reg_max is 7 in most configurations of the project, 10 in nanodet-g and those on EfficientNet-Lite and RepVGG.
 STEPS = 8
+MORE_STEPS = 11
 
 
 class NanoDet:

@@ -66,6 +66,22 @@ def test_yolov8_in_int8_keeps_zero_to_one():
     assert (made.input.mean[0], made.input.sd[0]) == (0, 255)
 
 
+def test_the_cells_of_four_strides_tell_an_open_input():
+    """NanoDet-Plus has a fourth: 3598 cells are those of 416 pixels, though file and name say no size."""
+    made, guesses = recognised("nanodet-plus-m.onnx", tensors((None, 3, None, None)), tensors((1, 3598, 112)))
+    assert (made.family, made.input.height, made.input.width) == ("nanodet", 416, 416)
+    assert any("as many cells" in guess for guess in guesses)
+
+
+@pytest.mark.parametrize(
+    ("name", "mean", "sd"), [("nanodet-EfficientNet-Lite1_416.onnx", 127, 128), ("nanodet-RepVGG-A0_416.onnx", 103.53, 57.375)]
+)
+def test_nanodet_on_efficientnet_lite_has_its_backbones_range(name, mean, sd):
+    """Its configurations say 127 and 128 where all others say ImageNet's, blue first; both have distributions of 11 values."""
+    made, _ = recognised(name, tensors((1, 3, 416, 416)), tensors((1, 3549, 124)))
+    assert (made.output.classes, made.input.mean[0], made.input.sd[0], made.input.resize) == (80, mean, sd, "letterbox")
+
+
 @pytest.mark.parametrize(
     ("info", "mean", "sd"),
     [
@@ -85,7 +101,8 @@ def test_a_yolo_with_its_normalisation_in_the_graph_takes_pixels(info, mean, sd)
 
 def test_an_integer_input_too_narrow_for_0_to_255_takes_the_pixel_as_its_value():
     """YOLOX takes 0..255; quantised for 0..1 it normalises inside, and 254 of 256 values would be cut to one."""
-    made, _ = recognised("yolox_nano.tflite", [TensorInfo("x", (1, 416, 416, 3), "uint8", 1 / 255, 0)], tensors((1, 3549, 85)))
+    made, guesses = recognised("yolox_nano.tflite", [TensorInfo("x", (1, 416, 416, 3), "uint8", 1 / 255, 0)], tensors((1, 3549, 85)))
+    assert any("unsure: the input's quantisation" in guess for guess in guesses)
     assert (made.input.mean[0], made.input.sd[0]) == pytest.approx((0, 255))
 
 
