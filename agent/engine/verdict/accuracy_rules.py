@@ -6,6 +6,8 @@ the model was to reach, or with other kernels that ran the same file.
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
+
 from edgemeter.agent.engine.job import Measured, Scored
 from edgemeter.agent.engine.verdict.rule import Facts, Rule
 
@@ -24,6 +26,8 @@ FEW_SCORES = 8
 MANY_BOXES = 100
 # One step of a quantised output that is this large rounds every score below half of it to 0.
 COARSE_STEP = 0.1
+# Exporters quantise an output of 0..1 in steps of 1/256 to 1/128; at twice that a box of a 640 px input moves by 10 px a step.
+COARSE_SHARE = 1 / 64
 # Below this other kernels give other answers, not other roundings (an int8 SSD on XNNPACK against plain loops: 0.95).
 AGREED_RATIO = 0.8
 AGREED_COSINE = 0.98
@@ -74,9 +78,26 @@ def _coarse_output(found: Answered) -> str:
 
 def _coarse_scores(found: Answered) -> str | None:
     seen = found.answers
-    if seen is None or not seen.found or seen.found < MANY_BOXES or seen.distinct_scores is None or seen.distinct_scores >= FEW_SCORES:
+    if seen is None or not seen.found or seen.found < MANY_BOXES or seen.distinct_scores is None:
         return None
+    if seen.distinct_scores >= FEW_SCORES:
+        return _coarse_together(found)
     return f"{seen.found} boxes share {seen.distinct_scores} different scores: which is better is decided by ties{_coarse_output(found)}"
+
+
+def _coarse_together(found: Answered) -> str | None:
+    """Return what speaks against the step of the one output that holds boxes and scores; logits, which begin far below 0, may have larger."""
+    if len(found.outputs) != 1 or found.outputs[0].dtype not in ("int8", "uint8"):
+        return None
+    (tensor,) = found.outputs
+    scale = tensor.scale or 0.0
+    lowest = scale * (np.iinfo(tensor.dtype).min - (tensor.zero_point or 0))
+    if scale < COARSE_SHARE or lowest <= -1:
+        return None
+    return (
+        f"output {tensor.name!r} holds boxes and scores in steps of {scale:.3g}, {1 / scale:.0f} of them for 0..1: it was quantised for "
+        "another range; quantise again, with calibration pictures like those it will see"
+    )
 
 
 def _no_scores(found: Answered) -> str | None:
@@ -195,7 +216,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "coarse-scores",
         "suspect",
-        f"{MANY_BOXES} or more boxes have at least {FEW_SCORES} different scores",
+        f"{MANY_BOXES} or more boxes have at least {FEW_SCORES} different scores, and an output of both has steps of at most 1/64",
         _timed(_coarse_scores),
         "with a few steps of quantisation for all scores, ties decide the AP and suppression keeps what comes first",
     ),

@@ -20,6 +20,9 @@ AGREED = Agreement(
     same_answer_ratio=0.95,
 )
 PIXELS = (Tensor(name="output0", shape=(1, 84, 8400), dtype="int8", scale=2.51, zero_point=-128),)
+COARSE = (Tensor(name="output0", shape=(1, 25200, 85), dtype="uint8", scale=0.06, zero_point=4),)
+FINE = (Tensor(name="output0", shape=(1, 25200, 85), dtype="uint8", scale=0.0066, zero_point=4),)
+LOGITS = (Tensor(name="output0", shape=(1, 3598, 112), dtype="int8", scale=0.09, zero_point=60),)
 CLASSES = (Tensor(name="scores", shape=(1, 2), dtype="float32"),)
 
 
@@ -55,6 +58,7 @@ CASES = [
     ("implausible-accuracy", "invalid", scored(0.45, "top1", 200) | {"outputs": CLASSES}, "nothing in use is below 0.5"),
     ("accuracy-gate", "invalid", {"accuracy_gate": GATE}, "coco_ap 0.020 of 0.400 (suite) needed 0.360, 90% of it"),
     ("coarse-scores", "suspect", seen(distinct_scores=3), "7000 boxes share 3 different scores"),
+    ("coarse-scores", "suspect", seen() | {"outputs": COARSE}, "boxes and scores in steps of 0.06, 17 of them for 0..1"),
     ("disagrees", "suspect", agreed(same_answer_ratio=0.5), "50% of the answers agree with ai-edge-litert 2.3.0 reference on 4 inputs"),
     ("disagrees", "suspect", agreed(same_answer_ratio=None, lowest_cosine=0.3), "the lowest cosine is 0.300"),
     ("disagrees", "suspect", agreed(same_answer_ratio=None, lowest_cosine=None), "no cosine can be taken"),
@@ -85,6 +89,9 @@ SOUND = [
     },
     seen(found=60, distinct_scores=3),
     seen(highest_score=1.3),
+    seen() | {"outputs": FINE},
+    seen() | {"outputs": LOGITS},
+    seen() | {"outputs": (*COARSE, *FINE)},
     scored(0.0, "top1", 49),
     scored(0.06, "top1", 200),
     {"accuracy_gate": msgspec.structs.replace(GATE, passed=True)},
