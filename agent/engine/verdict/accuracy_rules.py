@@ -86,7 +86,7 @@ def _coarse_scores(found: Answered) -> str | None:
 
 
 def _coarse_together(found: Answered) -> str | None:
-    """Return what speaks against the step of the one output that holds boxes and scores; logits, which begin far below 0, may have larger."""
+    """Return what speaks against the step of the one output for boxes and scores; logits, which begin far below 0, may have larger."""
     if len(found.outputs) != 1 or found.outputs[0].dtype not in ("int8", "uint8"):
         return None
     (tensor,) = found.outputs
