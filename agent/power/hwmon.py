@@ -3,13 +3,18 @@
 import os
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.errors import TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError, sysfs_file
 
+# The class folder links to the devices; a recorded tree may hold copies of them, or the devices alone.
+LINKED = {"sys/class/hwmon": ("hwmon*",)} | dict.fromkeys(
+    ("sys/bus/i2c/devices", "sys/bus/i2c/drivers"), ("*/hwmon/hwmon*", "*/*/hwmon/hwmon*")
+)
+DEVICES = {"sys/devices": tuple(f"platform/{'*/' * depth}i2c-*/*/hwmon/hwmon*" for depth in range(1, 5))}
 FOLDER = re.compile(r"hwmon\d+")
 I2C_ADDRESS = re.compile(r"\d+-00[0-9a-f]{2}")
 
@@ -62,20 +67,23 @@ def chips(root: Path) -> list[Chip]:
     Raises:
         UnavailableError: there are some, and this user may not look at them.
     """
+    found = _found(root, LINKED) or _found(root, DEVICES)
+    return sorted(found.values(), key=lambda chip: int(chip.folder.name.removeprefix("hwmon")))
+
+
+def _found(root: Path, places: Mapping[str, Sequence[str]]) -> dict[str, Chip]:
     found: dict[str, Chip] = {}
-    # The class folder links to the devices; a recorded tree may hold copies of them, or the devices alone.
-    for place in (root / "sys/class/hwmon", root / "sys/bus/i2c/devices", root / "sys/bus/i2c/drivers"):
-        for folder in _below(place):
+    for place, patterns in places.items():
+        for folder in _below(root / place, patterns):
             known = found.get(folder.name)
             if known is None or known.address is None:
                 address = address_of(folder)
                 if known is None or address is not None:
                     found[folder.name] = Chip(folder, _name(folder), address)
-    return sorted(found.values(), key=lambda chip: int(chip.folder.name.removeprefix("hwmon")))
+    return found
 
 
-def _below(place: Path) -> Iterator[Path]:
-    patterns = ("hwmon*",) if place.name == "hwmon" else ("*/hwmon/hwmon*", "*/*/hwmon/hwmon*")
+def _below(place: Path, patterns: Sequence[str]) -> Iterator[Path]:
     try:
         # A glob finds nothing where it may not look, and does not say so.
         os.scandir(place).close()

@@ -29,7 +29,7 @@ PLACES = (
     "sys/bus/i2c/devices/*/iio?device*",
     "sys/bus/iio/devices/iio:device*",
     "sys/devices/*.i2c/i2c-*/*/iio?device*",
-    "sys/devices/platform/*.i2c/i2c-*/*/iio?device*",
+    "sys/devices/*/*.i2c/i2c-*/*/iio?device*",
 )
 
 

@@ -33,6 +33,8 @@ HIGHEST_W = 5000.0
 PSYS_RATIO = 0.9
 PSYS_CHECK_S = 0.05
 ZONE = re.compile(r"^intel-rapl:\d+(:\d+)?$")
+# The class folder links to the second, where a recording of the devices alone has them.
+PLACES = ("sys/class/powercap", "sys/devices/virtual/powercap/intel-rapl")
 
 
 @dataclass(slots=True)
@@ -53,7 +55,7 @@ class Rapl:
     def __init__(
         self, world: World = HERE, clock: Callable[[], int] = time.monotonic_ns, sleep: Callable[[float], None] = time.sleep
     ) -> None:
-        self._folder = world.root / "sys/class/powercap"
+        self._folders = tuple(world.root / place for place in PLACES)
         self._clock = clock
         self._sleep = sleep
         self._zones: list[_Zone] = []
@@ -110,7 +112,7 @@ class Rapl:
         chosen = packages + memory
         if not chosen and not platform:
             message = (
-                f"no RAPL counter in {str(self._folder)!r}: a virtual machine and most ARM boards have none; "
+                f"no RAPL counter in {str(self._folders[0])!r}: a virtual machine and most ARM boards have none; "
                 "on an Intel or AMD machine try `sudo modprobe intel_rapl_msr`"
             )
             raise AbsentError(message)
@@ -122,14 +124,7 @@ class Rapl:
         return platform if platform and self._is_alive(platform[0], packages) else chosen
 
     def _find(self) -> list[_Zone]:
-        try:
-            zones = [path for path in self._folder.iterdir() if ZONE.match(path.name)]
-            folders = [*zones, *(path for zone in zones for path in zone.iterdir())]
-        except (FileNotFoundError, NotADirectoryError):
-            folders = []
-        except OSError as error:
-            message = f"cannot look for RAPL counters in {str(self._folder)!r}: {error.strerror}: run where /sys is open"
-            raise UnavailableError(message) from error
+        folders = next(filter(None, map(_zone_folders, self._folders)), [])
         # The class folder lists sub-zones beside their zone, which holds them too.
         by_name = {folder.name: folder for folder in folders if ZONE.match(folder.name)}
         return [zone for _, folder in sorted(by_name.items()) if (zone := _zone(folder))]
@@ -157,6 +152,18 @@ class Rapl:
             zone.sum_uj += moved
         zone.last_uj, zone.last_ns = now_uj, now_ns
         return zone.sum_uj
+
+
+def _zone_folders(place: Path) -> list[Path]:
+    """Return the folders of zones in this one, and what lies in them."""
+    try:
+        zones = [path for path in place.iterdir() if ZONE.match(path.name)]
+        return [*zones, *(path for zone in zones for path in zone.iterdir())]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        message = f"cannot look for RAPL counters in {str(place)!r}: {error.strerror}: run where /sys is open"
+        raise UnavailableError(message) from error
 
 
 def _zone(folder: Path) -> _Zone | None:

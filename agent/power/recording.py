@@ -123,6 +123,9 @@ class Recording:
         name = path.resolve().name
         if children & places.ROOT_FOLDERS:
             return _world_of_tree(path)
+        # As an archive is unpacked into a folder of its own.
+        if len(children) == 1 and any((path / child / root).is_dir() for child in children for root in places.ROOT_FOLDERS):
+            return _world_of_tree(path / children.pop())
         if above := places.of_folder(name):
             return _world_of_tree(self._linked(f"{above}/{name}", path))
         place = next(filter(None, map(places.of_folder, sorted(children))), None) or places.of_files(children)

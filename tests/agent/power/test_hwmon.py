@@ -30,6 +30,13 @@ def test_a_chip_copied_twice_is_one_chip_with_its_address(tmp_path):
     assert [(chip.name, chip.address) for chip in hwmon.chips(tmp_path)] == [("ina219", "1-0040")]
 
 
+@pytest.mark.parametrize("bus", ["soc/fe804000.i2c", "axi/1000120000.pcie/1f00074000.i2c", "c240000.i2c"])
+def test_a_recording_of_the_devices_alone_is_read(tmp_path, bus):
+    """Without the folders that link to them: on the boards of Raspberry Pi and NVIDIA."""
+    write(tmp_path, {f"sys/devices/platform/{bus}/i2c-1/1-0040/hwmon/hwmon3/name": "ina226\n"})
+    assert [(chip.name, chip.address) for chip in hwmon.chips(tmp_path)] == [("ina226", "1-0040")]
+
+
 @pytest.mark.parametrize("content", [b"", b"\0\0\0\0", b"\0\1\x86", b"100000\n\n\n\n"])
 def test_a_shunt_that_is_no_cell_is_none(tmp_path, content):
     """Four bytes, not all zero."""

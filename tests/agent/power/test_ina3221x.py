@@ -23,6 +23,21 @@ def test_the_driver_s_milliwatts_are_the_power(tmp_path):
     assert found.resolution_w == pytest.approx(0.008 * 5.088)
 
 
+@pytest.mark.parametrize(
+    "place",
+    [
+        "sys/devices/50000000.host1x/546c0000.i2c/i2c-6/6-0040/iio:device0",
+        "sys/devices/3160000.i2c/i2c-0/0-0041/iio_device",
+        "sys/devices/platform/7000c400.i2c/i2c-1/1-0040/iio_device",
+        "sys/bus/iio/devices/iio:device0",
+    ],
+)
+def test_the_device_is_found_wherever_it_is(tmp_path, place):
+    """Recordings of the devices alone, of the boards and releases there were."""
+    write(tmp_path, ina3221x(place, NANO))
+    assert Ina3221x(World(tmp_path)).read().power_w == 1.994
+
+
 def test_without_power_files_it_is_voltage_times_current(tmp_path):
     """Of a recording that kept those only."""
     files = {path: text for path, text in ina3221x(f"{DRIVER}/6-0040/iio:device0", NANO).items() if "in_power" not in path}

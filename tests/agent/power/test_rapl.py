@@ -124,6 +124,13 @@ def test_in_a_recording_where_all_counters_stand_still_the_platforms_is_preferre
     assert pc.sensor().describe().id == "rapl:package-0+dram"
 
 
+def test_a_recording_of_the_devices_alone_is_read(tmp_path):
+    """Without the class folder that links to them."""
+    below = {path.replace("class/powercap", "devices/virtual/powercap/intel-rapl"): text for path, text in
+             rapl_zone("intel-rapl:0", "package-0", 5_000).items()}  # fmt: skip
+    assert Rapl(World(write(tmp_path, below)), sleep=lambda _: None).describe().id == "rapl:package-0"
+
+
 def test_a_machine_without_counters_says_so(tmp_path):
     """A virtual machine; and one whose only zone is of another kind."""
     with pytest.raises(UnavailableError, match="virtual machine"):

@@ -29,6 +29,13 @@ def test_a_part_of_a_tree_is_put_in_its_place(tmp_path, below):
         assert recording.read("rapl").description.id == "rapl:package-0"
 
 
+def test_a_tree_may_lie_in_a_folder_of_its_own(tmp_path):
+    """As an archive is unpacked."""
+    write(tmp_path / "board-17", rapl_zone("intel-rapl:0", "package-0", 5_000))
+    with Recording(tmp_path) as recording:
+        assert recording.read().description.id == "rapl:package-0"
+
+
 def test_a_file_is_read_by_the_sensor_that_knows_its_form(tmp_path):
     """Without being told which; and with it."""
     path = tmp_path / "a file"
