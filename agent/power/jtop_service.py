@@ -164,7 +164,7 @@ def _decoded(content: bytes) -> object:
     text = content.decode(errors="replace").strip()
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         try:
             return ast.literal_eval(text)
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):

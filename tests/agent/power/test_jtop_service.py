@@ -124,6 +124,12 @@ def test_what_jtop_says_when_it_fails_is_told(recorded, text):
     assert "\n" not in str(caught.value)
 
 
+def test_a_document_without_end_gives_no_power(recorded):
+    """Thousands of objects in one another, which no reader goes through."""
+    with pytest.raises(UnavailableError, match="jtop answered no rails"):
+        recorded('{"rail": ' + '{"a": ' * 5000)
+
+
 MODULE = """
 import json, pathlib
 
