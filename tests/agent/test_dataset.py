@@ -126,6 +126,26 @@ def test_a_subset_is_the_same_on_every_machine(folder):
     assert open_folder(folder).subset is None
 
 
+def test_of_photographs_that_annotations_name_only_the_subset_need_be_there(folder):
+    """So that a device is sent no more; a data set knows which. One that is missing of them is named."""
+    truth = annotated(folder, {f"photo_{place}.png": place for place in range(2)})
+    data = open_folder(folder, truth, subset=1)
+    (kept,) = data.files
+    assert data.needed == data.files
+    gone = next(folder / f"photo_{place}.png" for place in range(2) if f"photo_{place}.png" != kept.name)
+    gone.unlink()
+    assert open_folder(folder, truth, subset=1) == data
+    kept.unlink()
+    with pytest.raises(ConfigError, match=f"1 of the 1 photographs .* first '{kept.name}'"):
+        open_folder(folder, truth, subset=1)
+
+
+def test_without_annotations_the_folder_says_which_there_are(folder):
+    """All are needed for the same subset."""
+    data = open_folder(folder, subset=1)
+    assert (len(data.files), len(data.needed)) == (1, 3)
+
+
 def test_a_larger_subset_holds_the_smaller(folder):
     """More photographs refine a figure, they do not replace it."""
     one, two = (set(open_folder(folder, subset=count, seed=3).files) for count in (1, 2))

@@ -19,6 +19,7 @@ def test_an_order_comes_back_as_it_was_sent():
     """Every kind of work, and the server's acknowledgement."""
     works = [
         contract.Measure(suite=contract.Content(**SUITE)),
+        contract.Measure(suite=contract.Content(**SUITE), data=(contract.Data(**SUITE),), cool_down_s=2.0),
         contract.Golden(discard_first=True),
         contract.Update(version="1.2.3", bundle=contract.Content(**SUITE)),
         contract.Doctor(),
@@ -34,6 +35,12 @@ def test_an_order_comes_back_as_it_was_sent():
     assert contract.decode_command(contract.encode(noted)) == noted
 
 
+def test_an_order_without_photographs_is_one_that_older_agents_take():
+    """They know no `data`, and refuse what they do not know."""
+    order = contract.Order(job="a", attempt=1, version=0, work=contract.Measure(suite=contract.Content(**SUITE)), timeout_s=1.0)
+    assert b"data" not in contract.encode(order)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -47,6 +54,8 @@ def test_an_order_comes_back_as_it_was_sent():
         {"work": {"type": "measure", "suite": SUITE | {"name": "$(reboot)"}}},
         {"work": {"type": "measure", "suite": SUITE | {"sha256": "A" * 64}}},
         {"work": {"type": "measure", "suite": SUITE, "path": "models"}},
+        {"work": {"type": "measure", "suite": SUITE, "data": [SUITE | {"name": "../val.zip"}]}},
+        {"work": {"type": "measure", "suite": SUITE, "data": [SUITE | {"size_bytes": contract.LARGEST_DATA_BYTES + 1}]}},
         {"work": {"type": "update", "version": "1.0/../2", "bundle": SUITE}},
         {"work": {"type": "logs", "lines": 10**9}},
     ],

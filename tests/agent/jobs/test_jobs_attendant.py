@@ -200,7 +200,11 @@ def test_a_restart_by_nobody_is_rejected(device, monkeypatch):
     [
         (b'name = "x"\n[[case]]\nmodel = "other.tflite"\n', (), "unknown model 'other.tflite'"),
         (b'name = "x"\n[[case]]\nmodel = "/etc/passwd"\n', (), "refused"),
-        (b'name = "x"\n[[case]]\nmodel = "m.replay.json"\nimages = "photos"\n', (), "unknown field `images`"),
+        (b'name = "x"\n[[case]]\nmodel = "edgemeter-shapes_int8.tflite"\nimages = "photos"\n', (), "unknown photographs 'photos'"),
+        (b'name = "x"\n[[case]]\nmodel = "m.replay.json"\nimages = "../photos"\n', (), "no path"),
+        (b'name = "x"\n[[case]]\nmodel = "m.replay.json"\nimages = "/home"\n', (), "no path"),
+        (b'name = "x"\n[[case]]\nmodel = "m.replay.json"\nannotations = "t.json"\n', (), "unknown field `annotations`"),
+        (b'name = "x"\n[[case]]\nmodel = "m.replay.json"\ncorrupt = ["a b"]\n', (), "no path"),
         (b'name = "x"\n[[case]]\nmodel = "m.xyz"\nruntime = "nothing"\n', (("m.xyz", b"x"),), "nothing"),
         (b"\xff\x00", (), "refused"),
     ],

@@ -1,6 +1,7 @@
 """Data sets on the device: unpacked once and whole, in the place of their archive, and cleaned like other content."""
 
 import os
+import shutil
 
 import pytest
 
@@ -8,6 +9,7 @@ from edgemeter.agent.errors import ConfigError, UnavailableError
 from edgemeter.agent.jobs import data_archive, kept_data
 from edgemeter.agent.jobs.contract import Data
 from edgemeter.agent.jobs.kept_content import FOLDER, KeptContent
+from tests.fixtures.small_disk import small_disk
 
 SHA256 = "d" * 64
 
@@ -78,6 +80,22 @@ def test_what_cannot_be_unpacked_leaves_nothing(archive, tmp_path):
     with pytest.raises(ConfigError, match="0 folders"):
         kept_data.opened(archive)
     assert names(tmp_path) == [""]
+
+
+def test_a_card_that_is_full_half_way_keeps_the_archive_and_nothing_half(archive, tmp_path, monkeypatch):
+    """Somebody else has filled it meanwhile: one line, and with space again all of it."""
+    with small_disk(tmp_path / "card", 1) as card:
+        place = card / SHA256
+        place.write_bytes(archive.read_bytes())
+        (card / "ballast").write_bytes(b"x" * (shutil.disk_usage(card).free - 4096))
+        with pytest.raises(UnavailableError, match="no space"):
+            kept_data.opened(place)
+        monkeypatch.setattr(data_archive, "_must_fit", lambda *_given: None)
+        with pytest.raises(UnavailableError, match="No space left"):
+            kept_data.opened(place)
+        assert {path.name for path in card.iterdir()} == {SHA256, "ballast"}
+        (card / "ballast").unlink()
+        assert len(list(kept_data.opened(place).images.iterdir())) == 2
 
 
 def test_a_folder_that_cannot_be_made_is_said(archive, tmp_path):

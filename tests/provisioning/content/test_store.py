@@ -6,7 +6,7 @@ import time
 import pytest
 
 from edgemeter.agent.errors import ConfigError, UnavailableError
-from edgemeter.provisioning.content.store import YOUNG_NS, ContentStore
+from edgemeter.provisioning.content.store import YOUNG_NS, ContentStore, Rehearsal
 from tests.fixtures.small_disk import small_disk
 
 
@@ -28,6 +28,23 @@ def test_what_is_put_comes_back_by_its_hash_and_in_pieces(tmp_path):
     assert store.read(put.sha256, 1 << 62, 100) == (1_280_000, b"")
     assert store.put_bytes(source.read_bytes(), "again") == type(put)(sha256=put.sha256, size_bytes=1_280_000, name="again")
     assert [path.name for path in (tmp_path / "content").iterdir()] == [put.sha256]
+
+
+def test_what_is_written_piece_by_piece_is_kept_as_if_it_were_a_file(tmp_path):
+    """And a rehearsal calls it the same, without keeping it; a source that cannot be read ends both."""
+    store, rehearsal = ContentStore(tmp_path / "content"), Rehearsal()
+
+    def write(target):
+        for piece in (b"a", b"", b"bc"):
+            target.write(piece)
+
+    put = store.put_written(write, "x")
+    assert (put.sha256, put.size_bytes) == (sha256(b"abc"), 3)
+    assert put == rehearsal.put_written(write, "x") == rehearsal.put_bytes(b"abc", "x") == store.put_bytes(b"abc", "x")
+    assert [path.name for path in (tmp_path / "content").iterdir()] == [put.sha256]
+    for one in (store, rehearsal):
+        with pytest.raises(ConfigError, match="cannot read"):
+            one.put(tmp_path, "x")
 
 
 def test_a_damaged_content_is_healed_when_it_is_put_again(tmp_path):

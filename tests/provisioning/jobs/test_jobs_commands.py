@@ -2,6 +2,8 @@
 
 import io
 import json
+import re
+import shutil
 import threading
 import time
 
@@ -10,6 +12,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.jobs import order_suite
 from edgemeter.agent.jobs.contract import Doctor
 from edgemeter.collector.load.template import Template
 from edgemeter.provisioning.cli import fleet
@@ -118,12 +121,28 @@ def test_a_schedule_goes_to_devices_as_an_order(served):
 
 def test_a_rehearsal_orders_nothing(lab):
     """Whom and what, by name and hash; no job, no content."""
-    said, _ = lab.run("--dry-run")
+    said, told = lab.run("--dry-run")
     assert "would order a: one" in said
+    assert "each device fetches up to 0.3 MB; what it has already" in told
     assert "would send edgemeter-shapes_int8.tflite" in said
     assert jobs.latest(lab.registry) == []
     assert not lab.folder.content.exists()
     assert json.loads(lab.run("--dry-run", "--json")[0])["devices"] == NAMES
+
+
+def test_photographs_are_packed_said_and_missed_before_anything_is_ordered(lab):
+    """A rehearsal says how much they are; one that is missing is named, and nothing is ordered."""
+    scenes = order_suite.SHIPPED.parent / "scenes"
+    shutil.copytree(scenes, lab.path / "scenes")
+    with lab.suite.open("a") as file:
+        file.write('images = "scenes/images"\nannotations = "scenes/annotations.json"\n')
+    said, told = lab.run("--dry-run")
+    assert re.search(r"would send [0-9a-f]{8}-images\.zip \(3\d{6} bytes, sha256 ", said)
+    assert "each device fetches up to 3.8 MB, 3.5 MB of it photographs" in told
+    (lab.path / "scenes" / "images" / "scene_007.png").unlink()
+    with pytest.raises(ConfigError, match=r"1 of the 112 photographs .* first 'scene_007\.png'"):
+        lab.run("--detach")
+    assert jobs.latest(lab.registry) == []
 
 
 def test_what_waits_says_why(lab):
