@@ -1,7 +1,9 @@
 """A shell's transcript of small files that were shown: `cat`, `head`, `tail`, `grep .`; and which files of which tree it shows."""
 
 import re
+from collections.abc import Iterable
 
+from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.power import places, sysfs_file
 
 # `$ cat /sys/class/hwmon/hwmon2/{in0_input,name}` and the values below it, a line each.
@@ -15,7 +17,8 @@ BRACES = re.compile(r"\{([^{}]*)\}")
 # What `grep . /sys/class/hwmon/hwmon2/*` and `tail -n +1` print.
 NAMED_LINE = re.compile(r"^(?P<path>/(?:sys|proc|dev|etc)/(?:[^\s/]*[^\s/:]/)*[^\s/:]+):\s?(?P<value>.*)$")
 # What `cat` and the like say of a file that they may not read, or whose driver gives no value.
-REFUSED = re.compile(r"^(?:cat|grep|head|tail): (?:(?:cannot open|error reading) ')?(?P<path>/[^\s']+)'?(?: for reading)?: (?P<why>[^:]+)$")
+REFUSED = re.compile(r"^(?:cat|grep|head|tail): (?:(?:cannot open|error reading) ')?(?P<path>[^\s']+)'?(?: for reading)?: (?P<why>[^:]+)$")
+NUMBER = re.compile(r"\s*-?\d+\s*")
 # The same within a device's folder, or in the one above it.
 SHORT = (
     r"(?:\./)?(?P<file>(?:(?:hwmon\d+|BAT\d+|iio:device\d+|intel-rapl:\d+(?::\d+)?)/)?(?:name|label|type|status|present|scope|online|capacity"
@@ -29,13 +32,19 @@ UEVENT_LINE = re.compile(r"^POWER_SUPPLY_[A-Z_]+=")
 UEVENT_PLACE = "/sys/class/power_supply/recorded/uevent"
 HEADED = re.compile(r"^==> (?P<words>/\S+) <==$")
 LONGEST_PATH = 250
+MISCOUNTED = "the transcript shows {} files by one command and {} values: which is whose is not known; record it whole, or file by file"
 
 
 def files_shown(text: str) -> dict[str, str]:
-    """Return the files that a shell's transcript shows, path: content; empty where it is no such transcript."""
+    """Return the files that a shell's transcript shows, path: content; empty where it is no such transcript.
+
+    Raises:
+        ConfigError: which value is which file's is not known, as some are missing or there are too many.
+    """
     found = _Files()
     for line in text.splitlines():
         found.take(line)
+    found.check_whole()
     return found.files | found.placed()
 
 
@@ -47,6 +56,7 @@ class _Files:
         self._short: dict[str, str] = {}
         # The files whose values are to come, the next first; one without a folder is not in a tree yet.
         self._waiting: list[str] = []
+        self._asked = 0
         self._folder: str | None = None
         self._uevent = UEVENT_PLACE
 
@@ -54,10 +64,10 @@ class _Files:
         """Take the next line."""
         if self._is_command(line):
             return
-        if (refused := REFUSED.match(line)) and _is_safe(refused.group("path")):
+        if (refused := REFUSED.match(line)) and _is_safe(path := self._whole(refused.group("path"))):
             if refused.group("why").encode() in sysfs_file.ERRORS:
-                self.files[refused.group("path")] = line
-            self._waiting = [path for path in self._waiting if path != refused.group("path")]
+                self.files[path] = line
+            self._waiting = [other for other in self._waiting if other != path]
         elif (named := NAMED_LINE.match(line)) and _is_safe(named.group("path")):
             self.files[named.group("path")] = named.group("value")
         elif UEVENT_LINE.match(line):
@@ -68,6 +78,17 @@ class _Files:
         elif self._waiting and line.strip():
             path = self._waiting.pop(0)
             (self.files if path.startswith("/") else self._short)[path] = line
+        elif self._asked > 1 and NUMBER.fullmatch(line):
+            raise ConfigError(MISCOUNTED.format(self._asked, "more"))
+
+    def check_whole(self) -> None:
+        """See that each file of the last command had its value, or none of them.
+
+        Raises:
+            ConfigError: there were too few.
+        """
+        if 0 < len(self._waiting) < self._asked:
+            raise ConfigError(MISCOUNTED.format(self._asked, "fewer"))
 
     def placed(self) -> dict[str, str]:
         """Return the files that were shown without their folder, in the place where those of their names lie."""
@@ -82,17 +103,24 @@ class _Files:
         if shown := SHOWN.match(line) or HEADED.match(line):
             # A shell's user writes iio\:device0.
             words = shown.group("words").replace("\\", "").split()
-            self._waiting = [path for word in words for path in _expanded(word) if _is_safe(path)]
+            self._wait_for(path for word in words for path in _expanded(word))
         elif shown := SHORT_HEADED.match(line):
-            self._waiting = [shown.group("file")]
+            self._waiting, self._asked = [shown.group("file")], 1
         elif (within := WITHIN.match(line)) and any(within.groups()):
             self._folder = within["cd"] or within["prompt"] or self._folder
             words = (within["words"] or "").replace("\\", "").split()
-            paths = [f"{self._folder}/{path}" for word in words for path in _expanded(word)] if self._folder else []
-            self._waiting = [path for path in paths if _is_safe(path)]
+            self._wait_for(self._whole(path) for word in words for path in _expanded(word))
         else:
             return False
         return True
+
+    def _wait_for(self, paths: Iterable[str]) -> None:
+        self.check_whole()
+        self._waiting = [path for path in paths if _is_safe(path)]
+        self._asked = len(self._waiting)
+
+    def _whole(self, path: str) -> str:
+        return f"{self._folder}/{path}" if self._folder and not path.startswith("/") else path
 
 
 def _folder_of(path: str, place: str) -> str:

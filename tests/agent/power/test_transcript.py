@@ -2,6 +2,7 @@
 
 import pytest
 
+from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.power.transcript import files_shown
 
 
@@ -37,3 +38,25 @@ from edgemeter.agent.power.transcript import files_shown
 def test_a_transcript_of_files_becomes_a_tree(text, files):
     """`cat` with braces or several files, `grep .`, `head`/`tail` with headings; nothing outside, and nothing that is none."""
     assert files_shown(text) == files
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("$ cat /sys/a/{x,y,z}\n1\n2\n", "fewer"),
+        ("$ cat /sys/a/{x,y,z}\n1\n2\n$ cat /sys/a/w\n4\n", "fewer"),
+        ("$ cat /sys/a/{x,y}\n1\n1\n2\n", "more"),
+        ("pi@pi:/sys/a$ cat x y z\n1\n2\n", "fewer"),
+    ],
+)
+def test_values_that_do_not_fit_their_files_are_refused(text, count):
+    """A line that is lost or doubled would give each value to the next file."""
+    with pytest.raises(ConfigError, match=f"{count} values: which is whose is not known"):
+        files_shown(text)
+
+
+def test_a_file_that_was_refused_has_no_value_to_come():
+    """The others keep theirs; with the error's own path or, within a folder, its name."""
+    text = "pi@pi:/sys/a$ cat x y z\n1\ncat: y: No data available\n3\n$ ls\n"
+    assert files_shown(text) == {"/sys/a/x": "1", "/sys/a/y": "cat: y: No data available", "/sys/a/z": "3"}
+    assert files_shown("$ cat /sys/a/{x,y}\ncat: /sys/a/y: No such file or directory\n1\n") == {"/sys/a/x": "1"}
