@@ -35,7 +35,7 @@ target=$(cd "$target" && pwd)
 in_namespace() {
     gate=$(mktemp -u "$target/gate.XXXXXX")
     mkfifo "$gate"
-    unshare --user --mount --pid --fork --kill-child sh -c '
+    unshare --user --mount --pid --fork --kill-child sh -ec '
         read -r _ < "$0"
         mount -t proc proc /proc
         mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc
@@ -45,8 +45,11 @@ in_namespace() {
     pid=$!
     # Its ids are given from outside once its namespace is there.
     while [ "$(readlink "/proc/$pid/ns/user")" = "$(readlink /proc/self/ns/user)" ]; do sleep 0.1; done
-    echo '0 0 65536' > "/proc/$pid/uid_map"
-    echo '0 0 65536' > "/proc/$pid/gid_map"
+    if ! { echo '0 0 65536' > "/proc/$pid/uid_map" && echo '0 0 65536' > "/proc/$pid/gid_map"; } 2> /dev/null; then
+        kill "$pid" 2> /dev/null || :
+        rm -f "$gate"
+        return 1
+    fi
     echo > "$gate"
     rc=0
     wait "$pid" || rc=$?
@@ -54,12 +57,15 @@ in_namespace() {
     return "$rc"
 }
 
+in_namespace "$(command -v sh) -c :" < /dev/null ||
+    skip "no program for arm64 can be started in a user namespace here (it takes Linux >= 6.7 and leave to make user namespaces)"
+
 if [ ! -e "$target/root.tar" ]; then
     # py3compile under emulation would take most of the time; nothing here needs its files.
     in_namespace "mmdebstrap --format=tar --architectures=arm64 --variant=minbase --mode=root --skip=check/qemu,chroot/mount/sys --include=$packages \
         --keyring=$keyring \
         --essential-hook='chroot \"\$1\" dpkg-divert --local --rename --add /usr/bin/py3compile && ln -sf /bin/true \"\$1/usr/bin/py3compile\"' \
-        $suite '$target/root.tar.part' 'deb $mirror $suite main'" < /dev/null
+        $suite '$target/root.tar.part' 'deb $mirror $suite main'" < /dev/null || skip "mmdebstrap could not make Debian for arm64 from $mirror"
     mv "$target/root.tar.part" "$target/root.tar"
 fi
 
@@ -80,7 +86,7 @@ if [ ! -e "$target/kernel/vmlinuz" ]; then
             -o Dir::State::status="$state/status" -o Dir::Cache="$state/cache" -o Dir::Etc::sourcelist="$state/sources.list" \
             -o Dir::Etc::sourceparts=/dev/null -o APT::Sandbox::User=root "$@"
     }
-    apt_arm64 update > /dev/null
+    apt_arm64 update > /dev/null || skip "$mirror has no packages for arm64"
     kernel=$(apt_arm64 -s install --no-install-recommends linux-image-arm64 | sed -nE 's/^Inst (linux-image-[0-9][^ ]*).*/\1/p' | head -n 1)
     (cd "$target/packages" && apt_arm64 download "$kernel" busybox-static > /dev/null)
     rm -rf "$target/kernel.part" "$target/busybox" "$target/kernel"
