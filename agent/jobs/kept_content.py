@@ -97,7 +97,7 @@ def _size_bytes(path: Path) -> int:
 
 def _remove(path: Path) -> None:
     if not path.is_dir():
-        path.unlink()
+        path.unlink(missing_ok=True)
         return
     if path.suffix == DATA:
         # Half of it must not be taken for the whole.
