@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from edgemeter.agent.engine import isolation, job, suites
 from edgemeter.agent.engine.verdict import accuracy_rules
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.vision import annotations as ground_truth
-from edgemeter.agent.vision import coco_report, coco_results
+from edgemeter.agent.vision import box_form, coco_report, coco_results
 from edgemeter.agent.vision.coco_ap import METRICS
 
 # What the value of a metric is called beside its details.
@@ -52,7 +52,9 @@ def of_detections(annotations: Path, detections: Path, bounds: coco_report.Bound
     identity = hashlib.sha256(annotations.read_bytes()).hexdigest()
     images = [image.id for image in document.images]
     accuracy = coco_report.report(ground_truth.plain(document), rows, images, identity, bounds)
-    warnings = (*ground_truth.oddities(document), *coco_results.oddities(rows), *_silent(rows, len(images), len(document.annotations)))
+    warnings = (*ground_truth.oddities(document), *coco_results.oddities(rows), *_silent(rows, len(images), document))
+    if accuracy is not None:
+        warnings += _doubtful(accuracy, ground_truth.plain(document), rows, images)
     return Scored(accuracy, len(images), len(rows), warnings)
 
 
@@ -76,12 +78,32 @@ def _verdict(found: job.Scored) -> records.Verdict:
     return records.Verdict(state=state, reasons=tuple(f"{rule.name}: {evidence}" for rule, evidence in broken))
 
 
-def _silent(rows: NDArray[np.float64], images: int, objects: int) -> tuple[str, ...]:
+def _silent(rows: NDArray[np.float64], images: int, truth: ground_truth.Document) -> tuple[str, ...]:
     """Return what is missing, in words: images without detections count, and who does not know takes the figure for too low."""
-    if not objects:
+    if not truth.annotations:
         return ("the annotations hold no objects: there is no AP",)
+    if all(annotation.iscrowd for annotation in truth.annotations):
+        return ("the annotations hold crowds only, which nobody has to find: there is no AP",)
     silent = images - len(np.unique(rows[:, coco_results.IMAGE]))
     return (f"{silent} of {images} images have no detections: they count",) if silent else ()
+
+
+def _doubtful(accuracy: records.Accuracy, truth: Mapping[str, Any], rows: NDArray[np.float64], images: Sequence[int]) -> tuple[str, ...]:
+    """Return why an AP near 0 is rather that of a misread file: the boxes read another way, where they score then."""
+    objects = sum(not annotation["iscrowd"] for annotation in truth["annotations"])
+    if accuracy.value >= accuracy_rules.IMPLAUSIBLE or objects < accuracy_rules.FEW or not len(rows):
+        return ()
+    about = f"AP {accuracy.value:.3f} on {objects} objects, and nothing in use is below {accuracy_rules.IMPLAUSIBLE}"
+    best, name = 0.0, ""
+    for other, read in box_form.OTHERS.items():
+        reread = rows.copy()
+        reread[:, coco_results.X : coco_results.HEIGHT + 1] = read(rows[:, coco_results.X : coco_results.HEIGHT + 1])
+        scored = coco_report.value_only(truth, reread, images, "")
+        if scored is not None and scored.value > best:
+            best, name = scored.value, other
+    if best > max(2 * accuracy.value, accuracy_rules.IMPLAUSIBLE):
+        return (f"{about}: as {name} the same boxes have AP {best:.3f}; {box_form.FORM}",)
+    return (f"{about}: are the boxes in pixels of the photograph, not of the model's input, and the categories those of the annotations?",)
 
 
 def document(scored: Scored) -> dict[str, Any]:

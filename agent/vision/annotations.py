@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
+import numpy as np
 
 from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.vision import box_form
 
 Side = Annotated[float, msgspec.Meta(ge=0)]
 # Ids travel to the metric in a column of float64, which is exact up to here.
@@ -107,6 +109,12 @@ def what_is_wrong(content: bytes, error: Exception) -> str:
 def oddities(document: Document) -> tuple[str, ...]:
     """Return what in the document is odd and yet has a meaning, counted, each with how it is taken."""
     flat = [annotation.id for annotation in document.annotations if not annotation.has_extent]
+    sizes = {image.id: (image.width, image.height) for image in document.images}
+    outside = [
+        annotation.id
+        for annotation in document.annotations
+        if annotation.has_extent and _is_outside(annotation.bbox, *sizes[annotation.image_id])
+    ]
     unsized = sum(annotation.area is None for annotation in document.annotations)
     found = []
     if flat:
@@ -114,9 +122,19 @@ def oddities(document: Document) -> tuple[str, ...]:
             f"{len(flat)} of {len(document.annotations)} annotations have a box whose width or height is not above 0 "
             f"(first: id {flat[0]}): each counts as an object that was not found, as in the COCO API"
         )
+    if outside:
+        found.append(
+            f"{len(outside)} of {len(document.annotations)} annotations lie outside their photograph (first: id {outside[0]}): "
+            "each counts as an object that was not found"
+        )
     if unsized:
         found.append(f"{unsized} of {len(document.annotations)} annotations have no area: that of the box tells small from large")
     return tuple(found)
+
+
+def _is_outside(bbox: tuple[float, float, float, float], width: int | None, height: int | None) -> bool:
+    x, y, wide, high = bbox
+    return x + wide <= 0 or y + high <= 0 or (width is not None and x >= width) or (height is not None and y >= height)
 
 
 def plain(document: Document, image_ids: set[int] | None = None) -> dict[str, Any]:
@@ -153,7 +171,16 @@ def _contradiction(document: Document) -> str | None:
             return f"annotation {annotation.id} is of image {annotation.image_id}, which is not among the images"
         if annotation.category_id not in categories:
             return f"annotation {annotation.id} is of category {annotation.category_id}, which is not among the categories"
-    return None
+    return _misread(document)
+
+
+def _misread(document: Document) -> str | None:
+    """Return what speaks against boxes as x, y, width, height in pixels, None when nothing does."""
+    sizes = {image.id: (image.width or np.nan, image.height or np.nan) for image in document.images}
+    boxes = np.array([annotation.bbox for annotation in document.annotations], np.float64).reshape(-1, 4)
+    return box_form.problem(
+        "annotations", boxes, np.array([sizes[one.image_id] for one in document.annotations], np.float64).reshape(-1, 2)
+    )
 
 
 def _twice(values: Iterable[int | str]) -> int | str | None:

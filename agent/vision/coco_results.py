@@ -1,6 +1,6 @@
 """Detections as files hold them: COCO's result format, a list of {image_id, category_id, bbox: [x, y, width, height], score}."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -9,20 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.vision import annotations
+from edgemeter.agent.vision import annotations, box_form
 
 Rows = NDArray[np.float64]
 
-IMAGE, X, Y, WIDTH, HEIGHT, SCORE, CATEGORY = range(7)
-_BBOX = "bbox is x, y, width, height in pixels"
-# So many boxes at least before their form is judged by where they lie.
+# Of so many scores some differ.
 _ENOUGH = 20
+IMAGE, X, Y, WIDTH, HEIGHT, SCORE, CATEGORY = range(7)
 # Factors of the columns, so that rows that differ have sums that differ.
 _UNLIKE = np.sqrt([2.0, 3.0, 5.0, 7.0, 11.0, 13.0, 17.0]).tolist()
-# No photograph is as small as this; boxes as ratios of it stay below.
-_LARGEST_RATIO = 2.0
-# A box may leave the photograph by this much and still be x, y, width, height: not every decoder clips.
-_SLACK_PX = 2.0
 
 
 class _Detection(msgspec.Struct, frozen=True, gc=False):
@@ -65,7 +60,15 @@ def oddities(rows: Rows) -> tuple[str, ...]:
     alike = rows[np.isin(sums, ordered[1:][ordered[1:] == ordered[:-1]])]
     again = len(alike) - len(np.unique(alike, axis=0))
     said = f"{again} of {len(rows)} detections stand there again, same box and score: each counts as a false one, as in the COCO API"
-    return (said,) if again else ()
+    return ((said,) if again else ()) + _odd_scores(rows[:, SCORE])
+
+
+def _odd_scores(scores: NDArray[np.float64]) -> tuple[str, ...]:
+    if len(scores) >= _ENOUGH and scores.min() == scores.max():
+        return (f"all {len(scores)} scores are {scores[0]:g}: the order in the file decides which come first",)
+    if len(scores) and (scores.min() < 0 or scores.max() > 1):
+        return (f"scores go from {scores.min():.3g} to {scores.max():.3g}, and COCO's are 0..1: only their order counts here",)
+    return ()
 
 
 def _decode(path: Path) -> Sequence[_Detection]:
@@ -80,7 +83,7 @@ def _decode(path: Path) -> Sequence[_Detection]:
         raise ConfigError(message) from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         message = (
-            f"the detections {str(path)!r} are not a list of COCO results (image_id, category_id, bbox, score; {_BBOX}): "
+            f"the detections {str(path)!r} are not a list of COCO results (image_id, category_id, bbox, score; {box_form.FORM}): "
             f"{annotations.what_is_wrong(content, error)}"
         )
         raise ConfigError(message) from error
@@ -103,28 +106,10 @@ def _problem(rows: Rows, truth: annotations.Document) -> str | None:
         )
     bad = np.asarray((rows[:, [WIDTH, HEIGHT]] < 0).any(axis=1), np.bool_)
     if bad.any():
-        return f"{_count(bad)} have a negative width or height{_first(rows, bad)}: {_BBOX}"
-    boxes = rows[:, X : HEIGHT + 1]
-    if len(rows) >= _ENOUGH and boxes.max() <= _LARGEST_RATIO:
-        return f"the boxes of all {len(rows)} detections are 0..1: {_BBOX}"
-    return _corners(rows, {image.id: (image.width, image.height) for image in truth.images})
-
-
-def _corners(rows: Rows, sizes: Mapping[int, tuple[int | None, int | None]]) -> str | None:
-    """Return what speaks for boxes written as two corners: most leave their photograph as x, y, width, height, and none as corners."""
-    known = {number: size for number, size in sizes.items() if None not in size}
-    of_known = rows[np.isin(rows[:, IMAGE], np.array(list(known), np.float64))]
-    if len(of_known) < _ENOUGH:
-        return None
-    size = np.array([known[int(number)] for number in of_known[:, IMAGE]], np.float64) + _SLACK_PX
-    start, second = of_known[:, [X, Y]], of_known[:, [WIDTH, HEIGHT]]
-    leaves = (start + second > size).any(axis=1)
-    if leaves.mean() > 0.5 and ((second >= start) & (second <= size)).all():
-        return (
-            f"{int(leaves.sum())} of {len(of_known)} boxes leave their photograph, "
-            f"and none would if they were two corners (x1, y1, x2, y2): {_BBOX}"
-        )
-    return None
+        return f"{_count(bad)} have a negative width or height{_first(rows, bad)}: {box_form.FORM}"
+    sizes = {image.id: (image.width or np.nan, image.height or np.nan) for image in truth.images}
+    of_each = np.array([sizes[int(number)] for number in rows[:, IMAGE]], np.float64).reshape(-1, 2)
+    return box_form.problem("detections", rows[:, X : HEIGHT + 1], of_each)
 
 
 def _count(bad: NDArray[np.bool_]) -> str:

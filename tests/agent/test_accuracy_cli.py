@@ -62,6 +62,43 @@ def test_images_without_detections_count_and_are_told(tmp_path):
     assert one["warnings"] == ["1 of 2 images have no detections: they count"]
 
 
+def crowded(count=60, **changes):
+    """Return a truth of many small boxes, each in a place of its own in one photograph of 640 x 480."""
+    boxes = [[10 + 60 * (k % 10), 20 + 70 * (k // 10), 40, 30] for k in range(count)]
+    annotations = [
+        {"id": k + 1, "image_id": 1, "category_id": 1, "bbox": box, "area": 1200, "iscrowd": 0, **changes} for k, box in enumerate(boxes)
+    ]
+    return {
+        "images": [{"id": 1, "file_name": "a.jpg", "width": 640, "height": 480}],
+        "annotations": annotations,
+        "categories": [{"id": 1, "name": "cat"}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("written_as", "said"),
+    [
+        (lambda x, y, w, h: [x + w / 2, y + h / 2, w, h], "as centre x, centre y, width, height the same boxes have AP 1.000"),
+        (lambda x, y, w, h: [y, x, h, w], "as y, x, height, width the same boxes have AP 1.000"),
+        (lambda x, y, w, h: [y, x, y + h, x + w], "as two corners, y1, x1, y2, x2 the same boxes have AP 1.000"),
+        (lambda x, y, w, h: [x * 2, y * 2, w * 2, h * 2], "are the boxes in pixels of the photograph, not of the model's input"),
+    ],
+)
+def test_an_ap_of_nothing_says_how_the_boxes_were_probably_meant(tmp_path, written_as, said):
+    """Boxes in another form overlap nothing: an AP near 0 that is not the model's is told with the form that fits."""
+    truth = crowded()
+    one = scored(tmp_path, truth, [{**d, "bbox": written_as(*d["bbox"])} for d in found(truth)])
+    assert one["ap"] < 0.05
+    assert any(said in warning for warning in one["warnings"])
+
+
+def test_a_truth_of_crowds_only_says_why_there_is_no_ap(tmp_path):
+    """Nobody has to find a crowd."""
+    one = scored(tmp_path, crowded(iscrowd=1), [])
+    assert one["ap"] is None
+    assert one["warnings"] == ["the annotations hold crowds only, which nobody has to find: there is no AP"]
+
+
 def test_no_detections_are_an_ap_of_zero(tmp_path):
     """A model that finds nothing is not without a figure."""
     one = scored(tmp_path, make_truth(), [])

@@ -112,3 +112,35 @@ def test_a_truncated_document_is_refused(tmp_path):
     text = json.dumps(make_truth())
     with pytest.raises(ConfigError, match="truncated"):
         annotations.read(written(tmp_path, text[: len(text) // 2]))
+
+
+def many(read):
+    """Return a truth of 25 boxes in one photograph of 100 x 80, each written as `read` makes it of x, y, width, height."""
+    boxes = [[10 + k, 30, 40, 40] for k in range(25)]
+    return {
+        "images": [{"id": 1, "file_name": "a.jpg", "width": 100, "height": 80}],
+        "annotations": [{"id": k, "image_id": 1, "category_id": 1, "bbox": read(*box), "area": 9} for k, box in enumerate(boxes)],
+        "categories": [{"id": 1, "name": "cat"}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        (lambda x, y, w, h: [x, y, x + w, y + h], r"25 of 25 boxes leave their photograph, .* two corners"),
+        (lambda x, y, w, h: [x / 100, y / 80, w / 100, h / 80], r"the boxes of all 25 annotations are 0\.\.1: bbox is .* in pixels"),
+    ],
+)
+def test_a_truth_in_another_form_is_refused(tmp_path, form, said):
+    """Nothing would match corners or ratios: an AP near 0 that is the file's, not the model's."""
+    assert len(annotations.read(written(tmp_path, many(lambda *box: list(box)))).annotations) == 25
+    with pytest.raises(ConfigError, match=said):
+        annotations.read(written(tmp_path, many(form)))
+
+
+def test_objects_outside_their_photograph_are_counted_aloud(tmp_path):
+    """They can be found by nothing, and lower every AP."""
+    truth = make_truth()
+    truth["annotations"][0]["bbox"] = [64, 8, 16, 16]
+    (said,) = annotations.oddities(annotations.read(written(tmp_path, truth)))
+    assert said.startswith("1 of 4 annotations lie outside their photograph (first: id 1)")

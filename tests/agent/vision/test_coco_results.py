@@ -112,3 +112,11 @@ def test_boxes_that_leave_the_photograph_are_scored(tmp_path, truth):
     """Not every decoder clips: some boxes over the edge are no mistake of form."""
     boxes = [detection(bbox=[40, 40, 30, 30]) for _ in range(30)]
     assert len(read(tmp_path, truth, boxes)) == 30
+
+
+def test_scores_that_say_little_are_told(tmp_path, truth):
+    """All alike, the order in the file decides; beyond 0..1 they are in order and no probabilities."""
+    alike = read(tmp_path, truth, [detection(bbox=[i, 8, 16, 16]) for i in range(20)])
+    assert coco_results.oddities(alike) == ("all 20 scores are 0.5: the order in the file decides which come first",)
+    percent = read(tmp_path, truth, [detection(score=50), detection(score=-3)])
+    assert coco_results.oddities(percent) == ("scores go from -3 to 50, and COCO's are 0..1: only their order counts here",)
