@@ -31,7 +31,7 @@ SHORT_HEADED = re.compile(rf"^==> {SHORT} <==$")
 UEVENT_LINE = re.compile(r"^POWER_SUPPLY_[A-Z_]+=")
 UEVENT_PLACE = "/sys/class/power_supply/recorded/uevent"
 HEADED = re.compile(r"^==> (?P<words>/\S+) <==$")
-LONGEST_PATH = 250
+LONGEST_PATH, LONGEST_LINE = 250, 4096
 MISCOUNTED = "the transcript shows {} files by one command and {} values: which is whose is not known; record it whole, or file by file"
 
 
@@ -43,7 +43,9 @@ def files_shown(text: str) -> dict[str, str]:
     """
     found = _Files()
     for line in text.splitlines():
-        found.take(line)
+        # No file of the kernel is longer than a page.
+        if len(line) <= LONGEST_LINE:
+            found.take(line)
     found.check_whole()
     return found.files | found.placed()
 

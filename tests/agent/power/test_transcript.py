@@ -30,6 +30,7 @@ from edgemeter.agent.power.transcript import files_shown
         ("BAT1/status:Discharging\nBAT1/power_now:7320000\n", {
             "/sys/class/power_supply/BAT1/status": "Discharging", "/sys/class/power_supply/BAT1/power_now": "7320000"}),
         ("name: my board\nstatus: fine\n", {}),
+        ("/sys/a/b:" + "1" * 5000, {}),
         ("RAM 534/3964MB CPU [1%@204] POM_5V_IN 1022/1022\n", {}),
         ('{"apower": 25.7}', {}),
         ("$ cat /sys/../etc/shadow\nroot\n", {}),
