@@ -65,6 +65,17 @@ def kind(one: "Execution") -> str:
     return type(one.order.work).__name__.lower()
 
 
+def _name(one: "Execution") -> str:
+    """Return the job's name, with what it does not say itself."""
+    more = [] if one.order.job.startswith(kind(one)) else [kind(one)]
+    more += [f"attempt {one.order.attempt}"] if one.order.attempt > 1 else []
+    return f"{one.order.job} ({', '.join(more)})" if more else one.order.job
+
+
+def _one_line(text: str) -> str:
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+
+
 def _show(found: "list[Execution]", schedules: "list[Scheduled]") -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
@@ -73,16 +84,18 @@ def _show(found: "list[Execution]", schedules: "list[Scheduled]") -> None:
 
     from edgemeter.agent.jobs.schedules import local
 
-    table = Table(box=SIMPLE_HEAD)
-    for heading in ("job", "kind", "state", "arrived", "took s", "runs", "reason"):
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for heading in ("job", "state", "arrived", "took s", "runs"):
         table.add_column(heading, justify="right" if heading in ("took s", "runs") else "left", overflow="fold")
     for one in found:
         took = "" if one.started_ns is None or one.ended_ns is None else f"{(one.ended_ns - one.started_ns) / 1e9:.0f}"
-        name = one.order.job if one.order.attempt == 1 else f"{one.order.job} (attempt {one.order.attempt})"
-        cells = (name, kind(one), one.state, local(one.arrived_ns), took, str(len(one.runs)), one.reason or "")
-        table.add_row(*map(Text, cells))
+        table.add_row(*map(Text, (_name(one), one.state.replace("_", " "), local(one.arrived_ns)[:16], took, str(len(one.runs)))))
     console = Console()
     console.print(table)
+    # A reason is a sentence: beside the others it would be cut to pieces on a terminal of 80 columns.
+    for one in found:
+        if one.reason:
+            console.print(f"{_name(one)}: {_one_line(one.reason)}", markup=False, highlight=False, soft_wrap=True)
     for schedule in schedules:
         next_text = "never" if schedule.next_ns is None else local(schedule.next_ns)
         remark = f" ({schedule.remark})" if schedule.remark else ""

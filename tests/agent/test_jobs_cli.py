@@ -63,3 +63,21 @@ def test_orders_and_schedules_are_shown(home):
         {"latency_p50_ms": 2.5},
     )
     assert found["schedules"][0]["cron"] == "0 2 * * *"
+
+
+def test_the_table_can_be_read_at_80_columns(home):
+    """No name, state or reason is cut off or broken, and no row is wider."""
+    job, reason = (
+        "golden-20261120-170748-84fb3f",
+        "the model 'ssd_mobilenet_v2' cannot be loaded by litert 2.1: op 132 is not known; update the agent",
+    )
+    book = Journal(home / journal.NAME)
+    book.ends(book.add(order(job, Golden())).place, "failed", reason)
+    book.ends(book.add(order("nightly-1700000000", Golden())).place, "timed_out", "no\nword of it")
+    book.close()
+    done = CliRunner().invoke(cli, ["agent", "jobs"], env={"COLUMNS": "80"})
+    rows, told = done.stdout.splitlines()[:-2], done.stdout.splitlines()[-2:]
+    assert all(len(row) <= 80 for row in rows)
+    assert [row.split("  ")[0] for row in rows[2:]] == ["nightly-1700000000 (golden)", job]
+    assert "timed out" in rows[2]
+    assert told == ["nightly-1700000000 (golden): no word of it", f"{job}: {reason}"]
