@@ -12,10 +12,9 @@ from edgemeter.provisioning.fleet_folder import FleetFolder
 from edgemeter.provisioning.folder_option import folder_option
 
 if TYPE_CHECKING:
-    from edgemeter.provisioning.campaigns.coverage import Coverage
+    from edgemeter.provisioning.campaigns.coverage import Coverage, Standing
     from edgemeter.provisioning.campaigns.planning import Plan
 
-PLAIN_WIDTH = 160
 MOST_REASONS = 20
 
 
@@ -91,12 +90,9 @@ def list_(folder: FleetFolder, *, as_json: bool) -> None:
     """
     from contextlib import closing
 
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     from edgemeter.provisioning.campaigns import campaigns, coverage
-    from edgemeter.provisioning.jobs import shown
+    from edgemeter.provisioning.inventory import narrow_table
+    from edgemeter.provisioning.inventory.wording import day
     from edgemeter.provisioning.registry.registry import Registry
 
     with closing(Registry(folder.registry, "read")) as registry:
@@ -104,13 +100,12 @@ def list_(folder: FleetFolder, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"campaigns": [_document(one, with_cells=False) for one in found]}, indent=2))
         return
-    table = Table("campaign", "state", "started", "group", "coverage", "reason")
-    for one in found:
-        its = one.campaign
-        cells = (its.campaign, its.state, shown.stamp(its.made_ns) or "", f"{its.wave + 1}/{its.waves}", _ratio(one), its.reason or "")
-        table.add_row(*(Text(cell) for cell in cells))
-    console = Console()
-    (console if console.is_terminal else Console(width=PLAIN_WIDTH)).print(table)
+    rows = [
+        (its.campaign, its.state, day(its.made_ns), f"{its.wave + 1}/{its.waves}", _ratio(one), its.reason or "")
+        for one, its in ((one, one.campaign) for one in found)
+    ]
+    headings = ("campaign", "state", "started (UTC)", "group", "coverage", "reason")
+    narrow_table.show(narrow_table.table(headings, rows, folded={"coverage", "reason"}))
 
 
 @campaign.command()
@@ -180,26 +175,19 @@ def _say_plan(made: "Plan", *, as_json: bool) -> None:
 
 
 def _say(covered: "Coverage", *, as_json: bool, in_full: bool) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     from edgemeter.provisioning.campaigns import coverage
+    from edgemeter.provisioning.inventory import narrow_table
 
     if as_json:
         click.echo(json.dumps(_document(covered, with_cells=True), indent=2))
         return
     its = covered.campaign
-    console = Console()
-    console = console if console.is_terminal else Console(width=PLAIN_WIDTH)
     why = f" ({its.reason})" if its.reason else ""
-    console.print(f"{its.campaign}: {its.state}{why}, group {its.wave + 1} of {its.waves}", markup=False, highlight=False)
-    table = Table("model", "mode", "done", "pending", "lost", "impossible")
-    for (model, mode), counts in coverage.by_row(covered.cells).items():
-        numbers = (str(counts[name]) for name in ("done", "pending", "lost", "impossible"))
-        table.add_row(*(Text(cell) for cell in (model, mode, *numbers)))
-    console.print(table)
-    console.print(f"coverage: {_ratio(covered)} of the possible cells", markup=False, highlight=False)
+    click.echo(f"{its.campaign}: {its.state}{why}, group {its.wave + 1} of {its.waves}")
+    standings: tuple[Standing, ...] = ("done", "pending", "lost", "impossible")
+    rows = [(model, mode, *(str(counts[name]) for name in standings)) for (model, mode), counts in coverage.by_row(covered.cells).items()]
+    narrow_table.show(narrow_table.table(("model", "mode", *standings), rows, folded={"model"}, right=standings))
+    click.echo(f"coverage: {_ratio(covered)} of the possible cells")
     _say_cells(covered, in_full=in_full)
 
 

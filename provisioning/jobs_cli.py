@@ -85,23 +85,18 @@ def cancel(job: str, device: str | None, folder: FleetFolder, *, dry_run: bool) 
 
 
 def _list(registry: "Registry", *, as_json: bool) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    from edgemeter.provisioning.jobs import executions, ordering, shown
+    from edgemeter.provisioning.inventory import narrow_table
+    from edgemeter.provisioning.jobs import executions, shown
     from edgemeter.provisioning.jobs import jobs as kept
 
     found = [(one, executions.counts(registry, one.job)) for one in kept.latest(registry)]
     if as_json:
         click.echo(json.dumps({"jobs": [shown.outline(one, counts) for one, counts in found]}, indent=2))
         return
-    table = Table("job", "made", "what", "devices", "states")
-    for one, counts in found:
-        cells = (one.job, shown.stamp(one.made_ns) or "", one.title, str(sum(counts.values())), shown.summed(counts))
-        table.add_row(*(Text(cell) for cell in cells))
-    console = Console()
-    (console if console.is_terminal else Console(width=ordering.PLAIN_WIDTH)).print(table)
+    # When it was made stands in a job's name.
+    rows = [(one.job, one.title, str(sum(counts.values())), shown.summed(counts)) for one, counts in found]
+    made = narrow_table.table(("job", "what", "devices", "states"), rows, folded={"what", "states"}, right={"devices"})
+    narrow_table.show(made)
 
 
 def _show_device(registry: "Registry", device: str, held: "list[Execution]", why: "dict[int, str | None]", *, as_json: bool) -> None:

@@ -69,8 +69,7 @@ def list_releases(folder: FleetFolder, *, as_json: bool) -> None:
     """
     from contextlib import closing
 
-    from rich.table import Table
-
+    from edgemeter.provisioning.inventory import narrow_table
     from edgemeter.provisioning.registry.registry import Registry
     from edgemeter.provisioning.update import releases
 
@@ -79,11 +78,12 @@ def list_releases(folder: FleetFolder, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([_document(one) for one in known], indent=2))
         return
-    table = Table("version", "board", "arch", "Python", "glibc", "size", "checked", "bundle")
-    for one in known:
-        size = f"{one.size_bytes / 1e6:.1f} MB"
-        table.add_row(one.version, one.board, one.arch, one.python, one.glibc, size, one.checked, one.sha256[:12])
-    _print(table)
+    rows = [
+        (one.version, one.board, one.arch, one.python, one.glibc, f"{one.size_bytes / 1e6:.1f} MB", one.sha256[:12], one.checked)
+        for one in known
+    ]
+    headings = ("version", "board", "arch", "Python", "glibc", "size", "bundle", "checked")
+    narrow_table.show(narrow_table.table(headings, rows, folded={"checked"}, right={"size"}))
 
 
 @click.command()
@@ -151,13 +151,15 @@ def update(
 
 
 def _show(choices: "Sequence[Choice]") -> None:
-    from rich.table import Table
+    from edgemeter.provisioning.inventory import narrow_table
 
-    table = Table("device", "board", "runs", "goes to", "bundle", "bad there", "note")
+    rows = []
     for one in choices:
         goes = (one.release.version, one.release.sha256[:12]) if one.release else ("stays", "")
-        table.add_row(one.device.device, one.device.board or "", one.runs or "", *goes, ", ".join(one.bad), one.note)
-    _print(table)
+        bad = f"bad there: {', '.join(one.bad)}" if one.bad else ""
+        rows.append((one.device.device, one.device.board or "", one.runs or "", *goes, "; ".join(filter(None, (bad, one.note)))))
+    headings = ("device", "board", "runs", "goes to", "bundle", "note")
+    narrow_table.show(narrow_table.table(headings, rows, folded={"note"}))
 
 
 def _say_ended(ended: "Sequence[Execution]", choices: "Sequence[Choice]", *, as_json: bool) -> None:
@@ -170,13 +172,6 @@ def _say_ended(ended: "Sequence[Execution]", choices: "Sequence[Choice]", *, as_
     left = sum(1 for one in choices if one.release is not None) - len(ended)
     if ended and left:
         click.echo(f"{left} devices were not ordered to go: a canary failed", err=True)
-
-
-def _print(table: object) -> None:
-    from rich.console import Console
-
-    console = Console()
-    (console if console.is_terminal else Console(width=160)).print(table)
 
 
 def _document(release: "Release") -> dict[str, object]:

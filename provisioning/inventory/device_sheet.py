@@ -12,7 +12,7 @@ from rich.text import Text
 from edgemeter.agent.health.contract import Health
 from edgemeter.provisioning.health import golden
 from edgemeter.provisioning.health.golden import GoldenRun
-from edgemeter.provisioning.inventory import list_table
+from edgemeter.provisioning.inventory import list_table, narrow_table
 from edgemeter.provisioning.inventory.list_table import STYLES
 from edgemeter.provisioning.inventory.overview import Line
 from edgemeter.provisioning.inventory.wording import age, day, plain, size, stamp
@@ -152,7 +152,12 @@ def _runs(health: Health, now_ns: int) -> str:
 def _golden(runs: Sequence[GoldenRun]) -> Table:
     shown = runs[-GOLDEN_SHOWN:]
     names = list(dict.fromkeys(name for one in shown for name in one.figures))
-    made = Table("golden run (UTC)", *names, "outside", box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    made.add_column("golden run (UTC)", no_wrap=True)
+    for name in names:
+        # What is measured and its unit stand below each other where there is little room.
+        made.add_column(" ".join(name.rsplit("_", 1)), overflow="fold", justify="right")
+    made.add_column("outside", overflow="fold")
     for one in reversed(shown):
         cells = (day(one.ended_ns), *(_figure(one.figures, name) for name in names), ", ".join(one.doubted))
         made.add_row(*cells, style=None if one.is_kept else "red")
@@ -160,12 +165,10 @@ def _golden(runs: Sequence[GoldenRun]) -> Table:
 
 
 def _power(actions: Sequence[PowerAction]) -> Table:
-    made = Table("power (UTC)", "what", "by", "switch", "outcome", box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for one in actions:
-        made.add_row(
-            *(Text(plain(cell)) for cell in (day(one.began_ns), one.action, one.asked_by, one.switch, one.outcome or "being done"))
-        )
-    return made
+    rows = [
+        [plain(cell) for cell in (day(one.began_ns), one.action, one.asked_by, one.switch, one.outcome or "being done")] for one in actions
+    ]
+    return narrow_table.table(("power (UTC)", "what", "by", "switch", "outcome"), rows, folded={"by", "switch", "outcome"})
 
 
 def _figure(figures: Mapping[str, float], name: str) -> str:

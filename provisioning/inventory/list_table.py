@@ -21,7 +21,7 @@ STYLES = {
     "needs a hand": "bold red",
 }
 # What a narrow terminal shows last, from the least needed on; JSON and `fleet show` have it all.
-LEAST_NEEDED = ("clock", "disk free", "certificate", "sensors", "valid", "agent")
+LEAST_NEEDED = ("clock", "disk free", "certificate", "sensors", "valid", "agent", "last run", "board", "job")
 NOTE_WIDTH = 44
 BETWEEN = 2
 

@@ -60,9 +60,11 @@ def stamp(taken_ns: int | None) -> str | None:
 
 def table(executions: Iterable[Execution], why: Why, now_ns: int, *, by: str = "device") -> Table:
     """Return a table of executions, a row each, named by `device` or by `job`."""
-    made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for heading in (by, "state", "attempt", "took", "note"):
-        made.add_column(heading, justify="right" if heading in {"attempt", "took"} else "left", overflow="fold")
+        # On a terminal of 80 columns a name stays on one line, to be copied.
+        width = {"min_width": 16} if heading == "note" else {"no_wrap": heading != "state"}
+        made.add_column(heading, justify="right" if heading in {"attempt", "took"} else "left", overflow="fold", **width)
     for one in executions:
         cells = (str(getattr(one, by)), state(one), str(one.attempt or ABSENT), took(one, now_ns), note(one, why))
         made.add_row(*(Text(cell, style=STYLES.get(one.state, "") if place == 1 else "") for place, cell in enumerate(cells)))
