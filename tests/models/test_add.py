@@ -164,8 +164,9 @@ def test_a_folder_that_is_not_ours_is_said(realdata, invoke, tmp_path):
     shutil.copyfile(realdata / "models" / "yolox_nano.onnx", path)
     path.chmod(0o644)
     path.parent.chmod(0o555)
-    for parent in (tmp_path, *tmp_path.parents[:2]):
-        parent.chmod(0o755)
+    for parent in (tmp_path, *tmp_path.parents):
+        if not parent.stat().st_mode & 0o001:
+            parent.chmod(0o755)
     mine = tmp_path / "catalogue.toml"
     with ordinary_user(), pytest.raises(ConfigError, match="copy the model to a folder of yours"):
         invoke("add", path, "--name", "mine", "--catalogue", mine)

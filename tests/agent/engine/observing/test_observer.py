@@ -75,7 +75,8 @@ def test_pairs_are_measured_with_and_without_sampling(model, tmp_path):
     found = observer.calibrate(case, WHO, {"replay": sensor}, 3, tell)
     assert [len(found.pairs_ms), found.effect.pairs, len(before)] == [3, 3, 6]
     assert found.effect.sensors == ("replay",)
-    assert all(p50_ms == pytest.approx(2.0, rel=0.05) for pair in found.pairs_ms for p50_ms in pair)
+    # A replayed query takes 2 ms or, on a busy machine, more.
+    assert all(2.0 <= p50_ms < 4.0 for pair in found.pairs_ms for p50_ms in pair)
     was_read = [later > earlier for earlier, later in zip(before, [*before[1:], len(reads)], strict=True)]
     assert was_read == [True, False, False, True, True, False]
     assert all(doubt.endswith(" of 6 runs") for doubt in found.doubts)
