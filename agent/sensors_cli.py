@@ -69,7 +69,7 @@ def read_sensor(name: str | None, recording: Path | None, as_name: str | None, c
         message = "give either the NAME of a sensor, or --from PATH with a recording of one"
         raise click.UsageError(message)
     try:
-        found = _of_recording(recording, as_name) if recording else _of_machine(name or "", config)
+        found = _of_recording(recording, as_name, config) if recording else _of_machine(name or "", config)
     except EdgemeterError as error:
         if as_json:
             click.echo(json.dumps({"error": " ".join(str(error).split())}, indent=2))
@@ -80,10 +80,12 @@ def read_sensor(name: str | None, recording: Path | None, as_name: str | None, c
         _print_reading(found)
 
 
-def _of_recording(path: Path, name: str | None) -> dict[str, Any]:
+def _of_recording(path: Path, name: str | None, config: Path | None) -> dict[str, Any]:
+    from edgemeter.agent.config import read as read_config
     from edgemeter.agent.power.recording import Recording
 
-    with Recording(path) as source:
+    # Not this machine's own configuration, unless it is named: the recording is of another.
+    with Recording(path, read_config(config).sensors if config else None) as source:
         said = source.read(name)
     rails = said.reading.rails
     # A recorded counter stands still; some sensors show the present watts beside it, as their one rail.

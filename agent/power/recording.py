@@ -8,7 +8,7 @@ tree is built.
 import codecs
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -36,13 +36,14 @@ class Recorded:
 
 
 class Recording:
-    """A recording, open; leave the context to give its temporary tree back.
+    """A recording, open; leave the context to give its temporary tree back. `settings` are those of the sensors on the recorded machine.
 
     Raises:
         ConfigError: there is nothing at the path that can be read.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, settings: Mapping[str, Mapping[str, str]] | None = None) -> None:
+        self._settings = settings or {}
         self._kept: tempfile.TemporaryDirectory[str] | None = None
         self._path = path
         try:
@@ -89,10 +90,10 @@ class Recording:
                 found.append(self._read(name))
             except AbsentError:
                 continue
-            except ConfigError:
-                continue
             except EdgemeterError as error:
-                reasons.append(error)
+                # What lacks a setting is not in the tree; what has a wrong one may be.
+                if name in self._settings or not isinstance(error, ConfigError):
+                    reasons.append(error)
         if found:
             return min(found, key=lambda one: (one.description.blocked is not None, rank(one.description.scope)))
         if reasons:
@@ -101,7 +102,9 @@ class Recording:
         raise UnavailableError(message)
 
     def _read(self, name: str) -> Recorded:
-        sensor: PowerSensor = power.create(name, world=self.world)
+        # The recording stands for the file that a replay is told to play.
+        settings = {key: value for key, value in self._settings.get(name, {}).items() if key != "path"}
+        sensor: PowerSensor = power.create(name, **settings, world=self.world)
         try:
             found = sensor.describe()
             warnings = tuple(map(self._said, found.warnings))

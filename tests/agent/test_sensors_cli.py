@@ -54,6 +54,22 @@ def test_a_counter_in_a_recording_holds_no_watts(tmp_path):
     assert "holds no watts" in document["warnings"][0]
 
 
+def test_the_settings_of_the_recorded_machine_are_its_configuration(tmp_path):
+    """A shunt that is confirmed, of two chips the one that is meant; and a setting that is wrong is said."""
+    for number in (1, 2):
+        files = {"name": "ina219", "in1_input": 5000, "curr1_input": 1000 * number, "shunt_resistor": 10000}
+        write(tmp_path / "tree", {f"sys/class/hwmon/hwmon{number}/{name}": f"{value}\n" for name, value in files.items()})
+    path = tmp_path / "config.toml"
+    path.write_text('[sensors.ina2xx]\ndevice = "hwmon2"\nshunt_ohm = "0.1"\nscope = "board-input"\n')
+    document = json.loads(run("read", "--from", tmp_path / "tree", "--config", path, "--json").stdout)
+    assert document["total_w"] == pytest.approx(1.0)
+    with pytest.raises(UnavailableError, match="there are 2 INA2xx chips"):
+        run("read", "--from", tmp_path / "tree")
+    path.write_text('[sensors.ina2xx]\nshunt_ohm = "R100"\n')
+    with pytest.raises(ConfigError, match="shunt_ohm"):
+        run("read", "--from", tmp_path / "tree", "--config", path)
+
+
 def test_an_unreadable_recording_is_an_error_in_json_too(trace):
     """For machines on standard output, for people as one line on standard error, with an exit status."""
     trace.write_text('{"t_s": [0, 1], "power_w": [1')
