@@ -36,7 +36,8 @@ GAIN_U_RATIO = 0.0115
 OFFSET_U_W = 0.058
 # Below this, plugs have been seen to show nothing at all.
 LOW_W = 5.0
-MEASURES = ("apower", "act_power", "total_act_power", "power")
+PHASES = ("a_act_power", "b_act_power", "c_act_power")
+MEASURES = ("apower", "act_power", "total_act_power", "power", *PHASES)
 # switch:0, pm1:0, em:0, em1:0, cover:0, light:0, rgbw:0, cct:0, ...
 COMPONENT = re.compile(r"[a-z]\w*:\d+")
 REFUSAL = re.compile(rb'"code"\s*:\s*-?\d+\s*,\s*"message"\s*:')
@@ -183,4 +184,5 @@ def _power(part: Mapping[str, Any]) -> float | None:
     for name in ("total_act_power", "apower", "act_power", "power"):
         if name in part:
             return watts(part[name])
-    return None
+    phases = [watts(part.get(name)) for name in PHASES]
+    return None if None in phases else sum(power_w for power_w in phases if power_w is not None)

@@ -35,7 +35,9 @@ NS_PER_MS = 1_000_000
 MS_PER_S = 1000
 MEMORY = re.compile(r"\bI?(?:SYS)?(?:RAM|SWAP)\s+\d+/\d+\s*(?:[kMG]?B)?(?:\s*\([^)]*\)?)?")
 # A figure that is cut off has no unit or no slash behind it and is not taken.
-RAIL = re.compile(r"(?<![@\w])(?P<name>[A-Z][A-Z0-9_]*)\s+(?P<now>-?\d+)(?P<unit>mW)?\s*/\s*-?\d+(?:mW)?(?:\s*/\s*-?\d+(?:mW)?)?(?![\w(.])")
+RAIL = re.compile(
+    r"(?<![@\w])(?P<name>[A-Z][A-Z0-9_]*)\s+(?P<now>-?\d+)(?:\s*(?P<unit>mW))?\s*/\s*-?\d+(?:\s*mW)?(?:\s*/\s*-?\d+(?:\s*mW)?)?(?![\w(.])"
+)
 LINE = re.compile(
     r"\bRAM \d+/\d+|\bCPU \[|\b(?:EMC|GR3D)_FREQ\b|@-?[\d.]+C\b|\b[A-Z][A-Z0-9_]*\s+-?\d+mW\s*/|\b(?:POM|VDD|VIN)\w*\s+-?\d+/-?\d+"
 )

@@ -104,9 +104,11 @@ def test_a_negative_rail_stays_negative(recorded):
 
 
 def test_spaces_do_not_matter(recorded):
-    """Between fields, around the slash, at the ends."""
+    """Between fields, around the slash, before the unit, at the ends."""
     line = ORIN_NANO.replace(" VDD_IN ", "   VDD_IN  ").replace("7160mW/6740mW", "7160mW / 6740mW ").replace("VDD_SOC ", "VDD_SOC\t")
     assert recorded(f"  {line}  \r\n").reading.power_w == pytest.approx(7.16)
+    line = ORIN_NANO.replace("7160mW/6740mW", "7160 mW/6740 mW")
+    assert [rail.power_w for rail in recorded(line).reading.rails] == [7.16, 1.76, 2.088]
 
 
 def test_lines_without_rails_say_that_root_sees_more(recorded):
