@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from edgemeter.agent.delivery import backoff, credentials, mqtt_version
+from edgemeter.agent.delivery import backoff, credentials, disconnection, mqtt_version
 from edgemeter.agent.delivery.broker_address import BrokerAddress
+from edgemeter.agent.delivery.disconnection import TAKEN_OVER
 from edgemeter.agent.delivery.outstanding import Outstanding
 from edgemeter.agent.errors import ConfigError, EdgemeterError, UnavailableError
 
@@ -31,7 +32,6 @@ RECEIVE_MAXIMUM = 2000
 LARGEST_MESSAGE_BYTES = 16 << 20
 # 3.1.1 has no way to say how much a broker takes at once; this much every broker takes.
 WINDOW_OF_3_1_1 = 100
-TAKEN_OVER = "Session taken over"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Events(Protocol):
         ...
 
     def disconnected(self, reason: str) -> None:
-        """Take note that it is gone; it comes back by itself unless `reason` is `TAKEN_OVER`."""
+        """Take note that it is gone, `reason` in words; it comes back by itself unless that is `TAKEN_OVER`."""
         ...
 
     def received(self, message: Message) -> None:
@@ -101,6 +101,7 @@ class MqttSession:
         self._first_answer = threading.Event()
         self._refusal: str | None = None
         self._failures = 0
+        self._is_up = False
         self._tls: ssl.SSLContext | None = None
 
     def connect(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
@@ -238,6 +239,7 @@ class MqttSession:
             self._window = min(RECEIVE_MAXIMUM, getattr(properties, "ReceiveMaximum", RECEIVE_MAXIMUM))
             self._largest_bytes = min(LARGEST_MESSAGE_BYTES, getattr(properties, "MaximumPacketSize", LARGEST_MESSAGE_BYTES))
         self._failures = 0
+        self._is_up = True
         # paho-mqtt would send all of it again, beside the owners, who do so themselves: over a line that breaks often it piles up.
         client.drop_out_messages()
         self._outstanding.reconnected()
@@ -250,7 +252,8 @@ class MqttSession:
             # Whoever reconnects now takes the session back, and so on for ever.
             client.disconnect()
         self._prepare_the_next_try(client)
-        self._events.disconnected(str(reason))
+        was_up, self._is_up = self._is_up, False
+        self._events.disconnected(disconnection.told(str(reason), was_up=was_up))
 
     def _on_connect_fail(self, client: Any, _data: Any) -> None:
         self._failures += 1

@@ -16,7 +16,8 @@ import msgspec
 from edgemeter.agent.delivery import backoff, messages
 from edgemeter.agent.delivery.broker_address import BrokerAddress
 from edgemeter.agent.delivery.device_claim import DeviceClaim
-from edgemeter.agent.delivery.mqtt_session import CONNECT_TIMEOUT_S, TAKEN_OVER, Message, MqttSession, Profile, Will
+from edgemeter.agent.delivery.disconnection import TAKEN_OVER
+from edgemeter.agent.delivery.mqtt_session import CONNECT_TIMEOUT_S, Message, MqttSession, Profile, Will
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.send_window import FIRST_TIMEOUT_S
 from edgemeter.agent.delivery.sender import WINDOW_RECORDS, Sender
@@ -102,6 +103,7 @@ class Publisher:
         self._short_lives = 0
         self._refusal: str | None = None
         self._refused_s = 0.0
+        self._told: str | None = None
         self._was_offline = False
 
     def connect(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
@@ -210,6 +212,7 @@ class Publisher:
     def connected(self) -> None:
         """Session event: a connection is up."""
         self._connected_s = time.monotonic()
+        self._told = None
         self._is_new_connection = True
         self._wake.set()
 
@@ -220,7 +223,9 @@ class Publisher:
         if reason == TAKEN_OVER or (self._has_namesake and self._short_lives >= SHORT_LIVES):
             self._is_displaced = True
         self._was_offline = True
-        if not self._closing:
+        # One that is not let in again tries for ever, and says so once.
+        if not self._closing and reason != self._told:
+            self._told = reason
             logger.info("connection to the broker at %s lost: %s", self.address, reason)
         self._wake.set()
 

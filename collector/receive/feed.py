@@ -16,7 +16,8 @@ from typing import Protocol
 
 from edgemeter.agent.delivery import credentials, mqtt_version
 from edgemeter.agent.delivery.broker_address import BrokerAddress
-from edgemeter.agent.delivery.mqtt_session import CONNECT_TIMEOUT_S, PERSISTENT_EXPIRY_S, TAKEN_OVER, Message
+from edgemeter.agent.delivery.disconnection import TAKEN_OVER
+from edgemeter.agent.delivery.mqtt_session import CONNECT_TIMEOUT_S, PERSISTENT_EXPIRY_S, Message
 from edgemeter.agent.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.collector.receive import mqtt_wire
 from edgemeter.collector.receive.mqtt_wire import Answer, Login, PacketReader

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from edgemeter.agent.delivery import messages, topics
 from edgemeter.agent.delivery.broker_address import BrokerAddress
+from edgemeter.agent.delivery.disconnection import TAKEN_OVER
 from edgemeter.agent.delivery.log_limit import about
-from edgemeter.agent.delivery.mqtt_session import CONNECT_TIMEOUT_S, PERSISTENT_EXPIRY_S, TAKEN_OVER, Message
+from edgemeter.agent.delivery.mqtt_session import CONNECT_TIMEOUT_S, PERSISTENT_EXPIRY_S, Message
 from edgemeter.agent.delivery.topics import Topic
 from edgemeter.agent.errors import ConfigError, EdgemeterError
 from edgemeter.collector.keep.ledger import Ledger, coalesce

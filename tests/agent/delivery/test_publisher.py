@@ -337,6 +337,17 @@ def test_a_former_fleets_records_that_are_refused_hold_up_no_other(tmp_path, out
     assert caplog.text.count("refuses results of a former fleet") == 1
 
 
+def test_a_connection_that_is_not_taken_back_is_said_once(outbox, caplog):
+    """A revoked device tries for ever, and its log does not grow; one that was back says again when it is lost."""
+    caplog.set_level(logging.INFO)
+    publisher = make_publisher(parse("mqtt://127.0.0.1:1"), outbox)
+    for reason in ("cut", "refused", "refused", "refused"):
+        publisher.disconnected(reason)
+    publisher.connected()
+    publisher.disconnected("refused")
+    assert [line.rpartition(": ")[2] for line in caplog.messages] == ["cut", "refused", "refused"]
+
+
 @with_mosquitto
 def test_a_broker_with_passwords_lets_in_who_has_one(tmp_path, outbox, monkeypatch):
     """User in the address, password from the environment; without them one line says what to give."""

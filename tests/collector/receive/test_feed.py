@@ -10,7 +10,7 @@ import pytest
 
 from edgemeter.agent.delivery.broker_address import BrokerAddress
 from edgemeter.agent.delivery.credentials import TlsFiles
-from edgemeter.agent.delivery.mqtt_session import TAKEN_OVER
+from edgemeter.agent.delivery.disconnection import TAKEN_OVER
 from edgemeter.agent.errors import ConfigError, UnavailableError
 from edgemeter.collector.receive import feed as feed_module
 from edgemeter.collector.receive.embedded_broker import EmbeddedBroker

@@ -382,6 +382,9 @@ def test_a_revoked_device_is_out_within_seconds_and_stays_out(lab):
     assert "revoked, with 1 certificate" in lab.run("revoke", "pi-1", "--reason", "stolen")
     assert wait_until(lambda: bool(device.reasons), 5)
     assert wait_until(lambda: is_out(board.address()), 5)
+    assert "cut without a reason" in device.reasons[0]
+    assert "revoked" in device.reasons[0]
+    assert wait_until(lambda: any("refuses our certificate (revoked" in reason for reason in device.reasons), 20)
     heard = len(operator.messages)
     assert is_refused(second, f"{OWN}/result")
     for name in ("pi-1", "pi-2"):
