@@ -23,7 +23,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import get_args
+from typing import Annotated, get_args
 
 import msgspec
 
@@ -45,9 +45,9 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     id: str | None = None
     scope: Scope | None = None
     excludes: tuple[str, ...] = ()
-    period_ms: float | None = None
-    resolution_w: float | None = None
-    gain_u_ratio: float | None = None
+    period_ms: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    resolution_w: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    gain_u_ratio: Annotated[float, msgspec.Meta(ge=0)] | None = None
 
 
 class Replay:
@@ -112,22 +112,35 @@ class Replay:
         for known in get_args(Scope):
             if scope == known:
                 return known  # type: ignore[no-any-return]
-        message = f"recording {self._path!r} has scope {scope!r}: set scope to one of {', '.join(get_args(Scope))}"
+        message = (
+            f"recording {_shown(self._path, self._world)!r} has scope {scope!r}: set scope to one of {', '.join(get_args(Scope))}, "
+            "in it or in [sensors.replay]"
+        )
         raise ConfigError(message)
 
 
 def _load(path: str, world: World) -> Recording:
     content = _content(path, world)
     try:
-        recording = msgspec.json.decode(content, type=Recording) if content.lstrip()[:1] == b"{" else _csv(content.decode())
+        recording = msgspec.json.decode(content, type=Recording) if content.lstrip()[:1] == b"{" else _csv(content.decode("utf-8-sig"))
     except (msgspec.MsgspecError, ValueError, KeyError, TypeError, csv.Error) as error:
-        message = f"{path!r} is not a power recording ({error}): it needs JSON with t_s and power_w, or CSV with the header t_s,power_w"
+        needed = "it needs JSON with t_s and power_w, or CSV with the header t_s,power_w"
+        message = f"{_shown(path, world)!r} is not a power recording ({error}): {needed}"
         raise ConfigError(message) from error
     whole = len(recording.t_s) == len(recording.power_w) >= 2
-    if not whole or not all(map(math.isfinite, recording.power_w)) or any(not b - a > 0 for a, b in pairwise(recording.t_s)):
-        message = f"power recording {path!r} needs two or more points, finite, with increasing t_s: correct the file"
+    if (
+        not whole
+        or not all(map(math.isfinite, (*recording.power_w, *recording.t_s)))
+        or any(not b - a > 0 for a, b in pairwise(recording.t_s))
+    ):
+        message = f"power recording {_shown(path, world)!r} needs two or more points, finite, with increasing t_s: correct the file"
         raise ConfigError(message)
     return recording
+
+
+def _shown(path: str, world: World) -> str:
+    """Return what the recording is called: of a recorded file, its own path."""
+    return path or str(world.root)
 
 
 def _content(path: str, world: World) -> bytes:

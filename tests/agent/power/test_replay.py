@@ -6,6 +6,7 @@ import pytest
 
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.power.replay import Replay
+from edgemeter.agent.power.world import World
 
 
 class _Clock:
@@ -77,6 +78,9 @@ def test_a_csv_needs_its_scope_from_the_configuration(tmp_path):
         "t_s,power_w\n0,1\n1,nan\n",
         "t_s,power_w\n0,1\nnan,2\n",
         "t_s,power_w\n0,1\n1\n",
+        "t_s,power_w\n0,1\ninf,2\n",
+        '{"scope": "module", "t_s": [0, 1], "power_w": [1, 2], "period_ms": -5}',
+        '{"scope": "module", "t_s": [0, 1], "power_w": [1, 2], "gain_u_ratio": -0.1}',
         "seconds,watts\n0,1\n1,2\n",
         '{"scope": "module", "t_s": [0, 1], "power_w": [1]}',
         '{"scope": "module", "t_s": [0, 1], "power_w": [1, 2], "powr": 1}',
@@ -89,6 +93,14 @@ def test_what_is_no_recording_is_refused_by_name(tmp_path, content):
     path.write_text(content)
     with pytest.raises(ConfigError, match="trace"):
         Replay(str(path), scope="module").describe()
+
+
+def test_a_recorded_file_is_named_in_its_errors(tmp_path):
+    """It has no setting that would name it; and a mark before its text does no harm."""
+    world = World(tmp_path / "trace.csv", content="\ufefft_s,power_w\r\n0,1\r\n1,1\r\n".encode())
+    with pytest.raises(ConfigError, match=r"trace.csv' has scope None: .* in it or in \[sensors.replay\]"):
+        Replay(world=world).describe()
+    assert Replay(world=world, scope="module").read().power_w == 1.0
 
 
 def test_bytes_that_are_no_text_are_refused(tmp_path):
