@@ -206,3 +206,6 @@ def _refuse_foreign(connection: sqlite3.Connection, path: Path, form: Format) ->
     if version > form.version:
         message = f"the {form.what} {str(path)!r} has version {version}, this edgemeter knows up to {form.version}: update edgemeter here"
         raise ConfigError(message)
+    if any(step not in form.steps for step in range(version, form.version)):
+        message = f"the {form.what} {str(path)!r} has version {version}, from which no way leads to {form.version}: {form.elsewhere}"
+        raise ConfigError(message)
