@@ -35,6 +35,7 @@ _SHORT = {
     "openvino": "OpenVINOExecutionProvider",
     "qnn": "QNNExecutionProvider",
 }
+_ERRORS_ONLY = 3
 _CONFIGURATION = ("session.", "ep.")
 _OPTIMISATION = "graph_optimisation"
 _OPTIMISATIONS = {
@@ -159,6 +160,8 @@ def _optimisation(options: Options) -> str:
 
 def _session_options(threads: int, configuration: dict[str, str], level: str, found: Library) -> Any:
     chosen = found.module.SessionOptions()
+    # Its warnings are about what an exporter left in the file, coloured and on standard error; what stops a model comes as an exception.
+    chosen.log_severity_level = _ERRORS_ONLY
     chosen.graph_optimization_level = getattr(found.module.GraphOptimizationLevel, level, chosen.graph_optimization_level)
     chosen.intra_op_num_threads = threads
     chosen.inter_op_num_threads = 1

@@ -1,6 +1,7 @@
 """Ground truth as files hold it: COCO's annotation document (detection), or an index from file name to class (classification)."""
 
 import re
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -79,7 +80,7 @@ def read(path: Path) -> Document | dict[str, int]:
         ConfigError: it cannot be read, is neither of the two, or contradicts itself; says where and what to do.
     """
     try:
-        content = path.read_bytes()
+        content = path.read_bytes().removeprefix(BOM_UTF8)
         found = msgspec.json.decode(content, type=dict[str, msgspec.Raw])
         if "images" not in found and "annotations" not in found:
             return msgspec.json.decode(content, type=dict[str, ClassIndex])

@@ -1,5 +1,6 @@
 """Detections as files hold them: COCO's result format, a list of {image_id, category_id, bbox: [x, y, width, height], score}."""
 
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
@@ -74,7 +75,7 @@ def _odd_scores(scores: NDArray[np.float64]) -> tuple[str, ...]:
 def _decode(path: Path) -> Sequence[_Detection]:
     content = b""
     try:
-        content = path.read_bytes()
+        content = path.read_bytes().removeprefix(BOM_UTF8)
         if content.lstrip()[:1] == b"{":
             return msgspec.json.decode(content, type=_Wrapped).annotations
         return msgspec.json.decode(content, type=list[_Detection])

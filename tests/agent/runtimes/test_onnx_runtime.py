@@ -137,6 +137,16 @@ def test_what_the_library_cannot_run_is_said_in_one_line(runtime, models, name, 
     assert "[ONNXRuntimeError]" not in str(caught.value)
 
 
+def test_what_an_exporter_left_in_the_file_is_no_warning_of_ours(runtime, models, tmp_path, capfd):
+    """An initializer that nothing uses: ONNX Runtime would write a coloured line for each to standard error."""
+    tensor = b"\x08\x01\x10\x01\x42\x06unused\x4a\x04\x00\x00\x00\x00"
+    graph = b"\x2a" + bytes([len(tensor)]) + tensor
+    # Messages of one kind that follow each other are one message: this adds to the graph that is there.
+    (tmp_path / "m.onnx").write_bytes((models / "onnx.onnx").read_bytes() + b"\x3a" + bytes([len(graph)]) + graph)
+    runtime.load(tmp_path / "m.onnx", Options())
+    assert "unused" not in capfd.readouterr().err
+
+
 def test_text_is_told_from_a_model(runtime, tmp_path):
     """An .onnx that is text is not reported as a protobuf error."""
     path = tmp_path / "note.onnx"

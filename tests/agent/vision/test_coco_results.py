@@ -47,6 +47,14 @@ def test_whole_numbers_may_be_written_with_a_point(tmp_path, truth):
         read(tmp_path, truth, [detection(image_id=100.5)])
 
 
+def test_a_byte_order_mark_is_no_garbage(tmp_path, truth):
+    """As some editors begin a file, of truth and of detections."""
+    for name, document in (("truth.json", make_truth()), ("found.json", [detection()])):
+        (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + json.dumps(document).encode())
+    assert annotations.read(tmp_path / "truth.json") == truth
+    assert len(coco_results.read(tmp_path / "found.json", truth)) == 1
+
+
 def test_an_empty_list_is_no_error(tmp_path, truth):
     """A model may find nothing: shape [0, 7]."""
     assert read(tmp_path, truth, []).shape == (0, 7)
