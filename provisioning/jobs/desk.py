@@ -61,6 +61,8 @@ class JobsDesk:
         self._ready: dict[str, Asked] = {}
         self._moved: set[str] = set()
         self._came_ns: dict[str, int] = {}
+        # What revoked devices were busy with: one that comes back is told at once that it is over, not when it next reports.
+        self._dropped: dict[str, Execution] = {}
         self._ask_ns = 0
         self._doing_ns = 0
         self._looked_ns = 0
@@ -126,8 +128,11 @@ class JobsDesk:
         for device in self._moved:
             self._came_ns[device] = now_ns
             execution = queue.in_flight(device)
-            if execution is not None and sending.needs_sending(execution) and self._sending.is_online(device):
+            is_online = self._sending.is_online(device)
+            if execution is not None and sending.needs_sending(execution) and is_online:
                 self._sending.begin(execution, now_ns)
+            if is_online and (over := self._dropped.pop(device, None)) is not None:
+                self._publish(*sending.order(over, queue.job(over)))
             self._ask(queue, device)
         self._moved.clear()
 
@@ -161,6 +166,7 @@ class JobsDesk:
     def _decide(self, queue: Queue, overdue: list[Execution], out: list[str], now_ns: int) -> None:
         """Decide, commit, and only then say so."""
         reports, self._reports = self._reports[:MOST_AT_ONCE], self._reports[MOST_AT_ONCE:]
+        busy = [held for device in out if (held := queue.in_flight(device)) is not None]
         try:
             with self._registry.transaction() as connection:
                 self._follow(queue, queue.refresh(), now_ns)
@@ -181,6 +187,7 @@ class JobsDesk:
             # What is held here may be ahead of the registry now; devices say again what was not acknowledged.
             self._queue = None
             raise
+        self._dropped.update((one.device, decision.changed[one.id]) for one in busy)
         self._follow(queue, decision.changed.values(), now_ns)
         for said, payload in decision.said:
             self._publish(said, payload)

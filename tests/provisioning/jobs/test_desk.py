@@ -347,6 +347,24 @@ def test_who_goes_on_with_what_is_over_is_told_to_end_it(bench):
     assert not [one for _, one in bench.look() if isinstance(one, Order)]
 
 
+def test_who_was_revoked_and_comes_back_is_told_at_once_what_is_over(bench):
+    """Without a report of its own, and once."""
+    job = bench.add("a")
+    bench.online("a")
+    ((_, order),) = bench.look()
+    bench.report("a", order, "running", order.version)
+    bench.look()
+    with bench.registry.transaction() as connection:
+        devices.put(connection, Device("a", "lab", "a", None, (), "revoked", None, None, 1, 2))
+    bench.look(5)
+    assert bench.held(job, "a").state == "cancelled"
+    bench.online("a", session=2)
+    ((device, told),) = bench.look()
+    assert (device, told.job, told.attempt, type(told.work)) == ("a", order.job, order.attempt, Cancel)
+    bench.online("a", session=3)
+    assert bench.look() == []
+
+
 def test_a_watt_is_spent_once(bench):
     """Two boards of 7 W on a circuit of 10 W measure one after the other; a doctor waits for nothing."""
     bench.folder.fleet_file.write_text(
