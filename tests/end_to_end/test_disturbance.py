@@ -13,7 +13,7 @@ import pytest
 from edgemeter.agent.engine import job, session, suites
 from edgemeter.agent.records import RunRecord
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 NAME = "edgemeter-hog"
 # Ends by itself, whatever becomes of the test.
