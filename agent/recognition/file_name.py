@@ -24,6 +24,8 @@ _CLASSIFIERS = re.compile(
 # RT-DETR and its kin score each class by itself, as others do that came after DETR; some of them take pixels as 0..1.
 _SIGMOID_DETR = re.compile(r"rt-?_?detr|d-?_?fine|deim|rf-?_?detr|deformable|conditional|dab-?_?detr|dino|lw-?_?detr")
 _UNIT_DETR = re.compile(r"rt-?_?detr|d-?_?fine|deim")
+# What Ultralytics appends to the name of a model for another task, whose first columns look like a detector's.
+_OTHER_TASK = re.compile(r"yolo[a-z0-9]*[-_](seg|pose|obb)(?![a-z])")
 _IMAGENET_CLASSES = 1000
 # As Ultralytics calls the last layer of RT-DETR in what a file says of itself.
 RT_DETR_HEAD = "RTDETRDecoder"
@@ -43,6 +45,12 @@ def said_family(name: str, said: SelfDescription) -> str | None:
     known = family_in(name)
     # Ultralytics exports YOLO26 and YOLOv10 without their end-to-end head too.
     return "yolov8" if known == "yolo26" and said.is_end_to_end is False else known
+
+
+def other_task(name: str) -> str | None:
+    """Return the task other than detection that the name of a YOLO tells, None where it tells none."""
+    found = _OTHER_TASK.search(name.lower())
+    return found[1] if found else None
 
 
 def is_classifier(name: str) -> bool:

@@ -53,7 +53,7 @@ def find(shape: Shape, size: tuple[int, int] | None, name: str, said: SelfDescri
         or _anchors_last(rows, columns, cells, known, labels, why)
         or _anchors_first(rows, columns, cells, known, labels, why)
     )
-    return None if found is None else _checked(found, said)
+    return None if found is None else _checked(found, said, name)
 
 
 def _open(rows: int | None, columns: int | None, known: str | None, said: SelfDescription, why: str) -> Family | None:
@@ -146,12 +146,15 @@ def _by_classes(rows: int, columns: int, cells: list[int], labels: int, why: str
     return Family("yolox", "detection", columns - 5, why, (doubt,))
 
 
-def _checked(found: Family, said: SelfDescription) -> Family:
-    """Return the family, unless what the file says of itself contradicts it."""
+def _checked(found: Family, said: SelfDescription, name: str) -> Family:
+    """Return the family, unless what the file says of itself contradicts it, or else its name."""
     if said.task not in (None, "detect"):
         message = f"it says that its task is {said.task!r}, {found.name} detects"
         raise UnknownFamilyError(message)
     if said.labels and len(said.labels) != found.classes:
         message = f"{found.why} would be {found.name} with {found.classes} classes, but it names {len(said.labels)}"
+        raise UnknownFamilyError(message)
+    if said.task is None and (other := file_name.other_task(name)):
+        message = f"its name says {other!r}, {found.name} detects"
         raise UnknownFamilyError(message)
     return found

@@ -101,6 +101,12 @@ def test_several_outputs_tell_the_family(shapes, name, words, family, classes):
     assert words.labels or any("output.classes" in doubt for doubt in found.doubts)
 
 
+@pytest.mark.parametrize("names", [("a", "b", "c", "d"), ("Identity", "Identity_1", "Identity_2", "Identity_3")])
+def test_four_outputs_without_shapes_are_those_of_the_post_processing(names):
+    """Its operator tells no shape before the first call, and an exporter may have called its outputs anything."""
+    assert find(tensors((), (), (), (), names=names), (384, 384), "efficientdet-lite1.tflite", SILENT).name == "tflite-postprocess"
+
+
 def test_nanodets_grid_tells_its_generation():
     """Four strides are NanoDet-Plus, three the first NanoDet; their cells reach from different points."""
     assert find(tensors((1, 3598, 112)), (416, 416), "m.onnx", SILENT).strides == (8, 16, 32, 64)
@@ -205,6 +211,8 @@ def test_without_outputs_the_file_name_tells(name, family):
         ([(1, 19248, 4), (1, 19248, 81)], SIZE, "m.onnx", SILENT, "no known family"),
         ([(1, 10), (1, 10), (1, 10), (1, 10)], SIZE, "m.tflite", SILENT, "no known family"),
         ([], SIZE, "model.pt", SILENT, "its file name tells no family"),
+        ([(1, 56, 8400)], SIZE, "yolo11n-pose.onnx", SILENT, "its name says 'pose'"),
+        ([(1, 20, 8400)], SIZE, "yolo11n-obb.onnx", SILENT, "its name says 'obb'"),
         ([], SIZE, "yolov8n-pose.pt", said(1, "pose"), "no family"),
         ([()], SIZE, "m.tflite", SILENT, "no known family"),
     ],
