@@ -219,10 +219,13 @@ def _logged(text: str) -> list[float]:
         raise UnavailableError(message)
     volts_at, amperes_at = names.index("voltage_V"), names.index("current_A")
     samples = []
-    for line in lines[heading + 1 :]:
+    rows = [line for line in lines[heading + 1 :] if not line.startswith("#")]
+    # Where spaces part them, a version may have more columns than its heading says; a line that was cut has fewer than the others.
+    columns = len(rows[0].split()) if rows and apart is None else len(names)
+    for line in rows:
         parts = line.strip().split(apart)
         try:
-            if len(parts) != len(names):
+            if len(parts) != columns:
                 message = "not a value for each column"
                 raise ValueError(message)  # noqa: TRY301 - a line like any other that is garbled
             samples.append(_power_w(float(parts[volts_at]), float(parts[amperes_at])))

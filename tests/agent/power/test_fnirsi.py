@@ -110,6 +110,11 @@ def test_the_loggers_columns_may_stand_apart_by_any_sign(apart):
     assert recorded(LOG.replace(" ", apart).encode()).read().power_w == pytest.approx((5.1 * (0.8 + 0.9 + 1.0 + 1.1) + 10.0) / 5)
 
 
+def test_a_version_with_more_columns_and_a_comment_are_read():
+    """A heading that is behind its values does no harm where spaces part them."""
+    assert recorded(LOG.replace(" capacity_As", "").encode() + b"# interrupted\n").read().power_w == recorded(LOG.encode()).read().power_w
+
+
 @pytest.mark.parametrize("apart", [" ", ",", ";"])
 def test_decimal_commas_are_no_columns(apart):
     """5,1 V is neither 5 V nor 1 A; and a last value that is cut within its digits is no value."""
