@@ -1,4 +1,4 @@
-"""What came of all devices: a table for people, JSON for machines."""
+"""What came of all devices: a table for people, with the remedies below it, and JSON for machines."""
 
 import json
 from collections.abc import Sequence
@@ -16,24 +16,26 @@ ABSENT = "-"
 
 
 def table(outcomes: Sequence[Outcome], *, is_dry: bool) -> Table:
-    """Return a row per device: what was found, which steps changed something, what came of it, and what to do."""
-    shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for heading in ("device", "found", "would change" if is_dry else "changed", "skipped", "result", "remedy"):
-        shown.add_column(heading, overflow="fold")
+    """Return a row per device: what came of it, which steps changed something, and what was found."""
+    shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for heading in ("device", "result", "would change" if is_dry else "changed", "skipped", "found"):
+        shown.add_column(heading, overflow="fold", no_wrap=heading in {"device", "result"})
     for outcome in outcomes:
         changed, skipped = (
             ", ".join(step.step for step in outcome.steps if step.state == state) or ABSENT for state in ("changed", "skipped")
         )
-        cells = (outcome.device, outcome.found or ABSENT, changed, skipped)
         result = Text("would change" if is_dry and outcome.state == "changed" else outcome.state, style=STYLE[outcome.state])
-        shown.add_row(*map(Text, cells), result, Text(outcome.remedy or ABSENT))
+        shown.add_row(Text(outcome.device), result, *map(Text, (changed, skipped, outcome.found or ABSENT)))
     return shown
 
 
 def print_table(outcomes: Sequence[Outcome], *, is_dry: bool) -> None:
-    """Print the table; where nobody looks, no row is folded."""
+    """Print the table, and below it what to do about those that failed; where nobody looks, no row is folded."""
     console = Console()
     (console if console.is_terminal else Console(width=300)).print(table(outcomes, is_dry=is_dry))
+    for outcome in outcomes:
+        if outcome.remedy is not None:
+            console.print(f"{outcome.device}: {outcome.remedy}", markup=False, highlight=False, soft_wrap=True)
 
 
 def as_json(outcomes: Sequence[Outcome], *, is_dry: bool) -> str:
