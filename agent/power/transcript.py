@@ -28,8 +28,8 @@ SHORT = (
 SHORT_LINE = re.compile(rf"^{SHORT}:\s?(?P<value>.*)$")
 SHORT_HEADED = re.compile(rf"^==> {SHORT} <==$")
 # A power supply's uevent holds a line for each property.
-UEVENT_LINE = re.compile(r"^POWER_SUPPLY_[A-Z_]+=")
-UEVENT_PLACE = "/sys/class/power_supply/recorded/uevent"
+UEVENT_LINE = re.compile(r"^POWER_SUPPLY_(?:NAME=(?P<name>[^/\s]+)|[A-Z_]+=)")
+UEVENT_PLACE = "/sys/class/power_supply/{}/uevent"
 HEADED = re.compile(r"^==> (?P<words>/\S+) <==$")
 LONGEST_PATH, LONGEST_LINE = 250, 4096
 MISCOUNTED = "the transcript shows {} files by one command and {} values: which is whose is not known; record it whole, or file by file"
@@ -60,7 +60,7 @@ class _Files:
         self._waiting: list[str] = []
         self._asked = 0
         self._folder: str | None = None
-        self._uevent = UEVENT_PLACE
+        self._uevent = UEVENT_PLACE.format("recorded")
 
     def take(self, line: str) -> None:
         """Take the next line."""
@@ -71,10 +71,16 @@ class _Files:
                 self.files[path] = line
             self._waiting = [other for other in self._waiting if other != path]
         elif (named := NAMED_LINE.match(line)) and _is_safe(named.group("path")):
-            self.files[named.group("path")] = named.group("value")
-        elif UEVENT_LINE.match(line):
+            path, value = named.group("path"), named.group("value")
+            if UEVENT_LINE.match(value):
+                self._add(path, value)
+            else:
+                self.files[path] = value
+        elif property_line := UEVENT_LINE.match(line):
             self._uevent = self._waiting.pop(0) if self._waiting else self._uevent
-            self.files[self._uevent] = f"{self.files[self._uevent]}\n{line}" if self._uevent in self.files else line
+            # Several may stand one after the other: each begins with its name.
+            self._uevent = UEVENT_PLACE.format(property_line["name"]) if property_line["name"] else self._uevent
+            self._add(self._uevent, line)
         elif not self._waiting and (value := SHORT_LINE.match(line)):
             self._short[value.group("file")] = value.group("value")
         elif self._waiting and line.strip():
@@ -99,6 +105,9 @@ class _Files:
         if place is None:
             return {}
         return {f"/{_folder_of(path, place)}/{path.rpartition('/')[2]}": value for path, value in self._short.items()}
+
+    def _add(self, path: str, line: str) -> None:
+        self.files[path] = f"{self.files[path]}\n{line}" if path in self.files else line
 
     def _is_command(self, line: str) -> bool:
         """Say whether the line shows no value but tells which come, or where."""

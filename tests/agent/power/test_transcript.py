@@ -29,6 +29,11 @@ from edgemeter.agent.power.transcript import files_shown
             "/sys/bus/i2c/drivers/ina3221x/0-0040/iio:device0/in_power0_input": "4321"}),
         ("BAT1/status:Discharging\nBAT1/power_now:7320000\n", {
             "/sys/class/power_supply/BAT1/status": "Discharging", "/sys/class/power_supply/BAT1/power_now": "7320000"}),
+        ("$ cat */uevent\nPOWER_SUPPLY_NAME=AC\nPOWER_SUPPLY_ONLINE=0\nPOWER_SUPPLY_NAME=BAT0\nPOWER_SUPPLY_TYPE=UPS\n", {
+            "/sys/class/power_supply/AC/uevent": "POWER_SUPPLY_NAME=AC\nPOWER_SUPPLY_ONLINE=0",
+            "/sys/class/power_supply/BAT0/uevent": "POWER_SUPPLY_NAME=BAT0\nPOWER_SUPPLY_TYPE=UPS"}),
+        ("/sys/class/power_supply/B/uevent:POWER_SUPPLY_NAME=B\n/sys/class/power_supply/B/uevent:POWER_SUPPLY_TYPE=UPS\n", {
+            "/sys/class/power_supply/B/uevent": "POWER_SUPPLY_NAME=B\nPOWER_SUPPLY_TYPE=UPS"}),
         ("name: my board\nstatus: fine\n", {}),
         ("/sys/a/b:" + "1" * 5000, {}),
         ("RAM 534/3964MB CPU [1%@204] POM_5V_IN 1022/1022\n", {}),
