@@ -101,11 +101,14 @@ def list_(folder: FleetFolder, *, as_json: bool) -> None:
         click.echo(json.dumps({"campaigns": [_document(one, with_cells=False) for one in found]}, indent=2))
         return
     rows = [
-        (its.campaign, its.state, day(its.made_ns), f"{its.wave + 1}/{its.waves}", _ratio(one), its.reason or "")
+        (its.campaign, its.state, day(its.made_ns), f"{its.wave + 1}/{its.waves}", _ratio(one))
         for one, its in ((one, one.campaign) for one in found)
     ]
-    headings = ("campaign", "state", "started (UTC)", "group", "coverage", "reason")
-    narrow_table.show(narrow_table.table(headings, rows, folded={"coverage", "reason"}))
+    headings = ("campaign", "state", "started (UTC)", "group", "coverage")
+    narrow_table.show(narrow_table.table(headings, rows, folded={"coverage"}))
+    for one in found:
+        if one.campaign.reason:
+            click.echo(f"{one.campaign.campaign}: {one.campaign.reason}")
 
 
 @campaign.command()

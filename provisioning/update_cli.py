@@ -79,10 +79,9 @@ def list_releases(folder: FleetFolder, *, as_json: bool) -> None:
         click.echo(json.dumps([_document(one) for one in known], indent=2))
         return
     rows = [
-        (one.version, one.board, one.arch, one.python, one.glibc, f"{one.size_bytes / 1e6:.1f} MB", one.sha256[:12], one.checked)
-        for one in known
+        (one.version, one.board, one.python, one.glibc, f"{one.size_bytes / 1e6:.1f} MB", one.sha256[:12], one.checked) for one in known
     ]
-    headings = ("version", "board", "arch", "Python", "glibc", "size", "bundle", "checked")
+    headings = ("version", "board", "Python", "glibc", "size", "bundle", "checked")
     narrow_table.show(narrow_table.table(headings, rows, folded={"checked"}, right={"size"}))
 
 
