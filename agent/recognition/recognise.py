@@ -1,5 +1,6 @@
 """A card for a model that has none: what it is, from its tensors, what it says of itself, and its file name."""
 
+import hashlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.recognition import card, normalisation, one_tensor, self_description, shapes
 from edgemeter.agent.recognition.family import Family, UnknownFamilyError
 from edgemeter.agent.recognition.self_description import SelfDescription
-from edgemeter.agent.runtimes import Loaded, TensorInfo
+from edgemeter.agent.runtimes import Loaded, TensorInfo, model_file
 from edgemeter.agent.vision.decoder import DECODERS
 from edgemeter.agent.vision.decoders.nanodet import OLD_STRIDES
 
@@ -32,6 +33,7 @@ _USUAL_SIDE = {"classifier": 224, "detr": 640, "nanodet": 416, "torchvision": 80
 _USUAL_YOLO_SIDE = 640
 # Whole numbers of two to four digits: in `mobilenet_v2_1.0_224` only 224.
 _NUMBER = re.compile(r"(?<![\d.])\d{2,4}(?!\d|\.\d)")
+_CHUNK_BYTES = 1 << 20
 # COCO scores at most 100 detections of a photograph.
 _MAX_DETECTIONS = 100
 # What exporters append to a model's name to say which file of it this is, and the precision that it tells.
@@ -62,7 +64,29 @@ def card_for(model: Path, loaded: Loaded) -> tuple[card.Card, tuple[str, ...]]:
         ConfigError: the card is wrong, or there is none and the model cannot be recognised; says what to write.
     """
     beside = card.beside(model)
-    return (card.read(beside), ()) if beside.exists() else recognise(model, loaded)
+    if not beside.exists():
+        return recognise(model, loaded)
+    read = card.read(beside)
+    return read, _of_another_file(model, read)
+
+
+def _of_another_file(model: Path, read: card.Card) -> tuple[str, ...]:
+    """Return what is unsure where the card was written for a file with another hash: exported anew, perhaps with another output."""
+    if read.sha256 is None or not model.is_file():
+        return ()
+    total = hashlib.sha256()
+    for part in model_file.parts(model):
+        with part.open("rb") as file:
+            while chunk := file.read(_CHUNK_BYTES):
+                total.update(chunk)
+    found = total.hexdigest()
+    if found == read.sha256:
+        return ()
+    unsure = (
+        f"the card is of sha256 {read.sha256[:12]}, the file has {found[:12]}, and what {card.beside(model).name!r} says may not hold: "
+        "remove it, and `edgemeter models add` writes a new one"
+    )
+    return (f"{model.name} is not the file its card was written for; unsure: {unsure}",)
 
 
 def recognise(model: Path, loaded: Loaded) -> tuple[card.Card, tuple[str, ...]]:

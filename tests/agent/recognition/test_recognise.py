@@ -1,5 +1,6 @@
 """Cards for models that have none."""
 
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,19 @@ def test_a_card_beside_the_model_wins(tmp_path):
     )
     made, guesses = recognise.card_for(tmp_path / "m.onnx", make_loaded(SCORES, tensors((1, 3, 640, 640))))
     assert (made.name, made.input.height, guesses) == ("mine", 8, ())
+
+
+@pytest.mark.parametrize(("content", "doubts"), [(b"the model", 0), (b"another export", 1)])
+def test_a_card_of_another_file_is_told(tmp_path, content, doubts):
+    """A model that was exported anew over the old one keeps its card, whose classes and range may be wrong now."""
+    (tmp_path / "m.onnx").write_bytes(content)
+    (tmp_path / "m.onnx.toml").write_text(
+        f'name = "mine"\ntask = "detection"\nfamily = "yolov8"\nprecision = "fp32"\nsha256 = "{sha256(b"the model").hexdigest()}"\n'
+        '[input]\nheight = 8\nwidth = 8\nlayout = "NCHW"\n'
+    )
+    made, guesses = recognise.card_for(tmp_path / "m.onnx", make_loaded(SCORES, tensors((1, 3, 640, 640))))
+    assert (made.name, len(guesses)) == ("mine", doubts)
+    assert all(" unsure: the card is of sha256" in guess for guess in guesses)
 
 
 def test_a_wrong_card_is_not_passed_over(tmp_path):
