@@ -67,7 +67,8 @@ def of_model(case: suites.Case, tell: Callable[[job.Event], None]) -> Scored:
     size = Path(case.model).stat().st_size
     work = job.Job(case=case, sha256=case.sha256 or "", size_bytes=size, seed=case.seed, accuracy=True, idle=False, spawned_ns=0)
     found = isolation.score(work, lambda event, _pid: tell(event))
-    return Scored(found.accuracy, found.images, None, found.notes, found.subset, _verdict(found))
+    notes = dict.fromkeys((*found.notes, *(found.accuracy.warnings if found.accuracy else ())))
+    return Scored(found.accuracy, found.images, None, tuple(notes), found.subset, _verdict(found))
 
 
 def _verdict(found: job.Scored) -> records.Verdict:

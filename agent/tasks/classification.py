@@ -21,6 +21,8 @@ from edgemeter.agent.vision.preprocess import Preprocessor
 
 METRIC = "top1"
 _BEST = 5
+# Right answers one class further for so many classes are no chance.
+_ENOUGH = 5
 
 
 class Classification:
@@ -83,8 +85,21 @@ class Classification:
             group_metric=METRIC if groups else None,
             groups=tuple(group.part for group in groups),
             group_gap=groups_of.largest_gap(groups, math.inf),
-            warnings=self._data.warnings,
+            warnings=(*self._data.warnings, *self._shifted(self._truth, top1)),
         )
+
+    def _shifted(self, truth: Sequence[int], top1: int) -> tuple[str, ...]:
+        """Return what an index that counts from another class than the model would explain: more right answers one class further."""
+        for shift, word in ((-1, "lower"), (1, "higher")):
+            right = [truth[index] for index, best in self._answers.items() if best[0] == truth[index] + shift]
+            if len(set(right)) >= _ENOUGH and len(right) > 2 * top1:
+                share = len(right) / len(self._answers)
+                said = (
+                    f"with every class of the ground truth one {word}, top-1 were {share:.3f}: does one of the two count the background "
+                    "as class 0? Correct the index, or output.label_offset in the card"
+                )
+                return (said,)
+        return ()
 
     def _groups(self, right: Mapping[int, bool]) -> list[Group]:
         """Return top-1 of each group by name, with Wilson's bounds; none of a group that is too small."""

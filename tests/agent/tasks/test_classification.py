@@ -61,6 +61,19 @@ def test_top1_and_top5_are_shares_of_the_photographs(folder):
     assert score.detail["top5"] == pytest.approx(2 / 3)
 
 
+@pytest.mark.parametrize(("shift", "word"), [(1, "lower"), (-1, "higher"), (0, None)])
+def test_an_index_that_counts_from_another_class_is_told(tmp_path, shift, word):
+    """Top-1 is 0 and the model is right throughout, one class further: no ruin, a background that one side counts."""
+    for i in range(6):
+        Image.new("RGB", (32, 32)).save(tmp_path / f"photo_{i}.png")
+    made = make_task(opened(tmp_path, {f"photo_{i}.png": i + 1 + shift for i in range(6)}))
+    for index in range(6):
+        made.answer(index, scores(index + 2))
+    score = made.score()
+    assert score.value == (word is None)
+    assert [f"one {word}, top-1 were 1.000" in warning for warning in score.warnings] == ([] if word is None else [True])
+
+
 def test_of_equal_scores_the_lower_class_is_first(folder):
     """Quantised scores tie often; the answer does not depend on the sort."""
     made = make_task(opened(folder, {"photo_0.png": 2}))
