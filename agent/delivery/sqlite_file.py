@@ -1,7 +1,6 @@
 """SQLite files of our own: opened so that a commit is on the disk, told from anybody else's, and with errors that say what to do."""
 
 import contextlib
-import os
 import sqlite3
 import tempfile
 import time
@@ -10,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from edgemeter.agent import durable_file
 from edgemeter.agent.errors import ConfigError, TransientError, UnavailableError
 
 Access = Literal["write", "read"]
@@ -138,11 +138,7 @@ def _put_in_place(made: Path, path: Path) -> None:
     except OSError:
         # A file system without hard links (FAT): the last of several makers wins, which matters only in the same millisecond.
         made.replace(path)
-    descriptor = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    durable_file.sync_folder(path.parent)
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, form: Format, access: Access) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
+from edgemeter.agent import durable_file
 from edgemeter.agent.errors import ConfigError, UnavailableError
-from edgemeter.agent.identity import durable_file
 from edgemeter.agent.records import Name
 
 _FILLER = b"x"

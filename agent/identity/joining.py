@@ -9,11 +9,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from edgemeter.agent import durable_file
 from edgemeter.agent.delivery import broker_address
 from edgemeter.agent.delivery.broker_address import BrokerAddress
 from edgemeter.agent.delivery.credentials import TlsFiles
 from edgemeter.agent.errors import ConfigError, EdgemeterError, UnavailableError
-from edgemeter.agent.identity import board_serial, durable_file, join_file, messages, own, own_key
+from edgemeter.agent.identity import board_serial, join_file, messages, own, own_key
 from edgemeter.agent.identity.board_serial import BoardSerial
 from edgemeter.agent.identity.conversation import Conversation
 from edgemeter.agent.identity.join_file import JoinFile

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import msgspec
 
+from edgemeter.agent import durable_file
 from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.identity import board_serial, durable_file
+from edgemeter.agent.identity import board_serial
 from edgemeter.agent.identity.board_serial import BoardSerial
 from edgemeter.agent.identity.messages import Hex, Serial, SerialSource
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine

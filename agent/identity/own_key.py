@@ -5,8 +5,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from edgemeter.agent import durable_file
 from edgemeter.agent.errors import UnavailableError
-from edgemeter.agent.identity import durable_file
 
 OPENSSL_S = 60.0
 _CURVE = "prime256v1"

@@ -16,6 +16,7 @@ from typing import IO
 
 import msgspec
 
+from edgemeter.agent import durable_file
 from edgemeter.agent.delivery import credentials
 from edgemeter.agent.delivery.credentials import TlsFiles
 from edgemeter.agent.errors import ConfigError, EdgemeterError, UnavailableError
@@ -46,11 +47,7 @@ def bring(task: Task) -> int:
             part.unlink()
             return WRONG_HASH
         part.replace(task.final)
-        descriptor = os.open(part.parent, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        durable_file.sync_folder(part.parent)
     except OSError as error:
         message = f"cannot keep the content {task.content.name!r} at {task.final!r}: {error.strerror}"
         raise UnavailableError(message) from error

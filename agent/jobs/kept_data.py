@@ -4,6 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
+from edgemeter.agent import durable_file
 from edgemeter.agent.errors import UnavailableError
 from edgemeter.agent.jobs import data_archive
 from edgemeter.agent.jobs.data_archive import DataFolder
@@ -43,8 +44,4 @@ def _unpack(archive: Path, folder: Path) -> None:
     # Thousands of files at once: one wait for the disk instead of one each.
     os.sync()
     part.rename(folder)
-    descriptor = os.open(folder.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    durable_file.sync_folder(folder.parent)

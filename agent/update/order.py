@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from edgemeter.agent import durable_file
 from edgemeter.agent.errors import ConfigError, UnavailableError
 from edgemeter.agent.jobs import run_lock
 from edgemeter.agent.jobs.contract import Order, Update
@@ -109,15 +110,7 @@ def _ask(order: Order, update: Update, home: Path) -> None:
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
-        _sync(path.parent)
+        durable_file.sync_folder(path.parent)
     except OSError as error:
         message = f"cannot ask the supervisor at {str(path)!r}: {error.strerror}"
         raise UnavailableError(message) from error
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from edgemeter.agent import durable_file
 from edgemeter.agent.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.recognition import card
 from edgemeter.models import card_file, entries, toml_text
@@ -14,7 +15,7 @@ from edgemeter.models.catalogue import sha256
 from edgemeter.models.catalogue_entry import FETCHED, Entry
 from edgemeter.models.fetch.archive_member import take_out
 from edgemeter.models.fetch.download import Want, download
-from edgemeter.models.fetch.part import Part, sync_folder
+from edgemeter.models.fetch.part import Part
 from edgemeter.models.fetch.transport import Transport, shown
 from edgemeter.models.progress import Tell
 
@@ -91,7 +92,7 @@ def place(entry: Entry, cache: Cache, part: Part, digest: str, address: str) -> 
         part.drop()
         _write_card(entry, target, digest, address)
         cache.keep(Note(entry=entry.name, file=entry.file, sha256=digest, size_bytes=size_bytes, address=address))
-        sync_folder(target.parent)
+        durable_file.sync_folder(target.parent)
     except OSError as error:
         raise part.unwritable(error) from error
 

@@ -1,7 +1,6 @@
 """The part of a file that has arrived: `.FILE.part`, and beside it from where and of what, so that the rest can follow later."""
 
 import errno
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,12 +71,3 @@ class Part:
                 "another folder with --cache) and fetch again; what has arrived is kept"
             )
         return TransientError(f"cannot write to {where!r}: {error.strerror}; name another folder with --cache")
-
-
-def sync_folder(folder: Path) -> None:
-    """Put the names in `folder` on disk too: a rename alone may be lost with the power."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -11,6 +11,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from edgemeter.agent import durable_file
 from edgemeter.agent.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.jobs.contract import Content, FileName, Sha256
 
@@ -129,11 +130,7 @@ class ContentStore:
             os.utime(path)
             return
         unfinished.replace(path)
-        folder = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        durable_file.sync_folder(self._folder)
 
 
 class Rehearsal(ContentStore):

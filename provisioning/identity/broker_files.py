@@ -5,8 +5,8 @@ import pwd
 from datetime import datetime
 from pathlib import Path
 
+from edgemeter.agent import durable_file
 from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.identity import durable_file
 from edgemeter.provisioning.fleet_folder import FleetFolder
 from edgemeter.provisioning.identity import acl, certificates, claims
 from edgemeter.provisioning.identity.authority import Authority, Pair, revoked_numbers

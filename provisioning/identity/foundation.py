@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
+from edgemeter.agent import durable_file
 from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.identity import durable_file
 from edgemeter.provisioning.fleet_folder import FleetFolder
 from edgemeter.provisioning.identity import acl, authority, broker_files, broker_process
 from edgemeter.provisioning.identity.authority import SERVER_DAYS, Pair

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import msgspec
 
+from edgemeter.agent import durable_file
 from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.identity import durable_file, join_file, messages
+from edgemeter.agent.identity import join_file, messages
 from edgemeter.agent.identity.join_file import JoinFile
 from edgemeter.agent.records import Name
 from edgemeter.provisioning.fleet_folder import FleetFolder

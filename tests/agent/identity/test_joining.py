@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from edgemeter.agent import config
+from edgemeter.agent import config, durable_file
 from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.identity import durable_file, joining, own, own_key
+from edgemeter.agent.identity import joining, own, own_key
 from edgemeter.agent.identity.board_serial import BoardSerial
 from edgemeter.agent.identity.joining import Places
 from edgemeter.agent.identity.messages import Answer

@@ -49,7 +49,7 @@ def make_folder(path: Path, mode: int = 0o755) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Return when what was renamed in `folder` is on the disk."""
+    """Return when what was renamed in `folder` is on the disk: a rename alone may be lost with the power."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
