@@ -54,7 +54,7 @@ def test_a_run_becomes_a_complete_record(tmp_path):
     assert record.latency.count == 64
     assert 2.0 <= record.latency.p50_ms < 4.0
     assert record.cold_start.load_ms >= 30.0
-    assert record.cold_start.first_ms == pytest.approx(20.0, rel=0.5)
+    assert 20.0 <= record.cold_start.first_ms < 100.0
     assert record.cold_start.process_ms is not None
     assert record.throughput_per_s == pytest.approx(1000 / record.latency.mean_ms)
     assert (record.cpus, record.cool_down, record.sustained, record.load.samples) == (None, None, None, 64)
@@ -185,6 +185,7 @@ def test_a_rate_beyond_the_model_is_said_not_to_be_sustained(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_run_that_slows_down_shows_it_over_time(tmp_path):
     """Nine seconds whose second half is half as fast again: the curve has it, and says from when on."""
     replay(tmp_path, latencies_ms=[2.0] * 2600 + [3.0] * 3000)
