@@ -1,6 +1,7 @@
 """Carries one order out and writes its end into the journal, whatever becomes of the agent that stays meanwhile."""
 
 import contextlib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -15,6 +16,10 @@ from edgemeter.agent.jobs import contract, journal, updating
 from edgemeter.agent.jobs.contract import State
 from edgemeter.agent.jobs.execution_task import Doing, Task
 from edgemeter.agent.jobs.journal import Journal
+
+# Where an order's files stand while it is carried out.
+WORK_FOLDER = "job-work"
+_WITHIN = re.compile(rf"/[^'\"\s]*/{WORK_FOLDER}/[^'\"/\s]+/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +80,17 @@ def carry_out(task: Task, notes: BinaryIO) -> None:
         module, _, name = WORKS[type(task.order.work)].partition(":")
         outcome: Outcome | None = getattr(import_module(module), name)(here)
         if outcome is not None:
-            book.ends(task.place, outcome.state, outcome.reason, figures=dict(outcome.figures), text=outcome.text)
+            book.ends(task.place, outcome.state, _as_ordered(outcome.reason), figures=dict(outcome.figures), text=outcome.text)
     except (ConfigError, UnavailableError) as error:
         # Nothing was measured: the order cannot be carried out on this board.
         found = book.read(task.place)
-        book.ends(task.place, "failed" if found and found.runs else "rejected", str(error))
+        book.ends(task.place, "failed" if found and found.runs else "rejected", _as_ordered(str(error)))
     except EdgemeterError as error:
-        book.ends(task.place, "failed", str(error))
+        book.ends(task.place, "failed", _as_ordered(str(error)))
     finally:
         book.close()
+
+
+def _as_ordered(reason: str | None) -> str | None:
+    """Return the reason with files called as the order calls them, not by where they stood on the board for that time."""
+    return None if reason is None else _WITHIN.sub("", reason)

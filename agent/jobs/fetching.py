@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 
 import msgspec
 
@@ -89,6 +90,17 @@ class Fetching:
                 file.write(piece)
             self._heard_s = self._clock_s()
             self._silence_s = SILENCE_S
+
+    def told(self) -> str | None:
+        """Return in words how far it is, None while nothing is fetched."""
+        wanted = self._wanted
+        if wanted is None:
+            return None
+        came = 0
+        # A part is not there yet, or is whole by now.
+        with suppress(OSError):
+            came = self._kept.part(wanted).stat().st_size
+        return f"fetches {wanted.name}, {came / 1e6:.1f} of {wanted.size_bytes / 1e6:.1f} MB"
 
     def connected(self) -> None:
         """Ask again: what was asked for over the last connection is lost."""

@@ -33,6 +33,9 @@ RUNNING_LOOK_S = 5.0
 # How often, and after how much more, the server hears how far a job is.
 PROGRESS_S = 15.0
 PROGRESS_RATIO = 0.05
+# How often it hears what is fetched, which may take hours.
+FETCHING_S = 2.0
+GATHERED = "has all that the order names"
 INTERRUPTED = "interrupted by a restart"
 
 
@@ -56,6 +59,7 @@ class JobsAttendant:
         self._said: Doing | None = None
         self._proceeded_s = 0.0
         self._measured_s = float("-inf")
+        self._fetching_told_s: float | None = None
         self._deadlines_s: dict[int, float] = {}
         self._asked_for: int | None = None
         self._recover()
@@ -224,8 +228,7 @@ class JobsAttendant:
         if latest is None or latest == self._said:
             return
         self._said = latest
-        said = messages.Progress(session=self._post.session, doing=latest.doing)
-        self._post.publish(self._post.topic("progress"), messages.encode(said), qos=0)
+        self._tell(latest.doing)
         known = self._journal.read(running.place)
         if latest.done_ratio is None or known is None or now_s - self._proceeded_s < PROGRESS_S:
             return
@@ -272,7 +275,21 @@ class JobsAttendant:
         if pause_s is None:
             for content in contents:
                 self._kept.used(content)
+        self._tell_fetching()
         return pause_s
+
+    def _tell_fetching(self) -> None:
+        told, last_s, now_s = self._fetching.told(), self._fetching_told_s, self._clock_s()
+        if told is None and last_s is not None:
+            self._fetching_told_s = None
+            self._tell(GATHERED)
+        elif told is not None and (last_s is None or now_s >= last_s + FETCHING_S):
+            self._fetching_told_s = now_s
+            self._tell(told)
+
+    def _tell(self, doing: str) -> None:
+        said = messages.Progress(session=self._post.session, doing=doing)
+        self._post.publish(self._post.topic("progress"), messages.encode(said), qos=0)
 
     def _start(self, one: journal.Execution) -> None:
         work = one.order.work

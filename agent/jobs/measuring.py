@@ -13,7 +13,7 @@ from edgemeter.agent.engine.suites import Suite
 from edgemeter.agent.errors import EdgemeterError, MeasurementError, UnavailableError
 from edgemeter.agent.health import verdict_log
 from edgemeter.agent.jobs import contract, kept_data, order_suite
-from edgemeter.agent.jobs.carry_out import Here, Outcome
+from edgemeter.agent.jobs.carry_out import WORK_FOLDER, Here, Outcome
 from edgemeter.agent.jobs.data_archive import DataFolder
 from edgemeter.agent.power import opening
 from edgemeter.agent.records import RunRecord
@@ -24,7 +24,6 @@ GOLDEN = (
     ("edgemeter-shapes_int8.onnx", "onnxruntime"),
     ("edgemeter-shapes_fp32.torchscript", "torch"),
 )
-WORK_FOLDER = "job-work"
 Keep = Callable[[RunRecord], RunRecord]
 
 

@@ -5,6 +5,7 @@ import time
 from collections import deque
 
 from edgemeter.agent import config
+from edgemeter.agent.delivery import messages
 from edgemeter.agent.delivery.attendant import Post
 from edgemeter.agent.delivery.mqtt_session import Message
 from edgemeter.agent.delivery.topics import parse
@@ -38,6 +39,7 @@ class Driver:
         self.reports = []
         self.wants = []
         self.contents = {}
+        self.doings = []
         self.is_connected = True
         self.restarts = 0
         self.attendant = None
@@ -129,6 +131,8 @@ class Driver:
             self.reports.append(report)
             if self.acknowledges:
                 self._acknowledge(report)
+        elif kind == "progress":
+            self.doings.append(messages.decode_progress(payload).doing)
         elif kind == "want":
             want = contract.decode_want(payload)
             self.wants.append(want)

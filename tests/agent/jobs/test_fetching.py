@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from edgemeter.agent.jobs import contract, fetching
+from edgemeter.agent.jobs import contract, fetching, jobs_attendant
 from edgemeter.agent.jobs.contract import Chunk, Content
 from edgemeter.agent.jobs.kept_content import FOLDER, KeptContent
 from tests.agent.jobs.driver import suite
@@ -32,6 +32,20 @@ def test_few_pieces_are_outstanding(device):
     ask(device)
     assert device.until(lambda: device.wants)
     assert not device.until(lambda: len(device.wants) > fetching.OUTSTANDING, 1.0)
+
+
+def test_the_server_hears_how_far_it_is_and_when_all_is_here(device):
+    """Name and size of what is fetched; the last word on it is not that something is missing."""
+    device.order(device.measure())
+    assert device.final().state == "done"
+    fetched = [one for one in device.doings if one.startswith("fetches ")]
+    assert fetched[0] == "fetches suite.toml, 0.0 of 0.0 MB"
+    assert device.doings[len(fetched)] == jobs_attendant.GATHERED
+    device.change = lambda _payload: None
+    device.doings.clear()
+    late = ("late.replay.json", os.urandom(700_000))
+    device.order(device.measure(suite(), (late,)), job="job-2")
+    assert device.until(lambda: "fetches late.replay.json, 0.0 of 0.7 MB" in device.doings)
 
 
 def test_what_came_survives_a_restart(device, part):
