@@ -31,7 +31,9 @@ COLLECTING_LOOK_S = 1.0
 DAILY_S = 86_400.0
 # What changes back and forth is not worth a message each time.
 AT_MOST_EVERY_S = 600.0
-PATIENCE_S = 120.0
+# A board that just started, or a slow one, may need longer than this: the next try comes after a pause and has twice as long, and so on.
+PATIENCE_S, LONGEST_PATIENCE_S = 120.0, 1920.0
+PAUSE_S = 60.0
 TOUCH_S = 3600.0
 # Shares of the disk that are free; crossing one is worth a message.
 DISK_STEPS = (0.02, 0.05, 0.1, 0.2)
@@ -60,6 +62,8 @@ class HealthAttendant:
         self._touched_s = now_s()
         self._child: subprocess.Popen[bytes] | None = None
         self._child_s = 0.0
+        # Tries in a row that came to nothing.
+        self._failures = 0
         self._said: bytes | None = None
         self._said_s: float | None = None
         self._known: Important | None = None
@@ -101,6 +105,8 @@ class HealthAttendant:
             self._known = seen
             return True
         passed_s = now_s - self._said_s
+        if self._failures:
+            return passed_s >= self._pause_s()
         if seen != self._known and passed_s >= AT_MOST_EVERY_S:
             self._known = seen
             return True
@@ -152,14 +158,15 @@ class HealthAttendant:
             self._child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
             self._child_s = now_s
         except OSError as error:
-            logger.warning("cannot find out how this device stands (%s): tried again in a day", error)
+            self._failed(f"cannot find out how this device stands ({error})", now_s)
 
     def _finish(self, child: subprocess.Popen[bytes], now_s: float) -> float:
         if child.poll() is None:
-            if now_s - self._child_s < PATIENCE_S:
+            patience_s = min(LONGEST_PATIENCE_S, PATIENCE_S * 2.0**self._failures)
+            if now_s - self._child_s < patience_s:
                 return COLLECTING_LOOK_S
-            logger.warning("finding out how this device stands took more than %.0f s: given up until tomorrow", PATIENCE_S)
             self._end_child(child)
+            self._failed(f"finding out how this device stands took more than {patience_s:.0f} s", now_s)
             return LOOK_S
         # What it says fits into a pipe that nobody reads meanwhile.
         said, _ = child.communicate()
@@ -167,11 +174,21 @@ class HealthAttendant:
         try:
             contract.decode(said)
         except ConfigError as error:
-            logger.warning("cannot find out how this device stands (status %d): %s", child.returncode, error)
+            self._failed(f"cannot find out how this device stands (status {child.returncode}): {error}", now_s)
             return LOOK_S
+        self._failures = 0
         self._said = said
         self._publish(said)
         return LOOK_S
+
+    def _failed(self, why: str, now_s: float) -> None:
+        self._failures += 1
+        # The pause begins now.
+        self._said_s = now_s
+        logger.warning("%s; tried again in %.0f s", why, self._pause_s())
+
+    def _pause_s(self) -> float:
+        return min(DAILY_S, PAUSE_S * 2.0 ** (self._failures - 1))
 
     def _publish(self, said: bytes) -> None:
         self._post.publish(self._post.topic("health"), said, lasting="retained")

@@ -11,7 +11,7 @@ import pytest
 from edgemeter.agent.config import Config
 from edgemeter.agent.delivery.attendant import Post
 from edgemeter.agent.health import contract, verdict_log
-from edgemeter.agent.health.health_attendant import AT_MOST_EVERY_S, DAILY_S, HealthAttendant
+from edgemeter.agent.health.health_attendant import AT_MOST_EVERY_S, DAILY_S, PATIENCE_S, PAUSE_S, HealthAttendant
 from edgemeter.agent.health.stop_marker import StopMarker
 
 
@@ -87,6 +87,33 @@ def test_it_says_it_again_each_day_and_not_before(attendant, said):
     said.now_s = DAILY_S
     collected(attendant, said)
     assert len(said.messages) == 2
+
+
+def test_a_board_that_is_slow_today_is_asked_again_soon_and_given_longer(attendant, said, monkeypatch, tmp_path, caplog):
+    """A child beside which all else starts takes too long: a minute later it has twice the time, and a day is not lost."""
+    slow = tmp_path / "python"
+    slow.write_text("#!/bin/sh\nexec sleep 60\n")
+    slow.chmod(0o755)
+    real = sys.executable
+    monkeypatch.setattr(sys, "executable", str(slow))
+    attendant.look()
+    said.now_s = PATIENCE_S
+    attendant.look()
+    assert caplog.messages == ["finding out how this device stands took more than 120 s; tried again in 60 s"]
+    said.now_s += PAUSE_S
+    attendant.look()
+    said.now_s += 2 * PATIENCE_S - 1
+    attendant.look()
+    assert len(caplog.messages) == 1
+    said.now_s += 1
+    attendant.look()
+    assert caplog.messages[1:] == ["finding out how this device stands took more than 240 s; tried again in 120 s"]
+    monkeypatch.setattr(sys, "executable", real)
+    said.now_s += 2 * PAUSE_S - 1
+    attendant.look()
+    assert not said.messages
+    said.now_s += 1
+    assert collected(attendant, said)[1].device == "pi-1"
 
 
 def test_a_disk_that_fills_up_is_said_at_once(attendant, said, monkeypatch):
