@@ -45,6 +45,7 @@ def test_a_command_that_is_not_there_is_one_line(configuration):
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_the_energy_of_a_command_is_shown(configuration):
     """Twelve seconds at 5 W: 60 J, of two runs 30 J each."""
     done = run("--idle", 2, "--repeat", 2, "--config", configuration, "--", "sleep", "6")

@@ -119,6 +119,8 @@ def test_litert_names_each_operator_of_a_real_model(realdata):
     assert sum(one["calls"] for one in found["operators"] if "QU8" in one["type"]) == 28 * QUERIES
 
 
+@pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.realdata
 def test_photographs_and_outputs_of_open_size_are_taken(realdata):
     """The SSD's post-processing says its output shapes only after it ran."""
