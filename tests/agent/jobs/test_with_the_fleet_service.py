@@ -93,12 +93,12 @@ def test_a_suite_goes_from_a_command_to_the_device_and_its_result_back(folder, a
 
 def test_a_device_that_is_killed_while_it_measures_does_it_in_the_second_attempt(folder, agent, tmp_path):
     """The first is interrupted; the retry is a new attempt, and the only one that gives a run."""
-    (tmp_path / "suite.toml").write_bytes(suite(seconds=6))
+    (tmp_path / "suite.toml").write_bytes(suite(seconds=12))
     (tmp_path / "m.replay.json").write_bytes(REPLAY)
     agent.start()
     job = json.loads(called(folder, "run", tmp_path / "suite.toml", "--on", "all", "--timeout", 600, "--detach", "--json"))["job"]
-    executing = agent.home / "run.lock"
-    assert wait_until(lambda: executing.exists() and "job" in executing.read_text(), LONG_S)
+    # The lock is taken a moment before the journal knows that it began.
+    assert wait_until(lambda: json.loads(called(folder, "jobs", job, "--json"))["executions"][0]["state"] == "running", LONG_S)
     agent.kill()
     agent.start()
 
