@@ -11,9 +11,8 @@ from edgemeter.agent import runtimes
 from edgemeter.agent.engine import suites
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.recognition import card, recognise
-from edgemeter.agent.runtimes import Loaded, TensorInfo
+from edgemeter.agent.runtimes import Loaded, TensorInfo, model_file
 from edgemeter.models import card_file, entries, toml_text
-from edgemeter.models.catalogue import sha256
 from edgemeter.models.catalogue_entry import FETCHED, Entry, Tensor
 
 # Runtimes that run on something else than the processor.
@@ -45,7 +44,7 @@ def add(model: Path, wanted: Wanted, catalogue: Path) -> tuple[Entry, tuple[str,
     name = wanted.runtime or suites.runtime_for(model)
     loaded = _load(name, model)
     about, guesses = recognise.card_for(model, loaded)
-    digest = sha256(model)
+    digest = model_file.sha256(model)
     if about.sha256 not in (None, digest):
         message = (
             f"{str(model)!r} has sha256 {digest}, the card beside it is of {about.sha256}: remove or correct {card.beside(model).name!r}"

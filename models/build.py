@@ -10,6 +10,7 @@ from edgemeter.agent.dataset import Dataset, open_folder
 from edgemeter.agent.engine.suites import runtime_for
 from edgemeter.agent.errors import ConfigError, MeasurementError, UnavailableError
 from edgemeter.agent.recognition import card
+from edgemeter.agent.runtimes import model_file
 from edgemeter.models import card_file, catalogue, scene_files
 from edgemeter.models.convert import describe
 from edgemeter.models.convert.answers import Pictures, ask
@@ -73,7 +74,7 @@ def _describe(path: Path, made: Mapping[str, str | int | float], data: Dataset, 
         task="detection",
         family="edgemeter",
         precision=path.stem.rpartition("_")[2],
-        sha256=catalogue.sha256(path),
+        sha256=model_file.sha256(path),
         licence="Apache-2.0",
         source="trained on drawn scenes: edgemeter.models.scene",
         input=card.Input(height=SIZE_PX, width=SIZE_PX, layout="NHWC" if path.suffix == ".tflite" else "NCHW"),

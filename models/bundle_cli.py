@@ -6,7 +6,7 @@ import click
 
 from edgemeter.agent.errors import ConfigError, UnavailableError
 from edgemeter.agent.runtimes import model_file
-from edgemeter.models import catalogue, entries, offline_bundle, options
+from edgemeter.models import entries, offline_bundle, options
 from edgemeter.models.cache import Cache
 from edgemeter.models.catalogue_entry import Entry
 from edgemeter.models.fetch_cli import report
@@ -69,7 +69,7 @@ def _chosen(entry: Entry, cache: Cache) -> tuple[Entry, Path, str]:
             f"{entry.name} has its weights in a second file, and a bundle carries one for each model: copy both by hand, and add it there"
         )
         raise ConfigError(message)
-    digest = catalogue.sha256(path)
+    digest = model_file.sha256(path)
     expected = entry.sha256 or (there[1].sha256 if there else None)
     if digest != expected:
         message = f"{str(path)!r} has sha256 {digest}, not {expected}: it was changed, fetch or add it again"

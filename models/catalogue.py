@@ -1,12 +1,10 @@
 """The models that ship: files with a card beside each."""
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.recognition import card
-from edgemeter.agent.runtimes import model_file
 
 FOLDER = Path(__file__).parent / "shipped"
 
@@ -52,13 +50,3 @@ def find(model: str | Path) -> ModelFile:
         message = f"there is no model {str(model)!r} here, and none of that name ships: give a path, or one of {names}"
         raise ConfigError(message)
     return ModelFile(path, card.read(card.beside(path)))
-
-
-def sha256(path: Path) -> str:
-    """Return the hash of a model as a run's record has it: of its file, or of its files one after the other."""
-    total = hashlib.sha256()
-    for part in model_file.parts(path):
-        with part.open("rb") as file:
-            while chunk := file.read(1 << 20):
-                total.update(chunk)
-    return total.hexdigest()

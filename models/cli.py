@@ -149,10 +149,11 @@ def _show_card(model: str, *, as_json: bool) -> None:
     import msgspec
 
     from edgemeter.agent.recognition import card
+    from edgemeter.agent.runtimes import model_file
     from edgemeter.models import catalogue, table
 
     found = catalogue.find(model)
-    actual = catalogue.sha256(found.path)
+    actual = model_file.sha256(found.path)
     if found.about.sha256 not in (None, actual):
         message = f"{str(found.path)!r} has sha256 {actual}, its card says {found.about.sha256}: the file was changed, fetch it again"
         raise ConfigError(message)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from edgemeter.agent.runtimes import model_file
 from edgemeter.models import catalogue, entries
 from edgemeter.models.cache import Cache
 from edgemeter.models.catalogue_entry import Entry
@@ -68,5 +69,5 @@ def _of(entry: Entry, cache: Cache) -> Checked:
 def _compare(name: str, path: Path, expected: str | None, by: str) -> Checked:
     if not path.is_file():
         return Checked(name, path, "absent", expected, None, by)
-    actual = catalogue.sha256(path)
+    actual = model_file.sha256(path)
     return Checked(name, path, "ok" if expected in (None, actual) else "changed", expected, actual, by)

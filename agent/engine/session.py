@@ -1,6 +1,5 @@
 """A session: every case of a suite, repeat by repeat in shuffled order, each run in its own process, each becoming a record."""
 
-import hashlib
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -96,22 +95,13 @@ def _must_be_file(path: str, what: str) -> None:
 
 
 def sha256(path: str) -> str:
-    """Return the hash of a model: of its file, or of its files one after the other where it has its weights in a second one.
+    """Return the hash of a model, as its record has it.
 
     Raises:
-        ConfigError: it cannot be read.
+        ConfigError: there is no such file, or it cannot be read.
     """
     _must_be_file(path, "model")
-    digest = hashlib.sha256()
-    try:
-        for part in model_file.parts(Path(path)):
-            with part.open("rb") as file:
-                while block := file.read(1 << 20):
-                    digest.update(block)
-    except OSError as error:
-        message = f"cannot read {path!r}: {error.strerror}"
-        raise ConfigError(message) from error
-    return digest.hexdigest()
+    return model_file.sha256(Path(path))
 
 
 def plan(suite: Suite, seed: int) -> list[tuple[Case, int]]:

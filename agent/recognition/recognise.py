@@ -1,6 +1,5 @@
 """A card for a model that has none: what it is, from its tensors, what it says of itself, and its file name."""
 
-import hashlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,7 +32,6 @@ _USUAL_SIDE = {"classifier": 224, "detr": 640, "nanodet": 416, "torchvision": 80
 _USUAL_YOLO_SIDE = 640
 # Whole numbers of two to four digits: in `mobilenet_v2_1.0_224` only 224.
 _NUMBER = re.compile(r"(?<![\d.])\d{2,4}(?!\d|\.\d)")
-_CHUNK_BYTES = 1 << 20
 # COCO scores at most 100 detections of a photograph.
 _MAX_DETECTIONS = 100
 # What exporters append to a model's name to say which file of it this is, and the precision that it tells.
@@ -74,12 +72,7 @@ def _of_another_file(model: Path, read: card.Card) -> tuple[str, ...]:
     """Return what is unsure where the card was written for a file with another hash: exported anew, perhaps with another output."""
     if read.sha256 is None or not model.is_file():
         return ()
-    total = hashlib.sha256()
-    for part in model_file.parts(model):
-        with part.open("rb") as file:
-            while chunk := file.read(_CHUNK_BYTES):
-                total.update(chunk)
-    found = total.hexdigest()
+    found = model_file.sha256(model)
     if found == read.sha256:
         return ()
     unsure = (

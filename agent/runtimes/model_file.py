@@ -1,5 +1,6 @@
 """Looks at a model file before a library does, so that what is wrong with it can be said in one line."""
 
+import hashlib
 import struct
 import zipfile
 import zlib
@@ -10,6 +11,7 @@ from typing import IO
 from edgemeter.agent.errors import ConfigError
 
 _HEAD_BYTES = 64
+_CHUNK_BYTES = 1 << 20
 # What a file says of itself is labels and settings; more than this is none of it, and a zip can claim any size.
 _TEXT_BYTES = 1 << 20
 _TEXTS = 32
@@ -47,6 +49,24 @@ def parts(model: Path) -> tuple[Path, ...]:
     """Return the files that make the model, in the order in which they are hashed: some formats keep the weights in a .bin beside it."""
     weights = model.with_suffix(".bin")
     return (model, weights) if model.suffix.lower() in _WITH_WEIGHTS and weights.is_file() else (model,)
+
+
+def sha256(model: Path) -> str:
+    """Return the hash of a model: of its file, or of its files one after the other where it has its weights in a second one.
+
+    Raises:
+        ConfigError: a file cannot be read.
+    """
+    total = hashlib.sha256()
+    try:
+        for part in parts(model):
+            with part.open("rb") as file:
+                while chunk := file.read(_CHUNK_BYTES):
+                    total.update(chunk)
+    except OSError as error:
+        message = f"cannot read {str(model)!r}: {error.strerror}"
+        raise ConfigError(message) from error
+    return total.hexdigest()
 
 
 def texts(archive: Path | IO[bytes], below: str = "") -> Mapping[str, str]:

@@ -15,7 +15,7 @@ from edgemeter.agent.dataset import Dataset
 from edgemeter.agent.engine.suites import runtime_for
 from edgemeter.agent.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.recognition import card
-from edgemeter.models import catalogue
+from edgemeter.agent.runtimes import model_file
 from edgemeter.models.convert import describe, formats, parity
 from edgemeter.models.convert.answers import Inputs, Pictures, noise_for
 from edgemeter.models.convert.calibration import Calibration
@@ -202,7 +202,7 @@ class _Bench:
             raise ConfigError(message)
         ruined = wanted.with_name(f"{wanted.stem}.RUINED{wanted.suffix}")
         path, stale = (ruined, wanted) if found.verdict.state == "ruined" else (wanted, ruined)
-        digest = catalogue.sha256(made_at)
+        digest = model_file.sha256(made_at)
         conversion = Conversion(goal, path, made, found, stand_in, digest, made_at.stat().st_size)
         try:
             _place(made_at, path)

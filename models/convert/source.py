@@ -7,7 +7,7 @@ from edgemeter.agent import runtimes
 from edgemeter.agent.engine.suites import runtime_for
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.recognition import card, recognise
-from edgemeter.agent.runtimes import Loaded
+from edgemeter.agent.runtimes import Loaded, model_file
 from edgemeter.models import catalogue
 from edgemeter.models.convert import formats
 from edgemeter.models.quiet import quiet
@@ -87,7 +87,7 @@ def load(path: Path) -> Source:
     finally:
         runtime.close()
     about, guesses, unknown = _known(path, loaded)
-    return Source(path, _form(path, name, loaded), loaded, about, guesses, unknown, catalogue.sha256(path))
+    return Source(path, _form(path, name, loaded), loaded, about, guesses, unknown, model_file.sha256(path))
 
 
 def _known(path: Path, loaded: Loaded) -> tuple[card.Card | None, tuple[str, ...], str | None]:

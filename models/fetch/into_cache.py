@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 from edgemeter.agent import durable_file
 from edgemeter.agent.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.recognition import card
+from edgemeter.agent.runtimes import model_file
 from edgemeter.models import card_file, entries, toml_text
 from edgemeter.models.cache import NOTE, Cache, Note
-from edgemeter.models.catalogue import sha256
 from edgemeter.models.catalogue_entry import FETCHED, Entry
 from edgemeter.models.fetch.archive_member import take_out
 from edgemeter.models.fetch.download import Want, download
@@ -103,7 +103,7 @@ def check(entry: Entry, part: Part, origin: str) -> str:
     Raises:
         UnavailableError: it is not the catalogue's; what has arrived is dropped, for it would never become right.
     """
-    size_bytes, digest = part.size_bytes, sha256(part.path)
+    size_bytes, digest = part.size_bytes, model_file.sha256(part.path)
     if entry.sha256 is not None and digest != entry.sha256:
         part.drop()
         message = f"{origin}: {size_bytes} bytes with sha256 {digest}, the catalogue says {entry.sha256}: not kept"
@@ -114,7 +114,7 @@ def check(entry: Entry, part: Part, origin: str) -> str:
 def _own(entry: Entry, cache: Cache) -> Fetched:
     """Return the user's own file, or the one from a bundle; nobody else has it."""
     path = Path(entry.path) if entry.path else cache.path(entry)
-    if path.is_file() and (digest := sha256(path)) == entry.sha256:
+    if path.is_file() and (digest := model_file.sha256(path)) == entry.sha256:
         if entry.path is None:
             cache.touch(path)
         return Fetched(entry, path, digest, str(path), is_new=False, was_verified=True)
@@ -130,7 +130,7 @@ def _there(entry: Entry, cache: Cache) -> Fetched | None:
         return None
     path, note = held
     expected = entry.sha256 or note.sha256
-    digest = sha256(path)
+    digest = model_file.sha256(path)
     if digest != expected or path != cache.path(entry):
         logger.warning("%s: the cached file has sha256 %s, not %s: fetching it again", entry.name, digest, expected)
         return None

@@ -9,6 +9,7 @@ import pytest
 
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.recognition import card
+from edgemeter.agent.runtimes import model_file
 from edgemeter.models import catalogue, entries
 from tests.fixtures.catalogue_factory import card_beside
 from tests.fixtures.ordinary_user import ordinary_user
@@ -45,7 +46,7 @@ def test_a_model_with_a_card_is_added_as_the_card_says(own, invoke):
     (taken,) = entry["inputs"]
     assert (taken["shape"], taken["dtype"], taken["zero_point"]) == ([1, 160, 160, 3], "int8", -128)
     assert taken["scale"] == pytest.approx(scale_of(path))
-    assert entry["sha256"] == catalogue.sha256(path)
+    assert entry["sha256"] == model_file.sha256(path)
     assert entries.find("shapes").path == str(path)
     assert "(here)" in invoke("list").stdout
 

@@ -9,6 +9,7 @@ import pytest
 from edgemeter.agent import runtimes
 from edgemeter.agent.engine.suites import runtime_for
 from edgemeter.agent.recognition import card
+from edgemeter.agent.runtimes import model_file
 from edgemeter.models import build, catalogue
 from edgemeter.models.recipe import Recipe
 from edgemeter.models.scene import Stream, draw
@@ -50,7 +51,7 @@ def test_five_files_with_cards_are_made(made):
     assert sorted(model.path.name for model in models) == sorted(model.path.name for model in catalogue.models())
     for model in models:
         assert card.read(card.beside(model.path)) == model.about
-        assert model.about.sha256 == catalogue.sha256(model.path)
+        assert model.about.sha256 == model_file.sha256(model.path)
         assert (model.about.made["seed"], model.about.made["steps"]) == (3, STEPS)
 
 

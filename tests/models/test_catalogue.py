@@ -8,6 +8,7 @@ from edgemeter.agent.dataset import open_folder
 from edgemeter.agent.engine.suites import runtime_for
 from edgemeter.agent.errors import ConfigError, MeasurementError
 from edgemeter.agent.recognition import card
+from edgemeter.agent.runtimes import model_file
 from edgemeter.models import build, card_file, catalogue, scene_files
 from edgemeter.models.convert.answers import Pictures, ask
 from edgemeter.models.progress import silent
@@ -49,7 +50,7 @@ def test_a_shipped_file_scores_what_its_card_says(model, scenes):
 @pytest.mark.parametrize("model", [pytest.param(m, id=m.path.name) for m in MODELS])
 def test_a_shipped_file_is_the_one_its_card_describes(model):
     """Its hash, at most 1 MB, and how it was made."""
-    assert catalogue.sha256(model.path) == model.about.sha256
+    assert model_file.sha256(model.path) == model.about.sha256
     assert model.size_bytes <= 1_000_000
     assert {"by", "seed", "steps", "threads", "parameters", "with"} <= model.about.made.keys()
     assert ("calibration_scenes" in model.about.made) == (model.about.precision == "int8")

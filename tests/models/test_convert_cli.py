@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.errors import ConfigError, EdgemeterError
-from edgemeter.models import catalogue
+from edgemeter.agent.runtimes import model_file
 from edgemeter.models.convert_cli import convert
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "runtimes"
@@ -69,7 +69,7 @@ def test_the_json_has_every_figure(tmp_path):
     assert found.exit_code == 0
     (row,) = json.loads(found.stdout)["conversions"]
     assert (row["verdict"], row["accuracy_before"] - row["accuracy_after"] < 0.03) == ("ok", True)
-    assert row["sha256"] == catalogue.sha256(Path(row["file"]))
+    assert row["sha256"] == model_file.sha256(Path(row["file"]))
     assert row["size_bytes"] < 0.5 * row["source_size_bytes"]
     assert [sorted(output) for output in row["outputs"]] == [["identical", "largest_error", "lowest_cosine", "name", "snr_db"]] * 2
     assert row["made"]["from"] == "edgemeter-shapes_fp32.onnx"

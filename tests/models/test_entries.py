@@ -8,8 +8,9 @@ from edgemeter.agent import runtimes
 from edgemeter.agent.engine import suites
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.recognition import recognise
+from edgemeter.agent.runtimes import model_file
 from edgemeter.agent.vision.decoder import DECODERS
-from edgemeter.models import catalogue, entries, toml_text
+from edgemeter.models import entries, toml_text
 from edgemeter.models.catalogue_entry import FETCHED, is_address
 from tests.fixtures.catalogue_factory import make_entry, write_catalogue
 
@@ -90,7 +91,7 @@ def test_a_recorded_hash_is_that_of_the_file(realdata, name):
     """Of the copies that lie beside the project."""
     entry = BY_NAME[name]
     path = realdata / "models" / entry.file
-    assert catalogue.sha256(path) == entry.sha256
+    assert model_file.sha256(path) == entry.sha256
     assert path.stat().st_size == entry.size_bytes
 
 

@@ -12,7 +12,7 @@ from edgemeter.agent.dataset import open_folder
 from edgemeter.agent.engine.suites import runtime_for
 from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.recognition import card
-from edgemeter.models import catalogue
+from edgemeter.agent.runtimes import model_file
 from edgemeter.models.convert import conversion, formats, parity, shipped, source
 from edgemeter.models.convert.answers import Pictures
 from edgemeter.models.convert.calibration import Calibration
@@ -71,8 +71,8 @@ def test_the_card_says_how_it_was_made_and_what_it_cost(converted):
     written, _ = converted
     one = written["litert-int8"]
     about = card.read(card.beside(one.path))
-    assert about.sha256 == catalogue.sha256(one.path)
-    assert about.made["from_sha256"] == catalogue.sha256(source.find("edgemeter-shapes"))
+    assert about.sha256 == model_file.sha256(one.path)
+    assert about.made["from_sha256"] == model_file.sha256(source.find("edgemeter-shapes"))
     assert {"torch", "litert-torch", "ai-edge-quantizer"} <= {tool.split()[0] for tool in about.made["with"].split(", ")}
     assert (about.made["calibration_images"], len(about.made["calibration_sha256"])) == (shipped.CALIBRATION_SCENES, 64)
     assert (about.input.layout, about.precision) == ("NHWC", "int8")
