@@ -313,6 +313,25 @@ def test_a_cancelled_job_is_ended_at_once_or_by_its_device(bench):
     assert bench.look(30) == []
 
 
+def revoke(bench):
+    """Throw device a out."""
+    with bench.registry.transaction() as connection:
+        devices.put(connection, Device("a", "lab", "a", None, (), "revoked", None, None, 1, 2))
+    bench.look(5)
+
+
+def revoked_while_running(bench):
+    """Return what device a was at when it was thrown out."""
+    job = bench.add("a")
+    bench.online("a")
+    ((_, order),) = bench.look()
+    bench.report("a", order, "running", order.version)
+    bench.look()
+    revoke(bench)
+    assert bench.held(job, "a").state == "cancelled"
+    return order
+
+
 def test_what_a_revoked_device_was_to_do_is_over(bench):
     """It cannot come back to do it; who waits for the job does not wait for ever."""
     for name in ("a", "b"):
@@ -321,9 +340,7 @@ def test_what_a_revoked_device_was_to_do_is_over(bench):
     job, later = bench.add("a", "b"), bench.add("a")
     bench.online("a")
     bench.look()
-    with bench.registry.transaction() as connection:
-        devices.put(connection, Device("a", "lab", "a", None, (), "revoked", None, None, 1, 2))
-    bench.look(5)
+    revoke(bench)
     assert [(bench.held(one, "a").state, bench.held(one, "a").reason) for one in (job, later)] == [
         ("cancelled", "its device was revoked")
     ] * 2
@@ -332,15 +349,7 @@ def test_what_a_revoked_device_was_to_do_is_over(bench):
 
 def test_who_goes_on_with_what_is_over_is_told_to_end_it(bench):
     """A board that was revoked and came back measures no half hour for nobody."""
-    job = bench.add("a")
-    bench.online("a")
-    ((_, order),) = bench.look()
-    bench.report("a", order, "running", order.version)
-    bench.look()
-    with bench.registry.transaction() as connection:
-        devices.put(connection, Device("a", "lab", "a", None, (), "revoked", None, None, 1, 2))
-    bench.look(5)
-    assert bench.held(job, "a").state == "cancelled"
+    order = revoked_while_running(bench)
     bench.report("a", order, "running", order.version + 1)
     assert [type(one.work) for _, one in bench.look() if isinstance(one, Order)] == [Cancel]
     bench.report("a", order, "cancelled", order.version + 2)
@@ -349,15 +358,7 @@ def test_who_goes_on_with_what_is_over_is_told_to_end_it(bench):
 
 def test_who_was_revoked_and_comes_back_is_told_at_once_what_is_over(bench):
     """Without a report of its own, and once."""
-    job = bench.add("a")
-    bench.online("a")
-    ((_, order),) = bench.look()
-    bench.report("a", order, "running", order.version)
-    bench.look()
-    with bench.registry.transaction() as connection:
-        devices.put(connection, Device("a", "lab", "a", None, (), "revoked", None, None, 1, 2))
-    bench.look(5)
-    assert bench.held(job, "a").state == "cancelled"
+    order = revoked_while_running(bench)
     bench.online("a", session=2)
     ((device, told),) = bench.look()
     assert (device, told.job, told.attempt, type(told.work)) == ("a", order.job, order.attempt, Cancel)
