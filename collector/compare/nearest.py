@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from edgemeter.collector.compare.cases import CaseKey
+from edgemeter.collector.compare.naming import named
 from edgemeter.collector.compare.pairing import LIKENESSES, PRECISION_BITS, Likeness
 from edgemeter.collector.compare.summary import Summary
 
@@ -43,11 +43,6 @@ def nearest(case: Summary, references: Sequence[Summary]) -> Nearest | None:
     if not differences:
         return None
     return Nearest(named(case.key), case.around.run_ids, named(best.key), differences)
-
-
-def named(key: CaseKey) -> str:
-    """Return a case as people call it: model, precision, runtime and device."""
-    return f"{key.model} {key.precision} on {key.runtime}, {key.device}"
 
 
 def _differing(case: Summary, reference: Summary) -> list[Likeness]:

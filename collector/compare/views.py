@@ -11,7 +11,7 @@ from edgemeter.agent.errors import UnavailableError
 from edgemeter.collector.compare.cases import group
 from edgemeter.collector.compare.coverage import row_name
 from edgemeter.collector.compare.matrix import UNITS, Matrix, Refused, RowKey
-from edgemeter.collector.compare.nearest import named
+from edgemeter.collector.compare.naming import named, names_of
 from edgemeter.collector.compare.store import Contents
 from edgemeter.collector.compare.summary import Summary, summarise
 from edgemeter.collector.compare.trade_off import Absent, Cost, TradeOff
@@ -53,6 +53,7 @@ def trade_off_rows(found: Sequence[TradeOff], cost: Cost) -> list[Flat]:
     """Return a flat row for each place of the trade-offs; `on_front` is whether nothing beats it."""
     rows: list[Flat] = []
     for trade_off in found:
+        names = names_of(place.case.key for place in trade_off.places)
         for place in trade_off.places:
             key = place.case.key
             rows.append(
@@ -65,7 +66,7 @@ def trade_off_rows(found: Sequence[TradeOff], cost: Cost) -> list[Flat]:
                     "latency_p50_ms" if cost == "latency" else "energy_gross_mj": place.cost,
                     "energy_scope": trade_off.stage.scope,
                     "on_front": place.beaten_by is None,
-                    "beaten_by": named(place.beaten_by.key) if place.beaten_by else None,
+                    "beaten_by": names[place.beaten_by.key] if place.beaten_by else None,
                     "verdict": place.case.verdict,
                     "runs": len(place.case.runs),
                 }

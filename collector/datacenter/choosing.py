@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from edgemeter.agent.errors import ConfigError, UnavailableError
 from edgemeter.collector.compare.accuracy_gate import not_ranked
-from edgemeter.collector.compare.nearest import named
+from edgemeter.collector.compare.naming import named
 from edgemeter.collector.compare.pairing import LIKENESSES
 from edgemeter.collector.compare.summary import Summary
 from edgemeter.collector.datacenter.constants import Stated

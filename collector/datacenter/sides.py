@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from edgemeter.agent.records import Energy, RunRecord
-from edgemeter.collector.compare.nearest import named
+from edgemeter.collector.compare.naming import named
 from edgemeter.collector.compare.spread import Spread, of_points, point_of
 from edgemeter.collector.compare.summary import Summary
 from edgemeter.collector.datacenter.band import Band, exactly, through

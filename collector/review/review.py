@@ -14,7 +14,7 @@ from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.records import RunRecord, Verdict
 from edgemeter.collector.compare.cases import group
 from edgemeter.collector.compare.judging import Judgements, Matters, judge
-from edgemeter.collector.compare.nearest import named
+from edgemeter.collector.compare.naming import names_of
 from edgemeter.collector.compare.ratios import Ratios, ratios
 from edgemeter.collector.compare.store import Contents
 from edgemeter.collector.compare.summary import Summary, summarise
@@ -40,18 +40,14 @@ NOTED = ("agent", "kernel", "firmware", "governor")
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One case on both sides. `changed` is what differs beneath it, in words."""
+    """One case on both sides, with a name that no other has. `changed` is what differs beneath it, in words."""
 
+    name: str
     case: Summary
     baseline: Summary
     ratios: Ratios
     judgements: Judgements
     changed: tuple[str, ...]
-
-    @property
-    def name(self) -> str:
-        """The case in words."""
-        return named(self.case.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,23 +94,22 @@ def review(baseline: tuple[str, Contents], new: tuple[str, Contents], matters: M
     known: dict[Hashable, list[Summary]] = {}
     for summary in old.summaries:
         known.setdefault(_identity(summary, place), []).append(summary)
+    met = {_identity(summary, place) for summary in now.summaries}
+    gone = {identity: summaries[0] for identity, summaries in known.items() if identity not in met}
+    names = names_of(summary.key for summary in (*now.summaries, *gone.values()))
     pairs: list[Pair] = []
     left_out = [*old.left_out, *now.left_out]
-    met: set[Hashable] = set()
     for summary in now.summaries:
-        identity = _identity(summary, place)
-        met.add(identity)
-        found = known.get(identity)
+        found = known.get(_identity(summary, place))
         if found is None:
-            left_out.append(Left(now.name, named(summary.key), "the baseline has no valid run of this case"))
+            left_out.append(Left(now.name, names[summary.key], "the baseline has no valid run of this case"))
         else:
             # Of several versions the baseline is the one that was measured last.
-            pairs.append(_pair(summary, max(found, key=lambda one: one.newest.started_at_ns), matters))
-    for identity, summaries in known.items():
-        if identity not in met:
-            why = now.unusable.get(identity)
-            reason = f"no usable run on the new side: {why}" if why else "not measured on the new side"
-            left_out.append(Left(old.name, named(summaries[0].key), reason, is_lost=why is not None))
+            pairs.append(_pair(names[summary.key], summary, max(found, key=lambda one: one.newest.started_at_ns), matters))
+    for identity, summary in gone.items():
+        why = now.unusable.get(identity)
+        reason = f"no usable run on the new side: {why}" if why else "not measured on the new side"
+        left_out.append(Left(old.name, names[summary.key], reason, is_lost=why is not None))
     return Review(old.name, now.name, tuple(pairs), tuple(left_out), matters)
 
 
@@ -149,9 +144,9 @@ def _identity(summary: Summary, place: Callable[[Summary], Hashable]) -> Hashabl
     return place(summary), tuple(getattr(summary.key, name) for name in SAME)
 
 
-def _pair(case: Summary, baseline: Summary, matters: Matters) -> Pair:
+def _pair(name: str, case: Summary, baseline: Summary, matters: Matters) -> Pair:
     found = ratios(case, baseline)
-    return Pair(case, baseline, found, judge(case, baseline, found, matters), _changed(case, baseline))
+    return Pair(name, case, baseline, found, judge(case, baseline, found, matters), _changed(case, baseline))
 
 
 def _changed(case: Summary, baseline: Summary) -> tuple[str, ...]:

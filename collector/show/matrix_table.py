@@ -10,7 +10,7 @@ from rich.text import Text
 from edgemeter.collector.compare.coverage import Coverage, row_name
 from edgemeter.collector.compare.interval import Interval
 from edgemeter.collector.compare.matrix import UNITS, Cell, Matrix
-from edgemeter.collector.compare.nearest import named
+from edgemeter.collector.compare.naming import names_of
 from edgemeter.collector.compare.trade_off import Absent, Cost, TradeOff
 from edgemeter.collector.show import figures
 from edgemeter.collector.show.notes import Notes
@@ -55,21 +55,23 @@ def show_trade_offs(found: Sequence[TradeOff], absent: Sequence[Absent], cost: C
         table = _table()
         for title in ("", "case", "p50 ms" if cost == "latency" else "mJ gross", metric_name(stage.metric), "beaten by"):
             table.add_column(Text(title), justify="right" if title not in ("", "case", "beaten by") else "left", overflow="fold")
+        names = names_of(place.case.key for place in trade_off.places)
         for place in trade_off.places:
             doubt = " ?" if place.case.suspect else ""
-            beaten = named(place.beaten_by.key) if place.beaten_by else "on the front"
+            beaten = names[place.beaten_by.key] if place.beaten_by else "on the front"
             mark = "" if place.beaten_by else "*"
             table.add_row(
                 *map(
                     _text,
-                    (mark, named(place.case.key) + doubt, figures.significant(place.cost), figures.accuracy(place.accuracy), beaten),
+                    (mark, names[place.case.key] + doubt, figures.significant(place.cost), figures.accuracy(place.accuracy), beaten),
                 )
             )
         console.print(table, crop=False)
     if not found:
         _print(console, "No case has both figures.", "bold")
+    names = names_of(one.case.key for one in absent)
     for one in absent:
-        _print(console, f"no place: {named(one.case.key)}: {one.reason}", "dim")
+        _print(console, f"no place: {names[one.case.key]}: {one.reason}", "dim")
 
 
 def _cell(cell: Cell, notes: Notes) -> str:

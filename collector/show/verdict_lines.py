@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from edgemeter.collector.compare.comparison import Comparison, Row
-from edgemeter.collector.compare.nearest import named
+from edgemeter.collector.compare.naming import names_of
 from edgemeter.collector.show import figures
 
 NEAREST_SHOWN = 5
@@ -17,9 +17,10 @@ def show(comparison: Comparison, console: Console) -> None:
     rows = [row for row in comparison.rows if not row.is_reference and lines(row)]
     if rows:
         _print(console, "Verdicts (suspect runs marked ?):", "bold")
+    names = names_of(key for row in comparison.rows for key in (row.case.key, row.reference.key))
     for row in rows:
         doubt = " ?" if row.case.suspect or row.reference.suspect else ""
-        _print(console, f"  {named(row.case.key)}{doubt} against {named(row.reference.key)}")
+        _print(console, f"  {names[row.case.key]}{doubt} against {names[row.reference.key]}")
         for line in lines(row):
             _print(console, f"    {line}")
     near = comparison.nearest
