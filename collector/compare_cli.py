@@ -94,7 +94,7 @@ def compare(
 
     Example: edgemeter compare --reference server-1 --html report.html
     """
-    if sides or fail_on or form == "markdown":
+    if sides or fail_on is not None or form == "markdown":
         has_more = bool(reference or stores or html) or view != "table" or form == "csv"
         review_cli.review(sides, Matters(ratio=matters), form, fail_on, has_more=has_more)
         return

@@ -21,7 +21,7 @@ def review(sides: Sequence[str], matters: Matters, form: str | None, fail_on: st
     from edgemeter.collector.review.sides import read
     from edgemeter.collector.show import figures
 
-    limits = gate.parse(fail_on) if fail_on else ()
+    limits = () if fail_on is None else gate.parse(fail_on)
     baseline, new = sides
     found = reviewing.review((baseline, read(baseline)), (new, read(new)), matters)
     findings = gate.judge(found, limits)

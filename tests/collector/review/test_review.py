@@ -216,3 +216,37 @@ def test_the_command_prints_the_comment_and_fails_where_a_limit_is_broken(tmp_pa
     assert found["pairs"][0]["latency_p50_ratio"]["value"] == pytest.approx(1.2, rel=0.02)
     for wrong in ([str(before)], [str(before), str(after), "--reference", "x"], ["--markdown"], ["--fail-on", LIMITS]):
         assert run(cli, ["compare", *wrong]).exit_code == 2
+
+
+def test_of_two_cases_that_are_called_alike_only_the_one_that_broke_the_limit_is_blamed():
+    """The same model with 1 thread and with 4: each has a name of its own, and its own findings."""
+    before = [*make_side(agent="1", threads=1), *make_side(agent="1", start=50, threads=4)]
+    after = [*make_side(agent="2", start=100, threads=1), *make_side(agent="2", start=150, threads=4, factor=1.3)]
+    found = reviewed(before, after)
+    assert sorted(pair.name.rpartition(", ")[2] for pair in found.pairs) == ["1 thread", "4 threads"]
+    text = markdown.to_markdown(found, gate.judge(found, gate.parse("slower:3%")))
+    one, four = (
+        next(line for line in text.splitlines() if line.startswith("| ") and threads in line) for threads in ("1 thread", "4 threads")
+    )
+    assert "breaks" in four
+    assert "breaks" not in one
+    assert found.left_out == ()
+
+
+def test_a_case_that_only_the_baseline_has_is_not_called_as_one_that_was_compared():
+    """What was lost blames no other case."""
+    found = reviewed(
+        [*make_side(agent="1", threads=1), *make_side(agent="1", start=50, threads=4)], make_side(agent="2", start=100, threads=1)
+    )
+    assert found.pairs[0].name.endswith("1 thread")
+    assert found.left_out[0].what.endswith("4 threads")
+
+
+def test_an_empty_gate_is_no_gate_that_passes(tmp_path):
+    """`--fail-on "$LIMITS"` with nothing in it: refused, so that no pipeline goes green for want of a variable."""
+    sides = []
+    for name, start in (("before", 0), ("after", 100)):
+        sides.append(tmp_path / f"{name}.json")
+        sides[-1].write_bytes(document(*make_side(agent=name, start=start)))
+    with pytest.raises(ConfigError, match="is no limit"):
+        CliRunner().invoke(cli, ["compare", *map(str, sides), "--fail-on", ""], catch_exceptions=False, standalone_mode=False)
