@@ -6,16 +6,12 @@ from dataclasses import dataclass, field
 from edgemeter.agent.errors import ConfigError, UnavailableError
 from edgemeter.collector.compare.accuracy_gate import not_ranked
 from edgemeter.collector.compare.cases import CaseKey, group
-from edgemeter.collector.compare.judgement import MATTERS_RATIO
 from edgemeter.collector.compare.judging import Judgements, Matters, judge
 from edgemeter.collector.compare.nearest import Nearest, nearest
 from edgemeter.collector.compare.pairing import Pairing, is_one_class, pair
 from edgemeter.collector.compare.ratios import Ratios, ratios, same_scope, withheld
 from edgemeter.collector.compare.store import Contents, LeftOut
 from edgemeter.collector.compare.summary import Summary, summarise
-
-# Differences below this are of no practical use even where they are real (measurement rules: minimum practical difference).
-ALIKE_RATIO = MATTERS_RATIO
 
 # What a mark means, for the reader of a table.
 MARKS = {
@@ -33,7 +29,7 @@ MARKS = {
     "other energy scope": "the reference's energy is of another part of the machine, or of another provenance: no energy ratio",
     "other energy coverage": "the two meters leave out different things",
     "mixed conditions": "the runs differ in governor, kernel, firmware, libraries or mode",
-    "alike": "p50 is within 3 % of the reference's: no practical difference",
+    "alike": "the whole 95 % interval of p50 to the reference's lies within the smallest difference that matters",
 }
 
 
@@ -141,8 +137,9 @@ def reference_cases(devices: Iterable[str], roles: Iterable[str], reference: str
 def _row(case: Summary, pairing: Pairing, why_not_ranked: str | None, matters: Matters) -> Row:
     found = ratios(case, pairing.reference)
     shown = withheld(found) if why_not_ranked else found
-    marks = _marks(case, pairing.reference, shown, why_not_ranked)
-    return Row(case, pairing.reference, pairing.choice, shown, marks, why_not_ranked, judge(case, pairing.reference, shown, matters))
+    judgements = judge(case, pairing.reference, shown, matters)
+    marks = _marks(case, pairing.reference, judgements, why_not_ranked)
+    return Row(case, pairing.reference, pairing.choice, shown, marks, why_not_ranked, judgements)
 
 
 def _alone(rows: Sequence[Row]) -> list[Row]:
@@ -158,10 +155,9 @@ def _place(row: Row) -> tuple[str, str, str, bool, str, float]:
     return key.model, key.dataset_sha256, key.scenario, not row.is_reference, key.device, p50
 
 
-def _marks(case: Summary, reference: Summary, found_ratios: Ratios, why_not_ranked: str | None) -> tuple[str, ...]:
+def _marks(case: Summary, reference: Summary, judgements: Judgements, why_not_ranked: str | None) -> tuple[str, ...]:
     own, other = case.key, reference.key
     is_itself = case is reference
-    p50 = found_ratios.p50
     both_energy = case.energy is not None and reference.energy is not None
     found = {
         "reference": is_itself,
@@ -178,7 +174,7 @@ def _marks(case: Summary, reference: Summary, found_ratios: Ratios, why_not_rank
         "other energy scope": both_energy and not same_scope(case, reference),
         "other energy coverage": same_scope(case, reference) and _excludes(case) != _excludes(reference),
         "mixed conditions": _is_mixed(case),
-        "alike": not is_itself and p50 is not None and abs(p50 - 1) <= ALIKE_RATIO,
+        "alike": judgements.latency is not None and judgements.latency.state == "alike",
     }
     return tuple(mark for mark in MARKS if found[mark])
 

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from edgemeter.collector.compare.comparison import ALIKE_RATIO, Comparison, Row
+from edgemeter.collector.compare.comparison import Comparison, Row
+from edgemeter.collector.compare.judgement import MATTERS_RATIO
 from edgemeter.collector.show import figures
 from edgemeter.collector.show.wording import listed, metric_name, names, runtime_name
 
@@ -89,8 +90,8 @@ def compared(ratio: float | None, low: float | None, high: float | None) -> str:
     """Return a ratio of latencies in words, no more certain than the runs are."""
     if ratio is None:
         return f"with no ratio to {REFERENCE}"
-    if abs(ratio - 1) <= ALIKE_RATIO:
-        return f"as fast as {REFERENCE} within {ALIKE_RATIO:.0%}"
+    if abs(ratio - 1) <= MATTERS_RATIO:
+        return f"as fast as {REFERENCE} within {MATTERS_RATIO:.0%}"
     if low is not None and high is not None and low < 1 < high:
         return f"not told apart from {REFERENCE} by these runs"
     if ratio < 1:
@@ -100,7 +101,17 @@ def compared(ratio: float | None, low: float | None, high: float | None) -> str:
 
 def speed(row: Row) -> str:
     """Return a case's latency against the reference's in words, with what keeps that from being a verdict."""
-    return f"{compared(row.ratios.p50, row.ratios.p50_low, row.ratios.p50_high)}{_no_verdict(row)}"
+    return f"{_latency(row)}{_no_verdict(row)}"
+
+
+def _latency(row: Row) -> str:
+    """Return the ratio of latencies in words, as it was judged: what its interval leaves open is not said."""
+    state = row.judgements.latency.state if row.judgements.latency else ""
+    if state == "not settled":
+        return f"not told apart from {REFERENCE} by these runs"
+    if state.startswith("perhaps"):
+        return f"{'faster' if state.endswith('lower') else 'slower'} than {REFERENCE}, perhaps by less than matters"
+    return compared(row.ratios.p50, row.ratios.p50_low, row.ratios.p50_high)
 
 
 def energy(row: Row) -> str:
@@ -142,7 +153,7 @@ def _speed(row: Row) -> str:
     suspect = f" Suspect: {doubted}." if doubted else ""
     if row.not_ranked:
         return f"On {case.key.device} no case of {case.key.model} ranks: {row.not_ranked}."
-    ratio = compared(row.ratios.p50, row.ratios.p50_low, row.ratios.p50_high)
+    ratio = _latency(row)
     return (
         f"{case.key.device} runs {case.key.model} in {figures.significant(case.p50_ms.median)} ms at best (p50, {how}):"
         f" {ratio} ({against}){_no_verdict(row)}.{suspect}"

@@ -251,8 +251,17 @@ def test_runs_under_different_governors_are_marked_as_mixed():
 
 @pytest.mark.parametrize(("p50_ms", "is_alike"), [(2.05, True), (2.07, False), (1.95, True), (1.93, False)])
 def test_less_than_three_percent_is_no_practical_difference(p50_ms, is_alike):
-    """Both ways."""
-    assert ("alike" in device_row(compare_runs(make_run(p50_ms=p50_ms), make_reference())).marks) is is_alike
+    """Both ways, over runs that agree."""
+    runs = [*(make_run(p50_ms=p50_ms) for _ in range(5)), *(make_reference() for _ in range(5))]
+    assert ("alike" in device_row(compare_runs(*runs)).marks) is is_alike
+
+
+@pytest.mark.parametrize("runs", [[9.0, 10.0, 11.0, 10.0, 10.0], [10.0]], ids=["wide", "one run"])
+def test_what_is_not_settled_is_not_called_alike(runs):
+    """Two medians within 3 % say nothing where the interval of their ratio reaches farther, or there is none."""
+    row = device_row(compare_runs(*(make_run(p50_ms=value) for value in runs), *(make_reference(p50_ms=10.0) for _ in range(5))))
+    assert row.judgements.latency.state in ("not settled", "not enough runs")
+    assert "alike" not in row.marks
 
 
 def test_a_percentile_that_was_refused_has_no_figure_and_no_ratio():

@@ -95,3 +95,10 @@ def test_the_title_names_model_device_and_reference():
     many = [make_run(device=f"pi-{index}", model=model) for index in range(6) for model in ("a", "b")]
     references = [make_reference(model=model) for model in ("a", "b")]
     assert answer.title(compare_runs(*many, *references)) == "2 models on pi-0, pi-1, pi-2 and 3 more, against server-1"
+
+
+def test_medians_that_are_close_are_not_called_equal_where_the_runs_do_not_say_so():
+    """The headline says no more than the judgement: its interval reaches far beyond 3 %."""
+    text = said(*(make_run(p50_ms=value) for value in (9.0, 10.0, 11.0, 10.0, 10.0)), *(make_reference(p50_ms=10.0) for _ in range(5)))
+    assert "not told apart from the reference by these runs" in text
+    assert "within 3%" not in text
