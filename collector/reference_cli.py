@@ -52,10 +52,15 @@ def import_(
 
     Example: edgemeter reference import summary_results.json --retrieved 2026-11-02
     """
-    from edgemeter.collector.reference import mlperf
+    from edgemeter.collector.reference import mlperf, published
+    from edgemeter.collector.show import figures
 
+    today = datetime.now(timezone.utc).strftime("%Y-%m-%d")
+    if retrieved is not None and published.is_day(retrieved) and retrieved > today:
+        message = f"--retrieved {retrieved} is still to come: give the day on which the file was retrieved"
+        raise click.UsageError(message)
     parsed = mlperf.read(file, skip_refused=skip_refused)
-    day = retrieved or datetime.now(timezone.utc).strftime("%Y-%m-%d")
+    day = retrieved or today
     kept = _shelf(shelf).keep_import(file, parsed, source, day, is_verified=not unverified)
     for refusal in parsed.refused:
         click.echo(f"refused: {refusal}", err=True)
@@ -65,11 +70,10 @@ def import_(
         return
     for one in kept:
         powered = sum(row.power_value is not None for row in one.rows)
-        click.echo(
-            f"imported {len(one.rows)} results of {one.round}, {powered} with measured power; retrieved from {one.source} {one.retrieved}"
-        )
+        rows = f"{figures.count(len(one.rows), 'result')} of {one.round}, {powered} with measured power"
+        click.echo(f"imported {rows}; retrieved from {one.source} {one.retrieved}")
     if parsed.dropped:
-        click.echo(f"{parsed.dropped} results were dropped: the round itself marks them as erroneous", err=True)
+        click.echo(f"{figures.count(parsed.dropped, 'result')} left out: the round itself marks what is erroneous", err=True)
 
 
 @reference.command(short_help="Add published figures: one by options, or a TOML or CSV file of them.")
@@ -170,7 +174,7 @@ def show(*, key: str, shelf: Path | None, stores: tuple[str, ...], as_json: bool
             click.echo(f"{name}{'' if name == 'measured' else ', ranks nowhere'}")
             for field, value in row.items():
                 if value not in (None, "", {}):
-                    click.echo(f"  {field}: {_printable(str(value))}")
+                    click.echo(f"  {field}: {_printable(_told(value))}")
 
 
 def _shelf(path: Path | None) -> "Shelf":
@@ -211,8 +215,19 @@ def _print(found: "Listing", kind: str | None, *, as_json: bool) -> None:
 
     from edgemeter.collector.show import reference_tables
 
+    if not (found.measured or found.imported or found.published):
+        click.echo("no reference is like that: `edgemeter reference list` alone lists all", err=True)
     console = Console()
     reference_tables.show(found, console if console.is_terminal else Console(width=400), ROWS_SHOWN, kind)
+
+
+def _told(value: object) -> str:
+    """Return a value in words: no Python of ours."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_told(part)}" for name, part in value.items())
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _printable(text: str) -> str:

@@ -90,13 +90,13 @@ def read(path: Path) -> list[PublishedRow]:
         raise ConfigError(message) from error
     rows = _from_csv(path, content) if path.suffix.lower() == ".csv" else _from_toml(path, content)
     seen: set[str] = set()
-    for number, row in enumerate(rows, start=1):
+    for place, row in rows:
         why = fault(row) or (f"{row.model} on {row.device} of {row.key} stands there twice" if row.id in seen else None)
         if why:
-            message = f"{str(path)!r}, row {number}: {why}"
+            message = f"{str(path)!r}, {place}: {why}"
             raise ConfigError(message)
         seen.add(row.id)
-    return rows
+    return [row for _, row in rows]
 
 
 def fault(row: PublishedRow) -> str | None:
@@ -141,15 +141,15 @@ def to_toml(row: PublishedRow) -> str:
     return "[[row]]\n" + "".join(f"{name} = {msgspec.json.encode(value).decode()}\n" for name, value in fields.items())
 
 
-def _from_toml(path: Path, content: bytes) -> list[PublishedRow]:
+def _from_toml(path: Path, content: bytes) -> list[tuple[str, PublishedRow]]:
     try:
-        return msgspec.toml.decode(content, type=_File).row
+        return [(f"row {number}", row) for number, row in enumerate(msgspec.toml.decode(content, type=_File).row, start=1)]
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         message = f"{str(path)!r}: {error}: each figure is a table [[row]] with source, version, date, address, model, device, metric, ..."
         raise ConfigError(message) from error
 
 
-def _from_csv(path: Path, content: bytes) -> list[PublishedRow]:
+def _from_csv(path: Path, content: bytes) -> list[tuple[str, PublishedRow]]:
     try:
         reader = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True)
         table = [(reader.line_num, {name: value for name, value in row.items() if value not in (None, "")}) for row in reader]
@@ -162,7 +162,10 @@ def _from_csv(path: Path, content: bytes) -> list[PublishedRow]:
     rows = []
     for line, row in table:
         try:
-            rows.append(msgspec.convert(row, PublishedRow, strict=False))
+            if None in row:
+                message = f"{str(path)!r}, line {line}: more cells than the header has names (a comma within a text needs quotes)"
+                raise ConfigError(message)
+            rows.append((f"line {line}", msgspec.convert(row, PublishedRow, strict=False)))
         except (msgspec.ValidationError, TypeError) as error:
             message = f"{str(path)!r}, line {line}: {error}"
             raise ConfigError(message) from error

@@ -68,8 +68,8 @@ def _block(console: Console, title: str, rows: Sequence[Flat], columns: Sequence
     present = [name for name in columns if any(row.get(name) not in (None, "", {}) for row in rows)]
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
     for name in present:
-        is_number = all(isinstance(row.get(name), int | float | None) for row in rows)
-        table.add_column(Text(name.replace("_", " ")), justify="right" if is_number else "left", overflow="fold")
+        is_number = all(isinstance(row.get(name), int | float | None) and not isinstance(row.get(name), bool) for row in rows)
+        table.add_column(Text(name.replace("_", " ").replace(" mj", " mJ")), justify="right" if is_number else "left", overflow="fold")
     for row in rows[:most]:
         table.add_row(*(Text(_cell(row.get(name))) for name in present))
     console.print(table, crop=False)
@@ -81,6 +81,8 @@ def _block(console: Console, title: str, rows: Sequence[Flat], columns: Sequence
 def _cell(value: object) -> str:
     if value is None:
         return figures.ABSENT
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, float):
         return figures.significant(value, 4)
     if isinstance(value, dict):

@@ -28,10 +28,10 @@ def test_an_official_file_is_imported_and_listed_apart_with_its_footnotes(place)
     done = run("import", place / "summary_results.json", "--retrieved", "2026-11-02")
     assert done.exit_code == 0
     assert (
-        "imported 1 results of v6.0, 0 with measured power; retrieved from https://github.com/mlcommons/inference_results_v6.0 2026-11-02"
+        "imported 1 result of v6.0, 0 with measured power; retrieved from https://github.com/mlcommons/inference_results_v6.0 2026-11-02"
         in done.stdout
     )
-    assert "1 results were dropped" in done.stderr
+    assert "1 result left out" in done.stderr
     listed = run("list")
     assert "not ranked" in listed.stdout
     assert "MLPerf™ v6.0 Inference Closed yolo-99 Offline (datacenter). Retrieved from" in listed.stdout
@@ -110,3 +110,27 @@ def test_a_wrong_date_and_a_damaged_shelf_are_errors_of_ours(place):
     (place / "home" / "references" / "mlperf-v6.0.json").write_text("{")
     with pytest.raises(ConfigError, match=r"is damaged .* import the official file again"):
         run("list")
+
+
+def test_a_reference_is_shown_in_words(place):
+    """No Python in it, no digit that nothing bears."""
+    run("import", place / "summary_results.json", "--retrieved", "2026-11-02")
+    shown = run("show", "5.1-0061").stdout
+    assert "{" not in shown
+    assert "False" not in shown
+    assert "is_inferred: no" in shown
+
+
+def test_nothing_was_retrieved_tomorrow(place):
+    """A date that is still to come is a slip."""
+    done = run("import", place / "summary_results.json", "--retrieved", "2999-01-01")
+    assert done.exit_code == 2
+    assert "still to come" in done.stderr
+
+
+@pytest.mark.usefixtures("place")
+def test_a_list_of_nothing_says_so():
+    """Silence would look like a fault."""
+    done = run("list", "--kind", "published", "--model", "nonesuch")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert "no reference is like that" in done.stderr

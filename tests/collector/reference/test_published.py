@@ -93,7 +93,7 @@ def test_a_figure_that_cannot_be_what_it_says_is_refused(tmp_path, changes, mess
         ("own.toml", b"\xff", r"own\.toml'"),
         ("own.toml", b"[[line]]\n", "unknown field|missing"),
         ("own.csv", b"source,version\na,b\n", "line 2: "),
-        ("own.csv", b"source,version\na,b,c\n", "line 2: "),
+        ("own.csv", b"source,version\na,b,c\n", "line 2: more cells than the header"),
         ("own.csv", b"", "holds no figure"),
         ("own.csv", b"source,version\n", "holds no figure"),
         ("own.csv", b"\xff\xfe", "no CSV file in UTF-8"),
@@ -116,3 +116,13 @@ def test_a_page_that_changed_is_another_version(tmp_path):
         shelf.add([make_row(value=530.224)])
     shelf.add([make_row(value=530.224, version="8.2.0")])
     assert [row.value for row in shelf.published()[1:]] == [88.026, 530.224]
+
+
+def test_a_wrong_figure_in_a_csv_file_is_named_by_its_line(tmp_path):
+    """The header is line 1, as an editor counts."""
+    row = make_row(unit="fps")
+    names = [name for name in row.__struct_fields__ if getattr(row, name) is not None]
+    path = tmp_path / "own.csv"
+    path.write_text(",".join(names) + "\n" + ",".join(f'"{getattr(row, name)}"' for name in names) + "\n")
+    with pytest.raises(ConfigError, match="line 2: unit 'fps' is not one of latency"):
+        published.read(path)
