@@ -68,14 +68,16 @@ def listing(stores: tuple[str, ...], *, with_closed: bool, as_json: bool) -> Non
     Example: edgemeter alerts list --all
     """
     from edgemeter.collector.alerts import alerts_table, lifecycle
+    from edgemeter.collector.show import figures
 
     with _file(stores) as file:
         found = lifecycle.read(file, with_closed=with_closed)
     if as_json:
         click.echo(alerts_table.as_json(found))
     else:
-        _print(alerts_table.table(found))
-        click.echo(f"{len(found)} alerts", err=True)
+        if found:
+            _print(alerts_table.table(found))
+        click.echo(figures.count(len(found), "alert") + ("" if with_closed else " open"), err=True)
 
 
 @alerts.command(short_help="Say that an alert is real; a new level begins.")
@@ -146,8 +148,10 @@ def requests(stores: tuple[str, ...], *, as_json: bool) -> None:
         found = more_runs.read(file)
     if as_json:
         click.echo(alerts_table.requests_json(found))
-    else:
+    elif found:
         _print(alerts_table.requests_table(found))
+    else:
+        click.echo("no board was asked for more runs", err=True)
 
 
 @alerts.command(short_help="Send a test to a channel.")

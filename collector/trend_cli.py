@@ -74,7 +74,7 @@ def trend(
 
     Example: edgemeter trend --metric energy --device pi-7
     """
-    from edgemeter.collector.trend import annotations, trend_table, watch
+    from edgemeter.collector.trend import annotations, finding, trend_table, watch
     from edgemeter.collector.trend.digest import digest
     from edgemeter.collector.trend.history import open_history
 
@@ -85,7 +85,11 @@ def trend(
         selection = watch.Selection(**selected)
         watch.keys_of(history, selection)
         found = watch.look(history, known, metrics, selection, by_type=by_type)
-    last = until if until is not None else max((one.last_day for one in found), default=0)
+    newest = max((one.last_day for one in found), default=0)
+    if until is not None and until < newest:
+        message = f"--until {finding.iso(until)} is before the newest run, of {finding.iso(newest)}: trends are of all days"
+        raise click.UsageError(message)
+    last = newest if until is None else until
     if form == "csv":
         click.echo(trend_table.points_csv([(one.key, one.metric, watch.points(history, one.key, one.metric)) for one in found]), nl=False)
     elif form == "json":
@@ -128,9 +132,13 @@ def annotate(
     if sum((text is not None, remove is not None, as_list or as_json)) != 1:
         message = "give a TEXT, --remove NUMBER, or --list"
         raise click.UsageError(message)
+    if text is not None and not text.strip():
+        message = "the TEXT is empty: say what is known of the day"
+        raise click.UsageError(message)
     where = stores or (default_store(),)
     with WatchFile(beside(existing_store(where[0]))) as file:
         if text is not None:
+            _check_series(where, about)
             day = about.pop("day")
             entry = annotations.Annotation(day=annotations.today() if day is None else day, text=text, begins_level=not remark, **about)
             click.echo(f"annotation {annotations.add(file, entry)} is kept in {file.path}", err=True)
@@ -138,8 +146,18 @@ def annotate(
             if not annotations.remove(file, remove):
                 message = f"there is no annotation {remove} in {str(file.path)!r}: see `edgemeter annotate --list`"
                 raise ConfigError(message)
+            click.echo(f"annotation {remove} is taken back", err=True)
         else:
             click.echo(annotations.listed(annotations.read(file), as_json=as_json))
+
+
+def _check_series(stores: tuple[str, ...], about: dict[str, Any]) -> None:
+    """Raise where no run is of the fleet, device or model: an annotation with a slip in its name would be of nothing."""
+    from edgemeter.collector.trend import watch
+    from edgemeter.collector.trend.history import open_history
+
+    with shown_progress() as progress:
+        watch.keys_of(open_history(stores, progress), watch.Selection(fleet=about["fleet"], device=about["device"], model=about["model"]))
 
 
 def default_store() -> str:

@@ -53,6 +53,8 @@ def _steady(one: SeriesTrend) -> str:
 
 
 def _notes(found: Sequence[SeriesTrend], summed_up: Digest, until: int) -> list[str]:
+    if not found:
+        return ["0 series: no run has such a figure that counts (only those of valid runs do)"]
     quiet = sum(not wording.lines(one, until) for one in found)
     notes = [
         f"{count(len(found), 'series') if len(found) == 1 else f'{len(found):,} series'} up to {iso(until)}: {quiet:,} without a finding"

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from edgemeter.collector.show.figures import ABSENT, count, printable, significant
+from edgemeter.collector.show.figures import ABSENT, count, printable
 from edgemeter.collector.trend import wording
 from edgemeter.collector.units.board_types import WITHIN, BoardType, CaseSpread
 from edgemeter.collector.units.outliers import FEWEST
@@ -19,14 +19,17 @@ NOTHING = 1e-6
 
 def show(found: Sequence[BoardType], console: Console) -> None:
     """Print the spread of every case on every type, then the boards that lie apart."""
-    table = Table("board type", "case", "metric", "mean (95 %)", "boards", "sd boards", "sd days", "sd runs", f"for ± {WITHIN:g} %")
+    table = Table("board type", "case", "metric", "mean (95 %)", "boards", "sd of boards", "of days", "of runs", f"for ± {WITHIN:g} %")
     for one in found:
         for case in one.cases:
             spread = case.spread
             row = (printable(one.board), printable(case.case), one.metric, _mean(one.metric, case), f"{spread.boards}")
             needed = ABSENT if case.needed is None else count(case.needed, "board")
-            table.add_row(*row, *map(_sd, (spread.between_boards, spread.between_days, spread.between_runs)), needed)
-    console.print(table)
+            table.add_row(*row, *(_sd(one.metric, sd) for sd in (spread.between_boards, spread.between_days, spread.between_runs)), needed)
+    if table.row_count:
+        console.print(table)
+    else:
+        console.print("No board type has a valid run with such a figure: runs that are suspect or invalid do not count.")
     for one in found:
         for line in _said(one):
             console.print(Text(printable(line)), soft_wrap=True)
@@ -38,8 +41,8 @@ def _mean(metric: str, case: CaseSpread) -> str:
     return f"{wording.level(metric, case.mean)} ({wording.level(metric, case.low)} .. {wording.level(metric, case.high)})"
 
 
-def _sd(value: float | None) -> str:
-    return ABSENT if value is None else significant(value if value > NOTHING else 0.0, 2)
+def _sd(metric: str, value: float | None) -> str:
+    return ABSENT if value is None else wording.amount(metric, value if value > NOTHING else 0.0).removeprefix("+")
 
 
 def _said(one: BoardType) -> list[str]:

@@ -4,9 +4,10 @@ import time
 import pytest
 from click.testing import CliRunner
 
+from edgemeter.agent import records
 from edgemeter.collector.alerts_cli import alerts
 from edgemeter.collector.units_cli import units
-from tests.fixtures.comparison_factory import document
+from tests.fixtures.comparison_factory import document, make_run
 from tests.fixtures.listeners import http_listener
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 
@@ -92,3 +93,18 @@ def test_units_tell_spread_and_that_few_boards_are_not_judged(store):
     assert "too few to judge" in done.stdout
     (found,) = json.loads(run("--store", store, "--metric", "energy", "--json", command=units).stdout)["board_types"]
     assert (found["boards"], found["sick"]) == (1, None)
+
+
+def test_nothing_to_list_is_said_without_an_empty_table(store):
+    """Of alerts, of requests, and of board types without a valid run."""
+    assert (run("list", "--store", store).stdout, run("list", "--store", store).stderr) == ("", "0 alerts open\n")
+    assert "no board was asked" in run("requests", "--store", store).stderr
+
+
+def test_board_types_without_a_valid_run_say_so(tmp_path):
+    """Suspect runs do not count, and an empty table explains nothing."""
+    path = tmp_path / "runs.json"
+    path.write_bytes(document(make_run(verdict=records.Verdict(state="suspect", reasons=("drift: x",)))))
+    done = run("--store", str(path), command=units)
+    assert "No board type has a valid run" in done.stdout
+    assert "━" not in done.stdout

@@ -5,6 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from edgemeter.agent.errors import ConfigError
 from edgemeter.collector.trend_cli import annotate, trend
 from tests.fixtures.comparison_factory import document
 from tests.fixtures.series_factory import make_days, noisy
@@ -89,3 +90,20 @@ def test_an_empty_answer_says_so(tmp_path):
     done = run(trend, "--store", str(path), "--metric", "energy")
     assert done.exit_code == 0
     assert "0 series" in done.stdout
+    assert "1970" not in done.stdout
+
+
+def test_a_day_before_the_newest_run_is_no_end(store):
+    """Trends are of all days: a table `up to` an earlier day with later findings in it would contradict itself."""
+    done = run(trend, "--store", store, "--until", "2024-11-01")
+    assert done.exit_code == 2
+    assert "before the newest run, of 2024-12-12" in done.stderr
+
+
+def test_an_annotation_of_nothing_is_refused(store):
+    """An empty text, or a device that no run is of: it would begin a level everywhere, or nowhere."""
+    done = run(annotate, "--store", store, "  ")
+    assert (done.exit_code, "is empty" in done.stderr) == (2, True)
+    with pytest.raises(ConfigError, match="no run is of device 'pi-9'; there are pi-"):
+        run(annotate, "--store", store, "--device", "pi-9", "new power supply")
+    assert run(annotate, "--store", store, "--list").stdout.strip() in ("", "no annotation")
