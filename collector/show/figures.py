@@ -6,6 +6,8 @@ from datetime import datetime, timezone
 ABSENT = "-"
 # Below this a figure is written with an exponent: 0.0000123 is counted, not read.
 SMALLEST_PLAIN = 1e-3
+# Ends of a range that so many significant digits do not tell apart are one figure.
+MOST_DIGITS = 5
 
 
 def significant(value: float | None, digits: int = 3) -> str:
@@ -48,9 +50,12 @@ def with_uncertainty(value: float, uncertainty: float | None) -> str:
 
 
 def span(low: float, high: float) -> str:
-    """Return a range, both ends rounded alike; one figure where they cannot be told apart."""
-    first, last = significant(low), significant(high)
-    return first if first == last else f"{first} to {last}"
+    """Return a range, both ends rounded alike, with as many digits as tell them apart; one figure where no digit that counts does."""
+    for digits in range(3, MOST_DIGITS + 1):
+        first, last = significant(low, digits), significant(high, digits)
+        if first != last:
+            return f"{first} to {last}"
+    return significant(low)
 
 
 def typeset(text: str) -> str:

@@ -7,8 +7,9 @@ from typing import Protocol
 
 from edgemeter.agent.records import RunRecord
 from edgemeter.collector.compare.cases import Case, CaseKey
-from edgemeter.collector.compare.comparison import Comparison, of_summaries
+from edgemeter.collector.compare.comparison import Comparison, Row, of_summaries
 from edgemeter.collector.compare.summary import Summary, summarise
+from edgemeter.collector.web.case_figures import CaseFigures
 from edgemeter.collector.web.queries import Narrowing, cases_of_baseline
 from edgemeter.collector.web.run_index import IndexedCase
 from edgemeter.collector.web.sources import Source
@@ -130,7 +131,14 @@ def compare(
         summary = summary_of(case, newest)
         origin[id(summary)] = case
         summaries.append(summary)
-    return SideBySide(of_summaries(summaries, lambda key: _belongs(key, baseline), baseline), origin)
+    found = of_summaries(summaries, lambda key: _belongs(key, baseline), baseline)
+    # A summary here holds the newest run only, whatever its figures are over.
+    rows = tuple(_marked(row, origin[id(row.case)].figures) for row in found.rows)
+    return SideBySide(replace(found, rows=rows), origin)
+
+
+def _marked(row: Row, figures: CaseFigures) -> Row:
+    return replace(row, marks=tuple(mark for mark in row.marks if mark != "one run" or figures.usable == 1))
 
 
 def summary_of(case: IndexedCase, newest: RunRecord) -> Summary:

@@ -12,9 +12,9 @@ from edgemeter.collector.show.lanes import Lane, distributions
 from edgemeter.collector.show.markup import Markup, element, join
 from edgemeter.collector.show.report_table import anchor
 from edgemeter.collector.show.wording import case_names
-from edgemeter.collector.web.book import Book, SideBySide, baselines, compare
+from edgemeter.collector.web.book import REFERENCE, Book, SideBySide, baselines, compare
 from edgemeter.collector.web.budget import budget
-from edgemeter.collector.web.queries import Narrowing, cases, runs_of
+from edgemeter.collector.web.queries import Narrowing, cases, cases_of_baseline, runs_of
 from edgemeter.collector.web.run_index import IndexedCase
 from edgemeter.collector.web.side_by_side import table_of
 from edgemeter.collector.web.view import Asked, View, note, section
@@ -35,7 +35,8 @@ def model(book: Book, asked: Asked, narrowing: Narrowing) -> View:
         return View("No run matches", note("Pick another model, board or device."), filters=FILTERS)
     baseline = asked.get("baseline") or baselines(book.connection)[0]
     drawn = _of_every_board(own)
-    found = compare(book, drawn, narrowing, baseline, with_samples=frozenset(case.number for case in drawn))
+    beside = cases_of_baseline(book.connection, baseline, REFERENCE, narrowing)[:SAMPLED]
+    found = compare(book, drawn, narrowing, baseline, with_samples=frozenset(case.number for case in (*drawn, *beside)))
     shown = found.comparison
     if not shown.rows:
         return View(str(narrowing.model), note(f"No case of it can be compared with {baseline}."), filters=FILTERS)

@@ -10,6 +10,8 @@ from edgemeter.agent.records import RunRecord, Series
 from edgemeter.agent.samples import unpack
 from edgemeter.collector.show import figures, plot
 from edgemeter.collector.show.markup import Markup, element, join
+from edgemeter.collector.show.wording import metric_name
+from edgemeter.collector.web import conditions
 from edgemeter.collector.web.book import Book
 from edgemeter.collector.web.budget import budget
 from edgemeter.collector.web.device import facts_of, told
@@ -20,6 +22,20 @@ FILTERS = ()
 # A chart holds no more points than can be seen; of each stretch the extremes are kept.
 POINTS = 4000
 LEVELS = ("p50", "p90", "p95", "p99", "p99_9")
+# The parts of an accuracy, as COCO's evaluation means them.
+DETAILS = {
+    "ap50": "AP at IoU 0.50",
+    "ap75": "AP at IoU 0.75",
+    "ap_small": "AP of small objects",
+    "ap_medium": "AP of medium objects",
+    "ap_large": "AP of large objects",
+    "ar_1": "Recall, 1 detection an image",
+    "ar_10": "Recall, 10 detections an image",
+    "ar_100": "Recall, 100 detections an image",
+    "ar_small": "Recall of small objects",
+    "ar_medium": "Recall of medium objects",
+    "ar_large": "Recall of large objects",
+}
 # So many raw samples are written out as plain numbers in one answer.
 SAMPLES_OUT = 2_000_000
 
@@ -88,7 +104,7 @@ def _latency(record: RunRecord) -> Markup:
         for name, value, low, high in rows
         if value is not None
     }
-    facts |= {f"{name}": f"refused: needs {needed:,} queries" for name, needed in record.latency.refused.items()}
+    facts |= {name.replace("_", "."): f"refused: needs {needed:,} queries" for name, needed in record.latency.refused.items()}
     facts |= {
         "Mean": f"{figures.significant(record.latency.mean_ms)} ms",
         "Lowest": f"{figures.significant(record.latency.min_ms)} ms",
@@ -130,9 +146,9 @@ def _accuracy(record: RunRecord) -> Markup:
         else ""
     )
     facts: dict[str, str | None] = {
-        accuracy.metric: f"{figures.accuracy(accuracy.value)} over {figures.count(accuracy.images, 'image')}{bounds}"
+        metric_name(accuracy.metric): f"{figures.accuracy(accuracy.value)} over {figures.count(accuracy.images, 'image')}{bounds}"
     }
-    facts |= {name: figures.accuracy(value) for name, value in accuracy.detail.items() if value is not None}
+    facts |= {DETAILS.get(name, metric_name(name)): figures.accuracy(value) for name, value in accuracy.detail.items() if value is not None}
     gate = record.accuracy_gate
     if gate:
         facts["Gate"] = (
@@ -143,14 +159,9 @@ def _accuracy(record: RunRecord) -> Markup:
 
 
 def _conditions(record: RunRecord) -> Markup:
-    lines = []
-    for one in record.conditions:
-        values = {name: value for name in one.__struct_fields__ if (value := getattr(one, name)) not in (None, {}, ())}
-        lines.append(
-            element(
-                "section", None, element("h3", None, str(values.pop("when"))), told({name: _plain(value) for name, value in values.items()})
-            )
-        )
+    lines = [
+        element("section", None, element("h3", None, one.when.capitalize()), told(conditions.facts_of(one))) for one in record.conditions
+    ]
     return element("div", {"class": "gallery"}, *lines) if lines else note("Nothing was read.")
 
 
@@ -208,11 +219,3 @@ def _unpacked(series: Series) -> list[float] | None:
 
 def _figure(title: str, drawn: Markup) -> Markup:
     return element("figure", None, element("figcaption", None, title), drawn)
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, float):
-        return figures.significant(value)
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_plain(part)}" for name, part in value.items())
-    return msgspec.json.encode(value).decode() if isinstance(value, msgspec.Struct | tuple) else str(value)

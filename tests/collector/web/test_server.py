@@ -4,9 +4,12 @@ import http.client
 import io
 import json
 
+import msgspec
 import pytest
 
+from edgemeter.agent import records
 from edgemeter.agent.errors import ConfigError, UnavailableError
+from edgemeter.collector.web import conditions
 from edgemeter.collector.web.book import NoHappenings
 from edgemeter.collector.web.run_index import open_index
 from edgemeter.collector.web.server import PageServer
@@ -150,3 +153,55 @@ def test_a_port_in_use_is_one_line(small, fleet_page):
     """It names the port."""
     with pytest.raises(UnavailableError, match=str(fleet_page.port)):
         PageServer(small, NoHappenings(), port=fleet_page.port)
+
+
+def test_the_page_of_a_run_speaks_no_field_names():
+    """What stood around a run, its percentiles and accuracies are in words, and every field of a condition has some."""
+    assert set(conditions.FIELDS) == set(records.Condition.__struct_fields__) - {"when"}
+    around = records.Condition(
+        when="before",
+        temperatures_c={"soc": 61.3},
+        clock_hz=1.5e9,
+        throttled_now=False,
+        busiest_other=records.OtherProcess(name="make", pid=7, load_ratio=0.25, count=3),
+        clock_error_ms=16000.0,
+    )
+    latency = msgspec.structs.replace(make_run().latency, refused={"p99_9": 6636})
+    index = open_index(DocumentSource((make_run(id="told", conditions=(around,), latency=latency), make_reference())))
+    index.refresh()
+    server = PageServer(index, NoHappenings())
+    server.start()
+    try:
+        text = ask(server, "/run?id=told")[2].decode()
+    finally:
+        server.stop()
+        index.close()
+    seen = text.partition("The record as JSON")[0]
+    for word in (
+        "soc 61.3 °C",
+        "1,500 MHz",
+        "make (pid 7 and 2 more), 25.0% of all cores",
+        "p99.9",
+        "<dt>Throttled</dt><dd>no</dd>",
+        "<dt>AP</dt>",
+    ):
+        assert word in seen, word
+    for name in ("temperatures_c", "busiest_other", "False", "p99_9", "coco_ap", "load_ratio"):
+        assert name not in seen, name
+
+
+def test_the_model_page_does_not_call_many_runs_one():
+    """Its figures are over all runs of a case, though it holds only the newest: `one run` would be untrue."""
+    runs = [make_run(id=f"run-{number}", p50_ms=10 + number / 10) for number in range(5)]
+    index = open_index(DocumentSource((*runs, make_reference())))
+    index.refresh()
+    server = PageServer(index, NoHappenings())
+    server.start()
+    try:
+        text = ask(server, "/model?model=tiny-detector")[2].decode()
+    finally:
+        server.stop()
+        index.close()
+    assert "<b>one run</b> (1 case)" in text
+    # The reference's raw samples are read too, though only a device may be picked.
+    assert "came without raw samples" not in text
