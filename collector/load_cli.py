@@ -12,6 +12,7 @@ from edgemeter.agent.broker_options import broker_files
 from edgemeter.agent.delivery import broker_address
 from edgemeter.agent.delivery.credentials import TlsFiles
 from edgemeter.agent.errors import TransientError
+from edgemeter.agent.finite_range import FiniteRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,9 +28,9 @@ SECONDS = 10.0
 @broker_files
 @click.option("--devices", type=click.IntRange(1, 100_000), default=10, show_default=True, help="How many to simulate.")
 @click.option(
-    "--rate", "rate_per_s", type=click.FloatRange(0, min_open=True), default=100.0, show_default=True, help="Records a second, of all."
+    "--rate", "rate_per_s", type=FiniteRange(0, min_open=True), default=100.0, show_default=True, help="Records a second, of all."
 )
-@click.option("--seconds", type=click.FloatRange(0, min_open=True), help=f"How long. Default: {SECONDS:.0f}.")
+@click.option("--seconds", type=FiniteRange(0, min_open=True), help=f"How long. Default: {SECONDS:.0f}.")
 @click.option("--records", type=click.IntRange(1), help="How many in all, instead of how long.")
 @click.option(
     "--mode",
@@ -37,7 +38,7 @@ SECONDS = 10.0
     help="agents: an outbox, a connection and a Will each. crowd: many devices over 8 connections, no outboxes. "
     "Default: agents up to 100 devices, which is the most in one process.",
 )
-@click.option("--patience", type=click.FloatRange(0), default=30.0, show_default=True, help="Seconds to wait for the last receipts.")
+@click.option("--patience", type=FiniteRange(0), default=30.0, show_default=True, help="Seconds to wait for the last receipts.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def load(
     *,

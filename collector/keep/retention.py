@@ -45,7 +45,8 @@ def run(connection: sqlite3.Connection, retention: Retention, now_ns: int) -> Go
 
 
 def _before(days: float | None, now_ns: int) -> int:
-    return -1 if days is None else now_ns - int(days * _DAY_NS)
+    # Longer than time is counted is for ever.
+    return -1 if days is None else max(-1, now_ns - int(days * _DAY_NS))
 
 
 def _drained_row(connection: sqlite3.Connection, sinks: Sequence[str]) -> int:

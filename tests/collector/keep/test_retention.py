@@ -97,3 +97,9 @@ def test_missing_numbers_are_counted_and_forgotten_ones_are_not_missing(ledger):
     assert ledger.sessions() == [SessionHeld("lab", "pi-1", 5, 99, 0, 99 * DAY_NS), SessionHeld("lab", "pi-1", 6, 3, 2, 50 * DAY_NS)]
     forget(ledger, Retention(records_days=30))
     assert [(one.session, one.records, one.missing) for one in ledger.sessions()] == [(5, 30, 0), (6, 3, 2)]
+
+
+def test_more_days_than_time_is_counted_is_for_ever(ledger):
+    """A million days is what somebody writes who means "never"; the collector must not fall over it."""
+    assert forget(ledger, Retention(records_days=1e6, samples_days=1e6)) == (0, 0)
+    assert ledger.count() == 99
