@@ -11,6 +11,7 @@ import click
 
 from edgemeter.agent.broker_options import broker_files
 from edgemeter.agent.errors import EdgemeterError, TransientError
+from edgemeter.agent.finite_range import FiniteRange
 
 # Groups and commands of the other packages, by name: imported when they are called, not for --help.
 ELSEWHERE = {
@@ -144,7 +145,7 @@ def cli() -> None:
     show_default=True,
     help="When no broker answers at the start: fail at once, or measure and keep the results in the outbox.",
 )
-@click.option("--delivery-timeout", type=click.FloatRange(0), default=60.0, show_default=True, help="Seconds to wait for receipts.")
+@click.option("--delivery-timeout", type=FiniteRange(0), default=60.0, show_default=True, help="Seconds to wait for receipts.")
 @click.option("--config", type=click.Path(path_type=Path), envvar="EDGEMETER_CONFIG", help="The agent's TOML configuration.")
 @click.option("--output", type=click.Path(path_type=Path), help='Also write {"runs": [...]} to this file.')
 @click.option("--bundle", type=click.Path(path_type=Path), metavar="DIR", help="Also write each run as one file that `verify` can check.")
@@ -190,7 +191,7 @@ def run(suite: Path | None, model: Path | None, **options: Any) -> None:
 @broker_files
 @click.option("--device", envvar="EDGEMETER_DEVICE", help="What this device is called. Default: its host name.")
 @click.option("--fleet", envvar="EDGEMETER_FLEET", help="The fleet it belongs to. Default: default.")
-@click.option("--delivery-timeout", type=click.FloatRange(0), default=60.0, show_default=True, help="Seconds to wait for receipts.")
+@click.option("--delivery-timeout", type=FiniteRange(0), default=60.0, show_default=True, help="Seconds to wait for receipts.")
 @click.option("--config", type=click.Path(path_type=Path), envvar="EDGEMETER_CONFIG", help="The agent's TOML configuration.")
 def publish(**options: Any) -> None:
     """Send what the outbox still holds, and wait for the collector's receipts.
@@ -199,7 +200,7 @@ def publish(**options: Any) -> None:
     """
     from edgemeter.agent import run_command
 
-    click.echo(f"delivered {run_command.publish(options)} records; the outbox is empty", err=True)
+    click.echo(run_command.publish(options), err=True)
 
 
 @cli.command(short_help="Say what is here, what is wrong, and what to do about it.")

@@ -171,11 +171,12 @@ def _drain(way: Way | None, timeout_s: float) -> tuple[int, BaseException | None
         return way.waiting(), interruption
 
 
-def publish(options: Mapping[str, Any]) -> int:
-    """Send what the outbox holds and return how many records it was.
+def publish(options: Mapping[str, Any]) -> str:
+    """Send what the outbox holds of one device and return, as a sentence, how many records it was.
 
     Raises:
-        EdgemeterError: no broker is named or answers, or receipts for some records did not come in time.
+        EdgemeterError: no broker is named or answers, receipts for some records did not come in time, or what is left is of a device
+            that nobody named.
     """
     settings = config.said(options)
     who = session.Identity(options["device"] or settings.device or config.this_device(), options["fleet"] or settings.fleet)
@@ -188,9 +189,16 @@ def publish(options: Mapping[str, Any]) -> int:
         left = way.drain(options["delivery_timeout"])
         if left:
             raise TransientError(_undelivered(left, way.why_left()))
+        others = way.others()
     finally:
         way.close()
-    return held
+    if not others:
+        return f"delivered {held} records; the outbox is empty"
+    kept = " and ".join(f"{count} of device {name!r}" for name, count in others.items())
+    message = f"delivered {held} records of device {who.device!r}; the outbox still holds {kept}: send them with --device"
+    if not (options["device"] or settings.device):
+        raise TransientError(message)
+    return message
 
 
 def document(outcome: Outcome) -> bytes:

@@ -184,6 +184,12 @@ class Outbox:
         with self._lock, sqlite_file.mapped(self.path, FORMAT):
             return int(self._connection.execute(query, (device, device)).fetchone()[0])
 
+    def waiting(self) -> dict[str, int]:
+        """Return how many records no receipt has named, by device."""
+        query = "SELECT device, count(*) FROM records GROUP BY device ORDER BY device"
+        with self._lock, sqlite_file.mapped(self.path, FORMAT):
+            return dict(self._connection.execute(query).fetchall())
+
     def is_empty(self, device: str) -> bool:
         """Return whether receipts have named every record of `device`."""
         with self._lock, sqlite_file.mapped(self.path, FORMAT):

@@ -42,6 +42,10 @@ class Way:
         """Return how many of this device's records no receipt has named yet."""
         return self._outbox.count(self._device)
 
+    def others(self) -> dict[str, int]:
+        """Return how many records of other devices wait in the same outbox, by device."""
+        return {name: count for name, count in self._outbox.waiting().items() if name != self._device}
+
     def drain(self, timeout_s: float) -> int:
         """Wait for the receipts of all records, at most `timeout_s`; return how many are missing."""
         return self._publisher.drain(timeout_s)

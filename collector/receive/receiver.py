@@ -250,9 +250,13 @@ class Receiver:
             try:
                 committed = ledger.commit(admitted.arrivals, admitted.rejections, admitted.changes, admitted.shipments)
             except EdgemeterError as error:
+                # Once when it begins, not with every try: the log may lie on the same full disk.
+                if self.trouble != str(error):
+                    logger.error("nothing can be kept, so nothing is confirmed: %s", error)  # noqa: TRY400 - no traceback for what is known
                 self.trouble = str(error)
-                logger.error("nothing can be kept, so nothing is confirmed: %s", error)  # noqa: TRY400 - no traceback for what is known
             else:
+                if self.trouble is not None:
+                    logger.warning("what comes is kept again")
                 self.trouble = None
                 return committed
             # Meanwhile the inbox fills, and then the broker waits.

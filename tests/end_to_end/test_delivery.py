@@ -8,12 +8,15 @@ import time
 from contextlib import ExitStack, contextmanager
 
 import pytest
+from click.testing import CliRunner
 
 from edgemeter.agent import records
+from edgemeter.agent.cli import cli
 from edgemeter.agent.delivery import messages, topics
 from edgemeter.agent.delivery.broker_address import parse
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.publisher import Publisher
+from edgemeter.agent.errors import TransientError
 from edgemeter.collector.keep.influx_config import InfluxConfig
 from edgemeter.collector.keep.ledger import COLLISION, Ledger
 from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
@@ -235,8 +238,9 @@ def test_a_device_that_measured_while_nobody_was_there_delivers_later(tmp_path, 
         assert [seqs_in(ledger, session) for session in [*sessions, outbox.session]] == [[(1, 5)], [(1, 5)], [(1, 1)]]
 
 
-def test_a_full_disk_at_the_collector_confirms_nothing_until_there_is_room(tmp_path, caplog, at_end):
-    """No receipt for what is not kept; the records wait on the device and arrive when there is room."""
+def test_a_full_disk_at_the_collector_confirms_nothing_until_there_is_room(tmp_path, caplog, at_end, monkeypatch):
+    """No receipt for what is not kept; the records wait on the device and arrive when there is room. It is said once: logs take room."""
+    monkeypatch.setattr("edgemeter.collector.receive.receiver.RETRY_S", 0.02)
     address = embedded(at_end)
     with (
         Outbox(tmp_path / "outbox") as outbox,
@@ -256,6 +260,22 @@ def test_a_full_disk_at_the_collector_confirms_nothing_until_there_is_room(tmp_p
         connection.execute("PRAGMA max_page_count = 1000000")
         assert publisher.drain(20) == 0
         assert seqs_in(tmp_path / "ledger", outbox.session) == [(1, 100)]
+        assert caplog.text.count("nothing can be kept") == caplog.text.count("what comes is kept again") == 1
+
+
+def test_publish_says_whose_records_it_did_not_send(tmp_path, at_end, monkeypatch):
+    """An outbox may hold another device's: it is not empty then, and who named no device has not sent what he meant to."""
+    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
+    address = str(embedded(at_end))
+    with Outbox(tmp_path / "outbox.sqlite") as outbox:
+        outbox.put(make_record(device="pi-1"))
+    options = ["publish", "--broker", address, "--delivery-timeout", "1"]
+    done = CliRunner(env={"EDGEMETER_DEVICE": ""}).invoke(cli, options)
+    assert isinstance(done.exception, TransientError)
+    assert str(done.exception).endswith("the outbox still holds 1 of device 'pi-1': send them with --device")
+    done = CliRunner().invoke(cli, [*options, "--device", "pi-2"])
+    assert done.exit_code == 0, done.exception
+    assert done.stderr.startswith("delivered 0 records of device 'pi-2'; the outbox still holds 1 of device 'pi-1'")
 
 
 @pytest.mark.influx
