@@ -1,6 +1,7 @@
 """SQLite files of our own: opened so that a commit is on the disk, told from anybody else's, and with errors that say what to do."""
 
 import contextlib
+import os
 import sqlite3
 import tempfile
 import time
@@ -14,6 +15,8 @@ from edgemeter.agent.errors import ConfigError, TransientError, UnavailableError
 
 Access = Literal["write", "read"]
 BUSY_TIMEOUT_S = 30.0
+# The index of a log begins with this much, and a first transaction takes as much again.
+SMALLEST_ROOM_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,8 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 def _operational(error: sqlite3.OperationalError, path: Path, form: Format) -> ConfigError | UnavailableError | TransientError:
     text = str(error)
-    if "full" in text:
+    # Where not even the log's index can be made, SQLite says no more than that of a full disk.
+    if "full" in text or ("disk I/O error" in text and _is_full(path)):
         return UnavailableError(
             f"the {form.what} {str(path)!r} cannot grow, the disk is full: free some space; nothing kept so far is lost"
         )
@@ -97,6 +101,14 @@ def _operational(error: sqlite3.OperationalError, path: Path, form: Format) -> C
     if "no such table" in text or "no such column" in text:
         return ConfigError(f"{str(path)!r} is not an edgemeter {form.what} ({text}): {form.elsewhere}")
     return UnavailableError(f"cannot use the {form.what} {str(path)!r} ({text}): check that its folder may be written, or {form.elsewhere}")
+
+
+def _is_full(path: Path) -> bool:
+    try:
+        disk = os.statvfs(path.parent)
+    except OSError:
+        return False
+    return disk.f_bavail * disk.f_frsize < SMALLEST_ROOM_BYTES
 
 
 def _look(path: Path, form: Format, access: Access) -> None:

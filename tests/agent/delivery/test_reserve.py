@@ -86,3 +86,13 @@ def test_another_failure_than_a_full_disk_is_told_as_it_is(tmp_path):
         reserve.in_need(broken)
     reserve.keep()
     assert reserve.is_whole()
+
+
+def test_a_disk_without_room_for_the_logs_index_is_called_full(tmp_path):
+    """SQLite says `disk I/O error` then; nobody must be told to move the outbox away."""
+    with small_disk(tmp_path / "disk", 4) as disk:
+        Outbox(disk / "outbox.sqlite").close()
+        Reserve(disk / "outbox.sqlite").path.unlink(missing_ok=True)
+        fill(disk / "somebody else's")
+        with pytest.raises(UnavailableError, match=r"outbox\.sqlite' cannot grow, the disk is full: free some space"):
+            Outbox(disk / "outbox.sqlite")
