@@ -7,6 +7,9 @@ import click
 
 from edgemeter.agent.config import home
 
+# InfluxDB counts in 64 bits of nanoseconds, 292 years, and turns more into something else without a word.
+MOST_DAYS = 100_000
+
 
 @click.command("init-influx", short_help="Set up an InfluxDB to drain to.")
 @click.option(
@@ -15,7 +18,7 @@ from edgemeter.agent.config import home
 @click.option("--influx-org", help="Organisation. Default: the only one that the token sees.")
 @click.option("--influx-bucket", help="Bucket. Default: edgemeter.")
 @click.option("--influx-token-file", type=click.Path(path_type=Path), help="Of one who may all this. Or set EDGEMETER_INFLUX_TOKEN.")
-@click.option("--keep-days", type=click.IntRange(1), help="Forget points after so many days. Default: never.")
+@click.option("--keep-days", type=click.IntRange(1, MOST_DAYS), help="Forget points after so many days. Default: never.")
 @click.option("--write-token-to", type=click.Path(path_type=Path), help="Default: influx-write.token in $EDGEMETER_HOME.")
 @click.option("--read-token-to", type=click.Path(path_type=Path), help="Default: influx-read.token in $EDGEMETER_HOME.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -87,7 +87,8 @@ class InfluxSink:
             # 1.8 and 3 take the same writes and have no organisations.
             return "-"
         if len(found) != 1:
-            sees = "no organisation" if not found else f"several organisations ({', '.join(map(repr, sorted(found)))})"
+            several = f"several organisations ({', '.join(map(repr, sorted(found)))})"
+            sees = several if found else "no organisation (one that may only write sees none)"
             message = f"the token for {self.config.url} sees {sees}: name one with --influx-org"
             raise ConfigError(message)
         return str(found[0])

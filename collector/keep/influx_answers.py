@@ -36,7 +36,7 @@ def error_of(config: InfluxConfig, status: int | None, body: Any, reason: str = 
         remedy = f"give one that may do that there ({TOKEN_VARIABLES[0]} or --influx-token-file)"
         return ConfigError(f"InfluxDB at {where} does not accept the token ({shown}): {remedy}")
     if status == 404:
-        return NotFoundError(f"InfluxDB at {where}: {shown}: {_remedy(config)}")
+        return NotFoundError(f"InfluxDB at {where}: {shown}: {_remedy(config, said)}")
     if "retention policy not found" in said:
         return ConfigError(f"InfluxDB at {where}: {shown}: name one that exists (rp=), or make it (edgemeter collector init-influx)")
     return TransientError(f"InfluxDB at {where} answers {status} ({shown}): trying again")
@@ -47,9 +47,11 @@ def silent(config: InfluxConfig, error: BaseException) -> TransientError:
     return TransientError(f"no InfluxDB answers at {config.url} ({short(str(error))}): start it; the ledger keeps everything until then")
 
 
-def _remedy(config: InfluxConfig) -> str:
+def _remedy(config: InfluxConfig, said: str) -> str:
     if config.database is not None:
         return "name one that exists (?db=), or a user who may make it"
+    if "page not found" in said:
+        return "it has nothing of version 2; for InfluxDB 1 write ?db=DATABASE behind the URL"
     return "name those that exist (--influx-org, --influx-bucket), or a token that may make the bucket"
 
 

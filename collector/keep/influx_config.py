@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
-from urllib.parse import SplitResult, parse_qs, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qs, urlencode, urlsplit, urlunsplit
 
 from edgemeter.agent.errors import ConfigError
 
@@ -62,19 +62,22 @@ def parse(
         ConfigError: it is no such URL, or there is no token.
     """
     parts = _split(url)
-    asked = parse_qs(parts.query)
+    asked = parse_qs(parts.query, keep_blank_values=True)
     unknown = sorted(asked.keys() - {"org", "bucket", "db", "rp"})
     if unknown:
         message = f"InfluxDB URL {url!r}: {unknown[0]!r} is not known there: only org and bucket are, or db and rp"
         raise ConfigError(message)
     in_url = {name: values[-1] for name, values in asked.items()}
     base = urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/"), "", ""))
-    token = _token(token_file, environ)
+    token = token_of(token_file, environ)
     if "db" in in_url:
+        if not in_url["db"]:
+            message = f"InfluxDB URL {url!r}: db is empty: name the database of an InfluxDB 1 there (?db=DATABASE)"
+            raise ConfigError(message)
         if org or bucket or not in_url.keys().isdisjoint({"org", "bucket"}):
             message = f"InfluxDB URL {url!r}: a db is of InfluxDB 1, which has neither organisation nor bucket: leave one or the other out"
             raise ConfigError(message)
-        return InfluxConfig(base, token, database=in_url["db"], policy=in_url.get("rp"))
+        return InfluxConfig(base, token, database=in_url["db"], policy=in_url.get("rp") or None)
     if "rp" in in_url:
         message = f"InfluxDB URL {url!r}: a retention policy (rp) is of InfluxDB 1 and needs a db"
         raise ConfigError(message)
@@ -87,6 +90,12 @@ def parse(
         org=org or in_url.get("org") or environ.get("EDGEMETER_INFLUX_ORG") or None,
         bucket=bucket or in_url.get("bucket") or environ.get("EDGEMETER_INFLUX_BUCKET") or DEFAULT_BUCKET,
     )
+
+
+def url_of(config: InfluxConfig) -> str:
+    """Return the URL that `parse` takes for the place of `config`."""
+    names = {"db": config.database, "rp": config.policy} if config.database is not None else {"org": config.org, "bucket": config.bucket}
+    return f"{config.url}?{urlencode({name: value for name, value in names.items() if value})}"
 
 
 def _split(url: str) -> SplitResult:
@@ -105,7 +114,12 @@ def _split(url: str) -> SplitResult:
     return parts
 
 
-def _token(file: Path | None, environ: Mapping[str, str]) -> str:
+def token_of(file: Path | None, environ: Mapping[str, str] = os.environ) -> str:
+    """Return the token in `file`, or in the environment where there is none; empty where nothing is said.
+
+    Raises:
+        ConfigError: the file cannot be read, or holds no token.
+    """
     if file is None:
         token = next((environ[name] for name in TOKEN_VARIABLES if environ.get(name)), "")
         where = f"the environment ({', '.join(TOKEN_VARIABLES)})"

@@ -5,15 +5,14 @@ Everything may be done again: what is there stays, what differs is brought in li
 
 import os
 import secrets
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from edgemeter.agent.errors import ConfigError
-from edgemeter.collector.keep import influxql
+from edgemeter.collector.keep import influx_config, influxql
 from edgemeter.collector.keep.influx_answers import NotFoundError, PointsRefusedError
 from edgemeter.collector.keep.influx_config import InfluxConfig
 from edgemeter.collector.keep.influx_http import InfluxHttp, Question
@@ -45,7 +44,7 @@ def set_up(config: InfluxConfig, wanted: Wanted) -> list[str]:
     version = _Version1(connection, config) if config.database is not None else _Version2(connection, config)
     try:
         said = version.make_place(wanted.keep_days)
-        return said + [_token(right, path, version.make_token) for right, path in wanted.token_files.items()]
+        return said + [_token(right, path, version) for right, path in wanted.token_files.items()]
     except PointsRefusedError as error:
         message = f"InfluxDB at {config} does not take it: {error}"
         raise ConfigError(message) from error
@@ -53,15 +52,16 @@ def set_up(config: InfluxConfig, wanted: Wanted) -> list[str]:
         connection.close()
 
 
-def _token(right: Right, path: Path, make: Callable[[Right], str]) -> str:
+def _token(right: Right, path: Path, version: "_Version1 | _Version2") -> str:
     if path.is_file():
+        _try(right, path, version)
         return f"token in {str(path)!r} left as it is ({_KINDS[right]})"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # The file first: a token that cannot be kept should not be made.
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             try:
-                file.write(make(right) + "\n")
+                file.write(version.make_token(right) + "\n")
             except BaseException:
                 path.unlink()
                 raise
@@ -69,6 +69,23 @@ def _token(right: Right, path: Path, make: Callable[[Right], str]) -> str:
         message = f"cannot write a token to {str(path)!r} ({error.strerror}): name another file"
         raise ConfigError(message) from error
     return f"token written to {str(path)!r} ({_KINDS[right]})"
+
+
+def _try(right: Right, path: Path, version: "_Version1 | _Version2") -> None:
+    # It may be of another bucket, or of a server that is no more.
+    place = replace(version.place(), token=influx_config.token_of(path))
+    connection = InfluxHttp(place)
+    try:
+        if right == "write":
+            connection.ask(version.empty_write())
+        else:
+            for _ in influxql.rows(connection, place, "SELECT id FROM run LIMIT 1"):
+                break
+    except ConfigError as error:
+        message = f"the token in {str(path)!r} may not {right} at {place}: name another file (--{right}-token-to), or move that one away"
+        raise ConfigError(message) from error
+    finally:
+        connection.close()
 
 
 class _Version2:
@@ -93,7 +110,17 @@ class _Version2:
             bucket = self._ask("POST", "/api/v2/buckets", {}, {"orgID": self._org_id, "name": name, "retentionRules": rules})
         self._bucket_id = bucket["id"]
         database, _, policy = name.partition("/")
-        return [f"bucket {name!r} of {org['name']!r}, {_kept(keep_days)}", self._map(database, policy or "autogen")]
+        self._config = replace(self._config, org=org["name"])
+        return [
+            f"bucket {name!r} of {org['name']!r}, {_kept(keep_days)}: --influx '{influx_config.url_of(self._config)}'",
+            self._map(database, policy or "autogen"),
+        ]
+
+    def place(self) -> InfluxConfig:
+        return self._config
+
+    def empty_write(self) -> Question:
+        return Question("POST", "/api/v2/write", {"org": self._config.org or "", "bucket": self._config.bucket}, b"")
 
     def make_token(self, right: Right) -> str:
         resource = {"type": "buckets", "id": self._bucket_id, "orgID": self._org_id}
@@ -155,7 +182,14 @@ class _Version1:
         self._execute(
             f"ALTER RETENTION POLICY {policy} ON {self._database} DURATION {duration} SHARD DURATION {_shard_days(keep_days)}d DEFAULT"
         )
-        return [f"database {self._config.database!r}, retention policy {name!r}, {_kept(keep_days)}"]
+        where = f"--influx '{influx_config.url_of(self._config)}'"
+        return [f"database {self._config.database!r}, retention policy {name!r}, {_kept(keep_days)}: {where}"]
+
+    def place(self) -> InfluxConfig:
+        return self._config
+
+    def empty_write(self) -> Question:
+        return Question("POST", "/write", {"db": self._config.database or ""}, b"")
 
     def make_token(self, right: Right) -> str:
         name, password = f"edgemeter_{self._config.database}_{right}", secrets.token_urlsafe(24)

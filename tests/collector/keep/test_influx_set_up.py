@@ -116,6 +116,51 @@ def test_a_token_file_that_cannot_be_written_is_said(fresh):
     assert "cannot write a token to" in str(done.exception)
 
 
+@pytest.mark.influx1
+def test_an_influxdb_1_that_is_taken_for_a_2_is_told_apart(influxd1, tmp_path, sink_of):
+    """The first mistake with version 1: the remedy is another URL, and neither an organisation nor a bucket."""
+    server = Influx1(influxd1, tmp_path)
+    server.start()
+    try:
+        (tmp_path / "admin").write_text("token")
+        assert "for InfluxDB 1 write ?db=DATABASE behind the URL" in str(init(server.url, tmp_path).exception)
+        with pytest.raises(ConfigError, match="for InfluxDB 1 write"):
+            sink_of(InfluxConfig(server.url, "token")).prepare()
+    finally:
+        server.kill()
+
+
 def recent_ns():
     """Return a time that no retention has passed."""
     return time.time_ns()
+
+
+def test_what_is_printed_is_what_the_collector_takes(fresh, sink_of):
+    """The token that may only write sees no organisation: the URL has to name it, and the command says that URL."""
+    server, url, folder = fresh
+    plain = url.replace(f"org={server.org}&", "") if not isinstance(server, Influx1) else url
+    done = init(plain, folder)
+    assert done.exit_code == 0, done.exception
+    told = done.stdout.splitlines()[0].rpartition("--influx ")[2].strip("'")
+    config = influx_config.parse(told, token_file=folder / "write", environ={})
+    assert sink_of(config).write([line_protocol.line(make_record(session=5, seq=1, started_at_ns=recent_ns()))]) == []
+
+
+def test_a_token_of_another_place_is_not_taken_for_one_of_this(fresh):
+    """The files of one bucket named for a second: nothing is called good that the server refuses."""
+    _, url, folder = fresh
+    assert init(url, folder).exception is None
+    done = init(url.replace("fleet", "other"), folder)
+    assert isinstance(done.exception, ConfigError)
+    assert f"the token in {str(folder / 'write')!r} may not write at" in str(done.exception)
+    assert "name another file (--write-token-to)" in str(done.exception)
+    done = init(url.replace("fleet", "other"), folder, "--write-token-to", str(folder / "write-2"))
+    assert f"the token in {str(folder / 'read')!r} may not read at" in str(done.exception)
+
+
+def test_more_days_than_influxdb_counts_are_refused(tmp_path):
+    """It would keep 72,272 days, or none, of 99,999,999,999."""
+    (tmp_path / "admin").write_text("t")
+    done = init("http://127.0.0.1:1", tmp_path, "--keep-days", "106752")
+    assert done.exit_code == 2
+    assert "not in the range" in done.stderr
