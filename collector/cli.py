@@ -15,6 +15,7 @@ from edgemeter.agent.delivery import broker_address, log_limit
 from edgemeter.agent.delivery.broker_address import BrokerAddress
 from edgemeter.agent.delivery.credentials import TlsFiles
 from edgemeter.agent.errors import UnavailableError
+from edgemeter.agent.finite_range import FiniteRange
 from edgemeter.collector.changes_cli import changes
 from edgemeter.collector.deploy_cli import deploy_files
 from edgemeter.collector.devices_cli import devices
@@ -64,8 +65,8 @@ def collector() -> None:
 )
 @click.option("--group", envvar="EDGEMETER_GROUP", help="Share what comes with the collectors of this name (MQTT 5 or mosquitto).")
 @click.option("--metrics", envvar="EDGEMETER_METRICS", help="Answer /metrics and /healthz at [HOST:]PORT. Default host: 127.0.0.1.")
-@click.option("--keep-days", type=click.FloatRange(0, min_open=True), help="Forget records after so many days. Default: never.")
-@click.option("--keep-samples-days", type=click.FloatRange(0, min_open=True), help="Forget raw samples sooner than records.")
+@click.option("--keep-days", type=FiniteRange(0, min_open=True), help="Forget records after so many days. Default: never.")
+@click.option("--keep-samples-days", type=FiniteRange(0, min_open=True), help="Forget raw samples sooner than records.")
 @click.option("--keep-mb", type=click.IntRange(1), help="Forget the oldest, raw samples first, when the ledger holds more MB.")
 def up(
     *,
@@ -122,7 +123,7 @@ def up(
             while not told.wait(LOOK_S):
                 if not service.is_alive():
                     message = (
-                        f"the collector's writer has stopped; what is committed is safe in {str(path)!r}: see the log above, start again"
+                        f"a part of the collector has stopped; what is committed is safe in {str(path)!r}: see the log above, start again"
                     )
                     raise UnavailableError(message)
         finally:

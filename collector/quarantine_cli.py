@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -13,6 +14,14 @@ from edgemeter.collector.ledger_option import ledger_option, ledger_path, printa
 SHOWN_BYTES = 4096
 
 
+@dataclass(frozen=True, slots=True)
+class _Outer:
+    """What was said before the word `list`, `show` or `retry`."""
+
+    ledger: Path | None
+    as_json: bool
+
+
 @click.group(invoke_without_command=True, short_help="List, show or retry what came in and was not taken.")
 @ledger_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with the payloads.")
@@ -22,7 +31,7 @@ def quarantine(context: click.Context, ledger: Path | None, *, as_json: bool) ->
 
     Example: edgemeter collector quarantine --json
     """
-    context.obj = ledger
+    context.obj = _Outer(ledger, as_json)
     if context.invoked_subcommand is None:
         _print_list(ledger, as_json=as_json)
 
@@ -31,12 +40,12 @@ def quarantine(context: click.Context, ledger: Path | None, *, as_json: bool) ->
 @ledger_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with the payloads.")
 @click.pass_obj
-def list_(outer: Path | None, ledger: Path | None, *, as_json: bool) -> None:
+def list_(outer: _Outer, ledger: Path | None, *, as_json: bool) -> None:
     """List what came in and was not taken, with the reason.
 
     Example: edgemeter collector quarantine list
     """
-    _print_list(ledger or outer, as_json=as_json)
+    _print_list(ledger or outer.ledger, as_json=as_json or outer.as_json)
 
 
 @quarantine.command(short_help="Show one entry with its payload.")
@@ -44,13 +53,13 @@ def list_(outer: Path | None, ledger: Path | None, *, as_json: bool) -> None:
 @ledger_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def show(outer: Path | None, row: int, ledger: Path | None, *, as_json: bool) -> None:
+def show(outer: _Outer, row: int, ledger: Path | None, *, as_json: bool) -> None:
     """Show the entry ROW: when it came, how often, why it was not taken, and what it is.
 
     Example: edgemeter collector quarantine show 12
     """
-    (entry,) = _chosen(_entries(ledger or outer), [row])
-    if as_json:
+    (entry,) = _chosen(_entries(ledger or outer.ledger), [row])
+    if as_json or outer.as_json:
         click.echo(json.dumps(_document(entry), indent=2))
         return
     for name, value in _document(entry).items():
@@ -65,7 +74,7 @@ def show(outer: Path | None, row: int, ledger: Path | None, *, as_json: bool) ->
 @ledger_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def retry(outer: Path | None, rows: tuple[int, ...], ledger: Path | None, *, as_json: bool) -> None:
+def retry(outer: _Outer, rows: tuple[int, ...], ledger: Path | None, *, as_json: bool) -> None:
     """Look again at the entries ROWS, or at all: after an update, or when InfluxDB was corrected; a collector may be running.
 
     Example: edgemeter collector quarantine retry 12 13
@@ -73,11 +82,11 @@ def retry(outer: Path | None, rows: tuple[int, ...], ledger: Path | None, *, as_
     from edgemeter.collector.keep.ledger import Ledger
     from edgemeter.collector.receive.retrial import retry as retry_one
 
-    entries = _entries(ledger or outer)
+    entries = _entries(ledger or outer.ledger)
     chosen = _chosen(entries, rows) if rows else entries
-    with Ledger(ledger_path(ledger or outer)) as opened:
+    with Ledger(ledger_path(ledger or outer.ledger)) as opened:
         done = [retry_one(opened, entry) for entry in chosen]
-    if as_json:
+    if as_json or outer.as_json:
         click.echo(json.dumps({"retried": [{"row": one.row, "taken": one.taken, "reason": one.reason} for one in done]}, indent=2))
     else:
         for one in done:

@@ -94,6 +94,10 @@ class Drain:
             self._thread.join()
         self._sink.close()
 
+    def is_alive(self) -> bool:
+        """Return whether it works; one that has died is a bug, and whoever runs us has to end."""
+        return self._thread.is_alive()
+
     def has_reached(self, row: int) -> bool:
         """Return whether the sink has everything up to `row`."""
         return self._position >= row

@@ -113,6 +113,9 @@ class _Answers(BaseHTTPRequestHandler):
     server_version = "edgemeter"
     sys_version = ""
 
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
         if path == "/healthz":
@@ -137,7 +140,8 @@ class _Answers(BaseHTTPRequestHandler):
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
 
 def _escaped(text: str) -> str:

@@ -119,7 +119,7 @@ class Collector:
 
     def is_alive(self) -> bool:
         """Return whether it works; when not, the process has to end."""
-        return self._receiver.is_alive()
+        return self._receiver.is_alive() and (self._drain is None or self._drain.is_alive())
 
     def _committed(self) -> None:
         if self._drain is not None:

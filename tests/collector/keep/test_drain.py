@@ -52,6 +52,19 @@ def test_a_ledger_is_drained_in_order_with_bad_points_in_the_quarantine(place, s
     assert sorted(run.seq for run in InfluxStore(place.config()).runs()) == [seq for seq in range(1, 36) if seq != 13]
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_drain_that_died_is_not_called_alive(sink_of, tmp_path, monkeypatch):
+    """A bug in it must end the process, which a service manager starts again, and not stop InfluxDB for ever without a word."""
+    fill(tmp_path / "ledger", make_record(session=5, seq=1))
+    drain = Drain(tmp_path / "ledger", sink_of(InfluxConfig("http://127.0.0.1:1", "t", "o")))
+    monkeypatch.setattr(Points, "lines", lambda *_, **__: 1 / 0)
+    drain.start()
+    try:
+        assert wait_until(lambda: not drain.is_alive())
+    finally:
+        drain.stop()
+
+
 def test_two_places_are_drained_apart(place, sink_of, tmp_path):
     """Each sink has its own position in the ledger, by its name; a drain that starts again goes on where it was."""
     path = tmp_path / "ledger"

@@ -92,3 +92,12 @@ def test_a_taken_port_ends_in_one_line(monitor):
     """Two collectors on one machine."""
     with pytest.raises(UnavailableError, match=f"cannot answer at {LOOPBACK}:{monitor.port}.*--metrics"):
         Monitor(Watched(), port=monitor.port).start()
+
+
+def test_a_probe_that_asks_for_the_head_alone_gets_it(monitor):
+    """Load balancers and `wget --spider` do; an error would take a collector that is well for one that is not."""
+    connection = http.client.HTTPConnection(monitor.host, monitor.port, timeout=5)
+    connection.request("HEAD", "/healthz")
+    answer = connection.getresponse()
+    assert (answer.status, answer.getheader("Content-Length"), answer.read()) == (200, "3", b"")
+    connection.close()
