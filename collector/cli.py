@@ -99,6 +99,9 @@ def up(
     from edgemeter.collector.receive import monitor
     from edgemeter.collector.receive.service import Collector
 
+    if group and not broker:
+        message = "--group shares what comes to one broker: name it with --broker; the one in this process cannot share"
+        raise click.UsageError(message)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     log_limit.apply()
     path = ledger_path(ledger)

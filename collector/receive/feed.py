@@ -100,6 +100,11 @@ class Feed:
         now = self._generation
         self._send(mqtt_wire.acknowledgements(one.mid for one in messages if one.qos and one.generation == now), now)
 
+    @property
+    def version(self) -> mqtt_version.Version:
+        """What the broker speaks; known once we are connected."""
+        return self._version
+
     def is_connected(self) -> bool:
         """Return whether the connection is up."""
         return self._socket is not None

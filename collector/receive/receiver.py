@@ -117,6 +117,10 @@ class Receiver:
         except EdgemeterError:
             ledger.close()
             raise
+        if self._group is not None and feed.version == "3.1.1":
+            logger.warning(
+                "the broker at %s speaks MQTT 3.1.1 only, which cannot share: if it does not all the same, no result comes", self._address
+            )
         self._writer = threading.Thread(target=self._write, args=(ledger, feed), name="edgemeter-ledger", daemon=True)
         self._writer.start()
 

@@ -3,9 +3,12 @@ import sys
 import threading
 
 import pytest
+from click.testing import CliRunner
 
 from edgemeter.agent.errors import UnavailableError
+from edgemeter.collector.cli import collector
 from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
+from edgemeter.collector.receive.receiver import Receiver
 from tests.fixtures.mqtt_peer import Peer, wait_until
 
 
@@ -62,3 +65,18 @@ def test_without_amqtt_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "amqtt.broker", None)
     with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[collector\]'"):
         EmbeddedBroker().start()
+
+
+def test_a_group_at_a_broker_that_cannot_share_is_said(tmp_path, caplog):
+    """Nothing would come, and nobody would know why: refused for the broker in the process, a warning for any other of MQTT 3.1.1."""
+    done = CliRunner().invoke(collector, ["up", "--group", "g", "--ledger", str(tmp_path / "ledger")])
+    assert done.exit_code == 2
+    assert "name it with --broker" in done.stderr
+    broker = EmbeddedBroker()
+    receiver = Receiver(broker.start(), tmp_path / "ledger", group="g")
+    try:
+        receiver.start()
+        assert "MQTT 3.1.1 only, which cannot share" in caplog.text
+    finally:
+        receiver.stop()
+        broker.stop()
