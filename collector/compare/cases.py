@@ -7,6 +7,9 @@ from math import prod
 from edgemeter.agent.records import RunRecord
 from edgemeter.collector.compare.store import LeftOut
 
+# Boards that do not tell what they are: no two of them are known to be of one type.
+UNKNOWN_BOARD = "unknown board"
+
 
 @dataclass(frozen=True, slots=True)
 class CaseKey:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from edgemeter.agent.records import RunRecord
 from edgemeter.collector.compare.accuracy_gate import most_precise, not_ranked
-from edgemeter.collector.compare.cases import Case, CaseKey, key_of
+from edgemeter.collector.compare.cases import UNKNOWN_BOARD, Case, CaseKey, key_of
 from edgemeter.collector.compare.interval import NS_PER_DAY
 from edgemeter.collector.compare.pairing import precision_class
 from edgemeter.collector.compare.spread import Spread
@@ -126,7 +126,8 @@ def figure_of(case: Summary, figure: Figure) -> Spread | None:
 
 
 def _column(run: RunRecord, across: Across) -> str:
-    name = run.device if across == "device" else run.environment.board or "unknown board"
+    # Devices that do not tell their type are not of one: each stands alone.
+    name = run.device if across == "device" else run.environment.board or f"{run.device}, {UNKNOWN_BOARD}"
     return f"{name} ({run.environment.power_mode})" if run.environment.power_mode else name
 
 

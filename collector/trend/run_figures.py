@@ -6,7 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from edgemeter.agent.records import Energy, RunRecord
-from edgemeter.collector.compare.cases import key_of, not_measured
+from edgemeter.collector.compare.cases import UNKNOWN_BOARD, key_of, not_measured
 
 NS_PER_DAY = 86_400 * 1_000_000_000
 # Bounds of 95 % are so many standard deviations apart.
@@ -103,7 +103,7 @@ def series_of(run: RunRecord) -> SeriesKey:
         fleet=key.fleet,
         device=key.device,
         role=key.role,
-        board=run.environment.board or "unknown board",
+        board=run.environment.board or UNKNOWN_BOARD,
         model=key.model,
         precision=key.precision,
         runtime=key.runtime,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from edgemeter.agent.errors import ConfigError
+from edgemeter.collector.compare.cases import UNKNOWN_BOARD
 from edgemeter.collector.trend.annotations import Annotation, cuts
 from edgemeter.collector.trend.days import Days, days_of, of_type
 from edgemeter.collector.trend.history import History
@@ -69,7 +70,8 @@ def look(
     keys = [key for key in history.series() if selection.takes(key)]
     if by_type:
         groups: dict[SeriesKey, list[SeriesKey]] = {}
-        for key in keys:
+        # Boards that do not tell what they are have no trend in common.
+        for key in (one for one in keys if one.board != UNKNOWN_BOARD):
             groups.setdefault(key.of_type(), []).append(key)
         asked = {key: members for key, members in groups.items() if len(members) > 1}
     else:

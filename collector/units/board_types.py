@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edgemeter.collector.compare.cases import UNKNOWN_BOARD
 from edgemeter.collector.trend.history import History, Points
 from edgemeter.collector.trend.metrics import METRICS, Metric, difference, off_scale, on_scale
 from edgemeter.collector.trend.run_figures import SeriesKey
@@ -59,9 +60,14 @@ def board_types(history: History, name: str, keys: Sequence[SeriesKey]) -> list[
     groups: dict[tuple[str, str, str], list[SeriesKey]] = {}
     for key in keys:
         if key.role == "device":
-            groups.setdefault((key.fleet, key.board, key.provenance), []).append(key)
+            groups.setdefault((key.fleet, _type_of(key), key.provenance), []).append(key)
     found = [_type(history, name, members) for _, members in sorted(groups.items())]
     return [one for one in found if one is not None]
+
+
+def _type_of(key: SeriesKey) -> str:
+    """Return the board type; boards that do not tell theirs are not of one, each stands alone."""
+    return key.board if key.board != UNKNOWN_BOARD else f"{key.device}, {UNKNOWN_BOARD}"
 
 
 def _type(history: History, name: str, keys: Sequence[SeriesKey]) -> BoardType | None:
@@ -86,7 +92,7 @@ def _type(history: History, name: str, keys: Sequence[SeriesKey]) -> BoardType |
         health = {device: _health([pair for key, own in lately.items() if key.device == device for pair in own]) for device in devices}
         sick = tuple(_sick(name, metric, one, devices, table, health) for one in apart)
     spreads = tuple(_spread(metric, case, {key: own for key, own in counted.items() if key.of_type() == case}) for case in cases)
-    return BoardType(keys[0].fleet, keys[0].board, name, len(devices), spreads, sick)
+    return BoardType(keys[0].fleet, _type_of(keys[0]), name, len(devices), spreads, sick)
 
 
 def _floor(metric: Metric) -> float:

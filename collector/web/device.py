@@ -7,6 +7,7 @@ from statistics import median
 
 from edgemeter.agent.health.contract import Health
 from edgemeter.agent.records import RunRecord
+from edgemeter.collector.compare.cases import UNKNOWN_BOARD
 from edgemeter.collector.keep import device_health
 from edgemeter.collector.show import drawing, figures
 from edgemeter.collector.show.axis import linear
@@ -21,6 +22,7 @@ from edgemeter.collector.web.view import Asked, Column, Links, Table, View, grid
 
 FILTERS = ("device", "fleet", "days")
 RUNS_SHOWN = 60
+ID_SHOWN = 24
 CHARTS = 8
 # What a device is held against the others of its type in, and how it is called.
 BESIDE = {"p50_ms": "p50 latency", "gross_mj": "gross energy"}
@@ -114,6 +116,8 @@ def told(facts: dict[str, str | None]) -> Markup:
 
 def _beside(book: Book, own: Sequence[IndexedCase], board: str, narrowing: Narrowing) -> Markup:
     """Return where each case of the device stands among the same case of the other devices of its type."""
+    if board == UNKNOWN_BOARD:
+        return note("It does not tell what board it is, so no other is known to be of its type.")
     drawn, alone = [], []
     for case in own:
         others = [
@@ -121,7 +125,7 @@ def _beside(book: Book, own: Sequence[IndexedCase], board: str, narrowing: Narro
             for one in cases(
                 book.connection, Narrowing(board=board, model=case.key.model, precision=case.key.precision, days=narrowing.days)
             )
-            if one.number != case.number and _is_like(one, case)
+            if (one.key.fleet, one.key.device) != (case.key.fleet, case.key.device) and _is_like(one, case)
         ]
         for metric, called in BESIDE.items():
             mine = case.figures.spread(metric)
@@ -146,10 +150,13 @@ def _is_like(one: IndexedCase, other: IndexedCase) -> bool:
         "model",
         "task",
         "runtime",
+        "backend",
         "threads",
         "precision",
         "batch",
         "scenario",
+        "samples_per_query",
+        "target_per_s",
         "dataset_sha256",
         "input_values",
         "power_mode",
@@ -197,10 +204,17 @@ def _runs(book: Book, own: Sequence[IndexedCase]) -> tuple[Markup, Table]:
     return grid("runs", run_columns(book.links), lines)
 
 
+def _short(run_id: str) -> str:
+    """Return a run's id as a list has room for: of a long one the beginning."""
+    return run_id if len(run_id) <= ID_SHOWN else f"{run_id[: ID_SHOWN // 2]}\N{HORIZONTAL ELLIPSIS}"
+
+
 def run_columns(links: Links) -> list[Column[_RunLine]]:
     """Return the columns of a list of runs."""
     return [
-        Column("run", "Run", lambda line: line.run.id, lambda line: link(links.to("run", id=line.run.id), line.run.id[:24]), is_text=True),
+        Column(
+            "run", "Run", lambda line: line.run.id, lambda line: link(links.to("run", id=line.run.id), _short(line.run.id)), is_text=True
+        ),
         Column("started_at_ns", "Started (UTC)", lambda line: line.run.started_at_ns, lambda line: figures.stamp(line.run.started_at_ns)),
         Column("model", "Model", lambda line: line.case.key.model, is_text=True),
         Column("precision", "Precision", lambda line: line.case.key.precision, is_text=True),

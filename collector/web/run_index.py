@@ -17,7 +17,7 @@ import msgspec
 from edgemeter.agent import records
 from edgemeter.agent.errors import UnavailableError
 from edgemeter.agent.records import RunRecord
-from edgemeter.collector.compare.cases import CaseKey, key_of
+from edgemeter.collector.compare.cases import UNKNOWN_BOARD, CaseKey, key_of
 from edgemeter.collector.web.case_figures import CaseFigures, sum_up
 from edgemeter.collector.web.run_figures import Fingerprint, RunFigures, figures_of, fingerprint_of
 from edgemeter.collector.web.sources import LedgerSource, Source
@@ -265,4 +265,4 @@ def _without_samples(run: RunRecord) -> bytes:
 
 
 def _board(run: RunRecord) -> str:
-    return run.environment.board or "unknown board"
+    return run.environment.board or UNKNOWN_BOARD

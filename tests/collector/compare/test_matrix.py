@@ -159,3 +159,10 @@ def test_the_gate_says_the_same_of_the_most_precise_as_of_all():
         by_all = not_ranked(case, [one for one in summaries if one.key.model == case.key.model])
         assert (not_ranked(case, of_model[case.key.model]) is None) == (by_all is None)
     assert any(not_ranked(case, summaries) for case in summaries)
+
+
+def test_devices_of_unknown_boards_have_no_column_in_common():
+    """Nothing says that they are of one type, so no figure is over both."""
+    unknown = make_environment(board=None)
+    runs = [make_run(device="pc-1", environment=unknown), make_run(device="pc-2", p50_ms=90.0, environment=unknown)]
+    assert made(*runs, across="board").columns == ("pc-1, unknown board", "pc-2, unknown board")

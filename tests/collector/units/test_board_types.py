@@ -3,6 +3,7 @@ import pytest
 from msgspec.structs import replace
 
 from edgemeter.agent.records import Condition
+from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.units.board_types import board_types
 from tests.fixtures.series_factory import make_days, noisy
@@ -81,3 +82,12 @@ def test_servers_are_no_boards():
     """A reference stands apart by nature."""
     runs = fleet(8) + make_days(noisy(10, 20), device="server", role="reference")
     assert judged(runs).boards == 8
+
+
+def test_boards_that_do_not_tell_their_type_accuse_nobody():
+    """Ten PCs whose board is not known are ten types: that one draws three times as much is no illness."""
+    runs = [replace(run, environment=replace(run.environment, board=None)) for run in fleet(10, sick=3, ratio=3.0)]
+    history = RunHistory(runs)
+    found = board_types(history, "energy", list(history.series()))
+    assert [(one.board, one.boards, one.sick) for one in found] == [(f"pi-{unit:02}, unknown board", 1, None) for unit in range(10)]
+    assert watch.look(history, (), ("energy",), by_type=True) == []

@@ -15,6 +15,7 @@ from edgemeter.collector.web.run_index import open_index
 from edgemeter.collector.web.server import PageServer
 from edgemeter.collector.web.sources import DocumentSource
 from tests.fixtures.comparison_factory import make_reference, make_run
+from tests.fixtures.record_factory import make_environment
 
 
 def ask(server, path, method="GET", **headers):
@@ -205,3 +206,24 @@ def test_the_model_page_does_not_call_many_runs_one():
     assert "<b>one run</b> (1 case)" in text
     # The reference's raw samples are read too, though only a device may be picked.
     assert "came without raw samples" not in text
+
+
+def test_a_device_is_never_among_its_own_like():
+    """In the role of a reference and as a device it is still one machine, and another back-end is no like case."""
+    board = make_environment(board="Raspberry Pi 5")
+    runs = [make_run(environment=board), make_run(role="reference", environment=board)]
+    assert "to the median of" not in _device_page(*runs)
+    assert "to the median of 1 other device" in _device_page(*runs, make_run(device="pi-2", environment=board))
+    assert "does not tell what board it is" in _device_page(make_run(environment=make_environment(board=None)))
+
+
+def _device_page(*runs):
+    index = open_index(DocumentSource(runs))
+    index.refresh()
+    server = PageServer(index, NoHappenings())
+    server.start()
+    try:
+        return ask(server, "/device?device=pi-1")[2].decode()
+    finally:
+        server.stop()
+        index.close()
