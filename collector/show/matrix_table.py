@@ -1,6 +1,7 @@
 """The matrix, its coverage and the trade-offs on a terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -16,23 +17,38 @@ from edgemeter.collector.show import figures
 from edgemeter.collector.show.notes import Notes
 from edgemeter.collector.show.wording import metric_name
 
+Down = TypeVar("Down")
+Over = TypeVar("Over")
+# So many columns any terminal has room for.
+FEW_COLUMNS = 4
 TITLES = {"latency": "latency, p50", "throughput": "throughput", "energy": "energy per inference, gross", "accuracy": "accuracy"}
 
 
 def show_matrix(found: Matrix, console: Console) -> None:
     """Print the matrix; what a cell has no room for stands below."""
     unit = f" in {UNITS[found.figure]}" if UNITS[found.figure] else ""
-    _print(console, f"{TITLES[found.figure]}{unit}; median (95 %), * best of the row, ? suspect, ~ stale", "bold")
-    table = _table()
-    table.add_column("", overflow="fold")
-    for column in found.columns:
-        table.add_column(Text(figures.printable(column)), justify="right", overflow="fold")
+    _print(console, f"{TITLES[found.figure]}{unit}; median (95 %), * best of what is alike, ? suspect, ~ stale", "bold")
     notes = Notes()
-    for row in found.rows:
-        table.add_row(_text(row_name(row)), *(_text(_cell(found.cells[row, column], notes)) for column in found.columns))
-    console.print(table, crop=False)
+    rows = {row: row_name(row) for row in found.rows}
+    columns = {column: column for column in found.columns}
+    cells = {key: _cell(cell, notes) for key, cell in found.cells.items()}
+    if len(columns) > max(FEW_COLUMNS, len(rows)):
+        # A fleet has more devices than a terminal has room for side by side: they stand below each other.
+        _grid(console, columns, rows, {(column, row): text for (row, column), text in cells.items()})
+    else:
+        _grid(console, rows, columns, cells)
     for number, text in enumerate(notes.texts, start=1):
         _print(console, f"[{number}] {text}", "dim")
+
+
+def _grid(console: Console, down: Mapping[Down, str], across: Mapping[Over, str], cells: Mapping[tuple[Down, Over], str]) -> None:
+    table = _table()
+    table.add_column("", overflow="fold")
+    for name in across.values():
+        table.add_column(_text(name), justify="right", overflow="fold")
+    for one, name in down.items():
+        table.add_row(_text(name), *(_text(cells[one, other]) for other in across))
+    console.print(table, crop=False)
 
 
 def show_coverage(found: Coverage, console: Console) -> None:

@@ -44,7 +44,7 @@ def test_a_row_carries_its_interval_and_verdict(store):
 
 @pytest.mark.parametrize(
     ("view", "told"),
-    [("matrix", "best of the row"), ("pareto", "on the front"), ("coverage", "never measured"), ("nearest", "differs in data")],
+    [("matrix", "best of what is alike"), ("pareto", "on the front"), ("coverage", "never measured"), ("nearest", "differs in data")],
 )
 @pytest.mark.parametrize("form", [None, "--json", "--csv"])
 def test_every_view_is_shown_as_a_table_as_json_and_as_csv(store, view, told, form):
@@ -96,3 +96,12 @@ def test_an_empty_store_has_no_view(tmp_path):
     empty.write_text('{"runs": []}')
     with pytest.raises(UnavailableError, match="holds no run yet"):
         run("--view", "matrix", "--store", str(empty))
+
+
+def test_a_fleet_stands_below_each_other_in_the_matrix(tmp_path):
+    """Twenty devices side by side would leave a character for each: the matrix is turned, its cells are the same."""
+    path = tmp_path / "runs.json"
+    path.write_bytes(document(*(make_run(f"pi-{unit:02}", p50_ms=10.0 + unit) for unit in range(20))))
+    lines = run("--view", "matrix", "--store", str(path)).stdout.splitlines()
+    assert [line.split()[0] for line in lines if line.startswith("pi-")] == [f"pi-{unit:02}" for unit in range(20)]
+    assert "29.0~ (1 run)" in next(line for line in lines if line.startswith("pi-19"))
