@@ -136,7 +136,7 @@ def _cards(found: Sequence[IndexedCase], lines: Sequence[_DeviceLine], newest_ns
         _card(
             "Devices",
             str(len(lines)),
-            f"{len({line.board for line in lines})} board types",
+            figures.count(len({line.board for line in lines}), "board type"),
             f"{len(lost)} lost, {len(silent)} silent for {SILENT_DAYS} days",
         ),
         _card("Runs", f"{runs:,}", age, f"{figures.count(len(found), 'case')}"),
@@ -238,6 +238,8 @@ def _disk_free_gb(health: Health) -> float | None:
 
 
 def _device_table(lines: Sequence[_DeviceLine], links: Links) -> tuple[Markup, Table]:
+    # Only agents that are connected tell of their health: without one there is nothing to show.
+    is_told = any(line.health for line in lines)
     columns: list[Column[_DeviceLine]] = [
         Column(
             "device",
@@ -261,11 +263,11 @@ def _device_table(lines: Sequence[_DeviceLine], links: Links) -> tuple[Markup, T
         Column("invalid", "Invalid", lambda line: line.invalid),
         Column("throttled", "Throttled", lambda line: line.throttled if line.throttling_known else None),
         Column("temperature_max_c", "Hottest °C", lambda line: line.hottest_c),
-        Column("agent", "Agent", lambda line: line.health.agent if line.health else None, is_text=True),
-        Column("calibration_age_days", "Calibrated, days ago", lambda line: _told(line, device_health.calibration_days)),
-        Column("certificate_days", "Certificate, days left", lambda line: _told(line, _certificate_days)),
-        Column("clock", "Clock", lambda line: _told(line, device_health.clock), is_text=True),
-        Column("disk_free_gb", "Disk free, GB", lambda line: _told(line, _disk_free_gb)),
+        Column("agent", "Agent", lambda line: line.health.agent if line.health else None, is_text=True, is_shown=is_told),
+        Column("calibration_age_days", "Calibrated, days ago", lambda line: _told(line, device_health.calibration_days), is_shown=is_told),
+        Column("certificate_days", "Certificate, days left", lambda line: _told(line, _certificate_days), is_shown=is_told),
+        Column("clock", "Clock", lambda line: _told(line, device_health.clock), is_text=True, is_shown=is_told),
+        Column("disk_free_gb", "Disk free, GB", lambda line: _told(line, _disk_free_gb), is_shown=is_told),
         Column("models", "Models", lambda line: " | ".join(line.models), lambda line: listed(line.models), is_text=True),
     ]
     shown = lines[:DEVICES_SHOWN]

@@ -225,8 +225,9 @@ def _ratio(row: Row) -> Markup:
     is_other = (other.precision, other.runtime) != (row.case.key.precision, row.case.key.runtime)
     kind = f"{other.precision} {other.runtime}" if is_other else ""
     said = element("small", {"title": judged.words}, judged.words.partition(":")[0]) if judged else ""
-    beside = element("small", {"title": row.choice}, between, f" ({kind})" if kind else "")
-    return join([figures.typeset(figures.times(row.ratios.p50)), said, beside])
+    beside = element("small", {"title": row.choice}, between)
+    against = element("small", {"title": row.choice}, f"against {kind}") if kind else ""
+    return join([figures.typeset(figures.times(row.ratios.p50)), said, beside, against])
 
 
 def _bound(row: Row, which: int) -> float | None:
