@@ -4,6 +4,7 @@ A time that passed while the power was off is made up once, however many passed.
 """
 
 import logging
+import platform
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -86,7 +87,8 @@ class Schedules:
         with self._journal.transaction() as connection:
             values = (schedule.name, contract.encode(order), now_ns, next_ns)
             connection.execute("INSERT OR REPLACE INTO schedules (name, encoded, since_ns, next_ns) VALUES (?, ?, ?, ?)", values)
-        return f"schedule {schedule.name!r}: next {local(next_ns)}"
+        remark = "" if self._is_right() else f"; it {_CLOCK_REMARK}"
+        return f"schedule {schedule.name!r}: next {local(next_ns)}{remark}"
 
     def look(self) -> float:
         """Put what is due into the journal as an order of our own; return after how long to look again."""
@@ -136,13 +138,20 @@ class Schedules:
 
 
 class ClockTrust:
-    """Whether the wall clock may start something: it was set by a time server since the start, or a clock chip set it."""
+    """Whether the wall clock may start something: it was set by a time server since the start, or a clock chip or hypervisor set it."""
 
     def __init__(
-        self, synchronised: Callable[[], bool | None] = clock.synchronised, rtc: Path = Path("/sys/class/rtc"), oldest_ns: int = 0
+        self,
+        synchronised: Callable[[], bool | None] = clock.synchronised,
+        rtc: Path = Path("/sys/class/rtc"),
+        oldest_ns: int = 0,
+        arch: str = platform.machine(),
     ) -> None:
         self._synchronised = synchronised
         self._rtc = rtc
+        # There the kernel sets its clock by CMOS or hypervisor before any driver is there; a virtual machine or container shows no chip.
+        # One that was never set shows 1970. Source: read_persistent_clock64 in Linux arch/x86/kernel/rtc.c.
+        self._is_set_at_boot = arch in {"x86_64", "i386", "i586", "i686"}
         self._was_synchronised = False
         # No clock that is right shows less than when this file was made.
         self._oldest_ns = oldest_ns or Path(__file__).stat().st_mtime_ns
@@ -152,7 +161,7 @@ class ClockTrust:
         if time.time_ns() < self._oldest_ns:
             return False
         self._was_synchronised = self._was_synchronised or self._synchronised() is True
-        return self._was_synchronised or self._has_chip()
+        return self._was_synchronised or self._is_set_at_boot or self._has_chip()
 
     def _has_chip(self) -> bool:
         try:

@@ -134,7 +134,7 @@ def test_times_that_are_none_are_refused(board):
 def test_a_clock_is_trusted_when_something_set_it(tmp_path):
     """A time server, once since the start; or a clock chip. Not before this release was made, and not because nobody can tell."""
     said = [False]
-    trust = ClockTrust(lambda: said[0], tmp_path / "rtc")
+    trust = ClockTrust(lambda: said[0], tmp_path / "rtc", arch="aarch64")
     assert not trust.is_right()
     said[0] = None
     assert not trust.is_right()
@@ -145,7 +145,23 @@ def test_a_clock_is_trusted_when_something_set_it(tmp_path):
     chip = tmp_path / "rtc" / "rtc0"
     chip.mkdir(parents=True)
     (chip / "hctosys").write_text("0\n")
-    assert not ClockTrust(lambda: None, tmp_path / "rtc").is_right()
+    assert not ClockTrust(lambda: None, tmp_path / "rtc", arch="aarch64").is_right()
     (chip / "hctosys").write_text("1\n")
-    assert ClockTrust(lambda: None, tmp_path / "rtc").is_right()
+    assert ClockTrust(lambda: None, tmp_path / "rtc", arch="aarch64").is_right()
     assert not ClockTrust(lambda: True, tmp_path / "rtc", oldest_ns=time.time_ns() + NS).is_right()
+
+
+def test_a_virtual_machines_clock_is_that_of_its_host(tmp_path):
+    """No chip shows there and no time server is needed; one that shows a year before this release was never set."""
+    rtc = tmp_path / "absent"
+    assert ClockTrust(lambda: False, rtc, arch="x86_64").is_right()
+    assert not ClockTrust(lambda: False, rtc, oldest_ns=time.time_ns() + NS, arch="x86_64").is_right()
+    assert not ClockTrust(lambda: False, rtc, arch="aarch64").is_right()
+
+
+def test_who_orders_a_schedule_is_told_that_the_clock_holds_it_up(board):
+    """At once, not after a night in which nothing was measured."""
+    board.is_right = False
+    assert "the clock of this board is not known to be right" in board.order("0 2 * * *")
+    board.is_right = True
+    assert "clock" not in board.order("0 2 * * *")
