@@ -42,10 +42,11 @@ def serve(folder: FleetFolder, broker: str | None, content_port: int | None, con
     Example: edgemeter fleet serve
     """
     from edgemeter.agent.delivery import log_limit
+    from edgemeter.agent.delivery.device_claim import DeviceClaim
     from edgemeter.agent.errors import UnavailableError
     from edgemeter.provisioning.content.content_server import ContentServer
     from edgemeter.provisioning.serve import fleet_broker
-    from edgemeter.provisioning.serve.service import Service
+    from edgemeter.provisioning.serve.service import CLIENT_ID, Service
 
     logging.basicConfig(level=logging.INFO, format="edgemeter: %(message)s", stream=sys.stderr)
     log_limit.apply()
@@ -57,8 +58,15 @@ def serve(folder: FleetFolder, broker: str | None, content_port: int | None, con
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
     folder = replace(folder, broker_address=broker or folder.broker_address)
+    address = fleet_broker.address(folder)
+    claim = DeviceClaim(folder.registry, CLIENT_ID)
+    if not claim.take():
+        message = (
+            f"another service serves the fleet in {str(folder.path)!r}: two would throw each other out of the broker; stop that one first"
+        )
+        raise UnavailableError(message)
     content = None if content_port is None else ContentServer(folder, content_listen, content_port)
-    service = Service(folder, fleet_broker.address(folder))
+    service = Service(folder, address)
     try:
         if not _start(service, ended):
             return
@@ -74,6 +82,7 @@ def serve(folder: FleetFolder, broker: str | None, content_port: int | None, con
         service.stop()
         if content is not None:
             content.stop()
+        claim.release()
 
 
 def _start(service: "Service", ended: threading.Event) -> bool:

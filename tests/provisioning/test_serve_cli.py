@@ -56,6 +56,26 @@ def test_a_service_that_waits_for_its_broker_ends_when_it_is_told_to(service):
     assert service.stderr.read() == ""
 
 
+def test_a_second_service_of_one_fleet_is_refused(service, broker, tmp_path):
+    """The two would throw each other out of the broker for ever; when the first has gone, however it went, the next one serves."""
+    broker.start()
+    await_service(service)
+    command = [sys.executable, "-m", "edgemeter.agent.cli", "fleet", "serve", "--folder", str(tmp_path / "fleet")]
+    command += ["--broker", f"{LOOPBACK}:{broker.port}"]
+    second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert second.returncode == 1
+    assert "another service serves the fleet" in second.stderr
+    assert "Traceback" not in second.stderr
+    service.kill()
+    service.wait()
+    third = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        await_service(third)
+    finally:
+        third.kill()
+        third.communicate()
+
+
 def test_a_bad_board_fills_no_disk(service, broker):
     """A thousand garbled messages of one board are a line of each module, and another board's trouble is still said."""
     broker.start()
