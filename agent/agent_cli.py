@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from edgemeter.agent.broker_options import broker_files
+from edgemeter.agent.finite_range import FiniteRange
 from edgemeter.agent.jobs_cli import jobs
 
 
@@ -71,9 +72,7 @@ def up(broker: str | None, device: str | None, fleet: str | None, **options: Any
 @click.option(
     "--config", type=click.Path(path_type=Path, dir_okay=False), default="/etc/edgemeter/config.toml", show_default=True, help="Written."
 )
-@click.option(
-    "--wait", "patience_s", default=600.0, show_default=True, type=click.FloatRange(1.0), help="Seconds until it gives up for now."
-)
+@click.option("--wait", "patience_s", default=600.0, show_default=True, type=FiniteRange(1.0), help="Seconds until it gives up for now.")
 def join(join_file: Path, home: Path | None, config: Path, patience_s: float) -> None:
     """Join a fleet: make a key here, ask for a certificate with the join file's token, write the configuration, wipe the token.
 

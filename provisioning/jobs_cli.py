@@ -27,9 +27,11 @@ def jobs(job: str | None, folder: FleetFolder, *, device: str | None, with_text:
     """
     from contextlib import closing
 
+    from edgemeter.agent.errors import ConfigError
     from edgemeter.provisioning.jobs import executions, ordering
     from edgemeter.provisioning.jobs import jobs as kept
     from edgemeter.provisioning.jobs.waiting import Waiting
+    from edgemeter.provisioning.registry import devices
     from edgemeter.provisioning.registry.registry import Registry
 
     with closing(Registry(folder.registry, "read")) as registry:
@@ -37,6 +39,9 @@ def jobs(job: str | None, folder: FleetFolder, *, device: str | None, with_text:
             _list(registry, as_json=as_json)
             return
         name = None if job is None else kept.named(registry, job).job
+        if name is None and devices.find(registry, str(device)) is None:
+            message = f"no device is called {device!r}: `edgemeter fleet list` names them"
+            raise ConfigError(message)
         held = executions.of_device(registry, str(device)) if name is None else executions.of_job(registry, name)
         held = [one for one in held if device in {None, one.device}]
         waiting = Waiting(folder, registry)

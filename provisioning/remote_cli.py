@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from edgemeter.agent.finite_range import FiniteRange
 from edgemeter.provisioning.fleet_folder import FleetFolder
 from edgemeter.provisioning.folder_option import folder_option
 
@@ -23,7 +24,7 @@ RESTART_TIMEOUT_S = 7200.0
 
 @click.command()
 @click.argument("devices", nargs=-1, required=True)
-@click.option("--timeout", "timeout_s", type=click.FloatRange(1, 86_400), default=TIMEOUT_S, show_default=True, help="Seconds to answer.")
+@click.option("--timeout", "timeout_s", type=FiniteRange(1, 86_400), default=TIMEOUT_S, show_default=True, help="Seconds to answer.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @folder_option
 def doctor(devices: tuple[str, ...], folder: FleetFolder, *, timeout_s: float, as_json: bool) -> None:
@@ -39,7 +40,7 @@ def doctor(devices: tuple[str, ...], folder: FleetFolder, *, timeout_s: float, a
 @click.command()
 @click.argument("devices", nargs=-1, required=True)
 @click.option("--lines", type=click.IntRange(1, 2000), default=200, show_default=True, help="How many lines at most.")
-@click.option("--timeout", "timeout_s", type=click.FloatRange(1, 86_400), default=TIMEOUT_S, show_default=True, help="Seconds to answer.")
+@click.option("--timeout", "timeout_s", type=FiniteRange(1, 86_400), default=TIMEOUT_S, show_default=True, help="Seconds to answer.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @folder_option
 def logs(devices: tuple[str, ...], folder: FleetFolder, *, lines: int, timeout_s: float, as_json: bool) -> None:
@@ -56,7 +57,7 @@ def logs(devices: tuple[str, ...], folder: FleetFolder, *, lines: int, timeout_s
 @click.argument("devices", nargs=-1, required=True)
 @click.option("--board", is_flag=True, help="Start the whole board anew, not only the agent.")
 @click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(1, 86_400), default=RESTART_TIMEOUT_S, show_default=True, help="Seconds it may take."
+    "--timeout", "timeout_s", type=FiniteRange(1, 86_400), default=RESTART_TIMEOUT_S, show_default=True, help="Seconds it may take."
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be started anew, and start nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from edgemeter.agent.finite_range import FiniteRange
 from edgemeter.provisioning.fleet_folder import FleetFolder
 from edgemeter.provisioning.folder_option import folder_option
 
@@ -17,12 +18,12 @@ DEFAULT_TIMEOUT_S = 3600.0
 @click.argument("suite", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--on", "selection", required=True, help="Which devices: 'board=pi5 & coral', 'device=pi5-*', 'fleet=lab | tag=rack', all.")
 @click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(1, 604_800), default=DEFAULT_TIMEOUT_S, show_default=True, help="Seconds a device has."
+    "--timeout", "timeout_s", type=FiniteRange(1, 604_800), default=DEFAULT_TIMEOUT_S, show_default=True, help="Seconds a device has."
 )
 @click.option(
     "--retries", type=click.IntRange(0, 10), default=1, show_default=True, help="Tries more for what timed out or was interrupted."
 )
-@click.option("--cool-down", "cool_down_s", type=click.FloatRange(0, 86_400), default=0.0, help="Seconds between two runs of a device.")
+@click.option("--cool-down", "cool_down_s", type=FiniteRange(0, 86_400), default=0.0, help="Seconds between two runs of a device.")
 @click.option("--exclusive", multiple=True, metavar="TAG", help="Of the devices with this tag one measures at a time; again for more.")
 @click.option("--wait/--detach", "waits", default=True, help="Stay until all have ended (exit 1 when one failed), or leave at once.")
 @click.option("--dry-run", is_flag=True, help="Say what would be sent to whom, and send nothing.")

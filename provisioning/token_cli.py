@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from edgemeter.agent.finite_range import FiniteRange
 from edgemeter.provisioning.fleet_folder import FleetFolder
 from edgemeter.provisioning.folder_option import folder_option
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("devices", nargs=-1, required=True, metavar="DEVICE...")
 @folder_option
-@click.option("--hours", default=24.0, show_default=True, type=click.FloatRange(0.01, 24 * 365), help="How long, by the server's clock.")
+@click.option("--hours", default=24.0, show_default=True, type=FiniteRange(0.01, 24 * 365), help="How long, by the server's clock.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), default=".", help="Folder for the join files. Default: this one.")
 @click.option("--dry-run", is_flag=True, help="Say which devices would get a token, and make none.")
 @click.option("--json", "as_json", is_flag=True, help="For machines.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from edgemeter.agent.finite_range import FiniteRange
 from edgemeter.provisioning.fleet_folder import FleetFolder
 from edgemeter.provisioning.folder_option import folder_option
 
@@ -95,9 +96,7 @@ def list_releases(folder: FleetFolder, *, as_json: bool) -> None:
     multiple=True,
     help="older: go back to an older version; bad: try again what failed there. Again for both.",
 )
-@click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(60, 604_800), default=TIMEOUT_S, show_default=True, help="Seconds a device has."
-)
+@click.option("--timeout", "timeout_s", type=FiniteRange(60, 604_800), default=TIMEOUT_S, show_default=True, help="Seconds a device has.")
 @click.option("--wait/--detach", "waits", default=True, help="Stay until all have ended (exit 1 when one failed), or leave at once.")
 @click.option("--dry-run", is_flag=True, help="Show who runs what and who would go, and order nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from edgemeter.agent import durable_file
-from edgemeter.agent.delivery import broker_address
+from edgemeter.agent.delivery import broker_address, credentials
 from edgemeter.agent.delivery.broker_address import BrokerAddress
 from edgemeter.agent.delivery.credentials import TlsFiles
 from edgemeter.agent.errors import ConfigError, EdgemeterError, UnavailableError
@@ -165,6 +165,8 @@ def _claim(wanted: JoinFile, places: Places, machine: Machine, patience_s: float
     serial = _serial(files, machine)
     claim = messages.claim_of(wanted.token)
     address = _enrol_address(wanted, claim, files.ca)
+    # A damaged file is said as what it is, before anybody is asked.
+    credentials.tls_context(TlsFiles(ca=files.ca))
     with Conversation(address, claim, messages.request_topic(claim), messages.answer_topic(claim)) as talk:
         for _ in range(_TRIES):
             if not files.next_key.exists():

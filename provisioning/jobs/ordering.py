@@ -48,7 +48,9 @@ def pick(folder: FleetFolder, registry: Registry, selection: str) -> Picked:
     notes = tuple(f"{one.device} is left out: it is {one.standing}, and only accepted devices take orders" for one in left_out)
     if not accepted:
         standings = ", ".join(sorted({one.standing for one in left_out}))
-        message = f"none of the {len(found)} devices that fit {selection!r} takes orders: they are {standings}; accept them first"
+        remedy = "they have to join first" if standings == "expected" else "`edgemeter fleet accept` takes them back"
+        count = f"{len(found)} device{'s fit' if len(found) != 1 else ' fits'}"
+        message = f"{count} {selection!r}, and none takes orders ({standings}): {remedy}"
         raise ConfigError(message)
     return Picked(accepted, notes)
 

@@ -114,6 +114,21 @@ def test_nobody_there_is_for_later_and_no_token_is_for_a_person(lab):
         run(lab, path)
 
 
+@pytest.mark.parametrize("damage", [("-----BEGIN CERTIFICATE-----\n", ""), ("\nMII", "\n!MII")])
+def test_a_damaged_authority_is_not_called_a_bad_token(lab, damage):
+    """Another token would not help: what is wrong stands in the join file, and the token is kept for when it is mended."""
+    lab.start()
+    path = lab.token("pi-1")
+    text = path.read_text()
+    assert damage[0] in text
+    path.write_text(text.replace(*damage))
+    with pytest.raises(ConfigError, match="holds no CA certificate") as caught:
+        run(lab, path, "--wait", "5")
+    assert "token" not in str(caught.value).replace("edgemeter fleet token", "")
+    path.write_text(text)
+    assert "device 'pi-1' of fleet 'lab'" in run(lab, path)
+
+
 def test_a_broker_of_another_authority_gets_no_token(lab):
     """Its certificate is checked before anything is said."""
     lab.start()

@@ -78,6 +78,14 @@ def test_a_dry_run_makes_no_token(lab, tmp_path):
     assert devices.find(lab.registry, "pi-1") is None
 
 
+@pytest.mark.parametrize("hours", ["nan", "inf", "-inf", "0"])
+def test_hours_that_are_no_number_are_a_wrong_use(lab, tmp_path, hours):
+    """NaN is within no bounds."""
+    done = CliRunner().invoke(fleet, ["token", "pi-1", "--hours", hours, "--out", str(tmp_path), "--folder", str(lab.folder.path)])
+    assert done.exit_code == 2
+    assert list(tmp_path.glob("*.join.toml")) == []
+
+
 def test_the_inventory_says_what_is_expected(lab):
     """Serial, board, circuit and power of fleet.toml come along."""
     with lab.folder.fleet_file.open("a") as file:

@@ -243,3 +243,26 @@ def test_a_device_that_fails_fails_the_command(served):
     served.crowd.flaky = {"b": 1}
     said, _ = served.run("--retries", "0", "--json", code=1)
     assert {one["device"]: one["state"] for one in json.loads(said)["executions"]} == {"a": "done", "b": "failed", "c": "done"}
+
+
+def test_the_jobs_of_a_device_that_is_not_there_are_no_empty_table(lab):
+    """A name with a typing mistake is said; a device without jobs has an empty list."""
+    with pytest.raises(ConfigError, match="no device is called 'aa'"):
+        lab.call("jobs", "--device", "aa")
+    assert json.loads(lab.call("jobs", "--device", "a", "--json")[0])["jobs"] == []
+
+
+def test_it_is_said_how_a_device_gets_to_take_orders(lab):
+    """One that has not joined cannot be accepted by hand, one that was revoked can be taken back."""
+    with lab.registry.transaction() as connection:
+        devices.put(connection, Device("new", "lab", None, None, (), "expected", None, None, None, 1))
+    with pytest.raises(ConfigError, match=r"1 device fits 'new', and none takes orders \(expected\): they have to join first"):
+        lab.call("run", str(lab.suite), "--on", "new")
+    with pytest.raises(ConfigError, match="edgemeter fleet accept"):
+        lab.call("run", str(lab.suite), "--on", "gone")
+
+
+def test_a_timeout_that_is_no_number_is_a_wrong_use(lab):
+    """NaN is within no bounds."""
+    lab.run("--timeout", "nan", "--dry-run", code=2)
+    lab.run("--cool-down", "nan", "--dry-run", code=2)
