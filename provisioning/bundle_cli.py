@@ -116,23 +116,21 @@ def boards(is_json: bool) -> None:  # noqa: FBT001 - click's
     Example: edgemeter fleet boards
     """
     import msgspec
-    from rich.console import Console
-    from rich.table import Table
 
     from edgemeter.provisioning.bundle import boards as known
+    from edgemeter.provisioning.inventory import narrow_table
 
     found = known.table()
     if is_json:
         click.echo(json.dumps(msgspec.to_builtins(found), indent=1))
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("board", "what", "processor", "system", "Python", "glibc", "level"):
-        table.add_column(name, no_wrap=name != "what", overflow="fold")
+    rows = []
     for name, board in found.items():
         for place, system in enumerate(board.system):
             first = (name, board.title, board.arch) if place == 0 else ("", "", "")
-            table.add_row(*first, system.name, system.python, system.glibc, system.level)
-    Console(highlight=False, width=None if sys.stdout.isatty() else 160).print(table)
+            rows.append((*first, system.name, system.python, system.glibc, system.level))
+    headings = ("board", "what", "processor", "system", "Python", "glibc", "level")
+    narrow_table.show(narrow_table.table(headings, rows, folded={"what", "system"}))
     for level, words in known.LEVELS.items():
         click.echo(f"{level}: {words}")
 

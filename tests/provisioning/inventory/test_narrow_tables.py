@@ -5,10 +5,12 @@ from dataclasses import replace
 from io import StringIO
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 
 from edgemeter.agent.delivery.messages import State
 from edgemeter.agent.jobs.contract import Doctor
+from edgemeter.provisioning.cli import fleet
 from edgemeter.provisioning.fleet_folder import FleetFolder
 from edgemeter.provisioning.health import presence
 from edgemeter.provisioning.health.presence import Said
@@ -88,3 +90,16 @@ def test_only_what_may_be_folded_is():
     assert lines[2].startswith("0123456789ab  word word")
     assert lines[2].endswith(" 7")
     assert "\n".join(lines).count("word") == 40
+
+
+def test_the_boards_can_be_read_on_a_narrow_terminal(monkeypatch):
+    """What a board is called takes a few lines of words, not a column of letters."""
+    shown_on_80 = []
+    monkeypatch.setattr(narrow_table, "show", shown_on_80.append)
+    assert CliRunner().invoke(fleet, ["boards"]).exit_code == 0
+    screen = StringIO()
+    Console(file=screen, width=80).print(shown_on_80[0])
+    lines = screen.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any("Raspberry Pi 5" in line for line in lines)
+    assert len(lines) < 80
