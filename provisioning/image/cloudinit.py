@@ -30,6 +30,9 @@ def changes(boot: BootPartition, settings: Settings, instance: str, start: str =
     found: list[Change] = []
     if settings.wifi is not None:
         found.append(_put(NETWORK, network(settings.wifi)))
+    elif (boot_partition.text(boot, NETWORK) or "").startswith(OWN_NETWORK):
+        # That of an earlier preparation, with its key: this time none was named.
+        found.append(_put(NETWORK, network(None)))
     found.append(_put(USER_DATA, user_data(boot_partition.text(boot, USER_DATA) or "", settings, start, f"{USER_DATA} on {boot.where}")))
     line = boot_partition.text(boot, kernel_line.NAME)
     if line is not None:
@@ -82,15 +85,21 @@ def meta_data(text: str, instance: str) -> str:
     return "".join(f"{line}\n" for line in [*kept, f"instance-id: {instance}"])
 
 
-def network(wifi: Wifi) -> str:
-    """Return a network-config: the Wi-Fi, and whatever is plugged in; none of them holds up the boot."""
+def network(wifi: Wifi | None) -> str:
+    """Return a network-config: the Wi-Fi, if any, and whatever is plugged in; none of them holds up the boot."""
     lines = [OWN_NETWORK, "version: 2", "ethernets:", "  wired:", '    match: {name: "e*"}', "    dhcp4: true", "    optional: true"]
-    lines += ["wifis:", "  wlan0:", "    dhcp4: true", "    optional: true"]
+    if wifi is not None:
+        lines += _access(wifi)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _access(wifi: Wifi) -> list[str]:
+    lines = ["wifis:", "  wlan0:", "    dhcp4: true", "    optional: true"]
     if wifi.country:
         lines.append(f'    regulatory-domain: "{wifi.country}"')
     lines += ["    access-points:", f"      {json.dumps(wifi.ssid, ensure_ascii=False)}:"]
     lines[-1:] = [lines[-1], f'        password: "{wifi.psk_hex}"'] if wifi.psk_hex else [f"{lines[-1]} {{}}"]
-    return "".join(f"{line}\n" for line in lines)
+    return lines
 
 
 def _is_instance(word: str) -> bool:

@@ -344,6 +344,23 @@ def test_the_join_files_wifi_is_used_and_stands_in_one_place_only(tmp_path, join
     assert '"Open": {}' in cards.mtype(image, "network-config")
 
 
+def test_a_card_that_is_prepared_again_without_wifi_keeps_no_key_of_the_earlier_one(tmp_path, needed):
+    """Ours goes, and what is plugged in still gets an address; a network-config that somebody wrote stays."""
+    image = cards.disk(tmp_path / "card.img", TRIXIE)
+    secret = tmp_path / "psk"
+    secret.write_text("correct horse battery")
+    cards.done(image, *needed, "--wifi-ssid", "Hall", "--wifi-psk-file", secret)
+    assert '"Hall":' in cards.mtype(image, "network-config")
+    cards.done(image, *needed)
+    kept = cards.mtype(image, "network-config")
+    assert "wifis" not in kept
+    assert "password" not in kept
+    assert "dhcp4: true" in kept
+    theirs = cards.disk(tmp_path / "other.img", {**TRIXIE, "network-config": "version: 2\nwifis: {}\n"})
+    cards.done(theirs, *needed)
+    assert cards.mtype(theirs, "network-config") == "version: 2\nwifis: {}\n"
+
+
 def test_json_is_json(tmp_path, needed):
     """With every key, whatever was done."""
     image = cards.disk(tmp_path / "card.img", TRIXIE)
