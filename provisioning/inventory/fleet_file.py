@@ -105,15 +105,30 @@ def read(path: Path) -> FleetFile:
         ConfigError: it cannot be read, has a wrong or unknown key, a device names a circuit that is not there, or two have one serial.
     """
     try:
-        found = msgspec.toml.decode(path.read_bytes(), type=FleetFile)
+        text = path.read_bytes()
     except OSError as error:
         message = f"cannot read the fleet file {str(path)!r}: {error.strerror}; `edgemeter fleet init` writes one"
         raise ConfigError(message) from error
+    try:
+        found = msgspec.toml.decode(text, type=FleetFile)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        message = f"fleet file {str(path)!r}: {error}: correct the key or value"
+        message = f"fleet file {str(path)!r}: {_named(text, error)}: correct the key or value"
         raise ConfigError(message) from error
     _check(path, found)
     return found
+
+
+def _named(text: bytes, error: Exception) -> str:
+    """Return the error in words; msgspec writes `[...]` for the name of a table, and here stands which one it is."""
+    for kind, table in (("device", DeviceEntry), ("circuit", Circuit), ("switch", SwitchEntry)):
+        if f"$.{kind}[...]" not in str(error):
+            continue
+        for name, entry in msgspec.toml.decode(text)[kind].items():
+            try:
+                msgspec.convert(entry, table)
+            except msgspec.ValidationError as found:
+                return f"[{kind}.{name}]: {found}"
+    return str(error)
 
 
 def _check(path: Path, found: FleetFile) -> None:
