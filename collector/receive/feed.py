@@ -28,6 +28,11 @@ KEEP_ALIVE_S = 30
 READ_BYTES = 256 << 10
 GOODBYE_S = 2.0
 LONGEST_PAUSE_S = 30.0
+# Many brokers hang up without a word when another client comes with our name. So many connections that end this soon are such a fight, or
+# a broker that ends again and again: each comes back later than the last.
+SHORT_LIFE_S = 10.0
+SHORT_LIVES = 3
+_AGAIN = ", again and again: does another collector work with a copy of this ledger?"
 # Source: MQTT 5.0, 3.2.2.2 (bad user name or password, not authorized); 3.1.1, 3.2.2.3.
 _UNAUTHORISED = (0x86, 0x87, 4, 5)
 
@@ -135,18 +140,20 @@ class Feed:
             self.wake()
 
     def _run(self) -> None:
-        failures = 0
+        failures = short_lives = 0
         while not self._closing.is_set():
+            begun_s = time.monotonic()
             try:
                 if self._socket is None:
                     self._open(CONNECT_TIMEOUT_S)
-                failures = 0
+                failures = max(0, short_lives - SHORT_LIVES)
                 self._converse()
             except (EdgemeterError, OSError) as error:
                 was_connected = self._socket is not None
                 self._drop()
                 if was_connected and not self._closing.is_set():
-                    self._taker.disconnected(str(error))
+                    short_lives = short_lives + 1 if time.monotonic() - begun_s < SHORT_LIFE_S else 0
+                    self._taker.disconnected(f"{error}{_AGAIN if short_lives > SHORT_LIVES else ''}")
                 elif not failures:
                     logger.warning("cannot reconnect: %s", error)
                 if str(error) == TAKEN_OVER:

@@ -15,11 +15,12 @@ from pathlib import Path
 
 from edgemeter.agent.delivery import messages, topics
 from edgemeter.agent.delivery.broker_address import BrokerAddress
+from edgemeter.agent.delivery.device_claim import DeviceClaim
 from edgemeter.agent.delivery.disconnection import TAKEN_OVER
 from edgemeter.agent.delivery.log_limit import about
 from edgemeter.agent.delivery.mqtt_session import CONNECT_TIMEOUT_S, PERSISTENT_EXPIRY_S, Message
 from edgemeter.agent.delivery.topics import Topic
-from edgemeter.agent.errors import ConfigError, EdgemeterError
+from edgemeter.agent.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.collector.keep.ledger import Ledger, coalesce
 from edgemeter.collector.keep.ledger_writer import Committed, Key
 from edgemeter.collector.keep.quarantine import Rejection
@@ -95,6 +96,8 @@ class Receiver:
         self._group = _checked(group)
         self._inbox = Inbox(has_room=self._wake_feed)
         self._stopping = threading.Event()
+        # A ledger has one collector, whose name at the broker it holds.
+        self._claim = DeviceClaim(ledger_path, "collector")
         self._feed: Feed | None = None
         self._ledger: Ledger | None = None
         self._writer: threading.Thread | None = None
@@ -104,9 +107,14 @@ class Receiver:
 
         Raises:
             ConfigError: the ledger's file is not one, or the broker refuses who we say we are.
-            UnavailableError: the ledger may not be opened, or no broker answers within `timeout_s`.
+            UnavailableError: the ledger may not be opened or has a collector already, or no broker answers within `timeout_s`.
         """
         ledger = self._ledger = Ledger(self._ledger_path)
+        if not self._claim.take():
+            ledger.close()
+            where = str(self._ledger_path)
+            message = f"another collector works with the ledger {where!r}: stop that one, or give this one a ledger of its own (--ledger)"
+            raise UnavailableError(message)
         # A name that stays lets the broker keep for us what comes while we are away. Messages are acknowledged after the commit, so
         # that the broker brings at once what a killed collector had taken and not committed; the outboxes would after a while. In a
         # group the others can have what we do not take: nothing is kept for one that is gone.
@@ -116,6 +124,7 @@ class Receiver:
             feed.connect(timeout_s)
         except EdgemeterError:
             ledger.close()
+            self._claim.release()
             raise
         if self._group is not None and feed.version == "3.1.1":
             logger.warning(
@@ -135,6 +144,7 @@ class Receiver:
             self._feed.close()
         if self._ledger is not None:
             self._ledger.close()
+        self._claim.release()
 
     def is_idle(self) -> bool:
         """Return whether everything that has come is committed and receipted."""

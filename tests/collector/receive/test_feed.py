@@ -186,7 +186,7 @@ def test_a_broker_that_dies_is_found_again_and_old_acknowledgements_are_dropped(
 
 
 @pytest.mark.mosquitto
-def test_another_client_of_our_name_ends_it_and_nobody_fights(tmp_path):
+def test_another_client_of_our_name_ends_it_or_is_named(tmp_path):
     """Two collectors with copies of one ledger."""
     server = mosquitto(tmp_path, *TUNED)
     server.start()
@@ -195,7 +195,25 @@ def test_another_client_of_our_name_ends_it_and_nobody_fights(tmp_path):
         assert wait_until(lambda: taker.reasons)
         # mosquitto 2.0 says why or hangs up without a word, by version.
         assert taker.reasons[0] in {TAKEN_OVER, "the broker closed the connection"}
+        if TAKEN_OVER not in taker.reasons:
+            # Then nobody can know: each comes back, and says what it may be.
+            assert wait_until(lambda: any("work with a copy of this ledger?" in one for one in taker.reasons), 30)
     server.kill()
+
+
+def test_a_ledger_has_one_collector(tmp_path):
+    """Started twice by mistake, the second ends with what to do; the first goes on, and after it the ledger is free."""
+    broker = EmbeddedBroker()
+    address = broker.start()
+    first, second = (Collector(address, tmp_path / "ledger.sqlite") for _ in range(2))
+    first.start()
+    with pytest.raises(UnavailableError, match=r"another collector works with the ledger '.*': stop that one, or give this one"):
+        second.start()
+    assert first.unwell() is None
+    first.stop()
+    second.start()
+    second.stop()
+    broker.stop()
 
 
 @pytest.mark.mosquitto
