@@ -1,5 +1,6 @@
 """What the views ask of the index: cases, runs of a case, changes; narrowed to what the reader picked."""
 
+import re
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
@@ -7,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from edgemeter.agent.errors import ConfigError
 from edgemeter.collector.web.case_figures import ENERGIES, METRICS, WITH_INTERVAL, sum_up
 from edgemeter.collector.web.run_figures import Fingerprint, RunFigures
 from edgemeter.collector.web.run_index import COLUMNS, FACETS, IndexedCase, decode_case
@@ -40,9 +42,16 @@ class Narrowing:
 
 
 def parse(fields: Mapping[str, str]) -> Narrowing:
-    """Return what an address asks for; what is empty or makes no sense is not asked for."""
+    """Return what an address asks for; what is empty is not asked for.
+
+    Raises:
+        ConfigError: the period is none: all days in its place would not be what the address says.
+    """
     days = fields.get("days", "")
-    return Narrowing(**{name: fields.get(name) or None for name in FACETS}, days=int(days) if days in PERIODS else None)
+    if days and not re.fullmatch(r"[1-9]\d{0,4}", days, re.ASCII):
+        message = f"days={days!r} is no period: give a number of days, as days=30"
+        raise ConfigError(message)
+    return Narrowing(**{name: fields.get(name) or None for name in FACETS}, days=int(days) if days else None)
 
 
 def choices(connection: sqlite3.Connection) -> dict[str, list[str]]:

@@ -41,10 +41,15 @@ SAMPLES_OUT = 2_000_000
 
 
 def run(book: Book, asked: Asked, narrowing: Narrowing) -> View:  # noqa: ARG001 - every view is asked alike
-    """Return the page of the run of that id."""
+    """Return the page of the run of that id.
+
+    Raises:
+        ConfigError: there is no such run.
+    """
     found = run_of(book.connection, asked.get("id"))
     if found is None:
-        return View("No such run", note(f"There is no run {asked.get('id')!r} here."))
+        message = f"there is no run {asked.get('id')!r} here"
+        raise ConfigError(message)
     record = book.source.one(found.row)
     key = record.model
     links = book.links

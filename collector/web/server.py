@@ -107,6 +107,8 @@ class PageServer:
             if form == "csv" and view.tables:
                 name = (("Content-Disposition", f'attachment; filename="edgemeter-{asked.view}.csv"'),)
                 return Answer(200, "text/csv; charset=utf-8", view.tables[0].to_csv().encode(), name)
+            if form == "csv":
+                return _message(404, "Nothing to write", "This view has no figure that a CSV file could hold.")
             if form == "json":
                 return Answer(200, "application/json", view.to_json(asked))
             return self._page(book, asked, view)
@@ -169,6 +171,8 @@ class _Handler(BaseHTTPRequestHandler):
         if asked.view in {"page.css", "page.js"}:
             return _part(asked.view)
         form = asked.get("format")
+        if form not in {"", "csv", "json"}:
+            return _message(404, "There is no such format", f"format={form!r}: there are csv and json.")
         asked = Asked(asked.view, {name: value for name, value in asked.fields.items() if name not in {"format", "token"}})
         try:
             tag = self.page.tag(asked, form)

@@ -1,5 +1,6 @@
 """The trend: how a figure went over the days, a chart for each case, with what changed on the device and what was found."""
 
+from edgemeter.agent.errors import ConfigError
 from edgemeter.collector.show.markup import element, join
 from edgemeter.collector.web.book import Book
 from edgemeter.collector.web.queries import Narrowing, cases_of_every_board, count_cases, since_ns
@@ -13,8 +14,15 @@ CASES_READ = 2 * CHARTS
 
 
 def trend(book: Book, asked: Asked, narrowing: Narrowing) -> View:
-    """Return the trend of the metric that was picked, of as many cases as a page holds: some of every board type, what moved first."""
-    metric = METRICS.get(asked.get("metric"), METRICS[DEFAULT_METRIC])
+    """Return the trend of the metric that was picked, of as many cases as a page holds: some of every board type, what moved first.
+
+    Raises:
+        ConfigError: there is no such metric.
+    """
+    metric = METRICS.get(asked.get("metric") or DEFAULT_METRIC)
+    if metric is None:
+        message = f"metric={asked.get('metric')!r} is no figure: there are {', '.join(METRICS)}"
+        raise ConfigError(message)
     count = count_cases(book.connection, narrowing)
     picked = cases_of_every_board(book.connection, narrowing.without("days"), CASES_READ)
     if not picked:

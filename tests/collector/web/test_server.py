@@ -56,19 +56,20 @@ def guarded(small):
         "trend",
         "device",
         "compare?days=7",
-        "trend?metric=nonsense",
         "trend?metric=accuracy",
         "device?device=nobody",
-        "run?id=nobody",
         "compare?baseline=nobody",
         "model?model=nobody",
     ],
 )
 @pytest.mark.parametrize("form", ["html", "csv", "json"])
 def test_every_view_answers_in_every_form(fleet_page, view, form):
-    """Also where nothing matches: a page that says so, no error."""
+    """Also where nothing matches: a page that says so; only a CSV file would have nothing in it."""
     address = f"/{view}" + ("" if form == "html" else f"{'&' if '?' in view else '?'}format={form}")
     status, headers, body = ask(fleet_page, address)
+    if form == "csv" and "nobody" in view:
+        assert status == 404
+        return
     assert status == 200
     if headers["Content-Type"].startswith("text/csv"):
         assert len({len(row) for row in csv.reader(io.StringIO(body.decode()))}) == 1
@@ -227,3 +228,36 @@ def _device_page(*runs):
     finally:
         server.stop()
         index.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/compare?days=abc", "is no period"),
+        ("/compare?days=-5", "is no period"),
+        ("/trend?metric=bogus", "is no figure"),
+        ("/run?id=nope", "there is no run"),
+        ("/run?id=nope&format=json", "there is no run"),
+        ("/compare?format=xml", "There is no such format"),
+        ("/device?device=nobody&format=csv", "no figure that a CSV file could hold"),
+    ],
+)
+def test_an_address_that_asks_for_what_is_not_there_says_so(fleetless, path, said):
+    """All days in place of a period that is none, or a page in place of a CSV file, would be something else than was asked for."""
+    status, _, body = ask(fleetless, path)
+    assert status == 404
+    assert said in body.decode()
+
+
+@pytest.fixture
+def fleetless(small):
+    """Serve the two runs."""
+    server = PageServer(small, NoHappenings())
+    server.start()
+    yield server
+    server.stop()
+
+
+def test_any_number_of_days_is_a_period(fleetless):
+    """Not only those that the form offers."""
+    assert ask(fleetless, "/compare?days=5")[0] == 200
