@@ -1,6 +1,7 @@
 """The command `edgemeter datacenter`: edge against datacenter, over bands."""
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,6 +63,10 @@ def datacenter(
     from edgemeter.collector.datacenter.choosing import Wanted, choose
     from edgemeter.collector.datacenter.document import document
 
+    for option, number in (("--rate", rate_per_s), ("--bytes", sent_bytes)):
+        if number is not None and not math.isfinite(number):
+            message = f"{option} {number} is no number"
+            raise click.UsageError(message)
     found = assumed.read(constants)
     if show_constants:
         click.echo(json.dumps(msgspec.to_builtins(found), indent=2))

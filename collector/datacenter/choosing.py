@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from edgemeter.agent.errors import ConfigError, UnavailableError
 from edgemeter.collector.compare.accuracy_gate import not_ranked
 from edgemeter.collector.compare.naming import named
-from edgemeter.collector.compare.pairing import LIKENESSES
+from edgemeter.collector.compare.pairing import LIKENESSES, is_one_class
 from edgemeter.collector.compare.summary import Summary
 from edgemeter.collector.datacenter.constants import Stated
 from edgemeter.collector.datacenter.sides import Edge, Server, edge_of, server_of, stated_edge, stated_server
@@ -80,14 +80,13 @@ def _servers(summaries: Sequence[Summary], case: Summary | None, wanted: Wanted,
     servers = [one for one in summaries if _is_server(one, wanted) and _is_asked(one, wanted, with_precision=False)]
     alike = [one for one in servers if case is None or _is_alike(case, one)]
     notes += [f"left out: {named(one.key)} is of other data or input size" for one in servers if one not in alike]
-    best: dict[str, Server] = {}
-    for one in alike:
-        why = not_ranked(one, summaries)
-        found = why or server_of(one)
-        if isinstance(found, str):
-            notes.append(f"left out: {named(one.key)}, {one.key.scenario}: {found}")
-        elif found.load not in best or found.max_w.value / found.rate_per_s.value < _each(best[found.load]):
-            best[found.load] = found
+    like = [one for one in alike if case is None or is_one_class(case, one)]
+    best = _best(like, summaries, notes)
+    other = _best([one for one in alike if one not in like], summaries, notes)
+    for load in sorted(set(other) - set(best)):
+        best[load] = other[load]
+        told = f"{named(case.key)} against {other[load].name}" if case else other[load].name
+        notes.append(f"{told}, {load}: not like with like, the server was not measured in that class of precision")
     if not best:
         left_out = f" ({'; '.join(notes)})" if notes else ""
         message = (
@@ -96,6 +95,19 @@ def _servers(summaries: Sequence[Summary], case: Summary | None, wanted: Wanted,
         )
         raise UnavailableError(message)
     return tuple(best[load] for load in sorted(best))
+
+
+def _best(cases: Sequence[Summary], summaries: Sequence[Summary], notes: list[str]) -> dict[str, Server]:
+    """Return for each load the server that takes the least; what is none is noted."""
+    best: dict[str, Server] = {}
+    for one in cases:
+        why = not_ranked(one, summaries)
+        found = why or server_of(one)
+        if isinstance(found, str):
+            notes.append(f"left out: {named(one.key)}, {one.key.scenario}: {found}")
+        elif found.load not in best or found.max_w.value / found.rate_per_s.value < _each(best[found.load]):
+            best[found.load] = found
+    return best
 
 
 def _each(server: Server) -> float:

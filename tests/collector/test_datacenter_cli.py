@@ -183,3 +183,22 @@ def test_a_device_without_energy_says_why(store):
 def test_constants_are_shown_with_their_sources():
     """As the comparison uses them."""
     assert json.loads(run("--show-constants").stdout)["pue"]["source"]
+
+
+def test_a_server_of_the_same_class_of_precision_stands_against_the_edge(store):
+    """Its int8 takes less, and is another thing than the edge's fp32; only where there is no fp32 it stands there, and that is said."""
+    int8 = server_runs(rate=12000.0, precision="int8")
+    told = json.loads(run("--store", store(*edge_runs(), *server_runs(), *int8), "--json").stdout)
+    assert "fp32" in told["against"][0]["server"]["name"]
+    assert not any("like with like" in note for note in told["notes"])
+    told = json.loads(run("--store", store(*edge_runs(), *int8), "--json").stdout)
+    assert "int8" in told["against"][0]["server"]["name"]
+    assert any("not like with like" in note for note in told["notes"])
+
+
+@pytest.mark.parametrize("arguments", [("--rate", "nan"), ("--rate", "inf"), ("--bytes", "nan")])
+def test_what_is_no_number_is_wrong_usage(store, arguments):
+    """Said in a line, not in a traceback."""
+    done = run("--store", store(*edge_runs(), *server_runs()), *arguments)
+    assert done.exit_code == 2
+    assert "is no number" in done.stderr
