@@ -53,7 +53,7 @@ def export(source: str, csv_path: Path | None, parquet_path: Path | None, column
             count = _put_in_place(csv_path or Path(), lambda part: _write_csv(runs, wanted, part))
     for entry in chosen.unreadable:
         click.echo(f"left out: {entry.run or 'something'}: {entry.reason}", err=True)
-    click.echo(f"{count:,} runs, {len(wanted)} columns", err=True)
+    click.echo(f"{count:,} run{'s' * (count != 1)}, {len(wanted)} columns", err=True)
 
 
 def _some(runs: "Iterator[RunRecord]", source: str) -> "Iterable[RunRecord]":
@@ -61,7 +61,7 @@ def _some(runs: "Iterator[RunRecord]", source: str) -> "Iterable[RunRecord]":
     first = next(runs, None)
     if first is None:
         message = (
-            f"no run in {source or 'the ledger'!r} is one of those: nothing is written; `edgemeter collector devices` names what is there"
+            f"there is no such run in {source or 'the ledger'!r}: nothing is written; `edgemeter collector devices` names what is there"
         )
         raise UnavailableError(message)
     return chain((first,), runs)

@@ -66,6 +66,7 @@ def report(
 
     Example: edgemeter report --store ledger.sqlite -o report.html
     """
+    from edgemeter.collector.show import figures
     from edgemeter.collector.web import one_file
     from edgemeter.collector.web.happenings import open_happenings
     from edgemeter.collector.web.queries import Narrowing
@@ -83,7 +84,7 @@ def report(
             size_bytes = one_file.write(index, happenings, output, narrowing, runs, progress)
     finally:
         index.close()
-    click.echo(f"the report: {output.resolve()}, {size_bytes / 1e6:.1f} MB", err=True)
+    click.echo(f"the report: {output.resolve()}, {figures.significant(size_bytes / 1e6, 2)} MB", err=True)
 
 
 def _token(file: Path | None) -> str | None:

@@ -11,7 +11,7 @@ from rich.text import Text
 from edgemeter.collector.compare.coverage import Coverage, row_name
 from edgemeter.collector.compare.interval import Interval
 from edgemeter.collector.compare.matrix import UNITS, Cell, Matrix
-from edgemeter.collector.compare.naming import names_of
+from edgemeter.collector.compare.naming import named, names_of
 from edgemeter.collector.compare.trade_off import Absent, Cost, TradeOff
 from edgemeter.collector.show import figures
 from edgemeter.collector.show.notes import Notes
@@ -87,7 +87,7 @@ def show_trade_offs(found: Sequence[TradeOff], absent: Sequence[Absent], cost: C
         _print(console, "No case has both figures.", "bold")
     names = names_of(one.case.key for one in absent)
     for one in absent:
-        _print(console, f"no place: {names[one.case.key]}: {one.reason}", "dim")
+        _print(console, f"no place: {names[one.case.key]}: {one.reason.removeprefix(f'{named(one.case.key)}: ')}", "dim")
 
 
 def _cell(cell: Cell, notes: Notes) -> str:

@@ -81,7 +81,7 @@ def document(found: Sequence[SeriesTrend], summed_up: Digest, until: int) -> byt
     """Return the trends as JSON."""
     standing = {(one.key, one.metric) for one in summed_up.stand_out}
     body = {
-        "until": iso(until),
+        "until": iso(until) if found else None,
         "series": [_row(one, until, stands_out=(one.key, one.metric) in standing) for one in found],
         "digest": {"looked_at": summed_up.looked_at, "stand_out": len(standing), "false_discovery_ratio": summed_up.false_ratio},
     }

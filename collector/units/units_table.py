@@ -48,7 +48,8 @@ def _sd(metric: str, value: float | None) -> str:
 def _said(one: BoardType) -> list[str]:
     name = f"{one.board}, {one.metric}"
     if one.sick is None:
-        return [f"{name}: {count(one.boards, 'board')} are too few to judge one by the others, it takes {FEWEST}"]
+        few = "1 board is" if one.boards == 1 else f"{one.boards} boards are"
+        return [f"{name}: {few} too few to judge one by the others, it takes {FEWEST}"]
     if not one.sick:
         return [f"{name}: none of {one.boards} boards lies apart"]
     return [
