@@ -7,6 +7,7 @@ quantisation is as ruined on the server.
 from collections.abc import Sequence
 
 from edgemeter.agent.records import GATE_RATIO
+from edgemeter.collector.compare.judging import METRICS
 from edgemeter.collector.compare.pairing import PRECISION_BITS
 from edgemeter.collector.compare.summary import Summary
 
@@ -22,7 +23,7 @@ def not_ranked(case: Summary, references: Sequence[Summary]) -> str | None:
     own, other, ratio = case.accuracy.value.median, best.accuracy.value.median, _ratio(case)
     if own >= ratio * other:
         return None
-    metric = case.accuracy.metric
+    metric = METRICS.get(case.accuracy.metric, case.accuracy.metric)
     return (
         f"{_named(case)}: {metric} {own:.3f} of the {other:.3f} that {_named(best)} has, needed {ratio * other:.3f} ({ratio:.0%} of it): "
         "its speed does not rank"

@@ -212,7 +212,7 @@ def _covered(members: Sequence[IndexedCase], links: Links, newest_ns: int, model
     last = max(case.figures.last_ns for case in members)
     is_stale = newest_ns - last > STALE_DAYS * NS_PER_DAY
     p50 = sorted(spread.median for case in members if (spread := case.figures.spread("p50_ms")))
-    best = f"{figures.significant(p50[0])} to {figures.significant(p50[-1])} ms" if p50 else "no p50"
+    best = f"{figures.span(p50[0], p50[-1])} ms" if p50 else "no p50"
     devices = len({(case.key.fleet, case.key.device) for case in members})
     detail = f"{figures.count(devices, 'device')}, {figures.count(sum(case.figures.runs for case in members), 'run')}"
     reference = links.to("compare", model=model, board=board)

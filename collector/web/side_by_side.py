@@ -219,12 +219,12 @@ def _ratio(row: Row) -> Markup:
     if row.ratios.p50 is None:
         return join([figures.typeset(figures.ABSENT)])
     bounds = row.ratios.p50_interval
-    between = f"95 %: {figures.typeset(figures.span(*bounds))}" if bounds else "no interval: too few runs"
+    between = f"95 %: {figures.typeset(figures.span(*bounds))}" if bounds else "no interval"
     judged = row.judgements.latency
     other = row.reference.key
     is_other = (other.precision, other.runtime) != (row.case.key.precision, row.case.key.runtime)
     kind = f"{other.precision} {other.runtime}" if is_other else ""
-    said = element("small", {"title": judged.words}, judged.words.partition(":")[0]) if judged else ""
+    said = element("small", {"title": judged.words}, judged.words.partition(":")[0].partition(" (")[0]) if judged else ""
     beside = element("small", {"title": row.choice}, between)
     against = element("small", {"title": row.choice}, f"against {kind}") if kind else ""
     return join([figures.typeset(figures.times(row.ratios.p50)), said, beside, against])

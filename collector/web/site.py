@@ -89,6 +89,8 @@ def form(view: View, asked: Asked, offered_here: Choices) -> Markup:
     if not view.filters:
         return join([])
     fields = [_field(name, asked, values) for name in view.filters if (values := offered_here.of(name))]
+    if not fields:
+        return join([])
     button = element("button", {"type": "submit"}, "Apply")
     attributes = {
         "class": "filters",

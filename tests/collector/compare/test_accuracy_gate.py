@@ -28,7 +28,7 @@ def test_a_ruined_quantisation_has_no_ratio_and_says_why_by_name():
     assert (row.ratios.p50, row.ratios.p90, row.ratios.throughput, row.ratios.energy_gross, row.ratios.peak_memory) == (None,) * 5
     assert row.ratios.accuracy_difference == pytest.approx(-0.38)
     assert row.not_ranked == (
-        "tiny-detector int8 on onnx, pi-1: coco_ap 0.020 of the 0.400 that tiny-detector fp32 on onnx, server-1 has, "
+        "tiny-detector int8 on onnx, pi-1: AP 0.020 of the 0.400 that tiny-detector fp32 on onnx, server-1 has, "
         "needed 0.360 (90% of it): its speed does not rank"
     )
     assert [(entry.run, entry.reason) for entry in comparison.left_out] == [("ruined", f"not ranked: {row.not_ranked}")]
@@ -75,4 +75,4 @@ def test_the_answer_does_not_praise_a_ruined_case():
     with_another = answer(compare_runs(ruined, make_run(p50_ms=10.0, ap=0.4), make_reference(ap=0.4)))
     alone = answer(compare_runs(ruined, make_reference(ap=0.4)))
     assert "in 10.0 ms at best (p50, fp32" in with_another[0]
-    assert alone[0].startswith("On pi-1 no case of tiny-detector ranks: tiny-detector int8 on onnx, pi-1: coco_ap 0.020 of the 0.400")
+    assert alone[0].startswith("On pi-1 no case of tiny-detector ranks: tiny-detector int8 on onnx, pi-1: AP 0.020 of the 0.400")

@@ -261,3 +261,27 @@ def fleetless(small):
 def test_any_number_of_days_is_a_period(fleetless):
     """Not only those that the form offers."""
     assert ask(fleetless, "/compare?days=5")[0] == 200
+
+
+def test_a_page_of_nothing_offers_no_button_and_a_page_of_one_run_no_range():
+    """There is nothing to pick from, and 10.0 to 10.0 ms is no range."""
+    index = open_index(DocumentSource(()))
+    index.refresh()
+    server = PageServer(index, NoHappenings())
+    server.start()
+    try:
+        assert "Apply" not in ask(server, "/")[2].decode()
+    finally:
+        server.stop()
+        index.close()
+    index = open_index(DocumentSource((make_run(),)))
+    index.refresh()
+    server = PageServer(index, NoHappenings())
+    server.start()
+    try:
+        text = ask(server, "/")[2].decode()
+    finally:
+        server.stop()
+        index.close()
+    assert ">10.0 ms<" in text
+    assert "1 board type<" in text
