@@ -39,7 +39,7 @@ def ab(a: Path, b: Path, runs: int, matters: float, *, as_json: bool, **options:
     from edgemeter.agent.jobs import run_lock
 
     settings = config.read(options["config"])
-    who = Identity(options["device"] or settings.device or config.this_device(), options["fleet"] or settings.fleet)
+    who = Identity(*config.names(options["device"], options["fleet"], settings))
     cases = _case(a, options), _case(b, options)
     with ExitStack() as stack:
         stack.enter_context(run_lock.held(config.home(), "edgemeter ab", lambda note: click.echo(note, err=True)))

@@ -54,9 +54,10 @@ def up(broker: str | None, device: str | None, fleet: str | None, **options: Any
         raise ConfigError(message)
     # What is wrong with it is said while this is still a command.
     broker_address.configured(where, settings)
+    device, fleet = config.names(device, fleet, settings)
     orders = Orders(
-        device=device or settings.device or config.this_device(),
-        fleet=fleet or settings.fleet,
+        device=device,
+        fleet=fleet,
         broker=where,
         config=str(options["config"]) if options["config"] else None,
         files={name: str(options[name]) for name in config.BROKER_FILES if options[name]},

@@ -27,7 +27,7 @@ def observer(suite: Path | None, model: Path | None, pairs: int, options: Mappin
         EdgemeterError: the case is wrong, a run failed, or the file cannot be written.
     """
     settings = config.read(options["config"])
-    who = session.Identity(options["device"] or settings.device or config.this_device(), options["fleet"] or settings.fleet)
+    who = session.Identity(*config.names(options["device"], options["fleet"], settings))
     cases = run_command.suite_of(suite, model, {**dict.fromkeys(run_command.CASE_OPTIONS), **options})
     if len(cases.cases) != 1:
         message = f"the suite holds {len(cases.cases)} cases ({', '.join(one.label for one in cases.cases)}): leave one"

@@ -89,6 +89,22 @@ def home() -> Path:
     return Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser() / "edgemeter"
 
 
+def names(device: str | None, fleet: str | None, settings: Config) -> tuple[str, str]:
+    """Return device and fleet: as they are said, else as they are configured, else this machine's host name.
+
+    Raises:
+        ConfigError: one is no name: it would be no topic of a broker's, and no collector would take the device's records.
+    """
+    found = (device or settings.device or this_device(), fleet or settings.fleet)
+    for what, name in zip(("device", "fleet"), found, strict=True):
+        try:
+            msgspec.convert(name, Name)
+        except msgspec.ValidationError as error:
+            message = f"{name!r} is no name for a {what}: take up to 128 of A-Z, a-z, 0-9, space and ._:@-, a letter or digit first"
+            raise ConfigError(message) from error
+    return found
+
+
 def this_device() -> str:
     """Return this machine's host name as a device name: characters that a name may not hold become dashes."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", socket.gethostname()).strip("-._") or "device"

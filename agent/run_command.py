@@ -99,7 +99,7 @@ def run(suite: suites.Suite, options: Mapping[str, Any], say: Callable[[str], No
         EdgemeterError: nothing could be measured, or no broker answered at the start.
     """
     settings = config.said(options)
-    who = session.Identity(options["device"] or settings.device or config.this_device(), options["fleet"] or settings.fleet)
+    who = session.Identity(*config.names(options["device"], options["fleet"], settings))
     session.check(suite)
     with ExitStack() as stack:
         way = open_way(who, settings, options["broker"], options["if_no_broker"])
@@ -179,7 +179,7 @@ def publish(options: Mapping[str, Any]) -> str:
             that nobody named.
     """
     settings = config.said(options)
-    who = session.Identity(options["device"] or settings.device or config.this_device(), options["fleet"] or settings.fleet)
+    who = session.Identity(*config.names(options["device"], options["fleet"], settings))
     way = open_way(who, settings, options["broker"], "fail")
     if way is None:
         message = "no broker is named: give --broker HOST, or set `broker` in the configuration"
