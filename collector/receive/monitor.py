@@ -4,6 +4,7 @@ Source: https://prometheus.io/docs/instrumenting/exposition_formats/ (text forma
 """
 
 import logging
+import socket
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -41,6 +42,10 @@ class Watched(Protocol):
         ...
 
 
+class _Server6(ThreadingHTTPServer):
+    address_family = socket.AF_INET6
+
+
 class Monitor:
     """Answers at `host` and `port` (0: a free one, then in `port`); `start` once, `stop` once or more."""
 
@@ -63,9 +68,11 @@ class Monitor:
             source = watched
 
         try:
-            self._server = ThreadingHTTPServer((self.host, self.port), _Handler)
+            self._server = (_Server6 if ":" in self.host else ThreadingHTTPServer)((self.host, self.port), _Handler)
         except (OSError, OverflowError) as error:
-            message = f"cannot answer at {self.host}:{self.port} ({error}): choose another port (--metrics HOST:PORT)"
+            message = (
+                f"cannot answer at {self.host}:{self.port} ({error}): name a host of this machine, and a free port (--metrics HOST:PORT)"
+            )
             raise UnavailableError(message) from error
         self.port = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, name="edgemeter-monitor", daemon=True)

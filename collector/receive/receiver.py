@@ -96,8 +96,7 @@ class Receiver:
         self._group = _checked(group)
         self._inbox = Inbox(has_room=self._wake_feed)
         self._stopping = threading.Event()
-        # A ledger has one collector, whose name at the broker it holds.
-        self._claim = DeviceClaim(ledger_path, "collector")
+        self._claim: DeviceClaim | None = None
         self._feed: Feed | None = None
         self._ledger: Ledger | None = None
         self._writer: threading.Thread | None = None
@@ -110,6 +109,8 @@ class Receiver:
             UnavailableError: the ledger may not be opened or has a collector already, or no broker answers within `timeout_s`.
         """
         ledger = self._ledger = Ledger(self._ledger_path)
+        # A ledger has one collector, whose name at the broker it holds.
+        self._claim = DeviceClaim(self._ledger_path, "collector")
         if not self._claim.take():
             ledger.close()
             where = str(self._ledger_path)
@@ -144,7 +145,8 @@ class Receiver:
             self._feed.close()
         if self._ledger is not None:
             self._ledger.close()
-        self._claim.release()
+        if self._claim is not None:
+            self._claim.release()
 
     def is_idle(self) -> bool:
         """Return whether everything that has come is committed and receipted."""

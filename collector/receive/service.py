@@ -1,5 +1,6 @@
 """The collector as one object: receiver, ledger and drain, started and stopped together; used by the command and by the demo."""
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ from edgemeter.collector.keep.retention import Retention
 from edgemeter.collector.keep.sink import Sink, open_sink
 from edgemeter.collector.receive.monitor import Metric
 from edgemeter.collector.receive.receiver import Counts, Receiver
+
+logger = logging.getLogger(__name__)
 
 
 class Collector:
@@ -138,7 +141,9 @@ def _reached(sink: Sink) -> Sink:
     # A wrong token has to be seen at the start; a server that is down has not.
     try:
         sink.prepare()
-    except TransientError:
+    except TransientError as error:
+        # With nothing to drain yet nobody would hear of it before there is.
+        logger.warning("not drained yet: %s", error)
         return sink
     except EdgemeterError:
         sink.close()

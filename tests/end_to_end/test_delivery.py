@@ -278,6 +278,12 @@ def test_publish_says_whose_records_it_did_not_send(tmp_path, at_end, monkeypatc
     assert done.stderr.startswith("delivered 0 records of device 'pi-2'; the outbox still holds 1 of device 'pi-1'")
 
 
+def test_an_influxdb_that_is_away_is_said_at_the_start(tmp_path, at_end, caplog):
+    """With an empty ledger nothing would be tried, and a wrong port be found when results are looked for."""
+    with collecting(embedded(at_end), tmp_path / "ledger", InfluxConfig("http://127.0.0.1:1", "t", "o")):
+        assert "not drained yet: no InfluxDB answers at http://127.0.0.1:1" in caplog.text
+
+
 @pytest.mark.influx
 def test_every_run_is_in_influxdb_with_the_numbers_of_the_ledger(influxd, tmp_path, at_end):
     """Device, broker, ledger, InfluxDB: the last of them says what the first measured."""

@@ -101,3 +101,17 @@ def test_a_probe_that_asks_for_the_head_alone_gets_it(monitor):
     answer = connection.getresponse()
     assert (answer.status, answer.getheader("Content-Length"), answer.read()) == (200, "3", b"")
     connection.close()
+
+
+def test_it_answers_on_a_host_of_ipv6_too():
+    """`--metrics [::1]:PORT` is an address like any other."""
+    monitor = Monitor(Watched(), *parse("[::1]:0"))
+    try:
+        monitor.start()
+    except UnavailableError as error:
+        pytest.skip(f"no IPv6 here: {error}")
+    connection = http.client.HTTPConnection("::1", monitor.port, timeout=5)
+    connection.request("GET", "/healthz")
+    assert connection.getresponse().status == 200
+    connection.close()
+    monitor.stop()
