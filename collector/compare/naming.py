@@ -10,12 +10,12 @@ def named(key: CaseKey) -> str:
     return f"{key.model} {key.precision} on {key.runtime}, {key.device}"
 
 
-def names_of(keys: Iterable[CaseKey]) -> dict[CaseKey, str]:
+def names_of(keys: Iterable[CaseKey], called: Callable[[CaseKey], str] = named) -> dict[CaseKey, str]:
     """Return a name for each case, no two alike: `yolov8n fp32 on onnx, pi-1, 4 threads` where there is one of 1 thread too."""
-    called: dict[str, list[CaseKey]] = {}
+    grouped: dict[str, list[CaseKey]] = {}
     for key in dict.fromkeys(keys):
-        called.setdefault(named(key), []).append(key)
-    return {key: ", ".join([name, *_apart(key, alike)]) for name, alike in called.items() for key in alike}
+        grouped.setdefault(called(key), []).append(key)
+    return {key: ", ".join([name, *_apart(key, alike)]) for name, alike in grouped.items() for key in alike}
 
 
 def _apart(key: CaseKey, alike: list[CaseKey]) -> list[str]:

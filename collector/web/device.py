@@ -17,7 +17,7 @@ from edgemeter.collector.web.book import Book
 from edgemeter.collector.web.queries import Narrowing, cases, runs_of
 from edgemeter.collector.web.run_figures import RunFigures
 from edgemeter.collector.web.run_index import IndexedCase
-from edgemeter.collector.web.series import METRICS, of_one_series, series
+from edgemeter.collector.web.series import METRICS, of_one_series, series, titles
 from edgemeter.collector.web.view import Asked, Column, Links, Table, View, grid, link, note, section
 
 FILTERS = ("device", "fleet", "days")
@@ -189,11 +189,12 @@ def _strip(name: str, mine: float, theirs: Sequence[float], unit: str) -> Markup
 
 def _trends(book: Book, own: Sequence[IndexedCase]) -> Markup:
     span = (float(min(case.figures.first_ns for case in own)), float(max(case.figures.last_ns for case in own) + 1))
+    groups = of_one_series(own)
     shown = [
         found.figure
-        for members in of_one_series(own)[:CHARTS]
+        for members, title in zip(groups[:CHARTS], titles(groups)[:CHARTS], strict=True)
         for name in BESIDE
-        if (found := series(book, members, METRICS[name], days=None, span=span))
+        if (found := series(book, members, METRICS[name], days=None, span=span, title=title))
     ]
     return element("div", {"class": "gallery"}, *shown) if shown else note("No run has a latency or an energy.")
 
@@ -218,7 +219,16 @@ def run_columns(links: Links) -> list[Column[_RunLine]]:
         Column("started_at_ns", "Started (UTC)", lambda line: line.run.started_at_ns, lambda line: figures.stamp(line.run.started_at_ns)),
         Column("model", "Model", lambda line: line.case.key.model, is_text=True),
         Column("precision", "Precision", lambda line: line.case.key.precision, is_text=True),
-        Column("runtime", "Runtime", lambda line: line.case.key.runtime, is_text=True),
+        Column(
+            "runtime",
+            "Runtime",
+            lambda line: line.case.key.runtime,
+            lambda line: join([line.case.key.runtime, element("small", None, figures.count(line.case.key.threads, "thread"))]),
+            is_text=True,
+        ),
+        Column("backend", "", lambda line: line.case.key.backend, is_shown=False),
+        Column("threads", "", lambda line: line.case.key.threads, is_shown=False),
+        Column("batch", "", lambda line: line.case.key.batch, is_shown=False),
         Column("latency_p50_ms", "p50 ms", lambda line: line.run.p50_ms),
         Column("latency_p90_ms", "p90 ms", lambda line: line.run.p90_ms),
         Column(

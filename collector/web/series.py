@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
+from edgemeter.collector.compare.cases import CaseKey
+from edgemeter.collector.compare.naming import names_of
 from edgemeter.collector.show import figures, plot
 from edgemeter.collector.show.markup import Markup, element, join
 from edgemeter.collector.show.wording import metric_name
@@ -66,8 +68,22 @@ def of_one_series(found: Sequence[IndexedCase]) -> list[list[IndexedCase]]:
     return list(grouped.values())
 
 
+def titles(groups: Sequence[Sequence[IndexedCase]]) -> list[str]:
+    """Return a title for each series, no two alike: where device, model, precision and runtime are the same, what else differs."""
+    keys = [replace(members[0].key, **CHANGING) for members in groups]
+    found = names_of(keys, _title)
+    return [found[key] for key in keys]
+
+
 def series(
-    book: Book, members: Sequence[IndexedCase], metric: Metric, *, days: int | None, span: tuple[float, float] | None, colour: str = "s0"
+    book: Book,
+    members: Sequence[IndexedCase],
+    metric: Metric,
+    *,
+    days: int | None,
+    span: tuple[float, float] | None,
+    title: str | None = None,
+    colour: str = "s0",
 ) -> SeriesShown | None:
     """Return the series of the cases, all of one device, None where no run has that metric."""
     case = max(members, key=lambda one: one.figures.last_ns)
@@ -84,7 +100,7 @@ def series(
     changes = [one for one in _changes(book, runs) if not _is_told(one, found)]
     happenings = sorted([*changes, *found], key=lambda one: one.at_ns)[:MARKS]
     marks = [plot.Mark(one.at_ns, one.text, one.kind) for one in happenings]
-    title = _title(case)
+    title = title or _title(case.key)
     name = metric_name(case.newest.accuracy.metric) if metric.name == "accuracy" and case.newest.accuracy else metric.title
     drawn = plot.over_time(
         f"{title}: {metric.title}",
@@ -114,10 +130,10 @@ def series(
     return SeriesShown(figure, len(valued), has_step, _plain(case, metric, valued))
 
 
-def _title(case: IndexedCase) -> str:
-    role = "" if case.key.role == "device" else f", {case.key.role}"
-    simulated = "" if case.key.provenance == "measured" else f", {case.key.provenance}"
-    return f"{case.key.device}: {case.key.model}, {case.key.precision} on {case.key.runtime}{role}{simulated}"
+def _title(key: CaseKey) -> str:
+    role = "" if key.role == "device" else f", {key.role}"
+    simulated = "" if key.provenance == "measured" else f", {key.provenance}"
+    return f"{key.device}: {key.model}, {key.precision} on {key.runtime}{role}{simulated}"
 
 
 def _value(run: RunFigures, metric: str) -> float | None:
@@ -211,6 +227,9 @@ def _plain(case: IndexedCase, metric: Metric, valued: Sequence[tuple[RunFigures,
             case.key.model,
             case.key.precision,
             case.key.runtime,
+            case.key.backend,
+            case.key.threads,
+            case.key.batch,
             case.key.scenario,
             run.started_at_ns,
             value,
@@ -227,6 +246,9 @@ def _plain(case: IndexedCase, metric: Metric, valued: Sequence[tuple[RunFigures,
         "model",
         "precision",
         "runtime",
+        "backend",
+        "threads",
+        "batch",
         "scenario",
         "started_at_ns",
         unit,

@@ -4,7 +4,7 @@ from edgemeter.agent.errors import ConfigError
 from edgemeter.collector.show.markup import element, join
 from edgemeter.collector.web.book import Book
 from edgemeter.collector.web.queries import Narrowing, cases_of_every_board, count_cases, since_ns
-from edgemeter.collector.web.series import DEFAULT_METRIC, METRICS, of_one_series, series
+from edgemeter.collector.web.series import DEFAULT_METRIC, METRICS, of_one_series, series, titles
 from edgemeter.collector.web.view import Asked, Table, View, note, section
 
 FILTERS = ("metric", "model", "board", "device", "fleet", "precision", "runtime", "days")
@@ -32,7 +32,11 @@ def trend(book: Book, asked: Asked, narrowing: Narrowing) -> View:
         start = max(start, since_ns(book.connection, narrowing.days))
     span = (float(start), float(max(start + 1, *(case.figures.last_ns for case in picked))))
     groups = of_one_series(picked)
-    shown = [found for members in groups[:CHARTS] if (found := series(book, members, metric, days=narrowing.days, span=span))]
+    shown = [
+        found
+        for members, title in zip(groups[:CHARTS], titles(groups)[:CHARTS], strict=True)
+        if (found := series(book, members, metric, days=narrowing.days, span=span, title=title))
+    ]
     # What moved is what people come for; a series of one day says little.
     shown.sort(key=lambda one: (not one.has_step, -one.points))
     rows = tuple(row for one in shown for row in one.table.rows)

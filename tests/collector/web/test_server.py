@@ -285,3 +285,23 @@ def test_a_page_of_nothing_offers_no_button_and_a_page_of_one_run_no_range():
         index.close()
     assert ">10.0 ms<" in text
     assert "1 board type<" in text
+
+
+def test_the_same_model_with_more_threads_is_drawn_under_a_name_of_its_own():
+    """On the page of trends, on the device's, and in their CSV."""
+    index = open_index(
+        DocumentSource((make_run(id="one", threads=1), make_run(id="four", threads=4), make_run(id="half", precision="fp16")))
+    )
+    index.refresh()
+    server = PageServer(index, NoHappenings())
+    server.start()
+    try:
+        pages = [ask(server, path)[2].decode() for path in ("/trend", "/device?device=pi-1")]
+        points = ask(server, "/trend?format=csv")[2].decode()
+    finally:
+        server.stop()
+        index.close()
+    for page in pages:
+        for title in ("pi-1: tiny-detector, fp32 on onnx, 1 thread<", "pi-1: tiny-detector, fp32 on onnx, 4 threads<", "fp16 on onnx<"):
+            assert f"{title}/figcaption>" in page
+    assert {row["threads"] for row in csv.DictReader(io.StringIO(points))} == {"1", "2", "4"}
