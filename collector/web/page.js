@@ -16,7 +16,14 @@ function save(name, parts, type) {
 // Pictures: the drawing with the looks that the style sheet gives it, so that it stands alone.
 const LOOKS = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "stroke-linejoin", "opacity",
   "paint-order", "font-size", "font-weight", "font-family", "text-anchor"];
-function standalone(svg) {
+const SVG = "http://www.w3.org/2000/svg";
+function drawn(name, attributes, ...within) {
+  const node = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  node.append(...within);
+  return node;
+}
+function looked(svg) {
   const copy = svg.cloneNode(true);
   const from = [svg, ...svg.querySelectorAll("*")];
   [copy, ...copy.querySelectorAll("*")].forEach((node, index) => {
@@ -26,16 +33,42 @@ function standalone(svg) {
   });
   copy.querySelectorAll("a").forEach((one) => one.removeAttribute("href"));
   copy.querySelectorAll("[hidden]").forEach((one) => one.remove());
+  return copy;
+}
+// What colours and shapes stand for is written beside a figure, or above all figures of its section.
+function legendOf(svg) {
+  const within = svg.closest("figure").querySelector(".legend");
+  const above = [...(svg.closest("section")?.querySelectorAll(".legend") ?? [])].find((one) => !one.closest("figure"));
+  return [...((within ?? above)?.querySelectorAll("li") ?? [])].filter((one) => !one.hidden);
+}
+function standalone(svg) {
   const [, , width, height] = svg.getAttribute("viewBox").split(" ").map(Number);
-  copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
-  copy.setAttribute("width", width);
-  copy.setAttribute("height", height);
-  const paper = document.createElementNS("http://www.w3.org/2000/svg", "rect");
-  paper.setAttribute("width", width);
-  paper.setAttribute("height", height);
-  paper.setAttribute("fill", getComputedStyle(root).getPropertyValue("--sheet").trim());
-  copy.prepend(paper);
-  return { text: new XMLSerializer().serializeToString(copy), width, height };
+  const colour = (name) => getComputedStyle(root).getPropertyValue(name).trim();
+  const font = getComputedStyle(document.body).fontFamily;
+  const text = (x, y, weight, said) => drawn("text", { x, y, fill: colour("--ink"), "font-family": font, "font-size": 12, "font-weight": weight }, said);
+  const ruler = document.createElement("canvas").getContext("2d");
+  ruler.font = `12px ${font}`;
+  const top = 26, row = 20;
+  const parts = [text(4, 17, 600, svg.closest("figure").querySelector("figcaption")?.textContent ?? "")];
+  let [x, y] = [4, top + height + 4];
+  for (const item of legendOf(svg)) {
+    const said = item.textContent.trim(), wide = 20 + ruler.measureText(said).width + 16;
+    if (x > 4 && x + wide > width) [x, y] = [4, y + row];
+    const key = item.querySelector("svg.key"), shade = item.querySelector(".shade");
+    if (key) {
+      const symbol = looked(key);
+      for (const [name, value] of Object.entries({ x, y, width: 14, height: 14 })) symbol.setAttribute(name, value);
+      parts.push(symbol);
+    } else if (shade) parts.push(drawn("rect", { x, y: y + 1, width: 14, height: 11, fill: getComputedStyle(shade).backgroundColor }));
+    parts.push(text(x + 20, y + 11, 400, said));
+    x += wide;
+  }
+  const whole = Math.ceil(x > 4 ? y + row : y);
+  const copy = looked(svg);
+  for (const [name, value] of Object.entries({ y: top, width, height })) copy.setAttribute(name, value);
+  const paper = drawn("rect", { width, height: whole, fill: colour("--sheet") });
+  const picture = drawn("svg", { width, height: whole, viewBox: `0 0 ${width} ${whole}` }, paper, copy, ...parts);
+  return { text: new XMLSerializer().serializeToString(picture), width, height: whole };
 }
 function savePicture(svg, form, name) {
   const { text, width, height } = standalone(svg);
@@ -49,6 +82,9 @@ function savePicture(svg, form, name) {
   };
   image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(text)}`;
 }
+function viewName() {
+  return (isFile ? location.hash.slice(2) : location.pathname.slice(1)).split("?")[0] || "overview";
+}
 function addPictureButtons(within) {
   within.querySelectorAll("figure").forEach((figure, index) => {
     const svg = figure.querySelector("svg.drawing");
@@ -60,7 +96,7 @@ function addPictureButtons(within) {
       button.type = "button";
       button.textContent = form;
       button.setAttribute("aria-label", `${form} of ${svg.getAttribute("aria-label")}`);
-      button.addEventListener("click", () => savePicture(svg, form, `edgemeter-${index + 1}`));
+      button.addEventListener("click", () => savePicture(svg, form, `edgemeter-${viewName()}-${index + 1}`));
       tools.append(button);
     }
     figure.append(tools);

@@ -62,7 +62,12 @@ def run(book: Book, asked: Asked, narrowing: Narrowing) -> View:  # noqa: ARG001
         trail,
         section("verdict", "Verdict and evidence", _verdict(record)),
         section("latency", "Latency, query by query", _latency(record)),
-        section("energy", "Energy", budget(record), *_power(record)),
+        section(
+            "energy",
+            "Energy",
+            _figure("Energy and the terms of its uncertainty", budget(record)) if record.energy else budget(record),
+            *_power(record),
+        ),
         section("accuracy", "Accuracy", _accuracy(record)),
         section("conditions", "Before, during, after", _conditions(record)),
         section("machine", "The machine", told(facts_of(record))),

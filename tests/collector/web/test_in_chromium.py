@@ -138,6 +138,12 @@ def test_pictures_are_written_and_stand_alone(tab, tmp_path):
     tree = ET.fromstring(drawing.read_text())  # noqa: S314 - our own page wrote it
     assert tree.tag == "{http://www.w3.org/2000/svg}svg"
     assert not [one for one in tree.iter() if one.get("class")]
+    assert drawing.name == "edgemeter-compare-1.svg"
+    # What it shows and what its colours stand for goes with it.
+    words = {one.text for one in tree.iter("{http://www.w3.org/2000/svg}text")}
+    legend = page.run("[...document.querySelectorAll('section .legend li')].map(one => one.textContent)")
+    assert {page.run("document.querySelector('figcaption').textContent"), *legend} <= words
+    assert len(legend) > 2
     picture = page.download("document.querySelectorAll('.figure-tools button')[1].click()", tmp_path).read_bytes()
     assert picture[:8] == b"\x89PNG\r\n\x1a\n"
     assert struct.unpack(">II", picture[16:24]) == (2 * int(float(tree.get("width"))), 2 * int(float(tree.get("height"))))
