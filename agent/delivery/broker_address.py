@@ -57,6 +57,9 @@ def parse(
         raise ConfigError(message)
     scheme = cast("Scheme", parts.scheme)
     user = unquote(parts.username) if parts.username else credentials.secret("user", user_file, environ)
+    if password_file is not None and not user:
+        message = f"a password is named ({str(password_file)!r}) and no user: write mqtt://USER@HOST, or name a file (broker_user_file)"
+        raise ConfigError(message)
     password = credentials.secret("password", password_file, environ) if user else None
     files = credentials.tls_files(tls, environ)
     if scheme == "mqtt" and files != TlsFiles():

@@ -56,10 +56,17 @@ class Reserve:
         try:
             return write()
         except UnavailableError:
-            if not self.is_whole():
+            if not self._is_given_up():
                 raise
-            self.path.unlink(missing_ok=True)
             return write()
+
+    def _is_given_up(self) -> bool:
+        try:
+            self.path.unlink()
+        except OSError:
+            # It was not there; or nothing can be changed here, as on a card that has gone read-only, or in somebody else's folder.
+            return False
+        return True
 
 
 def _allocate(path: Path) -> None:

@@ -68,6 +68,12 @@ def test_an_unreadable_password_file_is_named(tmp_path):
         parse("mqtt://u@b", password_file=tmp_path / "absent")
 
 
+def test_a_password_without_a_user_is_not_left_out_in_silence(tmp_path):
+    """The broker would be tried as nobody, and who is refused would look at the password."""
+    with pytest.raises(ConfigError, match=r"a password is named \('.*secret'\) and no user: write mqtt://USER@HOST"):
+        parse("mqtt://b", password_file=tmp_path / "secret", environ={})
+
+
 def test_an_address_prints_as_it_is_written_and_never_its_password():
     """What messages show can be used again."""
     for text in ("broker:1883", "mqtts://broker:8883", "[2001:db8::1]:1883"):

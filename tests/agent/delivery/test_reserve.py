@@ -1,6 +1,7 @@
 """An outbox on a disk that is full to the last byte can still be emptied, and opened."""
 
 import contextlib
+import subprocess
 
 import pytest
 
@@ -96,3 +97,14 @@ def test_a_disk_without_room_for_the_logs_index_is_called_full(tmp_path):
         fill(disk / "somebody else's")
         with pytest.raises(UnavailableError, match=r"outbox\.sqlite' cannot grow, the disk is full: free some space"):
             Outbox(disk / "outbox.sqlite")
+
+
+def test_a_card_that_went_read_only_is_one_line(tmp_path):
+    """Worn cards do: the reserve cannot be given up then, which is no error of its own."""
+    with small_disk(tmp_path / "disk", 8) as disk:
+        with Outbox(disk / "outbox.sqlite") as outbox:
+            outbox.put(make_record())
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True, timeout=20)
+        with pytest.raises(UnavailableError, match=r"cannot use the outbox '.*outbox\.sqlite' .*: check that its folder may be written"):
+            Outbox(disk / "outbox.sqlite")
+        assert Reserve(disk / "outbox.sqlite").is_whole()
