@@ -1,13 +1,13 @@
 """The command `edgemeter datacenter`: edge against datacenter, over bands."""
 
 import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.finite_range import FiniteRange
 from edgemeter.collector.store_path import StorePath
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 @click.option(
     "--rate",
     "rate_per_s",
-    type=click.FloatRange(0, min_open=True),
+    type=FiniteRange(0, min_open=True),
     help="Inferences a second that the edge is needed for. Default: all it can.",
 )
-@click.option("--bytes", "sent_bytes", type=click.FloatRange(0), help="What a request sends. Default: 100,000, one photograph.")
+@click.option("--bytes", "sent_bytes", type=FiniteRange(0), help="What a request sends. Default: 100,000, one photograph.")
 @click.option("--network", "networks", multiple=True, help="fixed, mobile, or an estimate's name; several. Default: all.")
 @click.option("--grid", default="world", help="Carbon of which country's electricity: world, DE, FR, ... Default: world.")
 @click.option("--constants", type=click.Path(path_type=Path), help="TOML that overrides the constants, each with its source and year.")
@@ -63,10 +63,6 @@ def datacenter(
     from edgemeter.collector.datacenter.choosing import Wanted, choose
     from edgemeter.collector.datacenter.document import document
 
-    for option, number in (("--rate", rate_per_s), ("--bytes", sent_bytes)):
-        if number is not None and not math.isfinite(number):
-            message = f"{option} {number} is no number"
-            raise click.UsageError(message)
     found = assumed.read(constants)
     if show_constants:
         click.echo(json.dumps(msgspec.to_builtins(found), indent=2))

@@ -201,4 +201,4 @@ def test_what_is_no_number_is_wrong_usage(store, arguments):
     """Said in a line, not in a traceback."""
     done = run("--store", store(*edge_runs(), *server_runs()), *arguments)
     assert done.exit_code == 2
-    assert "is no number" in done.stderr
+    assert "is no number of this range" in done.stderr
