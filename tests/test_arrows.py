@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("agent", "collector", "models", "provisioning")
 MAY_IMPORT = {"agent": set(), "collector": {"agent"}, "models": {"agent"}, "provisioning": {"agent"}}
 # What the collector needs of the agent: the record and the ways to pass it on (a bundle is one of them), never what measures.
-OF_THE_AGENT = {"broker_options", "bundle", "config", "delivery", "errors", "health", "record_parts", "records", "samples"}
+OF_THE_AGENT = {"broker_options", "bundle", "config", "delivery", "errors", "finite_range", "health", "record_parts", "records", "samples"}
 # A library's errors are mapped where it is wrapped, so it is wrapped in one place; torch is what the models are made with.
 ONE_HOME = ("PIL", "hotcoco", "paho", "amqtt", "influxdb_client", "cryptography", "tflite_runtime", "pyarrow")
 HEAVY = (
