@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 import msgspec
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from edgemeter.collector.alerts.check import Checked
@@ -48,7 +48,7 @@ def checked_json(done: Checked, plan: Mapping[str, Sequence[Notice]]) -> str:
 
 def table(found: Sequence[Alert]) -> Table:
     """Return alerts as a table."""
-    shown = Table("#", "state", "severity", "since", "rule", "alert", "evidence")
+    shown = Table(*(Column(name, overflow="fold") for name in ("#", "state", "severity", "since", "rule", "alert", "evidence")))
     for alert in found:
         one = alert.firing
         state = alert.outcome or "open" if alert.closed_ns is None else f"closed, {alert.outcome}"
@@ -64,7 +64,12 @@ def as_json(found: Sequence[Alert]) -> str:
 
 def health_table(found: Sequence[RuleHealth]) -> Table:
     """Return the health of rules as a table."""
-    shown = Table("rule", "opened", "open now", "confirmed", "dismissed", "not judged", "real", "most often")
+    shown = Table(
+        *(
+            Column(name, overflow="fold")
+            for name in ("rule", "opened", "open now", "confirmed", "dismissed", "not judged", "real", "most often")
+        )
+    )
     for one in found:
         real = ABSENT if one.precise_ratio is None else f"{one.precise_ratio:.0%}"
         figures = (one.opened, one.open_now, one.confirmed, one.dismissed, one.not_judged)
@@ -79,7 +84,7 @@ def health_json(found: Sequence[RuleHealth]) -> str:
 
 def requests_table(found: Sequence[Request]) -> Table:
     """Return requests as a table."""
-    shown = Table("#", "day", "state", "device", "case", "runs", "why")
+    shown = Table(*(Column(name, overflow="fold") for name in ("#", "day", "state", "device", "case", "runs", "why")))
     for one in found:
         cells = (f"{one.number}", iso(one.day), one.state, one.key.device, one.key.case(), f"{one.runs}", one.reason)
         shown.add_row(*(Text(printable(cell)) for cell in cells))

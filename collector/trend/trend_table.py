@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from edgemeter.collector.show.figures import count, printable, significant
@@ -26,7 +26,8 @@ _STYLES = {"worse": "red", "better": "green", "missing": "yellow"}
 
 def show(found: Sequence[SeriesTrend], summed_up: Digest, until: int, console: Console, *, with_quiet: bool) -> None:
     """Print what there is to say of each series, and at the end what was looked at."""
-    table = Table("device", "case", "metric", "level now", "what", "evidence", show_lines=False)
+    # Folded, never cut: of `simulated-pi5-07` and `simulated-pi5-08` the ends matter.
+    table = Table(*(Column(name, overflow="fold") for name in ("device", "case", "metric", "level now", "what", "evidence")))
     for one in found:
         said = wording.lines(one, until) or ([("steady", _steady(one))] if with_quiet else [])
         for what, text in said:

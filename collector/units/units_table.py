@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import msgspec
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from edgemeter.collector.show.figures import ABSENT, count, printable
@@ -19,7 +19,8 @@ NOTHING = 1e-6
 
 def show(found: Sequence[BoardType], console: Console) -> None:
     """Print the spread of every case on every type, then the boards that lie apart."""
-    table = Table("board type", "case", "metric", "mean (95 %)", "boards", "sd of boards", "of days", "of runs", f"for ± {WITHIN:g} %")
+    heads = ("board type", "case", "metric", "mean (95 %)", "boards", "sd of boards", "of days", "of runs", f"for ± {WITHIN:g} %")
+    table = Table(*(Column(name, overflow="fold") for name in heads))
     for one in found:
         for case in one.cases:
             spread = case.spread

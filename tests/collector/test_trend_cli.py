@@ -107,3 +107,20 @@ def test_an_annotation_of_nothing_is_refused(store):
     with pytest.raises(ConfigError, match="no run is of device 'pi-9'; there are pi-"):
         run(annotate, "--store", store, "--device", "pi-9", "new power supply")
     assert run(annotate, "--store", store, "--list").stdout.strip() in ("", "no annotation")
+
+
+def test_a_narrow_terminal_folds_a_device_and_cuts_none():
+    """At 80 columns two boards whose names differ at the end are still told apart."""
+    from rich.console import Console
+
+    from edgemeter.collector.trend import trend_table, watch
+    from edgemeter.collector.trend.digest import digest
+    from edgemeter.collector.trend.history import RunHistory
+
+    name = "a-board-with-a-rather-long-name-07"
+    history = RunHistory(make_days(noisy(100, 70, step_at=50, step_ratio=1.08), device=name))
+    found = watch.look(history, (), ("energy",))
+    console = Console(width=80, record=True, file=io.StringIO())
+    trend_table.show(found, digest(found), found[0].last_day, console, with_quiet=False)
+    cells = [line.split("│")[1].strip() for line in console.export_text().splitlines() if line.startswith("│")]
+    assert "".join(cells) == name
