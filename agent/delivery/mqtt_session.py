@@ -253,6 +253,9 @@ class MqttSession:
             client.disconnect()
         self._prepare_the_next_try(client)
         was_up, self._is_up = self._is_up, False
+        if self._client is None:
+            # Our own goodbye: nothing was lost.
+            return
         self._events.disconnected(disconnection.told(str(reason), was_up=was_up))
 
     def _on_connect_fail(self, client: Any, _data: Any) -> None:

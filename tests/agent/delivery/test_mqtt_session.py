@@ -77,3 +77,13 @@ def test_what_was_not_answered_goes_with_the_connection_and_does_not_pile_up(mut
     assert mute.connections[2][1] == ["greeting/2", "a/end"]
     assert session.room() == room - 1
     session.close()
+
+
+def test_our_own_goodbye_is_no_lost_connection(mute):
+    """Whoever takes over the device's name closes its old session, and must not report a fault."""
+    events, reasons = Events(), []
+    events.disconnected = reasons.append
+    session = events.session = MqttSession(BrokerAddress(LOOPBACK, mute.server_address[1]), Profile("pi-1"), events)
+    session.connect()
+    session.close()
+    assert (events.times, reasons) == (1, [])
