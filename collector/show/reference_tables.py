@@ -42,6 +42,21 @@ IMPORTED = (
     "is_inferred",
     "notes",
 )
+# On a narrow terminal these go, in this order, and a text of more characters is folded.
+SPARED = (
+    "is_inferred",
+    "submitter",
+    "accelerator",
+    "energy_scope",
+    "division",
+    "suite",
+    "accuracy",
+    "accelerators",
+    "backend",
+    "conditions",
+    "notes",
+)
+FOLDED = 24
 PUBLISHED = ("id", "model", "device", "metric", "value", "unit", "runtime", "precision", "conditions", "key")
 
 
@@ -66,6 +81,8 @@ def _block(console: Console, title: str, rows: Sequence[Flat], columns: Sequence
         _say(console, "  none")
         return
     present = [name for name in columns if any(row.get(name) not in (None, "", {}) for row in rows)]
+    kept = _fitting(present, rows[:most], console.width)
+    unfit, present = len(present) - len(kept), kept
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
     for name in present:
         is_number = all(isinstance(row.get(name), int | float | None) and not isinstance(row.get(name), bool) for row in rows)
@@ -73,9 +90,21 @@ def _block(console: Console, title: str, rows: Sequence[Flat], columns: Sequence
     for row in rows[:most]:
         table.add_row(*(Text(_cell(row.get(name))) for name in present))
     console.print(table, crop=False)
+    if unfit:
+        _say(console, f"  {figures.count(unfit, 'column')} did not fit: widen the terminal, or see --json", "dim")
     hidden = (total or len(rows)) - min(len(rows), most)
     if hidden:
         _say(console, f"  and {hidden} more: narrow it by --model or --device, or see --json")
+
+
+def _fitting(names: Sequence[str], rows: Sequence[Flat], width: int) -> list[str]:
+    """Return the columns that have room, each as wide as its text up to where it folds; what matters least goes first."""
+    wide = {name: min(FOLDED, max([len(name), *(len(_cell(row.get(name))) for row in rows)])) + 1 for name in names}
+    kept = list(names)
+    for name in SPARED:
+        if sum(wide[one] for one in kept) > width and name in kept:
+            kept.remove(name)
+    return kept
 
 
 def _cell(value: object) -> str:

@@ -1,11 +1,16 @@
+import io
 import json
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from edgemeter.agent.errors import ConfigError
 from edgemeter.collector.reference.footnote import LEGEND
+from edgemeter.collector.reference.listing import Asked, listing
+from edgemeter.collector.reference.shelf import Shelf
 from edgemeter.collector.reference_cli import reference
+from edgemeter.collector.show import reference_tables
 from tests.fixtures.comparison_factory import document, make_reference, make_run
 from tests.fixtures.mlperf_factory import make_row, v60, write
 
@@ -134,3 +139,16 @@ def test_a_list_of_nothing_says_so():
     done = run("list", "--kind", "published", "--model", "nonesuch")
     assert (done.exit_code, done.stdout) == (0, "")
     assert "no reference is like that" in done.stderr
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_narrow_terminal_drops_columns_and_says_so(place, width):
+    """Sixteen columns of four characters can be read by nobody."""
+    run("import", place / "summary_results.json", "--retrieved", "2026-11-02")
+    found = listing([], Shelf(place / "home" / "references").imports(), [], Asked())
+    console = Console(width=width, file=io.StringIO(), record=True)
+    reference_tables.show(found, console, 20)
+    text = console.export_text()
+    assert "did not fit: widen the terminal" in text
+    assert "5.1-0061" in text
+    assert "yolo-99" in text
