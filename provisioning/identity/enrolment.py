@@ -159,7 +159,11 @@ class Enrolment:
             return _refused(ask, now_ns, f"device {wish.device!r} was revoked: `edgemeter fleet accept {wish.device}` takes it back")
         other = devices.find_serial(self.registry, ask.serial)
         if other is not None and other.device != wish.device and other.standing != "revoked":
-            return _refused(ask, now_ns, f"the board with serial {ask.serial!r} is device {other.device!r}: make a token for that name")
+            reason = f"the board with serial {ask.serial!r} is device {other.device!r}: make a token for that name"
+            if ask.serial_source == "installation":
+                # Copies of one system or container image share it.
+                reason += "; or, if its system is a copy, give it an /etc/machine-id of its own (delete that, `systemd-machine-id-setup`)"
+            return _refused(ask, now_ns, reason)
         why = self._doubt(known, wish, ask)
         return None if why is None else self._pending(connection, wish, why, now_ns)
 

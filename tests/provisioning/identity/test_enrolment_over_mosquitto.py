@@ -298,6 +298,22 @@ def test_a_name_of_another_board_waits_for_a_person(lab):
     assert wait_until(lambda: bool(connected.reasons))
 
 
+def test_copies_of_one_system_are_told_what_they_share(lab):
+    """Two machines without a serial number, made from one image: the second is told how it becomes one of its own."""
+    first, second = lab.board("first", "1"), lab.board("second", "1")
+    for board in (first, second):
+        place = board.machine.root / "proc/device-tree/serial-number"
+        place.unlink()
+        (board.machine.root / "etc").mkdir()
+        (board.machine.root / "etc/machine-id").write_text("3d1219c7c4c5404aaa1f6d2a48adfda4\n")
+    first.join(lab.token("vm-1"))
+    path = lab.token("vm-2")
+    with pytest.raises(ConfigError, match=r"is device 'vm-1'.*systemd-machine-id-setup"):
+        second.join(path)
+    (second.machine.root / "etc/machine-id").write_text("967e07210bd36b5b85811acadcb73313\n")
+    assert second.join(path).device == "vm-2"
+
+
 def test_a_board_may_be_accepted_under_another_name(lab):
     """Somebody says which: the board that had the name keeps it, also when the answer is asked for twice."""
     first = joined(lab)
