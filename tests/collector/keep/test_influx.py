@@ -76,7 +76,10 @@ def test_a_token_that_may_only_write_its_bucket_is_enough(server, sink_of):
     [
         ({"token": "wrong"}, r"does not accept the token \(unauthorized access\): give one"),
         ({"org": "nobody"}, r'organization name "nobody" not found: name those that exist'),
-        ({"org": None, "token": "write-only"}, r"the token for .* sees no organisation \(one that may only write sees none\): name one with --influx-org"),
+        (
+            {"org": None, "token": "write-only"},
+            r"the token for .* sees no organisation \(one that may only write sees none\): name one with --influx-org",
+        ),
         ({"bucket": "absent", "token": "write-only"}, r'bucket "absent" not found: .*a token that may make the bucket'),
         ({"token": "read-only"}, r"does not accept the token"),
     ],
