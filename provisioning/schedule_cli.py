@@ -55,6 +55,9 @@ def schedule(
         for note in (*picked.notes, *notes):
             click.echo(f"edgemeter: {note}", err=True)
         title = f"schedule {name}: {cron or 'end'}"
+        if dry_run and as_json:
+            click.echo(json.dumps({"schedule": name, "cron": cron, "devices": [one.device for one in picked.devices]}))
+            return
         if dry_run:
             for device in picked.devices:
                 click.echo(f"would order {device.device}: {title}")

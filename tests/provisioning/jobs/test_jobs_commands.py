@@ -214,7 +214,7 @@ def test_a_terminal_sees_a_table(lab):
         (("schedule", "x", "--on", "all", "--end", "--golden"), "--end takes"),
         (("run", "nothing.toml", "--on", "all"), "cannot read the suite"),
         (("run", "nothing.toml", "--on", "board=("), "column 7"),
-        (("run", "nothing.toml", "--on", "gone"), "they are revoked"),
+        (("run", "nothing.toml", "--on", "gone"), "takes orders .revoked."),
         (("run", "nothing.toml", "--on", "nobody"), "no device fits"),
         (("jobs", "x"), "no job"),
         (("campaign", "status", "x"), "no campaign"),
@@ -266,3 +266,10 @@ def test_a_timeout_that_is_no_number_is_a_wrong_use(lab):
     """NaN is within no bounds."""
     lab.run("--timeout", "nan", "--dry-run", code=2)
     lab.run("--cool-down", "nan", "--dry-run", code=2)
+
+
+def test_a_rehearsed_schedule_is_json_for_machines(lab):
+    """As that of `run`, and nothing is ordered."""
+    said = json.loads(lab.call("schedule", "n", "--golden", "--cron", "@daily", "--on", "all", "--dry-run", "--json")[0])
+    assert said == {"schedule": "n", "cron": "@daily", "devices": NAMES}
+    assert json.loads(lab.call("jobs", "--json")[0])["jobs"] == []
