@@ -12,12 +12,12 @@ import ssl
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 from edgemeter.agent.delivery import credentials, mqtt_version
 from edgemeter.agent.delivery.broker_address import BrokerAddress
 from edgemeter.agent.delivery.disconnection import TAKEN_OVER
-from edgemeter.agent.delivery.mqtt_session import CONNECT_TIMEOUT_S, PERSISTENT_EXPIRY_S, Message
+from edgemeter.agent.delivery.mqtt_session import CONNECT_TIMEOUT_S, Message, expiry_s
 from edgemeter.agent.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.collector.receive import mqtt_wire
 from edgemeter.collector.receive.mqtt_wire import Answer, Login, PacketReader
@@ -60,16 +60,23 @@ class Taker(Protocol):
 class Feed:
     """A session of `client_id`, subscribed to `topics`; `connect` once, `close` once or more. Any thread may call.
 
-    With an `expiry_s` the broker keeps for us what comes while we are away that long.
+    While a persistent one is away the broker keeps what comes to it, as long as `mqtt_session.expiry_s` says.
     """
 
     def __init__(
-        self, address: BrokerAddress, client_id: str, topics: Sequence[str], taker: Taker, *, expiry_s: int = PERSISTENT_EXPIRY_S
+        self,
+        address: BrokerAddress,
+        client_id: str,
+        topics: Sequence[str],
+        taker: Taker,
+        *,
+        lasting: Literal["clean", "persistent"] = "persistent",
     ) -> None:
         self.address = address
         self._topics = topics
         self._taker = taker
-        self._login = Login(client_id, KEEP_ALIVE_S, expiry_s, address.user, address.password)
+        kept_s = expiry_s(address) if lasting == "persistent" else 0
+        self._login = Login(client_id, KEEP_ALIVE_S, kept_s, address.user, address.password)
         self._version: mqtt_version.Version = "5"
         self._generation = 0
         self._socket: socket.socket | None = None

@@ -12,13 +12,14 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from edgemeter.agent.delivery import messages, topics
 from edgemeter.agent.delivery.broker_address import BrokerAddress
 from edgemeter.agent.delivery.device_claim import DeviceClaim
 from edgemeter.agent.delivery.disconnection import TAKEN_OVER
 from edgemeter.agent.delivery.log_limit import about
-from edgemeter.agent.delivery.mqtt_session import CONNECT_TIMEOUT_S, PERSISTENT_EXPIRY_S, Message
+from edgemeter.agent.delivery.mqtt_session import CONNECT_TIMEOUT_S, Message
 from edgemeter.agent.delivery.topics import Topic
 from edgemeter.agent.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.collector.keep.ledger import Ledger, coalesce
@@ -119,8 +120,8 @@ class Receiver:
         # A name that stays lets the broker keep for us what comes while we are away. Messages are acknowledged after the commit, so
         # that the broker brings at once what a killed collector had taken and not committed; the outboxes would after a while. In a
         # group the others can have what we do not take: nothing is kept for one that is gone.
-        expiry_s = PERSISTENT_EXPIRY_S if self._group is None else 0
-        feed = self._feed = Feed(self._address, f"collector-{ledger.collector_id()}", self._subscriptions(), self, expiry_s=expiry_s)
+        lasting: Literal["clean", "persistent"] = "persistent" if self._group is None else "clean"
+        feed = self._feed = Feed(self._address, f"collector-{ledger.collector_id()}", self._subscriptions(), self, lasting=lasting)
         try:
             feed.connect(timeout_s)
         except EdgemeterError:

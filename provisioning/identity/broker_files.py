@@ -61,8 +61,9 @@ persistence true
 persistence_location {broker}/data/
 autosave_interval 60
 
-## A client that never comes back is forgotten after that.
-persistent_client_expiration 7d
+## No persistent_client_expiration: 2.0.11 may die of a reload (SIGHUP) while a session that will expire waits for its client. Edgemeter's
+## sessions never expire where certificates are names. A device that never comes back leaves some kilobytes, a collector up to
+## max_queued_bytes: connect once with its client id (collector-...) and a clean session to end that.
 
 log_dest stderr
 log_type error

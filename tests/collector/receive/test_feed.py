@@ -117,14 +117,14 @@ def test_a_kept_session_brings_what_came_meanwhile_and_a_clean_one_does_not(tmp_
     server = mosquitto(tmp_path, *TUNED)
     server.start()
     address = address_of(server)
-    for client_id, expiry_s, expected in (("lasting", 3600, [b"missed"]), ("clean", 0, [])):
-        with feeding(address, Taker(), client_id=client_id, expiry_s=expiry_s):
+    for lasting, expected in (("persistent", [b"missed"]), ("clean", [])):
+        with feeding(address, Taker(), client_id=lasting, lasting=lasting):
             pass
         peer = Peer(address)
         peer.session.publish("a/1", b"missed")
         peer.session.flush(5)
         taker = Taker()
-        with feeding(address, taker, client_id=client_id, expiry_s=expiry_s):
+        with feeding(address, taker, client_id=lasting, lasting=lasting):
             peer.session.publish("a/1", b"now")
             assert wait_until(lambda taker=taker: b"now" in [message.payload for message in taker.messages])
         assert [message.payload for message in taker.messages] == [*expected, b"now"]

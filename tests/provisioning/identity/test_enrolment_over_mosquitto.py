@@ -2,8 +2,10 @@
 
 import json
 import os
+import random
 import re
 import shutil
+import signal
 import ssl
 import stat
 import subprocess
@@ -548,6 +550,31 @@ def test_what_is_kept_for_a_device_that_is_away_outlives_a_reload(lab):
     second.connect()
     assert wait_until(lambda: len(heard) == 1)
     second.close()
+
+
+def test_the_broker_outlives_reloads_while_devices_come_and_go(lab):
+    """Debian 12's mosquitto 2.0.11 dies of a reload while a session that will expire waits for its client."""
+
+    class Events:
+        connected = disconnected = answered = received = staticmethod(lambda *_: None)
+
+    boards = {name: joined(lab, name, f"{number}00") for number, name in enumerate(("pi-1", "pi-2", "pi-3", "pi-4"), 1)}
+    draw = random.Random(1)  # noqa: S311 - the same every time
+    sessions, replaced = {}, []
+    for step in range(200):
+        name = draw.choice(list(boards))
+        if name in sessions and draw.random() < 0.5:
+            sessions.pop(name).close()
+        else:
+            # Back before the broker has missed it: it takes its own session over.
+            replaced += [sessions.pop(name)] if name in sessions else []
+            sessions[name] = MqttSession(boards[name].address(), Profile(name, "persistent"), Events)
+            sessions[name].connect()
+        if step % 4 == 0:
+            lab.broker.process.send_signal(signal.SIGHUP)
+    for session in (*sessions.values(), *replaced):
+        session.close()
+    assert lab.broker.process.poll() is None
 
 
 def test_a_device_that_nobody_knows_is_given_nothing(lab):
