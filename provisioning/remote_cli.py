@@ -24,7 +24,14 @@ RESTART_TIMEOUT_S = 7200.0
 
 @click.command()
 @click.argument("devices", nargs=-1, required=True)
-@click.option("--timeout", "timeout_s", type=FiniteRange(1, 86_400), default=TIMEOUT_S, show_default=True, help="Seconds to answer.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=FiniteRange(1, 86_400),
+    default=TIMEOUT_S,
+    show_default=True,
+    help="Seconds to answer, from when it has the order; one that is away is waited for.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @folder_option
 def doctor(devices: tuple[str, ...], folder: FleetFolder, *, timeout_s: float, as_json: bool) -> None:
@@ -40,7 +47,14 @@ def doctor(devices: tuple[str, ...], folder: FleetFolder, *, timeout_s: float, a
 @click.command()
 @click.argument("devices", nargs=-1, required=True)
 @click.option("--lines", type=click.IntRange(1, 2000), default=200, show_default=True, help="How many lines at most.")
-@click.option("--timeout", "timeout_s", type=FiniteRange(1, 86_400), default=TIMEOUT_S, show_default=True, help="Seconds to answer.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=FiniteRange(1, 86_400),
+    default=TIMEOUT_S,
+    show_default=True,
+    help="Seconds to answer, from when it has the order; one that is away is waited for.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @folder_option
 def logs(devices: tuple[str, ...], folder: FleetFolder, *, lines: int, timeout_s: float, as_json: bool) -> None:
