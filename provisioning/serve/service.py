@@ -1,11 +1,13 @@
 """The service: takes messages from the broker to the desks, in one thread, and lets each look at what is due."""
 
+import hashlib
 import logging
 import queue
 import threading
 import time
 
 from edgemeter.agent.delivery.broker_address import BrokerAddress
+from edgemeter.agent.delivery.disconnection import TAKEN_OVER
 from edgemeter.agent.delivery.log_limit import about
 from edgemeter.agent.delivery.mqtt_session import CONNECT_TIMEOUT_S, Message, MqttSession, Profile
 from edgemeter.agent.errors import EdgemeterError
@@ -22,13 +24,26 @@ LOOK_S = 0.5
 WAITING_MESSAGES = 20_000
 
 
+def client_id(folder: FleetFolder) -> str:
+    """Return the service's name at the broker.
+
+    Whoever comes to the broker with it ends the service's session, and a device may come with any name: so it holds what the authority's
+    key alone tells.
+    """
+    try:
+        secret = folder.ca_key.read_bytes()
+    except OSError:
+        return CLIENT_ID
+    return f"{CLIENT_ID}-{hashlib.sha256(b'client id of the service ' + secret).hexdigest()[:16]}"
+
+
 class Service:
     """Serves the fleet in `folder` at the broker at `address`; `start` once, `stop` once or more."""
 
     def __init__(self, folder: FleetFolder, address: BrokerAddress) -> None:
         self.address = address
         self._registry = Registry(folder.registry)
-        self._session = MqttSession(address, Profile(CLIENT_ID, "persistent"), self)
+        self._session = MqttSession(address, Profile(client_id(folder), "persistent"), self)
         self._desks = desks.make(folder, self._registry, self._publish)
         self._topics = sorted({topic for desk in self._desks.values() for topic in desk.topics})
         self._messages: queue.Queue[Message] = queue.Queue(WAITING_MESSAGES)
@@ -65,8 +80,11 @@ class Service:
             self._session.subscribe(self._topics)
 
     def disconnected(self, reason: str) -> None:
-        """Session event: it comes back by itself."""
-        if not self._ended.is_set():
+        """Session event: it comes back by itself, unless another has its name, which ends it."""
+        if reason == TAKEN_OVER:
+            logger.error("another service of this fleet has come to the broker at %s and ends this one: let one serve it", self.address)
+            self._ended.set()
+        elif not self._ended.is_set():
             logger.info("connection to the broker at %s lost: %s", self.address, reason)
 
     def received(self, message: Message) -> None:

@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.delivery import messages as delivered
+from edgemeter.agent.delivery.disconnection import TAKEN_OVER
 from edgemeter.agent.delivery.mqtt_session import MqttSession, Profile
 from edgemeter.agent.errors import ConfigError, EdgemeterError, TransientError
 from edgemeter.agent.identity import join_file, messages, moved_card, own, own_key
@@ -550,6 +551,24 @@ def test_what_is_kept_for_a_device_that_is_away_outlives_a_reload(lab):
     second.connect()
     assert wait_until(lambda: len(heard) == 1)
     second.close()
+
+
+def test_a_device_cannot_end_the_services_session(lab, caplog):
+    """Whoever comes to a broker with another's client id takes its session; a device does not know the service's."""
+    caplog.set_level("INFO")
+    board = joined(lab)
+    for name in ("edgemeter-fleet", "fleet", "pi-1"):
+        board.client(name)
+    assert joined(lab, "pi-2", "100000002").client("pi-2").session.is_connected()
+    assert "lost" not in caplog.text
+
+
+def test_a_service_that_was_displaced_ends_and_says_why(lab, caplog):
+    """A copy of the folder on another machine: nobody fights. Not every broker tells it."""
+    service = lab.serve()
+    service.disconnected(TAKEN_OVER)
+    assert wait_until(lambda: not service.is_alive())
+    assert "another service of this fleet has come" in caplog.text
 
 
 def test_the_broker_outlives_reloads_while_devices_come_and_go(lab):
