@@ -113,8 +113,10 @@ def list_(folder: FleetFolder, *, as_json: bool) -> None:
 
 @campaign.command()
 @click.argument("name")
+@click.option("--dry-run", is_flag=True, help="Say what would wait, and pause nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @folder_option
-def pause(name: str, folder: FleetFolder) -> None:
+def pause(name: str, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> None:
     """Let nothing more of a campaign begin; what is in flight goes on.
 
     Example: edgemeter fleet campaign pause autumn
@@ -124,14 +126,16 @@ def pause(name: str, folder: FleetFolder) -> None:
     from edgemeter.provisioning.campaigns import changes
     from edgemeter.provisioning.registry.registry import Registry
 
-    with closing(Registry(folder.registry)) as registry:
-        click.echo(changes.pause(registry, name))
+    with closing(Registry(folder.registry, "read" if dry_run else "write")) as registry:
+        _say_change(name, changes.pause(registry, name, is_rehearsal=dry_run), dry_run=dry_run, as_json=as_json)
 
 
 @campaign.command()
 @click.argument("name")
+@click.option("--dry-run", is_flag=True, help="Say what would go on, and resume nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @folder_option
-def resume(name: str, folder: FleetFolder) -> None:
+def resume(name: str, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> None:
     """Let a paused or aborted campaign go on; what failed so far counts for no abort criterion any more.
 
     Example: edgemeter fleet campaign resume autumn
@@ -141,14 +145,16 @@ def resume(name: str, folder: FleetFolder) -> None:
     from edgemeter.provisioning.campaigns import changes
     from edgemeter.provisioning.registry.registry import Registry
 
-    with closing(Registry(folder.registry)) as registry:
-        click.echo(changes.resume(registry, name))
+    with closing(Registry(folder.registry, "read" if dry_run else "write")) as registry:
+        _say_change(name, changes.resume(registry, name, is_rehearsal=dry_run), dry_run=dry_run, as_json=as_json)
 
 
 @campaign.command()
 @click.argument("name")
+@click.option("--dry-run", is_flag=True, help="Say what would be ended, and end nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @folder_option
-def cancel(name: str, folder: FleetFolder) -> None:
+def cancel(name: str, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> None:
     """End a campaign; runs in progress are ended and publish nothing.
 
     Example: edgemeter fleet campaign cancel autumn
@@ -158,8 +164,12 @@ def cancel(name: str, folder: FleetFolder) -> None:
     from edgemeter.provisioning.campaigns import changes
     from edgemeter.provisioning.registry.registry import Registry
 
-    with closing(Registry(folder.registry)) as registry:
-        click.echo(changes.cancel(registry, name, time.time_ns()))
+    with closing(Registry(folder.registry, "read" if dry_run else "write")) as registry:
+        _say_change(name, changes.cancel(registry, name, time.time_ns(), is_rehearsal=dry_run), dry_run=dry_run, as_json=as_json)
+
+
+def _say_change(name: str, what: str, *, dry_run: bool, as_json: bool) -> None:
+    click.echo(json.dumps({"campaign": name, "done": what, "dry_run": dry_run}) if as_json else f"{name}: {what}")
 
 
 def _say_plan(made: "Plan", *, as_json: bool) -> None:

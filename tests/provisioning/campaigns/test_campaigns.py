@@ -19,6 +19,7 @@ from edgemeter.provisioning.jobs import executions
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
+from tests.provisioning import folder_bytes
 from tests.provisioning.jobs.test_desk import Bench
 
 SAMPLE = Path(campaign_file.__file__).with_name("sample_campaign.toml")
@@ -228,6 +229,41 @@ def test_paused_means_that_nothing_begins(world):
     assert [type(order.work).__name__ for order in world.orders().values()] == ["Cancel"]
     with pytest.raises(ConfigError, match="is over"):
         changes.resume(world.registry, "autumn")
+
+
+@pytest.mark.parametrize(
+    ("verb", "is_paused", "said"),
+    [
+        ("pause", False, "would be paused; 2 executions would wait, what is in flight would go on"),
+        ("resume", True, "would go on with group 1 of 1, 2 executions would be queued"),
+        ("resume", False, "runs already"),
+        ("cancel", False, "would be cancelled; 2 executions would not begin, 1 would be told to end"),
+    ],
+)
+def test_a_rehearsed_change_of_a_campaign_changes_nothing(world, verb, is_paused, said):
+    """It counts what the change then counts, in words and in JSON; the fleet's files stay as they are to the byte."""
+    world.begin("[rules]\nmax_in_flight = 1\n")
+    assert len(world.orders()) == 1
+    if is_paused:
+        world.call("campaign", "pause", "autumn")
+    before, campaign = folder_bytes.read(world.folder.path), campaigns.find(world.registry, "autumn")
+    assert world.call("campaign", verb, "autumn", "--dry-run") == f"autumn: {said}\n"
+    told = json.loads(world.call("campaign", verb, "autumn", "--dry-run", "--json"))
+    assert told == {"campaign": "autumn", "done": said, "dry_run": True}
+    assert folder_bytes.read(world.folder.path) == before
+    assert campaigns.find(world.registry, "autumn") == campaign
+    done = json.loads(world.call("campaign", verb, "autumn", "--json"))
+    assert not done["dry_run"]
+    assert [word for word in done["done"].split() if word.isdigit()] == [word for word in said.split() if word.isdigit()]
+    assert (folder_bytes.read(world.folder.path) == before) == (said == "runs already")
+
+
+def test_what_is_over_cannot_be_rehearsed_either(world):
+    """A rehearsal fails where the change does."""
+    world.begin()
+    world.call("campaign", "cancel", "autumn")
+    with pytest.raises(ConfigError, match="is over"):
+        world.call("campaign", "resume", "autumn", "--dry-run")
 
 
 def test_modes_are_for_whom_they_say(world):
