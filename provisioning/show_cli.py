@@ -52,9 +52,10 @@ def show(device: str, folder: FleetFolder, *, as_json: bool) -> None:
 @click.option(
     "--new-band", is_flag=True, help="What it shows now is right: begin its band anew. Without: it was repaired, its old band holds."
 )
+@click.option("--dry-run", is_flag=True, help="Say what would be cleared, and clear nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @folder_option
-def clear(devices: tuple[str, ...], folder: FleetFolder, *, new_band: bool, as_json: bool) -> None:
+def clear(devices: tuple[str, ...], folder: FleetFolder, *, new_band: bool, dry_run: bool, as_json: bool) -> None:
     """Say that devices (names or selections) are good again, or need no hand any more; each has its golden job next.
 
     Example: edgemeter fleet clear pi5-01
@@ -68,14 +69,18 @@ def clear(devices: tuple[str, ...], folder: FleetFolder, *, new_band: bool, as_j
 
     wanted = selection.parse(" | ".join(f"({one})" for one in devices))
     now_ns = time.time_ns()
-    with closing(Registry(folder.registry)) as registry:
+    with closing(Registry(folder.registry, "read" if dry_run else "write")) as registry:
         found = [line.device for line in overview.read(folder, registry, now_ns) if wanted.fits(line.device)]
         if not found:
             message = f"no device fits {' '.join(devices)!r}: `edgemeter fleet list` names them"
             raise ConfigError(message)
-        done = {one.device: clearing.clear(registry, one.device, one.fleet, now_ns, new_band=new_band) for one in found}
+        done = {
+            one.device: clearing.clear(registry, one.device, one.fleet, now_ns, new_band=new_band, is_rehearsal=dry_run) for one in found
+        }
     if as_json:
-        click.echo(json.dumps({"devices": [{"device": device, "done": text} for device, text in done.items()]}, indent=2))
+        told = [{"device": device, "done": text, "dry_run": dry_run} for device, text in done.items()]
+        click.echo(json.dumps({"devices": told}, indent=2))
         return
     for device, text in done.items():
-        click.echo(f"{device}: {text or 'nothing to clear: it is not suspect, and needs no hand'}")
+        would = "would be " if dry_run and text else ""
+        click.echo(f"{device}: {would}{text or 'nothing to clear: it is not suspect, and needs no hand'}")

@@ -14,6 +14,7 @@ from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.rescue import attempts
 from edgemeter.provisioning.rescue.attempts import Rescue
+from tests.provisioning import folder_bytes
 from tests.provisioning.health.conftest import Lab, S
 
 DAY = 86_400 * S
@@ -118,6 +119,23 @@ def test_clearing_makes_good_forgets_the_rescue_and_measures_next(lab):
     assert standing.suspects(lab.registry) == {}
     lab.passes(6)
     assert lab.open_golden("pi-slow") is not None
+
+
+@pytest.mark.parametrize("more", [[], ["--new-band"]])
+def test_a_rehearsed_clearing_clears_nothing(lab, more):
+    """It says what the clearing then says; the fleet's files stay as they are to the byte."""
+    call = ("clear", "pi-slow", "pi-dead", "pi-good", *more, "--folder", lab.folder.path)
+    before, suspects = folder_bytes.read(lab.folder.path), standing.suspects(lab.registry)
+    text = fleet(*call, "--dry-run")
+    found = json.loads(fleet(*call, "--dry-run", "--json"))["devices"]
+    assert folder_bytes.read(lab.folder.path) == before
+    assert "pi-slow" in standing.suspects(lab.registry) == suspects
+    assert f"pi-slow: would be good, its band {'begins anew' if more else 'holds'}; its golden job is next" in text
+    assert ("pi-good: would be good" in text) if more else ("pi-good: nothing to clear" in text)
+    assert all(one["dry_run"] for one in found)
+    done = json.loads(fleet(*call, "--json"))["devices"]
+    assert [(one["device"], one["done"]) for one in done] == [(one["device"], one["done"]) for one in found]
+    assert "pi-slow" not in standing.suspects(lab.registry)
 
 
 def test_a_selection_clears_what_an_update_changed_for_all(lab):
