@@ -11,6 +11,8 @@ from edgemeter.provisioning.fleet_folder import FleetFolder
 from edgemeter.provisioning.folder_option import folder_option
 
 if TYPE_CHECKING:
+    from edgemeter.provisioning.bundle.boards import Target
+    from edgemeter.provisioning.bundle.release import Built
     from edgemeter.provisioning.bundle.smoke import Checked
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -33,6 +35,7 @@ def _extras(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[s
 @click.option("--key", type=_FILE, help="The key that signs it. Default: the fleet's release.key.")
 @click.option("--root", type=click.Path(path_type=Path, exists=True), help=_ROOT_HELP)
 @click.option("--out", type=_FILE, help="The file to write. Default: named for what it is.")
+@click.option("--dry-run", is_flag=True, help="Collect and check all, say what would be built, and write nothing.")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def bundle(
@@ -47,6 +50,7 @@ def bundle(
     key: Path | None,
     root: Path | None,
     out: Path | None,
+    dry_run: bool,
     is_json: bool,
 ) -> None:
     """Build a signed bundle of all that a board needs to run the agent; it installs there with no network.
@@ -62,15 +66,23 @@ def bundle(
         raise click.UsageError(message)
     target = boards.target(board, python, glibc)
     wish = release.Wish(target, extras, key or folder.release_key, wheel, root or smoke.default_root())
-    built = release.build(wish, out, lambda step: click.echo(f"{step} ...", err=True) if sys.stderr.isatty() else None)
+    built = release.build(
+        wish, out, lambda step: click.echo(f"{step} ...", err=True) if sys.stderr.isatty() else None, is_rehearsal=dry_run
+    )
+    _print_built(built, target, dry_run=dry_run, is_json=is_json)
+
+
+def _print_built(built: "Built", target: "Target", *, dry_run: bool, is_json: bool) -> None:
+    from edgemeter.provisioning.bundle import boards
+
     found = built.manifest
     if is_json:
-        said = {"path": str(built.path), "size_bytes": built.path.stat().st_size, **_told(found)}
+        said = {"path": str(built.path), "size_bytes": built.size_bytes, "dry_run": dry_run, **_told(found)}
         click.echo(json.dumps(said, indent=1))
         return
     for file in sorted(found.files, key=lambda file: -file.size_bytes):
         click.echo(f"{file.size_bytes / 1e6:9.2f} MB  {file.path}")
-    click.echo(f"{built.path.stat().st_size / 1e6:9.2f} MB  {built.path}")
+    click.echo(f"{built.size_bytes / 1e6:9.2f} MB  {'would write ' if dry_run else ''}{built.path}")
     click.echo(f"release {found.version} for {target.words}; {found.checked}")
     click.echo(f"level {boards.level(target)}")
 

@@ -34,14 +34,15 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A bundle that was built."""
+    """A bundle that was built; after a rehearsal its file is not there."""
 
     path: Path
     manifest: Manifest
+    size_bytes: int
 
 
-def build(wish: Wish, out: Path | None, tell: Callable[[str], None]) -> Built:
-    """Build a bundle; `out` is its file, by default named for what it is, in the current folder.
+def build(wish: Wish, out: Path | None, tell: Callable[[str], None], *, is_rehearsal: bool = False) -> Built:
+    """Build a bundle; `out` is its file, by default named for what it is, in the current folder; a rehearsal leaves no file.
 
     Raises:
         ConfigError: there is no such bundle: wheels are missing, one dies on the board's processor, or it cannot be written.
@@ -58,7 +59,7 @@ def build(wish: Wish, out: Path | None, tell: Callable[[str], None]) -> Built:
         tell("importing every native package as on the board")
         checked = smoke.check(folder / "wheels", wish.target.arch, wish.target.python_text, wish.target.core, wish.root)
         smoke.refuse_dead(checked)
-        return _seal(wish, folder, checked.words, out)
+        return _seal(wish, folder, checked.words, out, is_rehearsal=is_rehearsal)
 
 
 def seal(wish: Wish, folder: Path, checked: str, version: str) -> Manifest:
@@ -97,12 +98,16 @@ def version(own: str, entries: Sequence[FileEntry]) -> str:
     return f"{own}{'.' if '+' in own else '+'}{hashlib.sha256(listed.encode()).hexdigest()[:8]}"
 
 
-def _seal(wish: Wish, folder: Path, checked: str, out: Path | None) -> Built:
+def _seal(wish: Wish, folder: Path, checked: str, out: Path | None, *, is_rehearsal: bool) -> Built:
     own = next((folder / "wheels").glob("edgemeter-*.whl")).name.split("-")[1]
     made = seal(wish, folder, checked, version(own, manifest.entries(folder)))
     path = out or Path(f"edgemeter-{made.version}-{made.board}-py{made.python.replace('.', '')}.tar")
-    manifest.pack(folder, path)
-    return Built(path, made)
+    if is_rehearsal and not path.parent.is_dir():
+        message = f"cannot write the bundle {str(path)!r}: there is no folder {str(path.parent)!r}: name another file, or make it"
+        raise ConfigError(message)
+    packed = folder.with_suffix(".tar") if is_rehearsal else path
+    manifest.pack(folder, packed)
+    return Built(path, made, packed.stat().st_size)
 
 
 def _own_wheel(given: Path | None, folder: Path) -> Path:

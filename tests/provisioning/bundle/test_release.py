@@ -14,6 +14,7 @@ from edgemeter.agent.errors import ConfigError
 from edgemeter.provisioning.bundle import boards, bundle_check, own_wheel, release, smoke
 from edgemeter.provisioning.bundle_cli import boards as boards_command
 from edgemeter.provisioning.bundle_cli import bundle as bundle_command
+from tests.provisioning import folder_bytes
 from tests.provisioning.bundle import small_bundle
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -70,6 +71,33 @@ def test_the_same_wheels_make_the_same_version(shelf, offline, tmp_path):
     found = bundle_check.check(tmp_path / "1.tar", shelf.public, None, None)[0].manifest
     other = [*found.files[:-1], found.files[-1]._replace(sha256="0" * 64)]
     assert release.version("3.1", other) != first["version"]
+
+
+def test_a_rehearsed_bundle_is_the_one_that_is_built_then_and_no_file(offline, tmp_path):
+    """Collected and checked like it, to its name and its size; nothing is written beside what was there."""
+    (tmp_path / "kept.tar").write_bytes(b"an older one")
+    before = folder_bytes.read(tmp_path)
+    rehearsed = run(bundle_command, *offline, "--dry-run", "--json")
+    assert rehearsed.exit_code == 0, rehearsed.output
+    said = json.loads(rehearsed.stdout)
+    shown = run(bundle_command, *offline, "--dry-run", "--out", tmp_path / "kept.tar")
+    assert f"would write {tmp_path / 'kept.tar'}" in shown.stdout
+    assert folder_bytes.read(tmp_path) == before
+    built = json.loads(run(bundle_command, *offline, "--json").stdout)
+    assert (said.pop("dry_run"), built.pop("dry_run")) == (True, False)
+    assert (tmp_path / said["path"]).stat().st_size == built["size_bytes"]
+    # The time of building differs, and has the same number of digits.
+    assert said.pop("built_ns") <= built.pop("built_ns")
+    assert said == built
+
+
+def test_a_rehearsed_bundle_fails_where_a_built_one_would(offline, tmp_path):
+    """Without the key, or without the folder it is for."""
+    failed = run(bundle_command, *offline[:-1], tmp_path / "no.key", "--dry-run")
+    assert "no release key" in str(failed.exception)
+    failed = run(bundle_command, *offline, "--dry-run", "--out", tmp_path / "absent" / "a.tar")
+    assert isinstance(failed.exception, ConfigError)
+    assert "there is no folder" in str(failed.exception)
 
 
 def test_without_a_board_or_a_key_it_says_what_is_missing(offline, tmp_path):
