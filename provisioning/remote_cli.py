@@ -32,16 +32,17 @@ RESTART_TIMEOUT_S = 7200.0
     show_default=True,
     help="Seconds to answer, from when it has the order; one that is away is waited for.",
 )
+@click.option("--dry-run", is_flag=True, help="Say who would be asked, and ask nobody.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @folder_option
-def doctor(devices: tuple[str, ...], folder: FleetFolder, *, timeout_s: float, as_json: bool) -> None:
+def doctor(devices: tuple[str, ...], folder: FleetFolder, *, timeout_s: float, dry_run: bool, as_json: bool) -> None:
     """Let devices examine themselves and print what they find; a device or a selection each.
 
     Example: edgemeter fleet doctor pi5-01
     """
     from edgemeter.agent.jobs.contract import Doctor
 
-    _ask(folder, devices, Doctor(), "doctor", timeout_s, as_json=as_json)
+    _ask(folder, devices, Doctor(), "doctor", timeout_s, as_json=as_json, is_rehearsal=dry_run)
 
 
 @click.command()
@@ -55,16 +56,17 @@ def doctor(devices: tuple[str, ...], folder: FleetFolder, *, timeout_s: float, a
     show_default=True,
     help="Seconds to answer, from when it has the order; one that is away is waited for.",
 )
+@click.option("--dry-run", is_flag=True, help="Say who would be asked, and ask nobody.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @folder_option
-def logs(devices: tuple[str, ...], folder: FleetFolder, *, lines: int, timeout_s: float, as_json: bool) -> None:
+def logs(devices: tuple[str, ...], folder: FleetFolder, *, lines: int, timeout_s: float, dry_run: bool, as_json: bool) -> None:
     """Print the last lines that the agents of devices logged.
 
     Example: edgemeter fleet logs pi5-01 --lines 50
     """
     from edgemeter.agent.jobs.contract import Logs
 
-    _ask(folder, devices, Logs(lines=lines), "logs", timeout_s, as_json=as_json)
+    _ask(folder, devices, Logs(lines=lines), "logs", timeout_s, as_json=as_json, is_rehearsal=dry_run)
 
 
 @click.command()
@@ -88,7 +90,7 @@ def restart(devices: tuple[str, ...], folder: FleetFolder, *, board: bool, timeo
 
 
 def _ask(
-    folder: FleetFolder, devices: "Sequence[str]", work: "Work", title: str, timeout_s: float, *, as_json: bool, is_rehearsal: bool = False
+    folder: FleetFolder, devices: "Sequence[str]", work: "Work", title: str, timeout_s: float, *, as_json: bool, is_rehearsal: bool
 ) -> None:
     from contextlib import closing
 
@@ -98,10 +100,13 @@ def _ask(
     from edgemeter.provisioning.jobs.jobs import NewJob
     from edgemeter.provisioning.registry.registry import Registry
 
-    with closing(Registry(folder.registry)) as registry:
+    with closing(Registry(folder.registry, "read" if is_rehearsal else "write")) as registry:
         picked = ordering.pick(folder, registry, " | ".join(_selection(one) for one in devices))
         for note in picked.notes:
             click.echo(f"edgemeter: {note}", err=True)
+        if is_rehearsal and as_json:
+            click.echo(json.dumps({"order": title, "devices": [one.device for one in picked.devices], "dry_run": True}))
+            return
         if is_rehearsal:
             for device in picked.devices:
                 click.echo(f"would order {device.device}: {title}")

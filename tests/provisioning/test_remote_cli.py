@@ -17,6 +17,7 @@ from edgemeter.provisioning.jobs import executions, jobs
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
+from tests.provisioning import folder_bytes
 
 
 class Answering:
@@ -114,6 +115,18 @@ def test_a_rehearsed_restart_orders_nothing_and_a_real_one_the_board(answering, 
     assert answering.works == []
     assert told(tmp_path, "restart", "pi-1", "--board")[1] == 0
     assert answering.works == [Restart(what="board")]
+
+
+@pytest.mark.parametrize(("command", "title"), [("doctor", "doctor"), ("logs", "logs"), ("restart", "restart agent")])
+def test_a_rehearsal_asks_nobody(answering, tmp_path, command, title):
+    """Who would be asked, in words and in JSON; the registry stays as it is to the byte."""
+    before = folder_bytes.read(tmp_path)
+    text, status, _ = told(tmp_path, command, "board=pi5", "--dry-run")
+    assert (text, status) == (f"would order pi-1: {title}\nwould order pi-2: {title}\n", 0)
+    text, status, _ = told(tmp_path, command, "board=pi5", "--dry-run", "--json")
+    assert (json.loads(text), status) == ({"order": title, "devices": ["pi-1", "pi-2"], "dry_run": True}, 0)
+    assert folder_bytes.read(tmp_path) == before
+    assert (jobs.latest(answering.registry), answering.works) == ([], [])
 
 
 @pytest.mark.usefixtures("answering")
