@@ -1,0 +1,72 @@
+"""Every command of `edgemeter fleet` that changes something can be rehearsed."""
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent.errors import ConfigError
+from edgemeter.provisioning.cli import fleet
+from tests.provisioning import folder_bytes
+
+# A command that is not here has `--dry-run`.
+READING = {
+    "boards": "prints a table that ships with edgemeter",
+    "bundle check": "verifies a file that is there",
+    "campaign list": "prints what the registry holds",
+    "campaign status": "prints what the registry holds",
+    "jobs": "prints what the registry holds",
+    "list": "prints what the registry holds",
+    "pending": "prints what the registry holds",
+    "release list": "prints what the registry holds",
+    "serve": "is the service itself: it does what others ordered until it is stopped",
+    "show": "prints what the registry holds",
+}
+# What each is called with, so that it gets as far as the registry.
+REHEARSED = {
+    "campaign cancel": ["autumn"],
+    "campaign pause": ["autumn"],
+    "campaign resume": ["autumn"],
+    "clear": ["pi-1"],
+    "doctor": ["pi-1"],
+    "logs": ["pi-1"],
+    "restart": ["pi-1"],
+}
+
+
+def commands(command, *path):
+    """Yield the words and the object of every command that does something by itself."""
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            yield from commands(command.get_command(context, name), *path, name)
+    if path and (not isinstance(command, click.Group) or command.invoke_without_command):
+        yield " ".join(path), command
+
+
+COMMANDS = dict(commands(fleet))
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_a_command_that_changes_something_has_a_dry_run(name):
+    """A flag with a help text that says what it does; a command that only reads has none."""
+    found = [one for one in COMMANDS[name].params if "--dry-run" in one.opts]
+    assert bool(found) == (name not in READING), f"add --dry-run to `edgemeter fleet {name}`, or say here why it changes nothing"
+    for one in found:
+        assert one.is_flag
+        assert one.help
+        assert one.help.endswith(".")
+
+
+def test_the_reading_commands_are_commands():
+    """A name that is gone, or was mistyped, would excuse nothing."""
+    assert set(READING) | set(REHEARSED) <= set(COMMANDS)
+    assert {"bundle", "update", "write"} <= set(COMMANDS) - set(READING)
+
+
+@pytest.mark.parametrize("name", sorted(REHEARSED))
+def test_a_rehearsal_where_there_is_no_fleet_makes_none(name, tmp_path):
+    """One line, and the folder stays empty: not even a registry is made."""
+    done = CliRunner().invoke(fleet, [*name.split(), *REHEARSED[name], "--dry-run", "--folder", str(tmp_path)])
+    assert isinstance(done.exception, ConfigError)
+    assert folder_bytes.read(tmp_path) == {}
+    assert not list(tmp_path.iterdir())
