@@ -47,7 +47,7 @@ def start(file: Path, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> N
     from edgemeter.provisioning.registry.registry import Registry
 
     written = campaign_file.read(file)
-    with closing(Registry(folder.registry)) as registry:
+    with closing(Registry(folder.registry, "read" if dry_run else "write")) as registry:
         picked = ordering.pick(folder, registry, written.on)
         store = Rehearsal() if dry_run else ContentStore(folder.content)
         with Console(stderr=True).status(f"packing {file.name}"):

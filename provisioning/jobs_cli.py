@@ -72,7 +72,7 @@ def cancel(job: str, device: str | None, folder: FleetFolder, *, dry_run: bool) 
     from edgemeter.provisioning.jobs import jobs as kept
     from edgemeter.provisioning.registry.registry import Registry
 
-    with closing(Registry(folder.registry)) as registry:
+    with closing(Registry(folder.registry, "read" if dry_run else "write")) as registry:
         name = kept.named(registry, job).job
         if device is not None and executions.find(registry, name, device) is None:
             message = f"job {name!r} is not for device {device!r}: `edgemeter fleet jobs {name}` lists its devices"

@@ -52,7 +52,7 @@ def run(
     from edgemeter.provisioning.jobs.jobs import NewJob
     from edgemeter.provisioning.registry.registry import Registry
 
-    with closing(Registry(folder.registry)) as registry:
+    with closing(Registry(folder.registry, "read" if dry_run else "write")) as registry:
         picked = ordering.without_power(folder, registry, ordering.pick(folder, registry, selection))
         packed = ordering.pack(folder, suite, is_rehearsal=dry_run)
         for note in (*picked.notes, *packed.notes):

@@ -49,7 +49,7 @@ def schedule(
     from edgemeter.provisioning.registry.registry import Registry
 
     scheduling.check(name, cron, suite, is_end=end, is_golden=golden)
-    with closing(Registry(folder.registry)) as registry:
+    with closing(Registry(folder.registry, "read" if dry_run else "write")) as registry:
         picked = ordering.pick(folder, registry, selection)
         work, notes = scheduling.work(folder, name, cron, suite, is_rehearsal=dry_run)
         for note in (*picked.notes, *notes):

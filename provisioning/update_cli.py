@@ -125,7 +125,7 @@ def update(
     if canary is not None and not waits:
         message = "--canary waits for the first devices: it cannot be combined with --detach"
         raise click.UsageError(message)
-    with closing(Registry(folder.registry)) as registry:
+    with closing(Registry(folder.registry, "read" if dry_run else "write")) as registry:
         choices = rollout.plan(folder, registry, selection, version, even_if)
         if not as_json:
             _show(choices)

@@ -85,13 +85,15 @@ def resume(registry: "Registry", name: str, *, is_rehearsal: bool = False) -> st
 
 
 def cancel(registry: "Registry", name: str, now_ns: int, *, is_rehearsal: bool = False) -> str:
-    """End a campaign, and return what came of it; what is in flight is told to end.
+    """End a campaign, and return what came of it; what is in flight is told to end. Once is enough.
 
     Raises:
-        ConfigError: there is none of that name, or it is over.
+        ConfigError: there is none of that name, or it has ended by itself.
     """
 
     def plan() -> _Change:
+        if campaigns.find(registry, name).state == "cancelled":
+            return _Change("is cancelled already", "is cancelled already")
         campaign = _open_one(registry, name)
         found = executions.of_campaign(registry, name)
         left = tuple(jobs.cancelled(one, now_ns) for one in found if not one.is_final and one.wish is None)

@@ -23,6 +23,8 @@ READING = {
 }
 # What each is called with, so that it gets as far as the registry.
 REHEARSED = {
+    "cancel": ["some-job"],
+    "update": ["1.0", "--on", "device=pi-1"],
     "campaign cancel": ["autumn"],
     "campaign pause": ["autumn"],
     "campaign resume": ["autumn"],

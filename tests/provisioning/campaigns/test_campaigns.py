@@ -227,6 +227,7 @@ def test_paused_means_that_nothing_begins(world):
     assert other[0] != only[0]
     assert "1 executions will not begin, 1 are told to end" in world.call("campaign", "cancel", "autumn")
     assert [type(order.work).__name__ for order in world.orders().values()] == ["Cancel"]
+    assert world.call("campaign", "cancel", "autumn") == "autumn: is cancelled already\n"
     with pytest.raises(ConfigError, match="is over"):
         changes.resume(world.registry, "autumn")
 
