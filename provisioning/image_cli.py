@@ -122,6 +122,8 @@ def _say(named: Path, plan: "Plan", order: "Order") -> None:
     click.echo(f"{named}: {plan.chosen.form}, because {plan.chosen.why}", err=True)
     what = f"edgemeter {bundle.version} for {bundle.board} ({bundle.arch}, Python {bundle.python}, glibc {bundle.glibc})"
     click.echo(f"bundle: {what}; checked: {bundle.checked}", err=True)
+    if plan.former:
+        click.echo(f"what an earlier preparation for another format wrote goes: {', '.join(plan.former)}", err=True)
     for found in plan.also_firing:
         click.echo(f"warning: {found} is on the card too and acts at the first boot as well: delete it if that is not wanted", err=True)
     wifi = order.settings.wifi

@@ -12,6 +12,13 @@ KEY = re.compile(r"^([A-Za-z_][A-Za-z0-9_-]*)[ \t]*:(.*)$")
 SECTION = re.compile(r"^\s*\[\s*([A-Za-z0-9_.-]+)\s*\]\s*(#.*)?$")
 BEGIN = "# edgemeter: begin"
 END = "# edgemeter: end"
+# In a file that was not there before: without people's lines in it, it can go as it came.
+MADE = "# edgemeter: `edgemeter fleet image` made this file"
+
+
+def has_ours(text: str) -> bool:
+    """Whether an earlier call put something between our marks."""
+    return any(line.strip() == BEGIN for line in text.splitlines())
 
 
 def without_ours(text: str) -> str:

@@ -15,8 +15,8 @@ from edgemeter.provisioning.image.fat import geometry
 from edgemeter.provisioning.image.fat.volume import Volume
 
 
-class BootPartition(Protocol):
-    """A boot partition. `apply` carries out changes as one and refuses, before it writes, what will not fit."""
+class Readable(Protocol):
+    """What a boot partition shows, as it is or as it will be."""
 
     where: str
 
@@ -27,11 +27,15 @@ class BootPartition(Protocol):
     def names(self) -> list[str]:
         """Return what is in the root folder."""
 
-    def files(self, path: str = "") -> dict[str, int]:
-        """Return the files below `path` with their sizes in bytes; none when there is no such folder."""
-
     def content(self, path: str) -> Iterator[bytes] | None:
         """Return the bytes of a file in pieces, None when there is none."""
+
+
+class BootPartition(Readable, Protocol):
+    """A boot partition. `apply` carries out changes as one and refuses, before it writes, what will not fit."""
+
+    def files(self, path: str = "") -> dict[str, int]:
+        """Return the files below `path` with their sizes in bytes; none when there is no such folder."""
 
     def missing_bytes(self, changes: Sequence[Change]) -> int:
         """Return how much room is missing for `changes`, 0 when they fit."""
@@ -40,7 +44,7 @@ class BootPartition(Protocol):
         """Carry out `changes`; `wrote` is told how many bytes of files went out."""
 
 
-def text(boot: BootPartition, path: str) -> str | None:
+def text(boot: Readable, path: str) -> str | None:
     """Return a small file as text, None when there is none.
 
     Raises:
@@ -54,6 +58,14 @@ def text(boot: BootPartition, path: str) -> str | None:
     except UnicodeDecodeError as error:
         message = f"{path!r} on {boot.where} is no text: restore it, or write the image anew"
         raise ConfigError(message) from error
+
+
+def text_if_any(boot: Readable, path: str) -> str:
+    """Return a small file as text, empty when there is none or it is no text: what we did not write is not ours to refuse."""
+    try:
+        return text(boot, path) or ""
+    except ConfigError:
+        return ""
 
 
 @contextmanager

@@ -9,8 +9,8 @@ import re
 
 from edgemeter.agent.errors import ConfigError
 from edgemeter.provisioning.image import blocks, boot_partition, kernel_line, launch
-from edgemeter.provisioning.image.boot_partition import BootPartition
-from edgemeter.provisioning.image.changes import Change, Put, of_bytes
+from edgemeter.provisioning.image.boot_partition import Readable
+from edgemeter.provisioning.image.changes import Change, Put, Remove, of_bytes
 from edgemeter.provisioning.image.settings import Settings, Wifi
 
 USER_DATA, META_DATA, NETWORK = "user-data", "meta-data", "network-config"
@@ -19,9 +19,12 @@ OWN_NETWORK = "# edgemeter: the Wi-Fi named to `edgemeter fleet image`"
 # Pi OS ships the SSH server switched off.
 SSH_ON = '[sh, -c, "systemctl enable ssh && systemctl start --no-block ssh"]'
 INSTANCE = re.compile(r"^instance[-_]id[ \t]*:.*$")
+OWN_INSTANCE = re.compile(r"instance-id: edgemeter-[0-9a-f]{16}")
+OWN_WORD = re.compile(r"ds=nocloud;i=edgemeter-[0-9a-f]{16}")
+NEW_USER_DATA, NEW_META_DATA = f"{HEADER}\n{blocks.MADE}\n", f"{blocks.MADE}\n"
 
 
-def changes(boot: BootPartition, settings: Settings, instance: str, start: str = launch.FROM_BOOT) -> list[Change]:
+def changes(boot: Readable, settings: Settings, instance: str, start: str = launch.FROM_BOOT) -> list[Change]:
     """Return what makes cloud-init start our unit; what people wrote into the files stays but where `settings` say otherwise.
 
     Raises:
@@ -33,13 +36,34 @@ def changes(boot: BootPartition, settings: Settings, instance: str, start: str =
     elif (boot_partition.text(boot, NETWORK) or "").startswith(OWN_NETWORK):
         # That of an earlier preparation, with its key: this time none was named.
         found.append(_put(NETWORK, network(None)))
-    found.append(_put(USER_DATA, user_data(boot_partition.text(boot, USER_DATA) or "", settings, start, f"{USER_DATA} on {boot.where}")))
+    text = boot_partition.text(boot, USER_DATA)
+    text = user_data(NEW_USER_DATA if text is None else text, settings, start, f"{USER_DATA} on {boot.where}")
+    found.append(_put(USER_DATA, text))
     line = boot_partition.text(boot, kernel_line.NAME)
     if line is not None:
         # Without it every boot looks for a data source anew.
         added = [f"ds=nocloud;i={instance}"]
         found.append(_put(kernel_line.NAME, kernel_line.edited(line, _is_instance, added)))
-    found.append(_put(META_DATA, meta_data(boot_partition.text(boot, META_DATA) or "", instance)))
+    text = boot_partition.text(boot, META_DATA)
+    found.append(_put(META_DATA, meta_data(NEW_META_DATA if text is None else text, instance)))
+    return found
+
+
+def withdrawal(boot: Readable) -> list[Change]:
+    """Return what takes away all that `changes` wrote earlier; what people wrote stays."""
+    found: list[Change] = []
+    line = boot_partition.text_if_any(boot, kernel_line.NAME)
+    if any(OWN_WORD.fullmatch(word) for word in line.split()):
+        found.append(_put(kernel_line.NAME, kernel_line.edited(line, lambda word: OWN_WORD.fullmatch(word) is not None, [])))
+    text = boot_partition.text_if_any(boot, USER_DATA)
+    if blocks.has_ours(text):
+        found.append(_kept(USER_DATA, blocks.without_ours(text), NEW_USER_DATA))
+    lines = boot_partition.text_if_any(boot, META_DATA).splitlines()
+    kept = [line for line in lines if not OWN_INSTANCE.fullmatch(line)]
+    if kept != lines:
+        found.append(_kept(META_DATA, "".join(f"{line}\n" for line in kept), NEW_META_DATA))
+    if boot_partition.text_if_any(boot, NETWORK).startswith(OWN_NETWORK):
+        found.append(Remove(NETWORK))
     return found
 
 
@@ -105,6 +129,10 @@ def _access(wifi: Wifi) -> list[str]:
 def _is_instance(word: str) -> bool:
     """Whether a word of the kernel's line names an instance, and not also where the files come from, which is somebody's own seed."""
     return word.startswith("ds=nocloud") and "s=" not in word.removeprefix("ds=") and "seedfrom=" not in word
+
+
+def _kept(path: str, text: str, new: str) -> Change:
+    return Remove(path) if text == new else _put(path, text)
 
 
 def _put(path: str, text: str) -> Put:

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 from edgemeter.agent.errors import ConfigError
 from edgemeter.provisioning.image import boot_partition, cloudinit, firstrun, kernel_line, preseed
-from edgemeter.provisioning.image.boot_partition import BootPartition
+from edgemeter.provisioning.image.boot_partition import Readable
 
 Format = Literal["cloudinit", "preseed", "firstrun", "cidata"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -42,7 +42,7 @@ class Chosen:
     why: str
 
 
-def choose(boot: BootPartition, wanted: Format | None) -> Chosen:
+def choose(boot: Readable, wanted: Format | None) -> Chosen:
     """Return the format that `wanted` says, else the one that the boot partition shows.
 
     Raises:
@@ -63,7 +63,7 @@ def choose(boot: BootPartition, wanted: Format | None) -> Chosen:
     raise ConfigError(message)
 
 
-def _signs(boot: BootPartition) -> list[Chosen]:
+def _signs(boot: Readable) -> list[Chosen]:
     names = {name.lower() for name in boot.names()}
     found = []
     cloud = [name for name in CLOUD_FILES if name in names]
@@ -85,7 +85,7 @@ def _signs(boot: BootPartition) -> list[Chosen]:
     return found
 
 
-def also_firing(boot: BootPartition, form: Format) -> list[str]:
+def also_firing(boot: Readable, form: Format) -> list[str]:
     """Return what else on the card would act at the first boot, in words: another format's files, a kernel line's command."""
     names = {name.lower() for name in boot.names()}
     found = [f"{name} ({what})" for name, what in ALSO_FIRE.items() if name in names and name not in OWN_FILES[form]]

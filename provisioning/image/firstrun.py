@@ -8,8 +8,8 @@ paths below /boot and the end of the script from its `rm` on.
 import shlex
 
 from edgemeter.provisioning.image import blocks, boot_partition, kernel_line, launch
-from edgemeter.provisioning.image.boot_partition import BootPartition
-from edgemeter.provisioning.image.changes import Change, Put, of_bytes
+from edgemeter.provisioning.image.boot_partition import Readable
+from edgemeter.provisioning.image.changes import Change, Put, Remove, of_bytes
 from edgemeter.provisioning.image.settings import Settings, Wifi
 
 NAME = "firstrun.sh"
@@ -29,7 +29,7 @@ USERCONF = "/usr/lib/userconf-pi/userconf"
 CONNECTION = "/etc/NetworkManager/system-connections/edgemeter.nmconnection"
 
 
-def changes(boot: BootPartition, settings: Settings) -> list[Change]:
+def changes(boot: Readable, settings: Settings) -> list[Change]:
     """Return what makes the board run our part once; a script that is there already keeps its own."""
     found: list[Change] = []
     if settings.wifi is not None:
@@ -40,6 +40,22 @@ def changes(boot: BootPartition, settings: Settings) -> list[Change]:
     # Last: before the line is there, nothing runs the script.
     found.append(Put(kernel_line.NAME, of_bytes(ours.encode())))
     return found
+
+
+def withdrawal(boot: Readable) -> list[Change]:
+    """Return what takes away all that `changes` wrote earlier; a script of people's own stays, and what runs it."""
+    text = boot_partition.text_if_any(boot, NAME)
+    if not blocks.has_ours(text):
+        return []
+    kept = blocks.without_ours(text)
+    if kept != HEAD + TAIL:
+        return [Put(NAME, of_bytes(kept.encode()))]
+    line = boot_partition.text_if_any(boot, kernel_line.NAME)
+    found: list[Change] = []
+    if any(word in WORDS for word in line.split()):
+        # First: were the script gone and the line still there, the board would stop at every boot.
+        found.append(Put(kernel_line.NAME, of_bytes(kernel_line.edited(line, lambda word: word in WORDS, []).encode())))
+    return [*found, Remove(NAME)]
 
 
 def script(text: str, settings: Settings) -> str:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.errors import UnavailableError
-from edgemeter.provisioning.image import cloudinit, detect, firstrun, launch, preseed
-from edgemeter.provisioning.image.boot_partition import BootPartition
+from edgemeter.provisioning.image import cloudinit, detect, firstrun, former, launch, preseed
+from edgemeter.provisioning.image.boot_partition import BootPartition, Readable
 from edgemeter.provisioning.image.bundle_files import BundleFiles
 from edgemeter.provisioning.image.changes import Change, Content, Put, Remove, of_bytes
 from edgemeter.provisioning.image.detect import Chosen
@@ -35,11 +35,15 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What will be changed, in the order in which it is: what is stale goes, then the payload comes, then what starts it."""
+    """What will be changed, in the order in which it is: what is stale goes, then the payload comes, then what starts it.
+
+    `former` is where an earlier preparation for another format is taken out; that comes last, beside what starts it now.
+    """
 
     where: str
     chosen: Chosen
     also_firing: list[str]
+    former: list[str]
     steps: tuple[list[Change], ...]
     unchanged: int
 
@@ -63,12 +67,16 @@ def plan(boot: BootPartition, order: Order) -> Plan:
     """
     chosen = detect.choose(boot, order.form)
     payload = list(_payload(order))
-    adapter = _adapter(boot, chosen, order)
+    after = former.without_former(boot, chosen.form)
+    adapter = _adapter(after, chosen, order)
     wanted = {change.path.lower() for change in [*payload, *adapter]}
     stale: list[Change] = [Remove(path) for path in boot.files(launch.FOLDER) if path.lower() not in wanted]
-    steps = (stale, _differing(boot, payload), _differing(boot, adapter))
-    kept = len(payload) + len(adapter) - len(steps[1]) - len(steps[2])
-    made = Plan(boot.where, chosen, detect.also_firing(boot, chosen.form), steps, kept)
+    # Last, and with the new one in its place: until then the card boots by the former.
+    leaving = [change for path, change in after.changes.items() if path not in wanted]
+    steps = (stale, _differing(boot, payload), [*_differing(boot, adapter), *leaving])
+    kept = len(payload) + len(adapter) + len(leaving) - len(steps[1]) - len(steps[2])
+    taken_out = [change.path for change in after.changes.values()]
+    made = Plan(boot.where, chosen, detect.also_firing(after, chosen.form), taken_out, steps, kept)
     freed = sum(size for path, size in boot.files(launch.FOLDER).items() if path.lower() not in wanted)
     missing = boot.missing_bytes([*steps[1], *steps[2]]) - freed
     if missing > 0:
@@ -108,7 +116,7 @@ def _payload(order: Order) -> Iterator[Put]:
         yield Put(f"{launch.FOLDER}/{name}", of_bytes(data))
 
 
-def _adapter(boot: BootPartition, chosen: Chosen, order: Order) -> list[Change]:
+def _adapter(boot: Readable, chosen: Chosen, order: Order) -> list[Change]:
     if chosen.form == "preseed":
         return preseed.changes(boot, order.settings)
     if chosen.form == "firstrun":

@@ -8,22 +8,33 @@ import json
 
 from edgemeter.agent.errors import ConfigError
 from edgemeter.provisioning.image import blocks, boot_partition, launch
-from edgemeter.provisioning.image.boot_partition import BootPartition
-from edgemeter.provisioning.image.changes import Change, Put, of_bytes
+from edgemeter.provisioning.image.boot_partition import Readable
+from edgemeter.provisioning.image.changes import Change, Put, Remove, of_bytes
 from edgemeter.provisioning.image.settings import Settings
 
 NAME = "rpi-preseed.toml"
 VERSION = 'config_version = "1.1"'
+NEW = f"{VERSION}\n{blocks.MADE}\n"
 
 
-def changes(boot: BootPartition, settings: Settings) -> list[Change]:
+def changes(boot: Readable, settings: Settings) -> list[Change]:
     """Return what makes rpi-preseed start our unit; what people wrote stays but where `settings` say otherwise.
 
     Raises:
         ConfigError: the file has commands of its own.
     """
-    text = preseed(boot_partition.text(boot, NAME) or "", settings, f"{NAME} on {boot.where}")
+    text = boot_partition.text(boot, NAME)
+    text = preseed(NEW if text is None else text, settings, f"{NAME} on {boot.where}")
     return [Put(NAME, of_bytes(text.encode()))]
+
+
+def withdrawal(boot: Readable) -> list[Change]:
+    """Return what takes away all that `changes` wrote earlier; what people wrote stays."""
+    text = boot_partition.text_if_any(boot, NAME)
+    if not blocks.has_ours(text):
+        return []
+    kept = blocks.without_ours(text)
+    return [Remove(NAME) if kept == NEW else Put(NAME, of_bytes(kept.encode()))]
 
 
 def preseed(text: str, settings: Settings, where: str) -> str:

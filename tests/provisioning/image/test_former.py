@@ -1,0 +1,127 @@
+"""Facts about a card that is prepared for one format after another: exactly one adapter is on it, and what people wrote stays."""
+
+import gzip
+import itertools
+
+import pytest
+
+from edgemeter.provisioning.image import detect, firstrun
+from tests.provisioning.image import cards
+
+LINE = "console=tty1 rootwait quiet init=/usr/lib/raspberrypi-sys-mods/firstboot"
+BOOKWORM = {"cmdline.txt": f"{LINE}\n", "config.txt": "arm_64bit=1\n"}
+SCRIPT = "#!/bin/bash\n\nset +e\n\necho theirs\nrm -f /boot/firstrun.sh\nsed -i 's| systemd.run.*||g' /boot/cmdline.txt\nexit 0\n"
+THEIRS = {
+    "cmdline.txt": f"{LINE} {' '.join(firstrun.WORDS)}\n",
+    "config.txt": "arm_64bit=1\n",
+    "firstrun.sh": SCRIPT,
+    "custom.toml": "config_version = 1\n",
+    "user-data": "#cloud-config\n",
+    "meta-data": "dsmode: local\n",
+    "network-config": "version: 2\n",
+    "rpi-preseed.toml": 'config_version = "1.1"\n\n[locale]\nkeymap = "gb"\n',
+}
+PAIRS = list(itertools.permutations(detect.FORMATS, 2))
+CLOUD = {"cloudinit", "cidata"}
+
+
+@pytest.mark.parametrize(("first", "then"), PAIRS)
+@pytest.mark.parametrize("files", [BOOKWORM, THEIRS], ids=["bare", "theirs"])
+def test_the_format_of_an_earlier_preparation_leaves_no_trace(tmp_path, needed, first, then, files):
+    """Every file is what it would be had the second format been the only one; a third call finds nothing to do."""
+    image = cards.disk(tmp_path / "card.img", files)
+    cards.done(image, *needed, "--format", first, "--hostname", "earlier")
+    cards.done(image, *needed, "--format", then)
+    alone = cards.disk(tmp_path / "alone.img", files)
+    cards.done(alone, *needed, "--format", then)
+    found = cards.mtools_tree(image, tmp_path / "found")
+    assert found == cards.mtools_tree(alone, tmp_path / "expected")
+    starts = {name for name, data in found.items() if "/" not in name and b"firstboot.sh install" in data}
+    assert starts == {"user-data" if then in CLOUD else {"preseed": "rpi-preseed.toml", "firstrun": "firstrun.sh"}[then]}
+    assert cards.fsck(image, size_bytes=64 << 20).returncode == 0
+    before = image.read_bytes()
+    again = cards.done(image, *needed, "--format", then)
+    assert (again["written"], again["removed"]) == ([], [])
+    assert image.read_bytes() == before
+
+
+@pytest.mark.parametrize(("first", "then"), [pair for pair in PAIRS if set(pair) != CLOUD])
+def test_no_key_of_an_earlier_formats_wifi_stays(tmp_path, needed, first, then):
+    """Neither in its adapter nor beside it: network-config, rpi-preseed.toml, the connection in the payload."""
+    image = cards.disk(tmp_path / "card.img", BOOKWORM)
+    (tmp_path / "psk").write_text("correct horse battery\n")
+    cards.done(
+        image, *needed, "--format", first, "--wifi-ssid", "Hall", "--wifi-psk-file", tmp_path / "psk", "--user", "ada", *_key(tmp_path)
+    )
+    cards.done(image, *needed, "--format", then)
+    alone = cards.disk(tmp_path / "alone.img", BOOKWORM)
+    cards.done(alone, *needed, "--format", then)
+    assert cards.mtools_tree(image, tmp_path / "found") == cards.mtools_tree(alone, tmp_path / "expected")
+
+
+def _key(folder) -> list[str]:
+    path = folder / "id.pub"
+    path.write_text("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl ada@desk\n")
+    return ["--ssh-key", str(path)]
+
+
+def test_a_dry_run_says_what_goes_and_leaves_it(tmp_path, needed):
+    """The script that would be removed, the kernel's line that would be written; no warning of what will not be there."""
+    image = cards.disk(tmp_path / "card.img", BOOKWORM)
+    cards.done(image, *needed)
+    before = image.read_bytes()
+    shown = cards.edgemeter("fleet", "image", image, *needed, "--format", "cloudinit", "--dry-run")
+    assert shown.returncode == 0, shown.stderr
+    assert "for another format wrote goes: cmdline.txt, firstrun.sh" in shown.stderr
+    assert "warning" not in shown.stderr
+    assert any(line.split() == ["remove", "firstrun.sh"] for line in shown.stdout.splitlines())
+    said = cards.done(image, *needed, "--format", "cloudinit", "--dry-run")
+    assert said["removed"] == ["firstrun.sh"]
+    assert "cmdline.txt" in {file["path"] for file in said["written"]}
+    assert said["also_firing"] == []
+    assert image.read_bytes() == before
+
+
+def test_what_people_wrote_is_still_warned_of(tmp_path, needed):
+    """Their script and its words stay after ours was taken out of it, and are named as before."""
+    image = cards.disk(tmp_path / "card.img", {**BOOKWORM, "cmdline.txt": THEIRS["cmdline.txt"], "firstrun.sh": SCRIPT})
+    cards.done(image, *needed, "--format", "firstrun")
+    said = " ".join(cards.done(image, *needed, "--format", "preseed")["also_firing"])
+    assert cards.mtype(image, "firstrun.sh") == SCRIPT
+    assert cards.mtype(image, "cmdline.txt") == THEIRS["cmdline.txt"]
+    assert "firstrun.sh" in said
+    assert "systemd.run=" in said
+
+
+def test_what_is_added_to_a_file_of_ours_stays(tmp_path, needed):
+    """A file that we made and somebody then wrote into is theirs: only our part of it goes."""
+    image = cards.disk(tmp_path / "card.img", BOOKWORM)
+    cards.done(image, *needed, "--format", "cloudinit")
+    added = tmp_path / "user-data"
+    added.write_text(cards.mtype(image, "user-data") + "locale: C.UTF-8\n")
+    cards.run(cards.tool("mcopy"), "-o", "-i", f"{image}@@{cards.OFFSET}", added, "::user-data")
+    cards.done(image, *needed, "--format", "firstrun")
+    kept = cards.mtype(image, "user-data")
+    assert "locale: C.UTF-8" in kept
+    assert "firstboot.sh" not in kept
+
+
+def test_files_of_other_formats_that_are_no_text_are_left_alone(tmp_path, needed):
+    """cloud-init takes user-data that is packed; on a card of another format it is nobody's business."""
+    image = cards.disk(tmp_path / "card.img", BOOKWORM)
+    packed = tmp_path / "packed"
+    packed.write_bytes(gzip.compress(b"#cloud-config\n"))
+    cards.run(cards.tool("mcopy"), "-i", f"{image}@@{cards.OFFSET}", packed, "::user-data")
+    assert cards.done(image, *needed, "--format", "firstrun")["verified"]
+    assert cards.mtools_tree(image, tmp_path / "found")["user-data"] == packed.read_bytes()
+
+
+def test_a_mounted_boot_partition_changes_its_format_too(tmp_path, needed):
+    """By plain files, the kernel's line before the script that it names."""
+    for name, text in BOOKWORM.items():
+        (tmp_path / name).write_text(text)
+    cards.done(tmp_path, *needed)
+    said = cards.done(tmp_path, *needed, "--format", "preseed")
+    assert said["removed"] == ["firstrun.sh"]
+    assert not (tmp_path / "firstrun.sh").exists()
+    assert (tmp_path / "cmdline.txt").read_text() == BOOKWORM["cmdline.txt"]
