@@ -1,22 +1,28 @@
-# make demo    everything set up, the shipped models measured, delivered, compared, reported
-# make test    everything set up, all tests that this machine can run (ARGS='tests/collector -x' for pytest; SET='slow' by their marks)
-# make check   format, lint, types, the test set, docs and packaging: green before every commit
-# make chaos   1,000 faults while 1,000,000 records are delivered (an hour); chaos-short: 40 faults; cluster: three brokers, one dies
-# make fleet   1,000 replay devices enrol, take a job and a campaign, while broker, service and collector are killed
-# make arm64   the agent on emulated arm64 boards: installed, enrolled, first boot, power cuts (needs qemu; an hour)
-# make fuzz    10,000,000 mutated messages through what reads them
-# make bench   benchmarks against peers, written to .bench/results.json
-# make pins    requirements/*.txt anew from pyproject.toml (needs uv)
+# make demo      everything set up, the shipped models measured, delivered, compared, reported
+# make check     format, lint, types and the fast tests, in 5 minutes on two cores: green before every commit
+# make test      the tests that this machine can run, but not the long ones, in 10 minutes (ARGS='tests/collector -x' for pytest; SET='slow' by marks)
+# make test-all  `make test`, then what is slow by nature: kill loops, chaos, simulations, every extra alone, convert, what needs a quiet machine, arm64
+# make chaos     1,000 faults while 1,000,000 records are delivered (an hour); chaos-short: 40 faults; cluster: three brokers, one dies
+# make fleet     1,000 replay devices enrol, take a job and a campaign, while broker, service and collector are killed
+# make arm64     the agent on emulated arm64 boards: installed, enrolled, first boot, power cuts (needs qemu; an hour)
+# make fuzz      10,000,000 mutated messages through what reads them
+# make bench     benchmarks against peers, written to .bench/results.json
+# make models    the shipped scenes and models again from nothing, into edgemeter-models (needs the extra `convert`)
+# make pins      requirements/*.txt anew from pyproject.toml (needs uv)
 
 PYTHON ?= python3
 BIN := .venv/bin
 ARM64 ?= $(CURDIR)/.arm64
-FAST := not slow and not packaging and not convert
-SET ?= not hardware
-# Tests mostly wait for processes; those that judge the load of this machine run alone.
-TOGETHER := -n 3
+LONG := long or convert or arm64
+FAST := not slow and not alone and not hardware and not ($(LONG))
+SET ?= not hardware and not ($(LONG))
+# Tests mostly wait for processes, so there are more workers than cores; those that judge the load of this machine run alone, in `test-all`.
+TOGETHER := -n $(or $(WORKERS),6) --dist loadgroup
+# What one process compiled serves all others, so it is done once, before the workers start.
+COMPILED = [ -d tests/__pycache__ ] || $(BIN)/python -m pytest --collect-only -qq >/dev/null
+export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test check bench chaos chaos-short cluster fleet arm64 fuzz pins types clean
+.PHONY: demo test test-all test-long check bench chaos chaos-short cluster fleet arm64 fuzz models pins types clean
 .DELETE_ON_ERROR:
 
 demo: .venv/.demo
@@ -26,15 +32,24 @@ test: .venv/.dev
 ifdef ARGS
 	$(BIN)/python -m pytest $(ARGS)
 else
+	$(COMPILED)
 	$(BIN)/python -m pytest $(TOGETHER) -m "($(SET)) and not alone"
-	$(BIN)/python -m pytest -m "($(SET)) and alone"
 endif
+
+test-all: test test-long
+	@made=0; EDGEMETER_ARM64=$(ARM64) sh tests/arm64/make_root.sh || made=$$?; \
+	if [ $$made = 0 ]; then $(MAKE) arm64; elif [ $$made != 77 ]; then exit $$made; fi
+
+# The long tests without those of `test`; a board is emulated by `make arm64`.
+test-long: .venv/.dev
+	$(BIN)/python -m pytest $(TOGETHER) -m "(long or convert) and not hardware and not arm64 and not alone"
+	$(BIN)/python -m pytest -m "alone and not hardware"
 
 check: .venv/.dev types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy -p edgemeter
-	$(BIN)/python -m pytest $(TOGETHER) -m "$(FAST) or packaging"
+	$(COMPILED) & $(BIN)/mypy -p edgemeter && wait
+	$(BIN)/python -m pytest $(TOGETHER) -m "$(FAST)"
 
 bench: .venv/.dev
 	$(BIN)/python -m tests.benchmarks
@@ -58,6 +73,9 @@ arm64: .venv/.dev
 
 fuzz: .venv/.dev
 	$(BIN)/python -m tests.fuzz --inputs 10000000
+
+models: .venv/.dev
+	$(BIN)/python -m tests.shipped_models $(ARGS)
 
 # A type checker does not follow the editable install, so it reads the packages through links.
 types: .types/edgemeter

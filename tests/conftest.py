@@ -35,7 +35,7 @@ def _influxd(major: int, *programs: str | Path | None) -> Path:
     """Return the first program that says it is InfluxDB of that major version, or skip: both versions call theirs `influxd`."""
     for program in filter(None, programs):
         if Path(program).is_file():
-            said = subprocess.run([program, "version"], capture_output=True, text=True, check=False, timeout=30).stdout
+            said = subprocess.run([program, "version"], capture_output=True, text=True, check=False, timeout=150).stdout
             if f"InfluxDB v{major}." in said or f"InfluxDB {major}." in said:
                 return Path(program)
     pytest.skip(f"no InfluxDB {major} is here (set {'EDGEMETER_INFLUXD' if major == 2 else 'EDGEMETER_INFLUXD1'})")
@@ -51,6 +51,14 @@ def influxd() -> Path:
 def influxd1() -> Path:
     """Return the program of InfluxDB 1 (Debian's package `influxdb`), or skip."""
     return _influxd(1, os.environ.get("EDGEMETER_INFLUXD1"), shutil.which("influxd"), "/usr/bin/influxd")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests of a file with one worker, which starts its servers once; the slow ones of a file are spread over three."""
+    for number, item in enumerate(items):
+        part = number % 3 if item.get_closest_marker("slow") else 0
+        item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}-{part}"))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -8,8 +8,8 @@ import click
 import pytest
 
 from edgemeter.agent import power, runtimes
-from edgemeter.agent.cli import cli
-from edgemeter.agent.engine import suites
+from edgemeter.agent.cli.main import cli
+from edgemeter.agent.contract import suite
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
@@ -47,7 +47,7 @@ def test_the_suite_in_it_reads(tmp_path):
     """The example expands to its five cases."""
     (text,) = re.findall(r"```toml\n(.*?)```", README, re.DOTALL)
     (tmp_path / "suite.toml").write_text(text)
-    assert len(suites.read(tmp_path / "suite.toml").cases) == 5
+    assert len(suite.read(tmp_path / "suite.toml").cases) == 5
 
 
 def rows(heading: str) -> set[str]:

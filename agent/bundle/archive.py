@@ -1,25 +1,97 @@
-"""The zip around a bundle: written the same for the same content, read without trust."""
+"""The bundle as a file: its manifest, the zip around it (the same bytes for the same content), and reading it without trust."""
 
+import base64
+import hashlib
 import io
+import re
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal
 
-from edgemeter.agent import samples
-from edgemeter.agent.bundle import manifest
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.runtimes.model_file import BROKEN_ZIP, COMPRESSIONS
+import msgspec
+import numpy as np
 
-# Far above what a run makes, far below what hurts: ten minutes of 0.1 ms queries are 72 MB.
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.types import Count, Sha256
+from edgemeter.agent.contract import samples
+from edgemeter.agent.contract.model_file import BROKEN_ZIP, COMPRESSIONS
+from edgemeter.agent.contract.record import RunRecord, Series, decode, join_samples
+
+BUNDLE_VERSION = 1
+BUNDLE_SUFFIX = ".edgemeter"
+
+MANIFEST_FILE, SIGNATURE, SIGNER = "manifest.json", "manifest.sig", "signer.pem"
+RECORD, CASE, SUITE = "record.json", "case.json", "suite.toml"
+
+# The manifest cannot list itself and its signature.
+UNLISTED = frozenset({MANIFEST_FILE, SIGNATURE, SIGNER})
+
+# Although a bundle is never unpacked to disk, a name that could lead elsewhere is refused.
+MEMBER_NAME = re.compile(
+    r"(?:manifest\.json|manifest\.sig|signer\.pem|record\.json|case\.json|suite\.toml|samples/[A-Za-z0-9_][A-Za-z0-9._-]{0,99})\Z"
+)
+# Far above the size of a run, far below what would harm: ten minutes of 0.1 ms queries are 72 MB.
 FILE_BYTES = 256 * 1024 * 1024
 TOTAL_BYTES = 512 * 1024 * 1024
 TEXT_BYTES = 16 * 1024 * 1024
-MEMBERS = 256
-# The earliest date that a zip can say: the time of writing is no part of a bundle.
-EPOCH = (1980, 1, 1, 0, 0, 0)
-# The quickest: a device writes between two runs, and must not get warm by it.
+MOST_MEMBERS = 256
+# The earliest date that a zip can hold: the time of writing is not part of a bundle.
+ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
+# The fastest: a device writes between two runs, and must not get warm from it.
 COMPRESSION = 1
 _ENCRYPTED = 0x1
+
+
+class RunFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One file of the bundle."""
+
+    file: str
+    size_bytes: Count
+    sha256: Sha256
+
+
+class SeriesFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One series of raw samples: `count` numbers of `dtype` without anything between them."""
+
+    name: str
+    unit: str
+    dtype: Literal["<u4", "<i8", "<f8"]
+    count: Count
+    file: str
+
+
+class RunManifest(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of `manifest.json`; `written_by` is the version of the agent that wrote the bundle."""
+
+    format: Literal["edgemeter-bundle"] = "edgemeter-bundle"
+    version: Annotated[int, msgspec.Meta(ge=1)] = BUNDLE_VERSION
+    record: str
+    written_by: str
+    members: tuple[RunFile, ...]
+    series: tuple[SeriesFile, ...] = ()
+
+
+def encode_manifest(manifest: RunManifest) -> bytes:
+    """Return the manifest as the text that gets hashed and signed."""
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
+
+
+def decode_manifest(text: bytes) -> RunManifest:
+    """Return the manifest that `text` holds.
+
+    Raises:
+        ConfigError: it is not a manifest, or of a newer version than this edgemeter reads.
+    """
+    try:
+        manifest = msgspec.json.decode(text, type=RunManifest)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{MANIFEST_FILE} is not the manifest of a bundle: {error}") from error
+    if manifest.version > BUNDLE_VERSION:
+        raise ConfigError(f"the bundle has version {manifest.version}, this edgemeter reads up to {BUNDLE_VERSION}: update edgemeter here")
+    return manifest
 
 
 def pack(files: Iterable[tuple[str, bytes]]) -> bytes:
@@ -27,7 +99,7 @@ def pack(files: Iterable[tuple[str, bytes]]) -> bytes:
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w") as archive:
         for name, content in files:
-            info = zipfile.ZipInfo(name, EPOCH)
+            info = zipfile.ZipInfo(name, ZIP_EPOCH)
             info.compress_type = zipfile.ZIP_DEFLATED
             info.create_system = 3
             info.external_attr = 0o644 << 16
@@ -39,58 +111,114 @@ def unpack(path: Path) -> Mapping[str, bytes]:
     """Return the files of a bundle by name.
 
     Raises:
-        ConfigError: it cannot be read, is no bundle, is damaged, or holds what no bundle holds.
+        ConfigError: it cannot be read, is not a bundle, is damaged, or holds what no bundle holds.
     """
     try:
         size = path.stat().st_size
         if size > FILE_BYTES:
-            message = f"{str(path)!r} is {size / 1e6:.0f} MB, more than a bundle can be: it was not written by edgemeter"
-            raise ConfigError(message)
+            raise ConfigError(f"{str(path)!r} is {size / 1e6:.0f} MB, more than a bundle can be: it was not written by edgemeter")
         with zipfile.ZipFile(path) as archive:
             infos = archive.infolist()
-            _check(path, infos)
-            return {info.filename: _read(archive, info) for info in infos}
+            _check_zip(path, infos)
+            return {info.filename: _read_member(archive, info) for info in infos}
     except BROKEN_ZIP as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        message = f"cannot read the bundle {str(path)!r}: {reason}; copy it again from where it was written"
-        raise ConfigError(message) from error
+        raise ConfigError(f"cannot read the bundle {str(path)!r}: {reason}; copy it again from the device that wrote it") from error
 
 
-def _check(path: Path, infos: list[zipfile.ZipInfo]) -> None:
+def _check_zip(path: Path, infos: list[zipfile.ZipInfo]) -> None:
     names = [info.filename for info in infos]
-    twice = sorted({name for name in names if names.count(name) > 1}) if len(infos) <= MEMBERS else []
+    twice = sorted({name for name in names if names.count(name) > 1}) if len(infos) <= MOST_MEMBERS else []
     wrong = None
-    if len(infos) > MEMBERS:
-        wrong = f"holds {len(infos)} files, a bundle has at most {MEMBERS}"
+    if len(infos) > MOST_MEMBERS:
+        wrong = f"holds {len(infos)} files, a bundle has at most {MOST_MEMBERS}"
     elif twice:
         wrong = f"holds {twice[0]!r} more than once"
     elif sum(info.file_size for info in infos) > TOTAL_BYTES:
         wrong = f"would expand to more than {TOTAL_BYTES // 1024 // 1024} MiB"
-    wrong = wrong or next(filter(None, map(_wrong, infos)), None)
+    wrong = wrong or next(filter(None, map(_wrong_member, infos)), None)
     if wrong:
-        message = f"{str(path)!r} {wrong}: it was not written by edgemeter"
-        raise ConfigError(message)
+        raise ConfigError(f"{str(path)!r} {wrong}: it was not written by edgemeter")
 
 
-def _wrong(info: zipfile.ZipInfo) -> str | None:
-    if info.orig_filename != info.filename or not manifest.NAME.match(info.filename):
+def _wrong_member(info: zipfile.ZipInfo) -> str | None:
+    if info.orig_filename != info.filename or not MEMBER_NAME.match(info.filename):
         return f"holds a file {info.orig_filename!r}, which no bundle has"
     if info.compress_type not in COMPRESSIONS or info.flag_bits & _ENCRYPTED:
         return f"holds {info.filename!r} encrypted, or compressed by a method that no bundle uses"
-    if info.file_size > _limit_bytes(info.filename):
+    if info.file_size > (samples.LIMIT_BYTES if info.filename.startswith("samples/") else TEXT_BYTES):
         return f"holds {info.filename!r} of {info.file_size} bytes, more than it can be"
     return None
 
 
-def _limit_bytes(name: str) -> int:
-    return samples.LIMIT_BYTES if name.startswith("samples/") else TEXT_BYTES
-
-
-def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
-    """Return a member's content: never more than the size that was checked, with its checksum looked at."""
+def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    """Return a member's content: never more than the checked size; its checksum is verified."""
     with archive.open(info) as member:
         content = member.read(info.file_size + 1)
     if len(content) != info.file_size:
-        message = f"{info.filename} has {len(content)} bytes, its header says {info.file_size}"
-        raise zipfile.BadZipFile(message)
+        raise zipfile.BadZipFile(f"{info.filename} has {len(content)} bytes, its header states {info.file_size}")
     return content
+
+
+@dataclass(frozen=True, slots=True)
+class RunBundle:
+    """A bundle whose parts fit together; `signature` and `signer_pem` are not verified yet."""
+
+    manifest: RunManifest
+    manifest_text: bytes
+    record: RunRecord
+    signature: bytes | None
+    signer_pem: bytes | None
+
+
+def read_bundle(path: Path) -> RunBundle:
+    """Return the bundle in a file.
+
+    Raises:
+        ConfigError: it cannot be read, is damaged, or its parts do not fit together.
+    """
+    files = unpack(path)
+    try:
+        return _bundle(files)
+    except ConfigError as error:
+        raise ConfigError(f"the bundle {str(path)!r} is damaged: {error}") from error
+
+
+def _bundle(files: Mapping[str, bytes]) -> RunBundle:
+    text = files.get(MANIFEST_FILE)
+    if text is None:
+        raise ConfigError(f"it holds no {MANIFEST_FILE}")
+    manifest = decode_manifest(text)
+    _check_members(manifest, files)
+    record = _record(manifest, files)
+    return RunBundle(manifest, text, record, files.get(SIGNATURE), files.get(SIGNER))
+
+
+def _check_members(manifest: RunManifest, files: Mapping[str, bytes]) -> None:
+    listed = {member.file: member for member in manifest.members}
+    for name in (RECORD, *listed):
+        if name not in files or name not in listed:
+            raise ConfigError(f"{name} is missing")
+    for name, content in files.items():
+        if name in UNLISTED:
+            continue
+        if name not in listed:
+            raise ConfigError(f"{name} is not in the manifest")
+        if len(content) != listed[name].size_bytes or hashlib.sha256(content).hexdigest() != listed[name].sha256:
+            raise ConfigError(f"{name} does not match the manifest: its sha256 differs")
+
+
+def _record(manifest: RunManifest, files: Mapping[str, bytes]) -> RunRecord:
+    series = msgspec.json.encode([_series(one, files) for one in manifest.series])
+    record = decode(join_samples(files[RECORD], series))
+    if record.id != manifest.record:
+        raise ConfigError(f"its record has the id {record.id!r}, the manifest states {manifest.record!r}")
+    return record
+
+
+def _series(one: SeriesFile, files: Mapping[str, bytes]) -> Series:
+    content = files.get(one.file)
+    if content is None or len(content) != one.count * np.dtype(one.dtype).itemsize:
+        raise ConfigError(f"{one.file} does not hold the {one.count} values of {one.name!r} that the manifest states")
+    data = base64.b64encode(zlib.compress(content, 1)).decode()
+    return Series(name=one.name, unit=one.unit, dtype=one.dtype, count=one.count, data=data)

@@ -1,6 +1,6 @@
-"""Signs a bundle's manifest, and tells whether and by whom it was signed: Ed25519, by the library `cryptography`.
+"""Signs a bundle's manifest, and verifies signatures: Ed25519, by the library `cryptography`.
 
-A signature says that whoever held the key wrote this bundle, and that nothing in it changed since; not that the numbers are right.
+A signature proves that the owner of the key wrote this bundle, and that nothing in it changed since; not that its figures are right.
 Keys are PEM files: PKCS #8 without a passphrase, and SubjectPublicKeyInfo. A fingerprint is the sha256 of the latter's DER form.
 """
 
@@ -11,11 +11,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from edgemeter.agent.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 
 
 class WrongSignatureError(EdgemeterError):
-    """The signature is not one of this manifest by this key."""
+    """The signature does not match this manifest and key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,11 @@ def signer(path: Path) -> Signer:
     try:
         key = serialization.load_pem_private_key(_key_file(path), password=None)
     except (ValueError, TypeError, _unsupported()) as error:
-        message = f"{str(path)!r} is not a private key in PEM without a passphrase: make one with `edgemeter bundle keygen FILE`"
-        raise ConfigError(message) from error
+        raise ConfigError(
+            f"{str(path)!r} is not a private key in PEM without a passphrase: make one with `edgemeter bundle keygen FILE`"
+        ) from error
     if not isinstance(key, ed25519.Ed25519PrivateKey):
-        message = f"the key in {str(path)!r} is not an Ed25519 key: make one with `edgemeter bundle keygen FILE`"
-        raise ConfigError(message)
+        raise ConfigError(f"the key in {str(path)!r} is not an Ed25519 key: make one with `edgemeter bundle keygen FILE`")
     return Signer(key, _public_pem(key.public_key()))
 
 
@@ -68,8 +68,7 @@ def keygen(path: Path) -> tuple[Path, str]:
             file.write(private)
         public.write_bytes(_public_pem(key.public_key()))
     except OSError as error:
-        message = f"cannot write the key {str(error.filename or path)!r}: {error.strerror}: name another file"
-        raise ConfigError(message) from error
+        raise ConfigError(f"cannot write the key {str(error.filename or path)!r}: {error.strerror}: use another file") from error
     return public, fingerprint(_public_pem(key.public_key()))
 
 
@@ -78,7 +77,7 @@ def fingerprint(public_pem: bytes) -> str:
 
     Raises:
         UnavailableError: the library is not installed.
-        ConfigError: it is no Ed25519 public key in PEM.
+        ConfigError: it is not an Ed25519 public key in PEM.
     """
     serialization, _ = _library()
     der = _public_key(public_pem).public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
@@ -95,11 +94,10 @@ def fingerprint_of_file(path: Path) -> str:
     try:
         return fingerprint(_key_file(path))
     except ConfigError as error:
-        message = f"{str(path)!r}: {error}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"{str(path)!r}: {error}") from error
 
 
-def check(manifest: bytes, signature: bytes, public_pem: bytes) -> str:
+def check_signature(manifest: bytes, signature: bytes, public_pem: bytes) -> str:
     """Return the fingerprint of the key that signed the manifest.
 
     Raises:
@@ -110,11 +108,11 @@ def check(manifest: bytes, signature: bytes, public_pem: bytes) -> str:
     try:
         _public_key(public_pem).verify(signature, manifest)
     except ConfigError as error:
-        message = f"its key is none: {error}"
-        raise WrongSignatureError(message) from error
+        raise WrongSignatureError(f"its key is invalid: {error}") from error
     except import_module("cryptography.exceptions").InvalidSignature as error:
-        message = "the signature is not one of this manifest by this key: the bundle was changed, or the signature comes from another"
-        raise WrongSignatureError(message) from error
+        raise WrongSignatureError(
+            "the signature does not match this manifest and key: the bundle was changed, or the signature is that of another bundle"
+        ) from error
     return fingerprint(public_pem)
 
 
@@ -123,11 +121,9 @@ def _public_key(public_pem: bytes) -> Any:
     try:
         key = serialization.load_pem_public_key(public_pem)
     except (ValueError, _unsupported()) as error:
-        message = "it is not a public key in PEM: `edgemeter bundle keygen FILE` writes one to FILE.pub"
-        raise ConfigError(message) from error
+        raise ConfigError("it is not a public key in PEM: `edgemeter bundle keygen FILE` writes one to FILE.pub") from error
     if not isinstance(key, ed25519.Ed25519PublicKey):
-        message = "it is not an Ed25519 key: `edgemeter bundle keygen FILE` writes one to FILE.pub"
-        raise ConfigError(message)
+        raise ConfigError("it is not an Ed25519 key: `edgemeter bundle keygen FILE` writes one to FILE.pub")
     return key
 
 
@@ -141,8 +137,7 @@ def _key_file(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        message = f"cannot read the key {str(path)!r}: {error.strerror}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"cannot read the key {str(path)!r}: {error.strerror}") from error
 
 
 def _library() -> tuple[Any, Any]:
@@ -152,8 +147,7 @@ def _library() -> tuple[Any, Any]:
             "cryptography.hazmat.primitives.asymmetric.ed25519"
         )
     except ImportError as error:
-        message = "signatures need the library cryptography: pip install 'edgemeter[sign]'"
-        raise UnavailableError(message) from error
+        raise UnavailableError("signatures need the library cryptography: pip install 'edgemeter[sign]'") from error
 
 
 def _unsupported() -> type[Exception]:

@@ -1,18 +1,22 @@
-"""Verifies bundles: whole, signed by whom, and every figure again from the raw samples."""
+"""Verifies bundles: undamaged, signed by whom, and every figure recomputed from the raw samples; and prints the result."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
 
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.bundle import recompute, signature
-from edgemeter.agent.bundle.compare import Difference, Left, Same
-from edgemeter.agent.bundle.read import Bundle, read
-from edgemeter.agent.errors import ConfigError, UnavailableError
+from edgemeter.agent.bundle.archive import RunBundle, read_bundle
+from edgemeter.agent.bundle.recompute import FigureDifference, NotRecomputed, SameFigure
 
 
-class Signature(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a bundle's signature; `expected` is null when no key was named, `unchecked` where the library is missing."""
+class BundleSignature(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a bundle's signature: `unchecked` where the library is missing; `expected` is null where no key was given."""
 
     state: Literal["unsigned", "signed", "wrong", "unchecked"]
     fingerprint: str | None = None
@@ -21,7 +25,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one bundle; `checked` is how many figures were computed again. A damaged one has an `error` and nothing else."""
+    """The result for one bundle; `checked` is the number of recomputed figures. A damaged one has an `error` and nothing else."""
 
     file: str
     state: Literal["same", "differs", "damaged"]
@@ -31,25 +35,25 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     written_by: str | None = None
     checked: int = 0
-    differences: tuple[Difference, ...] = ()
-    left: tuple[Left, ...] = ()
-    signature: Signature | None = None
+    differences: tuple[FigureDifference, ...] = ()
+    left: tuple[NotRecomputed, ...] = ()
+    signature: BundleSignature | None = None
 
     @property
     def holds(self) -> bool:
-        """Return whether the bundle is whole, its figures follow from its samples, and its signature is none or the right one."""
+        """Return whether the bundle is undamaged, its figures follow from its samples, and its signature is absent or right."""
         signed = self.signature
         return self.state == "same" and (signed is None or (signed.state != "wrong" and signed.expected is not False))
 
 
 def verify(path: Path, expected: str | None = None) -> Verification:
-    """Return what came of the bundle in a file; `expected` is the fingerprint of the key that must have signed it."""
+    """Verify the bundle in a file; `expected` is the fingerprint of the key that must have signed it."""
     try:
-        bundle = read(path)
+        bundle = read_bundle(path)
         findings = list(recompute.recompute(bundle.record))
     except ConfigError as error:
         return Verification(file=str(path), state="damaged", error=" ".join(str(error).split()))
-    differences = tuple(one for one in findings if isinstance(one, Difference))
+    differences = tuple(one for one in findings if isinstance(one, FigureDifference))
     return Verification(
         file=str(path),
         state="differs" if differences else "same",
@@ -57,27 +61,70 @@ def verify(path: Path, expected: str | None = None) -> Verification:
         device=bundle.record.device,
         model=bundle.record.model.name,
         written_by=bundle.manifest.written_by,
-        checked=sum(isinstance(one, Same | Difference) for one in findings),
+        checked=sum(isinstance(one, SameFigure | FigureDifference) for one in findings),
         differences=differences,
-        left=tuple(one for one in findings if isinstance(one, Left)),
+        left=tuple(one for one in findings if isinstance(one, NotRecomputed)),
         signature=_signature(bundle, expected),
     )
 
 
-def _signature(bundle: Bundle, expected: str | None) -> Signature:
+def _signature(bundle: RunBundle, expected: str | None) -> BundleSignature:
+    missing = None if expected is None else False
     if bundle.signature is None and bundle.signer_pem is None:
-        return Signature(state="unsigned", expected=_nobody(expected))
+        return BundleSignature(state="unsigned", expected=missing)
     if bundle.signature is None or bundle.signer_pem is None:
-        return Signature(state="wrong", detail="it holds a signature without a key, or a key without a signature")
+        return BundleSignature(state="wrong", detail="the bundle holds a signature without a key, or a key without a signature")
     try:
-        found = signature.check(bundle.manifest_text, bundle.signature, bundle.signer_pem)
+        found = signature.check_signature(bundle.manifest_text, bundle.signature, bundle.signer_pem)
     except UnavailableError as error:
-        return Signature(state="unchecked", expected=_nobody(expected), detail=str(error))
+        return BundleSignature(state="unchecked", expected=missing, detail=str(error))
     except signature.WrongSignatureError as error:
-        return Signature(state="wrong", detail=str(error))
-    return Signature(state="signed", fingerprint=found, expected=None if expected is None else found == expected)
+        return BundleSignature(state="wrong", detail=str(error))
+    return BundleSignature(state="signed", fingerprint=found, expected=None if expected is None else found == expected)
 
 
-def _nobody(expected: str | None) -> bool | None:
-    """Return what is known of the signer where none was found: not the expected one, if there was one."""
-    return None if expected is None else False
+def show_verifications(found: Sequence[Verification], version: str, console: Console | None = None) -> None:
+    """Print the result for each bundle; `version` is that of this edgemeter."""
+    console = console or Console()
+    for one in found:
+        for line in _lines(one, version):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+        if one.differences:
+            console.print(_table(one))
+
+
+def _lines(one: Verification, version: str) -> list[str]:
+    if one.error is not None:
+        return [f"{one.file}: damaged: {one.error}"]
+    count = len(one.differences)
+    lines = [
+        f"{one.file}: {one.model} on {one.device}: {one.checked} figures recomputed, {count or 'none'} differ{'s' * (count == 1)}",
+        f"  {_signed(one.signature)}",
+    ]
+    if one.written_by != version:
+        lines.append(f"  written by edgemeter {one.written_by}, recomputed by {version}: definitions may have changed in between")
+    lines.extend(f"  not recomputed: {left.field}: {left.why}" for left in one.left)
+    return lines
+
+
+def _signed(signature: BundleSignature | None) -> str:
+    if signature is None or signature.state == "unsigned":
+        return "not signed" + (", though a key was expected" if signature and signature.expected is False else "")
+    if signature.state in ("wrong", "unchecked"):
+        return f"{'WRONG SIGNATURE' if signature.state == 'wrong' else 'signature not checked'}: {signature.detail}"
+    whose = {None: "; check the signer with --key", True: ", the expected key", False: ", NOT the expected key"}[signature.expected]
+    return f"signed by {signature.fingerprint}{whose}"
+
+
+def _table(one: Verification) -> Table:
+    table = Table(box=SIMPLE_HEAD)
+    table.add_column("field", overflow="fold")
+    table.add_column("stated", justify="right", overflow="fold")
+    table.add_column("recomputed", justify="right", overflow="fold")
+    for difference in one.differences:
+        table.add_row(difference.field, _text(difference.stated), _text(difference.recomputed))
+    return table
+
+
+def _text(value: Any) -> str:
+    return "-" if value is None else f"{value:.10g}" if isinstance(value, float) else str(value)

@@ -1,1 +1,1 @@
-"""Ground truth as files hold it: one file per format. COCO's documents and JSON indices are read by `vision.annotations`."""
+"""Data sets: folders of photographs, and the ground truth that files hold; one file per format."""

@@ -1,29 +1,105 @@
-"""YOLO labels: for every photograph a text file of its name, a line per object: `class cx cy width height`, shares (0..1) of its sides.
+"""YOLO labels: for every photograph a text file of its name, a line per object: `class cx cy width height`, ratios (0..1) of its sides.
 
-A line may also be an outline (`class x1 y1 x2 y2 x3 y3 ...`), whose box is taken. A photograph without a label file, or with an empty one,
-shows no objects and counts. The names of the classes stand in `classes.txt`, one a line, or under `names` in `data.yaml`; of YAML only the
-usual forms of `names` are read (`[a, b]`, `{0: a}`, one `- a` or `0: a` a line), everything else in the file is passed over.
-Source: https://docs.ultralytics.com/datasets/detect/
+The names of the classes stand in `classes.txt`, one a line, or in `names` of a data.yaml in its usual forms (no YAML reader is needed).
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgemeter.agent.datasets import yolo_names
-from edgemeter.agent.datasets.class_index import text_lines
-from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.datasets.class_lists import text_lines
+from edgemeter.agent.datasets.coco import AnnotatedImage, Annotation, Category, CocoDocument
 from edgemeter.agent.vision import photograph
-from edgemeter.agent.vision.annotations import Annotation, Category, Document, Image
 
-FORM = "each line is `class cx cy width height` (or `class x1 y1 x2 y2 x3 y3 ...`), a class number and shares between 0 and 1"
+CLASS_NAME_FORMS = "write `names: [a, b]`, or one `- a` or `0: a` a line below `names:`, or give classes.txt with one name a line"
+_ITEM = re.compile(r"\s*-\s+(?P<name>.+)")
+_NUMBERED = re.compile(r"\s*[\"']?(?P<place>\d+)[\"']?\s*:\s*(?P<name>.+)")
+# One element of an inline list: in quotes, or up to the next comma.
+_ELEMENT = re.compile(r"""\s*("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^,]+?)\s*(?:,|$)""")
+
+
+def read_class_names(path: Path) -> tuple[str, ...]:
+    """Return the names of the classes in order.
+
+    Raises:
+        ConfigError: the file cannot be read, has no `names` in a form that is understood, or leaves a number out.
+    """
+    lines = text_lines(path)
+    is_yaml = path.suffix.lower() in (".yaml", ".yml")
+    names = _of_yaml(lines, path) if is_yaml else [line.strip() for line in lines if line.strip()]
+    if not names or not all(names):
+        raise ConfigError(f"{str(path)!r} names no classes: {CLASS_NAME_FORMS}")
+    count = next((int(found[1]) for line in lines if (found := re.match(r"nc\s*:\s*(\d+)", line))), len(names))
+    if count != len(names):
+        raise ConfigError(f"{str(path)!r} has nc: {count} and names {len(names)} classes: correct one of them")
+    return tuple(names)
+
+
+def _of_yaml(lines: Sequence[str], path: Path) -> list[str]:
+    start = next((place for place, line in enumerate(lines) if re.match(r"names\s*:", line)), None)
+    if start is None:
+        return []
+    same_line = _uncommented(lines[start].split(":", 1)[1]).strip()
+    if same_line:
+        return _inline(same_line, lines[start + 1 :], path)
+    below = []
+    for line in map(_uncommented, lines[start + 1 :]):
+        if line and not line[0].isspace() and not line.startswith("-"):
+            break
+        if line:
+            below.append(line)
+    if below and all(_ITEM.fullmatch(line) for line in below):
+        return [_unquoted(found["name"]) for line in below if (found := _ITEM.fullmatch(line))]
+    return _numbered([_NUMBERED.fullmatch(line) for line in below], path)
+
+
+def _inline(text: str, below: Sequence[str], path: Path) -> list[str]:
+    """Return the elements of a list or mapping in brackets, which may go on over several lines."""
+    closing = {"[": "]", "{": "}"}.get(text[0])
+    for line in below:
+        if closing is None or text.endswith(closing):
+            break
+        text = f"{text} {_uncommented(line).strip()}"
+    if closing is None or not text.endswith(closing):
+        raise ConfigError(f"{str(path)!r} has names in an unsupported form: {CLASS_NAME_FORMS}")
+    elements = [element.strip() for element in _ELEMENT.findall(text[1:-1]) if element.strip()]
+    if closing == "]":
+        return [_unquoted(element) for element in elements]
+    return _numbered([_NUMBERED.fullmatch(element) for element in elements], path)
+
+
+def _numbered(found: Sequence[re.Match[str] | None], path: Path) -> list[str]:
+    by_place = {int(one["place"]): _unquoted(one["name"]) for one in found if one}
+    if len(by_place) != len(found) or sorted(by_place) != list(range(len(found))):
+        raise ConfigError(
+            f"{str(path)!r} does not name the classes 0 to {len(found) - 1} once each in a supported form: {CLASS_NAME_FORMS}"
+        )
+    return [by_place[place] for place in range(len(found))]
+
+
+def _uncommented(line: str) -> str:
+    """Return the line without a comment, which begins at ` #` outside quotes."""
+    found = re.match(r"""(?:[^"'#]|"(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|(?<=\S)#|(?<=\w)')*""", line)
+    return (found[0] if found else line).rstrip()
+
+
+def _unquoted(name: str) -> str:
+    name = name.strip()
+    if len(name) >= 2 and name[0] == name[-1] and name[0] in "\"'":
+        name = name[1:-1].replace("''", "'") if name[0] == "'" else re.sub(r"\\(.)", r"\1", name[1:-1])
+    return name
+
+
+LABEL_FORM = "each line is `class cx cy width height` (or `class x1 y1 x2 y2 x3 y3 ...`), a class number and ratios between 0 and 1"
 # How far a share may leave 0..1: what rounding to six digits costs, and no more.
 _ROUNDING = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
-class Labels:
-    """Where the labels lie, and the file that says what the classes are called."""
+class YoloLabels:
+    """The folder of the labels, and the file with the names of the classes."""
 
     folder: Path
     names: Path
@@ -33,29 +109,29 @@ class Labels:
         return self.folder / f"{Path(photograph).stem}.txt"
 
 
-def is_said_by(annotations: Path) -> bool:
+def are_named_by(annotations: Path) -> bool:
     """Return whether annotations at that place are YOLO's: a folder of labels, data.yaml or classes.txt."""
     return annotations.is_dir() or annotations.suffix.lower() in (".yaml", ".yml") or annotations.name == "classes.txt"
 
 
-def read(images: Path, said: Path, photographs: Sequence[str]) -> tuple[Document, tuple[str, ...]]:
+def read_labels(images: Path, annotations: Path, photographs: Sequence[str]) -> tuple[CocoDocument, tuple[str, ...]]:
     """Return the labels of these photographs as a document, and what was odd about them, counted.
 
     Args:
         images: the folder of photographs.
-        said: data.yaml or classes.txt, or the folder of labels.
+        annotations: data.yaml or classes.txt, or the folder of labels.
         photographs: names of the photographs.
 
     Raises:
-        ConfigError: labels or names of classes are not found, or a line is wrong; says which.
+        ConfigError: labels or names of classes are not found, or a line is wrong; the message names it.
     """
-    labels = find(images, said)
-    names = yolo_names.read(labels.names)
+    labels = find_labels(images, annotations)
+    names = read_class_names(labels.names)
     found: list[Annotation] = []
     pictures, twice, unlabelled = [], 0, 0
     for number, name in enumerate(photographs, 1):
         width, height = photograph.size(images / name)
-        pictures.append(Image(id=number, file_name=name, width=width, height=height))
+        pictures.append(AnnotatedImage(id=number, file_name=name, width=width, height=height))
         file = labels.of(name)
         if not file.is_file():
             unlabelled += 1
@@ -65,45 +141,42 @@ def read(images: Path, said: Path, photographs: Sequence[str]) -> tuple[Document
         twice += len(rows) - len(distinct)
         found += [_annotation(row, len(found) + place, number, width, height) for place, row in enumerate(distinct, 1)]
     if unlabelled == len(photographs):
-        message = (
+        raise ConfigError(
             f"none of the {unlabelled} photographs in {str(images)!r} has labels in {str(labels.folder)!r}: give the folder of their labels"
         )
-        raise ConfigError(message)
     categories = [Category(id=place, name=name) for place, name in enumerate(names)]
-    return Document(images=pictures, annotations=found, categories=categories), _odd(len(photographs), unlabelled, twice)
+    return CocoDocument(images=pictures, annotations=found, categories=categories), _odd(len(photographs), unlabelled, twice)
 
 
 def _odd(photographs: int, unlabelled: int, twice: int) -> tuple[str, ...]:
-    said = []
+    oddities = []
     if unlabelled:
-        said.append(f"{unlabelled} of {photographs} photographs have no label file: they count as showing no objects")
+        oddities.append(f"{unlabelled} of {photographs} photographs have no label file: they count as showing no objects")
     if twice:
-        said.append(f"{twice} label lines stand there twice: each object counts once")
-    return tuple(said)
+        oddities.append(f"{twice} label lines are repeated: each object counts once")
+    return tuple(oddities)
 
 
-def find(images: Path, said: Path) -> Labels:
+def find_labels(images: Path, annotations: Path) -> YoloLabels:
     """Return where the labels of these photographs lie.
 
     Raises:
-        ConfigError: there are none, or nothing says what the classes are called.
+        ConfigError: there are none, or the names of the classes are not found.
     """
-    names = said if said.is_file() else None
-    folders = [said] if said.is_dir() else _label_folders(images)
+    names = annotations if annotations.is_file() else None
+    folders = [annotations] if annotations.is_dir() else _label_folders(images)
     folder = next((one for one in folders if one.is_dir()), None)
     if folder is None:
-        message = (
+        raise ConfigError(
             f"no labels for {str(images)!r}: neither {' nor '.join(repr(str(one)) for one in folders)} is a folder; "
             "give the folder of labels as annotations"
         )
-        raise ConfigError(message)
     if names is None:
         places = [place for above in (folder, *folder.absolute().parents[:2]) for place in (above / "classes.txt", above / "data.yaml")]
         names = next((place for place in places if place.is_file()), None)
     if names is None:
-        message = f"the classes of the labels in {str(folder)!r} have no names: put classes.txt (one name a line) beside them"
-        raise ConfigError(message)
-    return Labels(folder, names)
+        raise ConfigError(f"the classes of the labels in {str(folder)!r} have no names: put classes.txt (one name a line) beside them")
+    return YoloLabels(folder, names)
 
 
 def _label_folders(images: Path) -> list[Path]:
@@ -117,11 +190,7 @@ def _label_folders(images: Path) -> list[Path]:
 
 
 def _rows(file: Path, classes: int) -> list[tuple[int, float, float, float, float]]:
-    """Return class and x1, y1, x2, y2 (shares of the photograph) of every object.
-
-    Raises:
-        ConfigError: a line is not of that form.
-    """
+    """Return class and x1, y1, x2, y2 (shares of the photograph) of every object."""
     rows = []
     for number, line in enumerate(text_lines(file), 1):
         if not line.strip():
@@ -132,11 +201,11 @@ def _rows(file: Path, classes: int) -> list[tuple[int, float, float, float, floa
             first, values = -1.0, []
         is_box, is_outline = len(values) == 4, len(values) >= 6 and len(values) % 2 == 0
         if not (is_box or is_outline) or not first.is_integer() or not all(-_ROUNDING <= v <= 1 + _ROUNDING for v in values):
-            message = f"the labels {str(file)!r}: line {number} is {line[:80]!r}: {FORM}"
-            raise ConfigError(message)
+            raise ConfigError(f"the labels {str(file)!r}: line {number} is {line[:80]!r}: {LABEL_FORM}")
         if not 0 <= first < classes:
-            message = f"the labels {str(file)!r}: line {number} is of class {first:g}, there are {classes} names: correct one of them"
-            raise ConfigError(message)
+            raise ConfigError(
+                f"the labels {str(file)!r}: line {number} is of class {first:g}, there are {classes} names: correct one of them"
+            )
         rows.append((int(first), *(_box(values) if is_box else _around(values))))
     return rows
 

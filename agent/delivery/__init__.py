@@ -1,1 +1,1 @@
-"""The way out of the device: kept in the outbox, sent over MQTT, forgotten on receipt."""
+"""From the device to the collector: records are kept in the outbox, sent over MQTT, forgotten on receipt."""

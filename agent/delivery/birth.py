@@ -1,6 +1,6 @@
-"""Who this device is and what it can run, as it tells the broker.
+"""The birth message: what this device is and what it can run.
 
-Finding out takes libraries that a program which stays for months should not keep in memory, so it can be had from a process of its own:
+Finding out takes libraries that the daemon should not keep in memory, so it can be had from a process of its own:
 `python -m edgemeter.agent.delivery.birth DEVICE FLEET SESSION [CONFIG]`.
 """
 
@@ -10,9 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from edgemeter.agent import config
-from edgemeter.agent.delivery import messages
-from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.base import config
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import messages
 
 logger = logging.getLogger(__name__)
 
@@ -36,18 +36,18 @@ def read(device: str, fleet: str, session: int, settings: config.Config) -> mess
         os=here.os,
         arch=here.arch,
         runtimes=here.libraries,
-        sensors=tuple(one.name for one in detect.detect(settings.sensors) if one.description),
+        sensors=tuple(one.name for one in detect.detect_sensors(settings.sensors) if one.description),
     )
 
 
 def read_apart(device: str, fleet: str, session: int, path: str | None) -> messages.Birth:
-    """Return the birth of this device, found out by another process; its names alone where that fails. `path` is the configuration."""
+    """Return the birth of this device as another process finds it; its names alone if that fails. `path` is the configuration."""
     command = [sys.executable, "-m", "edgemeter.agent.delivery.birth", device, fleet, str(session), *([path] if path else [])]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True, timeout=PATIENCE_S)
         return messages.decode_birth(done.stdout)
     except (OSError, subprocess.SubprocessError, ConfigError) as error:
-        logger.warning("cannot find out what this device can run (%s): it tells its name only", error)
+        logger.warning("cannot find out what this device can run (%s): it reports its name only", error)
     from importlib.metadata import version  # noqa: PLC0415 - see above
 
     return messages.Birth(
@@ -65,4 +65,4 @@ def read_apart(device: str, fleet: str, session: int, path: str | None) -> messa
 if __name__ == "__main__":
     _device, _fleet, _session, *_path = sys.argv[1:]
     _found = read(_device, _fleet, int(_session), config.read(Path(_path[0]) if _path else None))
-    sys.stdout.buffer.write(messages.encode(_found))
+    sys.stdout.buffer.write(messages.encode_message(_found))

@@ -1,27 +1,24 @@
-"""The outbox: every record stays on the device, on its disk, until a collector's receipt says that it holds it.
+"""The outbox: every record stays on the device, on its disk, until a collector's receipt confirms it.
 
-One file per device, which several processes may have open at once (not across a fork). It is bounded: see `shedding`.
+One file per device, which several processes may have open at once (not across a fork). It is bounded: see `outbox_file`.
 """
 
 import contextlib
 import logging
 import secrets
-import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
 import msgspec
 
-from edgemeter.agent import record_parts, records
-from edgemeter.agent.delivery import shedding, sqlite_file
-from edgemeter.agent.delivery.messages import Receipt
-from edgemeter.agent.delivery.outbox_file import FORMAT
-from edgemeter.agent.delivery.reserve import Reserve
-from edgemeter.agent.delivery.shedding import Dropped
-from edgemeter.agent.errors import TransientError, UnavailableError
-from edgemeter.agent.records import RunRecord
+from edgemeter.agent.base.errors import TransientError, UnavailableError
+from edgemeter.agent.base.sqlite_file import Database
+from edgemeter.agent.contract.messages import Receipt
+from edgemeter.agent.contract.record import NO_SAMPLES, RunRecord, change_fields, encode, join_samples, split_samples
+from edgemeter.agent.delivery.outbox_file import DROP_REASON, FORMAT, DiskReserve, Dropped, drop_down_to, dropped_count
 
 __all__ = ["FORMAT", "LIMIT_BYTES", "Dropped", "Outbox", "Pending"]
 
@@ -47,7 +44,7 @@ _SELECT = (
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A record that no receipt has named yet; `row` rises in the order of `put`."""
+    """A record without a receipt; `row` rises in the order of `put`."""
 
     row: int
     device: str
@@ -57,11 +54,11 @@ class Pending:
     payload: bytes
 
 
-class Outbox:
+class Outbox(Database):
     """The outbox at `path`, made when absent, of at most about `limit_bytes`. Its methods may be called from any thread.
 
     Opening it starts a session: a number that no other opening has, on this device or on one whose card is a copy of this one's or
-    was written anew; so (device, session, seq) names one record for ever.
+    was rewritten; so (device, session, seq) identifies one record for ever.
 
     Raises:
         ConfigError: the file is not an outbox, or of a newer version.
@@ -69,16 +66,14 @@ class Outbox:
     """
 
     def __init__(self, path: Path, limit_bytes: int = LIMIT_BYTES) -> None:
-        self.path = path
         self._limit_bytes = limit_bytes
-        self._reserve = Reserve(path)
-        self._connection = self._reserve.in_need(lambda: sqlite_file.connect(path, FORMAT))
-        self._lock = threading.Lock()
+        self._reserve = DiskReserve(path)
+        self._reserve.in_need(partial(super().__init__, path, FORMAT))
         self._device: str | None = None
-        self._said = Dropped()
-        with sqlite_file.mapped(path, FORMAT):
-            self._connection.execute("PRAGMA foreign_keys = ON")
-            self._connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
+        self._reported = Dropped()
+        with self.mapped() as connection:
+            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
         self._reserve.in_need(self._begin_session)
 
     def __enter__(self) -> "Outbox":  # noqa: PYI034 - Self needs Python 3.11
@@ -107,9 +102,8 @@ class Outbox:
                 # Gaps are looked for per device, so another device's records need a session of their own.
                 self._begin_session()
             numbered = msgspec.structs.replace(record, session=self._session, seq=self._last_seq + 1)
-            with sqlite_file.mapped(self.path, FORMAT):
-                dropped = self._insert(numbered)
-            self._say(dropped)
+            dropped = self._insert(numbered)
+            self._report_dropped(dropped)
             self._device = record.device
             self._last_seq += 1
             return numbered
@@ -126,8 +120,8 @@ class Outbox:
         query = f"{_SELECT} WHERE row > ?1 AND (?2 IS NULL OR device = ?2) AND (?3 IS NULL OR fleet = ?3) AND {held} ORDER BY row LIMIT ?4"
         found: list[Pending] = []
         left_bytes = limit_bytes
-        with self._lock, sqlite_file.mapped(self.path, FORMAT):
-            for size_bytes, *row in self._connection.execute(query, (after_row, device, fleet, limit_records)):
+        with self.mapped() as connection:
+            for size_bytes, *row in connection.execute(query, (after_row, device, fleet, limit_records)):
                 if found and size_bytes > left_bytes:
                     break
                 left_bytes -= size_bytes
@@ -136,15 +130,12 @@ class Outbox:
 
     def read(self, row: int) -> Pending | None:
         """Return the record in that row, None when a receipt has named it meanwhile."""
-        with self._lock, sqlite_file.mapped(self.path, FORMAT):
-            found = self._connection.execute(f"{_SELECT} WHERE row = ?", (row,)).fetchone()
-        return _pending(*found[1:]) if found else None
+        found = self.query(f"{_SELECT} WHERE row = ?", row)
+        return _pending(*found[0][1:]) if found else None
 
     def fleets(self, device: str) -> list[str]:
-        """Return the fleets that the records of `device` belong to: its own, and former ones."""
-        query = "SELECT DISTINCT fleet FROM records WHERE device = ? ORDER BY fleet"
-        with self._lock, sqlite_file.mapped(self.path, FORMAT):
-            return [fleet for (fleet,) in self._connection.execute(query, (device,))]
+        """Return the fleets that the records of `device` belong to: its own, and previous ones."""
+        return [fleet for (fleet,) in self.query("SELECT DISTINCT fleet FROM records WHERE device = ? ORDER BY fleet", device)]
 
     def forget(self, receipt: Receipt) -> int:
         """Drop the records that `receipt` names; return how many there were."""
@@ -159,51 +150,45 @@ class Outbox:
         some = f"SELECT row FROM records WHERE session = ? AND seq BETWEEN ? AND ? LIMIT {_FORGET_RECORDS}"  # noqa: S608 - a number
         statement = f"DELETE FROM records WHERE row IN ({some})"  # noqa: S608 - our own words
         dropped = 0
-        with sqlite_file.mapped(self.path, FORMAT):
+        with self.mapped() as connection:
             # What a power cut brings back is only sent again, so this one need not wait for the disk.
-            self._connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
             try:
                 for first, last in receipt.held:
-                    while count := self._connection.execute(statement, (receipt.session, first, last)).rowcount:
+                    while count := connection.execute(statement, (receipt.session, first, last)).rowcount:
                         dropped += count
             finally:
-                self._connection.execute("PRAGMA synchronous = FULL")
+                connection.execute("PRAGMA synchronous = FULL")
         return dropped
 
     def _give_back(self) -> None:
         # The disk was full: an outbox that is empty by now needs a few pages and holds on to all that it ever had.
-        with contextlib.suppress(UnavailableError, TransientError), sqlite_file.mapped(self.path, FORMAT):
-            if self._connection.execute("SELECT 1 FROM records LIMIT 1").fetchone() is None:
-                self._connection.execute("VACUUM")
-                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        with contextlib.suppress(UnavailableError, TransientError), self.mapped() as connection:
+            if connection.execute("SELECT 1 FROM records LIMIT 1").fetchone() is None:
+                connection.execute("VACUUM")
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 self._reserve.keep()
 
     def count(self, device: str | None = None) -> int:
         """Return how many records no receipt has named, of one device or of all."""
-        query = "SELECT count(*) FROM records WHERE ? IS NULL OR device = ?"
-        with self._lock, sqlite_file.mapped(self.path, FORMAT):
-            return int(self._connection.execute(query, (device, device)).fetchone()[0])
+        return int(self.query("SELECT count(*) FROM records WHERE ? IS NULL OR device = ?", device, device)[0][0])
 
     def waiting(self) -> dict[str, int]:
         """Return how many records no receipt has named, by device."""
-        query = "SELECT device, count(*) FROM records GROUP BY device ORDER BY device"
-        with self._lock, sqlite_file.mapped(self.path, FORMAT):
-            return dict(self._connection.execute(query).fetchall())
+        return {name: count for name, count in self.query("SELECT device, count(*) FROM records GROUP BY device ORDER BY device")}  # noqa: C416 - rows of sqlite3
 
     def is_empty(self, device: str) -> bool:
         """Return whether receipts have named every record of `device`."""
-        with self._lock, sqlite_file.mapped(self.path, FORMAT):
-            return self._connection.execute("SELECT 1 FROM records WHERE device = ? LIMIT 1", (device,)).fetchone() is None
+        return not self.query("SELECT 1 FROM records WHERE device = ? LIMIT 1", device)
 
     def dropped(self, device: str | None = None) -> Dropped:
         """Return what had to go since the file was made because the outbox or the disk was full, of one device or of all."""
-        with self._lock, sqlite_file.mapped(self.path, FORMAT):
-            return shedding.count(self._connection, device)
+        with self.mapped() as connection:
+            return dropped_count(connection, device)
 
     def has_unstamped(self) -> bool:
         """Return whether a record is held back because its stamp may still be set right."""
-        with self._lock, sqlite_file.mapped(self.path, FORMAT):
-            return self._connection.execute("SELECT 1 FROM unstamped LIMIT 1").fetchone() is not None
+        return bool(self.query("SELECT 1 FROM unstamped LIMIT 1"))
 
     def stamp(self, boot_id: str, boot_ns: int) -> int:
         """Compute the stamps of the records held back that were measured in this boot; return how many.
@@ -211,53 +196,48 @@ class Outbox:
         `boot_ns` is when it began: UTC, by a clock that is right.
         """
         query = "SELECT row, since_boot_ns, record FROM unstamped JOIN records USING (row) WHERE boot_id = ?"
-        with self._lock, sqlite_file.mapped(self.path, FORMAT), sqlite_file.transaction(self._connection):
-            found = self._connection.execute(query, (boot_id,)).fetchall()
+        with self.transaction() as connection:
+            found = connection.execute(query, (boot_id,)).fetchall()
             for row, since_boot_ns, head in found:
-                right = record_parts.changed(head, started_at_ns=boot_ns + since_boot_ns, stamped_by="device-later")
-                self._connection.execute("UPDATE records SET record = ? WHERE row = ?", (right, row))
-            self._connection.execute("DELETE FROM unstamped WHERE boot_id = ?", (boot_id,))
+                right = change_fields(head, started_at_ns=boot_ns + since_boot_ns, stamped_by="device-later")
+                connection.execute("UPDATE records SET record = ? WHERE row = ?", (right, row))
+            connection.execute("DELETE FROM unstamped WHERE boot_id = ?", (boot_id,))
         return len(found)
 
     def leave_unstamped(self, all_but_boot_id: str = "") -> int:
         """Hold back no longer what was measured in other boots than this, or anything; return how many records that frees."""
-        with self._lock, sqlite_file.mapped(self.path, FORMAT), sqlite_file.transaction(self._connection):
-            return self._connection.execute("DELETE FROM unstamped WHERE boot_id != ?", (all_but_boot_id,)).rowcount
-
-    def close(self) -> None:
-        """Give the file back; may be called twice."""
-        with self._lock:
-            self._connection.close()
+        with self.transaction() as connection:
+            return connection.execute("DELETE FROM unstamped WHERE boot_id != ?", (all_but_boot_id,)).rowcount
 
     def _begin_session(self) -> None:
-        with sqlite_file.mapped(self.path, FORMAT), sqlite_file.transaction(self._connection):
-            self._connection.execute("UPDATE opened SET times = times + 1")
-            times = int(self._connection.execute("SELECT times FROM opened").fetchone()[0])
+        with self.transaction() as connection:
+            connection.execute("UPDATE opened SET times = times + 1")
+            times = int(connection.execute("SELECT times FROM opened").fetchone()[0])
         # The counter alone repeats on a copied card, the random bits alone could repeat here; the counter is never 0, nor is a session.
         self._session = secrets.randbits(_RANDOM_BITS) << _COUNTER_BITS | (times % ((1 << _COUNTER_BITS) - 1) + 1)
         self._last_seq = 0
 
     def _insert(self, record: RunRecord) -> Dropped:
-        payload = records.encode(record)
-        head, samples = record_parts.part(payload)
+        payload = encode(record)
+        head, samples = split_samples(payload)
         values = (record.device, record.fleet, record.session, record.seq, time.time_ns(), len(payload), head)
         statement = "INSERT INTO records (device, fleet, session, seq, kept_ns, size_bytes, record) VALUES (?, ?, ?, ?, ?, ?, ?)"
-        with sqlite_file.transaction(self._connection):
-            row = self._connection.execute(statement, values).lastrowid
-            if samples != record_parts.NO_SAMPLES:
-                self._connection.execute("INSERT INTO samples VALUES (?, ?)", (row, samples))
+        with self.transaction() as connection:
+            row = connection.execute(statement, values).lastrowid
+            if samples != NO_SAMPLES:
+                connection.execute("INSERT INTO samples VALUES (?, ?)", (row, samples))
             if record.clock_synchronised is False and record.stamped_by == "device" and record.environment.boot_id:
                 since_boot_ns = record.monotonic_ns + _suspended_ns()
-                self._connection.execute("INSERT INTO unstamped VALUES (?, ?, ?)", (row, record.environment.boot_id, since_boot_ns))
-            return shedding.down_to(self._connection, self._limit_bytes)
+                connection.execute("INSERT INTO unstamped VALUES (?, ?, ?)", (row, record.environment.boot_id, since_boot_ns))
+            return drop_down_to(connection, self._limit_bytes)
 
-    def _say(self, dropped: Dropped) -> None:
-        # Said the first time; `dropped` has the count.
-        if dropped.traces and not self._said.traces:
+    def _report_dropped(self, dropped: Dropped) -> None:
+        # Logged the first time; `dropped` has the count.
+        if dropped.traces and not self._reported.traces:
             logger.warning("the outbox %s is full: the oldest raw traces are dropped, their records stay", self.path)
-        if dropped.records and not self._said.records:
+        if dropped.records and not self._reported.records:
             logger.error("the outbox %s is full: the oldest records are dropped; bring a collector up, or raise the limit", self.path)
-        self._said = Dropped(self._said.traces + dropped.traces, self._said.records + dropped.records)
+        self._reported = Dropped(self._reported.traces + dropped.traces, self._reported.records + dropped.records)
 
 
 def _suspended_ns() -> int:
@@ -267,5 +247,5 @@ def _suspended_ns() -> int:
 
 def _pending(row: int, device: str, fleet: str, session: int, seq: int, head: bytes, is_shed: int, samples: bytes | None) -> Pending:
     if is_shed:
-        head = record_parts.changed(head, samples_reason=shedding.REASON)
-    return Pending(row, device, fleet, session, seq, record_parts.whole(head, samples or record_parts.NO_SAMPLES))
+        head = change_fields(head, samples_reason=DROP_REASON)
+    return Pending(row, device, fleet, session, seq, join_samples(head, samples or NO_SAMPLES))

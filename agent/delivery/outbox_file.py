@@ -1,12 +1,154 @@
-"""The outbox's file: its tables, and how a file of an older version becomes one of this.
+"""The outbox's file: its tables and migrations, what is dropped when it is full, and a reserve on the disk for a full one."""
 
-The raw samples lie in a table of their own, so that they can go before a record does. `unstamped` names the records whose start could
-not be stamped right yet; `dropped` counts what had to go because the outbox was full.
-"""
-
+import os
 import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
 
-from edgemeter.agent.delivery import sqlite_file
+from edgemeter.agent.base import sqlite_file
+from edgemeter.agent.base.errors import UnavailableError
+
+# What SQLite may want at most before it can use its own free pages again: a log that is due to be brought in, and one more beside it.
+RESERVE_BYTES = 4 << 20
+
+# On a disk of a few megabytes it is less.
+RESERVE_SHARE_OF_DISK = 4
+
+_Result = TypeVar("_Result")
+
+
+class DiskReserve:
+    """The reserve of the outbox at `outbox`, shared by all who have it open."""
+
+    def __init__(self, outbox: Path) -> None:
+        self.path = outbox.with_name(f"{outbox.name}.reserve")
+        self._outbox = outbox
+
+    def is_whole(self) -> bool:
+        """Return whether it is there."""
+        return self.path.exists()
+
+    def keep(self) -> None:
+        """Make it whole where it is not.
+
+        Raises:
+            UnavailableError: the disk has no room for it.
+        """
+        if self.is_whole():
+            return
+        making = self.path.with_name(f"{self.path.name}.{os.getpid()}")
+        try:
+            _allocate(making)
+            making.replace(self.path)
+        except OSError as error:
+            making.unlink(missing_ok=True)
+            raise UnavailableError(
+                f"the outbox {str(self._outbox)!r} cannot grow, the disk is full: free some space; nothing kept so far is lost"
+            ) from error
+
+    def in_need(self, write: Callable[[], _Result]) -> _Result:
+        """Return what `write` returns; when the disk is too full for it, give the reserve up and try once more.
+
+        Raises:
+            UnavailableError: it is not possible without the reserve either.
+        """
+        try:
+            return write()
+        except UnavailableError:
+            if not self._is_given_up():
+                raise
+            return write()
+
+    def _is_given_up(self) -> bool:
+        try:
+            self.path.unlink()
+        except OSError:
+            # It was not there; or nothing can be changed here, as on a card that has gone read-only, or in somebody else's folder.
+            return False
+        return True
+
+
+def _allocate(path: Path) -> None:
+    disk = os.statvfs(path.parent)
+    size_bytes = min(RESERVE_BYTES, disk.f_blocks * disk.f_frsize // RESERVE_SHARE_OF_DISK)
+    with path.open("wb") as file:
+        # Not a hole: room that nobody else gets.
+        os.posix_fallocate(file.fileno(), 0, max(1, size_bytes))
+
+
+# More goes than must, so that not every further record has to look for room.
+SLACK_RATIO = 0.05
+
+# Reason in a record whose traces were dropped.
+DROP_REASON = "dropped on the device, whose outbox was full"
+
+# Source: the reason's own JSON, `"samples_reason":"..."` and a comma.
+_DROP_REASON_BYTES = len(DROP_REASON) + 20
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """How much went: raw traces (of records that stayed) and whole records."""
+
+    traces: int = 0
+    records: int = 0
+
+
+def used_bytes(connection: sqlite3.Connection) -> int:
+    """Return how much of the file holds something."""
+    pages, free, size_bytes = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size"))
+    return int((pages - free) * size_bytes)
+
+
+def drop_down_to(connection: sqlite3.Connection, limit_bytes: int) -> Dropped:
+    """Drop what does not fit, within the caller's transaction."""
+    excess_bytes = used_bytes(connection) - limit_bytes
+    if excess_bytes <= 0:
+        return Dropped()
+    size_bytes = excess_bytes + int(SLACK_RATIO * limit_bytes)
+    newest = connection.execute("SELECT max(row) FROM records").fetchone()[0] or 0
+    traces, freed_bytes = _drop_traces(connection, size_bytes)
+    return Dropped(traces, _drop_records(connection, size_bytes - freed_bytes, newest) if freed_bytes < excess_bytes else 0)
+
+
+def _drop_traces(connection: sqlite3.Connection, size_bytes: int) -> tuple[int, int]:
+    up_to, found_bytes = _oldest(connection, "SELECT row, length(series) FROM samples ORDER BY row", size_bytes)
+    shed = "WHERE row IN (SELECT row FROM samples WHERE row <= ?)"
+    _add_dropped(connection, "traces", shed, up_to)
+    connection.execute(f"UPDATE records SET is_shed = 1, size_bytes = length(record) + {_DROP_REASON_BYTES} {shed}", (up_to,))  # noqa: S608 - our own words
+    return connection.execute("DELETE FROM samples WHERE row <= ?", (up_to,)).rowcount, found_bytes
+
+
+def _drop_records(connection: sqlite3.Connection, size_bytes: int, newest: int) -> int:
+    up_to, _ = _oldest(connection, f"SELECT row, length(record) FROM records WHERE row < {newest} ORDER BY row", size_bytes)  # noqa: S608 - a number
+    _add_dropped(connection, "records", "WHERE row <= ?", up_to)
+    return connection.execute("DELETE FROM records WHERE row <= ?", (up_to,)).rowcount
+
+
+def _oldest(connection: sqlite3.Connection, query: str, size_bytes: int) -> tuple[int, int]:
+    """Return the row up to which the oldest make `size_bytes`, and how many bytes they are."""
+    up_to = found_bytes = 0
+    for row, length in connection.execute(query):
+        up_to, found_bytes = row, found_bytes + length
+        if found_bytes >= size_bytes:
+            break
+    return up_to, found_bytes
+
+
+def _add_dropped(connection: sqlite3.Connection, column: str, which: str, up_to: int) -> None:
+    counted = connection.execute(f"SELECT device, count(*) FROM records {which} GROUP BY device", (up_to,)).fetchall()  # noqa: S608 - our own words
+    for device, count in counted:
+        connection.execute("INSERT OR IGNORE INTO dropped VALUES (?, 0, 0)", (device,))
+        connection.execute(f"UPDATE dropped SET {column} = {column} + ? WHERE device = ?", (count, device))  # noqa: S608 - as above
+
+
+def dropped_count(connection: sqlite3.Connection, device: str | None) -> Dropped:
+    """Return what went so far, of one device or of all."""
+    query = "SELECT coalesce(sum(traces), 0), coalesce(sum(records), 0) FROM dropped WHERE ? IS NULL OR device = ?"
+    return Dropped(*connection.execute(query, (device, device)).fetchone())
+
 
 _RECORDS = """CREATE TABLE records (
     row INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -42,7 +184,8 @@ _TABLES = (
     _UNSTAMPED,
     _DROPPED,
 )
-FORMAT = sqlite_file.Format(
+OUTBOX = "outbox.sqlite"
+FORMAT = sqlite_file.FileFormat(
     what="outbox",
     application_id=0x45644F62,  # "EdOb"
     version=2,

@@ -13,42 +13,46 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from edgemeter.agent.delivery import backoff, messages
-from edgemeter.agent.delivery.broker_address import BrokerAddress
-from edgemeter.agent.delivery.device_claim import DeviceClaim
-from edgemeter.agent.delivery.disconnection import TAKEN_OVER
-from edgemeter.agent.delivery.mqtt_session import CONNECT_TIMEOUT_S, Message, MqttSession, Profile, Will
+from edgemeter.agent.base.broker_address import BrokerAddress
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.base.file_lock import DeviceLock
+from edgemeter.agent.base.mqtt_session import (
+    CONNECT_TIMEOUT_S,
+    SHORT_LIFE_S,
+    SHORT_LIVES,
+    TAKEN_OVER,
+    Message,
+    MqttSession,
+    SessionProfile,
+    Will,
+    backoff_s,
+)
+from edgemeter.agent.contract import messages
+from edgemeter.agent.contract.messages import Topic, TopicKind
 from edgemeter.agent.delivery.outbox import Outbox
-from edgemeter.agent.delivery.send_window import FIRST_TIMEOUT_S
-from edgemeter.agent.delivery.sender import WINDOW_RECORDS, Sender
+from edgemeter.agent.delivery.sender import FIRST_TIMEOUT_S, WINDOW_RECORDS, Sender
 from edgemeter.agent.delivery.stamps import Stamping
-from edgemeter.agent.delivery.topics import Kind, Topic
-from edgemeter.agent.errors import ConfigError, EdgemeterError, UnavailableError
 
 logger = logging.getLogger(__name__)
 
 GOODBYE_S = 2.0
 IDLE_S = 1.0
-# Somebody may have allowed meanwhile what the broker refused.
+# By then the broker may allow what it refused.
 REFUSED_PAUSE_S = 60.0
-# MQTT 3.1.1, and mosquitto 2.0 with MQTT 5 too, close without a reason when another client comes with our id. Connections that end
-# this soon, this often, while another session's state appears on our topic, are such a fight.
-SHORT_LIFE_S = 10.0
-SHORT_LIVES = 3
-# Messages of others (`publish`) that wait for room in the broker's window.
+# Messages of handlers (`publish`) that wait for room in the broker's window.
 WAITING_MESSAGES = 100
 
 
-class Listener(Protocol):
-    """Who hears what comes for the device beside receipts; called from the publisher's threads, may not block."""
+class PublisherListener(Protocol):
+    """Receives what arrives for the device besides receipts; called from the publisher's threads, may not block."""
 
     @property
     def topics(self) -> Sequence[str]:
-        """What to subscribe to with every connection."""
+        """The topics to subscribe to with every connection."""
         ...
 
     def connected(self) -> None:
-        """Take note that a connection is up and `topics` are subscribed to."""
+        """Note that a connection is up and `topics` are subscribed to."""
         ...
 
     def received(self, message: Message) -> None:
@@ -59,10 +63,10 @@ class Listener(Protocol):
 class Publisher:
     """Publishes the outbox's records of one device; use it as: connect or start, (put, wake)*, drain, close.
 
-    `birth` says who the device is; `lasting` whether the broker keeps its subscriptions, and what comes to them, while it is away.
+    `birth` describes the device; `lasting` is whether the broker keeps its subscriptions, and their messages, while it is away.
 
-    A second process of the same device publishes under a client id of its own, without birth, state and Will (see `DeviceClaim`).
-    Where both share an outbox both may send the same record: the collector drops one.
+    A second process of the same device publishes under a client id of its own, without birth, state and Will (see `DeviceLock`).
+    If both share an outbox both may send the same record: the collector drops one.
     """
 
     def __init__(
@@ -75,18 +79,18 @@ class Publisher:
         receipt_timeout_s: float = FIRST_TIMEOUT_S,
         lasting: Literal["clean", "persistent"] = "clean",
         stamping: Stamping | None = None,
-        listener: Listener | None = None,
+        listener: PublisherListener | None = None,
     ) -> None:
         self.address = address
         self._outbox = outbox
         self._birth = birth
-        self._claim = DeviceClaim(outbox.path, birth.device)
+        self._device_lock = DeviceLock(outbox.path, birth.device)
         self._lasting = lasting
         self._stamping = stamping or Stamping(outbox)
         self._sender = Sender(outbox, birth.device, birth.fleet, window_records, receipt_timeout_s)
         self._listener = listener
         self._outgoing: deque[tuple[str, bytes, Literal["passing", "retained"]]] = deque()
-        self._numbers_of_others: set[int] = set()
+        self._handler_messages: set[int] = set()
         self._session: MqttSession | None = None
         self._thread: threading.Thread | None = None
         self._receipts: deque[messages.Receipt] = deque()
@@ -96,14 +100,14 @@ class Publisher:
         self._is_new_connection = False
         self._is_displaced = False
         self._was_displaced = False
-        self._stands_aside = False
-        self._was_heard = False
-        self._has_namesake = False
+        self._is_secondary = False
+        self._own_state_seen = False
+        self._has_duplicate = False
         self._connected_s = 0.0
         self._short_lives = 0
         self._refusal: str | None = None
         self._refused_s = 0.0
-        self._told: str | None = None
+        self._reported_reason: str | None = None
         self._was_offline = False
 
     def connect(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
@@ -111,26 +115,26 @@ class Publisher:
 
         Raises:
             UnavailableError: no broker answers within `timeout_s`.
-            ConfigError: the broker refuses who we say we are.
+            ConfigError: the broker refuses our user, password or certificate.
         """
         self._open_session(timeout_s)
         self.start()
 
     def start(self) -> None:
-        """Begin without waiting for a broker: it is looked for again and again, and the outbox empties when there is one."""
+        """Start without waiting for a broker: connecting is retried, and the outbox empties when a broker answers."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="edgemeter-publisher", daemon=True)
             self._thread.start()
 
     def wake(self) -> None:
-        """Look into the outbox now: something was put there."""
+        """Read the outbox now: a record was put there."""
         self._wake.set()
 
     def drain(self, timeout_s: float) -> int:
         """Wait until the outbox holds no record of this device, at most `timeout_s`; return how many are left.
 
         Raises:
-            UnavailableError: the broker refuses this device's records or its subscription (MQTT 5; a 3.1.1 broker does not say).
+            UnavailableError: the broker refuses this device's records or its subscription (MQTT 5; a 3.1.1 broker does not report it).
         """
         deadline = time.monotonic() + timeout_s
         self.wake()
@@ -145,31 +149,30 @@ class Publisher:
         return self._outbox.count(self._birth.device)
 
     def why_left(self) -> str:
-        """Return why records are still in the outbox, as one line for people."""
+        """Return why records are still in the outbox, in one line."""
         kept = "the records stay in the outbox"
         if self._refusal is not None:
             return f"the broker at {self.address} refuses device {self._birth.device!r} ({self._refusal}): allow it its own topics; {kept}"
         if self._session is None or not self._session.is_connected():
             return f"the connection to the broker at {self.address} is down; {kept} and go out when it is back"
-        if self._sender.holds_former:
-            return f"the broker at {self.address} refuses those of a former fleet: deliver them at a broker of that fleet; {kept}"
+        if self._sender.holds_previous:
+            return f"the broker at {self.address} refuses records of a previous fleet: deliver them to a broker of that fleet; {kept}"
         if self._outbox.has_unstamped():
-            return f"they wait for this device's clock to be set: is it allowed to ask a time server (NTP)? {kept}"
+            return f"they wait for this device's clock to be set: check that it can reach a time server (NTP); {kept}"
         if self._sender.too_large:
-            return (
-                f"{len(self._sender.too_large)} records are larger than the broker at {self.address} takes: raise its packet limit; {kept}"
-            )
-        silent = " (or the broker refuses this device: MQTT 3.1.1 does not tell)" if self._session.version == "3.1.1" else ""
-        return f"no collector has confirmed them{silent}: is one running at {self.address} (`edgemeter collector up`)? {kept}"
+            count = len(self._sender.too_large)
+            return f"{count} records are larger than the broker at {self.address} accepts: raise its packet limit; {kept}"
+        silent = " (or the broker refuses this device: MQTT 3.1.1 does not report it)" if self._session.version == "3.1.1" else ""
+        return f"no collector has confirmed them{silent}: check that one runs at {self.address} (`edgemeter collector up`); {kept}"
 
     def progress(self, doing: str) -> None:
-        """Tell whoever listens what the device is doing; lost when nobody does."""
+        """Report what the device is doing; lost if nobody subscribes."""
         if self._session is not None:
             message = messages.Progress(session=self._birth.session, doing=doing)
-            self._session.publish(self._topic("progress"), messages.encode(message), qos=0)
+            self._session.publish(self._topic("progress"), messages.encode_message(message), qos=0)
 
     def publish(self, topic: str, payload: bytes, *, qos: Literal[0, 1] = 1, lasting: Literal["passing", "retained"] = "passing") -> bool:
-        """Send one message of another part of the agent, before any record; return False when that cannot be now."""
+        """Send one message of a handler, before any record; return False if that is not possible now."""
         session = self._session
         if session is None or not self.is_connected() or len(payload) > session.largest_bytes():
             return False
@@ -183,11 +186,11 @@ class Publisher:
         return True
 
     def is_connected(self) -> bool:
-        """Return whether the broker hears us."""
+        """Return whether the connection is up."""
         return self._session is not None and self._session.is_connected() and not self._is_new_connection
 
     def is_alive(self) -> bool:
-        """Return whether the thread that was started is at work; True before `start`."""
+        """Return whether the started thread is running; True before `start`."""
         return self._thread is None or self._thread.is_alive()
 
     @property
@@ -196,23 +199,23 @@ class Publisher:
         return self._sender.resent
 
     def close(self) -> None:
-        """Say goodbye and end the threads; what is left stays in the outbox. May be called twice."""
+        """Disconnect and end the threads; what is left stays in the outbox. May be called twice."""
         self._closing = True
         self._wake.set()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
         if self._session is not None:
-            if not self._stands_aside:
-                self._say("offline")
+            if not self._is_secondary:
+                self._publish_state("offline")
                 self._session.flush(GOODBYE_S)
             self._session.close()
-        self._claim.release()
+        self._device_lock.release()
 
     def connected(self) -> None:
         """Session event: a connection is up."""
         self._connected_s = time.monotonic()
-        self._told = None
+        self._reported_reason = None
         self._is_new_connection = True
         self._wake.set()
 
@@ -220,86 +223,86 @@ class Publisher:
         """Session event: the connection is gone."""
         lived_s = time.monotonic() - self._connected_s
         self._short_lives = self._short_lives + 1 if lived_s < SHORT_LIFE_S else 0
-        if reason == TAKEN_OVER or (self._has_namesake and self._short_lives >= SHORT_LIVES):
+        if reason == TAKEN_OVER or (self._has_duplicate and self._short_lives >= SHORT_LIVES):
             self._is_displaced = True
         self._was_offline = True
-        # One that is not let in again tries for ever, and says so once.
-        if not self._closing and reason != self._told:
-            self._told = reason
+        # A client that is not let in again retries for ever, and logs it once.
+        if not self._closing and reason != self._reported_reason:
+            self._reported_reason = reason
             logger.info("connection to the broker at %s lost: %s", self.address, reason)
         self._wake.set()
 
     def received(self, message: Message) -> None:
-        """Session event: a receipt, or the device's state; anything else is not for us (amqtt shows all clients what is retained)."""
+        """Session event: a receipt, or the device's state; anything else is ignored (amqtt sends retained messages to all clients)."""
         own = f"/{self._birth.device}/"
         try:
             if message.topic.endswith(f"{own}receipt"):
                 self._receipts.append(messages.decode_receipt(message.payload))
                 self._wake.set()
             elif message.topic.endswith(f"{own}state"):
-                self._look_for_namesake(messages.decode_state(message.payload))
+                self._check_for_duplicate(messages.decode_state(message.payload))
             elif self._listener is not None and message.topic in self._listener.topics:
                 self._listener.received(message)
         except ConfigError as error:
-            logger.warning("ignored what came on %s: %s", message.topic, error)
+            logger.warning("ignored a message on %s: %s", message.topic, error)
 
     def answered(self, refusal: str | None) -> None:
-        """Session event: the broker's word on a publish or a subscription."""
-        if self._is_for_others(refusal):
-            # A broker whose rules are older than this agent: results go on.
-            logger.warning("the broker at %s refuses: %s; compare its rules with those of this version", self.address, refusal)
-        # Any other failure concerns one message, which goes out again when its receipt is overdue.
-        elif refusal is not None and "uthorized" in refusal and not self._is_of_former(refusal):
+        """Session event: the broker's answer to a publish or a subscription."""
+        if self._concerns_handlers(refusal):
+            # A broker whose ACL is older than this agent: results are still delivered.
+            logger.warning("the broker at %s refuses: %s; update its ACL to that of this version", self.address, refusal)
+        # Any other failure concerns one message, which is sent again when its receipt is overdue.
+        elif refusal is not None and "uthorized" in refusal and not self._concerns_previous_fleet(refusal):
             self._refused_s = time.monotonic()
             self._refusal = refusal
         self._wake.set()
 
-    def _is_of_former(self, refusal: str) -> bool:
-        session, held = self._session, self._sender.holds_former
-        # A subscription to the receipts of a former fleet, or one of its records.
-        is_former = "/receipt:" in refusal and f" {self._topic('receipt')}:" not in refusal
-        is_former = is_former or (session is not None and self._sender.refused(session))
-        if is_former and self._sender.holds_former and not held:
-            logger.warning("the broker at %s refuses results of a former fleet: they stay in the outbox", self.address)
-        return is_former
+    def _concerns_previous_fleet(self, refusal: str) -> bool:
+        session, held = self._session, self._sender.holds_previous
+        # A subscription to the receipts of a previous fleet, or one of its records.
+        is_previous = "/receipt:" in refusal and f" {self._topic('receipt')}:" not in refusal
+        is_previous = is_previous or (session is not None and self._sender.refused(session))
+        if is_previous and self._sender.holds_previous and not held:
+            logger.warning("the broker at %s refuses results of a previous fleet: they stay in the outbox", self.address)
+        return is_previous
 
-    def _is_for_others(self, refusal: str | None) -> bool:
+    def _concerns_handlers(self, refusal: str | None) -> bool:
         session = self._session
-        answered = {number for number in self._numbers_of_others.copy() if session is None or not session.is_on_its_way(number)}
-        self._numbers_of_others.difference_update(answered)
+        answered = {number for number in self._handler_messages.copy() if session is None or not session.is_on_its_way(number)}
+        self._handler_messages.difference_update(answered)
         if refusal is None or self._listener is None:
             return False
         return bool(answered) or any(f"subscription {topic}:" in refusal for topic in self._listener.topics)
 
-    def _look_for_namesake(self, state: messages.State) -> None:
-        # Before our own state has come back, another session's is only what was left from the last time.
+    def _check_for_duplicate(self, state: messages.DeviceState) -> None:
+        # Until our own state has come back, another session's is only left over from the last time.
         if state.session == self._birth.session:
-            self._was_heard = True
-        elif self._was_heard:
-            self._has_namesake = True
+            self._own_state_seen = True
+        elif self._own_state_seen:
+            self._has_duplicate = True
 
-    def _topic(self, kind: Kind) -> str:
+    def _topic(self, kind: TopicKind) -> str:
         return str(Topic(self._birth.fleet, self._birth.device, kind))
 
-    def _say(self, state: str) -> None:
+    def _publish_state(self, state: str) -> None:
         if self._session is not None:
             self._session.publish(self._topic("state"), self._state(state), lasting="retained")
 
     def _state(self, state: str) -> bytes:
-        return messages.encode(messages.State(state=state, session=self._birth.session))  # type: ignore[arg-type]
+        return messages.encode_message(messages.DeviceState(state=state, session=self._birth.session))  # type: ignore[arg-type]
 
     def _open_session(self, timeout_s: float) -> None:
         if self._session is not None:
             self._session.close()
         if self._is_displaced:
-            logger.warning("another process speaks for device %r: this one publishes beside it", self._birth.device)
+            logger.warning("another process publishes as device %r: this one uses a client id of its own", self._birth.device)
         self._was_displaced = self._was_displaced or self._is_displaced
         self._is_displaced = False
-        self._stands_aside = self._was_displaced or not self._claim.take()
-        if self._stands_aside:
-            profile = Profile(f"{self._birth.device}~{self._birth.session}")
+        self._is_secondary = self._was_displaced or not self._device_lock.take()
+        if self._is_secondary:
+            profile = SessionProfile(f"{self._birth.device}~{self._birth.session}")
         else:
-            profile = Profile(self._birth.device, self._lasting, will=Will(self._topic("state"), self._state("lost")))
+            profile = SessionProfile(self._birth.device, self._lasting, will=Will(self._topic("state"), self._state("lost")))
         session = self._session = MqttSession(self.address, profile, self)
         try:
             session.connect(timeout_s)
@@ -315,16 +318,16 @@ class Publisher:
                 pause_s = self._step()
                 failures = 0
             except EdgemeterError as error:
-                # Said once, not with every try.
-                logger.log(logging.DEBUG if failures else logging.WARNING, "nothing can be published now: %s", error)
-                pause_s = backoff.wait_s(failures)
+                # Logged once, not with every try.
+                logger.log(logging.DEBUG if failures else logging.WARNING, "cannot publish now: %s", error)
+                pause_s = backoff_s(failures)
                 failures += 1
                 self._was_offline = True
             self._wake.wait(pause_s)
 
     def _step(self) -> float:
         self._take_receipts()
-        if self._session is None or self._is_displaced or self._may_speak_again():
+        if self._session is None or self._is_displaced or self._may_take_over():
             self._open_session(CONNECT_TIMEOUT_S)
         session = self._session
         if session is None or not session.is_connected():
@@ -334,39 +337,39 @@ class Publisher:
             self._greet(session)
             if self._listener is not None:
                 self._listener.connected()
-        self._send_for_others(session)
+        self._send_for_handlers(session)
         if self._refusal is not None:
             return self._await_permission()
         held_s = self._stamping.settle()
         pause_s = self._sender.send(session)
         return pause_s if held_s is None else min(pause_s, held_s)
 
-    def _may_speak_again(self) -> bool:
-        # Who stays takes over when a run of the same device, which spoke for it, has ended.
-        return self._lasting == "persistent" and self._stands_aside and not self._was_displaced and self._claim.take()
+    def _may_take_over(self) -> bool:
+        # The daemon takes over when a run of the same device that held the lock has ended.
+        return self._lasting == "persistent" and self._is_secondary and not self._was_displaced and self._device_lock.take()
 
     def _greet(self, session: MqttSession) -> None:
         self._outgoing.clear()
-        self._numbers_of_others.clear()
+        self._handler_messages.clear()
         if self._was_offline:
             self._stamping.is_online()
         fleets = {self._birth.fleet, *self._outbox.fleets(self._birth.device)}
         session.subscribe([str(Topic(fleet, self._birth.device, "receipt")) for fleet in sorted(fleets)])
-        if not self._stands_aside:
+        if not self._is_secondary:
             session.subscribe([self._topic("state")])
             dropped = self._outbox.dropped(self._birth.device)
             birth = msgspec.structs.replace(self._birth, dropped_traces=dropped.traces, dropped_records=dropped.records)
-            session.publish(self._topic("birth"), messages.encode(birth), lasting="retained")
-            self._say("online")
+            session.publish(self._topic("birth"), messages.encode_message(birth), lasting="retained")
+            self._publish_state("online")
         if self._listener is not None and self._listener.topics:
             session.subscribe(self._listener.topics)
         self._refusal = None
         self._sender.restart()
 
-    def _send_for_others(self, session: MqttSession) -> None:
+    def _send_for_handlers(self, session: MqttSession) -> None:
         while self._outgoing and session.room() > 0:
             topic, payload, lasting = self._outgoing.popleft()
-            self._numbers_of_others.add(session.publish(topic, payload, lasting=lasting))
+            self._handler_messages.add(session.publish(topic, payload, lasting=lasting))
 
     def _await_permission(self) -> float:
         left_s = self._refused_s + REFUSED_PAUSE_S - time.monotonic()

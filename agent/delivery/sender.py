@@ -1,40 +1,238 @@
-"""The sender: what of the outbox goes out over a connection now, what goes again, and what has to wait."""
+"""What of the outbox is sent over a connection now, in which batches, what is sent again, and what has to wait.
+
+One record travels as its JSON, several of one fleet (a topic) as a JSON array of them, either compressed (zlib) above a size; the first
+byte tells which. Records that wait together travel together, so that a device that is behind catches up in few messages.
+"""
 
 import logging
+import random
 import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 
-from edgemeter.agent.delivery import messages
-from edgemeter.agent.delivery.mqtt_session import MqttSession
+from edgemeter.agent.base.mqtt_session import MqttSession
+from edgemeter.agent.contract import messages
+from edgemeter.agent.contract.messages import Receipt, Topic
 from edgemeter.agent.delivery.outbox import Outbox, Pending
-from edgemeter.agent.delivery.parcels import PARCEL_BYTES, PARCEL_RECORDS, Parcel, parcels
-from edgemeter.agent.delivery.send_window import SendWindow
-from edgemeter.agent.delivery.topics import Topic
 
 logger = logging.getLogger(__name__)
 
 WINDOW_RECORDS = 1000
 WINDOW_BYTES = 8 << 20
-# After a connection that brought no receipt messages are half as large; each receipt makes the next twice as large again.
+BATCH_RECORDS = 100
+BATCH_BYTES = 512 << 10
+COMPRESS_ABOVE_BYTES = 4 << 10
+
+# Measured on records with and without raw samples: the next levels take twice the time for a twentieth of the size.
+COMPRESSION_LEVEL = 3
+
+# Topic, properties and header of a packet, generously.
+PACKET_OVERHEAD_BYTES = 1024
+# After a connection without a receipt messages are half as large; each receipt makes the next twice as large again.
 SMALLEST_SHARE = 1 / 64
+FIRST_TIMEOUT_S = 5.0
+LONGEST_TIMEOUT_S = 60.0
+LONGEST_REPEAT_S = 300.0
+
+Key = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Records for one topic, and the payload that carries them; `fits`: whether the broker accepts that much."""
+
+    records: Sequence[Pending]
+    payload: bytes
+    fits: bool
+
+
+def packed(encoded: list[bytes]) -> bytes:
+    """Return one payload of several encoded records."""
+    text = messages.join_records(encoded)
+    return zlib.compress(text, COMPRESSION_LEVEL) if len(text) > COMPRESS_ABOVE_BYTES else text
+
+
+def batches(pending: Sequence[Pending], largest_bytes: int) -> Iterator[Batch]:
+    """Yield the records in their order, as few batches, each no larger than the broker accepts; a single record may be."""
+    for _, together in groupby(pending, key=lambda one: one.fleet):
+        yield from _batches_of(list(together), largest_bytes - PACKET_OVERHEAD_BYTES)
+
+
+def _batches_of(together: list[Pending], largest_bytes: int) -> Iterator[Batch]:
+    payload = packed([one.payload for one in together])
+    if len(payload) <= largest_bytes or len(together) == 1:
+        yield Batch(together, payload, len(payload) <= largest_bytes)
+        return
+    half = len(together) // 2
+    yield from _batches_of(together[:half], largest_bytes)
+    yield from _batches_of(together[half:], largest_bytes)
+
+
+@dataclass(slots=True)
+class _Sent:
+    row: int
+    size_bytes: int
+    at_s: float
+    message: int
+    tries: int = 1
+
+
+def retry_spread() -> float:
+    """Return a factor around 1, so that many devices do not do the same at the same time."""
+    return random.uniform(0.75, 1.25)  # noqa: S311 - spreads repeats over time, no secret
+
+
+class SendWindow:
+    """What is sent and has no receipt yet, bounded in records and bytes. All times are monotonic seconds given by the caller.
+
+    If no receipt arrives at all, there is no collector: everything waits, longer each time, and starts again at the oldest record. If
+    receipts arrive but not for some records, the collector rejected these: each of them is sent again, later and later, and does not
+    hold up those behind it.
+    """
+
+    def __init__(
+        self, limit_records: int, limit_bytes: int, first_timeout_s: float = FIRST_TIMEOUT_S, spread: Callable[[], float] = retry_spread
+    ) -> None:
+        self.limit_records = limit_records
+        self.limit_bytes = limit_bytes
+        self.first_timeout_s = first_timeout_s
+        self.after_row = 0
+        self.resent = 0
+        self._spread = spread
+        self._sent: dict[Key, _Sent] = {}
+        self._repeats: dict[Key, _Sent] = {}
+        self._bytes = 0
+        self._timeouts = 0
+        self._paused_until_s = 0.0
+        self._receipt_s = float("-inf")
+        self._delay_s: float | None = None
+
+    def timeout_s(self) -> float:
+        """Return how long to wait for a receipt: a collector that is slow now is given longer."""
+        return self.first_timeout_s if self._delay_s is None else max(self.first_timeout_s, 4 * self._delay_s)
+
+    def room(self, now_s: float) -> int:
+        """Return how many records may be sent on now."""
+        if now_s < self._paused_until_s or self._bytes >= self.limit_bytes:
+            return 0
+        return max(0, self.limit_records - len(self._sent))
+
+    def room_bytes(self) -> int:
+        """Return how many bytes may be sent on."""
+        return max(0, self.limit_bytes - self._bytes)
+
+    def sent(self, pending: Iterable[Pending], now_s: float, message: int = 0) -> None:
+        """Note records that were sent on, in the order of the outbox, and the number of the message that carries them."""
+        for one in pending:
+            self.after_row = max(self.after_row, one.row)
+            self._sent[one.session, one.seq] = _Sent(one.row, len(one.payload), now_s, message)
+            self._bytes += len(one.payload)
+
+    def skip(self, pending: Pending) -> None:
+        """Skip a record that cannot be sent on this connection."""
+        self.after_row = max(self.after_row, pending.row)
+
+    def receipted(self, receipt: Receipt, now_s: float) -> None:
+        """Drop the records that `receipt` names."""
+        self._receipt_s = now_s
+        self._timeouts = 0
+        self._paused_until_s = 0.0
+        for first, last in receipt.held:
+            for key in self._named(receipt.session, first, last):
+                self._repeats.pop(key, None)
+                sent = self._sent.pop(key, None)
+                if sent is not None:
+                    self._bytes -= sent.size_bytes
+                    self._learn(now_s - sent.at_s)
+
+    def gone(self, row: int) -> None:
+        """Drop a record that is no longer in the outbox."""
+        for key in [key for key, sent in self._repeats.items() if sent.row == row]:
+            del self._repeats[key]
+
+    def restart(self) -> None:
+        """Start again at the oldest record: the connection is new, and what was in transit on the old one may be lost."""
+        self.resent += len(self._sent)
+        self._sent.clear()
+        self._repeats.clear()
+        self._bytes = 0
+        self.after_row = 0
+        self._paused_until_s = 0.0
+
+    def expire(self, now_s: float, is_on_its_way: Callable[[int], bool] = lambda _: False) -> None:
+        """Find records whose receipt is overdue; those still in transit (`is_on_its_way`, minutes on a slow line) cannot have one."""
+        for sent in (*self._sent.values(), *self._repeats.values()):
+            if is_on_its_way(sent.message):
+                sent.at_s = max(sent.at_s, now_s)
+        overdue = [key for key, sent in self._sent.items() if now_s - sent.at_s >= self.timeout_s()]
+        if not overdue:
+            return
+        if self._receipt_s <= self._sent[overdue[0]].at_s:
+            self._timeouts += 1
+            self.restart()
+            self._paused_until_s = now_s + self._pause_s(self._timeouts, LONGEST_TIMEOUT_S)
+            return
+        for key in overdue:
+            sent = self._repeats[key] = self._sent.pop(key)
+            self._bytes -= sent.size_bytes
+            sent.at_s = now_s + self._pause_s(sent.tries, LONGEST_REPEAT_S)
+
+    def sent_again(self, pending: Iterable[Pending], message: int) -> None:
+        """Note the number of the message that carries single records again."""
+        for one in pending:
+            if (sent := self._repeats.get((one.session, one.seq))) is not None:
+                sent.message = message
+
+    def due(self, now_s: float) -> list[int]:
+        """Return the rows of single records to send again now; each then waits longer than before."""
+        rows = []
+        for sent in self._repeats.values():
+            if now_s >= sent.at_s:
+                sent.tries += 1
+                sent.at_s = now_s + self._pause_s(sent.tries, LONGEST_REPEAT_S)
+                rows.append(sent.row)
+        self.resent += len(rows)
+        return rows
+
+    def wait_s(self, now_s: float) -> float:
+        """Return how long nothing is due, at most a minute."""
+        times = [self._paused_until_s - now_s] if now_s < self._paused_until_s else []
+        if self._sent:
+            times.append(next(iter(self._sent.values())).at_s + self.timeout_s() - now_s)
+        times += [sent.at_s - now_s for sent in self._repeats.values()]
+        return min(60.0, max(0.0, min(times, default=60.0)))
+
+    def _named(self, session: int, first: int, last: int) -> list[Key]:
+        if last - first <= len(self._sent) + len(self._repeats):
+            return [(session, seq) for seq in range(first, last + 1)]
+        return [key for key in [*self._sent, *self._repeats] if key[0] == session and first <= key[1] <= last]
+
+    def _learn(self, delay_s: float) -> None:
+        self._delay_s = delay_s if self._delay_s is None else 0.9 * self._delay_s + 0.1 * delay_s
+
+    def _pause_s(self, tries: int, longest_s: float) -> float:
+        return min(longest_s, self.first_timeout_s * 2.0 ** min(tries - 1, 10)) * self._spread()
 
 
 class Sender:
     """Sends the records of `device` that lie in `outbox`, within a window of unreceipted ones; called from one thread.
 
-    A line may be so bad that it breaks before a large message is through: messages get smaller until some are. Records of another fleet
-    than `fleet`, to which the device belonged before, are held back for as long as a connection lasts on which the broker refused one.
+    A line may be so bad that it breaks before a large message is through: messages get smaller until some are. Records of a previous
+    fleet of the device are held back for as long as a connection lasts on which the broker refused one.
     """
 
     def __init__(self, outbox: Outbox, device: str, fleet: str, window_records: int, receipt_timeout_s: float) -> None:
         self.too_large: set[int] = set()
-        self.holds_former = False
+        self.holds_previous = False
         self._outbox = outbox
         self._device = device
         self._fleet = fleet
-        self._former: set[int] = set()
+        self._previous: set[int] = set()
         self._share = 1.0
-        self._was_heard = True
-        self._has_to_begin_anew = False
+        self._had_receipt = True
+        self._must_restart = False
         self._window = SendWindow(window_records, WINDOW_BYTES, receipt_timeout_s)
 
     @property
@@ -43,10 +241,10 @@ class Sender:
         return self._window.resent
 
     def send(self, session: MqttSession) -> float:
-        """Send what is due; return after how long to look again."""
+        """Send what is due; return the seconds until something is due again."""
         now_s = time.monotonic()
-        if self._has_to_begin_anew:
-            self._has_to_begin_anew = False
+        if self._must_restart:
+            self._must_restart = False
             self._window.restart()
         self._window.expire(now_s, session.is_on_its_way)
         self._send_again(session, now_s)
@@ -54,26 +252,26 @@ class Sender:
         return self._window.wait_s(now_s)
 
     def refused(self, session: MqttSession) -> bool:
-        """Take the broker's refusal of a message, from any thread; return whether that was one of a former fleet's."""
-        answered = {number for number in self._former.copy() if not session.is_on_its_way(number)}
-        self._former.difference_update(answered)
+        """Note the broker's refusal of a message, from any thread; return whether it was one of a previous fleet."""
+        answered = {number for number in self._previous.copy() if not session.is_on_its_way(number)}
+        self._previous.difference_update(answered)
         if answered:
-            self.holds_former = self._has_to_begin_anew = True
+            self.holds_previous = self._must_restart = True
         return bool(answered)
 
     def receipted(self, receipt: messages.Receipt) -> None:
-        """Take the records that `receipt` names off the way."""
-        self._was_heard = True
+        """Drop the records that `receipt` names."""
+        self._had_receipt = True
         self._share = min(1.0, 2 * self._share)
         self._window.receipted(receipt, time.monotonic())
 
     def restart(self) -> None:
         """Begin again at the oldest record: what was on the way may be lost."""
-        if not self._was_heard:
+        if not self._had_receipt:
             self._share = max(self._share / 2, SMALLEST_SHARE)
-        self._was_heard = False
-        self.holds_former = False
-        self._former.clear()
+        self._had_receipt = False
+        self.holds_previous = False
+        self._previous.clear()
         self._window.restart()
 
     def _send_again(self, session: MqttSession, now_s: float) -> None:
@@ -84,39 +282,39 @@ class Sender:
                 self._window.gone(row)
             else:
                 again.append(one)
-        for first in range(0, len(again), PARCEL_RECORDS):
-            for parcel in parcels(again[first : first + PARCEL_RECORDS], session.largest_bytes()):
-                if parcel.fits:
-                    self._window.sent_again(parcel.records, self._publish(session, parcel))
+        for first in range(0, len(again), BATCH_RECORDS):
+            for batch in batches(again[first : first + BATCH_RECORDS], session.largest_bytes()):
+                if batch.fits:
+                    self._window.sent_again(batch.records, self._publish(session, batch))
 
     def _send_on(self, session: MqttSession, now_s: float) -> None:
         room = session.room()
         while room > 0 and (records := self._window.room(now_s)):
-            limit_bytes = min(int(PARCEL_BYTES * self._share), self._window.room_bytes())
+            limit_bytes = min(int(BATCH_BYTES * self._share), self._window.room_bytes())
             after = self._window.after_row
-            fleet = self._fleet if self.holds_former else None
-            waiting = self._outbox.pending(min(records, PARCEL_RECORDS), limit_bytes, after_row=after, device=self._device, fleet=fleet)
+            fleet = self._fleet if self.holds_previous else None
+            waiting = self._outbox.pending(min(records, BATCH_RECORDS), limit_bytes, after_row=after, device=self._device, fleet=fleet)
             if not waiting:
                 return
             # What does not fit into the broker's window stays behind the cursor, and is taken the next time.
-            for parcel in list(parcels(waiting, session.largest_bytes()))[:room]:
-                if parcel.fits:
-                    self._window.sent(parcel.records, now_s, self._publish(session, parcel))
+            for batch in list(batches(waiting, session.largest_bytes()))[:room]:
+                if batch.fits:
+                    self._window.sent(batch.records, now_s, self._publish(session, batch))
                     room -= 1
                 else:
-                    self._pass_over(parcel, session.largest_bytes())
+                    self._pass_over(batch, session.largest_bytes())
 
-    def _pass_over(self, parcel: Parcel, largest_bytes: int) -> None:
-        (one,) = parcel.records
+    def _pass_over(self, batch: Batch, largest_bytes: int) -> None:
+        (one,) = batch.records
         self._window.skip(one)
         if one.row not in self.too_large:
             self.too_large.add(one.row)
-            size_bytes = len(parcel.payload)
-            logger.error("record %d of session %d has %d bytes, the broker takes %d", one.seq, one.session, size_bytes, largest_bytes)
+            size_bytes = len(batch.payload)
+            logger.error("record %d of session %d has %d bytes, the broker accepts %d", one.seq, one.session, size_bytes, largest_bytes)
 
-    def _publish(self, session: MqttSession, parcel: Parcel) -> int:
-        first = parcel.records[0]
-        number = session.publish(str(Topic(first.fleet, first.device, "result")), parcel.payload)
+    def _publish(self, session: MqttSession, batch: Batch) -> int:
+        first = batch.records[0]
+        number = session.publish(str(Topic(first.fleet, first.device, "result")), batch.payload)
         if first.fleet != self._fleet:
-            self._former = {one for one in self._former.copy() if session.is_on_its_way(one)} | {number}
+            self._previous = {one for one in self._previous.copy() if session.is_on_its_way(one)} | {number}
         return number

@@ -1,8 +1,8 @@
 """Stamps to be set right: records measured while the wall clock was not synchronised, as on a board without a clock chip.
 
 Such a record is held back until the clock is right; then its start is computed from the time since boot, which no step of the wall
-clock touches. It is changed only before it was sent: every copy of a sent record must be the same. Where the board was booted anew
-meanwhile, or the clock never comes right, it goes out as it is, and says so.
+clock touches. It is changed only before it is sent: every copy of a sent record must be the same. If the board was rebooted
+meanwhile, or the clock is never synchronised, it is sent as it is, and marked.
 """
 
 import time
@@ -13,7 +13,7 @@ from edgemeter.agent.delivery.outbox import Outbox
 # After a boot, or when the network is back, time servers are asked and the clock set; chrony and systemd-timesyncd take seconds.
 PATIENCE_AFTER_BOOT_S = 120.0
 PATIENCE_ONLINE_S = 60.0
-LOOK_S = 2.0
+POLL_S = 2.0
 
 
 def since_boot_ns() -> int:
@@ -64,7 +64,7 @@ class Stamping:
             self._outbox.stamp(boot_id, self._wall_ns() - self._boot_clock_ns())
         elif self._since_boot_s() < self._patience_until_s:
             self._outbox.leave_unstamped(all_but_boot_id=boot_id)
-            return LOOK_S if self._outbox.has_unstamped() else None
+            return POLL_S if self._outbox.has_unstamped() else None
         self._outbox.leave_unstamped()
         return None
 

@@ -2,7 +2,7 @@
 
 After the GUM: independent terms add in squares, and the expanded uncertainty is their root times k. k is 2 where the terms are well
 known, and larger where the greatest of them was estimated from little scatter (Student's t with the effective degrees of freedom of
-Welch and Satterthwaite, GUM G.4), so that the interval always holds the truth in 95 of 100 runs. A term that nobody knows makes the
+Welch and Satterthwaite, GUM G.4), so that the interval always holds the truth in 95 of 100 runs. An unknown term makes the
 whole unknown: an unknown uncertainty is not zero.
 """
 
@@ -12,22 +12,22 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from edgemeter.agent.energy.curve import NS_PER_MS, Curve, Scatter, mean_w
-from edgemeter.agent.engine import student
-from edgemeter.agent.engine.job import Window
+from edgemeter.agent.base.statistics import student_quantile
+from edgemeter.agent.contract.record_figures import UncertaintyTerm
+from edgemeter.agent.energy.curve import NS_PER_MS, Curve, PowerScatter, mean_w
+from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import Description
-from edgemeter.agent.records import UncertaintyTerm
 
 # What k = 2 covers of a normal distribution.
 CONFIDENCE = math.erf(math.sqrt(2))
-# An idle stretch is cut into so many parts; how their means scatter says how well its own mean is known.
+# The number of parts of an idle stretch; the scatter of their means gives the uncertainty of the mean.
 IDLE_PARTS = 10
 # From here on k is 2.00.
 ENOUGH_FREEDOM = 1e4
 
 
 @dataclass(frozen=True, slots=True)
-class Idle:
+class IdlePower:
     """Idle power: the mean of the stretches before and after, each None where there was none, and its standard uncertainties, W.
 
     `drift_u_w` is None when only one side is known: how far the power moved during the run is then not known. `length_s` is that of the
@@ -37,7 +37,7 @@ class Idle:
     before_w: float | None
     after_w: float | None
     mean_w: float
-    sampling: Scatter
+    sampling: PowerScatter
     quantisation_u_w: float | None
     drift_u_w: float | None
     length_s: float
@@ -54,14 +54,14 @@ class Idle:
 
 
 @dataclass(frozen=True, slots=True)
-class Expanded:
+class ExpandedUncertainty:
     """An expanded uncertainty and the factor k that made it out of the standard uncertainty."""
 
     u_mj: float
     k: float
 
 
-def idle(curve: Curve, before: Window | None, after: Window | None) -> Idle | None:
+def idle(curve: Curve, before: Window | None, after: Window | None) -> IdlePower | None:
     """Return the idle power out of the stretches around a run; None without any."""
     stretches = [window for window in (before, after) if window is not None]
     if not stretches:
@@ -70,20 +70,22 @@ def idle(curve: Curve, before: Window | None, after: Window | None) -> Idle | No
     steps = [curve.quantisation_u_w(window) for window in stretches]
     known = [step for step in steps if step is not None]
     scatters = [_scatter(curve, window) for window in stretches]
-    return Idle(
+    return IdlePower(
         before_w=means[0] if before else None,
         after_w=means[-1] if after else None,
         mean_w=statistics.fmean(means),
-        sampling=Scatter(math.hypot(*(one.u_w for one in scatters)) / len(scatters), _freedom((one.u_w, one.freedom) for one in scatters)),
+        sampling=PowerScatter(
+            math.hypot(*(one.u_w for one in scatters)) / len(scatters), _freedom((one.u_w, one.freedom) for one in scatters)
+        ),
         quantisation_u_w=max(known) if len(known) == len(steps) else None,
         drift_u_w=_drift(means, scatters) if len(means) == 2 else None,
-        length_s=min(window.end_ns - window.start_ns for window in stretches) / 1e9,
+        length_s=min(window.length_ns for window in stretches) / 1e9,
     )
 
 
-def terms(curve: Curve, description: Description, timed: Window, inferences: int, idling: Idle | None) -> tuple[UncertaintyTerm, ...]:
+def terms(curve: Curve, description: Description, timed: Window, inferences: int, idling: IdlePower | None) -> tuple[UncertaintyTerm, ...]:
     """Return the budget of the gross energy per inference; the terms named `idle_*` enter the net energy only."""
-    per_w = (timed.end_ns - timed.start_ns) / NS_PER_MS / inferences
+    per_w = timed.length_ns / NS_PER_MS / inferences
     gain = description.gain_u_ratio
     steps = (curve.step_w(timed.start_ns), curve.step_w(timed.end_ns))
     sampling = curve.sampling(timed)
@@ -93,7 +95,7 @@ def terms(curve: Curve, description: Description, timed: Window, inferences: int
         "quantisation": (curve.quantisation_u_w(timed), None),
         "sampling": (sampling.u_w, sampling.freedom),
         # When the power stepped is known to a period only: a reading may be late by as much.
-        "edges": (math.hypot(*steps) * curve.spacing_ns / math.sqrt(12) / (timed.end_ns - timed.start_ns), None),
+        "edges": (math.hypot(*steps) * curve.spacing_ns / math.sqrt(12) / timed.length_ns, None),
     }
     if idling is not None:
         watts["idle_sampling"] = (idling.sampling.u_w, idling.sampling.freedom)
@@ -105,12 +107,12 @@ def terms(curve: Curve, description: Description, timed: Window, inferences: int
     )
 
 
-def gross(budget: Iterable[UncertaintyTerm]) -> Expanded | None:
+def gross(budget: Iterable[UncertaintyTerm]) -> ExpandedUncertainty | None:
     """Return the expanded uncertainty of the gross energy; None where a term is not known."""
     return _expanded((term.u_mj, term.degrees_of_freedom) for term in budget if not term.term.startswith("idle_"))
 
 
-def net(budget: Iterable[UncertaintyTerm], gross_mj: float, net_mj: float) -> Expanded | None:
+def net(budget: Iterable[UncertaintyTerm], gross_mj: float, net_mj: float) -> ExpandedUncertainty | None:
     """Return the expanded uncertainty of the net energy: the gain acts on the difference only, and the offset cancels."""
     share = abs(net_mj / gross_mj) if gross_mj else 0.0
     known = {term.term: (term.u_mj, term.degrees_of_freedom) for term in budget if term.term != "offset"}
@@ -119,21 +121,21 @@ def net(budget: Iterable[UncertaintyTerm], gross_mj: float, net_mj: float) -> Ex
 
 
 def _offset_u_w(description: Description) -> float | None:
-    """Return how well the sensor's zero is known: as its calibration says, else to a step of the converter either way, all the time."""
+    """Return the uncertainty of the sensor's zero: from its calibration, else a constant step of the converter either way."""
     if description.offset_u_w is not None:
         return description.offset_u_w
     return None if description.resolution_w is None else description.resolution_w / math.sqrt(3)
 
 
-def _scatter(curve: Curve, window: Window) -> Scatter:
+def _scatter(curve: Curve, window: Window) -> PowerScatter:
     """Return the standard uncertainty of an idle stretch's mean: readings follow each other too closely to count one by one."""
-    width = (window.end_ns - window.start_ns) / IDLE_PARTS
+    width = window.length_ns / IDLE_PARTS
     edges = [round(window.start_ns + place * width) for place in range(IDLE_PARTS + 1)]
     means = [mean_w(curve, Window(begin, end)) for begin, end in itertools.pairwise(edges)]
-    return Scatter(statistics.stdev(means) / math.sqrt(IDLE_PARTS), IDLE_PARTS - 1)
+    return PowerScatter(statistics.stdev(means) / math.sqrt(IDLE_PARTS), IDLE_PARTS - 1)
 
 
-def _drift(means: Sequence[float], scatters: Sequence[Scatter]) -> float:
+def _drift(means: Sequence[float], scatters: Sequence[PowerScatter]) -> float:
     """Return how uncertain idle power is for having moved, beyond what chance moves two means apart.
 
     Source: a value that lies anywhere between the two, GUM 4.3.7 (rectangular).
@@ -142,18 +144,18 @@ def _drift(means: Sequence[float], scatters: Sequence[Scatter]) -> float:
     return math.sqrt(max(0.0, (means[1] - means[0]) ** 2 - chance) / 12)
 
 
-def _expanded(parts: Iterable[tuple[float | None, float | None]]) -> Expanded | None:
+def _expanded(parts: Iterable[tuple[float | None, float | None]]) -> ExpandedUncertainty | None:
     pairs = list(parts)
     known = [(u, freedom) for u, freedom in pairs if u is not None]
     if len(known) < len(pairs):
         return None
     freedom = _freedom(known)
-    k = 2.0 if freedom is None else student.quantile(CONFIDENCE, freedom)
-    return Expanded(k * math.hypot(*(u for u, _ in known)), k)
+    k = 2.0 if freedom is None else student_quantile(CONFIDENCE, freedom)
+    return ExpandedUncertainty(k * math.hypot(*(u for u, _ in known)), k)
 
 
 def _freedom(parts: Iterable[tuple[float, float | None]]) -> float | None:
-    """Return the effective degrees of freedom of a sum; None: so many that they do not matter. Source: GUM G.4.1."""
+    """Return the effective degrees of freedom of a sum; None where there are too many to matter. Source: GUM G.4.1."""
     known = list(parts)
     whole = math.fsum(u**2 for u, _ in known) ** 2
     each = math.fsum(u**4 / freedom for u, freedom in known if freedom is not None)

@@ -4,19 +4,19 @@ Times are monotonic ns, power is W, energy is mJ.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.energy.queries import Queries, without_rhythm
-from edgemeter.agent.engine.job import Window
+from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import Description, Reading
 
 NS_PER_MS = 1e6
-# Readings on each side of an edge whose means tell how far the power stepped there.
+# Readings on each side of an edge whose means show how far the power stepped there.
 BESIDE_EDGE = 3
 # Blocks of readings whose means are compared: enough of them to estimate a scatter, and enough readings in each.
 MOST_BLOCKS = 30
@@ -28,57 +28,44 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Scatter:
+class PowerScatter:
     """A standard uncertainty that was estimated from scatter, and on how many degrees of freedom; None: on more than matter."""
 
     u_w: float
     freedom: float | None
 
 
-NONE = Scatter(0.0, None)
+NONE = PowerScatter(0.0, None)
 
 
-class Curve(Protocol):
-    """What one sensor saw, as a function of time."""
+class _Edges(ABC):
+    """What both kinds of curves know of steps: `_times` are the moments of their values."""
 
-    spacing_ns: float
-    follows_queries: bool
-
-    def energy_mj(self, window: Window) -> float:
-        """Return the energy within the window."""
-        ...
-
-    def gaps_ns(self, window: Window, limit_ns: float) -> tuple[float, float]:
-        """Return the longest stretch of the window without a reading, and the sum of those that are longer than `limit_ns`."""
-        ...
+    _times: NDArray[np.int64]
 
     def values(self, window: Window) -> int:
-        """Return how many values of its own the sensor gave within the window."""
-        ...
+        """Return the number of values (readings, or moves of the counter) within the window."""
+        begin, end = np.searchsorted(self._times, (window.start_ns, window.end_ns))
+        return int(end - begin)
 
     def step_w(self, moment_ns: int) -> float:
-        """Return how far the power stepped at a moment, as the readings beside it show."""
-        ...
+        """Return how far the mean power stepped at a moment; all of the power where one side is unknown."""
+        before, after = self._beside(int(np.searchsorted(self._times, moment_ns)))
+        if not before.size or not after.size:
+            known = before if before.size else after
+            return abs(float(known.mean())) if known.size else 0.0
+        return abs(float(after.mean() - before.mean()))
 
-    def sampling(self, window: Window) -> Scatter:
-        """Return how uncertain the window's mean power is for what happened between the readings."""
-        ...
-
-    def quantisation_u_w(self, window: Window) -> float | None:
-        """Return the standard uncertainty of the window's mean power from the steps of the readings, None where they are not known."""
-        ...
-
-
-def mean_w(curve: Curve, window: Window) -> float:
-    """Return the mean power within the window."""
-    return curve.energy_mj(window) * NS_PER_MS / (window.end_ns - window.start_ns)
+    @abstractmethod
+    def _beside(self, place: int) -> tuple[Array, Array]:
+        """Return a few powers before and after value `place`."""
 
 
-class PowerCurve:
+class PowerCurve(_Edges):
     """Power samples joined by straight lines; beyond the first and last the power is taken to have stayed.
 
-    Where `queries` tell the rhythm of the load, and the readings show it, what it adds to a reading is taken off before the lines are
-    drawn: over whole queries that adds up to nothing, and it is most of what one reading differs from the next by.
+    Where `queries` give the rhythm of the load, and the readings show it, its part of each reading is subtracted before the lines are
+    drawn: over whole queries that part is zero, and it is most of the difference between one reading and the next.
     """
 
     def __init__(self, readings: Sequence[Reading], description: Description, queries: Queries | None = None) -> None:
@@ -106,20 +93,8 @@ class PowerCurve:
         stretches = np.diff(self._nodes(window)[0])
         return float(stretches.max()), float(stretches[stretches > limit_ns].sum())
 
-    def values(self, window: Window) -> int:
-        """Return how many readings lie in it."""
-        return _inside(self._times, window)
-
-    def step_w(self, moment_ns: int) -> float:
-        """Return the difference of the mean power just before and just after; all of the power where one side is not known."""
-        before, after = self._beside(int(np.searchsorted(self._times, moment_ns)))
-        if not before.size or not after.size:
-            known = before if before.size else after
-            return abs(float(known.mean())) if known.size else 0.0
-        return abs(float(after.mean() - before.mean()))
-
-    def sampling(self, window: Window) -> Scatter:
-        """Return it from how the means of neighbouring blocks of readings differ.
+    def sampling(self, window: Window) -> PowerScatter:
+        """Return the uncertainty of the mean power from how the means of neighbouring blocks of readings differ.
 
         Slow changes are followed by the lines between the readings and hardly count; readings that a sensor repeats or averages
         fall into one block, and do not count as many. A reading beside a gap weighs more in the trapezoid, and so counts more here.
@@ -140,10 +115,10 @@ class PowerCurve:
             freedom = 2 * (blocks - 1) ** 2 / (3 * blocks - 4)
         weights = (times[2:] - times[:-2]) / 2
         share = float(np.sum(weights**2)) / float(times[-1] - times[0]) ** 2
-        return Scatter(math.sqrt(variance * share * _fitting(n, self._fitted)), freedom)
+        return PowerScatter(math.sqrt(variance * share * _fitting(n, self._fitted)), freedom)
 
     def quantisation_u_w(self, window: Window) -> float | None:
-        """Return LSB / sqrt(12), less where several values were read: each has an error of its own and enters with its share.
+        """Return the uncertainty of the mean power: LSB / sqrt(12), less where several values were read, each with an error of its own.
 
         More readings of one value know it no better. Source: rectangular errors, GUM 4.3.7; that a reading dithers is not relied on.
         """
@@ -158,7 +133,7 @@ class PowerCurve:
         """Return the moments of the window's edges and of the readings between them, ns from its start, and which readings these are."""
         begin = int(np.searchsorted(self._times, window.start_ns, "right"))
         end = max(begin, int(np.searchsorted(self._times, window.end_ns, "left")))
-        moments = np.concatenate(([0], self._times[begin:end] - window.start_ns, [window.end_ns - window.start_ns]))
+        moments = np.concatenate(([0], self._times[begin:end] - window.start_ns, [window.length_ns]))
         return moments.astype(np.float64), slice(begin, end)
 
     def _beside(self, place: int) -> tuple[Array, Array]:
@@ -171,7 +146,7 @@ class PowerCurve:
         wrong side. Then the nearest reading inside holds up to the edge.
         """
         before, after = self._beside(place)
-        stepped = min(before.size, after.size) > 1 and abs(after.mean() - before.mean()) > np.ptp(before) + np.ptp(after)
+        stepped = _has_stepped(before, after)
         if stepped:
             return float(before[-1] if looks_back else after[0])
         if not before.size or not after.size:
@@ -180,7 +155,7 @@ class PowerCurve:
         return float(before[-1] + (after[0] - before[-1]) * float(moment_ns - t0) / float(t1 - t0))
 
 
-class CounterCurve:
+class CounterCurve(_Edges):
     """An energy counter, known at the moments when it moved, with straight lines between them and beyond."""
 
     follows_queries = False
@@ -195,7 +170,7 @@ class CounterCurve:
             self._times, self._energies = read_at, energies
             self.step_mj = description.resolution_mj
         else:
-            # It moved some time between two reads. Where it stood before the first move says nothing of when.
+            # It moved some time between two reads. Its value before the first move does not show when.
             self._times = (read_at[moved - 1] + read_at[moved]) // 2
             self._energies = energies[moved]
             self.step_mj = float(np.median(steps[moved - 1])) if moved.size else description.resolution_mj
@@ -217,32 +192,20 @@ class CounterCurve:
             edges.append(float(min(end, window.end_ns) - max(begin, window.start_ns)))
         return max(edges), sum(edge for edge in edges if edge > limit_ns)
 
-    def values(self, window: Window) -> int:
-        """Return how many moves of the counter lie in it."""
-        return _inside(self._times, window)
-
-    def step_w(self, moment_ns: int) -> float:
-        """Return the difference of the mean power over a few updates just before and just after."""
-        before, after = self._beside(int(np.searchsorted(self._times, moment_ns)))
-        if not before.size or not after.size:
-            known = before if before.size else after
-            return abs(float(known.mean())) if known.size else 0.0
-        return abs(float(after.mean() - before.mean()))
-
-    def sampling(self, window: Window) -> Scatter:  # noqa: ARG002 - the other curve needs it
+    def sampling(self, window: Window) -> PowerScatter:  # noqa: ARG002 - the other curve needs it
         """Return none: a counter misses nothing."""
         return NONE
 
     def quantisation_u_w(self, window: Window) -> float | None:
         """Return a step's uncertainty at both edges, over the window."""
-        return None if self.step_mj is None else self.step_mj / math.sqrt(6) * NS_PER_MS / (window.end_ns - window.start_ns)
+        return None if self.step_mj is None else self.step_mj / math.sqrt(6) * NS_PER_MS / window.length_ns
 
     def _beside(self, place: int) -> tuple[Array, Array]:
         """Return the mean powers of the intervals before and after the one that ends with update `place`."""
         return self._slopes[max(0, place - 1 - BESIDE_EDGE) : max(0, place - 1)], self._slopes[place : place + BESIDE_EDGE]
 
     def _at_edge(self, moment_ns: int, *, looks_back: bool) -> float:
-        """Return where the counter stood at a window's edge.
+        """Return the value of the counter at a window's edge.
 
         Interpolated, unless the power stepped there: then as it counts inside the window, up to the edge.
         """
@@ -250,15 +213,29 @@ class CounterCurve:
             return 0.0
         place = min(max(int(np.searchsorted(self._times, moment_ns)), 1), len(self._times) - 1)
         before, after = self._beside(place)
-        stepped = min(before.size, after.size) > 1 and abs(after.mean() - before.mean()) > np.ptp(before) + np.ptp(after)
+        stepped = _has_stepped(before, after)
         slope = self._slopes[place - 1] if not stepped else before.mean() if looks_back else after.mean()
         known = place if stepped and not looks_back else place - 1
         return float(self._energies[known] + slope * float(moment_ns - self._times[known]) / NS_PER_MS)
 
 
-def _inside(times: NDArray[np.int64], window: Window) -> int:
-    begin, end = np.searchsorted(times, (window.start_ns, window.end_ns))
-    return int(end - begin)
+Curve = PowerCurve | CounterCurve
+
+
+def mean_w(curve: Curve, window: Window) -> float:
+    """Return the mean power within the window."""
+    return curve.energy_mj(window) * NS_PER_MS / window.length_ns
+
+
+def curve_of(readings: Sequence[Reading], description: Description, queries: Queries | None = None) -> Curve:
+    """Return the curve of a sensor's readings; `queries` are taken into account for power samples."""
+    if description.kind == "power":
+        return PowerCurve(readings, description, queries)
+    return CounterCurve(readings, description)
+
+
+def _has_stepped(before: Array, after: Array) -> bool:
+    return min(before.size, after.size) > 1 and bool(abs(after.mean() - before.mean()) > np.ptp(before) + np.ptp(after))
 
 
 def _fitting(n: int, parameters: int) -> float:

@@ -1,18 +1,31 @@
 """Energy per inference: what the readings around a run support, or the reason why they support none."""
 
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from edgemeter.agent.energy import budget, usb_accelerator
-from edgemeter.agent.energy.curve import NS_PER_MS, CounterCurve, Curve, PowerCurve, mean_w
+from edgemeter.agent.contract.record_conditions import Runtime
+from edgemeter.agent.contract.record_figures import Energy, UncertaintyTerm
+from edgemeter.agent.energy import budget
+from edgemeter.agent.energy.curve import NS_PER_MS, CounterCurve, Curve, curve_of, mean_w
 from edgemeter.agent.energy.queries import Queries
-from edgemeter.agent.energy.sampler import Trace
-from edgemeter.agent.engine.job import Window
-from edgemeter.agent.power import Description
-from edgemeter.agent.power.detect import NO_SENSOR, rank
-from edgemeter.agent.records import Energy, UncertaintyTerm
+from edgemeter.agent.energy.sampler import SensorTrace
+from edgemeter.agent.energy.window import Window
+from edgemeter.agent.power import USB_DEVICES, Description
+from edgemeter.agent.power.detect import NO_SENSOR, scope_rank
 
+# Whatever draws its power from the board's 5 V passes these; rails and processors' counters lie behind the branch to the USB ports.
+SEES_USB = frozenset({"wall-ac", "board-input"})
+USB_REFUSAL = (
+    "it does not measure USB devices, and this case runs on a USB accelerator, so it would miss exactly what is measured: "
+    "use a meter in the board's supply (scope board-input: an INA2xx or a USB-C meter) or at the wall (wall-ac: a smart plug)"
+)
+
+_ON_USB = frozenset({"usb", "myriad"})
+_EDGE_TPU = frozenset({"edgetpu", "libedgetpu", "tpu", "coral"})
+_ON_PCIE = frozenset({"pci", "pcie", "apex"})
+ESTIMATE_SENSOR = "estimate"
 # Source: MLPerf Tiny (10 s); 50 periods keep the edges below 2 % of the window.
 SHORTEST_S = 10.0
 FEWEST_PERIODS = 50
@@ -27,18 +40,64 @@ FEWEST_IDLE_VALUES = 5
 IDLE_MARGIN_PERIODS = 2
 RESOLVABLE = 3.0
 COVERAGE_FACTOR = 2.0
-
 # A mean absolute error of 1 % of a normal distribution.
 SUFFICIENT_U_RATIO = 0.01 * math.sqrt(math.pi / 2)
+EnergyOrReason = tuple[Energy | None, str | None]
 
-Outcome = tuple[Energy | None, str | None]
+
+def runs_on_usb(runtime: Runtime, attached: Sequence[str]) -> bool:
+    """Return whether the runtime's back-end is a USB accelerator; `attached` is what the machine has, as `machine.attached` names it.
+
+    A back-end that is named for the Edge TPU only is on USB, unless the only attached Coral is on PCIe.
+    """
+    words = set(re.findall(r"[a-z]+", f"{runtime.name} {runtime.backend}".lower()))
+    if words & _ON_USB:
+        return True
+    if not words & _EDGE_TPU or words & _ON_PCIE:
+        return False
+    kinds = {kind for kind in ("Coral USB", "Coral PCIe") for one in attached if one.startswith(kind)}
+    return kinds != {"Coral PCIe"}
+
+
+def is_blind_to_usb(description: Description) -> bool:
+    """Return whether a sensor leaves out what hangs on USB ports; a model of a wider scope knows no more than the sensor it is fed by."""
+    return USB_DEVICES in description.excludes or description.scope not in SEES_USB or description.is_modelled
+
+
+def estimated_energy(power_w: float, timed: Window, inferences: int) -> Energy:
+    """Return the energy of an inference from a stated input power, which nobody measured; it never ranks with measurements."""
+    window_ms = timed.length_ns / NS_PER_MS
+    return Energy(
+        sensor=ESTIMATE_SENSOR,
+        scope="board-input",
+        excludes=(),
+        gross_mj=power_w * window_ms / max(1, inferences),
+        gross_u_mj=None,
+        net_mj=None,
+        net_u_mj=None,
+        net_state="no_idle",
+        mean_power_w=power_w,
+        idle_before_w=None,
+        idle_after_w=None,
+        inferences=inferences,
+        window_ms=window_ms,
+        samples=0,
+        period_ms=0.0,
+        resolution_w=None,
+        longest_gap_ms=window_ms,
+    )
+
+
+def is_estimate(found: Energy) -> bool:
+    """Return whether an energy is an estimate: of a power that was stated, or of a scope that was modelled from a narrower one."""
+    return found.sensor == ESTIMATE_SENSOR or found.is_modelled
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class EnergyRun:
     """When and what was measured: the timed part, the idle stretches, the inferences; `queries` where their times are known.
 
-    What is watched besides runs counts no inferences: then `inferences` is how many pieces of work it was, one for a whole.
+    What is watched besides runs counts no inferences: then `inferences` is the number of work units, 1 for the whole.
     """
 
     timed: Window
@@ -52,7 +111,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Energies:
-    """What the sensors of a run support: the energy of the widest scope, or why there is none; the others', and why some gave none."""
+    """The energies of a run: that of the widest scope, or why there is none; the others, and why some sensors gave none."""
 
     energy: Energy | None
     reason: str | None
@@ -65,11 +124,11 @@ class Energies:
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
-    trace: Trace
+class _SensorRun:
+    trace: SensorTrace
     description: Description
     curve: Curve
-    run: Run
+    run: EnergyRun
 
     @property
     def timed(self) -> Window:
@@ -80,7 +139,7 @@ class _Case:
         return self.run.inferences
 
 
-def of(traces: Iterable[Trace], run: Run) -> Energies:
+def energies_of(traces: Iterable[SensorTrace], run: EnergyRun) -> Energies:
     """Return the energies that the readings of all sensors support, each by itself; a measured one goes before a modelled one."""
     found: list[Energy] = []
     reasons: list[str] = []
@@ -95,22 +154,18 @@ def of(traces: Iterable[Trace], run: Run) -> Energies:
     return Energies(found[0], None, tuple(found[1:]), tuple(reasons))
 
 
-def _place(trace: Trace) -> tuple[bool, int]:
-    said = trace.description
-    return (False, -1) if said is None else (said.is_modelled, rank(said.scope))
+def _place(trace: SensorTrace) -> tuple[bool, int]:
+    description = trace.description
+    return (False, -1) if description is None else (description.is_modelled, scope_rank(description.scope))
 
 
-def assess(trace: Trace, run: Run) -> Outcome:
+def assess(trace: SensorTrace, run: EnergyRun) -> EnergyOrReason:
     """Return the energy per inference of the timed part, from one sensor's readings; else None, and the reason."""
     description = trace.description
     if description is None or len(trace.readings) < 2:
         return None, f"{trace.name}: {trace.ended or 'it gave no two readings'}{_failures(trace)}"
-    curve: Curve
-    if description.kind == "power":
-        curve = PowerCurve(trace.readings, description, run.queries)
-    else:
-        curve = CounterCurve(trace.readings, description)
-    case = _Case(trace, description, curve, run)
+    curve = curve_of(trace.readings, description, run.queries)
+    case = _SensorRun(trace, description, curve, run)
     refusal = _refusal(case)
     if refusal:
         return None, f"{trace.name}: {refusal}"
@@ -118,15 +173,15 @@ def assess(trace: Trace, run: Run) -> Outcome:
     return _energy(case, budget.idle(curve, around[0], around[1])), None
 
 
-def _refusal(case: _Case) -> str | None:
+def _refusal(case: _SensorRun) -> str | None:
     """Return the first reason not to give an energy."""
-    if case.run.is_on_usb and usb_accelerator.is_blind(case.description):
-        return case.description.blocked or usb_accelerator.REFUSAL
+    if case.run.is_on_usb and is_blind_to_usb(case.description):
+        return case.description.blocked or USB_REFUSAL
     counter = _counter_refusal(case, case.curve) if isinstance(case.curve, CounterCurve) else None
     return case.description.blocked or _too_short(case) or counter or _calibration_refusal(case) or _missing(case)
 
 
-def _too_short(case: _Case) -> str | None:
+def _too_short(case: _SensorRun) -> str | None:
     window_s, needed_s = _seconds(case.timed), _needed_s(case)
     if window_s * (1 + TOLERANCE_RATIO) >= needed_s:
         return None
@@ -137,61 +192,58 @@ def _too_short(case: _Case) -> str | None:
     return f"{window_s:.3g} s are too short for an energy from {every}: watch at least {_short(needed_s)} s of it (repeat the work)"
 
 
-def _missing(case: _Case) -> str | None:
+def _missing(case: _SensorRun) -> str | None:
     window_s = _seconds(case.timed)
     _, missing_ns = _gaps(case, case.timed)
-    if missing_ns <= LARGEST_GAP_RATIO * (case.timed.end_ns - case.timed.start_ns):
+    if missing_ns <= LARGEST_GAP_RATIO * case.timed.length_ns:
         return None
     gone = f"; {case.trace.ended}" if case.trace.ended else ""
     return f"readings are missing in {missing_ns / 1e9:.3g} s of the {window_s:.3g} s that were timed{_failures(case.trace)}{gone}"
 
 
-def _calibration_refusal(case: _Case) -> str | None:
+def _calibration_refusal(case: _SensorRun) -> str | None:
     power_w, valid_w = mean_w(case.curve, case.timed), case.description.valid_w
     if valid_w is None or valid_w[0] <= power_w <= valid_w[1]:
         return None
-    return (
-        f"{power_w:.3g} W lie outside what its calibration holds for ({valid_w[0]:.3g} to {valid_w[1]:.3g} W): calibrate it under this load"
-    )
+    return f"{power_w:.3g} W is outside the range of its calibration ({valid_w[0]:.3g} to {valid_w[1]:.3g} W): calibrate it under this load"
 
 
-def _counter_refusal(case: _Case, curve: CounterCurve) -> str | None:
+def _counter_refusal(case: _SensorRun, curve: CounterCurve) -> str | None:
     if curve.went_back:
         return "the energy counter went backwards: it was reset while measuring, measure again"
     energy_mj = curve.energy_mj(case.timed)
     if energy_mj <= 0:
         return (
-            "the energy counter stood still while inferences were timed: it does not see this load, or one of its steps is more than "
-            "all of it; time far longer, or use a sensor that shows power"
+            "the energy counter did not move while inferences were timed: it does not measure this load, or one of its steps exceeds "
+            "the whole energy; time much longer, or use a sensor that shows power"
         )
     if curve.step_mj is not None and curve.step_mj > LARGEST_STEP_RATIO * energy_mj:
         share = curve.step_mj / energy_mj
         needed_s = _seconds(case.timed) * share / LARGEST_STEP_RATIO
-        step = f"{_short(curve.step_mj / 1000)} J, {share:.1%} of all it saw"
+        step = f"{_short(curve.step_mj / 1000)} J, {share:.1%} of the measured energy"
         return f"one step of the energy counter is {step}: time at least {_short(needed_s)} s"
     return None
 
 
-def _usable(case: _Case, window: Window | None) -> Window | None:
-    """Return the part of an idle stretch that says what idle power is; None where it is too short, or readings are missing."""
+def _usable(case: _SensorRun, window: Window | None) -> Window | None:
+    """Return the usable part of an idle stretch; None where it is too short, or readings are missing."""
     if window is None:
         return None
     period_ns = round(case.description.period_ms * NS_PER_MS)
     # Beside its edges a line leads up to the power of the load, and a slow sensor still shows the load that has ended.
     quiet = Window(window.start_ns + IDLE_MARGIN_PERIODS * period_ns, window.end_ns - IDLE_MARGIN_PERIODS * period_ns)
-    length_ns = quiet.end_ns - quiet.start_ns
-    if length_ns < FEWEST_IDLE_PERIODS * period_ns or _gaps(case, quiet)[1] > LARGEST_GAP_RATIO * length_ns:
+    if quiet.length_ns < FEWEST_IDLE_PERIODS * period_ns or _gaps(case, quiet)[1] > LARGEST_GAP_RATIO * quiet.length_ns:
         return None
     # A counter of coarse steps hardly moves while the machine idles, and what it does between two moves is not known.
     return quiet if case.curve.values(quiet) >= FEWEST_IDLE_VALUES else None
 
 
-def _energy(case: _Case, idling: budget.Idle | None) -> Energy:
+def _energy(case: _SensorRun, idling: budget.IdlePower | None) -> Energy:
     timed, description = case.timed, case.description
     power_w = mean_w(case.curve, timed)
     gross_mj = case.curve.energy_mj(timed) / case.inferences
     terms = budget.terms(case.curve, description, timed, case.inferences, idling)
-    net_mj = None if idling is None else gross_mj - idling.mean_w * (timed.end_ns - timed.start_ns) / NS_PER_MS / case.inferences
+    net_mj = None if idling is None else gross_mj - idling.mean_w * timed.length_ns / NS_PER_MS / case.inferences
     gross_u = budget.gross(terms)
     net_u = None if net_mj is None else budget.net(terms, gross_mj, net_mj)
     resolved = idling is not None and net_mj is not None and _is_resolved(idling, power_w - idling.mean_w, terms, net_mj)
@@ -208,7 +260,7 @@ def _energy(case: _Case, idling: budget.Idle | None) -> Energy:
         idle_before_w=idling.before_w if idling else None,
         idle_after_w=idling.after_w if idling else None,
         inferences=case.inferences,
-        window_ms=(timed.end_ns - timed.start_ns) / NS_PER_MS,
+        window_ms=timed.length_ns / NS_PER_MS,
         samples=sum(timed.start_ns <= reading.taken_ns <= timed.end_ns for reading in case.trace.readings),
         period_ms=description.period_ms,
         resolution_w=description.resolution_w,
@@ -223,7 +275,7 @@ def _energy(case: _Case, idling: budget.Idle | None) -> Energy:
     )
 
 
-def _is_resolved(idling: budget.Idle, net_w: float, terms: Iterable[UncertaintyTerm], net_mj: float) -> bool:
+def _is_resolved(idling: budget.IdlePower, net_w: float, terms: Iterable[UncertaintyTerm], net_mj: float) -> bool:
     """Return whether the net energy is more than three uncertainties of idle power, and more than its own (k = 2), but for the gain's."""
     return net_w > RESOLVABLE * idling.u_w and net_mj > COVERAGE_FACTOR * math.hypot(*_net_terms(terms).values())
 
@@ -233,7 +285,7 @@ def _net_terms(terms: Iterable[UncertaintyTerm]) -> dict[str, float]:
     return {term.term: term.u_mj or 0.0 for term in terms if term.term not in {"gain", "offset"}}
 
 
-def _resolving_window_s(case: _Case, idling: budget.Idle, net_w: float, terms: Iterable[UncertaintyTerm]) -> float | None:
+def _resolving_window_s(case: _SensorRun, idling: budget.IdlePower, net_w: float, terms: Iterable[UncertaintyTerm]) -> float | None:
     """Return how long idle and load would have to be measured for the net power to be resolved; None where that would not help."""
     load_s = _seconds(case.timed)
     seen_w = {name: u_mj * case.inferences / load_s / 1000 for name, u_mj in _net_terms(terms).items()}
@@ -247,34 +299,34 @@ def _resolving_window_s(case: _Case, idling: budget.Idle, net_w: float, terms: I
     return max(idle_scatter / by_idle, (idle_scatter + load_scatter) / by_all, load_s)
 
 
-def _sufficient_window_s(case: _Case, terms: Iterable[UncertaintyTerm], gross_mj: float) -> float | None:
+def _sufficient_window_s(case: _SensorRun, terms: Iterable[UncertaintyTerm], gross_mj: float) -> float | None:
     """Return how long a timed part suffices for the energy to be off by less than 1 % on average; None where no length would do."""
     seen = {term.term: term.u_mj or 0.0 for term in terms}
     allowed = (SUFFICIENT_U_RATIO * gross_mj) ** 2 - sum(seen[name] ** 2 for name in ("gain", "offset", "quantisation"))
     if allowed <= 0:
         return None
-    # Scatter shrinks with the root of the length; what the edges contribute shrinks faster.
+    # PowerScatter shrinks with the root of the length; what the edges contribute shrinks faster.
     return max(_needed_s(case), _seconds(case.timed) * (seen["sampling"] ** 2 + seen["edges"] ** 2) / allowed)
 
 
-def _needed_s(case: _Case) -> float:
+def _needed_s(case: _SensorRun) -> float:
     """Return the shortest timed part that an energy is given for."""
     fewest = FEWEST_INFERENCES if case.run.counts_inferences else 0
     for_inferences_s = fewest * _seconds(case.timed) / max(case.inferences, 1)
     return max(SHORTEST_S, FEWEST_PERIODS * case.description.period_ms / 1000, for_inferences_s)
 
 
-def _gaps(case: _Case, window: Window) -> tuple[float, float]:
+def _gaps(case: _SensorRun, window: Window) -> tuple[float, float]:
     return case.curve.gaps_ns(window, GAP_PERIODS * case.description.period_ms * NS_PER_MS)
 
 
 def _seconds(window: Window) -> float:
-    return (window.end_ns - window.start_ns) / 1e9
+    return window.length_ns / 1e9
 
 
 def _short(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _failures(trace: Trace) -> str:
+def _failures(trace: SensorTrace) -> str:
     return f" ({trace.failures} reads failed)" if trace.failures else ""

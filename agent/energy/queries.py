@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent import samples
-from edgemeter.agent.records import Series
+from edgemeter.agent.contract import samples
+from edgemeter.agent.contract.record import Series
 
 MOST_HARMONICS = 6
 READINGS_PER_PARAMETER = 15
-# Queries that leave less of the time than this free, or take less, say nothing by being there.
+# Queries that take less of the time than this, or leave less of it free, carry no information.
 ALWAYS_RATIO = 0.02
 # Below this share of the readings' variance a rhythm is chance, or not worth it.
 LEAST_EXPLAINED = 0.25
@@ -38,14 +38,14 @@ class Queries:
 
 @dataclass(frozen=True, slots=True)
 class Steadied:
-    """Powers without what the rhythm adds to them, and how many parameters it took to find that."""
+    """Powers without the part that follows from the rhythm, and the number of fitted parameters."""
 
     powers_w: Array
     parameters: int
 
 
 def queries_of(series: Iterable[Series], timed_start_ns: int, timed_end_ns: int) -> Queries | None:
-    """Return the queries that the raw samples of a run tell of; None where they do not.
+    """Return the queries in the raw samples of a run; None where they are absent or inconsistent.
 
     Raises:
         ConfigError: the samples are damaged.
@@ -66,7 +66,7 @@ def queries_of(series: Iterable[Series], timed_start_ns: int, timed_end_ns: int)
 
 
 def without_rhythm(times_ns: Times, powers_w: Array, queries: Queries) -> Steadied | None:
-    """Return the powers (float64 [n]) without what follows from the queries' rhythm; None where that is too little to matter."""
+    """Return the powers (float64 [n]) without the part that follows from the queries' rhythm; None where that part is small."""
     begin, end = np.searchsorted(times_ns, (queries.starts_ns[0], queries.end_ns))
     n = int(end - begin)
     basis = _basis(times_ns[begin:end], queries, (n // READINGS_PER_PARAMETER))

@@ -1,25 +1,34 @@
-"""Reads power sensors while a run goes on, each from a thread of its own, at moments that keep no step with the load."""
+"""Reads power sensors during a run, each from its own thread at random moments, and packs the readings into the record.
+
+For a sensor `rapl` the record holds two series of equal length: `power.rapl` (unit W; `energy.rapl`, unit mJ, for a counter) and
+`power_at.rapl` (unit ns), the moment of each reading, counted from the first timed query and negative before it.
+"""
 
 import logging
 import math
 import random
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
-from edgemeter.agent.errors import EdgemeterError, TransientError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError
+from edgemeter.agent.contract.record import Series
+from edgemeter.agent.contract.record_figures import PowerTrace
 from edgemeter.agent.power import Description, PowerSensor, Reading
 
 logger = logging.getLogger(__name__)
 
 # A sensor's read may block for a period, and its network calls end by themselves: this is for one that does neither.
 STOP_TIMEOUT_S = 10.0
+# What a record holds of a sensor's description, under the same names.
+_DESCRIBED = tuple(one.name for one in fields(Description) if one.name in PowerTrace.__struct_fields__)
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
-    """What one sensor said: its readings in the order of time; `ended` is why it gave no more, None when we stopped it."""
+class SensorTrace:
+    """The readings of one sensor in the order of time; `ended` is why they ended, None where the sampler stopped them."""
 
     name: str
     description: Description | None
@@ -28,8 +37,8 @@ class Trace:
     ended: str | None = None
 
 
-class Schedule:
-    """When to read: once in each period, at a random moment of it, so that a load of nearly that period cannot alias."""
+class ReadSchedule:
+    """When to read: once in each period, at a random moment of it, so that a load of nearly the same period cannot alias."""
 
     def __init__(self, start_ns: int, period_ns: int, draw: random.Random) -> None:
         self._start_ns = start_ns
@@ -38,7 +47,7 @@ class Schedule:
         self._place = -1
 
     def after(self, now_ns: int) -> int:
-        """Return the next moment; a period that has passed is left out, never made up for by a burst."""
+        """Return the next moment; a missed period is skipped, never made up for by a burst."""
         self._place = max(self._place + 1, (now_ns - self._start_ns) // self._period_ns)
         moment = self._start_ns + int((self._place + self._draw.random()) * self._period_ns)
         return max(moment, now_ns)
@@ -52,7 +61,7 @@ class Sampler:
         self._begun = False
 
     def start(self) -> None:
-        """Begin to read; a sampler that has begun goes on."""
+        """Start reading; a sampler that has started goes on."""
         if not self._begun:
             self._begun = True
             for thread in self._threads:
@@ -66,8 +75,8 @@ class Sampler:
             if thread.is_alive():
                 thread.join(STOP_TIMEOUT_S)
 
-    def traces(self) -> dict[str, Trace]:
-        """Return what each sensor said so far."""
+    def traces(self) -> dict[str, SensorTrace]:
+        """Return the readings of each sensor so far."""
         return {thread.sensor_name: thread.trace() for thread in self._threads}
 
 
@@ -85,24 +94,24 @@ class _SensorThread(threading.Thread):
 
     def run(self) -> None:
         """Read until `ended` is set or the sensor gives up."""
-        # Stands until the thread comes to its end in order: a plug-in's bug must not look like a silent sensor.
-        self._why = "its reader broke off: see the log"
+        # Holds until the thread ends regularly: a bug of a plug-in must not look like a silent sensor.
+        self._why = "its reader failed: see the log"
         try:
             self._description = self._sensor.describe()
-            schedule = Schedule(time.monotonic_ns(), int(self._description.period_ms * 1e6), self._draw)
+            schedule = ReadSchedule(time.monotonic_ns(), int(self._description.period_ms * 1e6), self._draw)
             while not self.ended.wait(self._until(schedule)):
                 self._read()
             self._why = None
         except EdgemeterError as error:
             self._why = str(error)
-            logger.info("power sensor %s gives no more readings: %s", self.sensor_name, error)
+            logger.info("power sensor %s stopped: %s", self.sensor_name, error)
 
-    def trace(self) -> Trace:
+    def trace(self) -> SensorTrace:
         """Return what was read so far."""
         why = None if self.is_alive() else self._why
-        return Trace(self.sensor_name, self._description, tuple(self._readings), self._failures, why)
+        return SensorTrace(self.sensor_name, self._description, tuple(self._readings), self._failures, why)
 
-    def _until(self, schedule: Schedule) -> float:
+    def _until(self, schedule: ReadSchedule) -> float:
         now = time.monotonic_ns()
         return (schedule.after(now) - now) / 1e9
 
@@ -118,3 +127,54 @@ class _SensorThread(threading.Thread):
             self._failures += 1
             return
         self._readings.append(reading)
+
+
+def pack_traces(traces: Iterable[SensorTrace], timed_start_ns: int) -> tuple[Series, ...]:
+    """Return the series of all sensors that gave readings."""
+    return tuple(series for trace in traces if trace.readings for series in _pair(trace, timed_start_ns))
+
+
+def describe_trace(trace: SensorTrace) -> PowerTrace:
+    """Return the sensor's description as part of a record."""
+    found = trace.description
+    described = {} if found is None else {"sensor": found.id, **{name: getattr(found, name) for name in _DESCRIBED}}
+    return PowerTrace(name=trace.name, failures=trace.failures, ended=trace.ended, **described)
+
+
+def unpack_trace(recorded: PowerTrace, series: Mapping[str, Series], timed_start_ns: int) -> SensorTrace:
+    """Return the trace that `describe_trace` and `pack_traces` recorded; `series` are those of the record by name.
+
+    Raises:
+        ConfigError: the readings are damaged, or not as many as their times.
+    """
+    from edgemeter.agent.contract import samples  # noqa: PLC0415 - not at the top: the doctor looks for sensors without numpy
+
+    is_counter = recorded.kind == "energy"
+    values_of, times_of = series.get(f"{'energy' if is_counter else 'power'}.{recorded.name}"), series.get(f"power_at.{recorded.name}")
+    readings: tuple[Reading, ...] = ()
+    if values_of is not None and times_of is not None:
+        values, times = samples.unpack(values_of).tolist(), samples.unpack(times_of).tolist()
+        if len(values) != len(times):
+            raise ConfigError(f"sensor {recorded.name!r} has {len(values)} readings and {len(times)} times: the record is damaged")
+        field = "energy_mj" if is_counter else "power_w"
+        readings = tuple(Reading(taken_ns=at + timed_start_ns, **{field: value}) for at, value in zip(times, values, strict=True))
+    return SensorTrace(recorded.name, _description(recorded), readings, recorded.failures, recorded.ended)
+
+
+def _description(recorded: PowerTrace) -> Description | None:
+    if None in (recorded.sensor, recorded.scope, recorded.kind, recorded.period_ms):
+        return None
+    described: dict[str, Any] = {name: getattr(recorded, name) for name in _DESCRIBED}
+    return Description(id=recorded.sensor or "", **described)
+
+
+def _pair(trace: SensorTrace, timed_start_ns: int) -> tuple[Series, Series]:
+    import numpy as np  # noqa: PLC0415 - not at the top: the doctor looks for sensors without numpy
+
+    from edgemeter.agent.contract import samples  # noqa: PLC0415 - as above
+
+    taken = np.array([reading.taken_ns - timed_start_ns for reading in trace.readings], np.int64)
+    is_counter = trace.readings[0].energy_mj is not None
+    values = [reading.energy_mj if is_counter else reading.power_w for reading in trace.readings]
+    name, unit = (f"energy.{trace.name}", "mJ") if is_counter else (f"power.{trace.name}", "W")
+    return samples.pack(name, unit, np.array(values, np.float64)), samples.pack(f"power_at.{trace.name}", "ns", taken)

@@ -12,20 +12,20 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
 
-from edgemeter.agent import config
+from edgemeter.agent.base import config
+from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.energy import per_inference
-from edgemeter.agent.energy.per_inference import Energies, Run
+from edgemeter.agent.energy.per_inference import Energies, EnergyRun
 from edgemeter.agent.energy.sampler import Sampler
-from edgemeter.agent.engine.job import Window
-from edgemeter.agent.errors import UnavailableError
-from edgemeter.agent.power import opening
+from edgemeter.agent.energy.window import Window
+from edgemeter.agent.power.detect import open_sensors
 
 IDLE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What was watched: how long it took, and what the sensors support; `why_these` says how they were chosen."""
+class WatchedEnergy:
+    """What was watched: how long it took, and what the sensors support; `why_these` is how they were chosen."""
 
     seconds: float
     energies: Energies
@@ -35,15 +35,15 @@ class Seen:
 class Watch:
     """Measures the energy between the context's beginning and its end; the machine idles for `idle_s` before and after.
 
-    `power` names sensors (NAME[,NAME]); without it that of the widest scope is taken. `units` is how many pieces of work are done
-    within: energies are given for one of them. Afterwards `seen` says what was found; it is not set where the block raised.
+    `power` names sensors (NAME[,NAME]); without it that of the widest scope is taken. `units` is the number of work units
+    within: energies are given per unit. Afterwards `seen` holds the result; it is not set where the block raised.
 
     Raises:
         UnavailableError: there is no power sensor, or not the one that was named.
         ConfigError: a sensor's settings are wrong.
     """
 
-    seen: Seen
+    seen: WatchedEnergy
 
     def __init__(self, power: str | None = None, *, idle_s: float = IDLE_S, units: int = 1, settings: config.Config | None = None) -> None:
         self._power = power
@@ -55,7 +55,7 @@ class Watch:
     def __enter__(self) -> "Watch":  # noqa: PYI034 - typing.Self came with Python 3.11
         settings = self._settings or config.read()
         with ExitStack() as stack:
-            sensors, self._why = stack.enter_context(opening.opened(self._power, settings.power, settings.sensors))
+            sensors, self._why = stack.enter_context(open_sensors(self._power, settings.power, settings.sensors))
             if not sensors:
                 raise UnavailableError(self._why)
             self._sampler = Sampler(sensors)
@@ -76,12 +76,12 @@ class Watch:
             ended_ns = time.monotonic_ns()
             # A last reading beyond the last edge.
             self._sampler.stop()
-            run = Run(
+            run = EnergyRun(
                 timed=Window(self._start_ns, end_ns),
                 idle_before=Window(self._begun_ns, self._start_ns) if self._idle_s else None,
                 idle_after=Window(end_ns, ended_ns) if self._idle_s else None,
                 inferences=self._units,
                 counts_inferences=False,
             )
-            energies = per_inference.of(self._sampler.traces().values(), run)
-        self.seen = Seen((end_ns - self._start_ns) / 1e9, energies, self._why)
+            energies = per_inference.energies_of(self._sampler.traces().values(), run)
+        self.seen = WatchedEnergy((end_ns - self._start_ns) / 1e9, energies, self._why)

@@ -1,1 +1,1 @@
-"""The engine: suites become sessions, sessions become runs in processes of their own, runs become records."""
+"""One run inside its own process: load, warm up, time queries, check outputs, score; and the messages to and from that process."""

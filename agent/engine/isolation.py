@@ -1,4 +1,4 @@
-"""One run in a fresh process: start it, follow its events, and turn its death into an error that says what died and why."""
+"""One run in a fresh process: start it, follow its events, and turn a crash into an error that names its cause."""
 
 import os
 import signal
@@ -12,28 +12,27 @@ from typing import IO
 
 import msgspec
 
-from edgemeter.agent import errors
+from edgemeter.agent.base import errors
 from edgemeter.agent.engine import job
 
 Follow = Callable[[job.Event, int], None]
 _KINDS = {kind.__name__: kind for kind in (errors.ConfigError, errors.UnavailableError, errors.TransientError, errors.MeasurementError)}
-LAST_WORDS = 300
+LAST_LINE = 300
 
 
-def run(work: job.Job, follow: Follow) -> job.Measured:
+def run_isolated(work: job.RunJob, follow: Follow) -> job.MeasuredRun:
     """Measure `work` in a process of its own; `follow(event, pid)` is called with every event as it comes.
 
     Raises:
         EdgemeterError: what the run ended with; MeasurementError when the process died.
     """
     found = _run(work, follow)
-    if not isinstance(found, job.Measured):
-        message = f"the process that was to time {work.case.model!r} only scored it: is_untimed was set"
-        raise errors.MeasurementError(message)
+    if not isinstance(found, job.MeasuredRun):
+        raise errors.MeasurementError(f"the process that was to time {work.case.model!r} only scored it: is_untimed was set")
     return found
 
 
-def score(work: job.Job, follow: Follow) -> job.Scored:
+def score_isolated(work: job.RunJob, follow: Follow) -> job.Scored:
     """Score the job's model in a process of its own, without timing it; for the rest as `run`.
 
     Raises:
@@ -41,19 +40,18 @@ def score(work: job.Job, follow: Follow) -> job.Scored:
     """
     found = _run(msgspec.structs.replace(work, is_untimed=True), follow)
     if not isinstance(found, job.Scored):
-        message = f"the process that was to score {work.case.model!r} timed it"
-        raise errors.MeasurementError(message)
+        raise errors.MeasurementError(f"the process that was to score {work.case.model!r} timed it")
     return found
 
 
-def _run(work: job.Job, follow: Follow) -> job.Measured | job.Scored:
+def _run(work: job.RunJob, follow: Follow) -> job.MeasuredRun | job.Scored:
     with tempfile.TemporaryFile() as stderr:
         process = subprocess.Popen(
             [sys.executable, "-m", "edgemeter.agent.engine.worker", *([",".join(map(str, work.case.cpus))] if work.case.cpus else [])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
-            # The working directory must not shadow a library: somebody's folder may hold a numpy.py.
+            # The working directory must not shadow a library: it may hold a numpy.py.
             env={**os.environ, "PYTHONSAFEPATH": "1"},
         )
         try:
@@ -66,11 +64,11 @@ def _run(work: job.Job, follow: Follow) -> job.Measured | job.Scored:
                 if pipe is not None:
                     pipe.close()
         if found is None:
-            raise errors.MeasurementError(_obituary(work, process.returncode, stderr))
+            raise _crash(work, process.returncode, stderr)
         return found
 
 
-def _follow(process: subprocess.Popen[bytes], work: job.Job, follow: Follow) -> job.Measured | job.Scored | None:
+def _follow(process: subprocess.Popen[bytes], work: job.RunJob, follow: Follow) -> job.MeasuredRun | job.Scored | None:
     if process.stdin is None or process.stdout is None:
         return None
     try:
@@ -82,21 +80,33 @@ def _follow(process: subprocess.Popen[bytes], work: job.Job, follow: Follow) -> 
         event = job.decode_event(line)
         follow(event, process.pid)
         if isinstance(event, job.Failed):
-            raise _KINDS.get(event.kind, errors.MeasurementError)(event.message)
-        if isinstance(event, (job.Measured, job.Scored)):
+            raise error_of(event.kind, event.message)
+        if isinstance(event, (job.MeasuredRun, job.Scored)):
             return event
     return None
 
 
-def _obituary(work: job.Job, status: int | None, stderr: IO[bytes]) -> str:
-    """Return one line on how the process ended: the signal or status, and the last line that it printed."""
+def _crash(work: job.RunJob, status: int, stderr: IO[bytes]) -> errors.MeasurementError:
     stderr.seek(0)
-    lines = [line for line in stderr.read().decode(errors="replace").splitlines() if line.strip()]
-    said = f"; its last words: {lines[-1].strip()[:LAST_WORDS]}" if lines else ""
-    ended = f"was killed by {signal.Signals(-status).name}" if status is not None and status < 0 else f"ended with status {status}"
     advice = {
-        -signal.SIGKILL: "; the kernel kills when memory runs out: see `dmesg`, use a smaller model",
+        -signal.SIGKILL: "; the kernel kills processes when memory runs out: see `dmesg`, or use a smaller model",
         -signal.SIGILL: "; this build of the runtime uses instructions that the CPU lacks: install another version",
-    }.get(status or 0, "")
-    name = Path(work.case.model).name
-    return f"the process that ran {name!r} on {work.case.runtime} {ended}{advice}{said}"
+    }.get(status, "")
+    what = f"the process that ran {Path(work.case.model).name!r} on {work.case.runtime}"
+    return errors.MeasurementError(f"{what} {ending(status)}{advice}{last_line(stderr.read(), '; its last output: ')}")
+
+
+def error_of(kind: str, message: str) -> errors.EdgemeterError:
+    """Return the error that a child process reported; `kind` names its class."""
+    return _KINDS.get(kind, errors.MeasurementError)(message)
+
+
+def ending(status: int) -> str:
+    """Return how a process ended, in words."""
+    return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+
+
+def last_line(output: bytes, before: str = "") -> str:
+    """Return the last line of an output after `before`, at most 300 characters; empty where there is none."""
+    lines = [line for line in output.decode(errors="replace").splitlines() if line.strip()]
+    return f"{before}{lines[-1].strip()[:LAST_LINE]}" if lines else ""

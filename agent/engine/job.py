@@ -1,14 +1,33 @@
 """What passes between the session and the process that measures: a job in, events out, one JSON text a line."""
 
-from typing import Literal
+import os
+from typing import BinaryIO, Literal
 
 import msgspec
 
-from edgemeter.agent import records
-from edgemeter.agent.engine.suites import Case
+from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.contract.record import Series
+from edgemeter.agent.contract.record_conditions import Dataset, Model, Runtime, Scheduling, Subset, Tensor
+from edgemeter.agent.contract.record_figures import (
+    Accuracy,
+    AccuracyGate,
+    Agreement,
+    Answers,
+    ColdStart,
+    Latency,
+    Load,
+    Memory,
+    OutputCheck,
+    Stage,
+    WarmUp,
+)
+from edgemeter.agent.contract.suite import Case
+from edgemeter.agent.energy.window import Window
+
+encode = msgspec.json.Encoder().encode
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class RunJob(msgspec.Struct, frozen=True, kw_only=True):
     """One run to measure. `spawned_ns` is the monotonic clock just before the process was started."""
 
     case: Case
@@ -31,7 +50,7 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     seconds: float | None = None
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class RunProgress(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """How far the accuracy pass is, or that over corrupted photographs."""
 
     done: int
@@ -45,62 +64,69 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     message: str
 
 
-class Window(msgspec.Struct, frozen=True):
-    """A stretch of the monotonic clock."""
-
-    start_ns: int
-    end_ns: int
-
-
-class Measured(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """What the measuring process found: the parts of the record that only it can know, and when what happened."""
 
-    model: records.Model
-    runtime: records.Runtime
+    model: Model
+    runtime: Runtime
     precision: str
-    inputs: tuple[records.Tensor, ...]
-    outputs: tuple[records.Tensor, ...]
-    dataset: records.Dataset
-    latency: records.Latency
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    dataset: Dataset
+    latency: Latency
     throughput_per_s: float
-    preprocess: records.Stage | None
-    postprocess: records.Stage | None
-    cold_start: records.ColdStart
-    warm_up: records.WarmUp
-    memory: records.Memory
-    accuracy: records.Accuracy | None
+    preprocess: Stage | None
+    postprocess: Stage | None
+    cold_start: ColdStart
+    warm_up: WarmUp
+    memory: Memory
+    accuracy: Accuracy | None
     accuracy_reason: str | None
-    output_check: records.OutputCheck
-    answers: records.Answers | None = None
-    agreement: records.Agreement | None = None
+    output_check: OutputCheck
+    answers: Answers | None = None
+    agreement: Agreement | None = None
     agreement_reason: str | None = None
-    accuracy_gate: records.AccuracyGate | None = None
-    samples: tuple[records.Series, ...]
+    accuracy_gate: AccuracyGate | None = None
+    samples: tuple[Series, ...]
     timed: Window
     idle_before: Window | None
     idle_after: Window | None
-    # Latencies of the first, middle and last third of the timed part: the verdict looks for drift.
-    thirds_p50_ms: tuple[float, ...]
     guesses: tuple[str, ...]
-    scheduling: records.Scheduling | None = None
+    scheduling: Scheduling | None = None
     batch: int = 1
-    load: records.Load | None = None
+    load: Load | None = None
     cpus: tuple[int, ...] | None = None
 
 
 class Scored(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """What a job found that was not timed; `accuracy` is null where the ground truth holds nothing to find."""
 
-    accuracy: records.Accuracy | None
+    accuracy: Accuracy | None
     images: int
-    subset: records.Subset | None
+    subset: Subset | None
     notes: tuple[str, ...]
-    runtime: records.Runtime
-    outputs: tuple[records.Tensor, ...]
-    answers: records.Answers | None
+    runtime: Runtime
+    outputs: tuple[Tensor, ...]
+    answers: Answers | None
 
 
-Event = Phase | Progress | Failed | Measured | Scored
-encode = msgspec.json.Encoder().encode
+Event = Phase | RunProgress | Failed | MeasuredRun | Scored
 decode_event = msgspec.json.Decoder(Event).decode
-decode_job = msgspec.json.Decoder(Job).decode
+decode_job = msgspec.json.Decoder(RunJob).decode
+
+
+def take_stdout() -> BinaryIO:
+    """Return standard output for messages; what native libraries print to it goes to standard error from now on."""
+    messages = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    return messages
+
+
+def failure(error: Exception, case: Case) -> Failed:
+    """Return the message about an error that ended a run of `case`."""
+    if isinstance(error, EdgemeterError):
+        return Failed(kind=type(error).__name__, message=str(error))
+    message = f"{case.runtime} failed on {case.model!r}: {type(error).__name__}: {' '.join(str(error).split())[:500]}"
+    if isinstance(error, MemoryError):
+        message = f"out of memory while measuring {case.model!r}: use a smaller model"
+    return Failed(kind="MeasurementError", message=message)

@@ -1,4 +1,4 @@
-"""One run, in this process: cold start, warm-up, idle, timed queries, idle, accuracy. What surrounds it is the session's business."""
+"""One run, in this process: cold start, warm-up, idle, timed queries, idle, accuracy. The session does the rest."""
 
 import os
 import time
@@ -6,17 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
-import numpy as np
 
-from edgemeter.agent import records, runtimes, samples
-from edgemeter.agent.engine import described, job, loading, memory, statistics
-from edgemeter.agent.engine.answers import agreement
-from edgemeter.agent.engine.answers import collect as answers
-from edgemeter.agent.engine.answers.collect import Emit
-from edgemeter.agent.engine.observing import scheduling
-from edgemeter.agent.engine.scenarios import batching, offered_load, scenario
-from edgemeter.agent.engine.scenarios.timing import Plan, Subject, Timed
-from edgemeter.agent.engine.verdict import gate
+from edgemeter.agent import runtimes
+from edgemeter.agent.contract import samples
+from edgemeter.agent.contract.record import Series
+from edgemeter.agent.contract.record_conditions import Scheduling, Tensor
+from edgemeter.agent.contract.record_figures import Agreement, ColdStart, Memory, WarmUp
+from edgemeter.agent.energy.window import Window
+from edgemeter.agent.engine import agreement, job, loading, process_usage
+from edgemeter.agent.engine.loading import describe_dataset, describe_model, describe_precision, describe_runtime, describe_tensors
+from edgemeter.agent.engine.predictions import Emit, Evaluation, accuracy_gate, evaluate
+from edgemeter.agent.engine.process_usage import read_scheduling, resident_mb, scheduling_between
+from edgemeter.agent.engine.scenarios import scenario
+from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency, summarise_stage
+from edgemeter.agent.engine.scenarios.scenario import QueryShape, join_batch, joined_batches, offered_load, query_shape
+from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, TimingSubject
 from edgemeter.agent.engine.warm_up import Warmed, warm_up
 from edgemeter.agent.runtimes import Array
 
@@ -25,70 +29,70 @@ from edgemeter.agent.runtimes import Array
 class _Start:
     """The cold start: the loaded model, the shape of its queries, its first item and first inputs, and what it took."""
 
-    model: loading.Model
-    queries: batching.Shape
+    model: loading.LoadedModel
+    queries: QueryShape
     item: list[Array]
     first: list[Array]
     before_mb: float
     loaded_mb: float
-    cold: records.ColdStart
+    cold: ColdStart
 
 
 @dataclass(frozen=True, slots=True)
 class _Timing:
-    """The timed part and what stands directly around it."""
+    """The timed part and what directly surrounds it."""
 
     prepared: list[list[Array]]
     warmed: Warmed
-    timed: Timed
-    scheduled: records.Scheduling
+    timed: TimedQueries
+    scheduled: Scheduling
     peak_mb: float
-    idle_before: job.Window | None
-    idle_after: job.Window | None
+    idle_before: Window | None
+    idle_after: Window | None
 
 
-def measure(work: job.Job, started_ns: int, emit: Emit) -> job.Measured:
-    """Measure one run and return what was found; `started_ns` is the monotonic clock at the start of this process.
+def measure(work: job.RunJob, started_ns: int, emit: Emit) -> job.MeasuredRun:
+    """Measure one run; `started_ns` is the monotonic clock at the start of this process.
 
     Raises:
-        EdgemeterError: by what the caller has to do about it.
+        EdgemeterError: the run failed; its class shows what the caller can do.
     """
     runtime = runtimes.create(work.case.runtime)
     try:
         start = _start(work, started_ns, emit, runtime)
         taken = _time(work, start, emit)
-        outputs = described.tensors(start.model.loaded.outputs, runtime.outputs())
-        answered = answers.answer(work, start.model, taken.prepared, taken.timed.kept, emit, is_joined=start.queries.joined > 1)
-        measured = _measured(work, start, taken, answered, outputs)
+        outputs = describe_tensors(start.model.loaded.outputs, runtime.outputs())
+        evaluated = evaluate(work, start.model, taken.prepared, taken.timed.kept, emit, is_joined=start.queries.joined > 1)
+        measured = _measured(work, start, taken, evaluated, outputs)
     finally:
-        # Before the reference loads the model too: a small board may not hold both.
+        # Before the reference loads the model too: a small board may not have the memory for both.
         runtime.close()
     agreed, why_not = _agree(work, start, taken, measured.latency.p50_ms or measured.latency.mean_ms, emit)
     return msgspec.structs.replace(measured, agreement=agreed, agreement_reason=why_not)
 
 
-def _agree(work: job.Job, start: _Start, taken: _Timing, p50_ms: float, emit: Emit) -> tuple[records.Agreement | None, str | None]:
+def _agree(work: job.RunJob, start: _Start, taken: _Timing, p50_ms: float, emit: Emit) -> tuple[Agreement | None, str | None]:
     if not work.agreement:
-        return None, 'agreement with a reference was not asked of this repeat (agreement = "first" or "never")'
+        return None, 'agreement with a reference was not requested for this repeat (agreement = "first" or "never")'
     emit(job.Phase(name="agreement", seconds=agreement.LIMIT_S))
-    queries = [agreement.Timed(item, taken.prepared[item], outputs) for item, outputs in sorted(taken.timed.kept.items())]
+    queries = [agreement.TimedQuery(item, taken.prepared[item], outputs) for item, outputs in sorted(taken.timed.kept.items())]
     same_answer = start.model.work.same_answer if start.model.work and start.queries.joined == 1 else None
     return agreement.agree(work.case, start.model.loaded, p50_ms, queries, same_answer)
 
 
-def _start(work: job.Job, started_ns: int, emit: Emit, runtime: runtimes.Runtime) -> _Start:
+def _start(work: job.RunJob, started_ns: int, emit: Emit, runtime: runtimes.Runtime) -> _Start:
     emit(job.Phase(name="load"))
-    before_mb = memory.resident_mb()
-    model = loading.load(work.case, runtime)
-    loaded_mb = memory.resident_mb()
-    queries = batching.shape(work.case, model.loaded.inputs)
+    before_mb = resident_mb()
+    model = loading.load_model(work.case, runtime)
+    loaded_mb = resident_mb()
+    queries = query_shape(work.case, model.loaded.inputs)
     item = model.inputs_of(0, work.case.seed)
-    first = batching.join([item] * queries.joined)
+    first = join_batch([item] * queries.joined)
     call = runtime.bind(first)
     begin = time.monotonic_ns()
     call()
     first_ns = time.monotonic_ns() - begin
-    cold = records.ColdStart(
+    cold = ColdStart(
         process_ms=(started_ns - work.spawned_ns) / 1e6,
         import_ms=model.loaded.import_ns / 1e6,
         load_ms=model.loaded.load_ns / 1e6,
@@ -97,16 +101,16 @@ def _start(work: job.Job, started_ns: int, emit: Emit, runtime: runtimes.Runtime
     return _Start(model, queries, item, first, before_mb, loaded_mb, cold)
 
 
-def _time(work: job.Job, start: _Start, emit: Emit) -> _Timing:
+def _time(work: job.RunJob, start: _Start, emit: Emit) -> _Timing:
     case, runtime = work.case, start.model.runtime
     emit(job.Phase(name="prepare"))
-    items = loading.prepare(start.model, start.item, case.seed)
-    prepared = batching.joined(items, start.queries.joined, loading.PREPARED_BYTES, case.seed)
-    subject = Subject(runtime.bind, runtime.outputs, prepared)
+    items = loading.prepare_inputs(start.model, start.item, case.seed)
+    prepared = joined_batches(items, start.queries.joined, loading.PREPARED_BYTES, case.seed)
+    subject = TimingSubject(runtime.bind, runtime.outputs, prepared)
     emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds))
     warmed = warm_up(subject, case.warm_up_seconds)
     idle_before = _idle("idle before", work, emit)
-    plan = Plan(
+    plan = TimingPlan(
         queries=case.queries,
         seconds=case.seconds,
         expected_ns=warmed.median_ns,
@@ -117,52 +121,51 @@ def _time(work: job.Job, start: _Start, emit: Emit) -> _Timing:
     )
     how = scenario.SCENARIOS[case.scenario]
     emit(job.Phase(name="timed", seconds=how.seconds(plan)))
-    before = scheduling.read()
+    before = read_scheduling()
     timed = how.run(subject, plan)
-    scheduled = scheduling.between(before, scheduling.read())
-    peak_mb = memory.peak_mb()
+    scheduled = scheduling_between(before, read_scheduling())
+    peak_mb = process_usage.peak_mb()
     return _Timing(prepared, warmed, timed, scheduled, peak_mb, idle_before, _idle("idle after", work, emit))
 
 
-def _idle(name: str, work: job.Job, emit: Emit) -> job.Window | None:
+def _idle(name: str, work: job.RunJob, emit: Emit) -> Window | None:
     """Sleep with the model loaded, for the idle power; without a sensor there is nothing to wait for."""
     if not work.idle or work.case.idle_seconds == 0:
         return None
     emit(job.Phase(name=name, seconds=work.case.idle_seconds))  # type: ignore[arg-type]
     begin = time.monotonic_ns()
     time.sleep(work.case.idle_seconds)
-    return job.Window(begin, time.monotonic_ns())
+    return Window(begin, time.monotonic_ns())
 
 
-def _measured(work: job.Job, start: _Start, taken: _Timing, answered: answers.Answered, outputs: Sequence[records.Tensor]) -> job.Measured:
+def _measured(work: job.RunJob, start: _Start, taken: _Timing, evaluated: Evaluation, outputs: Sequence[Tensor]) -> job.MeasuredRun:
     model, timed, warmed = start.model, taken.timed, taken.warmed
-    load = offered_load.load(work.case, start.queries, timed)
+    load = offered_load(work.case, start.queries, timed)
     window = scenario.window(work.case.scenario, timed)
-    return job.Measured(
-        model=described.model(work, model.card),
-        runtime=described.runtime(work.case, model.loaded),
-        precision=work.case.precision or (model.card.precision if model.card else described.precision(model.loaded)),
-        inputs=described.tensors(model.loaded.inputs, start.first),
+    return job.MeasuredRun(
+        model=describe_model(work, model.card),
+        runtime=describe_runtime(work.case, model.loaded),
+        precision=work.case.precision or (model.card.precision if model.card else describe_precision(model.loaded)),
+        inputs=describe_tensors(model.loaded.inputs, start.first),
         outputs=tuple(outputs),
-        dataset=described.dataset(model.data, work.case.seed),
-        latency=statistics.summarise(timed.latency_ns),
+        dataset=describe_dataset(model.data, work.case.seed),
+        latency=summarise_latency(timed.latency_ns),
         throughput_per_s=scenario.throughput_per_s(work.case.scenario, timed, load.samples),
-        preprocess=statistics.stage(answered.preprocess_ns),
-        postprocess=statistics.stage(answered.postprocess_ns),
+        preprocess=summarise_stage(evaluated.preprocess_ns),
+        postprocess=summarise_stage(evaluated.postprocess_ns),
         cold_start=start.cold,
-        warm_up=records.WarmUp(queries=warmed.queries, duration_ms=warmed.duration_ns / 1e6, steady=warmed.steady),
+        warm_up=WarmUp(queries=warmed.queries, duration_ms=warmed.duration_ns / 1e6, steady=warmed.steady),
         memory=_memory(start, taken),
-        accuracy=answered.accuracy,
-        accuracy_reason=answered.reason,
-        output_check=answered.check,
-        answers=answered.looks,
-        accuracy_gate=gate.gate(answered.accuracy, model.card, work.case.reference_accuracy, work.case.gate),
-        samples=_series(timed, window, answered),
+        accuracy=evaluated.accuracy,
+        accuracy_reason=evaluated.reason,
+        output_check=evaluated.check,
+        answers=evaluated.predictions,
+        accuracy_gate=accuracy_gate(evaluated.accuracy, model.card, work.case.reference_accuracy, work.case.gate),
+        samples=_series(timed, window, evaluated),
         timed=window,
         scheduling=taken.scheduled,
         idle_before=taken.idle_before,
         idle_after=taken.idle_after,
-        thirds_p50_ms=_thirds_p50_ms(timed),
         guesses=model.guesses,
         batch=start.queries.batch,
         load=load,
@@ -170,8 +173,8 @@ def _measured(work: job.Job, start: _Start, taken: _Timing, answered: answers.An
     )
 
 
-def _memory(start: _Start, taken: _Timing) -> records.Memory:
-    return records.Memory(
+def _memory(start: _Start, taken: _Timing) -> Memory:
+    return Memory(
         peak_mb=taken.peak_mb,
         before_load_mb=start.before_mb,
         loaded_mb=start.loaded_mb,
@@ -179,18 +182,12 @@ def _memory(start: _Start, taken: _Timing) -> records.Memory:
     )
 
 
-def _thirds_p50_ms(timed: Timed) -> tuple[float, ...]:
-    """Return the medians of each third of the queries, without the time that they waited for others."""
-    calls_ns = timed.latency_ns if timed.arrivals_ns is None else timed.latency_ns - (timed.starts_ns - timed.arrivals_ns)
-    return tuple(float(np.median(third)) / 1e6 for third in np.array_split(calls_ns, min(3, calls_ns.size)))
-
-
-def _series(timed: Timed, window: job.Window, answered: answers.Answered) -> tuple[records.Series, ...]:
+def _series(timed: TimedQueries, window: Window, evaluated: Evaluation) -> tuple[Series, ...]:
     arrivals = () if timed.arrivals_ns is None else (samples.pack("arrival", "ns", timed.arrivals_ns - window.start_ns),)
     return (
         samples.pack("latency", "ns", timed.latency_ns),
         samples.pack("query_start", "ns", timed.starts_ns - window.start_ns),
         *arrivals,
-        samples.pack("preprocess", "ns", answered.preprocess_ns),
-        samples.pack("postprocess", "ns", answered.postprocess_ns),
+        samples.pack("preprocess", "ns", evaluated.preprocess_ns),
+        samples.pack("postprocess", "ns", evaluated.postprocess_ns),
     )

@@ -1,17 +1,123 @@
-"""The warm-up: queries that are not counted, until the latency has settled."""
+"""The warm-up: queries that are not counted, until the latency has settled.
 
+A series has settled where its last half has no trend, and no change of level or spread that matters. Checked from 64 queries on and
+again after every quarter more, on 200 seeded synthetic series of each kind:
+
+- A series that is settled from the start (normal, skewed, bimodal, autocorrelated by 0.7, with 3 % of spikes) was always found to be: after
+  64 queries where its standard deviation is 0.1 % of its level, after 64 to 195 at 1 %, after about 470 (95 %: 590) from 5 % to 20 %.
+- One that falls by 10, 50 or 200 % of its level with a time constant of 10, 50 or 200 queries was called settled while more than 2 %
+  (or half a standard deviation) of its level was still to go in at most 5 % of the series of any kind; in none of most kinds.
+- A slow fall that is small beside the noise is missed: with a time constant of 1,000 queries 82 to 100 % of those by 10 %, and at a
+  standard deviation of 20 % most of those by more. The verdict's rule `drift` is there for what goes on while timing.
+"""
+
+import math
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from edgemeter.agent.engine.garbage import no_collection
-from edgemeter.agent.engine.scenarios.timing import Subject
-from edgemeter.agent.engine.steadiness import has_settled, looks_settled
+import numpy as np
+from numpy.typing import NDArray
 
-# The first look comes after so many queries and this time: clocks take tens of milliseconds to rise. The next come after a quarter more.
-FIRST_LOOK = 64
+from edgemeter.agent.engine.scenarios.timing import TimingSubject, no_collection
+
+# The number of blocks of the last half; their medians are compared, so that single outliers do not count.
+BLOCKS = 32
+FEWEST_QUERIES = 16
+
+# What a window must be able to show of a trend: this much of the level, or this share of the spread, whichever is more.
+SHOWN_RATIO = 0.004
+SHOWN_SPREADS = 0.25
+
+# A change over the window that is smaller than this does not matter, however well it shows.
+NEGLIGIBLE_RATIO = 0.003
+
+# Mann-Kendall, two-sided, 5 %.
+TREND_Z = 1.96
+SPREAD_FACTOR = 2.0
+HALVES_RATIO = 0.02
+
+# A spread as small as this may change as it likes.
+NEGLIGIBLE_SPREAD_RATIO = 0.02
+# The first check comes after this number of queries and this time, since clocks take tens of ms to rise; the next after a quarter more.
+FIRST_CHECK = 64
 SHORTEST_S = 0.5
 GROWTH = 1.25
 LEVEL_QUERIES = 32
+
+
+def has_settled(durations_ns: Sequence[int]) -> bool:
+    """Return whether the last half of `durations_ns` (at least 16 queries) shows a level and a spread that stay.
+
+    Three things must hold. The window is long enough for its spread: the rise of a fitted line is known to 0.4 % of the level or a
+    quarter of the spread. It has no trend: Mann-Kendall finds none at 5 %, or it comes to less than 0.3 % over the window (Theil-Sen).
+    And the spread of one half is at most twice that of the other, or both are below 2 % of the level.
+    """
+    window = np.asarray(durations_ns[-max(FEWEST_QUERIES, len(durations_ns) // 2) :], dtype=np.float64)
+    return window.size >= FEWEST_QUERIES and _shows_trends(window) and _has_no_trend(window) and _spread_stays(window)
+
+
+def looks_settled(durations_ns: Sequence[int]) -> bool:
+    """Return what `has_settled` does without its first condition: for a series that ends before it could show small trends.
+
+    With fewer than 16 queries a trend cannot be distinguished from chance: their halves must have medians within 2 % of each other.
+    """
+    window = np.asarray(durations_ns[-max(FEWEST_QUERIES, len(durations_ns) // 2) :], dtype=np.float64)
+    if window.size >= FEWEST_QUERIES:
+        return _has_no_trend(window) and _spread_stays(window)
+    before, after = np.median(window[: window.size // 2]), np.median(window[window.size // 2 :])
+    return bool(window.size >= 4 and abs(after - before) <= HALVES_RATIO * before)
+
+
+def _shows_trends(window: NDArray[np.float64]) -> bool:
+    # A line fitted to n points knows its rise to sqrt(12 / n) of their standard deviation.
+    spread = float(np.subtract(*np.quantile(window, (0.84, 0.16)))) / 2
+    return spread * math.sqrt(12 / window.size) <= max(SHOWN_RATIO * float(np.median(window)), SHOWN_SPREADS * spread)
+
+
+def _has_no_trend(window: NDArray[np.float64]) -> bool:
+    medians = block_medians(window)
+    change = abs(theil_sen(medians)) * (medians.size - 1)
+    return change <= NEGLIGIBLE_RATIO * float(np.median(window)) or abs(mann_kendall(medians)) <= TREND_Z
+
+
+def _spread_stays(window: NDArray[np.float64]) -> bool:
+    half = window.size // 2
+    one, other = sorted((_spread(window[:half]), _spread(window[half:])))
+    return bool(other <= max(SPREAD_FACTOR * one, NEGLIGIBLE_SPREAD_RATIO * np.median(window)))
+
+
+def _spread(values: NDArray[np.float64]) -> float:
+    low, high = np.quantile(values, (0.1, 0.9))
+    return float(high - low)
+
+
+def block_medians(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the medians of up to 32 neighbouring blocks of equal size, in order; values left over precede the first block."""
+    blocks = min(BLOCKS, values.size)
+    medians: NDArray[np.float64] = np.median(values[values.size % blocks :].reshape(blocks, -1), axis=1)
+    return medians
+
+
+def mann_kendall(values: NDArray[np.float64]) -> float:
+    """Return the statistic Z of the Mann-Kendall test: about standard normal where `values` [n >= 3] have no trend.
+
+    Source: Mann (1945), Kendall (1975), with the correction for ties.
+    """
+    count = values.size
+    score = float(np.sign(values[None, :] - values[:, None])[np.triu_indices(count, 1)].sum())
+    _, ties = np.unique(values, return_counts=True)
+    variance = (count * (count - 1) * (2 * count + 5) - float((ties * (ties - 1) * (2 * ties + 5)).sum())) / 18
+    return 0.0 if variance <= 0 else (score - math.copysign(1, score) * (score != 0)) / math.sqrt(variance)
+
+
+def theil_sen(values: NDArray[np.float64]) -> float:
+    """Return the median slope of `values` [n >= 2] per step.
+
+    Source: Sen (1968).
+    """
+    one, other = np.triu_indices(values.size, 1)
+    return float(np.median((values[other] - values[one]) / (other - one)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +130,15 @@ class Warmed:
     median_ns: int
 
 
-def warm_up(subject: Subject, limit_s: float) -> Warmed:
+def warm_up(subject: TimingSubject, limit_s: float) -> Warmed:
     """Run queries until they have settled (`steadiness`), for `limit_s` at most, and return what was seen.
 
-    Where the limit ends it, what there is must at least look settled.
+    Where the limit ends it, the series must at least look settled.
     """
     clock, bind, inputs = subject.clock, subject.bind, subject.inputs
     durations: list[int] = []
     begin = clock()
-    due = FIRST_LOOK
+    due = FIRST_CHECK
     settled = False
     with no_collection():
         while not settled and (clock() - begin < limit_s * 1e9 or len(durations) < 2):

@@ -1,1 +1,1 @@
-"""What a device says of its own state: the `health` message, how it is collected, and when it is said anew."""
+"""The state of the device, as it reports it: the `health` message, how it is collected, and when it is sent again."""

@@ -1,7 +1,4 @@
-"""Collects the health of this device, in a process of its own: `python -m edgemeter.agent.health.collect ORDER`, JSON to stdout.
-
-It looks at everything that the agent that stays must not hold in memory. It measures nothing and costs about a second of one core.
-"""
+"""Collects the health of this device, in a process of its own: `python -m edgemeter.agent.health.collect ORDER`, JSON to stdout."""
 
 import datetime as dt
 import math
@@ -12,53 +9,171 @@ from pathlib import Path
 
 import msgspec
 
-from edgemeter.agent import config
-from edgemeter.agent.delivery import shedding, sqlite_file
-from edgemeter.agent.delivery.outbox_file import FORMAT
-from edgemeter.agent.errors import EdgemeterError
-from edgemeter.agent.health import certificate, disk, releases, reset_reason, verdict_log
-from edgemeter.agent.health.contract import Clock, Health, LastWords, Sensor, encode
-from edgemeter.agent.identity import board_serial, clock_floor, own
-from edgemeter.agent.identity.own import Identity
+from edgemeter.agent.base import config, sqlite_file
+from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.contract.health import Clock, Disk, Health, LastStop, Sensor, encode_health
+from edgemeter.agent.delivery.outbox_file import FORMAT, OUTBOX, Dropped, dropped_count
+from edgemeter.agent.delivery.verdict_log import recent_runs
+from edgemeter.agent.health.health_handler import certificate_end_ns, certificate_path
+from edgemeter.agent.identity.identity import Identity, clock_floor_ns, read_board_serial, read_identity
 from edgemeter.agent.machine import clock, fingerprint, temperatures, throttling
-from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
-from edgemeter.agent.power import calibration_file, detect
-from edgemeter.agent.update import place
+from edgemeter.agent.machine.machine import THIS_MACHINE, Machine, whole_number
+from edgemeter.agent.power import detect
+from edgemeter.agent.power.calibration import find_calibration
+from edgemeter.agent.update.release import RUNNING_RELEASE, bad_versions
+
+STEP_RATIO = 0.1
+WORN_OUT = 0x0B
+
+# PRE_EOL_INFO: 1 normal, 2 80 % of the spare blocks are used, 3 urgent.
+URGENT = 3
+
+
+def read_disk(home: Path, machine: Machine) -> Disk:
+    """Return the state of the file system that `home` is on."""
+    try:
+        seen = os.statvfs(home)
+        number = home.stat().st_dev
+    except OSError:
+        return Disk()
+    block = f"sys/dev/block/{os.major(number)}:{os.minor(number)}"
+    wear_ratio, is_worn_out = wear(block, machine)
+    return Disk(
+        free_bytes=seen.f_bavail * seen.f_frsize,
+        size_bytes=seen.f_blocks * seen.f_frsize,
+        wear_ratio=wear_ratio,
+        is_worn_out=is_worn_out,
+        written_bytes=_written_mb(block, machine),
+    )
+
+
+def wear(block: str, machine: Machine) -> tuple[float | None, bool | None]:
+    """Return how much of its life an eMMC has used at most, and whether its end is announced; None where the medium does not tell."""
+    for device in (f"{block}/device", f"{block}/../device"):
+        used = [found for word in (machine.text(f"{device}/life_time") or "").split() if (found := whole_number(word, 16))]
+        end = whole_number(machine.text(f"{device}/pre_eol_info"), 16)
+        if used or end:
+            ratio = min(1.0, STEP_RATIO * max(used)) if used else None
+            return ratio, max(used, default=0) >= WORN_OUT or (end or 0) >= URGENT
+    return None, None
+
+
+def _written_mb(block: str, machine: Machine) -> int | None:
+    try:
+        name = (machine.root / block).resolve().name
+    except OSError:
+        return None
+    kilobytes = machine.number(f"sys/fs/ext4/{name}/lifetime_write_kbytes")
+    return None if kilobytes is None else kilobytes << 10
+
+
+RELEASES_FOLDER = "releases"
+
+
+def read_releases(prefix: Path, home: Path) -> tuple[str | None, tuple[str, ...]]:
+    """Return the other release that is kept here, and the versions that did not work on this board."""
+    bad = tuple(sorted(bad_versions(home)))
+    return _other(prefix), bad
+
+
+def _other(prefix: Path) -> str | None:
+    folder = prefix.resolve().parent
+    if folder.name != RELEASES_FOLDER:
+        return None
+    try:
+        others = sorted((path for path in folder.iterdir() if path.is_dir() and path.name != prefix.resolve().name), key=_changed)
+    except OSError:
+        return None
+    return others[-1].name if others else None
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+RSTS = ("proc/device-tree/chosen/bootloader/rsts", "proc/device-tree/chosen/bootloader/pm_rsts")
+POWER_ON, WATCHDOG, SOFTWARE = 0x1000, 0x0070, 0x0700
+OVERHEATED, POWER_FAULT, CARD_RESET = 0x0001, 0x0010, 0x0020
+PANIC = "the kernel crashed (a record of it lies in /sys/fs/pstore)"
+
+
+def read_reset_reason(machine: Machine) -> str | None:
+    """Return the reason in words, None where nothing tells."""
+    # What the kernel wrote while it died is more than what the hardware saw.
+    if any(path.name.startswith("dmesg-") for path in machine.find("sys/fs/pstore/*")):
+        return PANIC
+    return _raspberry_pi(machine) or _tegra(machine) or _watchdog(machine)
+
+
+def _raspberry_pi(machine: Machine) -> str | None:
+    for path in RSTS:
+        try:
+            value = int.from_bytes((machine.root / path).read_bytes()[:4], "big")
+        except OSError:
+            continue
+        if value & POWER_ON:
+            return "power on"
+        # A Raspberry Pi restarts itself through its watchdog: told to, or because it hung.
+        if value & (WATCHDOG | SOFTWARE):
+            return "restart or watchdog"
+    return None
+
+
+def _tegra(machine: Machine) -> str | None:
+    for path in (*machine.find("sys/devices/platform/*pmc*/reset_reason"), *machine.find("sys/devices/platform/*/*pmc*/reset_reason")):
+        if reason := machine.line(path):
+            return reason
+    return None
+
+
+def _watchdog(machine: Machine) -> str | None:
+    for path in machine.find("sys/class/watchdog/watchdog*/bootstatus"):
+        status = machine.number(path) or 0
+        if status & CARD_RESET:
+            return "watchdog"
+        if status & OVERHEATED:
+            return "overheated"
+        if status & POWER_FAULT:
+            return "power fault"
+    return None
+
 
 S_PER_DAY = 86_400
-OUTBOX = "outbox.sqlite"
 LONGEST_LINE = 500
 
 
-class Collecting(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose health, and what only the agent that stays knows; `config` is the file of the configuration, None for the usual places."""
+class CollectOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose health, and what only the daemon knows; `config` is the file of the configuration, None for the usual places."""
 
     device: str
     fleet: str
     session: int
     config: str | None
     floor_ns: int
-    last_words: LastWords
+    last_words: LastStop
 
 
-def read(order: Collecting, machine: Machine = THIS_MACHINE) -> Health:
+def read_health(order: CollectOrder, machine: Machine = THIS_MACHINE) -> Health:
     """Return the health of this device; what cannot be had is None."""
     settings = config.read(Path(order.config) if order.config else None)
     home = config.home()
     here = fingerprint.read(machine)
     held = throttling.read(machine)
     waiting, dropped = _outbox(home / OUTBOX, order.device)
-    previous, bad = releases.read(Path(sys.prefix), home)
+    previous, bad = read_releases(Path(sys.prefix), home)
     identity = _identity(home)
-    floor_ns = max(order.floor_ns, clock_floor.floor_ns(identity.seen_ns if identity else None))
-    told_ns = time.time_ns()
+    floor_ns = max(order.floor_ns, clock_floor_ns(identity.seen_ns if identity else None))
+    now_ns = time.time_ns()
     return Health(
         device=order.device,
         fleet=order.fleet,
         session=order.session,
-        told_ns=told_ns,
+        told_ns=now_ns,
         agent=here.agent,
-        release=place.HERE.version if place.HERE else None,
+        release=RUNNING_RELEASE.version if RUNNING_RELEASE else None,
         previous_agent=previous,
         bad_agents=bad,
         board=here.board,
@@ -70,28 +185,28 @@ def read(order: Collecting, machine: Machine = THIS_MACHINE) -> Health:
         python=here.python,
         glibc=_glibc(),
         arch=here.arch,
-        sensors=_sensors(here.board, settings, told_ns),
-        certificate_not_after_ns=certificate.not_after_ns(certificate.place(settings, home), machine),
-        clock=_clock(machine, floor_ns, told_ns),
-        disk=disk.read(home, machine),
+        sensors=_sensors(here.board, settings, now_ns),
+        certificate_not_after_ns=certificate_end_ns(certificate_path(settings, home), machine),
+        clock=_clock(machine, floor_ns, now_ns),
+        disk=read_disk(home, machine),
         waiting_records=waiting,
         dropped_records=dropped.records,
         dropped_traces=dropped.traces,
-        runs=verdict_log.read(home),
+        runs=recent_runs(home),
         temperatures_c={name[:LONGEST_LINE]: round(value_c, 1) for name, value_c in temperatures.read(machine).items()},
         is_throttled_since_boot=held.since_boot,
         is_under_voltage_since_boot=held.under_voltage_since_boot,
         throttle_events=dict(held.events),
         uptime_s=_uptime_s(machine),
         boot_id=here.boot_id,
-        reset_reason=reset_reason.read(machine),
+        reset_reason=read_reset_reason(machine),
         last_words=order.last_words,
     )
 
 
 def _sensors(board: str | None, settings: config.Config, now_ns: int) -> tuple[Sensor, ...]:
     found = []
-    for one in detect.detect(settings.sensors):
+    for one in detect.detect_sensors(settings.sensors):
         if one.description is not None:
             age_days, trouble = _calibration(board, one, now_ns)
             described = one.description
@@ -103,13 +218,13 @@ def _sensors(board: str | None, settings: config.Config, now_ns: int) -> tuple[S
     return tuple(found)
 
 
-def _calibration(board: str | None, sensor: detect.Found, now_ns: int) -> tuple[float | None, str | None]:
+def _calibration(board: str | None, sensor: detect.FoundSensor, now_ns: int) -> tuple[float | None, str | None]:
     """Return the age of a sensor's calibration in days, and what is wrong with its file or the sensor."""
     if sensor.description is None:
         return None, sensor.reason
     blocked = sensor.description.blocked
     try:
-        known = calibration_file.find(board, sensor.description)
+        known = find_calibration(board, sensor.description)
     except EdgemeterError as error:
         return None, str(error)
     if known is None:
@@ -117,7 +232,7 @@ def _calibration(board: str | None, sensor: detect.Found, now_ns: int) -> tuple[
     try:
         made_s = dt.datetime.fromisoformat(known.made_at).timestamp()
     except ValueError:
-        return None, f"its calibration does not tell when it was made ({known.made_at!r})"
+        return None, f"its calibration has no valid date ({known.made_at!r})"
     return round((now_ns / 1e9 - made_s) / S_PER_DAY, 2), blocked
 
 
@@ -134,25 +249,25 @@ def _clock(machine: Machine, floor_ns: int, now_ns: int) -> Clock:
     )
 
 
-def _outbox(path: Path, device: str) -> tuple[int, shedding.Dropped]:
+def _outbox(path: Path, device: str) -> tuple[int, Dropped]:
     # Opening it as an outbox would begin a session.
     try:
         connection = sqlite_file.connect(path, FORMAT, "read")
     except EdgemeterError:
-        return 0, shedding.Dropped()
+        return 0, Dropped()
     try:
         with sqlite_file.mapped(path, FORMAT):
             waiting = connection.execute("SELECT count(*) FROM records WHERE device = ?", (device,)).fetchone()[0]
-            return int(waiting), shedding.count(connection, device)
+            return int(waiting), dropped_count(connection, device)
     except EdgemeterError:
-        return 0, shedding.Dropped()
+        return 0, Dropped()
     finally:
         connection.close()
 
 
 def _identity(home: Path) -> Identity | None:
     try:
-        return own.read(home)
+        return read_identity(home)
     except EdgemeterError:
         return None
 
@@ -161,16 +276,16 @@ def _serial(identity: Identity | None, machine: Machine) -> str | None:
     """Return the serial number by which the fleet knows this board, else the one that it has; None where it has none."""
     if identity is not None:
         return identity.serial
-    found = board_serial.read(machine)
+    found = read_board_serial(machine)
     return None if found.source == "made" else found.serial
 
 
 def _glibc() -> str | None:
     try:
-        told = os.confstr("CS_GNU_LIBC_VERSION")
+        version = os.confstr("CS_GNU_LIBC_VERSION")
     except (ValueError, OSError):
         return None
-    return told.removeprefix("glibc ") if told else None
+    return version.removeprefix("glibc ") if version else None
 
 
 def _uptime_s(machine: Machine) -> float | None:
@@ -186,4 +301,4 @@ def _line(text: str | None) -> str | None:
 
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write(encode(read(msgspec.json.decode(sys.argv[1], type=Collecting))))
+    sys.stdout.buffer.write(encode_health(read_health(msgspec.json.decode(sys.argv[1], type=CollectOrder))))

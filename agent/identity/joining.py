@@ -2,56 +2,215 @@
 
 import logging
 import re
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from urllib.parse import urlsplit
 
 import msgspec
 
-from edgemeter.agent import durable_file
-from edgemeter.agent.delivery import broker_address, credentials
-from edgemeter.agent.delivery.broker_address import BrokerAddress
-from edgemeter.agent.delivery.credentials import TlsFiles
-from edgemeter.agent.errors import ConfigError, EdgemeterError, UnavailableError
-from edgemeter.agent.identity import board_serial, join_file, messages, own, own_key
-from edgemeter.agent.identity.board_serial import BoardSerial
-from edgemeter.agent.identity.conversation import Conversation
-from edgemeter.agent.identity.join_file import JoinFile
-from edgemeter.agent.identity.messages import Answer, Ask
-from edgemeter.agent.identity.own import Identity, IdentityFiles
+from edgemeter.agent.base import broker_address, durable_file
+from edgemeter.agent.base.broker_address import BrokerAddress
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
+from edgemeter.agent.base.mqtt_session import Message, MqttSession, SessionProfile, backoff_s
+from edgemeter.agent.base.tls import TlsFiles, tls_context
+from edgemeter.agent.contract.identity import (
+    CertificateHeld,
+    CertificateRequest,
+    EnrolmentAnswer,
+    JoinFile,
+    answer_topic,
+    decode_answer,
+    encode_identity,
+    read_join_file,
+    request_id,
+    request_topic,
+    token_id,
+    wipe_secrets,
+)
+from edgemeter.agent.identity.identity import (
+    BoardSerial,
+    Identity,
+    IdentityFiles,
+    belong_together,
+    certificate_request,
+    is_other_board,
+    make_key,
+    read_board_serial,
+    read_identity,
+)
 from edgemeter.agent.machine import board
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 
 logger = logging.getLogger(__name__)
 
-CONFIG = Path("/etc/edgemeter/config.toml")
-PATIENCE_S = 600.0
+# An answer takes a second; a lost request is repeated after this, one that waits for approval less and less often.
+FIRST_PAUSE_S = 5.0
+LONGEST_PAUSE_S = 60.0
+GOODBYE_S = 5.0
+POLL_S = 1.0
+
+
+def _nothing() -> None:
+    """Do nothing while waiting."""
+
+
+class EnrolmentClient:
+    """Requests certificates from the enrolment service. A context manager: `request` once or more, then `confirm`.
+
+    `alive` is called every second while it waits.
+    """
+
+    def __init__(
+        self, address: BrokerAddress, client_id: str, request_topic: str, answer_topic: str, alive: Callable[[], object] = _nothing
+    ) -> None:
+        self._address = address
+        self._profile = SessionProfile(client_id)
+        self._session = MqttSession(address, self._profile, self)
+        self._request_topic = request_topic
+        self._answer_topic = answer_topic
+        self._alive = alive
+        self._is_up = False
+        self._is_over = False
+        self._changed = threading.Condition()
+        self._answers: dict[str, EnrolmentAnswer] = {}
+        self._is_new_connection = False
+
+    def __enter__(self) -> "EnrolmentClient":  # noqa: PYI034 - Self needs Python 3.11
+        return self
+
+    def __exit__(self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None) -> None:
+        self._is_over = True
+        self._session.close()
+
+    def request(self, question: CertificateRequest, timeout_s: float) -> EnrolmentAnswer:
+        """Return the decision of the enrolment service; wait for it at most `timeout_s`.
+
+        Raises:
+            ConfigError: the broker rejects us; try again if that may change.
+            TransientError: no broker, no service or no decision in that time: try again later.
+        """
+        deadline = time.monotonic() + timeout_s
+        self._connect(deadline)
+        request = request_id(question.csr)
+        pause_s, reason = FIRST_PAUSE_S, "no answer: check that `edgemeter fleet serve` runs there"
+        while time.monotonic() < deadline:
+            self._answers.pop(request, None)
+            self._session.publish(self._request_topic, encode_identity(question))
+            answer = self._wait(request, min(time.monotonic() + pause_s, deadline))
+            if answer is None:
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            elif answer.state != "pending":
+                return answer
+            else:
+                if reason != answer.reason:
+                    logger.info("waiting for approval (`edgemeter fleet accept`): %s", answer.reason)
+                reason = answer.reason or "the request needs approval"
+                answer = self._wait(request, min(time.monotonic() + pause_s, deadline))
+                if answer is not None and answer.state != "pending":
+                    return answer
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        raise TransientError(f"the fleet at {self._address} has not approved this board within {timeout_s:g} s ({reason}): try again later")
+
+    def confirm(self, number: str) -> None:
+        """Confirm that the certificate of that number is on the disk; it does no harm if that is lost."""
+        self._session.publish(self._request_topic, encode_identity(CertificateHeld(held=number)))
+        self._session.flush(GOODBYE_S)
+
+    def connected(self) -> None:
+        """Session event: subscribe, and have the question asked again."""
+        self._session.subscribe([self._answer_topic])
+        with self._changed:
+            self._is_new_connection = self._is_up
+            self._is_up = True
+            self._changed.notify_all()
+
+    def disconnected(self, reason: str) -> None:
+        """Session event: it comes back by itself."""
+        if not self._is_over:
+            logger.info("connection to the broker at %s lost: %s", self._address, reason)
+
+    def received(self, message: Message) -> None:
+        """Session event: an answer, to us or to a copy of this card."""
+        try:
+            answer = decode_answer(message.payload)
+        except ConfigError as error:
+            logger.warning("ignored a message on %s: %s", message.topic, error)
+            return
+        with self._changed:
+            self._answers[answer.request] = answer
+            self._changed.notify_all()
+
+    def answered(self, refusal: str | None) -> None:
+        """Session event: the broker's answer to a publish."""
+        if refusal is not None:
+            logger.warning("the broker at %s refuses %s: %s", self._address, self._request_topic, refusal)
+
+    def _connect(self, deadline: float) -> None:
+        failures = 0
+        while not self._is_up:
+            # A session connects once.
+            self._session = MqttSession(self._address, self._profile, self)
+            try:
+                self._session.connect()
+            except UnavailableError as error:
+                # Logged once, not with every try.
+                logger.log(logging.DEBUG if failures else logging.WARNING, "%s", error)
+                pause_until = time.monotonic() + backoff_s(failures)
+                failures += 1
+                if pause_until >= deadline:
+                    raise TransientError(str(error)) from error
+                self._rest(pause_until)
+
+    def _rest(self, until: float) -> None:
+        while (left_s := until - time.monotonic()) > 0:
+            self._alive()
+            time.sleep(min(left_s, POLL_S))
+
+    def _wait(self, request: str, until: float) -> EnrolmentAnswer | None:
+        """Return the answer, None when none came or the line broke and came back: what was asked before is lost then."""
+        while (left_s := until - time.monotonic()) > 0:
+            self._alive()
+            with self._changed:
+                if (answer := self._answers.pop(request, None)) is not None:
+                    return answer
+                if self._is_new_connection:
+                    self._is_new_connection = False
+                    return None
+                self._changed.wait(min(left_s, POLL_S))
+        return None
+
+
+CONFIG_PATH = Path("/etc/edgemeter/config.toml")
+JOIN_TIMEOUT_S = 600.0
 _TRIES = 3
 _TOKEN_S = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class JoinPaths:
     """Where the identity and the configuration are kept."""
 
     home: Path
-    config: Path = CONFIG
+    config: Path = CONFIG_PATH
 
 
-def join(path: Path, places: Places, machine: Machine = THIS_MACHINE, patience_s: float = PATIENCE_S) -> Identity:
+def join_fleet(path: Path, places: JoinPaths, machine: Machine = THIS_MACHINE, timeout_s: float = JOIN_TIMEOUT_S) -> Identity:
     """Join the fleet of the join file at `path`, or find that this board has; wipe the file's secrets; return who the device is now.
 
     Raises:
         ConfigError: the join file is wrong or has no token any more, or the fleet refuses this board.
-        TransientError: no broker answers, or nobody has accepted this board yet: try again later.
+        TransientError: no broker answers, or this board is not approved yet: try again later.
         UnavailableError: a file cannot be written, or there is no openssl.
     """
-    wanted = join_file.read(path)
+    wanted = read_join_file(path)
     files = IdentityFiles(places.home)
     identity = _joined_before(places, machine)
-    if identity is None or (wanted.token and messages.claim_of(wanted.token) != identity.claim):
-        identity = _claim(wanted, places, machine, patience_s)
+    if identity is None or (wanted.token and token_id(wanted.token) != identity.claim):
+        identity = _enrol(wanted, places, machine, timeout_s)
     configure(places, identity, wanted.content_url)
     # The token has served: were it wiped later than the marker is made, a power cut between would leave it on the card for ever.
     _wipe(path)
@@ -59,7 +218,7 @@ def join(path: Path, places: Places, machine: Machine = THIS_MACHINE, patience_s
     return identity
 
 
-def take(files: IdentityFiles, answer: Answer, serial: BoardSerial, broker: str, claim: str | None) -> Identity:
+def take_certificate(files: IdentityFiles, answer: EnrolmentAnswer, serial: BoardSerial, broker: str, claim: str | None) -> Identity:
     """Keep the certificate of an accepting answer for the key in `files.next_key`, or the device's own key; return who the device is now.
 
     Raises:
@@ -67,14 +226,12 @@ def take(files: IdentityFiles, answer: Answer, serial: BoardSerial, broker: str,
         UnavailableError: a file cannot be written.
     """
     if answer.certificate is None or answer.number is None or answer.not_after_ns is None or answer.device is None or answer.fleet is None:
-        message = "the enrolment desk accepted this board and sent no certificate: update the fleet's server"
-        raise ConfigError(message)
+        raise ConfigError("the enrolment service accepted this board and sent no certificate: update the fleet's server")
     arrived = files.folder / "next.crt"
     durable_file.write(arrived, answer.certificate.encode())
     key = files.next_key if files.next_key.exists() else files.key
-    if not own_key.belong_together(arrived, key):
-        message = "the enrolment desk sent a certificate for another key: ask it again"
-        raise ConfigError(message)
+    if not belong_together(arrived, key):
+        raise ConfigError("the enrolment service sent a certificate for another key: try again")
     identity = Identity(
         device=answer.device,
         fleet=answer.fleet,
@@ -89,10 +246,10 @@ def take(files: IdentityFiles, answer: Answer, serial: BoardSerial, broker: str,
         seen_ns=answer.now_ns,
     )
     durable_file.write(files.folder / "next.json", msgspec.json.encode(identity))
-    return settle(files) or identity
+    return settle_identity(files) or identity
 
 
-def settle(files: IdentityFiles) -> Identity | None:
+def settle_identity(files: IdentityFiles) -> Identity | None:
     """Put what arrived in the place of what was, also when the power went in between; return the new identity, None when none arrived.
 
     Raises:
@@ -110,19 +267,18 @@ def settle(files: IdentityFiles) -> Identity | None:
         arrived.replace(files.identity)
         durable_file.sync_folder(files.folder)
     except OSError as error:
-        message = f"cannot put the new certificate into {str(files.folder)!r} ({error.strerror}): check its owner"
-        raise UnavailableError(message) from error
-    return own.read(files.home)
+        raise UnavailableError(f"cannot put the new certificate into {str(files.folder)!r} ({error.strerror}): check its owner") from error
+    return read_identity(files.home)
 
 
-def configure(places: Places, identity: Identity, content_url: str | None = None) -> None:
-    """Write who the device is and how it reaches the broker into the configuration; what else stands there stays.
+def configure(places: JoinPaths, identity: Identity, content_url: str | None = None) -> None:
+    """Write who the device is and how it reaches the broker into the configuration; its other settings stay.
 
     Raises:
         UnavailableError: it cannot be written.
     """
     files = IdentityFiles(places.home)
-    said = {
+    settings = {
         "device": identity.device,
         "fleet": identity.fleet,
         "broker": identity.broker,
@@ -134,74 +290,74 @@ def configure(places: Places, identity: Identity, content_url: str | None = None
     try:
         before = places.config.read_text(encoding="utf-8") if places.config.exists() else ""
     except (OSError, UnicodeDecodeError) as error:
-        message = f"cannot read the configuration {str(places.config)!r} ({error}): correct it, or name another with --config"
-        raise UnavailableError(message) from error
+        raise UnavailableError(
+            f"cannot read the configuration {str(places.config)!r} ({error}): correct it, or name another with --config"
+        ) from error
     # Only above the first table: below it the same words are keys of that table.
     head, table, rest = re.match(r"(.*?)(^[ \t]*\[|\Z)(.*)", before, re.DOTALL | re.MULTILINE).groups()  # type: ignore[union-attr]
-    ours = re.compile(rf"^[ \t]*(?:{'|'.join(said)})[ \t]*=.*(?:\n|\Z)", re.MULTILINE)
+    ours = re.compile(rf"^[ \t]*(?:{'|'.join(settings)})[ \t]*=.*(?:\n|\Z)", re.MULTILINE)
     kept = ours.sub("", head)
-    lines = "".join(f"{name} = {msgspec.json.encode(value).decode()}\n" for name, value in said.items())
+    lines = "".join(f"{name} = {msgspec.json.encode(value).decode()}\n" for name, value in settings.items())
     after = f"{lines}{kept}{table}{rest}"
     if after != before:
         durable_file.write(places.config, after.encode(), 0o644)
 
 
-def _joined_before(places: Places, machine: Machine) -> Identity | None:
+def _joined_before(places: JoinPaths, machine: Machine) -> Identity | None:
     files = IdentityFiles(places.home)
-    settle(files)
-    identity = own.read(places.home)
-    if identity is None or own.is_other_board(places.home, machine) or not own_key.belong_together(files.certificate, files.key):
+    settle_identity(files)
+    identity = read_identity(places.home)
+    if identity is None or is_other_board(places.home, machine) or not belong_together(files.certificate, files.key):
         return None
     return identity
 
 
-def _claim(wanted: JoinFile, places: Places, machine: Machine, patience_s: float) -> Identity:
+def _enrol(wanted: JoinFile, places: JoinPaths, machine: Machine, timeout_s: float) -> Identity:
     if not wanted.token:
-        message = "the join file has no token any more, and this board has no identity: make another with `edgemeter fleet token`"
-        raise ConfigError(message)
+        raise ConfigError("the join file has no token any more, and this board has no identity: make another with `edgemeter fleet token`")
     files = IdentityFiles(places.home)
     _make_private(files.folder)
     durable_file.write(files.ca, wanted.ca.encode(), 0o644)
     serial = _serial(files, machine)
-    claim = messages.claim_of(wanted.token)
+    claim = token_id(wanted.token)
     address = _enrol_address(wanted, claim, files.ca)
-    # A damaged file is said as what it is, before anybody is asked.
-    credentials.tls_context(TlsFiles(ca=files.ca))
-    with Conversation(address, claim, messages.request_topic(claim), messages.answer_topic(claim)) as talk:
+    # A damaged file is reported before anything is sent.
+    tls_context(TlsFiles(ca=files.ca))
+    with EnrolmentClient(address, claim, request_topic(claim), answer_topic(claim)) as client:
         for _ in range(_TRIES):
             if not files.next_key.exists():
-                own_key.make(files.next_key)
-            question = Ask(
-                csr=own_key.request(files.next_key, wanted.device),
+                make_key(files.next_key)
+            question = CertificateRequest(
+                csr=certificate_request(files.next_key, wanted.device),
                 serial=serial.serial,
                 serial_source=serial.source,
                 board=(board.model(machine) or "")[:200] or None,
                 device=wanted.device,
             )
-            answer = _asked(talk, question, patience_s, address)
+            answer = _decision(client, question, timeout_s, address)
             if answer.state == "accepted":
-                identity = take(files, answer, serial, wanted.broker, claim)
-                talk.confirm(identity.number)
+                identity = take_certificate(files, answer, serial, wanted.broker, claim)
+                client.confirm(identity.number)
                 return identity
             if answer.state != "again":
                 break
             # The key came with a copied card.
-            logger.warning("the fleet says: %s; a new key is made", answer.reason)
+            logger.warning("the fleet reports: %s; making a new key", answer.reason)
             files.next_key.unlink()
-    message = f"the fleet {wanted.fleet!r} refuses this board: {answer.reason}"
-    raise ConfigError(message)
+    raise ConfigError(f"the fleet {wanted.fleet!r} refuses this board: {answer.reason}")
 
 
 def _make_private(folder: Path) -> None:
     try:
         durable_file.make_folder(folder, 0o700)
     except OSError as error:
-        message = f"cannot make the folder {str(folder)!r} ({error.strerror}): check who owns the one above, or name another with --home"
-        raise UnavailableError(message) from error
+        raise UnavailableError(
+            f"cannot make the folder {str(folder)!r} ({error.strerror}): check who owns the one above, or name another with --home"
+        ) from error
 
 
 def _serial(files: IdentityFiles, machine: Machine) -> BoardSerial:
-    found = board_serial.read(machine)
+    found = read_board_serial(machine)
     if found.path is not None:
         return found
     # Drawn once: a board without any number is the same one with the next try.
@@ -211,10 +367,10 @@ def _serial(files: IdentityFiles, machine: Machine) -> BoardSerial:
     return BoardSerial(drawn.read_text(encoding="ascii"), found.source, None)
 
 
-def _asked(talk: Conversation, question: Ask, patience_s: float, address: BrokerAddress) -> Answer:
+def _decision(client: EnrolmentClient, question: CertificateRequest, timeout_s: float, address: BrokerAddress) -> EnrolmentAnswer:
     for left in range(_TRIES - 1, -1, -1):
         try:
-            return talk.ask(question, patience_s)
+            return client.request(question, timeout_s)
         except ConfigError as error:
             if "password" not in str(error).lower() and "uthori" not in str(error):
                 raise
@@ -222,24 +378,24 @@ def _asked(talk: Conversation, question: Ask, patience_s: float, address: Broker
         if left:
             # One that was made a moment ago is good when the broker has read its files.
             time.sleep(_TOKEN_S)
-    message = (
+    raise ConfigError(
         f"the broker at {address} does not take this token: it was used, has expired or is another fleet's; "
         "make another with `edgemeter fleet token`"
-    )
-    raise ConfigError(message) from refused
+    ) from refused
 
 
 def _enrol_address(wanted: JoinFile, claim: str, ca: Path) -> BrokerAddress:
     if urlsplit(wanted.enrol).scheme != "mqtts" or urlsplit(wanted.broker).scheme != "mqtts":
-        message = f"the join file names {wanted.enrol!r} and {wanted.broker!r}: both have to be mqtts://, a token travels over TLS only"
-        raise ConfigError(message)
-    found = broker_address.parse(wanted.enrol, environ={})
+        raise ConfigError(
+            f"the join file names {wanted.enrol!r} and {wanted.broker!r}: both have to be mqtts://, a token travels over TLS only"
+        )
+    found = broker_address.parse_address(wanted.enrol, environ={})
     return BrokerAddress(found.host, found.port, "mqtts", claim, wanted.token, TlsFiles(ca=ca))
 
 
 def _wipe(path: Path) -> None:
     try:
-        join_file.wipe(path)
+        wipe_secrets(path)
     except EdgemeterError as error:
-        # The board has joined, and the token serves nobody any more.
+        # The board has joined: the token is used up.
         logger.warning("%s", error)

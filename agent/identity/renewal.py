@@ -1,47 +1,133 @@
-"""The next certificate, asked for over the live session of the agent that stays when two thirds of the present one's life have passed.
+"""A new certificate for a known device.
 
-The key stays, so that one file is put in the place of another; connections take it the next time they are made.
+When two thirds of the present one's life have passed, and when its card was copied or moved to another board, which makes a key of its
+own and asks for a name by the certificate that it came with.
 """
 
+import hashlib
 import logging
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from edgemeter.agent.delivery.attendant import Post
-from edgemeter.agent.delivery.mqtt_session import Message
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.identity import clock_floor, joining, messages, own, own_key
-from edgemeter.agent.identity.messages import Ask
-from edgemeter.agent.identity.own import Identity, IdentityFiles
+from edgemeter.agent.base.broker_address import BrokerAddress, parse_address
+from edgemeter.agent.base.errors import ConfigError, TransientError
+from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.agent.base.tls import TlsFiles
+from edgemeter.agent.contract.identity import CertificateRequest, EnrolmentAnswer, decode_answer, encode_identity, request_id
+from edgemeter.agent.contract.messages import Topic, TopicKind
+from edgemeter.agent.daemon.handler import HandlerContext
+from edgemeter.agent.identity import joining
+from edgemeter.agent.identity.identity import (
+    Identity,
+    IdentityFiles,
+    certificate_request,
+    clock_floor_ns,
+    is_other_board,
+    make_key,
+    read_board_serial,
+    read_identity,
+)
+from edgemeter.agent.identity.joining import EnrolmentClient
+from edgemeter.agent.machine import board
+from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 
 logger = logging.getLogger(__name__)
 
-LOOK_S = 3600.0
+MOVED_CARD_TIMEOUT_S = 600.0
+_TRIES = 3
+_TOPIC_KINDS: tuple[TopicKind, TopicKind] = ("renew", "certificate")
+
+
+def settle_moved_card(
+    home: Path, machine: Machine = THIS_MACHINE, alive: Callable[[], object] = lambda: None, timeout_s: float | None = None
+) -> bool:
+    """Return when the identity in `home` is this board's, or there is none; whether it changed. `alive` is called while it waits.
+
+    Raises:
+        ConfigError: the fleet refuses this board.
+        TransientError: it was not approved within `timeout_s`; without one it waits for ever.
+        UnavailableError: a file cannot be written, or there is no openssl.
+    """
+    joining.settle_identity(IdentityFiles(home))
+    if not is_other_board(home, machine):
+        return False
+    identity = read_identity(home)
+    if identity is None:
+        return False
+    logger.warning(
+        "this card belongs to device %r on the board with serial %s, and this is another board: it asks for a name of its own",
+        identity.device,
+        identity.serial,
+    )
+    while True:
+        try:
+            found = _request(home, identity, machine, alive, timeout_s or MOVED_CARD_TIMEOUT_S)
+        except TransientError as error:
+            if timeout_s is not None:
+                raise
+            logger.warning("%s", error)
+        else:
+            logger.info("this board is device %r now", found.device)
+            return True
+
+
+def _request(home: Path, identity: Identity, machine: Machine, alive: Callable[[], object], timeout_s: float) -> Identity:
+    files = IdentityFiles(home)
+    serial = read_board_serial(machine)
+    request_topic, answer_topic = (str(Topic(identity.fleet, identity.device, kind)) for kind in _TOPIC_KINDS)
+    # An id of its own: the board that the card was copied from stays connected.
+    client_id = f"{identity.device}~{hashlib.sha256(serial.serial.encode()).hexdigest()[:12]}"
+    with EnrolmentClient(_address(identity, files), client_id, request_topic, answer_topic, alive) as client:
+        for _ in range(_TRIES):
+            if not files.next_key.exists():
+                make_key(files.next_key)
+            question = CertificateRequest(
+                csr=certificate_request(files.next_key, identity.device),
+                serial=serial.serial,
+                serial_source=serial.source,
+                board=(board.model(machine) or "")[:200] or None,
+            )
+            answer: EnrolmentAnswer = client.request(question, timeout_s)
+            if answer.state == "accepted":
+                return joining.take_certificate(files, answer, serial, identity.broker, None)
+            if answer.state != "again":
+                break
+            files.next_key.unlink()
+    raise ConfigError(f"the fleet refuses this board, whose card belongs to {identity.device!r}: {answer.reason}")
+
+
+def _address(identity: Identity, files: IdentityFiles) -> BrokerAddress:
+    return parse_address(identity.broker, tls=TlsFiles(files.ca, files.certificate, files.key), environ={})
+
+
+POLL_S = 3600.0
+
 # An answer that does not come is asked for again after that; refused, it takes a person's time.
-ASK_AGAIN_S = 300.0
+RETRY_S = 300.0
 
 
-class Renewal:
-    """An attendant (see `Attendant`); a device that has joined no fleet has nothing to renew."""
+class RenewalHandler:
+    """A handler (see `Handler`); a device that has joined no fleet has nothing to renew."""
 
-    def __init__(self, post: Post, clock: Callable[[], int] = time.time_ns) -> None:
-        self._post = post
-        self._files = IdentityFiles(post.home)
+    def __init__(self, context: HandlerContext, clock: Callable[[], int] = time.time_ns) -> None:
+        self._context = context
+        self._files = IdentityFiles(context.home)
         self._clock = clock
         self._request: str | None = None
-        self._asked_s: float | None = None
-        joining.settle(self._files)
-        identity = own.read(post.home)
-        self._identity = identity if identity is not None and identity.device == post.device else None
-        self.topics: Sequence[str] = (post.topic("certificate"),) if self._identity else ()
+        self._requested_s: float | None = None
+        joining.settle_identity(self._files)
+        identity = read_identity(context.home)
+        self._identity = identity if identity is not None and identity.device == context.device else None
+        self.topics: Sequence[str] = (context.topic("certificate"),) if self._identity else ()
         if self._identity is not None and clock() < self._floor_ns():
             logger.warning(
-                "this board's clock is behind: its release was built, or its fleet heard, later; may it ask a time server (NTP)?"
+                "this board's clock is behind its release's build or its last contact: check that it can reach a time server (NTP)"
             )
 
     def connected(self) -> None:
-        """Ask again: what was asked before may be lost."""
-        self._asked_s = None
+        """Request again: the last request may be lost."""
+        self._requested_s = None
 
     def received(self, message: Message) -> None:
         """Take the answer.
@@ -50,38 +136,37 @@ class Renewal:
             ConfigError: it is none, or a refusal.
             UnavailableError: the certificate cannot be written.
         """
-        answer = messages.decode_answer(message.payload)
+        answer = decode_answer(message.payload)
         if self._identity is None or self._request is None or answer.request != self._request:
             return
         self._request = None
         if answer.state != "accepted":
-            reason = f"the fleet does not renew this device's certificate ({answer.state}): {answer.reason}"
-            raise ConfigError(reason)
+            raise ConfigError(f"the fleet does not renew this device's certificate ({answer.state}): {answer.reason}")
         identity = self._identity
-        self._identity = joining.take(self._files, answer, identity.board(), identity.broker, identity.claim)
+        self._identity = joining.take_certificate(self._files, answer, identity.board(), identity.broker, identity.claim)
         logger.info("the certificate was renewed: number %s", self._identity.number)
 
-    def look(self) -> float:
-        """Ask when it is time."""
+    def poll(self) -> float:
+        """Send a request when it is due."""
         if self._identity is None or not self._identity.is_due(max(self._clock(), self._floor_ns())):
-            return LOOK_S
+            return POLL_S
         now_s = time.monotonic()
-        if self._asked_s is not None and now_s - self._asked_s < ASK_AGAIN_S:
-            return self._asked_s + ASK_AGAIN_S - now_s
-        if self._post.is_connected():
-            self._ask(self._identity)
-            self._asked_s = now_s
-        return ASK_AGAIN_S
+        if self._requested_s is not None and now_s - self._requested_s < RETRY_S:
+            return self._requested_s + RETRY_S - now_s
+        if self._context.is_connected():
+            self._send_request(self._identity)
+            self._requested_s = now_s
+        return RETRY_S
 
     def close(self) -> None:
-        """Give back nothing."""
+        """Nothing is held."""
 
     def _floor_ns(self) -> int:
-        return clock_floor.floor_ns(self._identity.seen_ns if self._identity else None)
+        return clock_floor_ns(self._identity.seen_ns if self._identity else None)
 
-    def _ask(self, identity: Identity) -> None:
+    def _send_request(self, identity: Identity) -> None:
         self._files.next_key.unlink(missing_ok=True)
-        csr = own_key.request(self._files.key, identity.device)
-        self._request = messages.request_of(csr)
-        question = Ask(csr=csr, serial=identity.serial, serial_source=identity.serial_source)
-        self._post.publish(self._post.topic("renew"), messages.encode(question))
+        csr = certificate_request(self._files.key, identity.device)
+        self._request = request_id(csr)
+        question = CertificateRequest(csr=csr, serial=identity.serial, serial_source=identity.serial_source)
+        self._context.publish(self._context.topic("renew"), encode_identity(question))

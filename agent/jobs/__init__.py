@@ -1,1 +1,1 @@
-"""Jobs: what the fleet's server asks of this device, done once each, however often it is asked."""
+"""Jobs: what the fleet's server orders of this device, carried out once each, however often it is ordered."""

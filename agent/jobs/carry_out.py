@@ -1,7 +1,11 @@
-"""Carries one order out and writes its end into the journal, whatever becomes of the agent that stays meanwhile."""
+"""Carries one order out and writes its end into the journal, whatever becomes of the daemon meanwhile.
+
+Answers the orders `doctor` and `logs`.
+"""
 
 import contextlib
 import re
+import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -10,12 +14,14 @@ from typing import BinaryIO
 
 import msgspec
 
-from edgemeter.agent import config
-from edgemeter.agent.errors import ConfigError, EdgemeterError, UnavailableError
-from edgemeter.agent.jobs import contract, journal, updating
-from edgemeter.agent.jobs.contract import State
-from edgemeter.agent.jobs.execution_task import Doing, Task
+from edgemeter.agent.base import config
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.contract.orders import Content, Doctor, Golden, JobState, Logs, Measure, Update
+from edgemeter.agent.doctor import examination
+from edgemeter.agent.jobs import journal
+from edgemeter.agent.jobs.execution import Doing, ExecutionTask
 from edgemeter.agent.jobs.journal import Journal
+from edgemeter.agent.jobs.restart_update import carry_out_update
 
 # Where an order's files stand while it is carried out.
 WORK_FOLDER = "job-work"
@@ -23,62 +29,62 @@ _WITHIN = re.compile(rf"/[^'\"\s]*/{WORK_FOLDER}/[^'\"/\s]+/")
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class OrderOutcome:
     """What came of an order that was carried out."""
 
-    state: State = "done"
+    state: JobState = "done"
     reason: str | None = None
     figures: Mapping[str, float] = field(default_factory=dict)
     text: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
-    """What the work is given: the task, the configuration, where to note a run that was kept, and where to tell what happens."""
+class OrderContext:
+    """What the work is given: the task, the configuration, and how to note a kept run and to report progress."""
 
-    task: Task
+    task: ExecutionTask
     settings: config.Config
     kept: Callable[[str], None]
-    tell: Callable[[str, float | None], None]
+    report: Callable[[str, float | None], None]
 
-    def content(self, content: contract.Content) -> Path:
+    def content(self, content: Content) -> Path:
         """Return where that content stands."""
         return Path(self.task.contents[content.sha256])
 
 
 # By kind of work: what carries it out, given Here.
-WORKS: Mapping[type, str] = {
-    contract.Measure: "edgemeter.agent.jobs.measuring:measure",
-    contract.Golden: "edgemeter.agent.jobs.measuring:golden",
-    contract.Doctor: "edgemeter.agent.jobs.look_inside:doctor",
-    contract.Logs: "edgemeter.agent.jobs.look_inside:logs",
-    contract.Update: "edgemeter.agent.jobs.carry_out:update",
+WORK_FUNCTIONS: Mapping[type, str] = {
+    Measure: "edgemeter.agent.jobs.measuring:measure",
+    Golden: "edgemeter.agent.jobs.measuring:golden",
+    Doctor: "edgemeter.agent.jobs.carry_out:doctor",
+    Logs: "edgemeter.agent.jobs.carry_out:logs",
+    Update: "edgemeter.agent.jobs.carry_out:update",
 }
 
 
-def update(here: Here) -> None:
-    """Begin an update; its end is told by the agent that stays, perhaps by another release of it."""
+def update(here: OrderContext) -> None:
+    """Begin an update; the daemon reports its end, perhaps from another release."""
     work = here.task.order.work
-    if not isinstance(work, contract.Update):
+    if not isinstance(work, Update):
         raise TypeError(work)
-    updating.carry_out(here.task.order, here.content(work.bundle), Path(here.task.home))
+    carry_out_update(here.task.order, here.content(work.bundle), Path(here.task.home))
 
 
-def carry_out(task: Task, notes: BinaryIO) -> None:
+def carry_out(task: ExecutionTask, notes: BinaryIO) -> None:
     """Do what the order says and write its end into the journal."""
-    book = Journal(Path(task.home) / journal.NAME)
+    book = Journal(Path(task.home) / journal.JOURNAL_FILE)
 
-    def tell(doing: str, done_ratio: float | None = None) -> None:
-        # Nobody listens any more: this process is about to be ended.
+    def report(doing: str, done_ratio: float | None = None) -> None:
+        # The daemon is gone: this process is about to end.
         with contextlib.suppress(BrokenPipeError):
             notes.write(msgspec.json.encode(Doing(doing=doing, done_ratio=done_ratio)) + b"\n")
             notes.flush()
 
     try:
         settings = config.read(Path(task.config) if task.config else None)
-        here = Here(task, settings, lambda run: book.kept(task.place, run), tell)
-        module, _, name = WORKS[type(task.order.work)].partition(":")
-        outcome: Outcome | None = getattr(import_module(module), name)(here)
+        here = OrderContext(task, settings, lambda run: book.kept(task.place, run), report)
+        module, _, name = WORK_FUNCTIONS[type(task.order.work)].partition(":")
+        outcome: OrderOutcome | None = getattr(import_module(module), name)(here)
         if outcome is not None:
             book.ends(task.place, outcome.state, _as_ordered(outcome.reason), figures=dict(outcome.figures), text=outcome.text)
     except (ConfigError, UnavailableError) as error:
@@ -92,5 +98,55 @@ def carry_out(task: Task, notes: BinaryIO) -> None:
 
 
 def _as_ordered(reason: str | None) -> str | None:
-    """Return the reason with files called as the order calls them, not by where they stood on the board for that time."""
+    """Return the reason with files named as in the order, not by their paths on this board."""
     return None if reason is None else _WITHIN.sub("", reason)
+
+
+UNIT = "edgemeter-agent.service"
+PATIENCE_S = 30.0
+
+# What a log may hold by accident: values after such a word, keys in PEM, user and password in an address, and long tokens.
+_SECRETS = (
+    re.compile(r"-----BEGIN [^-]*PRIVATE KEY-----.*?(-----END [^-]*PRIVATE KEY-----|\Z)", re.DOTALL),
+    re.compile(r"(?i)\b(authorization\s*[:=]\s*)?\b(bearer|basic)\s+\S+"),
+    re.compile(
+        r"(?i)\b(pass(word|wd|phrase)?|secret|token|psk|api[-_]?key|authorization|bearer)\b(\s*[=:]\s*|\s+)(\"[^\"]*\"|'[^']*'|\S+)"
+    ),
+    re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"),
+    re.compile(r"\b[A-Za-z0-9_-]{43,}={0,2}(?![A-Za-z0-9_-])"),
+)
+_HEX = re.compile(r"[0-9a-f]{64}\Z")
+
+
+def doctor(here: OrderContext) -> OrderOutcome:
+    """Examine this device, as `edgemeter doctor --json` does."""
+    settings = here.settings
+    findings = examination.examine(broker=settings.broker, home=Path(here.task.home), settings=settings, sensors=settings.sensors)
+    return OrderOutcome(text=examination.as_json(findings))
+
+
+def logs(here: OrderContext) -> OrderOutcome:
+    """Return the last lines of the agent's log: systemd's journal where it may be read, else what the agent kept in memory."""
+    work = here.task.order.work
+    if not isinstance(work, Logs):
+        raise TypeError(work)
+    lines, where = _of_systemd(work.lines), f"journal of {UNIT}"
+    if not lines:
+        lines, where = list(here.task.log[-work.lines :]), "kept by the agent since its start"
+    return OrderOutcome(reason=f"{len(lines)} lines, {where}", text=redacted("\n".join(lines)))
+
+
+def redacted(text: str) -> str:
+    """Return the text without what looks like a secret; a sha256 is none."""
+    for pattern in _SECRETS:
+        text = pattern.sub(lambda found: found[0] if _HEX.match(found[0]) else "[redacted]", text)
+    return text
+
+
+def _of_systemd(lines: int) -> list[str]:
+    command = ["journalctl", "--unit", UNIT, "--lines", str(lines), "--output", "short-iso", "--no-pager", "--quiet"]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return done.stdout.decode(errors="replace").splitlines()

@@ -1,7 +1,7 @@
 """The process that carries one order out: `python -m edgemeter.agent.jobs.execute`, a Task on its standard input.
 
-It says on its standard output what it does. When its standard input ends, so does it, with all that it started: then the agent that
-started it is gone, and the journal says that the job was interrupted.
+It reports its progress on standard output. When its standard input closes, the daemon is gone: it ends with all that it started, and the
+journal shows that the job was interrupted.
 """
 
 import contextlib
@@ -15,9 +15,9 @@ from pathlib import Path
 import msgspec
 
 from edgemeter.agent.jobs.carry_out import carry_out
-from edgemeter.agent.jobs.execution_task import Task
+from edgemeter.agent.jobs.execution import ExecutionTask
 
-# Above what the agent that stays has: when memory runs out, the kernel ends what measures.
+# Above the daemon's: when memory runs out, the kernel kills what measures.
 _FIRST_TO_GO = "500"
 
 
@@ -33,7 +33,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_GO)
-    task = msgspec.json.decode(sys.stdin.buffer.readline(), type=Task)
+    task = msgspec.json.decode(sys.stdin.buffer.readline(), type=ExecutionTask)
     threading.Thread(target=_end_with_owner, args=(sys.stdin.fileno(),), daemon=True).start()
     os.environ["EDGEMETER_HOME"] = task.home
     carry_out(task, sys.stdout.buffer)

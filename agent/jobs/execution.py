@@ -1,4 +1,7 @@
-"""The process that carries an order out, as the agent that stays sees it: started, listened to, ended with all that it started."""
+"""The process that carries an order out, as the daemon sees it.
+
+Started, listened to, ended with all that it started; a task in, notes out.
+"""
 
 import logging
 import os
@@ -10,19 +13,47 @@ from collections.abc import Callable
 
 import msgspec
 
-from edgemeter.agent.errors import UnavailableError
-from edgemeter.agent.jobs import execution_task
-from edgemeter.agent.jobs.execution_task import Doing, Task
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.contract.orders import Order
+
+
+class ExecutionTask(msgspec.Struct, frozen=True, kw_only=True):
+    """Carry out `order`, which stands in the journal at `place`; `contents` says by hash where each content of it stands."""
+
+    order: Order
+    place: int
+    home: str
+    device: str
+    fleet: str
+    config: str | None
+    contents: dict[str, str]
+    log: tuple[str, ...] = ()
+
+
+class Doing(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """What it does now, for people; `done_ratio` where that is known."""
+
+    doing: str
+    done_ratio: float | None = None
+
+
+def decode_note(line: bytes) -> Doing | None:
+    """Return the note on a line of the process, None if it is other output."""
+    try:
+        return msgspec.json.decode(line, type=Doing)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
 
 logger = logging.getLogger(__name__)
 
-_LAST_WORDS = 300
+_LINE_CHARACTERS = 300
 
 
-class Execution:
+class ExecutionProcess:
     """A process group of its own, which ends with its owner; `end` it once or more."""
 
-    def __init__(self, task: Task, wake: Callable[[], None], lock: int | None = None) -> None:
+    def __init__(self, task: ExecutionTask, wake: Callable[[], None], lock: int | None = None) -> None:
         """Start it; `lock` is the descriptor of the run lock, which it holds from then on.
 
         Raises:
@@ -30,7 +61,7 @@ class Execution:
         """
         self.place = task.place
         self.latest: Doing | None = None
-        self._last_words = ""
+        self._last_line = ""
         self._wake = wake
         command = [sys.executable, "-m", "edgemeter.agent.jobs.execute"]
         try:
@@ -44,26 +75,24 @@ class Execution:
                 start_new_session=True,
             )
         except OSError as error:
-            message = f"cannot start a process for the job {task.order.job!r}: {error.strerror}"
-            raise UnavailableError(message) from error
+            raise UnavailableError(f"cannot start a process for the job {task.order.job!r}: {error.strerror}") from error
         self._hand_over(task)
         self._thread = threading.Thread(target=self._listen, name="edgemeter-job", daemon=True)
         self._thread.start()
 
     def status(self) -> int | None:
-        """Return its exit status once it has ended and everything that it said was heard, None before."""
+        """Return its exit status once it has ended and all its output was read, None before."""
         return None if self._thread.is_alive() else self._process.wait()
 
-    def obituary(self) -> str:
-        """Return how it ended, and the last that it said, where it ended without a word in the journal."""
+    def failure(self) -> str:
+        """Return how it ended, with the last line of its output, if it left no result in the journal."""
         status = self._process.returncode
         how = f"was killed by {signal.Signals(-status).name}" if status is not None and status < 0 else f"ended with status {status}"
-        said = f"; its last words: {self._last_words}" if self._last_words else ""
-        return f"the process of the job {how}{said}"
+        return f"the process of the job {how}" + (f"; its last output: {self._last_line}" if self._last_line else "")
 
     def end(self) -> None:
         """End it and all that it has started, at once."""
-        # The group outlives its first process; a group that is gone is what was wanted.
+        # The group outlives its first process; one that is gone needs no signal.
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
@@ -74,8 +103,8 @@ class Execution:
             if pipe is not None:
                 pipe.close()
 
-    def _hand_over(self, task: Task) -> None:
-        # The pipe stays open: its end tells the process that its owner is gone.
+    def _hand_over(self, task: ExecutionTask) -> None:
+        # The pipe stays open: when it closes the process knows that its owner is gone.
         if self._process.stdin is not None:
             try:
                 self._process.stdin.write(msgspec.json.encode(task) + b"\n")
@@ -86,11 +115,11 @@ class Execution:
     def _listen(self) -> None:
         if self._process.stdout is not None:
             for line in self._process.stdout:
-                note = execution_task.decode_note(line)
+                note = decode_note(line)
                 if note is not None:
                     self.latest = note
                     self._wake()
-                elif words := line.decode(errors="replace").strip():
-                    self._last_words = words[:_LAST_WORDS]
-                    logger.info("job: %s", self._last_words)
+                elif text := line.decode(errors="replace").strip():
+                    self._last_line = text[:_LINE_CHARACTERS]
+                    logger.info("job: %s", self._last_line)
         self._wake()

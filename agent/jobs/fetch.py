@@ -1,7 +1,7 @@
 """Brings one content to its end, in a process of its own: over HTTPS where the configuration names a server, then checks its hash.
 
 `python -m edgemeter.agent.jobs.fetch` reads a Task from its standard input. What MQTT has brought so far is gone on with. Its exit status
-tells the agent that stays how to go on; a file stands under its final name only when its hash is right.
+tells the daemon how to go on; a file has its final name only when its hash is right.
 """
 
 import hashlib
@@ -16,11 +16,10 @@ from typing import IO
 
 import msgspec
 
-from edgemeter.agent import durable_file
-from edgemeter.agent.delivery import credentials
-from edgemeter.agent.delivery.credentials import TlsFiles
-from edgemeter.agent.errors import ConfigError, EdgemeterError, UnavailableError
-from edgemeter.agent.jobs.fetch_task import FAILED, HERE, INCOMPLETE, WRONG_HASH, Task
+from edgemeter.agent.base import durable_file
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.base.tls import TlsFiles, tls_context
+from edgemeter.agent.jobs.content import FAILED, HERE, INCOMPLETE, WRONG_HASH, FetchTask
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +27,7 @@ TIMEOUT_S = 30.0
 _PIECE_BYTES = 1 << 20
 
 
-def bring(task: Task) -> int:
+def bring(task: FetchTask) -> int:
     """Return the exit status: HERE, WRONG_HASH (what there was is removed), or INCOMPLETE (the rest has to come another way).
 
     Raises:
@@ -49,20 +48,18 @@ def bring(task: Task) -> int:
         part.replace(task.final)
         durable_file.sync_folder(part.parent)
     except OSError as error:
-        message = f"cannot keep the content {task.content.name!r} at {task.final!r}: {error.strerror}"
-        raise UnavailableError(message) from error
+        raise UnavailableError(f"cannot keep the content {task.content.name!r} at {task.final!r}: {error.strerror}") from error
     return HERE
 
 
-def _download(task: Task, part: Path, url: str) -> None:
+def _download(task: FetchTask, part: Path, url: str) -> None:
     if not url.startswith(("https://", "http://")):
-        message = f"content_url {url!r} is no https:// or http:// address: correct the configuration"
-        raise ConfigError(message)
+        raise ConfigError(f"content_url {url!r} is not an https:// or http:// address: correct the configuration")
     where = f"{url.rstrip('/')}/{task.content.sha256}"
     begin = part.stat().st_size
     request = urllib.request.Request(where, headers={"Range": f"bytes={begin}-"} if begin else {})  # noqa: S310 - the scheme is checked
     ca, certificate, key = (Path(name) if name else None for name in task.tls)
-    context = credentials.tls_context(TlsFiles(ca, certificate, key)) if url.startswith("https://") else None
+    context = tls_context(TlsFiles(ca, certificate, key)) if url.startswith("https://") else None
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=context) as answer, part.open("r+b") as file:  # noqa: S310 - as above
             # A server without ranges sends all of it.
@@ -70,8 +67,7 @@ def _download(task: Task, part: Path, url: str) -> None:
             file.truncate()
             _copy(answer, file, task.content.size_bytes - file.tell())
     except (OSError, http.client.HTTPException, ValueError) as error:
-        message = f"cannot fetch {where} ({error}): the rest comes over MQTT"
-        raise UnavailableError(message) from error
+        raise UnavailableError(f"cannot fetch {where} ({error}): the rest comes over MQTT") from error
 
 
 def _copy(answer: IO[bytes], file: IO[bytes], left_bytes: int) -> None:
@@ -93,7 +89,7 @@ def main() -> int:
     """Do the task on standard input and return the exit status."""
     logging.basicConfig(level=logging.INFO, format="edgemeter: %(message)s", stream=sys.stderr)
     try:
-        return bring(msgspec.json.decode(sys.stdin.buffer.read(), type=Task))
+        return bring(msgspec.json.decode(sys.stdin.buffer.read(), type=FetchTask))
     except EdgemeterError as error:
         logger.error("%s", error)  # noqa: TRY400 - no traceback for what is known
         return FAILED

@@ -1,29 +1,24 @@
 """The journal: what this device was ordered, how far each order is, and which report of it the server has not acknowledged yet.
 
 An order stands here, on the disk, before anything of it is done; so it is done once, however often it comes and whenever the power goes.
-The process that carries an order out writes its end here by itself: what it measured counts even when the agent that stays has died.
+The process that carries an order out writes its end here by itself: what it measured counts even when the daemon has died.
 """
 
 import sqlite3
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from edgemeter.agent.delivery import sqlite_file
-from edgemeter.agent.delivery.sqlite_file import Access
-from edgemeter.agent.jobs import contract
-from edgemeter.agent.jobs.contract import FINAL, Noted, Order, Report, State
+from edgemeter.agent.base.sqlite_file import Access, Database, FileFormat
+from edgemeter.agent.contract.orders import FINAL, JobState, Order, Report, ReportReceipt, decode_report, encode_order
 
-NAME = "jobs.sqlite"
+JOURNAL_FILE = "jobs.sqlite"
 # Orders that have ended and been acknowledged are kept for so many, so that one that comes again is answered and not done again.
 KEPT_EXECUTIONS = 2000
-# What a doctor or a log said is long: of so many orders it is kept after the server has it.
+# Output of a doctor or a log is long: it is kept for this many orders once the server has it.
 KEPT_TEXTS = 20
 _REASON_CHARACTERS = 2000
 _TEXT_CHARACTERS = 200_000
@@ -59,7 +54,7 @@ _SCHEDULES = """CREATE TABLE schedules (
     last_ns INTEGER,
     remark TEXT
 )"""
-FORMAT = sqlite_file.Format(
+FORMAT = FileFormat(
     what="journal of jobs",
     application_id=0x45644A6F,  # "EdJo"
     version=1,
@@ -69,13 +64,13 @@ FORMAT = sqlite_file.Format(
 
 
 @dataclass(frozen=True, slots=True)
-class Execution:
+class JournalEntry:
     """One order as it stands; `schedule` names the schedule that it comes from, None where the server ordered it."""
 
     place: int
     order: Order
     schedule: str | None
-    state: State
+    state: JobState
     reason: str | None
     done_ratio: float | None
     runs: tuple[str, ...]
@@ -93,38 +88,30 @@ class Execution:
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class DueSchedule:
     """A report that the server has not acknowledged: the same bytes, however often they are sent."""
 
     place: int
     report: bytes
 
 
-class Journal:
-    """The journal at `path`; usable from any thread and by several processes. `close` once or more.
-
-    Raises:
-        ConfigError: the file is none of ours, or damaged.
-        UnavailableError: it may not be opened, or the disk is full.
-    """
+class Journal(Database):
+    """The journal at `path`."""
 
     def __init__(self, path: Path, access: Access = "write") -> None:
-        self.path = path
-        self._lock = threading.RLock()
-        self._connection: sqlite3.Connection | None = sqlite_file.connect(path, FORMAT, access)
-        self._connection.row_factory = sqlite3.Row
+        super().__init__(path, FORMAT, access)
 
-    def find(self, job: str, attempt: int) -> Execution | None:
+    def find(self, job: str, attempt: int) -> JournalEntry | None:
         """Return that execution, None when it never came."""
         rows = self.query("SELECT * FROM executions WHERE job = ? AND attempt = ?", job, attempt)
         return _execution(rows[0]) if rows else None
 
-    def read(self, place: int) -> Execution | None:
+    def read(self, place: int) -> JournalEntry | None:
         """Return the execution at that place."""
         rows = self.query("SELECT * FROM executions WHERE place = ?", place)
         return _execution(rows[0]) if rows else None
 
-    def open_ones(self) -> list[Execution]:
+    def open_ones(self) -> list[JournalEntry]:
         """Return what has not ended, in the order of arrival."""
         return [_execution(row) for row in self.query("SELECT * FROM executions WHERE state IN ('accepted', 'running') ORDER BY place")]
 
@@ -132,18 +119,18 @@ class Journal:
         """Return the highest attempt known of that job, 0 for none."""
         return int(self.query("SELECT COALESCE(MAX(attempt), 0) AS n FROM executions WHERE job = ?", job)[0]["n"])
 
-    def latest(self, limit: int) -> list[Execution]:
+    def latest(self, limit: int) -> list[JournalEntry]:
         """Return the executions that came last, the latest first."""
         return [_execution(row) for row in self.query("SELECT * FROM executions ORDER BY place DESC LIMIT ?", limit)]
 
-    def add(self, order: Order, state: State = "accepted", reason: str | None = None, schedule: str | None = None) -> Execution:
+    def add(self, order: Order, state: JobState = "accepted", reason: str | None = None, schedule: str | None = None) -> JournalEntry:
         """Keep an order that came for the first time, and return how it stands."""
         ended_ns = time.time_ns() if state in FINAL else None
         with self.transaction() as connection:
             place = connection.execute(
                 "INSERT INTO executions (job, attempt, encoded, schedule, state, reason, version, arrived_ns, ended_ns)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (order.job, order.attempt, contract.encode(order), schedule, state, _cut(reason), order.version, time.time_ns(), ended_ns),
+                (order.job, order.attempt, encode_order(order), schedule, state, _cut(reason), order.version, time.time_ns(), ended_ns),
             ).lastrowid
             connection.execute(
                 "DELETE FROM executions WHERE place <= ? AND ended_ns IS NOT NULL AND (noted_change = change OR schedule IS NOT NULL)",
@@ -175,18 +162,20 @@ class Journal:
     def ends(
         self,
         place: int,
-        state: State,
+        state: JobState,
         reason: str | None = None,
         *,
         figures: dict[str, float] | None = None,
         text: str | None = None,
     ) -> bool:
         """Note how it ended; return False when that was settled already."""
-        said = (state, _cut(reason), msgspec.json.encode(figures or {}).decode(), None if text is None else text[-_TEXT_CHARACTERS:])
+        values = (state, _cut(reason), msgspec.json.encode(figures or {}).decode(), None if text is None else text[-_TEXT_CHARACTERS:])
         what = "state = ?, reason = ?, figures = ?, text = ?, ended_ns = ?"
-        return self._change(place, "accepted", what, *said, time.time_ns()) or self._change(place, "running", what, *said, time.time_ns())
+        return self._change(place, "accepted", what, *values, time.time_ns()) or self._change(
+            place, "running", what, *values, time.time_ns()
+        )
 
-    def heard(self, place: int, version: int) -> None:
+    def acknowledged(self, place: int, version: int) -> None:
         """Take note that the server holds this execution at `version`: an outstanding report that expected an earlier one is with it."""
         with self.transaction() as connection:
             connection.execute(
@@ -196,35 +185,37 @@ class Journal:
             )
 
     def answer_again(self, place: int, version: int) -> None:
-        """Report anew how it stands, to a server that holds the execution at `version` and asks."""
+        """Report the state again, to a server that holds the execution at `version` and asks."""
         with self.transaction() as connection:
             connection.execute(
                 "UPDATE executions SET version = ?, report = NULL, report_change = NULL, noted_change = 0 WHERE place = ?", (version, place)
             )
 
-    def due(self, session: int) -> list[Due]:
+    def due(self, session: int) -> list[DueSchedule]:
         """Return the reports to send: one of each execution whose state the server does not have, framed now or when it first was sent."""
         with self.transaction() as connection:
             for row in connection.execute(
                 "SELECT * FROM executions WHERE schedule IS NULL AND report IS NULL AND noted_change < change ORDER BY place"
             ).fetchall():
-                report = contract.encode(_report(row, session))
+                report = encode_order(_report(row, session))
                 connection.execute("UPDATE executions SET report = ?, report_change = change WHERE place = ?", (report, row["place"]))
-        return [Due(row["place"], row["report"]) for row in self.query("SELECT place, report FROM executions WHERE report IS NOT NULL")]
+        return [
+            DueSchedule(row["place"], row["report"]) for row in self.query("SELECT place, report FROM executions WHERE report IS NOT NULL")
+        ]
 
     def has_due(self) -> bool:
         """Return whether there is a report that the server does not have."""
         wanted = "schedule IS NULL AND (report IS NOT NULL OR noted_change < change)"
         return bool(self.query(f"SELECT 1 FROM executions WHERE {wanted} LIMIT 1"))  # noqa: S608 - our own text
 
-    def noted(self, noted: Noted) -> None:
+    def noted(self, noted: ReportReceipt) -> None:
         """Take the server's acknowledgement; a report of another state than it holds is sent again, expecting its version."""
         rows = self.query("SELECT place, report FROM executions WHERE job = ? AND attempt = ?", noted.noted, noted.attempt)
         if not rows:
             return
         place, report = rows[0]["place"], rows[0]["report"]
-        if report is None or noted.state in {None, contract.decode_report(report).state, *FINAL}:
-            self.heard(place, noted.version)
+        if report is None or noted.state in {None, decode_report(report).state, *FINAL}:
+            self.acknowledged(place, noted.version)
             return
         with self.transaction() as connection:
             connection.execute(
@@ -232,47 +223,16 @@ class Journal:
                 (noted.version, place),
             )
 
-    def close(self) -> None:
-        """Close the file."""
-        with self._lock:
-            connection, self._connection = self._connection, None
-            if connection is not None:
-                connection.close()
-
-    def _change(self, place: int, state: State, what: str, *values: Any) -> bool:
+    def _change(self, place: int, state: JobState, what: str, *values: Any) -> bool:
         statement = f"UPDATE executions SET change = change + 1, {what} WHERE place = ? AND state = ?"  # noqa: S608 - our own text
         with self.transaction() as connection:
             return connection.execute(statement, (*values, place, state)).rowcount == 1
 
-    def _must(self, place: int) -> Execution:
+    def _must(self, place: int) -> JournalEntry:
         found = self.read(place)
         if found is None:
-            message = f"the journal {str(self.path)!r} lost what was just written"
-            raise ValueError(message)
+            raise ValueError(f"the journal {str(self.path)!r} lost what was just written")
         return found
-
-    @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Hold the write lock for the block; what it wrote is on the disk after it, or nothing when it raises.
-
-        Raises:
-            TransientError: another process holds it.
-            UnavailableError: the disk is full.
-        """
-        with self._lock, sqlite_file.mapped(self.path, FORMAT), sqlite_file.transaction(self._open):
-            yield self._open
-
-    def query(self, statement: str, *values: Any) -> list[sqlite3.Row]:
-        """Return the rows of a SELECT."""
-        with self._lock, sqlite_file.mapped(self.path, FORMAT):
-            return self._open.execute(statement, values).fetchall()
-
-    @property
-    def _open(self) -> sqlite3.Connection:
-        if self._connection is None:
-            message = "the journal was closed"
-            raise ValueError(message)
-        return self._connection
 
 
 def _report(row: sqlite3.Row, session: int) -> Report:
@@ -290,8 +250,8 @@ def _report(row: sqlite3.Row, session: int) -> Report:
     )
 
 
-def _execution(row: sqlite3.Row) -> Execution:
-    return Execution(
+def _execution(row: sqlite3.Row) -> JournalEntry:
+    return JournalEntry(
         place=row["place"],
         order=msgspec.json.decode(row["encoded"], type=Order),
         schedule=row["schedule"],

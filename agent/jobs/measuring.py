@@ -1,25 +1,68 @@
-"""Measures what an order names: a suite with the order's models, or the model that ships with the agent."""
+"""Measures what an order names: a suite with the order's models and data sets, or the model that ships with the agent."""
 
+import os
 import shutil
 import tempfile
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
+from edgemeter.agent.base import durable_file
+from edgemeter.agent.base.errors import EdgemeterError, MeasurementError, UnavailableError
+from edgemeter.agent.contract import data_archive, order_suite
+from edgemeter.agent.contract.data_archive import DataFolder
+from edgemeter.agent.contract.orders import FileName, Golden, Measure
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.suite import Settings, Suite, SuiteFile, expand
 from edgemeter.agent.delivery.outbox import Outbox
-from edgemeter.agent.delivery.way import OUTBOX
-from edgemeter.agent.engine import job, session, suites
-from edgemeter.agent.engine.suites import Suite
-from edgemeter.agent.errors import EdgemeterError, MeasurementError, UnavailableError
-from edgemeter.agent.health import verdict_log
-from edgemeter.agent.jobs import contract, kept_data, order_suite
-from edgemeter.agent.jobs.carry_out import WORK_FOLDER, Here, Outcome
-from edgemeter.agent.jobs.data_archive import DataFolder
-from edgemeter.agent.power import opening
-from edgemeter.agent.records import RunRecord
+from edgemeter.agent.delivery.outbox_file import OUTBOX
+from edgemeter.agent.delivery.verdict_log import note_verdict
+from edgemeter.agent.engine import job
+from edgemeter.agent.jobs.carry_out import WORK_FOLDER, OrderContext, OrderOutcome
+from edgemeter.agent.jobs.content import DATA, PART
+from edgemeter.agent.power.detect import open_sensors
+from edgemeter.agent.session import session
+
+
+def open_data(archive: Path) -> DataFolder:
+    """Return where the data set of the archive at that place in the content stands, unpacked: whole or not at all.
+
+    Raises:
+        ConfigError: it is not an archive of images, or holds what it may not.
+        UnavailableError: there is no space, or the folder cannot be written.
+    """
+    folder = archive.with_name(f"{archive.name}{DATA}")
+    try:
+        if not folder.is_dir():
+            _unpack_data(archive, folder)
+        # Its place is needed more than it is.
+        archive.unlink(missing_ok=True)
+        return data_archive.find(folder)
+    except OSError as error:
+        raise UnavailableError(
+            f"cannot unpack images to {str(folder)!r} ({error.strerror}): check that the folder may be written"
+        ) from error
+
+
+def _unpack_data(archive: Path, folder: Path) -> None:
+    part = folder.with_name(f"{folder.name}{PART}")
+    # What the power was cut off from begins again.
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(mode=0o700)
+    try:
+        data_archive.unpack(archive, part)
+        data_archive.find(part)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+    # Thousands of files at once: one wait for the disk instead of one each.
+    os.sync()
+    part.rename(folder)
+    durable_file.sync_folder(folder.parent)
+
 
 # The shipped detector, in the order in which a small board would rather run it: file, and the library that runs it.
-GOLDEN = (
+CANARY_MODELS = (
     ("edgemeter-shapes_int8.tflite", "ai_edge_litert"),
     ("edgemeter-shapes_int8.onnx", "onnxruntime"),
     ("edgemeter-shapes_fp32.torchscript", "torch"),
@@ -27,14 +70,14 @@ GOLDEN = (
 Keep = Callable[[RunRecord], RunRecord]
 
 
-def measure(here: Here) -> Outcome:
+def measure(here: OrderContext) -> OrderOutcome:
     """Measure the suite of the order; every record is in the outbox, and its run noted, before the next run begins.
 
     Raises:
         EdgemeterError: the suite is refused, or nothing could be measured.
     """
     work = here.task.order.work
-    if not isinstance(work, contract.Measure):
+    if not isinstance(work, Measure):
         raise TypeError(work)
     with _folder(here) as name:
         folder = Path(name).resolve()
@@ -47,43 +90,44 @@ def measure(here: Here) -> Outcome:
         # A runtime that is not installed, a model that none reads: the order is not for this board.
         raise errors[0]
     notes = [*suite.left_out, *map(str, errors)]
-    return Outcome(state="failed" if errors else "done", reason="; ".join(notes) or None)
+    return OrderOutcome(state="failed" if errors else "done", reason="; ".join(notes) or None)
 
 
-def _unpacked(here: Here, work: contract.Measure) -> dict[contract.FileName, DataFolder]:
+def _unpacked(here: OrderContext, work: Measure) -> dict[FileName, DataFolder]:
     if work.data:
-        here.tell("unpacks photographs", None)
-    return {one.name: kept_data.opened(here.content(one)) for one in work.data}
+        here.report("unpacking images", None)
+    return {one.name: open_data(here.content(one)) for one in work.data}
 
 
-def golden(here: Here) -> Outcome:
+def golden(here: OrderContext) -> OrderOutcome:
     """Measure the shipped model in quick mode; with `discard_first` once before, since the first run after a start is not like the others.
 
     Raises:
         EdgemeterError: no runtime for it is installed, or the run failed.
     """
     work = here.task.order.work
-    if not isinstance(work, contract.Golden):
+    if not isinstance(work, Golden):
         raise TypeError(work)
-    model = next((file for file, library in GOLDEN if find_spec(library) is not None), None)
+    model = next((file for file, library in CANARY_MODELS if find_spec(library) is not None), None)
     if model is None:
-        message = f"no runtime for the shipped model is installed: one of {', '.join(library for _, library in GOLDEN)}"
-        raise UnavailableError(message)
-    written = suites.Settings(model=model, mode="quick", repeats=2 if work.discard_first else 1, accuracy="never", agreement="never")
-    suite = suites.expand(suites.SuiteFile(name="golden", case=[written]), order_suite.SHIPPED)
+        raise UnavailableError(
+            f"no runtime for the shipped model is installed: one of {', '.join(library for _, library in CANARY_MODELS)}"
+        )
+    written = Settings(model=model, mode="quick", repeats=2 if work.discard_first else 1, accuracy="never", agreement="never")
+    suite = expand(SuiteFile(name="golden", case=[written]), order_suite.SHIPPED)
     records, errors = _run(here, suite, keep_from=int(work.discard_first))
     if errors or not records:
-        raise errors[0] if errors else MeasurementError("the golden run gave no record")
-    said = f"{model} on {records[-1].runtime.name}, quick"
-    return Outcome(
+        raise errors[0] if errors else MeasurementError("the canary run gave no record")
+    text = f"{model} on {records[-1].runtime.name}, quick"
+    return OrderOutcome(
         reason=records[-1].verdict.reasons[0] if records[-1].verdict.reasons else None,
         figures=figures(records[-1]),
-        text=f"{said}; the first of two runs was discarded" if work.discard_first else said,
+        text=f"{text}; the first of two runs was discarded" if work.discard_first else text,
     )
 
 
 def figures(record: RunRecord) -> dict[str, float]:
-    """Return the figures by which a board is held against its own past."""
+    """Return the figures by which a board is compared with its own past."""
     found = {
         "latency_p50_ms": record.latency.p50_ms,
         "latency_p90_ms": record.latency.p90_ms,
@@ -91,20 +135,20 @@ def figures(record: RunRecord) -> dict[str, float]:
         "throughput_per_s": record.throughput_per_s,
         "energy_gross_mj": record.energy.gross_mj if record.energy else None,
         "energy_net_mj": record.energy.net_mj if record.energy else None,
-        # Not judged: it stands beside the others, and may be why they differ.
+        # Not judged: it may explain why the others differ.
         "temperature_max_c": max((value for one in record.conditions for value in one.temperatures_c.values()), default=None),
     }
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _run(here: Here, suite: Suite, keep_from: int) -> tuple[list[RunRecord], list[EdgemeterError]]:
+def _run(here: OrderContext, suite: Suite, keep_from: int) -> tuple[list[RunRecord], list[EdgemeterError]]:
     """Return the records that are in the outbox, and the errors of the runs that gave none; the first `keep_from` runs are not kept."""
-    who = session.Identity(here.task.device, here.task.fleet)
+    who = session.DeviceIdentity(here.task.device, here.task.fleet)
     settings = here.settings
     seen: list[RunRecord] = []
     with (
         Outbox(Path(here.task.home) / OUTBOX, settings.outbox_limit_mb << 20) as outbox,
-        opening.opened(None, settings.power, settings.sensors) as (sensors, why_no_power),
+        open_sensors(None, settings.power, settings.sensors) as (sensors, why_no_power),
     ):
 
         def keep(record: RunRecord) -> RunRecord:
@@ -112,37 +156,37 @@ def _run(here: Here, suite: Suite, keep_from: int) -> tuple[list[RunRecord], lis
             if len(seen) <= keep_from:
                 return record
             kept = outbox.put(record)
-            verdict_log.note(outbox.path.parent, kept.started_at_ns, kept.verdict.state)
+            note_verdict(outbox.path.parent, kept.started_at_ns, kept.verdict.state)
             here.kept(kept.id)
             return kept
 
         errors = [
             outcome
-            for outcome in session.measure(suite, who, sensors, why_no_power, Telling(here), keep)
+            for outcome in session.measure(suite, who, sensors, why_no_power, ProgressNotes(here), keep)
             if isinstance(outcome, EdgemeterError)
         ]
     return seen[keep_from:], errors
 
 
-class Telling:
-    """Tells what a session does, and how much of it is done; nothing while a query is timed."""
+class ProgressNotes:
+    """Reports what a session does, and how much of it is done; nothing while a query is timed."""
 
-    def __init__(self, here: Here) -> None:
+    def __init__(self, here: OrderContext) -> None:
         self._here = here
         self._run = ""
         self._ratio = 0.0
 
     def __call__(self, event: session.RunBegins | job.Event | session.RunEnds) -> None:
-        """Take note of one event."""
+        """Report one event."""
         if isinstance(event, session.RunBegins):
             self._run = f"run {event.place} of {event.total}: {event.case.label}"
             self._ratio = (event.place - 1) / event.total
-            self._here.tell(self._run, self._ratio)
+            self._here.report(self._run, self._ratio)
         elif isinstance(event, job.Phase) and event.name != "timed":
-            self._here.tell(f"{self._run}, {event.name}", self._ratio)
+            self._here.report(f"{self._run}, {event.name}", self._ratio)
 
 
-def _folder(here: Here) -> tempfile.TemporaryDirectory[str]:
+def _folder(here: OrderContext) -> tempfile.TemporaryDirectory[str]:
     # What a process that was killed left behind goes with the next one.
     above = Path(here.task.home) / WORK_FOLDER
     shutil.rmtree(above, ignore_errors=True)

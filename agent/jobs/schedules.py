@@ -1,6 +1,6 @@
 """Schedules: what this device measures by itself, kept in its journal and so through restarts and weeks without a connection.
 
-A time that passed while the power was off is made up once, however many passed. While the wall clock may be wrong nothing begins.
+Times that passed while the power was off are made up for once. While the wall clock may be wrong nothing starts.
 """
 
 import logging
@@ -12,17 +12,17 @@ from pathlib import Path
 
 import msgspec
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.jobs import contract, cron
-from edgemeter.agent.jobs.contract import Order
-from edgemeter.agent.jobs.journal import Execution, Journal
+from edgemeter.agent.base import cron
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.orders import Content, Measure, Order, Schedule, Update, encode_order
+from edgemeter.agent.jobs.journal import Journal, JournalEntry
 from edgemeter.agent.machine import clock
 
 logger = logging.getLogger(__name__)
 
-LOOK_S = 60.0
+POLL_S = 60.0
 _NS = 1_000_000_000
-_CLOCK_REMARK = "waits: the clock of this board is not known to be right (no time server reached since it was started)"
+_CLOCK_REMARK = "waits: the clock of this board may be wrong (no time server reached since it started)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class Scheduled:
     remark: str | None
 
     @property
-    def schedule(self) -> contract.Schedule:
+    def schedule(self) -> Schedule:
         """What was ordered."""
-        if not isinstance(self.order.work, contract.Schedule):
+        if not isinstance(self.order.work, Schedule):
             raise TypeError(self.order.work)
         return self.order.work
 
@@ -76,34 +76,34 @@ class Schedules:
             ConfigError: the times are none.
         """
         schedule = order.work
-        if not isinstance(schedule, contract.Schedule):
+        if not isinstance(schedule, Schedule):
             raise TypeError(schedule)
         if not schedule.cron.strip():
             with self._journal.transaction() as connection:
                 count = connection.execute("DELETE FROM schedules WHERE name = ?", (schedule.name,)).rowcount
-            return f"schedule {schedule.name!r} ended" if count else f"there was no schedule {schedule.name!r}"
+            return f"schedule {schedule.name!r} ended" if count else f"no schedule {schedule.name!r} existed"
         now_ns = self._now_ns()
         next_ns = cron.parse(schedule.cron).next_s(now_ns / _NS) * _NS
         with self._journal.transaction() as connection:
-            values = (schedule.name, contract.encode(order), now_ns, next_ns)
+            values = (schedule.name, encode_order(order), now_ns, next_ns)
             connection.execute("INSERT OR REPLACE INTO schedules (name, encoded, since_ns, next_ns) VALUES (?, ?, ?, ?)", values)
         remark = "" if self._is_right() else f"; it {_CLOCK_REMARK}"
         return f"schedule {schedule.name!r}: next {local(next_ns)}{remark}"
 
-    def look(self) -> float:
-        """Put what is due into the journal as an order of our own; return after how long to look again."""
+    def poll(self) -> float:
+        """Put what is due into the journal as an order of our own; return the seconds to the next poll."""
         now_ns = self._now_ns()
         kept = self.read()
         due = [one for one in kept if one.next_ns is not None and one.next_ns <= now_ns]
         if due and not self._is_right():
             for one in due:
                 self._remark(one, _CLOCK_REMARK)
-            return LOOK_S
+            return POLL_S
         for one in due:
             self._begin(one, now_ns)
         # The wall clock may be set at any time: never longer than a minute.
         left_s = [(one.next_ns - now_ns) / _NS for one in kept if one.next_ns is not None and one not in due]
-        return max(0.0, min([LOOK_S, *left_s]))
+        return max(0.0, min([POLL_S, *left_s]))
 
     def _begin(self, one: Scheduled, now_ns: int) -> None:
         schedule = one.schedule
@@ -114,7 +114,7 @@ class Schedules:
             return
         remark = None
         if any(open_one.schedule == schedule.name for open_one in self._journal.open_ones()):
-            remark = f"left out {local(now_ns)}: the one before has not ended"
+            remark = f"skipped {local(now_ns)}: the previous one has not ended"
         else:
             own = Order(
                 job=f"{schedule.name[:45].rstrip('-')}-{now_ns // _NS}",
@@ -170,19 +170,19 @@ class ClockTrust:
             return False
 
 
-def due_contents(kept: list[Scheduled]) -> list[contract.Content]:
+def due_contents(kept: list[Scheduled]) -> list[Content]:
     """Return what the schedules need to be here."""
     return [content for one in kept for content in contents_of(one.order)]
 
 
-def contents_of(what: Order | Execution) -> tuple[contract.Content, ...]:
+def contents_of(what: Order | JournalEntry) -> tuple[Content, ...]:
     """Return the contents that an order names."""
-    work = what.order.work if isinstance(what, Execution) else what.work
-    if isinstance(work, contract.Schedule):
+    work = what.order.work if isinstance(what, JournalEntry) else what.work
+    if isinstance(work, Schedule):
         work = work.work
-    if isinstance(work, contract.Measure):
+    if isinstance(work, Measure):
         return work.contents
-    if isinstance(work, contract.Update):
+    if isinstance(work, Update):
         return (work.bundle,)
     return ()
 

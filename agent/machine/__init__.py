@@ -1,1 +1,1 @@
-"""What stands around a run: the machine, its clock, its conditions."""
+"""The machine that a run is measured on, by the kernel's files: board, clocks, load, temperatures, throttling."""

@@ -1,18 +1,24 @@
-"""Which board this is: model, system on chip, processor, firmware, power mode."""
+"""Which machine this is: board, system on chip, processor, firmware, power mode, attached accelerators; and whether it is a guest.
 
+The signs of a virtual machine or container are those that systemd-detect-virt reads, as far as files show them to an ordinary user.
+"""
+
+import hashlib
 import re
 from collections import Counter
+from pathlib import Path
 
-from edgemeter.agent.machine.machine import Machine
+from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 
 DEVICE_TREE = ("proc/device-tree", "sys/firmware/devicetree/base")
-# What makers leave in the DMI table when they fill in nothing.
+
+# What vendors leave in the DMI table when they fill in nothing.
 PLACEHOLDERS = re.compile(
     r"^(to be filled|default string|system (product|manufacturer)|not (applicable|specified)|unknown|none$|o\.?e\.?m)", re.IGNORECASE
 )
 
 # Source: Linux arch/arm64/include/asm/cputype.h.
-PARTS = {
+CPU_PARTS = {
     (0x41, 0xB76): "ARM1176",
     (0x41, 0xC07): "Cortex-A7",
     (0x41, 0xC08): "Cortex-A8",
@@ -48,17 +54,49 @@ PARTS = {
     (0x4E, 0x003): "NVIDIA Denver 2",
     (0x4E, 0x004): "NVIDIA Carmel",
 }
+# The board's own serial number, else the installation's, which moves to another board with the card.
+SERIAL_PLACES = ("proc/device-tree/serial-number", "sys/class/dmi/id/product_uuid", "etc/machine-id")
+KEY_LENGTH = 16
+# The USB Coral changes its id when its firmware is loaded, at the first inference. Source: Linux USB id list; observed on boards.
+USB_ACCELERATORS = {
+    "1a6e:089a": "Coral USB (1a6e:089a, not used since it was plugged in)",
+    "18d1:9302": "Coral USB (18d1:9302)",
+}
+USB_2 = "at 480 Mbit/s"
+# What a hypervisor writes where a vendor writes its name. Source: systemd src/basic/virt.c, dmi_vendors.
+HYPERVISOR_MAKERS = (
+    ("qemu", "qemu"),
+    ("kvm", "kvm"),
+    ("openstack", "kvm"),
+    ("kubevirt", "kvm"),
+    ("amazon ec2", "amazon"),
+    ("google compute engine", "google"),
+    ("vmware", "vmware"),
+    ("innotek", "virtualbox"),
+    ("virtualbox", "virtualbox"),
+    ("xen", "xen"),
+    ("bochs", "bochs"),
+    ("parallels", "parallels"),
+    ("bhyve", "bhyve"),
+    ("hyper-v", "hyper-v"),
+    ("microsoft corporation virtual machine", "hyper-v"),
+    ("apple virtualization", "apple"),
+)
+# Clock sources that only a guest has.
+GUEST_CLOCKS = (("kvm-clock", "kvm"), ("hyperv_clocksource", "hyper-v"), ("xen", "xen"))
+CONTAINERS = re.compile(r"\b(docker|kubepods|containerd|libpod|lxc|machine\.slice)\b")
+CONTAINER_NAMES = {"libpod": "podman", "kubepods": "kubernetes", "machine.slice": "systemd-nspawn"}
 
 
 def model(machine: Machine) -> str | None:
-    """Return the board as its device tree names it, or as its maker does in the DMI table."""
+    """Return the board's model, from the device tree or else from the DMI table."""
     for tree in DEVICE_TREE:
         if named := machine.line(f"{tree}/model"):
             return named
     for vendor, product in (("sys_vendor", "product_name"), ("board_vendor", "board_name")):
-        told = [text for file in (vendor, product) if (text := _dmi(machine, file))]
-        if told:
-            return " ".join(dict.fromkeys(told))
+        names = [text for file in (vendor, product) if (text := _dmi(machine, file))]
+        if names:
+            return " ".join(dict.fromkeys(names))
     return None
 
 
@@ -71,12 +109,13 @@ def soc(machine: Machine) -> str | None:
 
 
 def cpu(machine: Machine) -> str | None:
-    """Return the processor: the cores' design on ARM, the maker's name elsewhere; several designs with their counts."""
+    """Return the processor: the core design on ARM, the model name elsewhere; several designs with their counts."""
     text = machine.text("proc/cpuinfo") or ""
     implementers = re.findall(r"^CPU implementer\s*:\s*(0x[0-9a-f]+)", text, re.MULTILINE)
     parts = re.findall(r"^CPU part\s*:\s*(0x[0-9a-f]+)", text, re.MULTILINE)
     if parts and len(parts) == len(implementers):
-        kinds = Counter(_core(int(maker, 16), int(part, 16)) for maker, part in zip(implementers, parts, strict=True))
+        codes = [(int(implementer, 16), int(part, 16)) for implementer, part in zip(implementers, parts, strict=True)]
+        kinds = Counter(CPU_PARTS.get(code, "ARM implementer {:#04x} part {:#05x}".format(*code)) for code in codes)
         return next(iter(kinds)) if len(kinds) == 1 else " + ".join(f"{count}x {kind}" for kind, count in kinds.items())
     named = re.search(r"^model name\s*:\s*(\S.*)$", text, re.MULTILINE)
     return named[1].strip() if named else None
@@ -88,27 +127,27 @@ def cores(machine: Machine) -> int | None:
 
 
 def firmware(machine: Machine) -> str | None:
-    """Return the version of what lies below the kernel: L4T on a Jetson, VideoCore on a Raspberry Pi, BIOS on a PC."""
+    """Return the firmware version: L4T on a Jetson, VideoCore on a Raspberry Pi, BIOS on a PC."""
     release = re.match(r"# R(\d+) \(release\), REVISION: ([\d.]+)", machine.text("etc/nv_tegra_release") or "")
     if release:
         return f"L4T {release[1]}.{release[2]}"
     if is_raspberry_pi(machine):
         return _videocore(machine.output(["vcgencmd", "version"]))
-    told = [text for file in ("bios_vendor", "bios_version", "bios_date") if (text := _dmi(machine, file))]
-    return " ".join(told) or None
+    bios = [text for file in ("bios_vendor", "bios_version", "bios_date") if (text := _dmi(machine, file))]
+    return " ".join(bios) or None
 
 
 def power_mode(machine: Machine) -> str | None:
     """Return the power mode: `2 MAXN_SUPER` (id and name) on a Jetson, the platform profile where ACPI has one."""
     if is_jetson(machine):
-        told = machine.output(["nvpmodel", "-q"]) or ""
-        mode = re.search(r"NV Power Mode:\s*(\S+)\s*^(\d+)\s*$", told, re.MULTILINE)
+        output = machine.output(["nvpmodel", "-q"]) or ""
+        mode = re.search(r"NV Power Mode:\s*(\S+)\s*^(\d+)\s*$", output, re.MULTILINE)
         return f"{mode[2]} {mode[1]}" if mode else None
     return machine.line("sys/firmware/acpi/platform_profile")
 
 
 def is_raspberry_pi(machine: Machine) -> bool:
-    """Return whether the board is a Raspberry Pi, whose firmware answers `vcgencmd`."""
+    """Return whether the board is a Raspberry Pi, whose firmware supports `vcgencmd`."""
     return (model(machine) or "").startswith("Raspberry Pi")
 
 
@@ -117,17 +156,92 @@ def is_jetson(machine: Machine) -> bool:
     return machine.text("etc/nv_tegra_release") is not None or "tegra" in (soc(machine) or "")
 
 
-def _core(implementer: int, part: int) -> str:
-    return PARTS.get((implementer, part), f"ARM implementer {implementer:#04x} part {part:#05x}")
-
-
 def _dmi(machine: Machine, file: str) -> str | None:
     text = machine.line(f"sys/class/dmi/id/{file}")
     return None if text is None or PLACEHOLDERS.match(text) else text
 
 
-def _videocore(told: str | None) -> str | None:
+def _videocore(output: str | None) -> str | None:
     """Return hash and date out of what `vcgencmd version` prints: a date, a copyright, `version HASH (release) ...`."""
-    lines = (told or "").splitlines()
+    lines = (output or "").splitlines()
     version = next((line.split()[1] for line in lines if line.startswith("version ") and len(line.split()) > 1), None)
     return f"{version} of {' '.join(lines[0].split())}" if version else None
+
+
+def board_key(machine: Machine = THIS_MACHINE) -> str | None:
+    """Return this board's key, 16 hexadecimal digits: a hash, so that no serial number leaves the machine; None without a serial number."""
+    for place in SERIAL_PLACES:
+        if serial := machine.line(place):
+            return hashlib.sha256(f"{place} {serial}".encode()).hexdigest()[:KEY_LENGTH]
+    return None
+
+
+def accelerators(machine: Machine) -> tuple[str, ...]:
+    """Return the attached accelerators, each with the speed of its USB link: a Coral on USB 2 is slow."""
+    found = [text for device in machine.find("sys/bus/usb/devices/*") if (text := _usb_accelerator(machine, device))]
+    found += [f"Coral PCIe ({path.name})" for path in machine.find("dev/apex_*")]
+    return tuple(found)
+
+
+def is_on_usb_2(accelerator: str) -> bool:
+    """Return whether an accelerator, as `accelerators` names it, is on a USB 2 link."""
+    return accelerator.endswith(USB_2)
+
+
+def _usb_accelerator(machine: Machine, device: Path) -> str | None:
+    vendor, product = machine.text(device / "idVendor"), machine.text(device / "idProduct")
+    known = USB_ACCELERATORS.get(f"{vendor}:{product}".lower())
+    if known is None:
+        return None
+    speed = machine.text(device / "speed")
+    return f"{known} at {speed} Mbit/s" if speed else known
+
+
+def detect_virtualisation(machine: Machine) -> str | None:
+    """Return what the operating system runs in, the innermost first (`docker in kvm`); None where it does not seem to be a guest."""
+    found = [name for name in (container(machine), hypervisor(machine)) if name]
+    return " in ".join(found) or None
+
+
+def container(machine: Machine) -> str | None:
+    """Return the kind of container that this process runs in."""
+    if named := machine.line("run/systemd/container"):
+        return named
+    if (machine.root / "run/.containerenv").exists():
+        return "podman"
+    if (machine.root / ".dockerenv").exists():
+        return "docker"
+    groups = f"{machine.text('proc/1/cgroup') or ''}\n{machine.text('proc/self/cgroup') or ''}"
+    sign = CONTAINERS.search(groups)
+    return CONTAINER_NAMES.get(sign[1], sign[1]) if sign else None
+
+
+def hypervisor(machine: Machine) -> str | None:
+    """Return the hypervisor; `vm` where it does not give its name."""
+    if "microsoft" in (machine.text("proc/sys/kernel/osrelease") or "").lower():
+        return "wsl"
+    if device_tree := machine.text("proc/device-tree/hypervisor/compatible"):
+        return device_tree.split("\0")[0].removeprefix("linux,").split(",")[0]
+    vendors = _vendors(machine)
+    # Cloud providers write the same vendor on bare-metal machines.
+    named = None if ".metal" in vendors else next((name for sign, name in HYPERVISOR_MAKERS if sign in vendors), None)
+    if not _processor_says_guest(machine):
+        return None if machine.arch in {"x86_64", "i686"} else named
+    clocks = machine.text("sys/devices/system/clocksource/clocksource0/available_clocksource") or ""
+    return named or next((name for sign, name in GUEST_CLOCKS if sign in clocks), "vm")
+
+
+def _vendors(machine: Machine) -> str:
+    files = ("sys_vendor", "product_name", "board_vendor", "bios_vendor")
+    texts = [machine.text(f"sys/class/dmi/id/{file}") for file in files]
+    if "linux,dummy-virt" in (machine.text("proc/device-tree/compatible") or ""):
+        texts.append("qemu")
+    return " ".join(text for text in texts if text).lower()
+
+
+def _processor_says_guest(machine: Machine) -> bool:
+    flags = re.search(r"^flags\s*:.*\bhypervisor\b", machine.text("proc/cpuinfo") or "", re.MULTILINE)
+    if not flags and machine.text("sys/hypervisor/type") != "xen":
+        return False
+    # Xen's dom0 has the flag too, and is not a guest.
+    return "control_d" not in (machine.text("proc/xen/capabilities") or "")

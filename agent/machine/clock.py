@@ -9,7 +9,7 @@ from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 
 # The kernel counts its own error up from the last correction and starts at this value.
 # Source: NTP_PHASE_LIMIT in Linux include/linux/timex.h; systemd's ntp_synced() draws the line at the same value.
-UNSYNCHRONISED_US = 16_000_000
+UNSYNCHRONISED_MS = 16_000.0
 # The offset is in nanoseconds when this bit of the status is set. Source: STA_NANO in adjtimex(2).
 IN_NANOSECONDS = 0x2000
 
@@ -30,14 +30,14 @@ class _Timex(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class KernelClock:
-    """What the kernel says of its wall clock: what it still has to correct, and its own bound on the error."""
+    """The state of the kernel's wall clock: the offset still to be corrected, and the kernel's bound on the error."""
 
     offset_ms: float
     error_ms: float
 
 
 def kernel_clock() -> KernelClock | None:
-    """Return the state of the kernel's wall clock; None where it may not be asked."""
+    """Return the state of the kernel's wall clock; None where the system call is not permitted."""
     timex = _Timex()
     try:
         state: int = ctypes.CDLL(None).adjtimex(ctypes.byref(timex))
@@ -50,37 +50,29 @@ def kernel_clock() -> KernelClock | None:
 
 
 def kernel_clock_of(machine: Machine) -> KernelClock | None:
-    """Return the state of the kernel's clock, None for a recording: the kernel that we could ask is another one."""
+    """Return the state of the kernel's clock; None for a recorded machine, whose kernel is another one."""
     return kernel_clock() if machine.root == THIS_MACHINE.root else None
 
 
-def kernel_error_us() -> int | None:
-    """Return the kernel's bound on the error of the wall clock, microseconds; None where it may not be asked."""
-    told = kernel_clock()
-    return None if told is None else round(told.error_ms * 1e3)
+def synchronised(machine: Machine = THIS_MACHINE, ask_kernel: Callable[[Machine], KernelClock | None] = kernel_clock_of) -> bool | None:
+    """Return whether something keeps the wall clock right (NTP, chrony, PTP), or None where that is unknown.
 
-
-def synchronised(machine: Machine = THIS_MACHINE, kernel_error: Callable[[], int | None] = kernel_error_us) -> bool | None:
-    """Return whether something keeps the wall clock right (NTP, chrony, PTP), or None where nobody can tell.
-
-    Where the kernel may not be asked (some sandboxes, and recordings), only systemd-timesyncd's mark is left: it says yes or nothing.
+    Where the kernel's state is unknown (some sandboxes, and recordings), only systemd-timesyncd's mark is left: true or unknown.
     """
-    # The kernel that we could ask is not the one that a recording was made on.
-    foreign = machine.root != THIS_MACHINE.root and kernel_error is kernel_error_us
-    error_us = None if foreign else kernel_error()
-    if error_us is not None:
-        return error_us < UNSYNCHRONISED_US
+    state = ask_kernel(machine)
+    if state is not None:
+        return state.error_ms < UNSYNCHRONISED_MS
     return True if (machine.root / "run/systemd/timesync/synchronized").exists() else None
 
 
 def wall_ns(monotonic_ns: int) -> int:
-    """Return what the wall clock, as it is set now, would have shown when the monotonic clock showed that: UTC, ns.
+    """Return the wall clock's time at a moment of the monotonic clock, as it is set now: UTC, ns.
 
-    A wall clock that was stepped in between, as on a board without a clock chip, does no harm.
+    So a wall clock that was stepped in between, as on a board without a clock chip, does no harm.
     """
     return time.time_ns() - (time.monotonic_ns() - monotonic_ns)
 
 
 def boot_id(machine: Machine = THIS_MACHINE) -> str | None:
-    """Return the kernel's name for this boot: the monotonic clock counts within it."""
+    """Return the kernel's id of this boot; the monotonic clock counts from it."""
     return machine.line("proc/sys/kernel/random/boot_id")

@@ -1,13 +1,16 @@
-"""The environment fingerprint: what stood around a run, so that two runs can be told apart by what really differed."""
+"""The environment fingerprint of a run: board, system, software; so that two runs can be compared by what really differed."""
 
 import os
 import platform
 import struct
 from importlib import metadata
 
-from edgemeter.agent.machine import attached, board, clock, cpu_clock, meminfo, virtualisation
+from edgemeter.agent.contract.record_conditions import Environment
+from edgemeter.agent.machine import board, clock
+from edgemeter.agent.machine.board import accelerators, detect_virtualisation
+from edgemeter.agent.machine.load import read_memory
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
-from edgemeter.agent.records import Environment
+from edgemeter.agent.machine.throttling import governor
 
 # Distributions whose version changes what is measured: the runtimes, and what prepares inputs and scores answers.
 LIBRARIES = (
@@ -27,13 +30,13 @@ LIBRARIES = (
     "opencv-python-headless",
     "hotcoco",
 )
-# A container may run where the host's kernel tells nothing.
+# The second is the fallback of distributions without the first.
 OS_RELEASE = ("etc/os-release", "usr/lib/os-release")
 
 
 def read(machine: Machine = THIS_MACHINE) -> Environment:
-    """Return the fingerprint of the machine; what it does not tell is null. Takes one or two commands' time on a Pi or Jetson."""
-    memory = meminfo.read(machine)
+    """Return the fingerprint of the machine; what is unknown is null. On a Pi or Jetson it runs one or two commands."""
+    memory = read_memory(machine)
     return Environment(
         board=board.model(machine),
         soc=board.soc(machine),
@@ -43,7 +46,7 @@ def read(machine: Machine = THIS_MACHINE) -> Environment:
         os=operating_system(machine),
         kernel=machine.line("proc/sys/kernel/osrelease") or platform.release(),
         firmware=board.firmware(machine),
-        governor=cpu_clock.governor(machine),
+        governor=governor(machine),
         power_mode=board.power_mode(machine),
         memory_mb=memory.total_mb,
         swap_used_mb=memory.swap_used_mb,
@@ -51,8 +54,8 @@ def read(machine: Machine = THIS_MACHINE) -> Environment:
         agent=version("edgemeter") or "unknown",
         boot_id=clock.boot_id(machine),
         libraries=libraries(),
-        attached=attached.accelerators(machine),
-        virtualisation=virtualisation.detect(machine),
+        attached=accelerators(machine),
+        virtualisation=detect_virtualisation(machine),
     )
 
 

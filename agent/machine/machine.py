@@ -1,4 +1,4 @@
-"""The machine as it tells about itself: small files of the kernel, and commands. A recorded tree stands in for it in tests."""
+"""The machine as the kernel's files and a few commands describe it. A recorded tree stands in for it in tests."""
 
 import os
 import platform
@@ -34,9 +34,9 @@ def no_command(_arguments: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where to ask: `root` holds sys, proc, etc, dev and run; `output` runs a command and returns what it printed.
+    """Where to read: `root` holds sys, proc, etc, dev and run; `output` runs a command and returns what it printed.
 
-    Whatever cannot be read is None: what a machine does not tell is no error.
+    Whatever cannot be read is None: absent hardware is not an error.
     """
 
     root: Path = Path("/")
@@ -44,9 +44,9 @@ class Machine:
     arch: str = field(default_factory=platform.machine)
 
     def text(self, path: str | Path) -> str | None:
-        """Return what the file below the root holds, without surrounding white space and NULs; None where it says nothing."""
+        """Return what the file below the root holds, without surrounding white space and NULs; None where it is empty or cannot be read."""
         try:
-            # Some drivers answer EAGAIN while their part of the chip is off; a pipe or a device must not block us.
+            # Some drivers return EAGAIN while their part of the chip is off; a pipe or a device must not block us.
             descriptor = os.open(self.root / path, os.O_RDONLY | os.O_NONBLOCK)
         except (OSError, ValueError):
             return None

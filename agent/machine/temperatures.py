@@ -10,14 +10,14 @@ from edgemeter.agent.machine.machine import Machine
 CPU_SENSORS = frozenset({"coretemp", "k10temp", "zenpower"})
 # A Jetson's power management chip has no thermometer: its driver returns one of these. Source: tegrastats of all JetPacks.
 FAKE_PMIC_C = (50.0, 100.0)
-# A sensor that is switched off reads -256; beyond these no board of ours works.
+# A sensor that is switched off reads -256; no supported board works beyond these.
 LOWEST_C, HIGHEST_C = -60.0, 200.0
-# Trip points that take speed away or end everything; `active` ones start a fan.
+# Trip points that slow the machine down or shut it off; `active` ones start a fan.
 # Source: Linux Documentation/driver-api/thermal/sysfs-api.rst.
 LIMITING = frozenset({"passive", "hot", "critical"})
-# Limits below this are a maker's leftovers (0 C, 20 C), not temperatures at which a processor is slowed.
+# Limits below this are placeholders (0 C, 20 C), not temperatures at which a processor is slowed.
 LOWEST_LIMIT_C = 50.0
-# A Raspberry Pi's firmware slows the cores from here on, and no file tells so; the 3B+ and 3A+ begin earlier.
+# A Raspberry Pi's firmware slows the cores from here on, which no file shows; the 3B+ and 3A+ begin earlier.
 # Source: raspberrypi.com documentation of config.txt, temp_limit and temp_soft_limit.
 PI_LIMIT_C, PI_EARLY_LIMIT_C = 80.0, 60.0
 PI_EARLY = ("Raspberry Pi 3 Model A Plus", "Raspberry Pi 3 Model B Plus")
@@ -29,7 +29,7 @@ def read(machine: Machine) -> dict[str, float]:
 
 
 def limits(machine: Machine) -> dict[str, float]:
-    """Return, for each sensor that tells, the temperature at which the machine begins to slow down or to shut off."""
+    """Return for each sensor with a known limit the temperature at which the machine begins to slow down or to shut off."""
     found = {name: limit_c for name, _, place in _thermometers(machine) if (limit_c := _limit(machine, place)) is not None}
     if board.is_raspberry_pi(machine):
         found["cpu-thermal"] = PI_EARLY_LIMIT_C if (board.model(machine) or "").startswith(PI_EARLY) else PI_LIMIT_C

@@ -1,4 +1,7 @@
-"""Whether the board holds its clock back, or its supply is too weak: now, and at any time since it was switched on."""
+"""CPU and GPU clocks, the governor, and whether the board throttles or its supply voltage is too low: now, and since boot.
+
+Source: Linux Documentation/admin-guide/pm/cpufreq.rst (values in kHz), Documentation/ABI/testing/sysfs-class-devfreq (values in Hz).
+"""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -12,15 +15,19 @@ UNDER_VOLTAGE = 1 << 0
 HELD_BACK = 1 << 1 | 1 << 2 | 1 << 3
 SINCE_BOOT = 16
 PI_SYSFS = "sys/devices/platform/soc*/soc*:firmware/get_throttled"
-# Cooling devices that take speed away, fans not among them.
+
+# Cooling devices that reduce the clock; fans are not among them.
 SLOWING = re.compile(r"cpufreq|devfreq|throttle|^Processor$", re.IGNORECASE)
+CPUS = "sys/devices/system/cpu"
+# 17000000.gpu (JetPack 6), .ga10b (5), .gv11b and .gp10b (Xavier, TX2), 57000000.gpu (Nano), gpu-gpc-0 (Thor).
+GPU_DEVICE = re.compile(r"gpu|\.g[apv]\d+b$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Throttling:
-    """What the machine says of itself; None where it has no way to say it.
+    """What the machine reports; None where it cannot report it.
 
-    `flags` are a Raspberry Pi's as they came; `events` counts throttle events since boot, by the name of their counter.
+    `flags` are a Raspberry Pi's, unparsed; `events` counts throttle events since boot, by the name of their counter.
     """
 
     now: bool | None = None
@@ -32,15 +39,15 @@ class Throttling:
 
 
 def read(machine: Machine) -> Throttling:
-    """Return what the firmware flags, the cooling devices and the event counters say together."""
+    """Return the combined state of firmware flags, cooling devices and event counters."""
     flags = _pi_flags(machine)
     events = _events(machine)
     under_voltage_events = events.get("oc1")
     return Throttling(
-        now=_any([_bits(flags, HELD_BACK), _slowed(machine)]),
-        since_boot=_any([_bits(flags, HELD_BACK << SINCE_BOOT), any(events.values()) if events else None]),
-        under_voltage_now=_any([_bits(flags, UNDER_VOLTAGE), _voltage_alarm(machine)]),
-        under_voltage_since_boot=_any(
+        now=any_known([_bits(flags, HELD_BACK), _slowed(machine)]),
+        since_boot=any_known([_bits(flags, HELD_BACK << SINCE_BOOT), any(events.values()) if events else None]),
+        under_voltage_now=any_known([_bits(flags, UNDER_VOLTAGE), _voltage_alarm(machine)]),
+        under_voltage_since_boot=any_known(
             [_bits(flags, UNDER_VOLTAGE << SINCE_BOOT), None if under_voltage_events is None else under_voltage_events > 0]
         ),
         flags=flags,
@@ -49,7 +56,7 @@ def read(machine: Machine) -> Throttling:
 
 
 def rose(first: Mapping[str, int], last: Mapping[str, int]) -> dict[str, int]:
-    """Return by how much each counter rose between two readings, those only that did."""
+    """Return the increase of each counter that rose between two readings."""
     return {name: last[name] - first[name] for name in first if last.get(name, 0) > first[name]}
 
 
@@ -87,7 +94,7 @@ def _slowed(machine: Machine) -> bool | None:
         for device in machine.find("sys/class/thermal/cooling_device*")
         if SLOWING.search(machine.text(device / "type") or "")
     ]
-    return _any(None if state is None else state > 0 for state in states)
+    return any_known(None if state is None else state > 0 for state in states)
 
 
 def _voltage_alarm(machine: Machine) -> bool | None:
@@ -96,13 +103,52 @@ def _voltage_alarm(machine: Machine) -> bool | None:
         for sensor in machine.find("sys/class/hwmon/hwmon*")
         if machine.text(sensor / "name") == "rpi_volt"
     ]
-    return _any(None if alarm is None else alarm > 0 for alarm in alarms)
+    return any_known(None if alarm is None else alarm > 0 for alarm in alarms)
 
 
 def _bits(flags: int | None, mask: int) -> bool | None:
     return None if flags is None else bool(flags & mask)
 
 
-def _any(claims: Iterable[bool | None]) -> bool | None:
-    known = [claim for claim in claims if claim is not None]
+def any_known(states: Iterable[bool | None]) -> bool | None:
+    """Return whether any of the known states is true; None where none is known."""
+    known = [state for state in states if state is not None]
     return any(known) if known else None
+
+
+def governor(machine: Machine) -> str | None:
+    """Return the governor; several, where the clusters of a processor differ, are joined by `+`."""
+    paths = machine.find(f"{CPUS}/cpufreq/policy*/scaling_governor") or machine.find(f"{CPUS}/cpu[0-9]*/cpufreq/scaling_governor")
+    return "+".join(sorted({text for path in paths if (text := machine.line(path))})) or None
+
+
+def cpu_clocks_hz(machine: Machine, cpu: int | None = None) -> tuple[float | None, float | None]:
+    """Return the clock now and the highest clock that the hardware has, of one core; without `cpu`, of the fastest now.
+
+    The upper limit is the hardware's, not the policy's: thermal throttling lowers the policy's.
+    """
+    where = [f"{CPUS}/cpu{cpu}/cpufreq"] if cpu is not None else []
+    found = [pair for path in where if (pair := _cpu_clocks(machine, path))]
+    found = found or [pair for path in machine.find(f"{CPUS}/cpufreq/policy*") if (pair := _cpu_clocks(machine, str(path)))]
+    return max(found) if found else (None, None)
+
+
+def _cpu_clocks(machine: Machine, path: str) -> tuple[float, float] | None:
+    now = machine.number(f"{path}/scaling_cur_freq")
+    highest = machine.number(f"{path}/cpuinfo_max_freq") or machine.number(f"{path}/scaling_max_freq")
+    return (now * 1e3, highest * 1e3) if now and highest else None
+
+
+def gpu_clocks_hz(machine: Machine) -> tuple[float | None, float | None]:
+    """Return the GPU's clock now and the highest that it has, of the fastest one; None where there is none.
+
+    The upper limit is the hardware's list, where it is there: the power mode lowers `max_freq`.
+    """
+    found = []
+    for device in machine.find("sys/class/devfreq/*"):
+        now = machine.number(device / "cur_freq") if GPU_DEVICE.search(device.name) else None
+        listed = [hz for text in (machine.text(device / "available_frequencies") or "").split() if (hz := whole_number(text))]
+        highest = max(listed, default=None) or machine.number(device / "max_freq")
+        if now and highest:
+            found.append((float(now), float(highest)))
+    return max(found) if found else (None, None)

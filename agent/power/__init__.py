@@ -6,17 +6,16 @@ Others register theirs through the entry point group `edgemeter.power`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any, Literal, Protocol
 
-from edgemeter.agent.errors import ConfigError, UnavailableError
-from edgemeter.agent.records import Scope
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.plugins import find_plugin, plugin_names
+from edgemeter.agent.contract.record_figures import Scope
 
 SENSORS: Mapping[str, str] = {
-    "ina3221": "edgemeter.agent.power.ina3221:Ina3221",
-    "ina3221x": "edgemeter.agent.power.ina3221x:Ina3221x",
-    "jetson_thor": "edgemeter.agent.power.jetson_thor:JetsonThor",
+    "ina3221": "edgemeter.agent.power.jetson:Ina3221",
+    "ina3221x": "edgemeter.agent.power.jetson:Ina3221x",
+    "jetson_thor": "edgemeter.agent.power.jetson:JetsonThor",
     "ina2xx": "edgemeter.agent.power.ina2xx:Ina2xx",
     "powerz": "edgemeter.agent.power.powerz:PowerZ",
     "power_hwmon": "edgemeter.agent.power.power_hwmon:PowerHwmon",
@@ -26,33 +25,32 @@ SENSORS: Mapping[str, str] = {
     "tegrastats": "edgemeter.agent.power.tegrastats:Tegrastats",
     "jtop": "edgemeter.agent.power.jtop_service:Jtop",
     "rapl": "edgemeter.agent.power.rapl:Rapl",
-    "shelly": "edgemeter.agent.power.shelly:Shelly",
-    "tasmota": "edgemeter.agent.power.tasmota:Tasmota",
+    "shelly": "edgemeter.agent.power.http_plugs:Shelly",
+    "tasmota": "edgemeter.agent.power.http_plugs:Tasmota",
     "joulescope": "edgemeter.agent.power.joulescope:Joulescope",
     "fnirsi": "edgemeter.agent.power.fnirsi:Fnirsi",
     "um25c": "edgemeter.agent.power.um25c:Um25c",
     "nvml": "edgemeter.agent.power.nvml:Nvml",
     "replay": "edgemeter.agent.power.replay:Replay",
 }
-
-
-# What stands in `excludes` where a sensor does not see what hangs on the board's USB ports, a USB accelerator for one.
+ENTRY_POINTS = "edgemeter.power"
+# In `excludes` of a sensor that does not see the devices on the board's USB ports, such as a USB accelerator.
 USB_DEVICES = "USB devices"
 
 
 class AbsentError(UnavailableError):
-    """There is no such sensor on this machine, which is no fault; any other UnavailableError is a sensor that is here and not readable."""
+    """This machine has no such sensor, which is not a fault; any other UnavailableError means a sensor that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
     """What a sensor is: which part of the machine it sees, how often and how finely.
 
-    `gain_u_ratio` is the relative standard uncertainty of its gain (k = 1); None means nobody knows it, which is not zero.
+    `gain_u_ratio` is the relative standard uncertainty of its gain (k = 1); None means unknown, not zero.
     `resolution_w` is the step of a power reading, `resolution_mj` that of an energy counter.
     `offset_u_w` is the standard uncertainty of its zero, where a calibration knows it, and `valid_w` the power between which it holds.
     `is_modelled` marks a figure that a model made out of a narrower scope: an estimate, whatever it was fitted to.
-    `warnings` say what makes one doubt its figures; `blocked` says why no energy may be given from it as it is set up, and what to do.
+    `warnings` are reasons to doubt its figures; `blocked` is why its present set-up gives no energy, with the remedy.
     """
 
     id: str
@@ -82,8 +80,8 @@ class Rail:
 class Reading:
     """One reading: `power_w` of a power sensor, `energy_mj` since some start of a counter; stamped at mid-read, monotonic.
 
-    A counter that also shows its power now may give it in `power_w`: for people, not for the energy. `rails` are what it was made of,
-    where the sensor sees parts; they need not add up to the whole.
+    A counter may also give its present power in `power_w`: for display, not for the energy. `rails` are the parts
+    that the sensor sees; they need not add up to the whole.
     """
 
     taken_ns: int
@@ -104,7 +102,7 @@ class PowerSensor(Protocol):
 
         Raises:
             AbsentError: it is not on this machine.
-            UnavailableError: it is here and cannot be read; says what to do.
+            UnavailableError: it is here and cannot be read; the message holds the remedy.
             ConfigError: a setting is wrong or missing.
         """
         ...
@@ -119,12 +117,12 @@ class PowerSensor(Protocol):
         ...
 
     def close(self) -> None:
-        """Give everything back; may be called twice."""
+        """Release everything; may be called twice."""
         ...
 
     @staticmethod
     def recognises(content: bytes) -> bool:
-        """Say whether a recorded file is, by its form, one of this sensor's, be it an error that its source prints.
+        """Return whether a recorded file has the form of this sensor's output, or of an error that its source prints.
 
         False for a sensor that reads a tree of files: a tree is tried by `describe`.
         """
@@ -133,7 +131,7 @@ class PowerSensor(Protocol):
 
 def names() -> list[str]:
     """Return the names of all known sensors, ours first."""
-    return [*SENSORS, *(e.name for e in entry_points(group="edgemeter.power") if e.name not in SENSORS)]
+    return plugin_names(SENSORS, ENTRY_POINTS)
 
 
 def sensor_class(name: str) -> type[PowerSensor]:
@@ -142,16 +140,8 @@ def sensor_class(name: str) -> type[PowerSensor]:
     Raises:
         ConfigError: no sensor has that name.
     """
-    if name in SENSORS:
-        module, _, attribute = SENSORS[name].partition(":")
-        found: type[PowerSensor] = getattr(import_module(module), attribute)
-        return found
-    for entry in entry_points(group="edgemeter.power"):
-        if entry.name == name:
-            other: type[PowerSensor] = entry.load()
-            return other
-    message = f"no power sensor is called {name!r}: choose one of {', '.join(names())}"
-    raise ConfigError(message)
+    found: type[PowerSensor] = find_plugin("power sensor", SENSORS, name, ENTRY_POINTS)
+    return found
 
 
 def create(name: str, **configuration: Any) -> PowerSensor:
@@ -160,10 +150,8 @@ def create(name: str, **configuration: Any) -> PowerSensor:
     Raises:
         ConfigError: no sensor has that name, or it does not know a setting.
     """
-    kind = configuration.pop("type", name)
-    constructor = sensor_class(kind)
+    constructor = sensor_class(configuration.pop("type", name))
     try:
         return constructor(**configuration)
     except TypeError as error:
-        message = f"power sensor {name!r}: {error}: correct [sensors.{name}] in the configuration"
-        raise ConfigError(message) from error
+        raise ConfigError(f"power sensor {name!r}: {error}: correct [sensors.{name}] in the configuration") from error

@@ -1,13 +1,20 @@
-"""Which power sensors are here, and which of them a run uses when nobody said: the one that sees the most of the machine."""
+"""Which power sensors are here, which of them a run uses, and what one reads now.
 
-from collections.abc import Iterable, Mapping, Sequence
+Without a choice by the user it is the sensor with the widest scope.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from edgemeter.agent import power
-from edgemeter.agent.errors import EdgemeterError
-from edgemeter.agent.power import AbsentError, Description
-from edgemeter.agent.power.world import HERE, World
-from edgemeter.agent.records import Scope
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.agent.contract.record_figures import Scope
+from edgemeter.agent.machine.board import board_key
+from edgemeter.agent.power import AbsentError, Description, PowerSensor, Reading
+from edgemeter.agent.power.calibration import CalibratedSensor, find_calibration
+from edgemeter.agent.power.world import HERE, SensorWorld
 
 # From the most to the least of what a device draws.
 WIDEST_FIRST: tuple[Scope, ...] = ("wall-ac", "board-input", "module", "soc-rails", "cpu-package", "gpu-board")
@@ -17,7 +24,7 @@ NO_SENSOR = "no power sensor on this machine"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundSensor:
     """One known sensor: what it is where it is here, else the reason why it is not; `is_absent` unless it is here and cannot be read.
 
     `is_chosen_unasked` is false of one that a run uses only when it was named.
@@ -30,19 +37,21 @@ class Found:
     is_chosen_unasked: bool = True
 
 
-def detect(settings: Mapping[str, Mapping[str, str]] | None = None, names: Sequence[str] | None = None, world: World = HERE) -> list[Found]:
+def detect_sensors(
+    settings: Mapping[str, Mapping[str, str]] | None = None, names: Sequence[str] | None = None, world: SensorWorld = HERE
+) -> list[FoundSensor]:
     """Return every known sensor, present or not, the widest scope first; `settings` holds the configuration of each by name.
 
-    `replay` is looked at only where it is configured or named.
+    `replay` is inspected only where it is configured or named.
     """
     configured = settings or {}
     known = [name for name in power.names() if name not in NEVER_FOUND or name in configured]
     asked = names or [*known, *(name for name in configured if name not in known)]
-    found = [_look(name, configured.get(name, {}), world) for name in asked]
-    return sorted(found, key=lambda one: (one.description is None, rank(one.description.scope) if one.description else 0))
+    found = [_inspect(name, configured.get(name, {}), world) for name in asked]
+    return sorted(found, key=lambda one: (one.description is None, scope_rank(one.description.scope) if one.description else 0))
 
 
-def choose(found: Iterable[Found]) -> tuple[str | None, str]:
+def choose_sensor(found: Iterable[FoundSensor]) -> tuple[str | None, str]:
     """Return the name of the sensor with the widest scope, and why; without any, None and the reason for that.
 
     One that is blocked from giving an energy yields to one that is not.
@@ -52,8 +61,8 @@ def choose(found: Iterable[Found]) -> tuple[str | None, str]:
     if not here:
         unreadable = [f"{one.name} is here and cannot be read: {one.reason}" for one in known if one.reason and not one.is_absent]
         return None, "; ".join(unreadable) or NO_SENSOR
-    best, description = min(here, key=lambda pair: (pair[1].blocked is not None, rank(pair[1].scope)))
-    others = [one.name for one, other in here if one is not best and rank(other.scope) > rank(description.scope)]
+    best, description = min(here, key=lambda pair: (pair[1].blocked is not None, scope_rank(pair[1].scope)))
+    others = [one.name for one, other in here if one is not best and scope_rank(other.scope) > scope_rank(description.scope)]
     equals = [one.name for one, other in here if one is not best and other.scope == description.scope]
     reason = f"{best.name}, which sees {description.scope}"
     reason += f", more than {', '.join(others)}" if others else ""
@@ -61,20 +70,110 @@ def choose(found: Iterable[Found]) -> tuple[str | None, str]:
     return best.name, reason
 
 
-def rank(scope: Scope) -> int:
+def scope_rank(scope: Scope) -> int:
     """Return the place of a scope among all, 0 for the widest."""
     return WIDEST_FIRST.index(scope)
 
 
-def _look(name: str, settings: Mapping[str, str], world: World) -> Found:
+def _inspect(name: str, settings: Mapping[str, str], world: SensorWorld) -> FoundSensor:
     unasked = settings.get("type", name) not in NEVER_FOUND
     try:
         sensor = power.create(name, **settings, **({} if world is HERE else {"world": world}))
     except EdgemeterError as error:
-        return Found(name, None, str(error), is_chosen_unasked=unasked)
+        return FoundSensor(name, None, str(error), is_chosen_unasked=unasked)
     try:
-        return Found(name, sensor.describe(), None, is_chosen_unasked=unasked)
+        return FoundSensor(name, sensor.describe(), None, is_chosen_unasked=unasked)
     except EdgemeterError as error:
-        return Found(name, None, str(error), isinstance(error, AbsentError), unasked)
+        return FoundSensor(name, None, str(error), isinstance(error, AbsentError), unasked)
     finally:
         sensor.close()
+
+
+# `pi5_pmic+desk` is the sensor pi5_pmic, promoted to a wider scope by the model `desk`.
+PROMOTED_BY = "+"
+
+
+@contextmanager
+def open_sensors(
+    requested: str | None, usual: tuple[str, ...], settings: Mapping[str, Mapping[str, str]]
+) -> Iterator[tuple[dict[str, PowerSensor], str]]:
+    """Open the `requested` sensors (NAME[,NAME] or none), else the `usual` ones, else the widest; also yield the reason for the choice.
+
+    A sensor that was calibrated on this board is corrected; `NAME+MODEL` is one promoted to a wider scope.
+
+    Raises:
+        UnavailableError: a sensor that was asked for by name is not here.
+        ConfigError: there is no such sensor, or a setting is wrong.
+    """
+    if requested == "none":
+        yield {}, "power was not to be measured (--power none)"
+        return
+    names, why = [name.strip() for name in requested.split(",")] if requested else list(usual), ""
+    if not names:
+        found, why = choose_sensor(detect_sensors(settings))
+        names = [found] if found else []
+    sensors: dict[str, PowerSensor] = {}
+    try:
+        for name in names:
+            sensors[name] = open_sensor(name, settings)
+        yield sensors, why
+    finally:
+        for sensor in sensors.values():
+            sensor.close()
+
+
+def open_sensor(name: str, settings: Mapping[str, Mapping[str, str]]) -> PowerSensor:
+    """Return the sensor, corrected by its calibration where this board has one.
+
+    Raises:
+        UnavailableError: it is not here.
+        ConfigError: there is no such sensor or promotion, or a setting is wrong.
+    """
+    plain, _, promotion = name.partition(PROMOTED_BY)
+    sensor = power.create(plain, **settings.get(plain, {}))
+    try:
+        # A sensor that was asked for by name and is not here ends the command before anything is measured.
+        found = find_calibration(board_key(), sensor.describe(), promotion or None)
+    except EdgemeterError:
+        sensor.close()
+        raise
+    if found is None and promotion:
+        sensor.close()
+        raise ConfigError(
+            f"no promotion of {plain!r} is called {promotion!r} on this board: `edgemeter sensors calibrate {plain} --promotion NAME`"
+        )
+    return sensor if found is None else CalibratedSensor(sensor, found)
+
+
+# How long a counter is watched to measure its power: fifty times the slowest update of one that is worth reading (100 ms) would be better,
+# and too long to wait for in a listing.
+COUNTER_S = 1.0
+NS_PER_MS = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class LiveReading:
+    """What a sensor is and shows; `power_w` is None where a counter has not moved, `error` is the reason why there is no reading."""
+
+    name: str
+    description: Description | None
+    reading: Reading | None
+    power_w: float | None
+    error: str | None = None
+
+
+def read_now(name: str, sensor: PowerSensor, sleep: Callable[[float], None] = time.sleep) -> LiveReading:
+    """Return what the sensor shows; a counter is read twice, a second apart."""
+    description = None
+    try:
+        description = sensor.describe()
+        first = sensor.read()
+        if first.power_w is not None:
+            return LiveReading(name, description, first, first.power_w)
+        sleep(COUNTER_S)
+        second = sensor.read()
+    except EdgemeterError as error:
+        return LiveReading(name, description, None, None, str(error))
+    moved_mj = (second.energy_mj or 0.0) - (first.energy_mj or 0.0)
+    passed_ms = (second.taken_ns - first.taken_ns) / NS_PER_MS
+    return LiveReading(name, description, second, moved_mj / passed_ms if moved_mj > 0 and passed_ms > 0 else None)

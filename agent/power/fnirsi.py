@@ -25,9 +25,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from edgemeter.agent.errors import TransientError, UnavailableError
-from edgemeter.agent.power import AbsentError, Description, Rail, Reading, sysfs_file
-from edgemeter.agent.power.world import HERE, World
+from edgemeter.agent.base.errors import TransientError, UnavailableError
+from edgemeter.agent.power import AbsentError, Description, Rail, Reading
+from edgemeter.agent.power.sysfs import read_text
+from edgemeter.agent.power.world import HERE, SensorWorld
 
 PACKET_BYTES, SAMPLE_BYTES, SAMPLES, SAMPLE_NS = 64, 15, 4, 10_000_000
 HEAD, MEASUREMENTS = 0xAA, 0x04
@@ -53,7 +54,7 @@ SEARCHED_BYTES = 4096
 class Fnirsi:
     """Reads one meter; a reading is the mean of what came since the one before, of a recording the mean of it all."""
 
-    def __init__(self, device: str = "", world: World = HERE, clock: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(self, device: str = "", world: SensorWorld = HERE, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._asked = device
         self._world = world
         self._clock = clock
@@ -62,17 +63,11 @@ class Fnirsi:
         self._told_ns = 0
 
     def describe(self) -> Description:
-        """Return what the meter is.
-
-        Raises:
-            AbsentError: there is none.
-            UnavailableError: it may not be opened.
-        """
+        """Return what the meter is."""
         if self._world.content is None:
             self._open()
         elif not self.recognises(self._world.content):
-            message = "the recording holds no packet of a FNIRSI meter and no logger's columns: record it again"
-            raise UnavailableError(message)
+            raise UnavailableError("the recording holds no packet of a FNIRSI meter and no logger's columns: record it again")
         return Description(
             id=f"fnirsi:{self._model}",
             scope="board-input",
@@ -84,12 +79,7 @@ class Fnirsi:
         )
 
     def read(self) -> Reading:
-        """Return the mean power since the last reading, stamped at its middle.
-
-        Raises:
-            TransientError: nothing came, or it was garbled.
-            UnavailableError: the meter is gone.
-        """
+        """Return the mean power since the last reading, stamped at its middle."""
         samples = self._live() if self._world.content is None else _recorded(self._world.content)
         watts = statistics.fmean(samples)
         taken = self._clock() - len(samples) * SAMPLE_NS // 2
@@ -103,7 +93,7 @@ class Fnirsi:
 
     @staticmethod
     def recognises(content: bytes) -> bool:
-        """Say whether it begins with a packet, whole or cut, or with a logger's columns."""
+        """Return whether it begins with a packet, whole or cut, or with a logger's columns."""
         return all(column in content[:SEARCHED_BYTES] for column in COLUMNS) or (
             len(content) >= 2 and content[0] == HEAD and content[1] in (MEASUREMENTS, START, NEXT, GO_ON, 0x03)
         )
@@ -114,11 +104,11 @@ class Fnirsi:
             try:
                 self._descriptor = os.open(self._world.root / path.lstrip("/"), os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY)
             except FileNotFoundError as error:
-                message = f"there is no {path!r}: correct device in [sensors.fnirsi]"
-                raise AbsentError(message) from error
+                raise AbsentError(f"there is no {path!r}: correct device in [sensors.fnirsi]") from error
             except OSError as error:
-                message = f"cannot open {path!r} ({error.strerror}): run as root, or add the udev rule of the documentation"
-                raise UnavailableError(message) from error
+                raise UnavailableError(
+                    f"cannot open {path!r} ({error.strerror}): run as root, or add the udev rule of the documentation"
+                ) from error
             for kind in (START, NEXT, GO_ON):
                 self._tell(kind)
         return self._descriptor
@@ -130,8 +120,7 @@ class Fnirsi:
             os.write(self._descriptor or 0, b"\0" + bytes([HEAD]) + body + bytes([crc8(body)]))
         except OSError as error:
             self.close()
-            message = f"the FNIRSI meter is gone ({error.strerror}): plug it in again"
-            raise UnavailableError(message) from error
+            raise UnavailableError(f"the FNIRSI meter is gone ({error.strerror}): plug it in again") from error
         self._told_ns = self._clock()
 
     def _live(self) -> list[float]:
@@ -142,14 +131,12 @@ class Fnirsi:
         samples: list[float] = []
         while not samples or select.select([descriptor], [], [], 0)[0]:
             if not select.select([descriptor], [], [], max(0.0, ends - time.monotonic()))[0]:
-                message = f"the FNIRSI meter sent nothing for {TIMEOUT_S:.0f} s"
-                raise TransientError(message)
+                raise TransientError(f"the FNIRSI meter sent nothing for {TIMEOUT_S:.0f} s")
             try:
                 packet = os.read(descriptor, PACKET_BYTES)
             except OSError as error:
                 self.close()
-                message = f"the FNIRSI meter is gone ({error.strerror}): plug it in again"
-                raise UnavailableError(message) from error
+                raise UnavailableError(f"the FNIRSI meter is gone ({error.strerror}): plug it in again") from error
             samples += _watts(packet)
         return samples
 
@@ -165,18 +152,12 @@ def crc8(content: bytes) -> int:
 
 
 def _watts(packet: bytes) -> list[float]:
-    """Return the power of a packet's samples, W; none of another kind of packet.
-
-    Raises:
-        TransientError: it is cut or garbled.
-    """
+    """Return the power of a packet's samples, W; none of another kind of packet."""
     if len(packet) != PACKET_BYTES or packet[0] != HEAD:
-        message = f"the FNIRSI meter sent {len(packet)} bytes that are no packet of {PACKET_BYTES}: {packet[:8].hex()}"
-        raise TransientError(message)
+        raise TransientError(f"the FNIRSI meter sent {len(packet)} bytes, not a packet of {PACKET_BYTES}: {packet[:8].hex()}")
     # Old firmware leaves the last byte 0: then only what no meter can carry is seen as garbled.
     if packet[-1] not in (0, crc8(packet[1:-1])):
-        message = f"a packet of the FNIRSI meter is garbled: checksum 0x{packet[-1]:02x} instead of 0x{crc8(packet[1:-1]):02x}"
-        raise TransientError(message)
+        raise TransientError(f"a packet of the FNIRSI meter is garbled: checksum 0x{packet[-1]:02x} instead of 0x{crc8(packet[1:-1]):02x}")
     if packet[1] != MEASUREMENTS:
         return []
     values = [struct.unpack_from("<II", packet, 2 + place * SAMPLE_BYTES) for place in range(SAMPLES)]
@@ -185,26 +166,21 @@ def _watts(packet: bytes) -> list[float]:
 
 def _power_w(volts: float, amperes: float) -> float:
     if not (0 <= volts <= HIGHEST_V and 0 <= amperes <= HIGHEST_A):
-        message = f"the FNIRSI meter shows {volts:.3g} V and {amperes:.3g} A, more than any carries: the packet is garbled"
-        raise TransientError(message)
+        raise TransientError(
+            f"the FNIRSI meter shows {volts:.3g} V and {amperes:.3g} A, more than any such meter carries: the packet is garbled"
+        )
     return volts * amperes
 
 
 def _recorded(content: bytes) -> list[float]:
-    """Return the power of all samples of packets one after the other, or of a logger's text, W.
-
-    Raises:
-        TransientError: a packet or a line is cut or garbled.
-        UnavailableError: there is no measurement in it.
-    """
+    """Return the power of all samples of packets one after the other, or of a logger's text, W."""
     if all(column in content[:SEARCHED_BYTES] for column in COLUMNS):
         samples = _logged(content.decode(errors="replace"))
     else:
         packets = (content[start : start + PACKET_BYTES] for start in range(0, len(content), PACKET_BYTES))
         samples = [watts for packet in packets for watts in _watts(packet)]
     if not samples:
-        message = "the recording of the FNIRSI meter holds no measurement: record it for a second or longer"
-        raise UnavailableError(message)
+        raise UnavailableError("the recording of the FNIRSI meter holds no measurement: record it for a second or longer")
     return samples
 
 
@@ -215,38 +191,30 @@ def _logged(text: str) -> list[float]:
     apart = next((sign for sign in (";", ",") if sign in lines[heading]), None)
     names = [name.strip() for name in lines[heading].strip(" #").split(apart)]
     if "voltage_V" not in names or "current_A" not in names:
-        message = f"the logger's heading {lines[heading][:60]!r} has no columns voltage_V and current_A"
-        raise UnavailableError(message)
+        raise UnavailableError(f"the logger's heading {lines[heading][:60]!r} has no columns voltage_V and current_A")
     volts_at, amperes_at = names.index("voltage_V"), names.index("current_A")
     samples = []
     rows = [line for line in lines[heading + 1 :] if not line.startswith("#")]
-    # Where spaces part them, a version may have more columns than its heading says; a line that was cut has fewer than the others.
+    # Where spaces part them, a version may have more columns than its heading; a line that was cut has fewer than the others.
     columns = len(rows[0].split()) if rows and apart is None else len(names)
     for line in rows:
         parts = line.strip().split(apart)
         try:
             if len(parts) != columns:
-                message = "not a value for each column"
-                raise ValueError(message)  # noqa: TRY301 - a line like any other that is garbled
+                raise ValueError("not a value for each column")  # noqa: TRY301 - a line like any other that is garbled
             samples.append(_power_w(float(parts[volts_at]), float(parts[amperes_at])))
         except (ValueError, IndexError) as error:
-            message = f"the logger's line {line[:60]!r} is cut or garbled"
-            raise TransientError(message) from error
+            raise TransientError(f"the logger's line {line[:60]!r} is cut or garbled") from error
     return samples
 
 
 def _find(root: Path) -> tuple[str, str]:
-    """Return device file and model of the first meter.
-
-    Raises:
-        AbsentError: there is none.
-    """
+    """Return device file and model of the first meter."""
     for folder in sorted((root / "sys/class/hidraw").glob("hidraw*")):
         try:
-            found = HID_ID.search(sysfs_file.text(folder / "device/uevent").upper())
+            found = HID_ID.search(read_text(folder / "device/uevent").upper())
         except (UnavailableError, TransientError):
             continue
         if found and (model := METERS.get(f"{found.group(1)}:{found.group(2)}")):
             return f"dev/{folder.name}", model
-    message = "no FNIRSI USB meter is plugged in (no hidraw device with its USB numbers)"
-    raise AbsentError(message)
+    raise AbsentError("no FNIRSI USB meter is plugged in (no hidraw device with its USB numbers)")

@@ -9,7 +9,7 @@ import re
 from importlib import import_module
 from typing import Protocol
 
-from edgemeter.agent.errors import TransientError, UnavailableError
+from edgemeter.agent.base.errors import TransientError, UnavailableError
 
 WORD_BYTES = 2
 SILENT = frozenset({errno.ENXIO, errno.EREMOTEIO, errno.EIO, errno.ETIMEDOUT})
@@ -18,7 +18,7 @@ DUMP_WORD = re.compile(r"[0-9a-f]{4}|XXXX")
 GET = re.compile(r"i2cget\s[^\n]*?0x[0-9a-fA-F]{2}\s+(?P<register>0x[0-9a-fA-F]{1,2})\s+w\s*\n\s*(?P<word>0x[0-9a-fA-F]{4})\b")
 
 
-class Bus(Protocol):
+class I2cBus(Protocol):
     """What is used of smbus2.SMBus."""
 
     def read_word_data(self, i2c_addr: int, register: int) -> int:
@@ -34,11 +34,11 @@ class Bus(Protocol):
         ...
 
     def close(self) -> None:
-        """Give the bus back."""
+        """Close the bus."""
         ...
 
 
-def open_bus(path: str) -> Bus:
+def open_bus(path: str) -> I2cBus:
     """Return the bus at /dev/i2c-N.
 
     Raises:
@@ -47,26 +47,24 @@ def open_bus(path: str) -> Bus:
     try:
         library = import_module("smbus2")
     except ImportError as error:
-        message = "reading a chip on an I2C bus needs smbus2: pip install 'edgemeter[i2c]'"
-        raise UnavailableError(message) from error
+        raise UnavailableError("reading a chip on an I2C bus needs smbus2: pip install 'edgemeter[i2c]'") from error
     try:
-        bus: Bus = library.SMBus(path)
+        bus: I2cBus = library.SMBus(path)
     except FileNotFoundError as error:
-        message = f"there is no {path!r}: switch I2C on (`sudo raspi-config nonint do_i2c 0`, or `sudo modprobe i2c-dev`), or correct bus"
-        raise UnavailableError(message) from error
+        raise UnavailableError(
+            f"there is no {path!r}: switch I2C on (`sudo raspi-config nonint do_i2c 0`, or `sudo modprobe i2c-dev`), or correct bus"
+        ) from error
     except PermissionError as error:
-        message = f"may not use {path!r}: `sudo usermod -aG i2c $USER`, then log in again"
-        raise UnavailableError(message) from error
+        raise UnavailableError(f"no permission to use {path!r}: `sudo usermod -aG i2c $USER`, then log in again") from error
     except OSError as error:
-        message = f"cannot use {path!r}: {error.strerror}: is it an I2C bus?"
-        raise UnavailableError(message) from error
+        raise UnavailableError(f"cannot use {path!r}: {error.strerror}: check that it is an I2C bus") from error
     return bus
 
 
-class Registers:
+class I2cRegisters:
     """The registers of the chip at one address, big-endian."""
 
-    def __init__(self, bus: Bus, address: int) -> None:
+    def __init__(self, bus: I2cBus, address: int) -> None:
         self._bus = bus
         self._address = address
 
@@ -98,7 +96,7 @@ class Registers:
             raise self._mapped(error) from error
 
     def close(self) -> None:
-        """Give the bus back."""
+        """Close the bus."""
         self._bus.close()
 
     def _mapped(self, error: OSError) -> UnavailableError | TransientError:
@@ -111,7 +109,7 @@ class Registers:
         return UnavailableError(f"cannot ask {where}: {error.strerror}: see `i2cdetect -y 1`")
 
 
-class Dump:
+class I2cDump:
     """A bus of which somebody kept what i2cdump or i2cget printed; writing to it does nothing."""
 
     def __init__(self, content: bytes) -> None:
@@ -127,14 +125,12 @@ class Dump:
     def read_word_data(self, i2c_addr: int, register: int) -> int:  # noqa: ARG002 - a dump is of one chip
         """Return the word of the register."""
         if register not in self._words:
-            message = f"the dump does not show register {register:#04x}: record `i2cdump -y 1 0x40 w` whole"
-            raise UnavailableError(message)
+            raise UnavailableError(f"the dump does not show register {register:#04x}: record `i2cdump -y 1 0x40 w` whole")
         return self._words[register]
 
     def read_i2c_block_data(self, i2c_addr: int, register: int, length: int) -> list[int]:  # noqa: ARG002
         """Refuse: a dump has two bytes of each register."""
-        message = f"a dump shows 2 of the {length} bytes of register {register:#04x}: this chip cannot be read from one"
-        raise UnavailableError(message)
+        raise UnavailableError(f"a dump shows 2 of the {length} bytes of register {register:#04x}: this chip cannot be read from one")
 
     def write_word_data(self, i2c_addr: int, register: int, value: int) -> None:
         """Change nothing."""
@@ -144,7 +140,7 @@ class Dump:
 
 
 def is_dump(content: bytes) -> bool:
-    """Say whether it holds words that i2cdump or i2cget printed."""
+    """Return whether it holds words that i2cdump or i2cget printed."""
     text = content.decode(errors="replace")
     return bool(re.search(r"^\s*0,8\s+1,9\s+2,a\s", text, re.MULTILINE) or GET.search(text))
 

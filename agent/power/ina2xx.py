@@ -5,7 +5,7 @@ in0_input is the shunt's voltage. power1_input is not used: the INA219's power r
 INA228, INA780 and SQ52206 count energy in the chip; that counter has no sign either and is used only while current flows forwards.
 Source: Linux drivers/hwmon/ina2xx.c, ina238.c and their documentation.
 
-The driver takes a shunt of 10 mOhm unless it was told another; common boards have 100 mOhm, which makes its current ten times
+The driver takes a shunt of 10 mOhm unless another is configured; common boards have 100 mOhm, which makes its current ten times
 too high. So a shunt that nobody set is a reason to give no energy, until it is confirmed here. A confirmed shunt that differs from the
 driver's rescales the current. To load the driver: `echo ina219 0x40 | sudo tee /sys/bus/i2c/devices/i2c-1/new_device` (the stock
 overlay `i2c-sensor,ina219` does nothing). Where the shunt sits is the user's wiring: in the 5 V feed it sees the whole board.
@@ -27,10 +27,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from edgemeter.agent.errors import TransientError, UnavailableError
-from edgemeter.agent.power import AbsentError, Description, Rail, Reading, hwmon, plausible, settings
-from edgemeter.agent.power.hwmon import Chip
-from edgemeter.agent.power.world import HERE, World
+from edgemeter.agent.base.errors import TransientError, UnavailableError
+from edgemeter.agent.power import AbsentError, Description, Rail, Reading
+from edgemeter.agent.power.sysfs import HwmonChip, TreeSensor, hwmon_chips
+from edgemeter.agent.power.values import as_unavailable, direction_setting, plausible_power_w, positive_setting, scope_setting
+from edgemeter.agent.power.world import HERE, SensorWorld
 
 PERIOD_MS = 100.0
 # Source: INA2XX_RSHUNT_DEFAULT and INA238_RSHUNT_DEFAULT in the drivers, 10 mOhm.
@@ -54,7 +55,6 @@ DRIVER_STEP_MA = 1.0
 DRIVER_STEP_MV = 1.0
 # More than rounding: the driver's shunt is another than the user's.
 SAME_SHUNT_RATIO = 1e-6
-
 # 85 V, and 164 mV on a shunt of a tenth of a milliohm.
 HIGHEST_W = 140_000.0
 # How far power1_input may be from voltage times current: other moments, and a step of 25 mW at 1 mA.
@@ -78,7 +78,7 @@ class _Shunt:
 
 @dataclass(frozen=True, slots=True)
 class _Meter:
-    chip: Chip
+    chip: HwmonChip
     shunt: _Shunt | None
     sign: int
     counts: bool
@@ -91,7 +91,7 @@ class _Meter:
     def power_w(self) -> float:
         """Return voltage times current, towards the board."""
         found_w = self.sign * self.chip.number("in1_input") * self.chip.number("curr1_input") * self.current_ratio / 1e6
-        return plausible.power_w(found_w, HIGHEST_W, self.chip.known_as)
+        return plausible_power_w(found_w, HIGHEST_W, self.chip.known_as)
 
     def energy_mj(self) -> float:
         """Return the chip's own count."""
@@ -112,7 +112,7 @@ class _Meter:
         return max(step_ma, DRIVER_STEP_MA) * self.current_ratio / 1000
 
 
-class Ina2xx:
+class Ina2xx(TreeSensor):
     """Multiplies voltage and current of one chip, or of several that the user adds up."""
 
     def __init__(
@@ -121,33 +121,26 @@ class Ina2xx:
         device: str = "",
         scope: str = "",
         direction: str = "forward",
-        world: World = HERE,
+        world: SensorWorld = HERE,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        self._confirmed_ohm = settings.positive("ina2xx", "shunt_ohm", shunt_ohm) if shunt_ohm else None
+        self._confirmed_ohm = positive_setting("ina2xx", "shunt_ohm", shunt_ohm) if shunt_ohm else None
         self._devices = tuple(filter(None, map(str.strip, device.split(","))))
-        self._scope = settings.scope("ina2xx", scope) if scope else None
-        self._sign = settings.direction("ina2xx", direction)
+        self._scope = scope_setting("ina2xx", scope) if scope else None
+        self._sign = direction_setting("ina2xx", direction)
         self._world = world
         self._clock = clock
         self._meters: tuple[_Meter, ...] = ()
         self._last_mj: float | None = None
 
     def describe(self) -> Description:
-        """Return which chip is read, and whether its shunt is known.
-
-        Raises:
-            AbsentError: the kernel shows no such chip.
-            UnavailableError: it cannot be read, or there are several and nobody said which is the total.
-        """
+        """Return which chip is read, and whether its shunt is known."""
         chosen = self._chosen()
-        try:
+        # The chip is here: a missing file does not mean an absent chip.
+        with as_unavailable(AbsentError):
             self._meters = tuple(map(self._meter, chosen))
             resolution_w = max(meter.resolution_w() for meter in self._meters)
             reading = self.read()
-        except (TransientError, AbsentError) as error:
-            # The chip is here: a file that is not is no absence.
-            raise UnavailableError(str(error)) from error
         counts = reading.energy_mj is not None
         internal = all(meter.shunt is None for meter in self._meters)
         return Description(
@@ -165,12 +158,7 @@ class Ina2xx:
         )
 
     def read(self) -> Reading:
-        """Return voltage times current, or the chip's energy counter.
-
-        Raises:
-            TransientError: the driver gave no number this time.
-            UnavailableError: the chip is gone, or its counter was reset or counts what flows backwards.
-        """
+        """Return voltage times current, or the chip's energy counter."""
         self._meters = self._meters or tuple(map(self._meter, self._chosen()))
         begin = self._clock()
         powers_w = [meter.power_w() for meter in self._meters]
@@ -188,48 +176,42 @@ class Ina2xx:
         self._meters = ()
         self._last_mj = None
 
-    @staticmethod
-    def recognises(content: bytes) -> bool:  # noqa: ARG004 - it reads a tree
-        """Return False."""
-        return False
-
-    def _chosen(self) -> list[Chip]:
-        found = [chip for chip in hwmon.chips(self._world.root) if is_ina2xx(chip)]
+    def _chosen(self) -> list[HwmonChip]:
+        found = [chip for chip in hwmon_chips(self._world.root) if is_ina2xx(chip)]
         if not found:
-            message = (
+            raise AbsentError(
                 f"no INA2xx chip in {str(self._world.root / 'sys/class/hwmon')!r}: wire one and load its driver, "
                 "`echo ina219 0x40 | sudo tee /sys/bus/i2c/devices/i2c-1/new_device`"
             )
-            raise AbsentError(message)
         chosen = [chip for chip in found if not self._devices or any(chip.answers_to(device) for device in self._devices)]
         names = ", ".join(chip.known_as for chip in found)
         unknown = [device for device in self._devices if not any(chip.answers_to(device) for chip in found)]
         if unknown:
-            message = f"no INA2xx chip is called {', '.join(unknown)!r}: correct device in [sensors.ina2xx]; there are {names}"
-            raise UnavailableError(message)
+            raise UnavailableError(
+                f"no INA2xx chip is called {', '.join(unknown)!r}: correct device in [sensors.ina2xx]; there are {names}"
+            )
         if len(chosen) > max(1, len(self._devices)) or (len(chosen) > 1 and not self._devices):
-            message = (
-                f"there are {len(chosen)} INA2xx chips ({', '.join(map(_seen, chosen))}), and which of them is the total is not known: "
+            raise UnavailableError(
+                f"there are {len(chosen)} INA2xx chips ({', '.join(map(_seen, chosen))}), and it is unknown which of them is the total: "
                 f'set device = "{_handle(chosen[0])}" in [sensors.ina2xx], or several joined by commas to add them up'
             )
-            raise UnavailableError(message)
         return chosen
 
-    def _meter(self, chip: Chip) -> _Meter:
+    def _meter(self, chip: HwmonChip) -> _Meter:
         shunt = None if chip.name in INTERNAL_STEP_MA else _shunt(chip, self._confirmed_ohm)
         counts = chip.has("energy1_input") and self._sign > 0 and chip.number("curr1_input") >= 0
         return _Meter(chip, shunt, self._sign, counts)
 
     def _check_counter(self, energy_mj: float, powers_w: Sequence[float]) -> None:
         if min(powers_w) < 0:
-            message = (
+            raise UnavailableError(
                 "the INA2xx's energy counter has no sign, and current flows backwards through it: turn the chip's IN+ and IN- around, "
                 'or set direction = "reverse" in [sensors.ina2xx] to read power instead'
             )
-            raise UnavailableError(message)
         if self._last_mj is not None and energy_mj < self._last_mj:
-            message = f"the INA2xx's energy counter went back from {self._last_mj:.0f} to {energy_mj:.0f} mJ: it was reset, measure again"
-            raise UnavailableError(message)
+            raise UnavailableError(
+                f"the INA2xx's energy counter went back from {self._last_mj:.0f} to {energy_mj:.0f} mJ: it was reset, measure again"
+            )
         self._last_mj = energy_mj
 
     def _warnings(self, reading: Reading) -> list[str]:
@@ -246,8 +228,8 @@ class Ina2xx:
         return warnings
 
 
-def is_ina2xx(chip: Chip) -> bool:
-    """Say whether the chip is one of these; one without a name (an excerpt of a tree) is where its files are the drivers'."""
+def is_ina2xx(chip: HwmonChip) -> bool:
+    """Return whether the chip is one of these; one without a name (an excerpt of a tree) is where its files are the drivers'."""
     if chip.name is not None:
         return chip.name in NAMES
     if not (chip.has("in1_input") and chip.has("curr1_input")):
@@ -255,8 +237,8 @@ def is_ina2xx(chip: Chip) -> bool:
     return chip.has("shunt_resistor") or _multiplies(chip)
 
 
-def _multiplies(chip: Chip) -> bool:
-    """Say whether its power is the product of its bus voltage and its current, but for sign and steps."""
+def _multiplies(chip: HwmonChip) -> bool:
+    """Return whether its power is the product of its bus voltage and its current, but for sign and steps."""
     try:
         product_w = abs(chip.number("in1_input") * chip.number("curr1_input")) / 1e6
         return abs(chip.number("power1_input") / 1e6 - product_w) <= PRODUCT_RATIO * product_w + PRODUCT_W
@@ -264,15 +246,14 @@ def _multiplies(chip: Chip) -> bool:
         return False
 
 
-def _shunt(chip: Chip, confirmed_ohm: float | None) -> _Shunt:
+def _shunt(chip: HwmonChip, confirmed_ohm: float | None) -> _Shunt:
     in_tree_ohm = chip.shunt_in_device_tree_ohm()
     if not chip.has("shunt_resistor"):
         # ina238.c shows no such file.
         return _Shunt(in_tree_ohm or DRIVER_SHUNT_OHM, "device tree" if in_tree_ohm else "default", confirmed_ohm)
     driver_ohm = chip.number("shunt_resistor") / 1e6
     if driver_ohm <= 0:
-        message = f"{chip.known_as}: shunt_resistor is {driver_ohm:g} Ohm: write the shunt's microohms into it"
-        raise UnavailableError(message)
+        raise UnavailableError(f"{chip.known_as}: shunt_resistor is {driver_ohm:g} Ohm: write the shunt's microohms into it")
     if in_tree_ohm == driver_ohm:
         return _Shunt(driver_ohm, "device tree", confirmed_ohm)
     return _Shunt(driver_ohm, "default" if driver_ohm == DRIVER_SHUNT_OHM else "set", confirmed_ohm)
@@ -296,22 +277,22 @@ def _blocked(meter: _Meter) -> str | None:
     )
 
 
-def _update_ms(chip: Chip) -> float:
+def _update_ms(chip: HwmonChip) -> float:
     try:
         return float(chip.number("update_interval"))
     except (UnavailableError, TransientError):
         return 0.0
 
 
-def _rail(chip: Chip) -> str:
+def _rail(chip: HwmonChip) -> str:
     return chip.text("label") or chip.name or "ina2xx"
 
 
-def _handle(chip: Chip) -> str:
+def _handle(chip: HwmonChip) -> str:
     return chip.address or chip.folder.name
 
 
-def _seen(chip: Chip) -> str:
+def _seen(chip: HwmonChip) -> str:
     try:
         return f"{chip.known_as} {chip.number('in1_input') * chip.number('curr1_input') / 1e6:.3f} W"
     except (UnavailableError, TransientError):

@@ -14,9 +14,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgemeter.agent.errors import EdgemeterError, TransientError, UnavailableError
-from edgemeter.agent.power import USB_DEVICES, Description, Rail, plausible, sysfs_file
-from edgemeter.agent.records import Scope
+from edgemeter.agent.base.errors import EdgemeterError, TransientError, UnavailableError
+from edgemeter.agent.contract.record_figures import Scope
+from edgemeter.agent.power import USB_DEVICES, Description, Rail
+from edgemeter.agent.power.sysfs import read_text
+from edgemeter.agent.power.values import plausible_power_w
 
 # Source: the INA3221's shunt register counts 40 uV (Linux drivers/hwmon/ina3221.c).
 SHUNT_STEP_UV = 40.0
@@ -34,11 +36,11 @@ DEVICE_TREES = ("proc/device-tree", "sys/firmware/devicetree/base")
 
 
 @dataclass(frozen=True, slots=True)
-class Board:
+class JetsonBoard:
     """A family of Jetsons whose total is made alike.
 
-    `total` maps the rails that add up to the usual voltage of each, which gives the step where a reader does not tell it (None: unknown).
-    `parts` lie inside the total; `words` are what its device tree says.
+    `total` maps the rails that add up to the usual voltage of each, which gives the step where a reader has none (None: unknown).
+    `parts` lie inside the total; `words` occur in its device tree.
     """
 
     name: str
@@ -56,34 +58,34 @@ class Board:
         return None if volts is None else SHUNT_STEP_UV / self.shunt_uohm * volts
 
 
-BOARDS = (
-    Board(
+JETSON_BOARDS = (
+    JetsonBoard(
         "Jetson Orin Nano, Orin NX, Xavier NX or TX2 NX",
         ("tegra234", "orin", "tegra194", "xavier", "tegra186", "tx2"),
         {"VDD_IN": 5.0},
         frozenset({"VDD_CPU_GPU_CV", "VDD_CPU_GPU", "VDD_SOC"}),
     ),
-    Board(
+    JetsonBoard(
         "Jetson TX1 or TX2",
         ("tegra210", "tx1", "tegra186", "tx2"),
         {"VDD_IN": 19.0},
         frozenset({"VDD_SYS_CPU", "VDD_SYS_GPU", "VDD_SYS_SOC", "VDD_SYS_DDR", "VDD_4V0_WIFI", "VDD_CPU", "VDD_GPU"}),
     ),
-    Board("Jetson Nano", ("tegra210", "jetson nano"), {"POM_5V_IN": 5.0}, frozenset({"POM_5V_GPU", "POM_5V_CPU"})),
-    Board(
+    JetsonBoard("Jetson Nano", ("tegra210", "jetson nano"), {"POM_5V_IN": 5.0}, frozenset({"POM_5V_GPU", "POM_5V_CPU"})),
+    JetsonBoard(
         "Jetson AGX Xavier",
         ("tegra194", "xavier"),
         {"GPU": 19.4, "CPU": 19.4, "SOC": 19.4, "CV": 19.4, "VDDRQ": 19.4, "SYS5V": 5.0},
         excludes=("module rails without a monitor", *MODULE_EXCLUDES),
     ),
-    Board(
+    JetsonBoard(
         "Jetson AGX Orin",
         ("tegra234", "orin"),
         {"VDD_GPU_SOC": 20.0, "VDD_CPU_CV": 20.0, "VIN_SYS_5V0": 5.0},
         shunt_uohm=2000,
         excludes=("module rails without a monitor", *MODULE_EXCLUDES),
     ),
-    Board(
+    JetsonBoard(
         "Jetson Thor",
         ("tegra264", "thor"),
         # Its INA238's shunt and range are not published.
@@ -94,21 +96,21 @@ BOARDS = (
         gain_u_ratio=None,
     ),
 )
-THOR = BOARDS[-1]
-KNOWN_RAILS = frozenset(rail for board in BOARDS for rail in (*board.total, *board.parts))
+THOR = JETSON_BOARDS[-1]
+KNOWN_RAILS = frozenset(rail for board in JETSON_BOARDS for rail in (*board.total, *board.parts))
 
 
-def device_tree_says(root: Path) -> str:
-    """Return what the device tree calls the machine, in small letters; empty where there is none."""
-    said = []
+def device_tree_names(root: Path) -> str:
+    """Return the machine's names in the device tree, in lower case; empty without one."""
+    found = []
     for file in ("compatible", "model"):
         for tree in DEVICE_TREES:
             try:
-                said.append(sysfs_file.text(root / tree / file))
+                found.append(read_text(root / tree / file))
             except EdgemeterError:
                 continue
             break
-    return " ".join(said).replace("\0", " ").lower()
+    return " ".join(found).replace("\0", " ").lower()
 
 
 def is_rail(label: str) -> bool:
@@ -116,13 +118,13 @@ def is_rail(label: str) -> bool:
     return NOT_CONNECTED.fullmatch(label) is None
 
 
-def board_of(rails: Collection[str], device_tree: str = "") -> Board:
+def board_of(rails: Collection[str], device_tree: str = "") -> JetsonBoard:
     """Return the board whose total can be made of these rails; of several, the one whose rails these are.
 
     Raises:
-        UnavailableError: there is none; says which rails were seen, and which are missing.
+        UnavailableError: there is none; the message lists the rails seen and those missing.
     """
-    named = [board for board in BOARDS if any(word in device_tree for word in board.words)] or BOARDS
+    named = [board for board in JETSON_BOARDS if any(word in device_tree for word in board.words)] or JETSON_BOARDS
     fitting = [board for board in named if set(board.total) <= set(rails)]
     if not fitting:
         raise UnavailableError(_unfit(rails, named))
@@ -131,14 +133,14 @@ def board_of(rails: Collection[str], device_tree: str = "") -> Board:
 
 def input_of(parts: Collection[str]) -> str | None:
     """Return the rail that is by itself the total of the board whose parts these are, None where a total is a sum of rails."""
-    if any(set(board.total) <= set(parts) for board in BOARDS):
+    if any(set(board.total) <= set(parts) for board in JETSON_BOARDS):
         return None
-    measured = [board for board in BOARDS if len(board.total) == 1 and board.parts.intersection(parts)]
+    measured = [board for board in JETSON_BOARDS if len(board.total) == 1 and board.parts.intersection(parts)]
     nearest = max(measured, key=lambda board: len(board.parts.intersection(parts)), default=None)
     return None if nearest is None else next(iter(nearest.total))
 
 
-def total_w(board: Board, rails: Iterable[Rail]) -> float:
+def total_w(board: JetsonBoard, rails: Iterable[Rail]) -> float:
     """Return the board's total out of its rails.
 
     Raises:
@@ -149,15 +151,16 @@ def total_w(board: Board, rails: Iterable[Rail]) -> float:
     for name in board.total:
         power_w = powers_w.get(name)
         if power_w is None:
-            message = f"rail {name!r} gave no power this time, and the total of a {board.name} is made of {', '.join(board.total)}"
-            raise TransientError(message)
-        total += plausible.power_w(power_w, HIGHEST_W, f"rail {name!r}")
+            raise TransientError(
+                f"rail {name!r} gave no power this time, and the total of a {board.name} is made of {', '.join(board.total)}"
+            )
+        total += plausible_power_w(power_w, HIGHEST_W, f"rail {name!r}")
     return total
 
 
 def describe(
     sensor: str,
-    board: Board,
+    board: JetsonBoard,
     rails: Sequence[Rail],
     period_ms: float,
     steps_w: Mapping[str, float | None] | None = None,
@@ -180,7 +183,7 @@ def describe(
     )
 
 
-def _doubts(board: Board, rails: Sequence[Rail]) -> list[str]:
+def _doubts(board: JetsonBoard, rails: Sequence[Rail]) -> list[str]:
     parts = {rail.name: rail.power_w for rail in rails if rail.name in board.parts and rail.power_w is not None}
     parts_w, whole_w = sum(parts.values()), total_w(board, rails)
     if not parts or parts_w <= whole_w * PARTS_RATIO:
@@ -193,7 +196,7 @@ def _doubts(board: Board, rails: Sequence[Rail]) -> list[str]:
     return [doubt]
 
 
-def _unfit(rails: Collection[str], boards: Sequence[Board]) -> str:
+def _unfit(rails: Collection[str], boards: Sequence[JetsonBoard]) -> str:
     seen = ", ".join(sorted(rails)) or "none"
     nearest = max(boards, key=lambda board: len({*board.total, *board.parts}.intersection(rails)))
     missing = ", ".join(rail for rail in nearest.total if rail not in rails)

@@ -1,7 +1,7 @@
 """Joulescope JS110 and JS220, by their maker's library.
 
 The instrument measures 1 or 2 million times a second and adds up energy itself; twice a second it publishes the sum. The sum is read,
-so nothing between two readings is lost; the mean power of the last half second stands beside it.
+so nothing between two readings is lost; the mean power of the last half second is read with it.
 
     [sensors.joulescope]
     # device = "u/js220/000123"     # default: the only one that is connected
@@ -21,10 +21,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from edgemeter.agent.errors import TransientError, UnavailableError
-from edgemeter.agent.power import AbsentError, Description, Rail, Reading, settings
-from edgemeter.agent.power.http_meter import decoded, number
-from edgemeter.agent.power.world import HERE, World
+from edgemeter.agent.base.errors import TransientError, UnavailableError
+from edgemeter.agent.base.http_client import json_number, json_object
+from edgemeter.agent.power import AbsentError, Description, Rail, Reading
+from edgemeter.agent.power.values import as_unavailable, positive_setting
+from edgemeter.agent.power.world import HERE, SensorWorld
 
 PERIOD_MS = 500.0
 RATE_HZ = 2
@@ -40,7 +41,7 @@ FORM = re.compile(rb"""["']accumulators["']\s*:|["']signals["']\s*:\s*\{""")
 class Joulescope:
     """Listens to one instrument."""
 
-    def __init__(self, device: str = "", gain_u: str = "", world: World = HERE, clock: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(self, device: str = "", gain_u: str = "", world: SensorWorld = HERE, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._asked = device
         self._gain_u = gain_u
         self._world = world
@@ -51,12 +52,7 @@ class Joulescope:
         self._newest: Reading | None = None
 
     def describe(self) -> Description:
-        """Return what the instrument is.
-
-        Raises:
-            AbsentError: none is connected.
-            UnavailableError: the library is not installed, or the instrument cannot be opened.
-        """
+        """Return what the instrument is."""
         if self._world.content is None:
             self._open()
         else:
@@ -68,29 +64,22 @@ class Joulescope:
             kind="energy",
             period_ms=PERIOD_MS,
             resolution_w=None,
-            gain_u_ratio=settings.positive("joulescope", "gain_u", self._gain_u) if self._gain_u else None,
+            gain_u_ratio=positive_setting("joulescope", "gain_u", self._gain_u) if self._gain_u else None,
             resolution_mj=1e-6,
-            # The instrument takes its own zero away; what is left of it is part of what its certificate says.
+            # The instrument takes its own zero away; what is left of it is part of its certificate.
             offset_u_w=0.0,
         )
 
     def read(self) -> Reading:
-        """Return the energy since the instrument began, and the power of the last half second.
-
-        Raises:
-            TransientError: nothing came for 5 s.
-            UnavailableError: the instrument is gone.
-        """
+        """Return the energy since the instrument began, and the power of the last half second."""
         if self._world.content is not None:
             return self._recorded(self._world.content)
         self._open()
         if self._newest is None and not self._came.wait(TIMEOUT_S):
-            message = f"Joulescope {self._device} published nothing for {TIMEOUT_S:.0f} s: plug it in again"
-            raise TransientError(message)
+            raise TransientError(f"Joulescope {self._device} published nothing for {TIMEOUT_S:.0f} s: plug it in again")
         newest = self._newest
         if newest is None:
-            message = f"Joulescope {self._device} gave no number"
-            raise TransientError(message)
+            raise TransientError(f"Joulescope {self._device} gave no number")
         return newest
 
     def close(self) -> None:
@@ -103,7 +92,7 @@ class Joulescope:
 
     @staticmethod
     def recognises(content: bytes) -> bool:
-        """Say whether it is a published value, whole or cut."""
+        """Return whether it is a published value, whole or cut."""
         return FORM.search(content) is not None
 
     def _open(self) -> None:
@@ -112,8 +101,7 @@ class Joulescope:
         try:
             from pyjoulescope_driver import Driver  # noqa: PLC0415 - an extra
         except ImportError as error:
-            message = "a Joulescope is read by its maker's library: pip install 'edgemeter[joulescope]'"
-            raise AbsentError(message) from error
+            raise AbsentError("a Joulescope is read by its maker's library: pip install 'edgemeter[joulescope]'") from error
         driver = Driver()
         try:
             self._device = self._choose(driver.device_paths())
@@ -121,8 +109,9 @@ class Joulescope:
             self._begin(driver)
         except (RuntimeError, OSError, TimeoutError) as error:
             driver.finalize()
-            message = f"cannot open Joulescope {self._device}: {error}: close other programs that use it, and install the udev rules"
-            raise UnavailableError(message) from error
+            raise UnavailableError(
+                f"cannot open Joulescope {self._device}: {error}: close other programs that use it, and install the udev rules"
+            ) from error
         except UnavailableError:
             driver.finalize()
             raise
@@ -133,15 +122,12 @@ class Joulescope:
         if self._asked:
             if self._asked in found:
                 return self._asked
-            message = f"[sensors.joulescope] device = {self._asked!r} is not connected: there is {', '.join(found) or 'none'}"
-            raise AbsentError(message)
+            raise AbsentError(f"[sensors.joulescope] device = {self._asked!r} is not connected: there is {', '.join(found) or 'none'}")
         if len(found) == 1:
             return found[0]
         if not found:
-            message = "no Joulescope is connected"
-            raise AbsentError(message)
-        message = f"several Joulescopes are connected ({', '.join(found)}): set device in [sensors.joulescope]"
-        raise UnavailableError(message)
+            raise AbsentError("no Joulescope is connected")
+        raise UnavailableError(f"several Joulescopes are connected ({', '.join(found)}): set device in [sensors.joulescope]")
 
     def _begin(self, driver: Any) -> None:
         """Let current range and statistics run, and listen."""
@@ -164,43 +150,30 @@ class Joulescope:
         self._came.set()
 
     def _recorded(self, content: bytes) -> Reading:
-        try:
-            value = _printed(content) if PRINTED.search(content) else decoded(content, "the Joulescope", lambda one: "accumulators" in one)
+        with as_unavailable():
+            value = (
+                _printed(content) if PRINTED.search(content) else json_object(content, "the Joulescope", lambda one: "accumulators" in one)
+            )
             return _reading(value, self._clock())
-        except TransientError as error:
-            raise UnavailableError(str(error)) from error
 
 
 def _printed(content: bytes) -> Mapping[str, Any]:
-    """Return a value that Python printed.
-
-    Raises:
-        TransientError: it is cut or garbled.
-    """
     text = content.decode(errors="replace")
     try:
         value = ast.literal_eval(text[max(text.find("{"), 0) :].strip())
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
-        message = f"the Joulescope gave a value that is cut or garbled: {text[:60]!r}: record it again"
-        raise TransientError(message) from error
+        raise TransientError(f"the Joulescope gave a value that is cut or garbled: {text[:60]!r}: record it again") from error
     return value if isinstance(value, Mapping) else {}
 
 
 def _reading(value: Mapping[str, Any], taken_ns: int) -> Reading:
-    """Return a published value as a reading.
-
-    Raises:
-        TransientError: it holds no energy, or no power.
-    """
     try:
         energy, power = value["accumulators"]["energy"], value["signals"]["power"]["avg"]
         # The library gives each with its units; what others keep of it may be the bare numbers.
-        joules, watts = (number(one["value"] if isinstance(one, Mapping) else one) for one in (energy, power))
+        joules, watts = (json_number(one["value"] if isinstance(one, Mapping) else one) for one in (energy, power))
         units = tuple(one.get("units", unit) if isinstance(one, Mapping) else unit for one, unit in ((energy, "J"), (power, "W")))
     except (KeyError, TypeError, AttributeError) as error:
-        message = f"the Joulescope's value holds no accumulators.energy and signals.power.avg ({error})"
-        raise TransientError(message) from error
+        raise TransientError(f"the Joulescope's value holds no accumulators.energy and signals.power.avg ({error})") from error
     if joules is None or watts is None or units != ("J", "W"):
-        message = f"the Joulescope's value holds {energy!r} and {power!r}, not joules and watts"
-        raise TransientError(message)
+        raise TransientError(f"the Joulescope's value holds {energy!r} and {power!r}, not joules and watts")
     return Reading(taken_ns=taken_ns, energy_mj=joules * MJ_PER_J, power_w=watts, rails=(Rail("DC", watts),))

@@ -7,7 +7,7 @@ service runs as root, so it helps where only root may read them and this user is
 Of each rail `power` is taken, never `avg`, which is a running mean of all time since the service began. The total is made by `jetson_rails`
 and not taken from `tot`, which on AGX Orin counts VDDQ_VDD2_1V8AO twice.
 
-Timing: the service has one interval, set by its first client; who comes later gets that one, whatever `interval_s` says, and the period is
+Timing: the service has one interval, set by its first client; who comes later gets that one, whatever `interval_s` is, and the period is
 the service's. Resolution: 40 uV over the board's usual shunt, at the present voltage. Gain: 5 % (k = 1) by default, see `jetson_rails`.
 
     [sensors.jtop]
@@ -25,9 +25,9 @@ from typing import Any
 
 import msgspec
 
-from edgemeter.agent.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError, Description, Rail, Reading, jetson_rails
-from edgemeter.agent.power.world import HERE, World
+from edgemeter.agent.power.world import HERE, SensorWorld
 
 SOCKET = "run/jtop.sock"
 FORM = re.compile(rb"""["']rail["']\s*:|["']Power TOT["']|\bjtop\.service\b|\bJtopException\b|/run/jtop\.sock""")
@@ -56,7 +56,7 @@ class _Power(msgspec.Struct, frozen=True):
 class Jtop:
     """Reads the rails that jtop's service measures."""
 
-    def __init__(self, interval_s: str = "1.0", world: World = HERE) -> None:
+    def __init__(self, interval_s: str = "1.0", world: SensorWorld = HERE) -> None:
         self._interval_s = interval_s
         self._world = world
         self._client: Any = None
@@ -64,33 +64,21 @@ class Jtop:
         self._failures: tuple[type[Exception], ...] = (OSError, EOFError, queue.Empty)
 
     def describe(self) -> Description:
-        """Return which board's total it is, and the service's interval.
-
-        Raises:
-            AbsentError: no jtop service runs here.
-            UnavailableError: it cannot be asked, or its rails make no total that we know.
-            ConfigError: the interval is no number of seconds.
-        """
+        """Return which board's total it is, and the service's interval."""
         rails = self._power()
-        board = jetson_rails.board_of(list(rails), jetson_rails.device_tree_says(self._world.root))
+        board = jetson_rails.board_of(list(rails), jetson_rails.device_tree_names(self._world.root))
         steps_w = {name: _step_w(rails[name], board.shunt_uohm) for name in board.total if board.usual_step_w(name) is not None}
         warnings = [f"rail {name!r} is offline and not needed for the total" for name, rail in rails.items() if not rail.online]
         try:
             return jetson_rails.describe("jtop", board, _shown(rails), self._period_ms(), steps_w, warnings)
         except TransientError as error:
-            message = f"jtop's service has a rail of the total offline: {error}"
-            raise UnavailableError(message) from error
+            raise UnavailableError(f"jtop's service has a rail of the total offline: {error}") from error
 
     def read(self) -> Reading:
-        """Return the service's next reading; waits up to an interval for it.
-
-        Raises:
-            TransientError: a rail of the total is offline.
-            UnavailableError: the service does not answer any more.
-        """
+        """Return the service's next reading; waits up to an interval for it."""
         rails = self._power()
         taken_ns = time.monotonic_ns()
-        board = jetson_rails.board_of(list(rails), jetson_rails.device_tree_says(self._world.root))
+        board = jetson_rails.board_of(list(rails), jetson_rails.device_tree_names(self._world.root))
         shown = _shown(rails)
         return Reading(taken_ns=taken_ns, power_w=jetson_rails.total_w(board, shown), rails=shown)
 
@@ -102,7 +90,7 @@ class Jtop:
 
     @staticmethod
     def recognises(content: bytes) -> bool:
-        """Say whether it holds `jtop.power`, `jtop.stats`, or what jtop says when it fails."""
+        """Return whether it holds `jtop.power`, `jtop.stats`, or an error of jtop."""
         return FORM.search(content) is not None
 
     def _power(self) -> dict[str, _Rail]:
@@ -117,8 +105,7 @@ class Jtop:
             raise UnavailableError(_refused(error)) from error
         if not answers:
             self.close()
-            message = "jtop's service stopped answering: `systemctl status jtop.service` says why"
-            raise UnavailableError(message)
+            raise UnavailableError("jtop's service stopped answering: see `systemctl status jtop.service`")
         return _rails(power)
 
     def _open(self) -> Any:
@@ -127,16 +114,16 @@ class Jtop:
         socket = self._world.root / SOCKET
         interval_s = self._interval()
         if not socket.exists():
-            message = (
+            raise AbsentError(
                 f"no jtop service here ({str(socket)!r} is not there): `pip install 'edgemeter[jtop]'`, then `sudo jtop --install-service`"
             )
-            raise AbsentError(message)
         try:
             library = import_module("jtop")
             self._failures = (*self._failures, library.JtopException)
         except (ImportError, AttributeError) as error:
-            message = f"jtop's service runs here and its library cannot be loaded ({error}): pip install 'edgemeter[jtop]'"
-            raise UnavailableError(message) from error
+            raise UnavailableError(
+                f"jtop's service runs here and its library cannot be loaded ({error}): pip install 'edgemeter[jtop]'"
+            ) from error
         try:
             client = library.jtop(interval=interval_s)
             client.start()
@@ -151,8 +138,7 @@ class Jtop:
         except ValueError:
             interval_s = 0.0
         if not 0.1 <= interval_s <= 60:
-            message = f"interval_s is {self._interval_s!r}: set it to seconds from 0.1 to 60 in [sensors.jtop]"
-            raise ConfigError(message)
+            raise ConfigError(f"interval_s is {self._interval_s!r}: set it to seconds from 0.1 to 60 in [sensors.jtop]")
         return interval_s
 
     def _period_ms(self) -> float:
@@ -168,8 +154,9 @@ def _decoded(content: bytes) -> object:
         try:
             return ast.literal_eval(text)
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-            message = f"jtop answered no rails but {' '.join(text.split())[:200]!r}: do what it says, or record `jtop.power` whole"
-            raise UnavailableError(message) from error
+            raise UnavailableError(
+                f"jtop gave no rails but {' '.join(text.split())[:200]!r}: do what the message asks, or record `jtop.power` whole"
+            ) from error
 
 
 def _rails(power: object) -> dict[str, _Rail]:
@@ -181,8 +168,9 @@ def _rails(power: object) -> dict[str, _Rail]:
     try:
         found = msgspec.convert(power, type=_Power)
     except msgspec.ValidationError as error:
-        message = f"jtop's power has another form than we know ({error}): this needs jetson-stats 4.3 or newer; report its version"
-        raise UnavailableError(message) from error
+        raise UnavailableError(
+            f"jtop's power has an unknown format ({error}): this needs jetson-stats 4.3 or newer; report its version"
+        ) from error
     rails = {name: rail for name, rail in found.rail.items() if jetson_rails.is_rail(name)}
     if found.tot is not None and found.tot.name:
         rails[found.tot.name] = found.tot
@@ -207,5 +195,5 @@ def _step_w(rail: _Rail, shunt_uohm: int) -> float | None:
 
 
 def _refused(error: Exception) -> str:
-    said = " ".join(str(error).split()) or type(error).__name__
-    return f"jtop's service cannot be asked: {said}; the library must have the service's version, and this user be in the group jtop"
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return f"jtop's service cannot be asked: {reason}; the library must have the service's version, and this user be in the group jtop"

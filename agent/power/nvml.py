@@ -1,10 +1,10 @@
 """NVIDIA GPUs in servers, by NVML: the energy counter where the GPU has one, else the instant power.
 
 Volta and later count mJ since the driver was loaded, in updates of about 100 ms. Older ones only show power; on Ampere and later that
-figure is a mean of a second, so the field of the instant power is read where it exists. Some GPUs look at their power for a quarter of
+figure is a mean of a second, so the field of the instant power is read where it exists. Some GPUs measure their power for a quarter of
 the time only (A100, H100: 25 of each 100 ms): windows of many updates and random phases average that out, short ones do not.
 
-A Jetson has NVML and no power in it: that is no sensor. The GPU's board is seen, not processor, memory of the host or power supply.
+A Jetson has NVML and no power in it: that is not a sensor. The GPU's board is seen, not processor, memory of the host or power supply.
 
     [sensors.nvml]
     # gpu = "0"                     # default: 0; its number, or its UUID
@@ -18,9 +18,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Literal, get_args
 
-from edgemeter.agent.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError, Description, Rail, Reading
-from edgemeter.agent.power.world import HERE, World
+from edgemeter.agent.power.world import HERE, SensorWorld
 
 PERIOD_MS = 100.0
 AVERAGED_MS = 1000.0
@@ -35,7 +35,7 @@ Source = Literal["counter", "instant", "averaged"]
 class Nvml:
     """Reads one GPU."""
 
-    def __init__(self, gpu: str = "0", world: World = HERE, clock: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(self, gpu: str = "0", world: SensorWorld = HERE, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._gpu = gpu
         self._world = world
         self._clock = clock
@@ -44,21 +44,14 @@ class Nvml:
         self._source: Source | None = None
 
     def describe(self) -> Description:
-        """Return which GPU it is, and by what it is read.
-
-        Raises:
-            AbsentError: there is no library, driver or GPU, or it has no power sensor.
-            UnavailableError: it may not be read.
-            ConfigError: there is no such GPU.
-        """
+        """Return which GPU it is, and by what it is read."""
         self._open()
         try:
             name = self._text(self._library.nvmlDeviceGetName)
             uuid = self._text(self._library.nvmlDeviceGetUUID)
             count = self._library.nvmlDeviceGetCount()
         except self._library.NVMLError as error:
-            message = f"GPU {self._gpu} does not say what it is ({error}): see the kernel log"
-            raise UnavailableError(message) from error
+            raise UnavailableError(f"GPU {self._gpu} does not identify itself ({error}): see the kernel log") from error
         warnings = []
         if self._source == "averaged":
             warnings.append("this GPU shows a mean of a second: time long windows")
@@ -79,27 +72,23 @@ class Nvml:
         )
 
     def read(self) -> Reading:
-        """Return the counter, or the power.
-
-        Raises:
-            TransientError: this reading failed.
-            UnavailableError: the GPU is gone.
-        """
+        """Return the counter, or the power."""
         self._open()
         begin = self._clock()
         try:
             value = self._value(self._source or "averaged")
         except self._library.NVMLError as error:
             gone = isinstance(error, (self._library.NVMLError_GpuIsLost, self._library.NVMLError_NotSupported))
-            message = f"GPU {self._gpu} gave no power ({error})" + (": it fell off the bus, see the kernel log" if gone else "")
-            raise (UnavailableError if gone else TransientError)(message) from error
+            raise (UnavailableError if gone else TransientError)(
+                f"GPU {self._gpu} gave no power ({error})" + (": it fell off the bus, see the kernel log" if gone else "")
+            ) from error
         taken = (begin + self._clock()) // 2
         if self._source == "counter":
             return Reading(taken_ns=taken, energy_mj=float(value), rails=(Rail(f"GPU {self._gpu}", None),))
         return Reading(taken_ns=taken, power_w=value * W_PER_MW, rails=(Rail(f"GPU {self._gpu}", value * W_PER_MW),))
 
     def close(self) -> None:
-        """Give the library back."""
+        """Shut the library down."""
         if self._library is not None:
             self._library.nvmlShutdown()
             self._library, self._handle = None, None
@@ -116,8 +105,7 @@ class Nvml:
         try:
             library.nvmlInit()
         except library.NVMLError as error:
-            message = f"no NVIDIA driver answers ({error})"
-            raise AbsentError(message) from error
+            raise AbsentError(f"no NVIDIA driver answers ({error})") from error
         self._library = library
         try:
             by_uuid = not self._gpu.isdecimal()
@@ -126,21 +114,20 @@ class Nvml:
         except library.NVMLError as error:
             self.close()
             none = isinstance(error, (library.NVMLError_NotFound, library.NVMLError_InvalidArgument))
-            message = f"[sensors.nvml] gpu = {self._gpu!r}: {error}: `nvidia-smi -L` lists those there are"
-            raise (ConfigError if none else UnavailableError)(message) from error
+            raise (ConfigError if none else UnavailableError)(
+                f"[sensors.nvml] gpu = {self._gpu!r}: {error}: `nvidia-smi -L` lists the GPUs"
+            ) from error
         except UnavailableError:
             self.close()
             raise
 
     def _loaded(self) -> Any:
         if self._world is not HERE:
-            message = "a recording holds no NVIDIA driver that could be asked"
-            raise AbsentError(message)
+            raise AbsentError("NVML cannot be read from a recording")
         try:
             import pynvml  # noqa: PLC0415 - an extra
         except ImportError as error:
-            message = "an NVIDIA GPU is read by nvidia-ml-py: pip install 'edgemeter[nvidia]'"
-            raise AbsentError(message) from error
+            raise AbsentError("an NVIDIA GPU is read by nvidia-ml-py: pip install 'edgemeter[nvidia]'") from error
         return pynvml
 
     def _first_that_works(self) -> Source:
@@ -150,8 +137,7 @@ class Nvml:
             except self._library.NVMLError_NotSupported:
                 continue
             return source  # type: ignore[no-any-return]
-        message = f"GPU {self._gpu} is known to NVML and shows no power, as on every Jetson: its rails are read by other sensors"
-        raise AbsentError(message)
+        raise AbsentError(f"GPU {self._gpu} has no power reading in NVML, as on every Jetson: other sensors read its rails")
 
     def _value(self, source: Source) -> int:
         """Return mJ of the counter, mW of the others."""
@@ -165,5 +151,5 @@ class Nvml:
         return int(field.value.uiVal)
 
     def _text(self, call: Callable[[Any], Any]) -> str:
-        said = call(self._handle)
-        return said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+        value = call(self._handle)
+        return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

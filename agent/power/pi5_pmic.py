@@ -19,9 +19,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from edgemeter.agent.errors import TransientError, UnavailableError
-from edgemeter.agent.power import USB_DEVICES, AbsentError, Description, Rail, Reading, plausible, sysfs_file
-from edgemeter.agent.power.world import HERE, World
+from edgemeter.agent.base.errors import TransientError, UnavailableError
+from edgemeter.agent.power import USB_DEVICES, AbsentError, Description, Rail, Reading
+from edgemeter.agent.power.sysfs import read_text
+from edgemeter.agent.power.values import as_unavailable, plausible_power_w
+from edgemeter.agent.power.world import HERE, SensorWorld
 
 COMMAND = ("vcgencmd", "pmic_read_adc")
 PERIOD_MS = 100.0
@@ -58,21 +60,14 @@ class _Rail:
 class Pi5Pmic:
     """Adds up the rails of the power-management chip."""
 
-    def __init__(self, world: World = HERE, clock: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(self, world: SensorWorld = HERE, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._world = world
         self._clock = clock
 
     def describe(self) -> Description:
-        """Return what the chip sees.
-
-        Raises:
-            AbsentError: there is no vcgencmd, or the board is an older Raspberry Pi.
-            UnavailableError: it refuses, or prints something else than twelve rails.
-        """
-        try:
+        """Return what the chip sees."""
+        with as_unavailable():
             rails = self._rails()
-        except TransientError as error:
-            raise UnavailableError(str(error)) from error
         return Description(
             id="pi5_pmic",
             scope="soc-rails",
@@ -85,17 +80,12 @@ class Pi5Pmic:
         )
 
     def read(self) -> Reading:
-        """Return the sum of the rails.
-
-        Raises:
-            AbsentError, UnavailableError: as `describe`.
-            TransientError: what was printed is cut or garbled.
-        """
+        """Return the sum of the rails."""
         begin = self._clock()
         rails = self._rails()
         taken_ns = (begin + self._clock()) // 2
         powers = tuple(
-            Rail(name, plausible.power_w(rail.current_a * rail.voltage_v, HIGHEST_W, f"rail {name!r}"))
+            Rail(name, plausible_power_w(rail.current_a * rail.voltage_v, HIGHEST_W, f"rail {name!r}"))
             for name, rail in rails.items()
             if rail.current_a is not None and rail.voltage_v is not None
         )
@@ -106,7 +96,7 @@ class Pi5Pmic:
 
     @staticmethod
     def recognises(content: bytes) -> bool:
-        """Say whether it holds a line of `pmic_read_adc`, or a refusal of vcgencmd."""
+        """Return whether it holds a line of `pmic_read_adc`, or a refusal of vcgencmd."""
         return OURS.search(content) is not None or REFUSALS.search(content) is not None
 
     def _rails(self) -> Mapping[str, _Rail]:
@@ -117,49 +107,43 @@ class Pi5Pmic:
         return _parse(printed.stdout)
 
     def _refusal(self, output: str) -> UnavailableError:
-        said = " ".join(output.split())
-        if "not registered" in said:
+        text = " ".join(output.split())
+        if "not registered" in text:
             message = (
-                f"the firmware knows no `pmic_read_adc` ({said[:80]}): a Raspberry Pi 4 or older has no power sensor, "
+                f"the firmware knows no `pmic_read_adc` ({text[:80]}): a Raspberry Pi 4 or older has no power sensor, "
                 "measure it with an external one; on a Raspberry Pi 5 update with `sudo rpi-eeprom-update -a`"
             )
             return AbsentError(message) if self._is_older_board() else UnavailableError(message)
-        if "VCHI" in said or "vchiq" in said or "/dev/vc" in said:
-            message = f"vcgencmd may not ask the firmware ({said[:80]}): `sudo usermod -aG video $USER`, then log in again"
+        if "VCHI" in text or "vchiq" in text or "/dev/vc" in text:
+            message = f"vcgencmd may not ask the firmware ({text[:80]}): `sudo usermod -aG video $USER`, then log in again"
             return UnavailableError(message)
-        if "not found" in said:
-            message = f"vcgencmd is not installed ({said[:80]}): `sudo apt install raspi-utils`"
+        if "not found" in text:
+            message = f"vcgencmd is not installed ({text[:80]}): `sudo apt install raspi-utils`"
             return AbsentError(message)
-        message = f"`{' '.join(COMMAND)}` printed {said[:80]!r}, and no rail: run it by hand, on a Raspberry Pi 5"
+        message = f"`{' '.join(COMMAND)}` printed {text[:80]!r}, and no rail: run it by hand, on a Raspberry Pi 5"
         return UnavailableError(message)
 
     def _is_older_board(self) -> bool:
         try:
-            model = sysfs_file.text(self._world.root / "proc/device-tree/model")
+            model = read_text(self._world.root / "proc/device-tree/model")
         except (UnavailableError, TransientError):
             return False
         return "Raspberry Pi" in model and not PI_5_FAMILY.search(model)
 
 
 def _parse(output: str) -> Mapping[str, _Rail]:
-    """Return the rails by name; lines that are none of a rail's (a prompt, a date, a comment) are left out.
-
-    Raises:
-        TransientError: a rail's line is cut, garbled or comes twice, or a rail is missing or lacks its voltage.
-    """
+    """Return the rails by name; lines that are none of a rail's (a prompt, a date, a comment) are left out."""
     rails: dict[str, _Rail] = {}
     for line in map(str.strip, output.splitlines()):
         value = VALUE.fullmatch(line)
         if value is None:
             if not RAIL_BEGINS.search(line):
                 continue
-            message = f"`pmic_read_adc` printed {line[:60]!r}, which is cut or garbled: no sum without it; read again"
-            raise TransientError(message)
+            raise TransientError(f"`pmic_read_adc` printed {line[:60]!r}, which is cut or garbled, so there is no sum: read it again")
         rail = rails.setdefault(EARLY_NAMES.get(value["rail"], value["rail"]), _Rail())
         kind = "current_a" if value["current_a"] else "voltage_v"
         if getattr(rail, kind) is not None:
-            message = f"`pmic_read_adc` printed {line[:60]!r} and another value before it: give one reading at a time"
-            raise TransientError(message)
+            raise TransientError(f"`pmic_read_adc` printed {line[:60]!r} and another value before it: give one reading at a time")
         setattr(rail, kind, float(value[kind]))
     _check_whole(rails)
     return rails
@@ -169,12 +153,11 @@ def _check_whole(rails: Mapping[str, _Rail]) -> None:
     missing = [name for name in RAILS if name not in rails]
     unpaired = [name for name, rail in rails.items() if rail.voltage_v is None or (name in RAILS and rail.current_a is None)]
     if missing or unpaired:
-        message = (
+        raise TransientError(
             f"`pmic_read_adc` printed {len(rails)} rails, truncated: "
             f"missing {', '.join(missing) or 'none'}; without current or voltage {', '.join(unpaired) or 'none'}; "
             "read again, without arguments"
         )
-        raise TransientError(message)
 
 
 def _warnings(rails: Mapping[str, _Rail]) -> list[str]:

@@ -2,8 +2,8 @@
 
 Where: hwmonN with powerN_input or powerN_average in uW, energyN_input in uJ, and powerN_label. Chips with a sensor of their own here
 (ina3221, INA2xx, powerz) and batteries are left to those. What a chip measures is known for a few drivers only; for any other no
-energy is given until `scope` says it. Of several channels one is the total: the user's, or none. A counter that goes back was reset, or
-has wrapped at a width that the kernel does not tell: measure again.
+energy is given until `scope` is set. Of several channels one is the total: the user's, or none. A counter that goes back was reset, or
+has wrapped at a width that the kernel does not show: measure again.
 Source: Linux Documentation/hwmon/sysfs-interface.rst, and the drivers' pages for the names in KNOWN.
 
     [sensors.power_hwmon]
@@ -21,11 +21,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgemeter.agent.errors import TransientError, UnavailableError
-from edgemeter.agent.power import AbsentError, Description, Rail, Reading, hwmon, ina2xx, plausible, powerz, settings
-from edgemeter.agent.power.hwmon import Chip
-from edgemeter.agent.power.world import HERE, World
-from edgemeter.agent.records import Scope
+from edgemeter.agent.base.errors import TransientError, UnavailableError
+from edgemeter.agent.contract.record_figures import Scope
+from edgemeter.agent.power import AbsentError, Description, Rail, Reading, ina2xx, powerz
+from edgemeter.agent.power.sysfs import HwmonChip, TreeSensor, hwmon_chips, list_folder
+from edgemeter.agent.power.values import as_unavailable, plausible_power_w, scope_setting
+from edgemeter.agent.power.world import HERE, SensorWorld
 
 PERIOD_MS = 100.0
 # More than any server draws.
@@ -53,7 +54,7 @@ KNOWN: Mapping[str, _Kind] = {
     "power_meter": _Kind(
         "board-input",
         ("power-supply loss",),
-        'the firmware does not tell whether it measures before or after the power supply: set scope = "wall-ac" where it is before',
+        'the firmware does not show whether it measures before or after the power supply: set scope = "wall-ac" where it is before',
     ),
 }
 UNKNOWN = _Kind("soc-rails", ("whatever the chip does not see",))
@@ -63,7 +64,7 @@ UNKNOWN = _Kind("soc-rails", ("whatever the chip does not see",))
 class _Channel:
     """One powerN or energyN of a chip."""
 
-    chip: Chip
+    chip: HwmonChip
     id: str
     file: str
     label: str | None
@@ -80,7 +81,7 @@ class _Channel:
         return self.chip.number(self.file)
 
 
-class PowerHwmon:
+class PowerHwmon(TreeSensor):
     """Reads one channel of one chip, or the sum of those that the user names."""
 
     def __init__(
@@ -88,32 +89,25 @@ class PowerHwmon:
         device: str = "",
         channel: str = "",
         scope: str = "",
-        world: World = HERE,
+        world: SensorWorld = HERE,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._device = device
         self._wanted = tuple(filter(None, map(str.strip, channel.split(","))))
-        self._scope = settings.scope("power_hwmon", scope) if scope else None
+        self._scope = scope_setting("power_hwmon", scope) if scope else None
         self._world = world
         self._clock = clock
         self._channels: tuple[_Channel, ...] = ()
         self._last_uj: dict[str, int] = {}
 
     def describe(self) -> Description:
-        """Return which channels are read and what they are known to measure.
-
-        Raises:
-            AbsentError: no chip has any.
-            UnavailableError: they cannot be read, or which is the total is not known.
-        """
-        try:
+        """Return which channels are read and what they are known to measure."""
+        with as_unavailable():
             self._channels = self._choose()
             self.read()
-        except TransientError as error:
-            raise UnavailableError(str(error)) from error
         chip = self._channels[0].chip
         kind = KNOWN.get(chip.name or "", UNKNOWN)
-        unsaid = self._scope is None and kind is UNKNOWN
+        is_unknown = self._scope is None and kind is UNKNOWN
         blocked = (
             f"what {chip.known_as} measures is not known, {kind.scope} is only the least it can be: "
             'set scope in [sensors.power_hwmon], to "board-input" for one'
@@ -127,16 +121,11 @@ class PowerHwmon:
             resolution_w=None,
             gain_u_ratio=None,
             warnings=(kind.warning,) if kind.warning and self._scope is None else (),
-            blocked=blocked if unsaid else None,
+            blocked=blocked if is_unknown else None,
         )
 
     def read(self) -> Reading:
-        """Return the watts or joules of the channels.
-
-        Raises:
-            TransientError: the driver gave no number this time.
-            UnavailableError: the chip is gone, or its counter was reset.
-        """
+        """Return the watts or joules of the channels."""
         self._channels = self._channels or self._choose()
         begin = self._clock()
         numbers = [channel.number() for channel in self._channels]
@@ -147,7 +136,7 @@ class PowerHwmon:
             rails = tuple(Rail(channel.name, None) for channel in self._channels)
             return Reading(taken_ns=taken_ns, energy_mj=sum(numbers) / 1000, rails=rails)
         rails = tuple(Rail(channel.name, number_uw / 1e6) for channel, number_uw in zip(self._channels, numbers, strict=True))
-        power_w = plausible.power_w(sum(numbers) / 1e6, HIGHEST_W, self._channels[0].chip.known_as)
+        power_w = plausible_power_w(sum(numbers) / 1e6, HIGHEST_W, self._channels[0].chip.known_as)
         return Reading(taken_ns=taken_ns, power_w=power_w, rails=rails)
 
     def close(self) -> None:
@@ -155,54 +144,43 @@ class PowerHwmon:
         self._channels = ()
         self._last_uj = {}
 
-    @staticmethod
-    def recognises(content: bytes) -> bool:  # noqa: ARG004 - it reads a tree
-        """Return False."""
-        return False
-
     def _choose(self) -> tuple[_Channel, ...]:
-        found = {chip: channels for chip in hwmon.chips(self._world.root) if (channels := self._channels_of(chip))}
+        found = {chip: channels for chip in hwmon_chips(self._world.root) if (channels := self._channels_of(chip))}
         if not found:
-            message = f"no chip in {str(self._world.root / 'sys/class/hwmon')!r} shows powerN_input, powerN_average or energyN_input"
-            raise AbsentError(message)
+            raise AbsentError(
+                f"no chip in {str(self._world.root / 'sys/class/hwmon')!r} shows powerN_input, powerN_average or energyN_input"
+            )
         meant = [chip for chip in found if not self._device or chip.answers_to(self._device)]
         if len(meant) != 1:
             seen = "; ".join(f"{chip.known_as}: {_seen(channels)}" for chip, channels in found.items())
-            message = (
-                f"{len(meant)} chips are meant by device = {self._device!r}, and there are {len(found)} with power of their own: "
+            raise UnavailableError(
+                f"device = {self._device!r} matches {len(meant)} of the {len(found)} chips with power of their own: "
                 f"{seen}; name one as device in [sensors.power_hwmon]"
             )
-            raise UnavailableError(message)
         return self._total(meant[0], found[meant[0]])
 
-    def _total(self, chip: Chip, channels: Sequence[_Channel]) -> tuple[_Channel, ...]:
+    def _total(self, chip: HwmonChip, channels: Sequence[_Channel]) -> tuple[_Channel, ...]:
         if self._wanted:
             chosen = tuple(channel for channel in channels if {channel.id, channel.label} & set(self._wanted))
             if len(chosen) == len(self._wanted) and len({channel.is_energy for channel in chosen}) == 1:
                 return chosen
-            message = (
+            raise UnavailableError(
                 f"channel = {','.join(self._wanted)!r} in [sensors.power_hwmon] does not fit {chip.known_as}: it has {_seen(channels)}"
             )
-            raise UnavailableError(message)
         counters = tuple(channel for channel in channels if channel.is_energy)
         # One counter beside one power is the same thing counted.
         likely = counters if len(counters) == 1 and len(channels) <= 2 else tuple(channels)
         if len(likely) == 1:
             return likely
-        message = (
-            f"which channel of {chip.known_as} is the total is not known: {_seen(channels)}; "
+        raise UnavailableError(
+            f"it is unknown which channel of {chip.known_as} is the total: {_seen(channels)}; "
             f'set channel = "{channels[0].id}" in [sensors.power_hwmon], or several that do not overlap, joined by commas'
         )
-        raise UnavailableError(message)
 
-    def _channels_of(self, chip: Chip) -> list[_Channel]:
+    def _channels_of(self, chip: HwmonChip) -> list[_Channel]:
         if chip.name == "ina3221" or ina2xx.is_ina2xx(chip) or powerz.is_powerz(chip) or self._is_battery(chip):
             return []
-        try:
-            files = sorted(path.name for path in chip.folder.iterdir())
-        except OSError as error:
-            message = f"cannot look into {str(chip.folder)!r}: {error.strerror}: run where /sys is open"
-            raise UnavailableError(message) from error
+        files = [path.name for path in list_folder(chip.folder, "channels")]
         found: dict[str, _Channel] = {}
         for file in sorted(files, key=_order):
             # `_average` sorts before `_input`, which is the newer value and takes its place.
@@ -210,7 +188,7 @@ class PowerHwmon:
                 found[match["id"]] = _Channel(chip, match["id"], file, chip.text(f"{match['id']}_label"))
         return list(found.values())
 
-    def _is_battery(self, chip: Chip) -> bool:
+    def _is_battery(self, chip: HwmonChip) -> bool:
         supplies = self._world.root / "sys/class/power_supply"
         if chip.name and (BATTERY.fullmatch(chip.name) or _is_supply(supplies, chip.name)):
             return True
@@ -219,10 +197,9 @@ class PowerHwmon:
     def _check_counter(self, channel: _Channel, now_uj: int) -> None:
         last_uj = self._last_uj.get(channel.id)
         if last_uj is not None and now_uj < last_uj:
-            message = (
+            raise UnavailableError(
                 f"{channel.name} of {channel.chip.known_as} went back from {last_uj} to {now_uj} uJ: it was reset or wrapped, measure again"
             )
-            raise UnavailableError(message)
         self._last_uj[channel.id] = now_uj
 
 

@@ -2,7 +2,7 @@
 
 Plug the meter into the board's USB-C feed, and its own data port into the machine that runs Edgemeter.
 Where: /sys/class/hwmon/hwmonN with the name `powerz` (Linux 6.7 or newer, CONFIG_SENSORS_POWERZ): in0_input is VBUS in mV,
-curr1_input IBUS in mA; its sign tells the direction. There is no power file. Each file is a USB exchange of its own, so voltage and current
+curr1_input IBUS in mA; its sign is the direction. There is no power file. Each file is a USB exchange of its own, so voltage and current
 are some milliseconds apart. Source: Linux drivers/hwmon/powerz.c and Documentation/hwmon/powerz.rst.
 
     [sensors.powerz]
@@ -17,10 +17,11 @@ Tested with: trees of the driver's form; not yet with a meter.
 import time
 from collections.abc import Callable
 
-from edgemeter.agent.errors import TransientError, UnavailableError
-from edgemeter.agent.power import AbsentError, Description, Rail, Reading, hwmon, plausible, settings
-from edgemeter.agent.power.hwmon import Chip
-from edgemeter.agent.power.world import HERE, World
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.power import AbsentError, Description, Rail, Reading
+from edgemeter.agent.power.sysfs import HwmonChip, TreeSensor, hwmon_chips
+from edgemeter.agent.power.values import as_unavailable, direction_setting, plausible_power_w, scope_setting
+from edgemeter.agent.power.world import HERE, SensorWorld
 
 NAME = "powerz"
 PERIOD_MS = 100.0
@@ -30,7 +31,7 @@ HIGHEST_W = 500.0
 CURRENT_STEP_A = 0.001
 
 
-class PowerZ:
+class PowerZ(TreeSensor):
     """Multiplies voltage and current of the USB-C lead."""
 
     def __init__(
@@ -38,29 +39,22 @@ class PowerZ:
         direction: str = "forward",
         scope: str = "",
         device: str = "",
-        world: World = HERE,
+        world: SensorWorld = HERE,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        self._sign = settings.direction("powerz", direction)
-        self._scope = settings.scope("powerz", scope or "board-input")
+        self._sign = direction_setting("powerz", direction)
+        self._scope = scope_setting("powerz", scope or "board-input")
         self._device = device
         self._world = world
         self._clock = clock
-        self._chip: Chip | None = None
+        self._chip: HwmonChip | None = None
 
     def describe(self) -> Description:
-        """Return what the meter sees.
-
-        Raises:
-            AbsentError: the kernel shows none.
-            UnavailableError: it cannot be read, or there are several and nobody said which.
-        """
+        """Return what the meter sees."""
         self._chip = self._find()
-        try:
+        with as_unavailable(AbsentError):
             reading = self.read()
             voltage_v = self._chip.number("in0_input") / 1000
-        except (TransientError, AbsentError) as error:
-            raise UnavailableError(str(error)) from error
         backwards = reading.power_w is not None and reading.power_w < 0
         warning = 'current flows backwards through the meter: turn it around, or set direction = "reverse" in [sensors.powerz]'
         return Description(
@@ -75,44 +69,32 @@ class PowerZ:
         )
 
     def read(self) -> Reading:
-        """Return voltage times current.
-
-        Raises:
-            TransientError: the meter did not answer this time.
-            UnavailableError: it is gone.
-        """
+        """Return voltage times current."""
         self._chip = self._chip or self._find()
         begin = self._clock()
         found_w = self._sign * self._chip.number("in0_input") * self._chip.number("curr1_input") / 1e6
-        power_w = plausible.power_w(found_w, HIGHEST_W, "the POWER-Z")
+        power_w = plausible_power_w(found_w, HIGHEST_W, "the POWER-Z")
         return Reading(taken_ns=(begin + self._clock()) // 2, power_w=power_w, rails=(Rail("VBUS", power_w),))
 
     def close(self) -> None:
         """Forget the meter."""
         self._chip = None
 
-    @staticmethod
-    def recognises(content: bytes) -> bool:  # noqa: ARG004 - it reads a tree
-        """Return False."""
-        return False
-
-    def _find(self) -> Chip:
-        found = [chip for chip in hwmon.chips(self._world.root) if is_powerz(chip)]
+    def _find(self) -> HwmonChip:
+        found = [chip for chip in hwmon_chips(self._world.root) if is_powerz(chip)]
         chosen = [chip for chip in found if not self._device or chip.answers_to(self._device)]
         if not found:
-            message = (
+            raise AbsentError(
                 f"no POWER-Z in {str(self._world.root / 'sys/class/hwmon')!r}: plug one in; its driver is in Linux 6.7 (`modprobe powerz`)"
             )
-            raise AbsentError(message)
         if len(chosen) != 1:
-            message = (
-                f"{len(chosen)} of {len(found)} POWER-Z meters are meant by device = {self._device!r}: "
+            raise UnavailableError(
+                f"device = {self._device!r} matches {len(chosen)} of {len(found)} POWER-Z meters: "
                 f"name one in [sensors.powerz], {' or '.join(chip.folder.name for chip in found)}"
             )
-            raise UnavailableError(message)
         return chosen[0]
 
 
-def is_powerz(chip: Chip) -> bool:
-    """Say whether the chip is one; one without a name (an excerpt of a tree) is where it has the driver's label."""
+def is_powerz(chip: HwmonChip) -> bool:
+    """Return whether the chip is one; one without a name (an excerpt of a tree) is where it has the driver's label."""
     return chip.name == NAME or (chip.name is None and chip.text("in0_label") == "VBUS")

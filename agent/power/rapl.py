@@ -19,9 +19,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgemeter.agent.errors import TransientError, UnavailableError
-from edgemeter.agent.power import AbsentError, Description, Rail, Reading, sysfs_file
-from edgemeter.agent.power.world import HERE, World
+from edgemeter.agent.base.errors import TransientError, UnavailableError
+from edgemeter.agent.power import AbsentError, Description, Rail, Reading
+from edgemeter.agent.power.sysfs import TreeSensor, list_folder, read_number, read_text
+from edgemeter.agent.power.values import as_unavailable
+from edgemeter.agent.power.world import HERE, SensorWorld
 
 # The counters move every millisecond; this is how often we read.
 PERIOD_MS = 100.0
@@ -49,11 +51,11 @@ class _Zone:
     sum_uj: int = 0
 
 
-class Rapl:
+class Rapl(TreeSensor):
     """Adds up the processor's packages and memory, or reads the platform's counter."""
 
     def __init__(
-        self, world: World = HERE, clock: Callable[[], int] = time.monotonic_ns, sleep: Callable[[float], None] = time.sleep
+        self, world: SensorWorld = HERE, clock: Callable[[], int] = time.monotonic_ns, sleep: Callable[[float], None] = time.sleep
     ) -> None:
         self._folders = tuple(world.root / place for place in PLACES)
         self._clock = clock
@@ -61,12 +63,7 @@ class Rapl:
         self._zones: list[_Zone] = []
 
     def describe(self) -> Description:
-        """Return which counters there are.
-
-        Raises:
-            AbsentError: there are none.
-            UnavailableError: only root may read them.
-        """
+        """Return which counters there are."""
         self._zones = self._zones or self._choose()
         names = [zone.name for zone in self._zones]
         platform = names == ["psys"]
@@ -83,12 +80,7 @@ class Rapl:
         )
 
     def read(self) -> Reading:
-        """Return the energy since the first reading.
-
-        Raises:
-            UnavailableError: the counters are not there, may not be read, or were reset.
-            TransientError: a counter gave no number.
-        """
+        """Return the energy since the first reading."""
         self._zones = self._zones or self._choose()
         begin = self._clock()
         energy_uj = sum(self._count(zone) for zone in self._zones)
@@ -99,11 +91,6 @@ class Rapl:
         """Forget the counters."""
         self._zones = []
 
-    @staticmethod
-    def recognises(content: bytes) -> bool:  # noqa: ARG004 - it reads a tree
-        """Return False."""
-        return False
-
     def _choose(self) -> list[_Zone]:
         zones = self._find()
         packages = [zone for zone in zones if zone.name.startswith("package")]
@@ -111,16 +98,13 @@ class Rapl:
         platform = [zone for zone in zones if zone.name == "psys"][:1]
         chosen = packages + memory
         if not chosen and not platform:
-            message = (
+            raise AbsentError(
                 f"no RAPL counter in {str(self._folders[0])!r}: a virtual machine and most ARM boards have none; "
                 "on an Intel or AMD machine try `sudo modprobe intel_rapl_msr`"
             )
-            raise AbsentError(message)
-        try:
+        with as_unavailable():
             for zone in [*chosen, *platform]:
                 self._count(zone)
-        except TransientError as error:
-            raise UnavailableError(str(error)) from error
         return platform if platform and self._is_alive(platform[0], packages) else chosen
 
     def _find(self) -> list[_Zone]:
@@ -147,8 +131,7 @@ class Rapl:
             if moved < 0:
                 moved += zone.range_uj or 0
                 if moved < 0 or moved / 1e6 > HIGHEST_W * (now_ns - zone.last_ns) / 1e9:
-                    message = f"RAPL counter {zone.path!r} was reset (from {zone.last_uj} to {now_uj} uJ): measure again"
-                    raise UnavailableError(message)
+                    raise UnavailableError(f"RAPL counter {zone.path!r} was reset (from {zone.last_uj} to {now_uj} uJ): measure again")
             zone.sum_uj += moved
         zone.last_uj, zone.last_ns = now_uj, now_ns
         return zone.sum_uj
@@ -156,23 +139,17 @@ class Rapl:
 
 def _zone_folders(place: Path) -> list[Path]:
     """Return the folders of zones in this one, and what lies in them."""
-    try:
-        zones = [path for path in place.iterdir() if ZONE.match(path.name)]
-        return [*zones, *(path for zone in zones for path in zone.iterdir())]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        message = f"cannot look for RAPL counters in {str(place)!r}: {error.strerror}: run where /sys is open"
-        raise UnavailableError(message) from error
+    zones = [path for path in list_folder(place, "RAPL counters") if ZONE.match(path.name)]
+    return [*zones, *(path for zone in zones for path in list_folder(zone, "RAPL counters"))]
 
 
 def _zone(folder: Path) -> _Zone | None:
     try:
-        name = sysfs_file.text(folder / "name")
+        name = read_text(folder / "name")
     except (UnavailableError, TransientError):
         return None
     try:
-        range_uj = sysfs_file.number(folder / "max_energy_range_uj")
+        range_uj = read_number(folder / "max_energy_range_uj")
     except (UnavailableError, TransientError):
         range_uj = None
     return _Zone(str(folder / "energy_uj"), name, range_uj)
@@ -180,7 +157,6 @@ def _zone(folder: Path) -> _Zone | None:
 
 def _energy_uj(path: str) -> int:
     try:
-        return sysfs_file.number(path)
+        return read_number(path)
     except AbsentError as error:
-        message = f"{error}, though its zone is here: see the kernel log for intel_rapl"
-        raise UnavailableError(message) from error
+        raise UnavailableError(f"{error}, though its zone is here: see the kernel log for intel_rapl") from error

@@ -1,25 +1,201 @@
 """A recording of what a sensor reads, as people attach it to bug reports: the world in which our readers run on it.
 
-A folder is a tree laid out as `/`; one that holds only `hwmonN` or `intel-rapl:N`, or the files of one such device, is put in its
-place. A file is what a command printed, what a meter answered, or its bytes; or a shell's transcript of files that were shown, whose
-tree is built.
+A recording is a tree of files, a file with what a command printed, or a shell's transcript of small files
+(`cat`, `head`, `tail`, `grep .`).
 """
 
 import codecs
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NoReturn
 
 from edgemeter.agent import power
-from edgemeter.agent.errors import ConfigError, EdgemeterError, UnavailableError
-from edgemeter.agent.power import AbsentError, Description, PowerSensor, Reading, places
-from edgemeter.agent.power.detect import rank
-from edgemeter.agent.power.transcript import files_shown
-from edgemeter.agent.power.world import Printed, Stream, World
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.power import AbsentError, Description, PowerSensor, Reading
+from edgemeter.agent.power.detect import scope_rank
+from edgemeter.agent.power.sysfs import ERRNO_OF_TEXT
+from edgemeter.agent.power.world import CommandOutput, SensorWorld
 
-# Above this a file is no recording of a sensor, and would only fill the memory.
+ROOT_FOLDERS = frozenset({"sys", "proc", "dev", "etc", "run"})
+FOLDER_PLACES = (
+    (re.compile(r"intel-rapl(-mmio)?:\d+(:\d+)?"), "sys/class/powercap"),
+    (re.compile(r"hwmon\d+"), "sys/class/hwmon"),
+    (re.compile(r"thermal_zone\d+"), "sys/class/thermal"),
+    (re.compile(r"ina3221x?"), "sys/bus/i2c/drivers"),
+    (re.compile(r"\d+-00[0-7][0-9a-f]"), "sys/bus/i2c/devices"),
+    (re.compile(r"iio:device\d+"), "sys/bus/iio/devices"),
+    (re.compile(r"class|bus|devices|firmware"), "sys"),
+    (re.compile(r"BAT\d+"), "sys/class/power_supply"),
+)
+FILE_PLACES = (
+    (re.compile(r"(in|curr|power|energy)\d+_(input|average)"), "sys/class/hwmon/hwmon0"),
+    (re.compile(r"rail_name_\d"), "sys/bus/i2c/drivers/ina3221x/0-0040/iio:device0"),
+    (re.compile(r"(energy|voltage|current|power)_now"), "sys/class/power_supply/recorded"),
+    (re.compile(r"energy_uj|max_energy_range_uj"), "sys/class/powercap/intel-rapl:0"),
+)
+
+
+def place_of_folder(name: str) -> str | None:
+    """Return the folder in which one of that name lies, None of any other."""
+    return next((place for pattern, place in FOLDER_PLACES if pattern.fullmatch(name)), None)
+
+
+def place_of_files(names: Iterable[str]) -> str | None:
+    """Return the folder of the device that has files of these names, None if there is no such place."""
+    known = set(names)
+    return next((place for pattern, place in FILE_PLACES if any(map(pattern.fullmatch, known))), None)
+
+
+# `$ cat /sys/class/hwmon/hwmon2/{in0_input,name}` and the values below it, a line each.
+SHOWN = re.compile(r"^(?:[^\n]*[$#]\s)?[^\n/]*\b(?:cat|head|tail)\s+(?P<words>/.*)$")
+# `pi@pi:/sys/class/hwmon/hwmon2$ cat name in1_input`, and `$ cd /sys/class/hwmon/hwmon2 && cat name`.
+WITHIN = re.compile(
+    r"^(?:[^\n]*?(?::(?P<prompt>/[^\s$#]*))?\s*[$#]\s+)?(?:cd\s+(?P<cd>/[^\s;&]*)\s*(?:&&\s*|;\s*|$))?"
+    r"(?:(?:sudo\s+)?(?:cat|head|tail)\s+(?P<words>[\w{][^|;&<>*?]*))?$"
+)
+BRACES = re.compile(r"\{([^{}]*)\}")
+# What `grep . /sys/class/hwmon/hwmon2/*` and `tail -n +1` print.
+NAMED_LINE = re.compile(r"^(?P<path>/(?:sys|proc|dev|etc)/(?:[^\s/]*[^\s/:]/)*[^\s/:]+):\s?(?P<value>.*)$")
+# What `cat` and the like print for a file that they may not read, or whose driver gives no value.
+REFUSED = re.compile(r"^(?:cat|grep|head|tail): (?:(?:cannot open|error reading) ')?(?P<path>[^\s']+)'?(?: for reading)?: (?P<why>[^:]+)$")
+NUMBER = re.compile(r"\s*-?\d+\s*")
+# The same within a device's folder, or in the one above it.
+SHORT = (
+    r"(?:\./)?(?P<file>(?:(?:hwmon\d+|BAT\d+|iio:device\d+|intel-rapl:\d+(?::\d+)?)/)?(?:name|label|type|status|present|scope|online|capacity"
+    r"|shunt_resistor|update_interval|(?:in|curr|power|energy|shunt)\d+_[a-z]+|rail_name_\d|in_[a-z]+\d_input"
+    r"|energy_uj|max_energy_range_uj|(?:power|energy|current|voltage|charge)_now))"
+)
+SHORT_LINE = re.compile(rf"^{SHORT}:\s?(?P<value>.*)$")
+SHORT_HEADED = re.compile(rf"^==> {SHORT} <==$")
+# A power supply's uevent holds a line for each property.
+UEVENT_LINE = re.compile(r"^POWER_SUPPLY_(?:NAME=(?P<name>[^/\s]+)|[A-Z_]+=)")
+UEVENT_PLACE = "/sys/class/power_supply/{}/uevent"
+HEADED = re.compile(r"^==> (?P<words>/\S+) <==$")
+LONGEST_PATH, LONGEST_LINE = 250, 4096
+MISCOUNTED = "the transcript shows {} files by one command and {} values: which is whose is not known; record it whole, or file by file"
+
+
+def files_shown(text: str) -> dict[str, str]:
+    """Return the files that a shell's transcript shows, path: content; empty if it is not such a transcript.
+
+    Raises:
+        ConfigError: which value is which file's is not known, as some are missing or there are too many.
+    """
+    found = _Transcript()
+    for line in text.splitlines():
+        # No file of the kernel is longer than a page.
+        if len(line) <= LONGEST_LINE:
+            found.take(line)
+    found.check_whole()
+    return found.files | found.placed()
+
+
+class _Transcript:
+    """What the lines so far have shown."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, str] = {}
+        self._short: dict[str, str] = {}
+        # The files whose values are to come, the next first; one without a folder is not in a tree yet.
+        self._waiting: list[str] = []
+        self._asked = 0
+        self._folder: str | None = None
+        self._uevent = UEVENT_PLACE.format("recorded")
+
+    def take(self, line: str) -> None:
+        """Take the next line."""
+        if self._is_command(line):
+            return
+        if (refused := REFUSED.match(line)) and _is_safe(path := self._whole(refused.group("path"))):
+            if refused.group("why").encode() in ERRNO_OF_TEXT:
+                self.files[path] = line
+            self._waiting = [other for other in self._waiting if other != path]
+        elif (named := NAMED_LINE.match(line)) and _is_safe(named.group("path")):
+            path, value = named.group("path"), named.group("value")
+            if UEVENT_LINE.match(value):
+                self._add(path, value)
+            else:
+                self.files[path] = value
+        elif property_line := UEVENT_LINE.match(line):
+            self._uevent = self._waiting.pop(0) if self._waiting else self._uevent
+            # Several may stand one after the other: each begins with its name.
+            self._uevent = UEVENT_PLACE.format(property_line["name"]) if property_line["name"] else self._uevent
+            self._add(self._uevent, line)
+        elif not self._waiting and (value := SHORT_LINE.match(line)):
+            self._short[value.group("file")] = value.group("value")
+        elif self._waiting and line.strip():
+            path = self._waiting.pop(0)
+            (self.files if path.startswith("/") else self._short)[path] = line
+        elif self._asked > 1 and NUMBER.fullmatch(line):
+            raise ConfigError(MISCOUNTED.format(self._asked, "more"))
+
+    def check_whole(self) -> None:
+        """See that each file of the last command had its value, or none of them."""
+        if 0 < len(self._waiting) < self._asked:
+            raise ConfigError(MISCOUNTED.format(self._asked, "fewer"))
+
+    def placed(self) -> dict[str, str]:
+        """Return the files that were shown without their folder, in the place where those of their names lie."""
+        # A line like `name: x` occurs in any text; one like `in1_input:5000` does not.
+        place = place_of_files(path.rpartition("/")[2] for path in self._short)
+        if place is None:
+            return {}
+        return {f"/{_folder_of(path, place)}/{path.rpartition('/')[2]}": value for path, value in self._short.items()}
+
+    def _add(self, path: str, line: str) -> None:
+        self.files[path] = f"{self.files[path]}\n{line}" if path in self.files else line
+
+    def _is_command(self, line: str) -> bool:
+        """Return whether the line shows no value but a command: which values follow, or the folder."""
+        if shown := SHOWN.match(line) or HEADED.match(line):
+            # A shell's user writes iio\:device0.
+            words = shown.group("words").replace("\\", "").split()
+            self._wait_for(path for word in words for path in _expanded(word))
+        elif shown := SHORT_HEADED.match(line):
+            self._waiting, self._asked = [shown.group("file")], 1
+        elif (within := WITHIN.match(line)) and any(within.groups()):
+            self._folder = within["cd"] or within["prompt"] or self._folder
+            words = (within["words"] or "").replace("\\", "").split()
+            self._wait_for(self._whole(path) for word in words for path in _expanded(word))
+        else:
+            return False
+        return True
+
+    def _wait_for(self, paths: Iterable[str]) -> None:
+        self.check_whole()
+        self._waiting = [path for path in paths if _is_safe(path)]
+        self._asked = len(self._waiting)
+
+    def _whole(self, path: str) -> str:
+        return f"{self._folder}/{path}" if self._folder and not path.startswith("/") else path
+
+
+def _folder_of(path: str, place: str) -> str:
+    folder = path.rpartition("/")[0]
+    above = place_of_folder(folder)
+    return f"{above}/{folder}" if above else place
+
+
+def _expanded(word: str) -> list[str]:
+    braces = BRACES.search(word)
+    if braces is None:
+        return [word]
+    return [path for part in braces.group(1).split(",") for path in _expanded(word[: braces.start()] + part + word[braces.end() :])]
+
+
+def _is_safe(path: str) -> bool:
+    return (
+        path.startswith(("/sys/", "/proc/", "/dev/", "/etc/"))
+        and ".." not in path.split("/")
+        and "\0" not in path
+        and len(path) < LONGEST_PATH
+    )
+
+
+# Above this a file is not a recording of a sensor, and would only fill the memory.
 LARGEST_BYTES = 64 << 20
 # What a text begins with that a Windows shell has written.
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -27,8 +203,8 @@ HEX = re.compile(rb"(?:[0-9a-fA-F]{2}\s*)+")
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """What one sensor said of a recording."""
+class RecordedSensor:
+    """What one sensor reads from a recording."""
 
     name: str
     description: Description
@@ -36,7 +212,7 @@ class Recorded:
 
 
 class Recording:
-    """A recording, open; leave the context to give its temporary tree back. `settings` are those of the sensors on the recorded machine.
+    """A recording, open; leave the context to remove its temporary tree. `settings` are those of the sensors on the recorded machine.
 
     Raises:
         ConfigError: there is nothing at the path that can be read.
@@ -49,41 +225,33 @@ class Recording:
         try:
             self.world = self._tree(path) if path.is_dir() else self._file(path)
         except ConfigError:
-            self._give_back()
+            self._remove()
             raise
         except OSError as error:
-            self._give_back()
-            message = f"cannot read the recording {str(path)!r}: {error.strerror}: correct the path, or its rights"
-            raise ConfigError(message) from error
+            self._remove()
+            raise ConfigError(f"cannot read the recording {str(path)!r}: {error.strerror}: correct the path or its permissions") from error
 
     def __enter__(self) -> "Recording":  # noqa: PYI034 - Self is not in Python 3.10
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._give_back()
+        self._remove()
 
-    def read(self, name: str | None = None) -> Recorded:
-        """Return what the sensor `name`, or the one that knows this form, says of the recording.
-
-        Raises:
-            ConfigError: no sensor knows it.
-            UnavailableError, TransientError: the recording is of a sensor that could not be read; says why.
-        """
+    def read(self, name: str | None = None) -> RecordedSensor:
+        """Return what the sensor `name`, or the one that recognises this form, reads from the recording."""
         if name is not None:
             return self._read(name)
         return self._widest() if self.world.content is None else self._recognised(self.world.content)
 
-    def _recognised(self, content: bytes) -> Recorded:
+    def _recognised(self, content: bytes) -> RecordedSensor:
         if not content.strip():
-            message = f"the recording {str(self._path)!r} is empty: record it again"
-            raise UnavailableError(message)
+            raise UnavailableError(f"the recording {str(self._path)!r} is empty: record it again")
         names = [name for name in power.SENSORS if power.sensor_class(name).recognises(content)]
         if not names:
-            message = f"no sensor knows what {str(self._path)!r} is: name one with --as ({', '.join(power.names())})"
-            raise ConfigError(message)
+            raise ConfigError(f"no sensor recognises {str(self._path)!r}: name one with --as ({', '.join(power.names())})")
         return self._read(names[0])
 
-    def _widest(self) -> Recorded:
+    def _widest(self) -> RecordedSensor:
         found, reasons = [], []
         for name in power.SENSORS:
             try:
@@ -95,51 +263,49 @@ class Recording:
                 if name in self._settings or not isinstance(error, ConfigError):
                     reasons.append(error)
         if found:
-            return min(found, key=lambda one: (one.description.blocked is not None, rank(one.description.scope)))
+            return min(found, key=lambda one: (one.description.blocked is not None, scope_rank(one.description.scope)))
         if reasons:
             raise reasons[0]
-        message = f"there is no power sensor in the tree {str(self._path)!r}: it must be laid out as / (sys/class/hwmon/...)"
-        raise UnavailableError(message)
+        raise UnavailableError(f"there is no power sensor in the tree {str(self._path)!r}: it must be laid out as / (sys/class/hwmon/...)")
 
-    def _read(self, name: str) -> Recorded:
-        # The recording stands for the file that a replay is told to play.
+    def _read(self, name: str) -> RecordedSensor:
+        # The recording stands for the file that a replay is configured with.
         settings = {key: value for key, value in self._settings.get(name, {}).items() if key != "path"}
         sensor: PowerSensor = power.create(name, **settings, world=self.world)
         try:
             found = sensor.describe()
-            warnings = tuple(map(self._said, found.warnings))
-            blocked = None if found.blocked is None else self._said(found.blocked)
-            return Recorded(name, replace(found, warnings=warnings, blocked=blocked), sensor.read())
+            warnings = tuple(map(self._without_folder, found.warnings))
+            blocked = None if found.blocked is None else self._without_folder(found.blocked)
+            return RecordedSensor(name, replace(found, warnings=warnings, blocked=blocked), sensor.read())
         except EdgemeterError as error:
             if self._kept is None:
                 raise
-            raise type(error)(self._said(str(error))) from error
+            raise type(error)(self._without_folder(str(error))) from error
         finally:
             sensor.close()
 
-    def _said(self, message: str) -> str:
-        # Where our tree of links lies says nothing to whoever sent the recording.
+    def _without_folder(self, message: str) -> str:
+        # The place of our temporary tree means nothing to the person who sent the recording.
         return message if self._kept is None else message.replace(self._kept.name, "")
 
-    def _tree(self, path: Path) -> World:
+    def _tree(self, path: Path) -> SensorWorld:
         children = {child.name for child in path.iterdir()}
         name = path.resolve().name
-        if children & places.ROOT_FOLDERS:
+        if children & ROOT_FOLDERS:
             return _world_of_tree(path)
         # As an archive is unpacked into a folder of its own.
-        if len(children) == 1 and any((path / child / root).is_dir() for child in children for root in places.ROOT_FOLDERS):
+        if len(children) == 1 and any((path / child / root).is_dir() for child in children for root in ROOT_FOLDERS):
             return _world_of_tree(path / children.pop())
-        if above := places.of_folder(name):
+        if above := place_of_folder(name):
             return _world_of_tree(self._linked(f"{above}/{name}", path))
-        place = next(filter(None, map(places.of_folder, sorted(children))), None) or places.of_files(children)
+        place = next(filter(None, map(place_of_folder, sorted(children))), None) or place_of_files(children)
         return _world_of_tree(self._linked(place, path) if place else path)
 
-    def _file(self, path: Path) -> World:
+    def _file(self, path: Path) -> SensorWorld:
         with path.open("rb") as file:
             content = file.read(LARGEST_BYTES + 1)
         if len(content) > LARGEST_BYTES:
-            message = f"{str(path)!r} is larger than {LARGEST_BYTES >> 20} MiB: cut the part that shows the sensor"
-            raise ConfigError(message)
+            raise ConfigError(f"{str(path)!r} is larger than {LARGEST_BYTES >> 20} MiB: cut the part that shows the sensor")
         if content.startswith(UTF_16):
             content = content.decode("utf-16", errors="replace").encode()
         if HEX.fullmatch(content):
@@ -164,11 +330,12 @@ class Recording:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(value + "\n")
             except OSError as error:
-                message = f"the transcript {str(self._path)!r} shows {name!r} as a file and as a folder: cut it to one machine's"
-                raise ConfigError(message) from error
+                raise ConfigError(
+                    f"the transcript {str(self._path)!r} shows {name!r} as a file and as a folder: keep the files of one machine"
+                ) from error
         return root
 
-    def _give_back(self) -> None:
+    def _remove(self) -> None:
         if self._kept is not None:
             self._kept.cleanup()
 
@@ -178,24 +345,18 @@ class Recording:
         return Path(self._kept.name)
 
 
-def _world_of_tree(root: Path) -> World:
-    return World(root, _no_command, _no_stream, None)
+def _world_of_tree(root: Path) -> SensorWorld:
+    return SensorWorld(root, _no_command, _no_command, None)
 
 
-def _world_of_file(path: Path, content: bytes) -> World:
+def _world_of_file(path: Path, content: bytes) -> SensorWorld:
     text = content.decode(errors="replace")
     # Nothing lies below a file: whatever looks for a tree finds it absent.
-    return World(path, lambda _: Printed(text), lambda _: _Lines(text), content)
+    return SensorWorld(path, lambda _: CommandOutput(text), lambda _: _Lines(text), content)
 
 
-def _no_command(arguments: Sequence[str]) -> Printed:
-    message = f"there is no command {arguments[0]!r} in a recorded tree: record what it prints as a file"
-    raise AbsentError(message)
-
-
-def _no_stream(arguments: Sequence[str]) -> Stream:
-    message = f"there is no command {arguments[0]!r} in a recorded tree: record what it prints as a file"
-    raise AbsentError(message)
+def _no_command(arguments: Sequence[str]) -> NoReturn:
+    raise AbsentError(f"there is no command {arguments[0]!r} in a recorded tree: record what it prints as a file")
 
 
 class _Lines:
@@ -208,8 +369,7 @@ class _Lines:
         """Return the next line."""
         for line in self._lines:
             return line
-        message = "the recording is at its end"
-        raise UnavailableError(message)
+        raise UnavailableError("the recording has ended")
 
     def close(self) -> None:
         """Leave the rest unread."""

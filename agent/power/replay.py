@@ -1,6 +1,6 @@
 """Replays a recorded power trace: for demonstrations and tests. Its figures are those of the recording, not of this machine.
 
-Configuration: `path`, the recording; `scope`, where the recording does not say it (or says another). The recording is JSON
+Configuration: `path`, the recording; `scope`, if the recording has none, or another one. The recording is JSON
 
     {"id": "ina226-pi4", "scope": "board-input", "excludes": ["power-supply loss"], "period_ms": 100,
      "resolution_w": 0.025, "gain_u_ratio": 0.02, "t_s": [0.0, 0.1, 0.2], "power_w": [3.1, 3.2, 3.0]}
@@ -27,17 +27,17 @@ from typing import Annotated, get_args
 
 import msgspec
 
-from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.record_figures import Scope
 from edgemeter.agent.power import Description, Reading
-from edgemeter.agent.power.world import HERE, World
-from edgemeter.agent.records import Scope
+from edgemeter.agent.power.world import HERE, SensorWorld
 
 NS_PER_S = 1e9
 # The names of the two columns stand near the beginning, whatever the length.
 SEARCHED_BYTES = 4_000_000
 
 
-class Recording(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ReplayTrace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The file: power in W at seconds since any start, increasing."""
 
     t_s: tuple[float, ...]
@@ -53,20 +53,18 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class Replay:
     """Plays one recording in a loop."""
 
-    def __init__(self, path: str = "", scope: str | None = None, world: World = HERE, clock: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(
+        self, path: str = "", scope: str | None = None, world: SensorWorld = HERE, clock: Callable[[], int] = time.monotonic_ns
+    ) -> None:
         self._path = path
         self._world = world
         self._scope = scope
         self._clock = clock
-        self._recording: Recording | None = None
+        self._recording: ReplayTrace | None = None
         self._started_ns: int | None = None
 
     def describe(self) -> Description:
-        """Return what the recorded sensor was.
-
-        Raises:
-            ConfigError: the file is no recording, or nobody says its scope.
-        """
+        """Return what the recorded sensor was."""
         recording = self._read()
         scope = self._known_scope(recording)
         spacing_ms = statistics.median(later - earlier for earlier, later in pairwise(recording.t_s)) * 1000
@@ -81,11 +79,7 @@ class Replay:
         )
 
     def read(self) -> Reading:
-        """Return the recorded power of this moment.
-
-        Raises:
-            ConfigError: the file is no recording.
-        """
+        """Return the recorded power of this moment."""
         recording = self._read()
         now = self._clock()
         self._started_ns = now if self._started_ns is None else self._started_ns
@@ -96,72 +90,69 @@ class Replay:
         """Forget the recording."""
         self._recording = None
 
-    def _read(self) -> Recording:
+    def _read(self) -> ReplayTrace:
         if self._recording is None:
             self._recording = _load(self._path, self._world)
         return self._recording
 
     @staticmethod
     def recognises(content: bytes) -> bool:
-        """Say whether it holds `t_s` and `power_w`."""
+        """Return whether it holds `t_s` and `power_w`."""
         start = content[:SEARCHED_BYTES]
         return b"t_s" in start and b"power_w" in start
 
-    def _known_scope(self, recording: Recording) -> Scope:
+    def _known_scope(self, recording: ReplayTrace) -> Scope:
         scope = self._scope or recording.scope
         for known in get_args(Scope):
             if scope == known:
                 return known  # type: ignore[no-any-return]
-        message = (
+        raise ConfigError(
             f"recording {_shown(self._path, self._world)!r} has scope {scope!r}: set scope to one of {', '.join(get_args(Scope))}, "
             "in it or in [sensors.replay]"
         )
-        raise ConfigError(message)
 
 
-def _load(path: str, world: World) -> Recording:
+def _load(path: str, world: SensorWorld) -> ReplayTrace:
     content = _content(path, world)
     try:
-        recording = msgspec.json.decode(content, type=Recording) if content.lstrip()[:1] == b"{" else _csv(content.decode("utf-8-sig"))
+        recording = msgspec.json.decode(content, type=ReplayTrace) if content.lstrip()[:1] == b"{" else _csv(content.decode("utf-8-sig"))
     except (msgspec.MsgspecError, ValueError, KeyError, TypeError, csv.Error) as error:
         needed = "it needs JSON with t_s and power_w, or CSV with the header t_s,power_w"
-        message = f"{_shown(path, world)!r} is not a power recording ({error}): {needed}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"{_shown(path, world)!r} is not a power recording ({error}): {needed}") from error
     whole = len(recording.t_s) == len(recording.power_w) >= 2
     if (
         not whole
         or not all(map(math.isfinite, (*recording.power_w, *recording.t_s)))
         or any(not b - a > 0 for a, b in pairwise(recording.t_s))
     ):
-        message = f"power recording {_shown(path, world)!r} needs two or more points, finite, with increasing t_s: correct the file"
-        raise ConfigError(message)
+        raise ConfigError(
+            f"power recording {_shown(path, world)!r} needs two or more points, finite, with increasing t_s: correct the file"
+        )
     return recording
 
 
-def _shown(path: str, world: World) -> str:
+def _shown(path: str, world: SensorWorld) -> str:
     """Return what the recording is called: of a recorded file, its own path."""
     return path or str(world.root)
 
 
-def _content(path: str, world: World) -> bytes:
+def _content(path: str, world: SensorWorld) -> bytes:
     if not path and world.content is not None:
         return world.content
     if not path:
-        message = 'the replay sensor plays a recording: set path = "trace.json" in [sensors.replay]'
-        raise ConfigError(message)
+        raise ConfigError('the replay sensor plays a recording: set path = "trace.json" in [sensors.replay]')
     try:
         return (world.root / path).read_bytes()
     except OSError as error:
-        message = f"cannot read the power recording {path!r}: {error.strerror}: correct the path"
-        raise ConfigError(message) from error
+        raise ConfigError(f"cannot read the power recording {path!r}: {error.strerror}: correct the path") from error
 
 
-def _csv(text: str) -> Recording:
+def _csv(text: str) -> ReplayTrace:
     rows = list(csv.DictReader(io.StringIO(text)))
-    return Recording(t_s=tuple(float(row["t_s"]) for row in rows), power_w=tuple(float(row["power_w"]) for row in rows))
+    return ReplayTrace(t_s=tuple(float(row["t_s"]) for row in rows), power_w=tuple(float(row["power_w"]) for row in rows))
 
 
-def _at(recording: Recording, moment_s: float) -> float:
+def _at(recording: ReplayTrace, moment_s: float) -> float:
     place = min(max(bisect_right(recording.t_s, moment_s), 1), len(recording.t_s) - 1)
     t0, t1 = recording.t_s[place - 1], recording.t_s[place]
     p0, p1 = recording.power_w[place - 1], recording.power_w[place]

@@ -18,14 +18,15 @@ import re
 import time
 from dataclasses import dataclass
 
-from edgemeter.agent.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
-from edgemeter.agent.power import Description, Rail, Reading, ina3221x, jetson_rails
-from edgemeter.agent.power.jetson_rails import Board
-from edgemeter.agent.power.world import HERE, Stream, World
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
+from edgemeter.agent.power import Description, Rail, Reading, jetson_rails
+from edgemeter.agent.power.jetson import IIO_PERIOD_MS
+from edgemeter.agent.power.jetson_rails import JetsonBoard
+from edgemeter.agent.power.world import HERE, CommandStream, SensorWorld
 
 # Above the interval, for the start of the program.
 LINE_TIMEOUT_S = 5.0
-# A line that is cut at its beginning, or stands before the power was first read, may be followed by a whole one.
+# A line that is cut at its beginning, or precedes the first reading of the power, may be followed by a whole one.
 FIRST_LINES = 3
 SEARCHED_LINES = 50
 SEARCHED_BYTES = 1_000_000
@@ -55,37 +56,26 @@ class _Line:
 class Tegrastats:
     """Reads the rails that tegrastats prints."""
 
-    def __init__(self, interval_ms: str = "100", world: World = HERE) -> None:
+    def __init__(self, interval_ms: str = "100", world: SensorWorld = HERE) -> None:
         self._interval_ms = interval_ms
         self._world = world
-        self._stream: Stream | None = None
-        self._board: Board | None = None
+        self._stream: CommandStream | None = None
+        self._board: JetsonBoard | None = None
         self._read_ns = 0
 
     def describe(self) -> Description:
-        """Return which board's total it is; starts tegrastats for one line.
-
-        Raises:
-            AbsentError: there is no tegrastats.
-            UnavailableError: it prints no rails, or none that make a total that we know.
-            ConfigError: the interval is no number of milliseconds.
-        """
+        """Return which board's total it is; starts tegrastats for one line."""
         try:
             line, board = self._first()
         finally:
             # What it prints until the first reading would be old by then.
             self.close()
         # Without units it is JetPack 4, whose driver may take 422 ms for a fresh value.
-        period_ms = float(self._interval()) if line.has_units else max(ina3221x.PERIOD_MS, self._interval())
+        period_ms = float(self._interval()) if line.has_units else max(IIO_PERIOD_MS, self._interval())
         return jetson_rails.describe("tegrastats", board, line.rails, period_ms)
 
     def read(self) -> Reading:
-        """Return what it printed last.
-
-        Raises:
-            TransientError: it printed nothing, or a line without all rails of the total.
-            UnavailableError: it ended.
-        """
+        """Return what it printed last."""
         if self._world.content is None and time.monotonic_ns() - self._read_ns > STALE_LINES * self._interval() * NS_PER_MS:
             self.close()
         if self._stream is None or self._board is None:
@@ -104,33 +94,32 @@ class Tegrastats:
 
     @staticmethod
     def recognises(content: bytes) -> bool:
-        """Say whether it holds a line of tegrastats, or says why there is none."""
+        """Return whether it holds a line of tegrastats, or the reason why there is none."""
         text = content[:SEARCHED_BYTES].decode(errors="replace")
         return LINE.search(text) is not None or NAMED.search(text) is not None
 
     def _interval(self) -> int:
         if not self._interval_ms.isdecimal() or not 10 <= int(self._interval_ms) <= 60_000:
-            message = (
+            raise ConfigError(
                 f"interval_ms is {self._interval_ms!r}: set it to a whole number of milliseconds from 10 to 60000 in [sensors.tegrastats]"
             )
-            raise ConfigError(message)
         return int(self._interval_ms)
 
     def _timeout_s(self) -> float:
         return LINE_TIMEOUT_S + 2 * self._interval() / MS_PER_S
 
-    def _first(self) -> tuple[_Line, Board]:
+    def _first(self) -> tuple[_Line, JetsonBoard]:
         """Start tegrastats and return its first whole line, and whose it is."""
         self._stream = self._world.stream(["tegrastats", "--interval", str(self._interval())])
         failed: EdgemeterError | None = None
-        said, lines = "", 0
+        unexpected, lines = "", 0
         for _ in range(SEARCHED_LINES):
             try:
                 text = self._stream.line(self._timeout_s())
             except EdgemeterError as error:
-                raise failed or UnavailableError(_why(said, error)) from error
+                raise failed or UnavailableError(_why(unexpected, error)) from error
             if not LINE.search(text):
-                said = said or text.strip()
+                unexpected = unexpected or text.strip()
                 continue
             try:
                 line = _parsed(text)
@@ -141,9 +130,9 @@ class Tegrastats:
                     break
             else:
                 return line, self._board
-        raise failed or UnavailableError(_why(said, None))
+        raise failed or UnavailableError(_why(unexpected, None))
 
-    def _newest(self, stream: Stream) -> str:
+    def _newest(self, stream: CommandStream) -> str:
         """Return the newest line that waits, else the next; of a recording, the next."""
         line = stream.line(self._timeout_s())
         while self._world.content is None:
@@ -158,22 +147,21 @@ def _parsed(text: str) -> _Line:
     found = [match for match in RAIL.finditer(MEMORY.sub(" ", text)) if jetson_rails.is_rail(match["name"])]
     names = [match["name"] for match in found]
     if len(set(names)) < len(names):
-        message = f"tegrastats printed a rail twice in one line ({', '.join(names)}): the line is garbled; read it again"
-        raise TransientError(message)
+        raise TransientError(f"tegrastats printed a rail twice in one line ({', '.join(names)}): the line is garbled; read it again")
     if not found and (begun := RAIL_BEGINS.search(text)):
-        message = f"tegrastats printed {text[begun.start() :][:40].strip()!r}, and no whole rail: the line is cut or garbled; read it again"
-        raise TransientError(message)
+        raise TransientError(
+            f"tegrastats printed {text[begun.start() :][:40].strip()!r}, and no whole rail: the line is cut or garbled; read it again"
+        )
     return _Line(tuple(Rail(match["name"], int(match["now"]) / 1000) for match in found), any(match["unit"] for match in found))
 
 
-def _board(line: _Line) -> Board:
+def _board(line: _Line) -> JetsonBoard:
     if not line.rails:
-        message = "tegrastats prints no power rails: on this release only root sees them; run as root"
-        raise UnavailableError(message)
+        raise UnavailableError("tegrastats prints no power rails: on this release only root sees them; run as root")
     return jetson_rails.board_of([rail.name for rail in line.rails])
 
 
-def _why(said: str, error: EdgemeterError | None) -> str:
-    if said:
-        return f"tegrastats printed no line of its own but {said[:200]!r}: start it by hand and do what it asks"
+def _why(unexpected: str, error: EdgemeterError | None) -> str:
+    if unexpected:
+        return f"tegrastats printed no line of its own but {unexpected[:200]!r}: start it by hand and follow what it prints"
     return f"tegrastats printed no line that we know{f' ({error})' if error else ''}: start it by hand to see why"

@@ -17,13 +17,15 @@ Tested with: blocks of this layout, and a pseudo-terminal that plays the meter; 
 """
 
 import struct
+import termios
 import time
 from collections.abc import Callable
 from typing import Any
 
-from edgemeter.agent.errors import TransientError, UnavailableError
+from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError, Description, Rail, Reading
-from edgemeter.agent.power.world import HERE, World
+from edgemeter.agent.power.values import as_unavailable
+from edgemeter.agent.power.world import HERE, SensorWorld
 
 ASK, BLOCK_BYTES = b"\xf0", 130
 BAUD = 9600
@@ -31,7 +33,7 @@ TIMEOUT_S = 1.0
 PERIOD_MS = 1000.0
 # Model number: name, volts and amperes of one digit.
 MODELS = {0x0963: ("UM24C", 0.01, 0.001), 0x09C9: ("UM25C", 0.001, 0.0001), 0x0D4C: ("UM34C", 0.01, 0.001)}
-# What the block says itself may differ from the product by the rounding of both.
+# The block's own power may differ from the product by the rounding of both.
 AGREES_RATIO, AGREES_W = 0.02, 0.03
 # Limits of 2 %, rectangular: a standard uncertainty.
 GAIN_U_RATIO = 0.0115
@@ -41,23 +43,16 @@ USUAL_V = 5.0
 class Um25c:
     """Asks one meter for its block, again and again."""
 
-    def __init__(self, port: str = "", world: World = HERE, clock: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(self, port: str = "", world: SensorWorld = HERE, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._name = port
         self._world = world
         self._clock = clock
         self._port: Any = None
 
     def describe(self) -> Description:
-        """Return what the meter is.
-
-        Raises:
-            AbsentError: no port is set, or it is not there.
-            UnavailableError: it may not be opened, or the meter does not answer.
-        """
-        try:
+        """Return what the meter is."""
+        with as_unavailable():
             model, volts, _, digit_a = _values(self._block())
-        except TransientError as error:
-            raise UnavailableError(str(error)) from error
         return Description(
             id=f"um25c:{model}:{self._name or 'recorded'}",
             scope="board-input",
@@ -69,12 +64,7 @@ class Um25c:
         )
 
     def read(self) -> Reading:
-        """Return the power that the meter shows.
-
-        Raises:
-            TransientError: this block did not come, or is garbled.
-            UnavailableError: the port is gone.
-        """
+        """Return the power that the meter shows."""
         begin = self._clock()
         _, volts, amperes, _ = _values(self._block())
         return Reading(taken_ns=(begin + self._clock()) // 2, power_w=volts * amperes, rails=(Rail("USB", volts * amperes),))
@@ -87,7 +77,7 @@ class Um25c:
 
     @staticmethod
     def recognises(content: bytes) -> bool:
-        """Say whether it begins like a block, whole or cut."""
+        """Return whether it begins like a block, whole or cut."""
         return len(content) >= 2 and struct.unpack_from(">H", content)[0] in MODELS
 
     def _block(self) -> bytes:
@@ -98,47 +88,39 @@ class Um25c:
             port.reset_input_buffer()
             port.write(ASK)
             block: bytes = port.read(BLOCK_BYTES)
-        except OSError as error:
+        # A port that hung up gives termios' own error where pyserial empties its buffer.
+        except (OSError, termios.error) as error:
             self.close()
-            message = f"the USB meter at {self._name!r} is gone ({error}): connect it again"
-            raise UnavailableError(message) from error
+            raise UnavailableError(f"the USB meter at {self._name!r} is gone ({error}): connect it again") from error
         return block
 
     def _opened(self) -> Any:
         if self._port is None:
             if not self._name:
-                message = 'no USB meter is known: set port = "/dev/rfcomm0" in [sensors.um25c]'
-                raise AbsentError(message)
+                raise AbsentError('no USB meter is known: set port = "/dev/rfcomm0" in [sensors.um25c]')
             try:
                 import serial  # noqa: PLC0415 - an extra
             except ImportError as error:
-                message = "the USB meter is read by pyserial: pip install 'edgemeter[serial]'"
-                raise UnavailableError(message) from error
+                raise UnavailableError("the USB meter is read by pyserial: pip install 'edgemeter[serial]'") from error
             try:
                 self._port = serial.Serial(self._name, BAUD, timeout=TIMEOUT_S, write_timeout=TIMEOUT_S)
             except OSError as error:
                 absent = not (self._world.root / self._name).exists()
-                message = f"cannot open {self._name!r} ({error}): bind the meter to it, and see that this user is in the group dialout"
-                raise (AbsentError if absent else UnavailableError)(message) from error
+                raise (AbsentError if absent else UnavailableError)(
+                    f"cannot open {self._name!r} ({error}): bind the meter to it, and add this user to the group dialout"
+                ) from error
         return self._port
 
 
 def _values(block: bytes) -> tuple[str, float, float, float]:
-    """Return model, V, A, and the current of one digit out of a block.
-
-    Raises:
-        TransientError: it is cut or garbled.
-    """
+    """Return model, V, A, and the current of one digit out of a block."""
     if len(block) < BLOCK_BYTES:
-        message = f"the USB meter sent {len(block)} of {BLOCK_BYTES} bytes: is another program reading it?"
-        raise TransientError(message)
+        raise TransientError(f"the USB meter sent {len(block)} of {BLOCK_BYTES} bytes: is another program reading it?")
     number, volts, amperes, milliwatts = struct.unpack_from(">HHHI", block)
     if number not in MODELS:
-        message = f"the USB meter calls itself model 0x{number:04x}, which is none of {', '.join(name for name, *_ in MODELS.values())}"
-        raise TransientError(message)
+        raise TransientError(f"the USB meter reports model 0x{number:04x}, not one of {', '.join(name for name, *_ in MODELS.values())}")
     model, digit_v, digit_a = MODELS[number]
     product_w = volts * digit_v * amperes * digit_a
     if abs(product_w - milliwatts / 1000) > AGREES_W + AGREES_RATIO * product_w:
-        message = f"the USB meter's block says {milliwatts / 1000:.3f} W and {product_w:.3f} V x A: it is garbled"
-        raise TransientError(message)
+        raise TransientError(f"the USB meter's block shows {milliwatts / 1000:.3f} W and {product_w:.3f} V x A: it is garbled")
     return model, volts * digit_v, amperes * digit_a, digit_a

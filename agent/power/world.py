@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from edgemeter.agent.errors import TransientError, UnavailableError
+from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError
 
 COMMAND_TIMEOUT_S = 5.0
@@ -18,7 +18,7 @@ CHUNK_BYTES = 65536
 
 
 @dataclass(frozen=True, slots=True)
-class Printed:
+class CommandOutput:
     """What a command printed before it ended; `status` is its exit status."""
 
     stdout: str
@@ -26,7 +26,7 @@ class Printed:
     status: int = 0
 
 
-class Stream(Protocol):
+class CommandStream(Protocol):
     """The lines of a command that goes on printing."""
 
     def line(self, timeout_s: float) -> str:
@@ -43,7 +43,7 @@ class Stream(Protocol):
         ...
 
 
-def run(arguments: Sequence[str]) -> Printed:
+def run_command(arguments: Sequence[str]) -> CommandOutput:
     """Return what the command printed, whatever its exit status.
 
     Raises:
@@ -61,14 +61,15 @@ def run(arguments: Sequence[str]) -> Printed:
             env={**os.environ, "LC_ALL": "C"},
         )
     except subprocess.TimeoutExpired as error:
-        message = f"`{' '.join(arguments)}` took longer than {COMMAND_TIMEOUT_S:.0f} s: is the machine overloaded?"
-        raise TransientError(message) from error
+        raise TransientError(
+            f"`{' '.join(arguments)}` took longer than {COMMAND_TIMEOUT_S:.0f} s: check the load of the machine"
+        ) from error
     except OSError as error:
         raise _not_started(arguments, error) from error
-    return Printed(done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"), done.returncode)
+    return CommandOutput(done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"), done.returncode)
 
 
-def stream(arguments: Sequence[str]) -> Stream:
+def stream_command(arguments: Sequence[str]) -> CommandStream:
     """Start a command that goes on printing.
 
     Raises:
@@ -79,19 +80,19 @@ def stream(arguments: Sequence[str]) -> Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class World:
-    """Where a sensor looks: `root` holds sys, proc and dev; `run` and `stream` start commands.
+class SensorWorld:
+    """What a sensor reads: `root` holds sys, proc and dev; `run` and `stream` start commands.
 
     `content` is what a recorded file holds, for sensors that read a network, a port or a library; None in the real world.
     """
 
     root: Path = field(default_factory=lambda: Path("/"))
-    run: Callable[[Sequence[str]], Printed] = run
-    stream: Callable[[Sequence[str]], Stream] = stream
+    run: Callable[[Sequence[str]], CommandOutput] = run_command
+    stream: Callable[[Sequence[str]], CommandStream] = stream_command
     content: bytes | None = None
 
 
-HERE = World()
+HERE = SensorWorld()
 
 
 class _Process:
@@ -114,17 +115,14 @@ class _Process:
         """Return the next line."""
         output = self._process.stdout
         if output is None or output.closed:
-            message = f"`{self._name}` was closed: open the sensor again"
-            raise UnavailableError(message)
+            raise UnavailableError(f"`{self._name}` was closed: open the sensor again")
         ends = time.monotonic() + timeout_s
         while b"\n" not in self._pending:
             if not select.select([output], [], [], max(0.0, ends - time.monotonic()))[0]:
-                message = f"`{self._name}` printed nothing for {timeout_s:.3g} s"
-                raise TransientError(message)
+                raise TransientError(f"`{self._name}` printed nothing for {timeout_s:.3g} s")
             chunk = os.read(output.fileno(), CHUNK_BYTES)
             if not chunk:
-                message = f"`{self._name}` ended by itself: start it by hand to see why"
-                raise UnavailableError(message)
+                raise UnavailableError(f"`{self._name}` ended unexpectedly: start it by hand to see why")
             self._pending += chunk
         line, _, self._pending = self._pending.partition(b"\n")
         return line.decode(errors="replace").rstrip("\r")
@@ -143,7 +141,7 @@ class _Process:
 
 
 def _not_started(arguments: Sequence[str], error: OSError) -> UnavailableError:
-    # A folder of PATH that this user may not look into makes "permission denied" of a command that is nowhere.
+    # A folder of PATH that this user may not list makes "permission denied" of a command that does not exist.
     if isinstance(error, FileNotFoundError) or shutil.which(arguments[0], os.F_OK) is None:
         return AbsentError(f"there is no command {arguments[0]!r} on this machine")
     return UnavailableError(f"cannot start {arguments[0]!r}: {error.strerror}: run it by hand to see what it needs")

@@ -1,1 +1,1 @@
-"""Which operators of a model take the time, by the runtime's own profiler; never mixed with measured latencies."""
+"""Which operators of a model take the time, by the profiler of its runtime."""

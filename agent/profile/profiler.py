@@ -1,34 +1,42 @@
-"""Profilers: what a runtime's own profiler saw. The protocol, and the table of names.
+"""Profilers: the protocol, the table of names, and the process that profiles, with its messages.
 
-A profiler is one file here and one line in `PROFILERS`; a runtime without one has a line in `ABSENT` that says what to use instead.
+A profiler is one file here and one line in `PROFILERS`; a runtime without one has a line in `ABSENT` that names an alternative.
 """
 
-from collections.abc import Mapping, Sequence
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Literal, Protocol
 
 import msgspec
 
-from edgemeter.agent.engine.loading import Model
-from edgemeter.agent.engine.suites import Case
-from edgemeter.agent.errors import UnavailableError
+from edgemeter.agent.base.errors import MeasurementError, UnavailableError
+from edgemeter.agent.contract.suite import Case
+from edgemeter.agent.engine.isolation import ending, error_of, last_line
+from edgemeter.agent.engine.job import Failed
+from edgemeter.agent.engine.loading import LoadedModel
 from edgemeter.agent.runtimes import Array
 
 PROFILERS: Mapping[str, str] = {
-    "litert": "edgemeter.agent.profile.litert_events:LiteRtProfiler",
-    "onnx": "edgemeter.agent.profile.onnx_events:OnnxProfiler",
-    "pytorch": "edgemeter.agent.profile.torch_events:TorchProfiler",
+    "litert": "edgemeter.agent.profile.litert_profiler:LiteRtProfiler",
+    "onnx": "edgemeter.agent.profile.onnx_profiler:OnnxProfiler",
+    "pytorch": "edgemeter.agent.profile.torch_profiler:TorchProfiler",
 }
 ABSENT: Mapping[str, str] = {
-    "edgetpu": "what the Edge TPU does is one operator to LiteRT: profile the model before it was compiled, with litert",
+    "edgetpu": "to LiteRT the whole Edge TPU program is one operator: profile the model before its compilation, with litert",
     "openvino": "use its own `benchmark_app -m MODEL -pc`",
     "ncnn": "its wheels are built without its layer timer: use `benchncnn` of a build with NCNN_BENCHMARK",
     "tensorrt": "use `trtexec --loadEngine=FILE --dumpProfile --separateProfileRun`",
-    "replay": "a replay plays recorded latencies back and runs no operators: profile the model that was recorded",
+    "replay": "a replay plays back recorded latencies and runs no operators: profile the recorded model",
 }
+encode_message = msgspec.json.Encoder().encode
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class ProfileEvent(msgspec.Struct, frozen=True, kw_only=True):
     """One operator that ran, or one inference around several; times in us by the profiler's own clock.
 
     `name` is the operator's in the model, `type` what it does. `laid_out`: the profiler gave a duration only, the start is made up so that
@@ -47,11 +55,11 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 class Profiler(Protocol):
     """Runs a model under its runtime's profiler; used in a process of its own, from one thread: open, record*, events."""
 
-    def open(self, case: Case, model: Model) -> None:
+    def open(self, case: Case, model: LoadedModel) -> None:
         """Make ready what runs under the profiler, beside `model`, which runs without.
 
         Raises:
-            UnavailableError: this build of the library has no profiler, or not for this backend; says what to use instead.
+            UnavailableError: this build of the library has no profiler, or not for this backend; the message names an alternative.
         """
         ...
 
@@ -59,9 +67,20 @@ class Profiler(Protocol):
         """Run one query for each set of inputs under the profiler; return how long each took, ns by the monotonic clock."""
         ...
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[ProfileEvent]:
         """Return what the profiler saw of the recorded queries, and only of these."""
         ...
+
+
+def timed_calls(bind: Callable[[Sequence[Array]], Callable[[], object]], inputs: Sequence[list[Array]]) -> list[int]:
+    """Run one query for each set of inputs and return how long each call took, ns."""
+    durations = []
+    for one in inputs:
+        call = bind(one)
+        begin = time.monotonic_ns()
+        call()
+        durations.append(time.monotonic_ns() - begin)
+    return durations
 
 
 def create(runtime: str) -> Profiler:
@@ -74,6 +93,54 @@ def create(runtime: str) -> Profiler:
         module, _, attribute = PROFILERS[runtime].partition(":")
         profiler: Profiler = getattr(import_module(module), attribute)()
         return profiler
-    reason = ABSENT.get(runtime, f"edgemeter reads no profiler of it: use its own tools, or one of {', '.join(PROFILERS)}")
-    message = f"runtime {runtime!r} has no profile: {reason}"
-    raise UnavailableError(message)
+    reason = ABSENT.get(runtime, f"use its own tools, or one of {', '.join(PROFILERS)}")
+    raise UnavailableError(f"runtime {runtime!r} has no profiler here: {reason}")
+
+
+class ProfileJob(msgspec.Struct, frozen=True, kw_only=True):
+    """One model to profile, and the number of queries."""
+
+    case: Case
+    queries: int
+
+
+class RecordedProfile(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Wall time of each query without and with the profiler, taken in turns, and the profiler's events of the latter."""
+
+    model: str
+    package: str
+    version: str
+    backend: str
+    threads: int
+    data: str
+    plain_ns: list[int]
+    profiled_ns: list[int]
+    events: list[ProfileEvent]
+
+
+decode_job = msgspec.json.Decoder(ProfileJob).decode
+decode_result = msgspec.json.Decoder(RecordedProfile | Failed).decode
+
+
+def profile_in_child(work: ProfileJob) -> RecordedProfile:
+    """Profile a model in a process of its own.
+
+    Raises:
+        EdgemeterError: the error of that process; MeasurementError where it crashed.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", "edgemeter.agent.profile.worker"],
+        input=encode_message(work),
+        capture_output=True,
+        check=False,
+        # The working directory must not shadow a library: it may hold a numpy.py.
+        env={**os.environ, "PYTHONSAFEPATH": "1"},
+    )
+    try:
+        result: RecordedProfile | Failed = decode_result(done.stdout)
+    except msgspec.MsgspecError as error:
+        what = f"the process that profiled {Path(work.case.model).name!r} on {work.case.runtime} {ending(done.returncode)}"
+        raise MeasurementError(f"{what}: measure it with `edgemeter run` instead{last_line(done.stderr, '; its last output: ')}") from error
+    if isinstance(result, Failed):
+        raise error_of(result.kind, result.message)
+    return result

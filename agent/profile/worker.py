@@ -1,30 +1,84 @@
-"""The process that profiles: one job on standard input, one answer on standard output. A crash of a native library ends only it."""
+"""The process that profiles: one job on standard input, one result on standard output; a crash of a native library ends only it.
 
-import os
+The same inferences run without and with the profiler, in turns.
+"""
+
+import itertools
 import signal
 import sys
+import time
+from pathlib import Path
 
-from edgemeter.agent.errors import EdgemeterError
-from edgemeter.agent.profile import job, record
+from edgemeter.agent import runtimes
+from edgemeter.agent.engine import loading
+from edgemeter.agent.engine.job import Failed, failure, take_stdout
+from edgemeter.agent.engine.loading import LoadedModel
+from edgemeter.agent.profile import profiler
+from edgemeter.agent.profile.profiler import ProfileJob, RecordedProfile, decode_job, encode_message
+from edgemeter.agent.runtimes import Array
+
+# In turns, so that a machine that gets warmer or busier slows both alike.
+TURNS = 5
+WARM_UP_QUERIES = 5
+WARM_UP_S = 1.0
+
+
+def record_profile(job: ProfileJob) -> RecordedProfile:
+    """Return the profiler's events of a model's queries, and how long these took with and without it.
+
+    Raises:
+        EdgemeterError: the profile failed; its class shows what the caller can do.
+    """
+    found = profiler.create(job.case.runtime)
+    runtime = runtimes.create(job.case.runtime)
+    try:
+        model = loading.load_model(job.case, runtime)
+        inputs = loading.prepare_inputs(model, model.inputs_of(0, job.case.seed), job.case.seed)
+        _warm_up(model, inputs)
+        found.open(job.case, model)
+        plain_ns: list[int] = []
+        profiled_ns: list[int] = []
+        supply = itertools.cycle(inputs)
+        for turn in range(TURNS):
+            count = job.queries * (turn + 1) // TURNS - job.queries * turn // TURNS
+            some = list(itertools.islice(supply, count))
+            plain_ns.extend(profiler.timed_calls(model.runtime.bind, some))
+            profiled_ns.extend(found.record(some))
+        return RecordedProfile(
+            model=Path(job.case.model).name,
+            package=model.loaded.package,
+            version=model.loaded.version,
+            backend=model.loaded.backend,
+            threads=job.case.threads,
+            data=model.data.name if model.data else "noise",
+            plain_ns=plain_ns,
+            profiled_ns=profiled_ns,
+            events=found.events(),
+        )
+    finally:
+        runtime.close()
+
+
+def _warm_up(model: LoadedModel, inputs: list[list[Array]]) -> None:
+    begin = time.monotonic()
+    for count, one in enumerate(itertools.cycle(inputs)):
+        model.runtime.bind(one)()
+        if count + 1 >= WARM_UP_QUERIES and time.monotonic() - begin > WARM_UP_S:
+            return
 
 
 def main() -> int:
     """Profile the job on standard input and return the exit status: 0 when an answer was written."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Native libraries print to standard output; it carries the answer only.
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    work = job.decode_job(sys.stdin.buffer.read())
-    answer: job.Recorded | job.Failed
+    results = take_stdout()
+    work = decode_job(sys.stdin.buffer.read())
+    result: RecordedProfile | Failed
     try:
-        answer = record.record(work)
-    except EdgemeterError as error:
-        answer = job.Failed(kind=type(error).__name__, message=str(error))
+        result = record_profile(work)
     except Exception as error:  # noqa: BLE001 - the outer loop: a runtime may raise anything from inside the bare call, which nothing wraps
-        message = f"{work.case.runtime} failed on {work.case.model!r}: {type(error).__name__}: {' '.join(str(error).split())[:500]}"
-        answer = job.Failed(kind="MeasurementError", message=message)
-    with answers:
-        answers.write(job.encode(answer))
+        result = failure(error, work.case)
+    with results:
+        results.write(encode_message(result))
     return 0
 
 

@@ -1,1 +1,1 @@
-"""What a model file is: its card, or what its shapes and metadata tell."""
+"""What a model without a card is: read from its tensors' shapes, its metadata and its file name."""

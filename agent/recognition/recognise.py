@@ -1,25 +1,135 @@
-"""A card for a model that has none: what it is, from its tensors, what it says of itself, and its file name."""
+"""A card for a model that has none: what it is, from its tensors, its metadata and its file name."""
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.recognition import card, normalisation, one_tensor, self_description, shapes
-from edgemeter.agent.recognition.family import Family, UnknownFamilyError
-from edgemeter.agent.recognition.self_description import SelfDescription
-from edgemeter.agent.runtimes import Loaded, TensorInfo, model_file
-from edgemeter.agent.vision.decoder import DECODERS
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import model_file
+from edgemeter.agent.contract.model_card import Card, CardInput, CardOutput, Resize, card_path, read_card
+from edgemeter.agent.recognition.metadata import (
+    RT_DETR_HEAD,
+    OutputFamily,
+    SelfDescription,
+    Triple,
+    UnknownFamilyError,
+    family_in,
+    read_self_description,
+    takes_zero_to_one,
+)
+from edgemeter.agent.recognition.output_shapes import family_of_outputs, side_of
+from edgemeter.agent.runtimes import Loaded, TensorInfo
+from edgemeter.agent.vision.decoders import DECODERS
 from edgemeter.agent.vision.decoders.nanodet import OLD_STRIDES
 
-Layout = Literal["NHWC", "NCHW"]
 
+@dataclass(frozen=True, slots=True)
+class Normalisation:
+    """real = (pixel - mean) / sd, pixels 0..255, in the order of the input's colours; `doubt` is what was assumed, or None."""
+
+    mean: Triple
+    sd: Triple
+    doubt: str | None = None
+
+
+# Of the 256 values of a pixel, so many at least stay apart in an input that was quantised for them.
+_FEWEST_STEPS = 64
+_SETTLED_BY = "a wrong guess costs accuracy; set input.mean and input.sd"
+_UNIT = Normalisation((0.0, 0.0, 0.0), (255.0, 255.0, 255.0))
+_PIXELS = Normalisation((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+_TENSORFLOW = Normalisation((127.5, 127.5, 127.5), (127.5, 127.5, 127.5), f"pixels become -1..1, the usual for TensorFlow: {_SETTLED_BY}")
+
+# Source: torchvision's models.
+_IMAGENET_MEAN, _IMAGENET_SD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
+_IMAGENET = Normalisation(_IMAGENET_MEAN, _IMAGENET_SD, f"ImageNet's mean and sd, the usual for PyTorch: {_SETTLED_BY}")
+# Source: tensorflow/tpu `models/official/efficientnet/lite/efficientnet_lite_builder.py`.
+_EFFICIENTNET_LITE = Normalisation((127.0, 127.0, 127.0), (128.0, 128.0, 128.0), f"(pixel - 127) / 128, EfficientNet-Lite's: {_SETTLED_BY}")
+# Source: Keras `applications/efficientnet.py`, whose graph holds the rescaling.
+_KERAS_EFFICIENTNET = Normalisation(_PIXELS.mean, _PIXELS.sd, f"pixels 0..255, Keras's for EfficientNet: {_SETTLED_BY}")
+# The blue channel comes first. Source: RangiLyu/nanodet `config/nanodet-plus-m_416.yml`.
+_NANODET = Normalisation(_IMAGENET_MEAN[::-1], _IMAGENET_SD[::-1])
+# Source: RangiLyu/nanodet `config/legacy_v0.x_configs/EfficientNet-Lite/`.
+_NANODET_ON_LITE = Normalisation((127.0, 127.0, 127.0), (128.0, 128.0, 128.0))
+_ON_LITE = re.compile(r"efficient(net)?[-_]?lite")
+
+
+def find_normalisation(info: TensorInfo | None, family: OutputFamily, stated: SelfDescription, name: str) -> Normalisation:
+    """Return how pixels become the model's input.
+
+    Args:
+        info: the input as the runtime found it, None where the file declares none (float32 then).
+        family: the model's family; a detector's training is known by it.
+        stated: what the file states about itself.
+        name: of the model file, which shows the framework.
+    """
+    trained = _of_family(family, stated, name)
+    if trained is None and stated.task == "classify":
+        trained = _UNIT
+    if trained is not None:
+        return trained if info is None or _can_hold(info, trained) else _in_the_graph(info)
+    if info is not None and np.dtype(info.dtype).kind in "iu":
+        return _quantised_normalisation(info)
+    if stated.mean is not None and stated.sd is not None:
+        return Normalisation(stated.mean, stated.sd)
+    return _usual(info, family, name.lower())
+
+
+def _usual(info: TensorInfo | None, family: OutputFamily, name: str) -> Normalisation:
+    if re.search(r"efficientnet[-_]?lite", name):
+        return _EFFICIENTNET_LITE
+    # A file whose colours are its last axis came from TensorFlow, whatever its format.
+    if name.endswith(".tflite") or (info is not None and info.shape[-1] == 3):
+        return _KERAS_EFFICIENTNET if "efficientnet" in name and family.name == "classifier" else _TENSORFLOW
+    return _IMAGENET
+
+
+def _of_family(family: OutputFamily, stated: SelfDescription, name: str) -> Normalisation | None:
+    """Return what a family of detectors was trained with, None if that is not known."""
+    if family.name in ("yolov5", "yolov5-heads", "yolov8", "yolo26", "torchvision"):
+        return _UNIT
+    if family.name == "detr":
+        if takes_zero_to_one(name) or stated.head == RT_DETR_HEAD:
+            return _UNIT
+        return Normalisation(_IMAGENET_MEAN, _IMAGENET_SD, None if family_in(name) == "detr" else _IMAGENET.doubt)
+    return {"nanodet": _NANODET_ON_LITE if _ON_LITE.search(name.lower()) else _NANODET, "yolox": _PIXELS}.get(family.name)
+
+
+def _can_hold(info: TensorInfo, trained: Normalisation) -> bool:
+    """Return whether an integer input has room for pixels normalised so; where it has not, the graph normalises by itself."""
+    if np.dtype(info.dtype).kind not in "iu":
+        return True
+    bounds = np.iinfo(np.dtype(info.dtype))
+    first, last = ((pixel - trained.mean[0]) / trained.sd[0] / (info.scale or 1.0) + (info.zero_point or 0) for pixel in (0, 255))
+    inside = min(last, bounds.max) - max(first, bounds.min)
+    return inside >= (last - first) / 2 and last - first >= _FEWEST_STEPS
+
+
+def _in_the_graph(info: TensorInfo) -> Normalisation:
+    found = _quantised_normalisation(info)
+    doubt = f"the input's quantisation (scale {info.scale or 1:g}) is not that of this family's values, so it takes pixels: {_SETTLED_BY}"
+    return found if found.doubt else replace(found, doubt=doubt)
+
+
+def _quantised_normalisation(info: TensorInfo) -> Normalisation:
+    """Return what makes the quantised value the pixel itself (int8: shifted by 128), as quantised models take their pictures."""
+    kind = np.dtype(info.dtype)
+    # Wider integers hold a pixel without a shift.
+    first = float(np.iinfo(kind).min) if kind.itemsize == 1 else 0.0
+    if info.scale is None:
+        taken = "as they are" if first == 0 else f"less {-first:g}"
+        return Normalisation((-first, -first, -first), _PIXELS.sd, f"the integer input takes pixels {taken}: {_SETTLED_BY}")
+    mean, sd = float((info.zero_point or 0) - first), 1 / info.scale
+    return Normalisation((mean, mean, mean), (sd, sd, sd))
+
+
+Layout = Literal["NHWC", "NCHW"]
 # Source: Ultralytics' validation (0.7), YOLOv5's (0.6), YOLOX's (0.65) and NanoDet's (0.6).
 _NMS_IOU = {"yolov8": 0.7, "yolov5": 0.6, "yolov5-heads": 0.6, "yolox": 0.65, "nanodet": 0.6}
-_RESIZE: dict[str, card.Resize] = {
+_RESIZE: dict[str, Resize] = {
     "yolov8": "letterbox",
     "yolov5": "letterbox",
     "yolov5-heads": "letterbox",
@@ -27,14 +137,14 @@ _RESIZE: dict[str, card.Resize] = {
     "yolox": "letterbox-top-left",
     "classifier": "centre-crop",
 }
-# What is usual where neither the file nor its name says a size.
+# The usual size where neither the file nor its name has one.
 _USUAL_SIDE = {"classifier": 224, "detr": 640, "nanodet": 416, "torchvision": 800, "yolox": 640}
 _USUAL_YOLO_SIDE = 640
 # Whole numbers of two to four digits: in `mobilenet_v2_1.0_224` only 224.
 _NUMBER = re.compile(r"(?<![\d.])\d{2,4}(?!\d|\.\d)")
 # COCO scores at most 100 detections of a photograph.
 _MAX_DETECTIONS = 100
-# What exporters append to a model's name to say which file of it this is, and the precision that it tells.
+# What exporters append to a model's name to identify the file, and the precision that it means.
 _ENDINGS = {
     "full_integer_quant": "int8",
     "integer_quant": "int8",
@@ -55,20 +165,20 @@ _ENDINGS = {
 }
 
 
-def card_for(model: Path, loaded: Loaded) -> tuple[card.Card, tuple[str, ...]]:
+def card_for(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
     """Return the card beside the model, or one that is made up, with what had to be guessed for it.
 
     Raises:
-        ConfigError: the card is wrong, or there is none and the model cannot be recognised; says what to write.
+        ConfigError: the card is wrong, or there is none and the model cannot be recognised; the message lists what to write.
     """
-    beside = card.beside(model)
+    beside = card_path(model)
     if not beside.exists():
         return recognise(model, loaded)
-    read = card.read(beside)
+    read = read_card(beside)
     return read, _of_another_file(model, read)
 
 
-def _of_another_file(model: Path, read: card.Card) -> tuple[str, ...]:
+def _of_another_file(model: Path, read: Card) -> tuple[str, ...]:
     """Return what is unsure where the card was written for a file with another hash: exported anew, perhaps with another output."""
     if read.sha256 is None or not model.is_file():
         return ()
@@ -76,36 +186,36 @@ def _of_another_file(model: Path, read: card.Card) -> tuple[str, ...]:
     if found == read.sha256:
         return ()
     unsure = (
-        f"the card is of sha256 {read.sha256[:12]}, the file has {found[:12]}, and what {card.beside(model).name!r} says may not hold: "
+        f"the card is of sha256 {read.sha256[:12]}, the file has {found[:12]}, and {card_path(model).name!r} may not match it: "
         "remove it, and `edgemeter models add` writes a new one"
     )
     return (f"{model.name} is not the file its card was written for; unsure: {unsure}",)
 
 
-def recognise(model: Path, loaded: Loaded) -> tuple[card.Card, tuple[str, ...]]:
+def recognise(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
     """Return a card for the model, and what was guessed for it, each as a sentence.
 
     Raises:
-        ConfigError: the model is none of the known families, or not surely one; says which keys a card needs.
+        ConfigError: the model is none of the known families, or not certainly one; the message lists the keys that a card needs.
     """
-    said = self_description.read(loaded.metadata)
+    stated = read_self_description(loaded.metadata)
     try:
         info, layout = _image_input(loaded)
-        size, size_from = _size(info, layout, said, model, [one.shape for one in loaded.outputs])
-        family = shapes.find(loaded.outputs, size, model.name, said)
+        size, size_from = _size(info, layout, stated, model, [one.shape for one in loaded.outputs])
+        family = family_of_outputs(loaded.outputs, size, model.name, stated)
         if size is None:
             size, size_from = _usual_size(family)
     except UnknownFamilyError as error:
         raise ConfigError(_unsure(model, error)) from error
-    normal = normalisation.find(info, family, said, model.name)
+    normal = find_normalisation(info, family, stated, model.name)
     precision, precision_from = _precision(model, loaded)
-    made = card.Card(
+    made = Card(
         name=name_of(model),
         task=family.task,
         family=family.name,
         precision=precision,
-        input=_input(family, size, layout, normal, said, model),
-        output=_output(family, said),
+        input=_input(family, size, layout, normal, stated, model),
+        output=_output(family, stated),
     )
     guesses = [f"family {family.name} from {family.why}", size_from, precision_from]
     doubts = [*family.doubts, normal.doubt]
@@ -114,17 +224,17 @@ def recognise(model: Path, loaded: Loaded) -> tuple[card.Card, tuple[str, ...]]:
 
 
 def _input(
-    family: Family, size: tuple[int, int], layout: Layout, normal: normalisation.Normalisation, said: SelfDescription, model: Path
-) -> card.Input:
+    family: OutputFamily, size: tuple[int, int], layout: Layout, normal: Normalisation, stated: SelfDescription, model: Path
+) -> CardInput:
     resize, pad = _RESIZE.get(family.name, "stretch"), 114
     # NanoDet with three strides was made to keep the picture's proportions, on black; NanoDet-Plus was not.
     if family.name == "nanodet" and family.strides == OLD_STRIDES:
         resize, pad = "letterbox", 0
-    crop_ratio = 1.0 if said.task == "classify" else 0.875
+    crop_ratio = 1.0 if stated.task == "classify" else 0.875
     if re.search(r"efficientnet[-_]?lite", model.name.lower()):
         # Its evaluation leaves a margin of 16 pixels whatever the size.
         crop_ratio = size[0] / (size[0] + 32)
-    return card.Input(
+    return CardInput(
         height=size[0],
         width=size[1],
         layout=layout,
@@ -138,14 +248,14 @@ def _input(
 
 
 def name_of(model: Path) -> str:
-    """Return the name that all files of one model share: the file's, without what tells format and precision."""
+    """Return the name that all files of one model share: the file's, without format and precision."""
     stem = _bare(model.name)[0]
     clean = re.sub(r"[^A-Za-z0-9 ._:@-]", "-", stem).lstrip(" ._:@-")[:128]
     return clean or "model"
 
 
 def _bare(file_name: str) -> tuple[str, str | None]:
-    """Return the name without its endings, and the precision that they tell."""
+    """Return the name without its endings, and the precision that they mean."""
     stem, precision = Path(file_name).stem, None
     while found := re.fullmatch(rf"(.+?)[._-]({'|'.join(_ENDINGS)})", stem, re.IGNORECASE):
         stem = found[1]
@@ -170,21 +280,20 @@ def _image_input(loaded: Loaded) -> tuple[TensorInfo | None, Layout]:
         if info.shape[1:] == (None, None, None):
             return info, "NCHW"
     declared = [list(info.shape) for info in loaded.inputs]
-    message = f"its inputs {declared} are not one picture of three channels"
-    raise UnknownFamilyError(message)
+    raise UnknownFamilyError(f"its inputs {declared} are not one picture of three channels")
 
 
 def _size(
-    info: TensorInfo | None, layout: Layout, said: SelfDescription, model: Path, outputs: Sequence[tuple[int | None, ...]]
+    info: TensorInfo | None, layout: Layout, stated: SelfDescription, model: Path, outputs: Sequence[tuple[int | None, ...]]
 ) -> tuple[tuple[int, int] | None, str | None]:
-    """Return height and width, None where nothing tells, and from what they were guessed (None where the file says them)."""
+    """Return height and width, None if unknown, and the source of the guess (None if the file has them)."""
     if info is not None:
         height, width = info.shape[-3:-1] if layout == "NHWC" else info.shape[-2:]
         if height is not None and width is not None:
             return (height, width), None
-    if said.size is not None:
-        return said.size, None
-    side = one_tensor.side_of(outputs)
+    if stated.size is not None:
+        return stated.size, None
+    side = side_of(outputs)
     if side is not None:
         return (side, side), f"input {side} x {side}, whose grid has as many cells as the output"
     in_name = [int(number) for number in _NUMBER.findall(_bare(model.name)[0]) if int(number) % 32 == 0]
@@ -193,13 +302,13 @@ def _size(
     return None, None
 
 
-def _usual_size(family: Family) -> tuple[tuple[int, int], str]:
+def _usual_size(family: OutputFamily) -> tuple[tuple[int, int], str]:
     side = _USUAL_SIDE.get(family.name, _USUAL_YOLO_SIDE)
-    return (side, side), f"input {side} x {side}, the usual for {family.name}: neither file nor name says; input.height and input.width do"
+    return (side, side), f"input {side} x {side}, the usual for {family.name}: file and name have none; set input.height and input.width"
 
 
 def _precision(model: Path, loaded: Loaded) -> tuple[str, str | None]:
-    """Return the precision, and from what it was guessed where the file was not looked into: weights may be smaller than its ends show."""
+    """Return the precision, and from what it was guessed where the file was not inspected: weights may be smaller than its ends show."""
     if loaded.precision is not None:
         return loaded.precision, None
     kinds = {np.dtype(info.dtype).name for info in (*loaded.inputs, *loaded.outputs)}
@@ -211,15 +320,15 @@ def _precision(model: Path, loaded: Loaded) -> tuple[str, str | None]:
     return ("fp16", None) if "float16" in kinds else ("fp32", "precision fp32: inputs and outputs show no other")
 
 
-def _output(family: Family, said: SelfDescription) -> card.Output:
+def _output(family: OutputFamily, stated: SelfDescription) -> CardOutput:
     is_detector = family.task == "detection"
-    labels, offset = said.labels, 0
+    labels, offset = stated.labels, 0
     if not is_detector and family.classes == 1001:
         labels, offset = labels[1:] if len(labels) == 1001 else labels, -1
     elif is_detector and labels:
         # One label more, or one class more, is that of the background.
         offset = {1: 1, -1: -1}.get(len(labels) - family.classes, 0)
-    return card.Output(
+    return CardOutput(
         classes=family.classes,
         labels=labels,
         label_offset=offset,
@@ -232,7 +341,7 @@ def _output(family: Family, said: SelfDescription) -> card.Output:
 def _unsure(model: Path, why: UnknownFamilyError) -> str:
     families = ", ".join([*DECODERS, "classifier"])
     return (
-        f"cannot tell what {str(model)!r} is: {why}. Write a card beside it, {card.beside(model).name!r}, with name, task (detection or "
+        f"cannot identify {str(model)!r}: {why}. Write a card beside it, {card_path(model).name!r}, with name, task (detection or "
         f"classification), family ({families}), precision, [input] height, width, layout (NHWC or NCHW), resize, mean, sd and "
         "[output] classes, labels, nms_iou"
     )

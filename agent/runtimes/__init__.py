@@ -6,15 +6,13 @@ Others register theirs through the entry point group `edgemeter.runtimes`.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.base.plugins import find_plugin, plugin_names
 
 Array = NDArray[Any]
 
@@ -28,6 +26,7 @@ RUNTIMES: Mapping[str, str] = {
     "tensorrt": "edgemeter.agent.runtimes.nvidia_tensorrt:TensorRt",
     "replay": "edgemeter.agent.runtimes.replay:Replay",
 }
+ENTRY_POINTS = "edgemeter.runtimes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +61,10 @@ class TensorInfo:
 class Loaded:
     """What a runtime found when it loaded a model.
 
-    `metadata` holds what the file itself says (ONNX metadata_props, TorchScript's extra files, TFLite metadata and labels),
-    as text by name. `facts` are what else a record should tell of how it ran (the clock of an Edge TPU, how much of the model is on it).
+    `metadata` holds the file's own texts (ONNX metadata_props, TorchScript's extra files, TFLite metadata and labels),
+    by name. `facts` are what else a record should hold of how it ran (the clock of an Edge TPU, how much of the model is on it).
     `import_ns` and `load_ns` are monotonic durations: importing the library, and reading and compiling the model.
-    `precision` is what its tensors show (fp32, fp16, int8, int8-dynamic: only the weights are integers), None where they are not looked at.
+    `precision` is what its tensors show (fp32, fp16, int8, int8-dynamic: only the weights are integers), None if unknown.
     """
 
     package: str
@@ -111,13 +110,13 @@ class Runtime(Protocol):
         ...
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release everything."""
         ...
 
 
 def names() -> list[str]:
     """Return the names of all known runtimes, ours first."""
-    return [*RUNTIMES, *(e.name for e in entry_points(group="edgemeter.runtimes") if e.name not in RUNTIMES)]
+    return plugin_names(RUNTIMES, ENTRY_POINTS)
 
 
 def create(name: str) -> Runtime:
@@ -126,16 +125,8 @@ def create(name: str) -> Runtime:
     Raises:
         ConfigError: no runtime has that name.
     """
-    if name in RUNTIMES:
-        module, _, attribute = RUNTIMES[name].partition(":")
-        runtime: Runtime = getattr(import_module(module), attribute)()
-        return runtime
-    for entry in entry_points(group="edgemeter.runtimes"):
-        if entry.name == name:
-            other: Runtime = entry.load()()
-            return other
-    message = f"no runtime is called {name!r}: choose one of {', '.join(names())}"
-    raise ConfigError(message)
+    runtime: Runtime = find_plugin("runtime", RUNTIMES, name, ENTRY_POINTS)()
+    return runtime
 
 
 def dequantise(array: Array, info: TensorInfo) -> NDArray[np.float32]:

@@ -12,28 +12,128 @@ What is timed is `Interpreter.invoke`, which returns when the results are in mem
 Tested with ai-edge-litert 2.3.0 and a delegate library that the test compiles; not run on a Coral here.
 """
 
+import ctypes
 import logging
 import re
 import time
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from edgemeter.agent.errors import ConfigError, UnavailableError
-from edgemeter.agent.machine import attached
+from edgemeter.agent.base.errors import ConfigError, UnavailableError, one_line
+from edgemeter.agent.machine.board import accelerators
 from edgemeter.agent.machine.machine import Machine
-from edgemeter.agent.runtimes import Loaded, Options, edgetpu_library, library, request, tflite_file
-from edgemeter.agent.runtimes.edgetpu_library import EdgeTpuLibrary
-from edgemeter.agent.runtimes.library import Candidate, Library
-from edgemeter.agent.runtimes.litert import CANDIDATES, EDGE_TPU, LiteRt, Opened, open_interpreter
+from edgemeter.agent.runtimes import Loaded, Options, tflite_file
+from edgemeter.agent.runtimes.adapter import LibraryCandidate, RuntimeLibrary, check_options, load_library
+from edgemeter.agent.runtimes.litert import CANDIDATES, EDGE_TPU, LiteRt, OpenedInterpreter, open_interpreter
 from edgemeter.agent.runtimes.tflite_file import TfliteFile
+
+EdgeTpuClock = Literal["std", "max"]
+
+_PACKAGES: dict[str, EdgeTpuClock] = {"libedgetpu1-std": "std", "libedgetpu1-max": "max"}
+_FOLDERS: dict[str, EdgeTpuClock] = {"throttled": "std", "direct": "max"}
+_THROTTLED = b"EdgeTpu is throttled."
+# A build with its log texts holds this one at either clock; without it, the absence of the other proves nothing.
+_LOGS = b"Performance expectation: "
+_ENTRY = "tflite_plugin_create_delegate"
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeTpuLibrary:
+    """The loaded library. `clock` is None if it is unknown, `package` if no Debian package holds the file."""
+
+    clock: EdgeTpuClock | None
+    package: str | None
+    version: str | None
+
+
+def load_edgetpu_library(name: str, root: Path) -> EdgeTpuLibrary:
+    """Load the library into this process, and return what it is; `root` is where var/lib/dpkg lies.
+
+    Raises:
+        UnavailableError: it is not installed, cannot be loaded, or is not an Edge TPU library.
+    """
+    try:
+        handle = ctypes.CDLL(name)
+    except OSError as error:
+        raise UnavailableError(
+            f"{name} cannot be loaded: {one_line(error)}; install Coral's package libedgetpu1-std, or libedgetpu1-max for the full clock"
+        ) from error
+    if not hasattr(handle, _ENTRY):
+        raise UnavailableError(f"{name} is not an Edge TPU library: it lacks {_ENTRY}; install Coral's package libedgetpu1-std")
+    path = _path(name)
+    package = _package(path, root) if path else None
+    return EdgeTpuLibrary(_clock(path, package), _with_version(package, root), _version(handle))
+
+
+def _version(handle: ctypes.CDLL) -> str | None:
+    """Return the build as the library reports it, such as `BuildLabel(N/A), RuntimeVersion(14)`."""
+    if not hasattr(handle, "edgetpu_version"):
+        return None
+    handle.edgetpu_version.restype = ctypes.c_char_p
+    build = handle.edgetpu_version()
+    return build.decode(errors="replace") if build else None
+
+
+def _path(name: str) -> Path | None:
+    """Return the file that the loader took, links followed; only the process's own memory map shows which of several it is."""
+    stem = Path(name).name.partition(".so")[0]
+    for line in Path("/proc/self/maps").read_text(errors="replace").splitlines():
+        mapped = line.partition("/")[2]
+        if Path(mapped).name.startswith(f"{stem}.so"):
+            return Path("/") / mapped
+    return None
+
+
+def _package(path: Path, root: Path) -> str | None:
+    for name in _PACKAGES:
+        for listing in sorted((root / "var/lib/dpkg/info").glob(f"{name}*.list")):
+            if any(Path(line).name == path.name and Path(line).resolve() == path for line in _text(listing).splitlines()):
+                return name
+    return None
+
+
+def _with_version(package: str | None, root: Path) -> str | None:
+    if package is None:
+        return None
+    for stanza in _text(root / "var/lib/dpkg/status").split("\n\n"):
+        fields = dict(line.partition(": ")[::2] for line in stanza.splitlines() if not line.startswith(" "))
+        if fields.get("Package") == package and "Version" in fields:
+            return f"{package} {fields['Version']}"
+    return package
+
+
+def _clock(path: Path | None, package: str | None) -> EdgeTpuClock | None:
+    if package is not None:
+        return _PACKAGES[package]
+    if path is None:
+        return None
+    folder = next((part for part in reversed(path.parts[:-1]) if part in _FOLDERS), None)
+    if folder is not None:
+        return _FOLDERS[folder]
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    if _THROTTLED in content:
+        return "std"
+    return "max" if _LOGS in content else None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
+
 
 logger = logging.getLogger(__name__)
 
 SHARED_LIBRARY = "libedgetpu.so.1"
 _DEVICE = re.compile(r"(usb|pci)?(:\d{1,2})?")
 _PERFORMANCES = ("low", "medium", "high", "max")
-_PYCORAL = Candidate("pycoral.utils.edgetpu", ("pycoral",))
+_PYCORAL = LibraryCandidate("pycoral.utils.edgetpu", ("pycoral",))
 
 
 class EdgeTpu(LiteRt):
@@ -46,20 +146,19 @@ class EdgeTpu(LiteRt):
 
     def load(self, model: Path, options: Options) -> Loaded:
         """Import the library, open the Edge TPU, load the model; see `Runtime.load`."""
-        request.check_options("edgetpu", options, extra=("performance",))
+        check_options("edgetpu", options, extra=("performance",))
         settings = _device_settings(options)
-        file = tflite_file.read(model)
+        file = tflite_file.read_tflite(model)
         if EDGE_TPU not in file.custom_uses:
-            message = (
+            raise ConfigError(
                 f"{str(model)!r} has no operator for the Edge TPU (custom op {EDGE_TPU}): compile it with edgetpu_compiler, "
                 "or run it with the runtime litert"
             )
-            raise ConfigError(message)
         google = _google_pycoral()
-        found = library.load(CANDIDATES[::-1] if google else CANDIDATES, "coral")
-        plugged = attached.accelerators(Machine(self._root))
+        found = load_library(CANDIDATES[::-1] if google else CANDIDATES, "coral")
+        plugged = accelerators(Machine(self._root))
         started_ns = time.monotonic_ns()
-        driver = edgetpu_library.load(self._shared_library, self._root)
+        driver = load_edgetpu_library(self._shared_library, self._root)
         delegate = _delegate(google, found, self._shared_library, settings, plugged)
         opened = _open(model, options.threads, found, delegate, driver)
         load_ns = time.monotonic_ns() - started_ns
@@ -70,29 +169,26 @@ class EdgeTpu(LiteRt):
 
 
 def _device_settings(options: Options) -> dict[str, str]:
-    """Return the settings as libedgetpu takes them."""
     device = options.backend or ""
     if not _DEVICE.fullmatch(device) or (options.backend is not None and not device):
-        message = f"runtime 'edgetpu' has no backend {device!r}: choose usb, pci, usb:N, pci:N or :N, or none for any Edge TPU"
-        raise ConfigError(message)
+        raise ConfigError(f"runtime 'edgetpu' has no backend {device!r}: choose usb, pci, usb:N, pci:N or :N, or none for any Edge TPU")
     performance = options.extra.get("performance")
     if performance is None:
         return {"device": device} if device else {}
     if performance not in _PERFORMANCES:
-        message = f"runtime 'edgetpu' has no performance {performance!r}: choose one of {', '.join(_PERFORMANCES)}"
-        raise ConfigError(message)
+        raise ConfigError(f"runtime 'edgetpu' has no performance {performance!r}: choose one of {', '.join(_PERFORMANCES)}")
     # libedgetpu reads its other options only where the device carries a number.
     return {"device": device if ":" in device else f"{device}:0", "Performance": performance.capitalize()}
 
 
-def _google_pycoral() -> Library | None:
+def _google_pycoral() -> RuntimeLibrary | None:
     """Return Google's pycoral where it is installed; what is only called so is not imported."""
     spec = find_spec("pycoral")
     places = (spec.submodule_search_locations or []) if spec else []
     if not any((Path(place) / "utils" / "edgetpu.py").is_file() for place in places):
         return None
     try:
-        found = library.load((_PYCORAL,), "coral")
+        found = load_library((_PYCORAL,), "coral")
     except UnavailableError as error:
         logger.info("pycoral is not used: %s", error)
         return None
@@ -100,28 +196,25 @@ def _google_pycoral() -> Library | None:
     return found if is_google else None
 
 
-def _delegate(google: Library | None, found: Library, name: str, settings: dict[str, str], plugged: tuple[str, ...]) -> Any:
-    """Return the delegate that has opened the Edge TPU."""
+def _delegate(google: RuntimeLibrary | None, found: RuntimeLibrary, name: str, settings: dict[str, str], plugged: tuple[str, ...]) -> Any:
     try:
         return google.module.load_edgetpu_delegate(settings) if google else found.module.load_delegate(name, settings)
     except (ValueError, OSError) as error:
         device = settings.get("device")
         seen = f"this machine shows {'; '.join(plugged)}" if plugged else "this machine shows none on USB or PCIe"
         do = "end what else uses it, or join the group plugdev (USB) or apex (PCIe)" if plugged else "plug one in"
-        message = f"{name} opened no Edge TPU{f' as {device!r}' if device else ''}: {seen}; {do}"
-        raise UnavailableError(message) from error
+        raise UnavailableError(f"{name} opened no Edge TPU{f' as {device!r}' if device else ''}: {seen}; {do}") from error
 
 
-def _open(model: Path, threads: int, found: Library, delegate: Any, driver: EdgeTpuLibrary) -> Opened:
+def _open(model: Path, threads: int, found: RuntimeLibrary, delegate: Any, driver: EdgeTpuLibrary) -> OpenedInterpreter:
     try:
         return open_interpreter(model, threads, found, experimental_delegates=[delegate])
     except (ValueError, RuntimeError) as error:
-        message = (
+        raise ConfigError(
             f"{found.package} {found.version} with libedgetpu {driver.package or driver.version or 'of unknown version'} cannot run "
-            f"{str(model)!r}: {library.one_line(error)}; install the libedgetpu that belongs to this interpreter, "
+            f"{str(model)!r}: {one_line(error)}; install the libedgetpu that belongs to this interpreter, "
             "or compile the model for an older one (edgetpu_compiler --min_runtime_version)"
-        )
-        raise ConfigError(message) from error
+        ) from error
 
 
 def _device(asked: str | None, plugged: tuple[str, ...]) -> str:
@@ -131,7 +224,9 @@ def _device(asked: str | None, plugged: tuple[str, ...]) -> str:
     return f"{kind}{asked}" if asked and asked.startswith(":") and kind != "any" else asked or kind
 
 
-def _facts(file: TfliteFile, driver: EdgeTpuLibrary, clock: str | None, plugged: tuple[str, ...], google: Library | None) -> dict[str, str]:
+def _facts(
+    file: TfliteFile, driver: EdgeTpuLibrary, clock: str | None, plugged: tuple[str, ...], google: RuntimeLibrary | None
+) -> dict[str, str]:
     cpu = file.builtin_uses + sum(file.custom_uses.values()) - file.custom_uses[EDGE_TPU]
     facts = {
         "edgetpu_operators": str(file.custom_uses[EDGE_TPU]),

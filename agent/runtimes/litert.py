@@ -1,7 +1,7 @@
 """LiteRT: TensorFlow Lite models (.tflite) on the CPU, by ai-edge-litert or, where there is none, tflite-runtime.
 
 Library: `pip install 'edgemeter[litert]'`; `edgemeter[tflite]` for Python up to 3.11 with numpy 1.
-Backends: `xnnpack` (the library's own default), `builtin` (the kernels without a delegate) or `reference` (the plain loops that say what an
+Backends: `xnnpack` (the library's own default), `builtin` (the kernels without a delegate) or `reference` (plain loops that define what an
 operator means: some forty times slower than XNNPACK, there to compare outputs with). Without a choice the backend is named for
 what happened: tflite-runtime 2.14 gives XNNPACK no quantised model, ai-edge-litert 2.3 does.
 What is timed is `Interpreter.invoke` itself; inputs and outputs are copied outside it.
@@ -17,26 +17,26 @@ from typing import Any
 
 import numpy as np
 
-from edgemeter.agent.errors import ConfigError, MeasurementError, UnavailableError
-from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, library, request, tflite_file
-from edgemeter.agent.runtimes.library import Candidate, Library
+from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
+from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, tflite_file
+from edgemeter.agent.runtimes.adapter import LibraryCandidate, RuntimeLibrary, check_inputs, check_options, load_library
 from edgemeter.agent.runtimes.tflite_file import TfliteFile
 
 CANDIDATES = (
-    Candidate("ai_edge_litert.interpreter", ("ai-edge-litert", "ai-edge-litert-nightly")),
-    Candidate("tflite_runtime.interpreter", ("tflite-runtime", "tflite-runtime-nightly")),
+    LibraryCandidate("ai_edge_litert.interpreter", ("ai-edge-litert", "ai-edge-litert-nightly")),
+    LibraryCandidate("tflite_runtime.interpreter", ("tflite-runtime", "tflite-runtime-nightly")),
 )
 _BACKENDS = ("xnnpack", "builtin", "reference")
 # Which kernels a backend gets, by the library's name; all others get its own choice.
 _KERNELS = {"builtin": "BUILTIN_WITHOUT_DEFAULT_DELEGATES", "reference": "BUILTIN_REF"}
 EDGE_TPU = "edgetpu-custom-op"
-# Names that a converter made up; a signature's name says more.
+# Names that a converter made up; a signature's name is better.
 _OPAQUE = re.compile(r"(StatefulPartitionedCall|PartitionedCall|Identity)(_\d+)?(:\d+)?|serving_default_\w+:\d+")
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """An interpreter, and what it says of its inputs and outputs."""
+class OpenedInterpreter:
+    """An interpreter with the details of its inputs and outputs."""
 
     interpreter: Any
     inputs: list[dict[str, Any]]
@@ -53,42 +53,43 @@ class LiteRt:
 
     def load(self, model: Path, options: Options) -> Loaded:
         """Import the library, load the model, allocate its tensors; see `Runtime.load`."""
-        request.check_options("litert", options, backends=_BACKENDS)
-        file = tflite_file.read(model)
+        check_options("litert", options, backends=_BACKENDS)
+        file = tflite_file.read_tflite(model)
         if EDGE_TPU in file.custom_operators:
-            message = (
+            raise ConfigError(
                 f"{str(model)!r} is compiled for the Edge TPU (custom op {EDGE_TPU}); run the CPU version of the model here, "
-                "or this one with the runtime edgetpu where a Coral is"
+                "or this one with the runtime edgetpu on a machine with a Coral"
             )
-            raise ConfigError(message)
-        found = library.load(CANDIDATES, "litert")
+        found = load_library(CANDIDATES, "litert")
         started_ns = time.monotonic_ns()
         kind = getattr(found.module.OpResolverType, _KERNELS.get(options.backend or "", "AUTO"))
         try:
             opened = open_interpreter(model, options.threads, found, experimental_op_resolver_type=kind)
         except (ValueError, RuntimeError) as error:
-            message = (
-                f"{found.package} {found.version} cannot run {str(model)!r}: {library.one_line(error)}; "
+            raise ConfigError(
+                f"{found.package} {found.version} cannot run {str(model)!r}: {one_line(error)}; "
                 "convert the model again, with builtin operators only"
-            )
-            raise ConfigError(message) from error
+            ) from error
         load_ns = time.monotonic_ns() - started_ns
         return self._take(opened, file, found, _backend(opened.interpreter, options, model, found), load_ns)
 
     def _take(
-        self, opened: Opened, file: TfliteFile, found: Library, backend: str, load_ns: int, facts: Mapping[str, str] | None = None
+        self,
+        opened: OpenedInterpreter,
+        file: TfliteFile,
+        found: RuntimeLibrary,
+        backend: str,
+        load_ns: int,
+        facts: Mapping[str, str] | None = None,
     ) -> Loaded:
         """Keep the interpreter, and return what was found."""
         self._interpreter = opened.interpreter
         self._inputs = tuple(_info(details, file.inputs) for details in opened.inputs)
-        return Loaded(
-            package=found.package,
-            version=found.version,
+        return found.loaded(
             backend=backend,
             inputs=self._inputs,
             outputs=tuple(_info(details, file.outputs) for details in opened.outputs),
             metadata=file.metadata,
-            import_ns=found.import_ns,
             load_ns=load_ns,
             facts=facts or {},
             precision=file.precision,
@@ -96,7 +97,7 @@ class LiteRt:
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy the inputs into the interpreter; return its `invoke`."""
-        request.check_inputs(inputs, self._inputs)
+        check_inputs(inputs, self._inputs)
         # Asking anew for each query builds dictionaries: what they drive out of the caches shows with a small model (+0.2 % at 0.2 ms).
         details = self._details or self._interpreter.get_input_details()
         resized = [(entry, array) for entry, array in zip(details, inputs, strict=True) if tuple(entry["shape"]) != array.shape]
@@ -109,8 +110,7 @@ class LiteRt:
             for entry, array in zip(details, inputs, strict=True):
                 self._interpreter.set_tensor(entry["index"], array)
         except (ValueError, RuntimeError) as error:
-            message = f"LiteRT does not take the input: {library.one_line(error)}"
-            raise ConfigError(message) from error
+            raise ConfigError(f"LiteRT rejects the input: {one_line(error)}") from error
         call: Callable[[], object] = self._interpreter.invoke
         return call
 
@@ -119,8 +119,7 @@ class LiteRt:
         try:
             return [self._interpreter.get_tensor(details["index"]) for details in self._interpreter.get_output_details()]
         except ValueError as error:
-            message = f"LiteRT has no output to give: {library.one_line(error)}; call what bind returned first"
-            raise MeasurementError(message) from error
+            raise MeasurementError(f"LiteRT has no output: {one_line(error)}; run a query first") from error
 
     def close(self) -> None:
         """Let the interpreter go; its memory goes with it."""
@@ -128,24 +127,23 @@ class LiteRt:
         self._inputs = ()
 
 
-def open_interpreter(model: Path, threads: int, found: Library, **settings: Any) -> Opened:
+def open_interpreter(model: Path, threads: int, found: RuntimeLibrary, **settings: Any) -> OpenedInterpreter:
     """Return an interpreter with its tensors allocated; raises what the library raises: ValueError or RuntimeError."""
     interpreter = found.module.Interpreter(model_path=str(model), num_threads=threads, **settings)
     interpreter.allocate_tensors()
-    return Opened(interpreter, interpreter.get_input_details(), interpreter.get_output_details())
+    return OpenedInterpreter(interpreter, interpreter.get_input_details(), interpreter.get_output_details())
 
 
-def _backend(interpreter: Any, options: Options, model: Path, found: Library) -> str:
+def _backend(interpreter: Any, options: Options, model: Path, found: RuntimeLibrary) -> str:
     """Return which backend runs the model: XNNPACK only where it took at least one operator."""
-    # The library has no public way to tell what a delegate took.
+    # The library has no public way to show what a delegate took.
     operators = interpreter._get_ops_details()  # noqa: SLF001
     backend = "xnnpack" if any(operator["op_name"] == "DELEGATE" for operator in operators) else "builtin"
     if options.backend == "xnnpack" != backend:
-        message = (
+        raise UnavailableError(
             f"XNNPACK takes no operator of {str(model)!r} in {found.package} {found.version}: "
             "leave the backend out, or choose builtin, to measure the kernels that do run it"
         )
-        raise UnavailableError(message)
     return "reference" if options.backend == "reference" else backend
 
 

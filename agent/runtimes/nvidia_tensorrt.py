@@ -4,28 +4,129 @@ Library: `pip install 'edgemeter[tensorrt]'`; on a Jetson the `tensorrt` of JetP
 TensorRT 8.6 and newer, by the calls that 8.6, 10 and 11 share. Backend: `cuda`.
 An engine is built for one GPU model and one version of TensorRT. It is code as much as data, so that none is loaded whose sha256 was not
 named, by `--sha256`, the suite, or `sha256` on the card beside it; code for the host in it stays locked, as TensorRT has it by default.
-Engines as trtexec writes them, and Ultralytics', which say what they are in front. Open sizes take their shape from what is bound.
+Engines as trtexec writes them, and Ultralytics', with metadata in front. Open sizes take their shape from what is bound.
 What is timed is `execute_async_v3` and the wait for its stream; inputs are on the device before, outputs come back after.
 Contract-tested with a stand-in for TensorRT and CUDA; not run on hardware here.
 """
 
+import ctypes
 import hashlib
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from edgemeter.agent.errors import ConfigError, MeasurementError
-from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, library, model_file, request
-from edgemeter.agent.runtimes.cuda_memory import NAMES, CudaMemory
-from edgemeter.agent.runtimes.library import Candidate
+from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
+from edgemeter.agent.contract import model_file
+from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
+from edgemeter.agent.runtimes.adapter import LibraryCandidate, check_inputs, check_options, load_library
 
-_CANDIDATES = (Candidate("tensorrt", ("tensorrt", "tensorrt-cu13", "tensorrt-cu12", "tensorrt_bindings")),)
+CUDA_RUNTIMES = ("libcudart.so", "libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0")
+_TO_DEVICE, _TO_HOST = 1, 2
+_SUCCESS = 0
+
+
+class CudaMemory:
+    """One stream of the current device, and what was allocated on it; all of it is released by `close`."""
+
+    def __init__(self, names: tuple[str, ...] = CUDA_RUNTIMES) -> None:
+        """Load the library and make a stream; raises UnavailableError where there is no library or no device."""
+        self._library = _open(names)
+        self._library.cudaGetErrorString.restype = ctypes.c_char_p
+        self._pointers: list[int] = []
+        self._stream = ctypes.c_void_p()
+        count = ctypes.c_int()
+        status = self._library.cudaGetDeviceCount(ctypes.byref(count))
+        if status != _SUCCESS or count.value < 1:
+            raise UnavailableError(
+                f"CUDA sees no device: {self._words(status) if status else 'there is none'}; check the driver and who may use the device"
+            )
+        status = self._library.cudaStreamCreate(ctypes.byref(self._stream))
+        if status != _SUCCESS:
+            raise UnavailableError(f"CUDA cannot create a stream: {self._words(status)}; end what else uses the device")
+
+    @property
+    def stream(self) -> int:
+        """Return the stream's handle."""
+        return self._stream.value or 0
+
+    def allocate(self, size_bytes: int) -> int:
+        """Return the address of new device memory.
+
+        Raises:
+            ConfigError: there is not that much.
+        """
+        pointer = ctypes.c_void_p()
+        status = self._library.cudaMalloc(ctypes.byref(pointer), ctypes.c_size_t(max(1, size_bytes)))
+        if status != _SUCCESS or not pointer.value:
+            raise ConfigError(
+                f"CUDA cannot allocate {size_bytes} bytes: {self._words(status)}; take a smaller batch, or end what else uses the device"
+            )
+        self._pointers.append(pointer.value)
+        return pointer.value
+
+    def free(self, pointer: int) -> None:
+        """Release memory."""
+        self._pointers.remove(pointer)
+        self._library.cudaFree(ctypes.c_void_p(pointer))
+
+    def copy_in(self, pointer: int, array: Array) -> None:
+        """Copy an array in C order to device memory."""
+        self._copy(pointer, array.ctypes.data, array.nbytes, _TO_DEVICE)
+
+    def copy_out(self, pointer: int, shape: tuple[int, ...], dtype: str) -> Array:
+        """Return device memory as an array."""
+        array = np.empty(shape, dtype)
+        self._copy(array.ctypes.data, pointer, array.nbytes, _TO_HOST)
+        return array
+
+    def waiter(self) -> Callable[[], int]:
+        """Return the bare call that waits for the stream; it returns 0 when all went well."""
+        call, stream = self._library.cudaStreamSynchronize, self._stream
+        return lambda: call(stream)
+
+    def close(self) -> None:
+        """Release everything; may be called twice."""
+        for pointer in [*self._pointers]:
+            self.free(pointer)
+        if self._stream.value:
+            self._library.cudaStreamDestroy(self._stream)
+            self._stream = ctypes.c_void_p()
+
+    def _copy(self, target: int, source: int, size_bytes: int, kind: int) -> None:
+        status = self._library.cudaMemcpy(ctypes.c_void_p(target), ctypes.c_void_p(source), ctypes.c_size_t(size_bytes), kind)
+        if status != _SUCCESS:
+            raise MeasurementError(f"CUDA cannot copy {size_bytes} bytes: {self._words(status)}; the query before it may have failed")
+
+    def _words(self, status: int) -> str:
+        words = self._library.cudaGetErrorString(status)
+        return words.decode(errors="replace") if words else f"error {status}"
+
+
+def _open(names: tuple[str, ...]) -> ctypes.CDLL:
+    for name in [*names, *_in_wheels(names)]:
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    raise UnavailableError(f"no CUDA runtime library found (tried {', '.join(names)}): install CUDA, or on a Jetson JetPack's packages")
+
+
+def _in_wheels(names: tuple[str, ...]) -> Iterator[str]:
+    """Yield where NVIDIA's wheels put the library: below `nvidia/` among the installed packages."""
+    spec = find_spec("nvidia")
+    for place in (spec.submodule_search_locations or []) if spec else []:
+        for name in names:
+            yield from map(str, sorted(Path(place).glob(f"*/lib/{name}")))
+
+
+_CANDIDATES = (LibraryCandidate("tensorrt", ("tensorrt", "tensorrt-cu13", "tensorrt-cu12", "tensorrt_bindings")),)
 _DTYPES = {
     "FLOAT": "float32", "HALF": "float16", "INT8": "int8", "INT32": "int32", "BOOL": "bool", "UINT8": "uint8", "INT64": "int64",
 }  # fmt: skip
@@ -58,11 +159,11 @@ class TensorRt:
 
     def load(self, model: Path, options: Options) -> Loaded:
         """Import the library, open the device, deserialise the engine; see `Runtime.load`."""
-        request.check_options("tensorrt", options, backends=("cuda",))
+        check_options("tensorrt", options, backends=("cuda",))
         model_file.head(model)
-        content, said = _read(model, options.sha256)
-        found = library.load(_CANDIDATES, "tensorrt")
-        self._memory = CudaMemory(self._cuda_names or NAMES)
+        content, metadata = _read(model, options.sha256)
+        found = load_library(_CANDIDATES, "tensorrt")
+        self._memory = CudaMemory(self._cuda_names or CUDA_RUNTIMES)
         started_ns = time.monotonic_ns()
         logger, words = _logger(found.module)
         found.module.init_libnvinfer_plugins(logger, "")
@@ -70,36 +171,31 @@ class TensorRt:
         self._engine = self._kept.deserialize_cuda_engine(content)
         self._context = self._engine.create_execution_context() if self._engine is not None else None
         if self._context is None:
-            message = (
-                f"{found.package} {found.version} cannot load {str(model)!r}: {library.one_line(' '.join(words) or 'no reason given')}; "
+            raise ConfigError(
+                f"{found.package} {found.version} cannot load {str(model)!r}: {one_line(' '.join(words) or 'no reason given')}; "
                 "build the engine on this device, with this version"
             )
-            raise ConfigError(message)
         self._tensors = tuple(_tensor(found.module, self._engine, place, model) for place in range(self._engine.num_io_tensors))
         load_ns = time.monotonic_ns() - started_ns
-        return Loaded(
-            package=found.package,
-            version=found.version,
+        return found.loaded(
             backend="cuda",
             inputs=tuple(tensor.info for tensor in self._tensors if tensor.is_input),
             outputs=tuple(tensor.info for tensor in self._tensors if not tensor.is_input),
-            metadata=said,
-            import_ns=found.import_ns,
+            metadata=metadata,
             load_ns=load_ns,
         )
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy the inputs to the device, make room for the outputs; return a call that runs the engine and waits for it."""
         taken = [tensor for tensor in self._tensors if tensor.is_input]
-        request.check_inputs(inputs, [tensor.info for tensor in taken])
+        check_inputs(inputs, [tensor.info for tensor in taken])
         memory = self._ready()
         self._held = [np.array(array, order="C") for array in inputs]
         for tensor, array in zip(taken, self._held, strict=True):
             if not self._context.set_input_shape(tensor.info.name, array.shape):
-                message = (
-                    f"the engine does not take {tensor.info.name!r} as {list(array.shape)}: build it with a profile that has this shape"
+                raise ConfigError(
+                    f"the engine rejects {tensor.info.name!r} as {list(array.shape)}: build it with a profile that has this shape"
                 )
-                raise ConfigError(message)
             address = array.ctypes.data if tensor.is_on_host else self._room(tensor.info, array.shape)
             if not tensor.is_on_host:
                 memory.copy_in(address, array)
@@ -108,18 +204,16 @@ class TensorRt:
             if not tensor.is_input:
                 shape = tuple(self._context.get_tensor_shape(tensor.info.name))
                 if any(size < 0 for size in shape):
-                    message = (
+                    raise ConfigError(
                         f"the size of output {tensor.info.name!r} depends on what the engine finds: export the model with a fixed number"
                     )
-                    raise ConfigError(message)
                 self._context.set_tensor_address(tensor.info.name, self._room(tensor.info, shape))
         return self._call(memory)
 
     def outputs(self) -> list[Array]:
         """Return the outputs, copied from the device."""
         if not self._is_done:
-            message = "TensorRT has no output to give: call what bind returned first"
-            raise MeasurementError(message)
+            raise MeasurementError("TensorRT has no output: run a query first")
         memory = self._ready()
         infos = [tensor.info for tensor in self._tensors if not tensor.is_input]
         return [memory.copy_out(*self._bound[info.name], info.dtype) for info in infos]
@@ -140,16 +234,16 @@ class TensorRt:
 
         def call() -> None:
             if not execute(stream) or wait() != 0:
-                message = "TensorRT did not run the query: its words stand on standard error; check the device's memory and driver"
-                raise MeasurementError(message)
+                raise MeasurementError(
+                    "TensorRT failed to run the query: see its messages on standard error, and check the device's memory and driver"
+                )
             self._is_done = True
 
         return call
 
     def _ready(self) -> CudaMemory:
         if self._memory is None:
-            message = "no engine is loaded: load one first"
-            raise MeasurementError(message)
+            raise MeasurementError("no engine is loaded: load one first")
         return self._memory
 
     def _room(self, info: TensorInfo, shape: tuple[int, ...]) -> int:
@@ -165,18 +259,16 @@ class TensorRt:
 
 
 def _read(model: Path, sha256: str | None) -> tuple[bytes, Mapping[str, str]]:
-    """Return the engine's bytes, which are those that were hashed, and what stands in front of them."""
+    """Return the engine's bytes, which are those that were hashed, and the metadata in front of them."""
     content = model.read_bytes()
     actual = hashlib.sha256(content).hexdigest()
     if sha256 is None:
-        message = (
+        raise ConfigError(
             f"{str(model)!r} is a serialised engine, which is code as much as data: if you trust where it came from, "
             f"name its hash, --sha256 {actual}, or sha256 in {model.name}.toml"
         )
-        raise ConfigError(message)
     if sha256 != actual:
-        message = f"{str(model)!r} has sha256 {actual}, not {sha256}: fetch it again, or correct the hash"
-        raise ConfigError(message)
+        raise ConfigError(f"{str(model)!r} has sha256 {actual}, not {sha256}: fetch it again, or correct the hash")
     return _without_words(content)
 
 
@@ -185,16 +277,16 @@ def _without_words(content: bytes) -> tuple[bytes, Mapping[str, str]]:
     size = int.from_bytes(content[:4], "little")
     if 2 <= size <= min(_MOST_WORDS_BYTES, len(content) - 4) and content[4:5] == b"{":
         try:
-            said = msgspec.json.decode(content[4 : 4 + size], type=dict[str, Any])
+            metadata = msgspec.json.decode(content[4 : 4 + size], type=dict[str, Any])
         except msgspec.MsgspecError:
             return content, {}
-        texts = {name: value if isinstance(value, str) else msgspec.json.encode(value).decode() for name, value in said.items()}
+        texts = {name: value if isinstance(value, str) else msgspec.json.encode(value).decode() for name, value in metadata.items()}
         return content[4 + size :], texts
     return content, {}
 
 
 def _logger(trt: Any) -> tuple[Any, list[str]]:
-    """Return a logger for TensorRT, and the list of the errors that it is told: nowhere else does TensorRT say what is wrong."""
+    """Return a logger for TensorRT, and the list of the errors that it collects: TensorRT reports errors nowhere else."""
     words: list[str] = []
 
     class Words(trt.ILogger):  # type: ignore[misc]
@@ -211,12 +303,10 @@ def _logger(trt: Any) -> tuple[Any, list[str]]:
 
 
 def _tensor(trt: Any, engine: Any, place: int, model: Path) -> _Tensor:
-    """Return one input or output as the engine declares it."""
     name = engine.get_tensor_name(place)
     dtype, form = engine.get_tensor_dtype(name).name, engine.get_tensor_format(name)
     if dtype not in _DTYPES or form != trt.TensorFormat.LINEAR:
-        message = f"{str(model)!r} has {name!r} as {dtype} {form}: build it with linear float, half or integer inputs and outputs"
-        raise ConfigError(message)
+        raise ConfigError(f"{str(model)!r} has {name!r} as {dtype} {form}: build it with linear float, half or integer inputs and outputs")
     shape = tuple(None if size < 0 else int(size) for size in engine.get_tensor_shape(name))
     return _Tensor(
         info=TensorInfo(name, shape, _DTYPES[dtype]),

@@ -1,4 +1,4 @@
-"""Reads from an .onnx file what ONNX Runtime does not tell: scale and zero point of integer inputs and outputs, and the precision inside.
+"""Reads from an .onnx file what ONNX Runtime does not show: scale and zero point of integer inputs and outputs, and the precision inside.
 
 An input that goes into DequantizeLinear and an output that comes from QuantizeLinear carry the scale and zero point of that node, when
 these are single constants inside the file. Source: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto (field numbers) and
@@ -185,5 +185,4 @@ def _varint(data: mmap, at: int) -> tuple[int, int]:
         value |= (byte & 127) << shift
         if byte < 128:
             return value, at
-    message = f"a number without end at byte {at}"
-    raise ValueError(message)
+    raise ValueError(f"a number without end at byte {at}")

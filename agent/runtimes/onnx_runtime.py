@@ -2,12 +2,12 @@
 
 Library: `pip install 'edgemeter[onnx]'`, or a vendor's build that brings its providers (onnxruntime-gpu, onnxruntime-openvino).
 Backend: execution providers in order of preference, comma-separated, by full name or as cpu, cuda, tensorrt, xnnpack, acl, openvino, qnn;
-`cpu` when none is given. A provider that is absent or drops out is an error: ONNX Runtime alone would go on, on the CPU, and say nothing.
+`cpu` when none is given. A provider that is absent or drops out is an error: ONNX Runtime alone would go on, on the CPU, without a message.
 Settings: `session.*` and `ep.*` are passed on as session configuration: `session.intra_op.allow_spinning = "0"` lets idle threads sleep,
 `session.disable_cpu_ep_fallback = "1"` refuses a model of which any operator would stay on the CPU. `graph_optimisation` is `none`,
 `basic`, `extended`, `layout` or `all` (the library's own default): what ONNX Runtime may fuse and rearrange when it loads the model.
 A provider's own options stand behind its short name: `tensorrt.trt_fp16_enable = "1"`, `openvino.device_type = "GPU"`. Which operators went
-to which provider is recorded where the library tells (1.24 and newer); a provider that takes none of them is an error.
+to which provider is recorded where the library reports it (1.24 and newer); a provider that takes none of them is an error.
 What is timed is `InferenceSession.run` on arrays that lie ready, as its users call it: it makes its own output arrays, and with an
 accelerator it copies to and from it. `run_with_iobinding` gives the same times to 0.5 % from 7 ms on, but 40 % less at 4 us, where
 it leaves out work that every user of `run` pays for; and it cannot take outputs whose size changes.
@@ -21,11 +21,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from edgemeter.agent.errors import ConfigError, MeasurementError, UnavailableError
-from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, library, model_file, onnx_file, request
-from edgemeter.agent.runtimes.library import Candidate, Library
+from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
+from edgemeter.agent.contract import model_file
+from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, onnx_file
+from edgemeter.agent.runtimes.adapter import LibraryCandidate, RuntimeLibrary, check_inputs, check_options, load_library
 
-_CANDIDATES = (Candidate("onnxruntime", ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-qnn")),)
+_CANDIDATES = (LibraryCandidate("onnxruntime", ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-qnn")),)
 _SHORT = {
     "cpu": "CPUExecutionProvider",
     "cuda": "CUDAExecutionProvider",
@@ -48,7 +49,7 @@ _OPTIMISATIONS = {
 # ONNX element types that numpy calls otherwise.
 _DTYPES = {"float": "float32", "double": "float64", "string": "object"}
 _TENSOR = re.compile(r"tensor\((\w+)\)")
-# What stands before the words of an error: its number, the file, then the place in the C++ source with the function's signature.
+# What precedes the text of an error: its number, the file, then the place in the C++ source with the function's signature.
 _NOISE = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from .*? failed:|\S+\.(?:cc|h):\d+ .*?\) (?=[A-Z])")
 _OPSET = re.compile(r"Opset (\d+) is under development.*till opset (\d+)")
 
@@ -69,10 +70,10 @@ class OnnxRuntime:
         configuration = {key: value for key, value in options.extra.items() if key.startswith(_CONFIGURATION)}
         asked = _asked(options.backend or "cpu")
         of_providers = {key: value for key, value in options.extra.items() if _SHORT.get(key.partition(".")[0]) in asked}
-        request.check_options("onnx", options, extra=(*configuration, *of_providers, _OPTIMISATION))
+        check_options("onnx", options, extra=(*configuration, *of_providers, _OPTIMISATION))
         level = _optimisation(options)
         model_file.head(model)
-        found = library.load(_CANDIDATES, "onnx")
+        found = load_library(_CANDIDATES, "onnx")
         providers = _present(asked, options.backend or "cpu", found)
         started_ns = time.monotonic_ns()
         chosen = _session_options(options.threads, configuration, level, found)
@@ -86,14 +87,11 @@ class OnnxRuntime:
         self._session = session
         self._inputs = onnx_file.with_quantisation(tuple(_info(entry, model) for entry in session.get_inputs()), model)
         self._outputs = onnx_file.with_quantisation(tuple(_info(entry, model) for entry in session.get_outputs()), model)
-        return Loaded(
-            package=found.package,
-            version=found.version,
+        return found.loaded(
             backend=",".join(_short(provider) for provider in providers),
             inputs=self._inputs,
             outputs=self._outputs,
             metadata=dict(session.get_modelmeta().custom_metadata_map),
-            import_ns=found.import_ns,
             load_ns=load_ns,
             facts=_taken(session, providers, model),
             precision=onnx_file.precision(model),
@@ -101,7 +99,7 @@ class OnnxRuntime:
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy the inputs; return `InferenceSession.run` on the copies."""
-        request.check_inputs(inputs, self._inputs)
+        check_inputs(inputs, self._inputs)
         feeds = {info.name: array.copy(order="C") for info, array in zip(self._inputs, inputs, strict=True)}
         names = [info.name for info in self._outputs]
         run = self._session.run
@@ -115,8 +113,7 @@ class OnnxRuntime:
     def outputs(self) -> list[Array]:
         """Return copies of what the last call gave."""
         if self._last is None:
-            message = "ONNX Runtime has no output to give: call what bind returned first"
-            raise MeasurementError(message)
+            raise MeasurementError("ONNX Runtime has no output: run a query first")
         return [array.copy() for array in self._last]
 
     def end_profiling(self) -> str:
@@ -132,33 +129,29 @@ class OnnxRuntime:
 
 
 def _asked(backend: str) -> list[str]:
-    """Return the full names of the providers that the backend names."""
     return [_SHORT.get(part.lower(), part) for part in (part.strip() for part in backend.split(",")) if part]
 
 
-def _present(asked: list[str], backend: str, found: Library) -> list[str]:
+def _present(asked: list[str], backend: str, found: RuntimeLibrary) -> list[str]:
     """Return the providers asked for, all of which this build has."""
     available = found.module.get_available_providers()
     absent = [provider for provider in asked if provider not in available]
     if absent or not asked:
-        message = (
+        raise UnavailableError(
             f"{found.package} {found.version} has no provider {', '.join(absent) or repr(backend)}: "
             f"it has {', '.join(available)}; choose one of these or install a build that brings it"
         )
-        raise UnavailableError(message)
     return asked
 
 
 def _optimisation(options: Options) -> str:
-    """Return the library's name of the level of graph optimisation that is asked for."""
     asked = options.extra.get(_OPTIMISATION, "all")
     if asked not in _OPTIMISATIONS:
-        message = f"runtime 'onnx' has no {_OPTIMISATION} {asked!r}: choose one of {', '.join(_OPTIMISATIONS)}"
-        raise ConfigError(message)
+        raise ConfigError(f"runtime 'onnx' has no {_OPTIMISATION} {asked!r}: choose one of {', '.join(_OPTIMISATIONS)}")
     return _OPTIMISATIONS[asked]
 
 
-def _session_options(threads: int, configuration: dict[str, str], level: str, found: Library) -> Any:
+def _session_options(threads: int, configuration: dict[str, str], level: str, found: RuntimeLibrary) -> Any:
     chosen = found.module.SessionOptions()
     # Its warnings are about what an exporter left in the file, coloured and on standard error; what stops a model comes as an exception.
     chosen.log_severity_level = _ERRORS_ONLY
@@ -171,31 +164,32 @@ def _session_options(threads: int, configuration: dict[str, str], level: str, fo
     return chosen
 
 
-def _session(model: Path, session_options: Any, providers: list[str], settings: Mapping[str, str], found: Library) -> Any:
+def _session(model: Path, session_options: Any, providers: list[str], settings: Mapping[str, str], found: RuntimeLibrary) -> Any:
     """Return a session that runs on all of `providers`, each with its settings, and never falls back to others."""
     own = [{key.partition(".")[2]: value for key, value in settings.items() if _SHORT[key.partition(".")[0]] == name} for name in providers]
     failures, absences = _errors(found.module.capi.onnxruntime_pybind11_state)
     try:
         session = found.module.InferenceSession(str(model), session_options, providers=providers, provider_options=own, enable_fallback=0)
     except absences as error:
-        message = f"ONNX Runtime cannot use {', '.join(providers)} here: {_reason(error)}; choose another backend or install what it needs"
-        raise UnavailableError(message) from error
+        raise UnavailableError(
+            f"ONNX Runtime cannot use {', '.join(providers)} here: {_reason(error)}; choose another backend or install what it needs"
+        ) from error
     except failures as error:
-        message = (
+        raise ConfigError(
             f"{found.package} {found.version} cannot run {str(model)!r}: {_reason(error)}; "
             "fetch the model again, or export it for this version (opset, IR, external data beside it)"
-        )
-        raise ConfigError(message) from error
+        ) from error
     session.disable_fallback()
     dropped = [provider for provider in providers if provider not in session.get_providers()]
     if dropped:
-        message = f"ONNX Runtime dropped {', '.join(dropped)} and would run on the CPU: install what the provider needs, or choose cpu"
-        raise UnavailableError(message)
+        raise UnavailableError(
+            f"ONNX Runtime dropped {', '.join(dropped)} and would run on the CPU: install what the provider needs, or choose cpu"
+        )
     return session
 
 
 def _taken(session: Any, providers: list[str], model: Path) -> dict[str, str]:
-    """Return how many operators each provider took and which stayed on the CPU; nothing where only the CPU was asked for, or none tells."""
+    """Return how many operators each provider took and which stayed on the CPU; nothing on the CPU alone, or without a report."""
     if providers == [_SHORT["cpu"]] or not hasattr(session, "get_provider_graph_assignment_info"):
         return {}
     operators: dict[str, Counter[str]] = {name: Counter() for name in providers}
@@ -203,8 +197,9 @@ def _taken(session: Any, providers: list[str], model: Path) -> dict[str, str]:
         operators.setdefault(part.ep_name, Counter()).update(node.op_type for node in part.get_nodes())
     idle = [name for name, kinds in operators.items() if not kinds and name != _SHORT["cpu"]]
     if idle:
-        message = f"{', '.join(idle)} takes no operator of {str(model)!r}, all of which would run elsewhere: choose {_others(operators)}"
-        raise UnavailableError(message)
+        raise UnavailableError(
+            f"{', '.join(idle)} takes no operator of {str(model)!r}, all of which would run elsewhere: choose {_others(operators)}"
+        )
     facts = {f"operators_on_{_short(name)}": str(kinds.total()) for name, kinds in operators.items() if kinds}
     left = operators.get(_SHORT["cpu"])
     return facts | ({"left_to_cpu": ", ".join(f"{kind} {count}" for kind, count in sorted(left.items()))} if left else {})
@@ -226,7 +221,7 @@ def _reason(error: Exception) -> str:
     if words == "Protobuf parsing failed":
         return "it is not an ONNX model, or a truncated one"
     opset = _OPSET.search(words)
-    return library.one_line(words if opset is None else f"it needs opset {opset[1]}, this version knows up to {opset[2]}")
+    return one_line(words if opset is None else f"it needs opset {opset[1]}, this version knows up to {opset[2]}")
 
 
 def _short(provider: str) -> str:
@@ -237,7 +232,6 @@ def _info(entry: Any, model: Path) -> TensorInfo:
     """Return one input or output as the model declares it; names and open dimensions are strings or None in the library."""
     match = _TENSOR.fullmatch(entry.type)
     if match is None:
-        message = f"{str(model)!r} has {entry.name!r} of type {entry.type}, not a tensor: export it without maps and sequences"
-        raise ConfigError(message)
+        raise ConfigError(f"{str(model)!r} has {entry.name!r} of type {entry.type}, not a tensor: export it without maps and sequences")
     shape = tuple(size if isinstance(size, int) else None for size in entry.shape)
     return TensorInfo(entry.name, shape, _DTYPES.get(match[1], match[1]))

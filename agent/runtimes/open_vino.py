@@ -4,7 +4,7 @@ Library: `pip install 'edgemeter[openvino]'`.
 Backend: a device as OpenVINO names it, `cpu` (the default), `gpu`, `gpu.1`, `npu`. AUTO, MULTI and HETERO are not taken: with them the
 library chooses, and what ran is not known.
 Setting: `precision` is what is computed with: `f32` (the default on a CPU), `f16`, `bf16`, or `auto`. Left to itself OpenVINO computes an
-fp32 model in bfloat16 or float16 where the processor can, and its answers change; whatever it is, the record names it (`cpu,bf16`).
+fp32 model in bfloat16 or float16 where the processor can, and its predictions change; whatever it is, the record names it (`cpu,bf16`).
 Any property by its own name in capitals is passed on: `ENABLE_CPU_PINNING = "NO"`.
 What is timed is `InferRequest.infer` on a tensor that lies ready, outputs not copied; one stream, so that a query has all threads.
 Tested with openvino 2026.4.1 on the CPU.
@@ -17,11 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from edgemeter.agent.errors import ConfigError, MeasurementError, UnavailableError
-from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, library, metadata_yaml, model_file, onnx_file, request
-from edgemeter.agent.runtimes.library import Candidate, Library
+from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
+from edgemeter.agent.contract import model_file
+from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, onnx_file
+from edgemeter.agent.runtimes.adapter import LibraryCandidate, RuntimeLibrary, check_inputs, check_options, load_library, read_metadata
 
-_CANDIDATES = (Candidate("openvino", ("openvino", "openvino-nightly")),)
+_CANDIDATES = (LibraryCandidate("openvino", ("openvino", "openvino-nightly")),)
 _PRECISIONS = ("f32", "f16", "bf16", "auto")
 _DTYPES = {
     "f32": "float32", "f16": "float16", "f64": "float64", "boolean": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
@@ -43,13 +44,12 @@ class OpenVino:
     def load(self, model: Path, options: Options) -> Loaded:
         """Import the library, compile the model for the device; see `Runtime.load`."""
         properties = {name: value for name, value in options.extra.items() if name.isupper()}
-        request.check_options("openvino", options, extra=("precision", *properties))
+        check_options("openvino", options, extra=("precision", *properties))
         precision = options.extra.get("precision")
         if precision not in {None, *_PRECISIONS}:
-            message = f"runtime 'openvino' has no precision {precision!r}: choose one of {', '.join(_PRECISIONS)}"
-            raise ConfigError(message)
+            raise ConfigError(f"runtime 'openvino' has no precision {precision!r}: choose one of {', '.join(_PRECISIONS)}")
         _check_head(model)
-        found = library.load(_CANDIDATES, "openvino")
+        found = load_library(_CANDIDATES, "openvino")
         started_ns = time.monotonic_ns()
         core = found.module.Core()
         device = _device(core, options.backend or "cpu", found)
@@ -59,22 +59,18 @@ class OpenVino:
             inputs, outputs = (tuple(_info(port, model) for port in ports) for ports in (compiled.inputs, compiled.outputs))
             self._request = compiled.create_infer_request()
         except (RuntimeError, ValueError, TypeError) as error:
-            message = (
+            raise ConfigError(
                 f"{found.package} {found.version} cannot run {str(model)!r} on {device}: {_reason(error)}; "
                 "fetch the model again, or export it for this version"
-            )
-            raise ConfigError(message) from error
+            ) from error
         load_ns = time.monotonic_ns() - started_ns
         self._module, self._inputs = found.module, _quantised(inputs, model)
         computed = _computed(compiled, precision, device)
-        return Loaded(
-            package=found.package,
-            version=found.version,
+        return found.loaded(
             backend=",".join(filter(None, (device.lower(), computed if computed != "f32" else None))),
             inputs=self._inputs,
             outputs=_quantised(outputs, model),
-            metadata={**metadata_yaml.read(model.parent), **_said(graph)},
-            import_ns=found.import_ns,
+            metadata={**read_metadata(model.parent), **_metadata(graph)},
             load_ns=load_ns,
             facts={"computed_in": computed} if computed else {},
             precision=None if model.suffix.lower() == ".xml" else onnx_file.precision(model),
@@ -82,13 +78,12 @@ class OpenVino:
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy the inputs into tensors of the request; return its `infer`."""
-        request.check_inputs(inputs, self._inputs)
+        check_inputs(inputs, self._inputs)
         try:
             for place, array in enumerate(inputs):
                 self._request.set_input_tensor(place, self._module.Tensor(array.copy(order="C")))
         except RuntimeError as error:
-            message = f"OpenVINO does not take the input: {_reason(error)}"
-            raise ConfigError(message) from error
+            raise ConfigError(f"OpenVINO rejects the input: {_reason(error)}") from error
         infer = self._request.infer
         self._last = None
 
@@ -100,8 +95,7 @@ class OpenVino:
     def outputs(self) -> list[Array]:
         """Return copies of the outputs, in the model's order."""
         if self._last is None:
-            message = "OpenVINO has no output to give: call what bind returned first"
-            raise MeasurementError(message)
+            raise MeasurementError("OpenVINO has no output: run a query first")
         return [np.array(array) for array in self._last.values()]
 
     def close(self) -> None:
@@ -115,21 +109,18 @@ def _check_head(model: Path) -> None:
     start = model_file.head(model)
     is_xml = start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<")
     if start[4:8] == b"TFL3" or (not is_xml and start[0] not in _ONNX_TAGS):
-        message = f"{str(model)!r} is neither an OpenVINO model (.xml with .bin beside it) nor an ONNX one: give one of these"
-        raise ConfigError(message)
+        raise ConfigError(f"{str(model)!r} is neither an OpenVINO model (.xml with .bin beside it) nor an ONNX one: give one of these")
 
 
-def _device(core: Any, backend: str, found: Library) -> str:
-    """Return the device that is asked for, in the library's spelling."""
+def _device(core: Any, backend: str, found: RuntimeLibrary) -> str:
     available = core.available_devices
     asked = backend.upper()
     match = next((name for name in available if name in {asked, f"{asked}.0"}), None)
     if match is None:
-        message = (
+        raise UnavailableError(
             f"{found.package} {found.version} has no device {backend!r} here: it has {', '.join(available).lower()}; "
             "choose one of these, or install the driver of the other"
         )
-        raise UnavailableError(message)
     return str(match)
 
 
@@ -144,34 +135,33 @@ def _settings(device: str, threads: int, precision: str | None) -> dict[str, Any
 
 
 def _computed(compiled: Any, asked: str | None, device: str) -> str | None:
-    """Return the precision that the library says it computes in; asked for by name, no other will do."""
+    """Return the precision that the library computes in; a requested one must be met."""
     try:
         computed = str(compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name())
     except (RuntimeError, AttributeError):
         computed = None
     if asked not in {None, "auto", computed}:
-        message = f"OpenVINO computes in {computed or 'a precision it does not tell'} on {device}, not in {asked!r}: choose that, or auto"
-        raise UnavailableError(message)
+        raise UnavailableError(
+            f"OpenVINO computes in {computed or 'a precision that it does not report'} on {device}, not in {asked!r}: choose that, or auto"
+        )
     return computed
 
 
-def _said(graph: Any) -> Mapping[str, str]:
-    """Return what the model says of itself: the properties of the ONNX file it came from, or what its exporter wrote."""
-    said: dict[str, str] = {}
+def _metadata(graph: Any) -> Mapping[str, str]:
+    """Return the model's metadata: the properties of the ONNX file it came from, or what its exporter wrote."""
+    metadata: dict[str, str] = {}
     sections = dict(graph.rt_info.items())
     for entries in (sections.get("framework"), sections.get("model_info")):
         if isinstance(entries, dict):
-            said |= {str(name): str(getattr(value, "value", value)) for name, value in entries.items()}
-    return said
+            metadata |= {str(name): str(getattr(value, "value", value)) for name, value in entries.items()}
+    return metadata
 
 
 def _info(port: Any, model: Path) -> TensorInfo:
-    """Return one input or output as the model declares it."""
     name = port.get_any_name() if port.get_names() else f"tensor_{port.get_index()}"
     shape = port.partial_shape
     if shape.rank.is_dynamic:
-        message = f"{name!r} has no rank: export {str(model)!r} with a fixed number of dimensions"
-        raise ValueError(message)
+        raise ValueError(f"{name!r} has no rank: export {str(model)!r} with a fixed number of dimensions")
     dtype = port.get_element_type().get_type_name()
     return TensorInfo(name, tuple(size.get_length() if size.is_static else None for size in shape), _DTYPES.get(dtype, dtype))
 
@@ -187,4 +177,4 @@ def _reason(error: Exception) -> str:
         line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith(("Exception from", "FrontEnd API failed"))
     ]
     words = [line for line in lines if not line.startswith("Check '")] or lines or [type(error).__name__]
-    return library.one_line(" ".join(words)).rstrip(".")
+    return one_line(" ".join(words)).rstrip(".")

@@ -2,7 +2,7 @@
 
 Library: `pip install 'edgemeter[torch]'`; on a Jetson, NVIDIA's own build of torch.
 Backend: `cpu` (the default), `cuda` or `cuda:N`. Setting `onednn = "off"` keeps oneDNN out, which leaves PyTorch's own kernels; it holds
-for the whole process. Never a pickle: `torch_archive` looks at the file first.
+for the whole process. Never a pickle: `torch_archive` inspects the file first.
 TorchScript does not declare shapes: inputs are known only when the archive has a config.txt with `shape` (Ultralytics writes one), else
 `Loaded.inputs` is empty and any array is taken; `Loaded.outputs` is always empty for TorchScript.
 What is timed is the module's call in inference mode, which is entered once, outside (inside it costs 1.5 us a call), and on CUDA
@@ -24,12 +24,12 @@ from zipfile import ZipFile
 
 import numpy as np
 
-from edgemeter.agent.errors import ConfigError, MeasurementError, UnavailableError
-from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, library, request, torch_archive
-from edgemeter.agent.runtimes.library import Candidate
+from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
+from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, torch_archive
+from edgemeter.agent.runtimes.adapter import LibraryCandidate, check_inputs, check_options, load_library
 from edgemeter.agent.runtimes.torch_archive import TorchArchive
 
-_CANDIDATES = (Candidate("torch", ("torch",)),)
+_CANDIDATES = (LibraryCandidate("torch", ("torch",)),)
 # What PyTorch raises on a file that it cannot load; it has no error of its own for it.
 _FAILURES = (
     RuntimeError, ValueError, TypeError, AttributeError, KeyError, IndexError, AssertionError, EOFError, OSError, pickle.UnpicklingError,
@@ -49,9 +49,9 @@ class PyTorch:
 
     def load(self, model: Path, options: Options) -> Loaded:
         """Import PyTorch, load the model to the device; see `Runtime.load`."""
-        request.check_options("pytorch", options, extra=("onednn",))
+        check_options("pytorch", options, extra=("onednn",))
         archive = torch_archive.read(model)
-        found = library.load(_CANDIDATES, "torch")
+        found = load_library(_CANDIDATES, "torch")
         self._torch = found.module
         self._device = _device(found.module, options.backend or "cpu")
         _set_threads(found.module, options.threads)
@@ -66,32 +66,27 @@ class PyTorch:
                 load = _load_script if archive.kind == "torchscript" else _load_program
                 self._module, self._inputs, outputs = load(found.module, model, archive, self._device)
         except _FAILURES as error:
-            message = (
-                f"{found.package} {found.version} cannot load {str(model)!r}: {library.one_line(error)}; export it again for this version"
-            )
-            raise ConfigError(message) from error
+            raise ConfigError(
+                f"{found.package} {found.version} cannot load {str(model)!r}: {one_line(error)}; export it again for this version"
+            ) from error
         load_ns = time.monotonic_ns() - started_ns
-        return Loaded(
-            package=found.package,
-            version=found.version,
+        return found.loaded(
             backend=self._device,
             inputs=self._inputs,
             outputs=outputs,
             metadata=archive.texts,
-            import_ns=found.import_ns,
             load_ns=load_ns,
         )
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy the inputs to the device; return the module's call on them."""
         if self._inputs:
-            request.check_inputs(inputs, self._inputs)
+            check_inputs(inputs, self._inputs)
         self._enter_inference_mode()
         try:
             arguments = [self._torch.from_numpy(array.copy(order="C")).to(self._device) for array in inputs]
         except TypeError as error:
-            message = f"PyTorch does not take the input: {library.one_line(error)}"
-            raise ConfigError(message) from error
+            raise ConfigError(f"PyTorch rejects the input: {one_line(error)}") from error
         module, device = self._module, self._device
         self._last = None
 
@@ -111,8 +106,7 @@ class PyTorch:
     def outputs(self) -> list[Array]:
         """Return copies of the last call's tensors, nested ones in order; bfloat16, which numpy lacks, as float32."""
         if self._last is None:
-            message = "PyTorch has no output to give: call what bind returned first"
-            raise MeasurementError(message)
+            raise MeasurementError("PyTorch has no output: run a query first")
         return list(_flat(self._last, self._torch))
 
     def close(self) -> None:
@@ -127,14 +121,13 @@ class PyTorch:
 
 
 def _device(torch: Any, backend: str) -> str:
-    """Return the device that the backend names."""
     kind, _, index = backend.partition(":")
     if backend != "cpu" and (kind != "cuda" or not (index or "0").isdigit()):
-        message = f"runtime 'pytorch' has no backend {backend!r}: choose cpu, cuda or cuda:N"
-        raise ConfigError(message)
+        raise ConfigError(f"runtime 'pytorch' has no backend {backend!r}: choose cpu, cuda or cuda:N")
     if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
-        message = f"torch {torch.__version__} sees {torch.cuda.device_count()} CUDA devices, {backend!r} is none of them: choose cpu"
-        raise UnavailableError(message)
+        raise UnavailableError(
+            f"torch {torch.__version__} sees {torch.cuda.device_count()} CUDA devices, {backend!r} is none of them: choose cpu"
+        )
     return backend
 
 
@@ -148,8 +141,7 @@ def _set_threads(torch: Any, threads: int) -> None:
 def _set_onednn(torch: Any, asked: str) -> None:
     """Keep oneDNN out where that is asked for; `on` leaves the library as it was built."""
     if asked not in {"on", "off"}:
-        message = f"runtime 'pytorch' has no onednn {asked!r}: choose on or off"
-        raise ConfigError(message)
+        raise ConfigError(f"runtime 'pytorch' has no onednn {asked!r}: choose on or off")
     if asked == "off":
         torch.backends.mkldnn.set_flags(_enabled=False)
 
@@ -163,8 +155,9 @@ def _check_pickles(torch: Any, model: Path, archive: TorchArchive) -> None:
                 if content:
                     torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
             except _FAILURES as error:
-                message = f"{str(model)!r} holds a pickle of more than tensors ({member}) and is not opened: export it with tensors only"
-                raise ConfigError(message) from error
+                raise ConfigError(
+                    f"{str(model)!r} holds a pickle of more than tensors ({member}) and is not opened: export it with tensors only"
+                ) from error
 
 
 def _load_script(torch: Any, model: Path, archive: TorchArchive, device: str) -> tuple[Any, tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
@@ -201,8 +194,7 @@ def _info(name: str, node: Any) -> TensorInfo:
     """Return one tensor of an exported program; a size that is a symbol is open."""
     value: Any = None if node is None else node.meta.get("val")
     if not hasattr(value, "dtype") or not hasattr(value, "shape"):
-        message = f"{name!r} is not a tensor: export a model that takes and gives tensors only"
-        raise ValueError(message)
+        raise ValueError(f"{name!r} is not a tensor: export a model that takes and gives tensors only")
     return TensorInfo(name, tuple(size if isinstance(size, int) else None for size in value.shape), _dtype(str(value.dtype)))
 
 
@@ -211,7 +203,7 @@ def _dtype(name: str) -> str:
 
 
 def _flat(value: Any, torch: Any) -> Iterator[Array]:
-    """Yield the arrays of nested tuples, lists and dictionaries, in order; what is no tensor becomes an array of its own."""
+    """Yield the arrays of nested tuples, lists and dictionaries, in order; what is not a tensor becomes an array of its own."""
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, tuple | list):

@@ -27,8 +27,10 @@ from typing import Annotated, Literal
 import msgspec
 import numpy as np
 
-from edgemeter.agent.errors import ConfigError, MeasurementError
-from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, library, model_file, request
+from edgemeter.agent.base.errors import ConfigError, MeasurementError, one_line
+from edgemeter.agent.contract import model_file
+from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
+from edgemeter.agent.runtimes.adapter import check_inputs, check_options
 
 _SPIN_NS = 500_000
 _NS_PER_MS = 1_000_000
@@ -60,7 +62,7 @@ class ReplayOutput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class ReplayModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The recorded latencies and what stands around them."""
+    """The recorded latencies and the model that they belong to."""
 
     format: Literal["edgemeter-replay"]
     schema: Annotated[int, msgspec.Meta(ge=1, le=1)]
@@ -85,7 +87,7 @@ class Replay:
 
     def load(self, model: Path, options: Options) -> Loaded:
         """Read the recording and wait for the load time that it gives; see `Runtime.load`."""
-        request.check_options("replay", options, backends=("replay",), extra=("wait",))
+        check_options("replay", options, backends=("replay",), extra=("wait",))
         started_ns = time.monotonic_ns()
         self._spin_ns = _spin_ns(options.extra.get("wait", "spin"))
         recorded = read(model)
@@ -106,7 +108,7 @@ class Replay:
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Check the inputs; return a call that lasts the next recorded latency."""
-        request.check_inputs(inputs, self._inputs)
+        check_inputs(inputs, self._inputs)
         latencies_ns, spin_ns = self._latencies_ns, self._spin_ns
         self._has_run = False
 
@@ -120,8 +122,7 @@ class Replay:
     def outputs(self) -> list[Array]:
         """Return copies of the recorded outputs."""
         if not self._has_run:
-            message = "the replay has no output to give: call what bind returned first"
-            raise MeasurementError(message)
+            raise MeasurementError("the replay has no output: run a query first")
         return [array.copy() for array in self._outputs]
 
     def close(self) -> None:
@@ -135,17 +136,17 @@ def read(model: Path) -> ReplayModel:
     """Return the recording in `model`.
 
     Raises:
-        ConfigError: it cannot be read, or is no recording (the wrong key is named).
+        ConfigError: it cannot be read, or is not a recording (the wrong key is named).
     """
     model_file.head(model)
     try:
         return msgspec.json.decode(model.read_bytes(), type=ReplayModel)
     except OSError as error:
-        message = f"cannot read the replay {str(model)!r}: {error.strerror}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"cannot read the replay {str(model)!r}: {error.strerror}") from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        message = f"{str(model)!r} is not a replay model: {library.one_line(error)}; see `edgemeter.agent.runtimes.replay` for its keys"
-        raise ConfigError(message) from error
+        raise ConfigError(
+            f"{str(model)!r} is not a replay model: {one_line(error)}; see `edgemeter.agent.runtimes.replay` for its keys"
+        ) from error
 
 
 def _latencies_ns(recorded: ReplayModel) -> Iterator[int]:
@@ -163,8 +164,7 @@ def _rounds(latencies_ns: Sequence[int], seed: int | None) -> Iterator[int]:
 
 def _spin_ns(wait: str) -> int:
     if wait not in {"spin", "sleep"}:
-        message = f"runtime 'replay' cannot wait by {wait!r}: choose spin or sleep"
-        raise ConfigError(message)
+        raise ConfigError(f"runtime 'replay' cannot wait by {wait!r}: choose spin or sleep")
     return _SPIN_NS if wait == "spin" else 0
 
 
@@ -182,18 +182,12 @@ def _info(entry: ReplayInput | ReplayOutput) -> TensorInfo:
 
 
 def _values(entry: ReplayOutput, model: Path) -> Array:
-    """Return the output's array.
-
-    Raises:
-        ConfigError: it has another number of values than its shape, or one that its dtype cannot hold.
-    """
     if entry.values is None:
         return np.zeros(entry.shape, entry.dtype)
     if len(entry.values) != prod(entry.shape):
-        message = (
+        raise ConfigError(
             f"{str(model)!r}: output {entry.name!r} has {len(entry.values)} values, its shape {list(entry.shape)} takes {prod(entry.shape)}"
         )
-        raise ConfigError(message)
     values = np.array(entry.values, dtype=np.float64)
     array = values.astype(entry.dtype) if np.dtype(entry.dtype).kind == "f" else _whole(values, entry, model)
     return array.reshape(entry.shape)
@@ -202,6 +196,7 @@ def _values(entry: ReplayOutput, model: Path) -> Array:
 def _whole(values: Array, entry: ReplayOutput, model: Path) -> Array:
     low, high = (0, 1) if entry.dtype == "bool" else (np.iinfo(entry.dtype).min, np.iinfo(entry.dtype).max)
     if np.any((values < low) | (values > high) | (values != np.floor(values))):
-        message = f"{str(model)!r}: output {entry.name!r} has a value that {entry.dtype} cannot hold: give whole numbers {low} to {high}"
-        raise ConfigError(message)
+        raise ConfigError(
+            f"{str(model)!r}: output {entry.name!r} has a value that {entry.dtype} cannot hold: give whole numbers {low} to {high}"
+        )
     return values.astype(entry.dtype)

@@ -3,9 +3,9 @@
 Library: `pip install 'edgemeter[ncnn]'`.
 Backend: `cpu` (the default), `vulkan` or `vulkan:N`.
 Settings: `precision` is `fp32` (the default), `fp16`, `bf16`, or `auto`. Left to itself (`auto`) ncnn stores and computes in half precision
-where the processor can, whatever the file holds; a precision other than fp32 stands in the record's backend (`cpu,fp16`).
-`input_shape` is the shape of the one input of a model that does not tell it: `1x3x640x640`. Else it comes from the file's Input, or from
-the `metadata.yaml` that Ultralytics writes beside it; where none tells, any array is taken, as with TorchScript.
+where the processor can, whatever the file holds; a precision other than fp32 is part of the record's backend (`cpu,fp16`).
+`input_shape` is the shape of the one input of a model without one: `1x3x640x640`. Else it comes from the file's Input, or from
+the `metadata.yaml` that Ultralytics writes beside it; where neither has it, any array is taken, as with TorchScript.
 ncnn knows no batches here: the leading 1 is ours, on inputs and outputs. Outputs are float32, in the order out0, out1 ... where so named.
 What is timed is an Extractor made, fed and asked for every output, as its users do; an Extractor keeps what it computed, so that each query
 needs a new one.
@@ -18,17 +18,122 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from edgemeter.agent.errors import ConfigError, MeasurementError, UnavailableError
-from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, library, metadata_yaml, ncnn_param, request
-from edgemeter.agent.runtimes.library import Candidate, Library
-from edgemeter.agent.runtimes.ncnn_param import NcnnParam
+from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
+from edgemeter.agent.contract import model_file
+from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
+from edgemeter.agent.runtimes.adapter import LibraryCandidate, RuntimeLibrary, check_inputs, check_options, load_library, read_metadata
 
-_CANDIDATES = (Candidate("ncnn", ("ncnn",)),)
+_MARK = b"7767517"
+_MOST_BYTES = 64 << 20
+_SHAPES = "-23330"
+_NUMBERED = re.compile(r"(?:in|out)(\d+)")
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NcnnLayer:
+    """One line of the file."""
+
+    kind: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class NcnnParam:
+    """What the file holds. `inputs` and `outputs` are shapes by name, without batch, [c, h, w]; None if the file has none."""
+
+    kinds: frozenset[str]
+    inputs: Mapping[str, Shape | None]
+    outputs: Mapping[str, Shape | None]
+
+
+def read_param(model: Path) -> NcnnParam:
+    """Return what the file holds; the weights beside it are not read.
+
+    Raises:
+        ConfigError: it is not an ncnn .param file, is truncated or garbled.
+    """
+    if model_file.head(model).lstrip().split(maxsplit=1)[:1] != [_MARK]:
+        raise ConfigError(
+            f"{str(model)!r} is not an ncnn model, it lacks the magic number 7767517: give the text file .param, with .bin beside it"
+        )
+    try:
+        with model.open("rb") as file:
+            text = file.read(_MOST_BYTES).decode("utf-8")
+        # A line that ends early may still be one: 0=64 cut to 0=6.
+        if not text.endswith("\n"):
+            raise ValueError("it ends in the middle of a line")  # noqa: TRY301 - one place for all that is wrong with the file
+        layers = _layers(text.splitlines())
+        return _described(layers)
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        raise ConfigError(f"the model {str(model)!r} is truncated or garbled ({error}): fetch it again") from error
+
+
+def _layers(lines: Sequence[str]) -> list[NcnnLayer]:
+    rows = [line.split() for line in lines if line.strip()]
+    counts = [int(word) for word in rows[1]] if len(rows) > 1 else []
+    if len(counts) != 2 or counts[0] != len(rows) - 2:
+        raise ValueError(f"it announces {counts[0] if counts else 'no'} layers and has {max(0, len(rows) - 2)}")
+    return [_layer(row) for row in rows[2:]]
+
+
+def _layer(row: Sequence[str]) -> NcnnLayer:
+    is_whole = len(row) >= 4 and row[2].isdigit() and row[3].isdigit() and len(row) >= 4 + int(row[2]) + int(row[3])
+    if not is_whole:
+        raise ValueError(f"a layer has too few words: {' '.join(row)[:60]!r}")
+    first, last = 4 + int(row[2]), 4 + int(row[2]) + int(row[3])
+    settings = dict(word.partition("=")[::2] for word in row[last:])
+    return NcnnLayer(row[0], tuple(row[4:first]), tuple(row[first:last]), settings)
+
+
+def _described(layers: Sequence[NcnnLayer]) -> NcnnParam:
+    taken = {name for layer in layers for name in layer.inputs}
+    inputs = {
+        name: _input_shape(layer) or _hint(layer, place)
+        for layer in layers
+        if layer.kind == "Input"
+        for place, name in enumerate(layer.outputs)
+    }
+    outputs = {name: _hint(layer, place) for layer in layers for place, name in enumerate(layer.outputs) if name not in taken}
+    if not inputs or not outputs:
+        raise ValueError("it has no Input or no output")
+    return NcnnParam(frozenset(layer.kind for layer in layers), _in_order(inputs), _in_order(outputs))
+
+
+def _input_shape(layer: NcnnLayer) -> Shape | None:
+    """Return the shape of an Input, outermost first; 0 is a size that it leaves open."""
+    sizes = [int(layer.settings.get(key, 0)) for key in ("2", "11", "1", "0")]
+    known = tuple(size for size in sizes if size > 0)
+    return known or None
+
+
+def _hint(layer: NcnnLayer, place: int) -> Shape | None:
+    """Return the shape that the layer notes of one output, outermost first."""
+    numbers = [int(word) for word in layer.settings.get(_SHAPES, "").split(",") if word]
+    one = numbers[1 + 4 * place : 5 + 4 * place]
+    if len(one) != 4 or not 1 <= one[0] <= 3:
+        return None
+    return tuple(reversed(one[1 : 1 + one[0]]))
+
+
+def _in_order(shapes: dict[str, Shape | None]) -> dict[str, Shape | None]:
+    """Return them as the model numbers them (pnnx: in0, out0, out1), else as the file has them."""
+    matches = {name: _NUMBERED.fullmatch(name) for name in shapes}
+    if not all(matches.values()):
+        return shapes
+    return dict(sorted(shapes.items(), key=lambda item: int(match[1]) if (match := matches[item[0]]) else 0))
+
+
+_CANDIDATES = (LibraryCandidate("ncnn", ("ncnn",)),)
 _BACKEND = re.compile(r"cpu|vulkan(?::(\d{1,2}))?")
 _PRECISIONS = ("fp32", "fp16", "bf16", "auto")
 _HALVES = ("use_fp16_packed", "use_fp16_storage", "use_fp16_arithmetic", "use_bf16_packed", "use_bf16_storage")
@@ -47,12 +152,12 @@ class Ncnn:
 
     def load(self, model: Path, options: Options) -> Loaded:
         """Import the library, load the model; see `Runtime.load`."""
-        request.check_options("ncnn", options, extra=("precision", "input_shape"))
+        check_options("ncnn", options, extra=("precision", "input_shape"))
         precision, backend = _chosen(options)
-        param = ncnn_param.read(model)
-        said = metadata_yaml.read(model.parent)
-        inputs = _inputs(param, options.extra.get("input_shape"), said)
-        found = library.load(_CANDIDATES, "ncnn")
+        param = read_param(model)
+        metadata = read_metadata(model.parent)
+        inputs = _inputs(param, options.extra.get("input_shape"), metadata)
+        found = load_library(_CANDIDATES, "ncnn")
         started_ns = time.monotonic_ns()
         net = _net(found, options.threads, precision, backend)
         _fill(net, model, param, found)
@@ -60,27 +165,23 @@ class Ncnn:
         self._module, self._net, self._inputs = found.module, net, inputs
         self._names = (tuple(param.inputs), tuple(param.outputs))
         outputs = tuple(TensorInfo(name, (1, *shape), "float32") for name, shape in param.outputs.items() if shape)
-        return Loaded(
-            package=found.package,
-            version=found.version,
+        return found.loaded(
             backend=backend if precision == "fp32" else f"{backend},{precision}",
             inputs=inputs,
             outputs=outputs if len(outputs) == len(param.outputs) else (),
-            metadata=said,
-            import_ns=found.import_ns,
+            metadata=metadata,
             load_ns=load_ns,
         )
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy the inputs into ncnn's own memory; return a call that makes an Extractor and asks it for every output."""
         if self._inputs:
-            request.check_inputs(inputs, self._inputs)
+            check_inputs(inputs, self._inputs)
         given, wanted = self._names
         if len(inputs) != len(given) or any(
             array.ndim not in {2, 3, 4} or array.shape[0] != 1 or array.dtype != np.float32 for array in inputs
         ):
-            message = f"ncnn takes float32 [1, ...] of 2 to 4 dimensions for {', '.join(given)}: prepare the data so"
-            raise ConfigError(message)
+            raise ConfigError(f"ncnn takes float32 [1, ...] of 2 to 4 dimensions for {', '.join(given)}: prepare the data in that form")
         # Cloned: ncnn computes in place and may not do that in memory that is not its own.
         fed = [(name, self._module.Mat(np.ascontiguousarray(array[0])).clone()) for name, array in zip(given, inputs, strict=True)]
         net = self._net
@@ -98,8 +199,7 @@ class Ncnn:
         """Return copies of what the last call gave, each with a leading 1."""
         if self._last is None or any(status != 0 for status, _ in self._last):
             why = "call what bind returned first" if self._last is None else "it failed in the last call, mostly for want of memory"
-            message = f"ncnn has no output to give: {why}"
-            raise MeasurementError(message)
+            raise MeasurementError(f"ncnn has no output: {why}")
         return [np.array(tensor)[None] for _, tensor in self._last]
 
     def close(self) -> None:
@@ -110,34 +210,31 @@ class Ncnn:
 
 
 def _chosen(options: Options) -> tuple[str, str]:
-    """Return precision and backend as they can be meant."""
     precision, backend = options.extra.get("precision", "fp32"), options.backend or "cpu"
     if precision not in _PRECISIONS:
-        message = f"runtime 'ncnn' has no precision {precision!r}: choose one of {', '.join(_PRECISIONS)}"
-        raise ConfigError(message)
+        raise ConfigError(f"runtime 'ncnn' has no precision {precision!r}: choose one of {', '.join(_PRECISIONS)}")
     if not _BACKEND.fullmatch(backend):
-        message = f"runtime 'ncnn' has no backend {backend!r}: choose cpu, vulkan or vulkan:N"
-        raise ConfigError(message)
+        raise ConfigError(f"runtime 'ncnn' has no backend {backend!r}: choose cpu, vulkan or vulkan:N")
     return precision, backend
 
 
-def _inputs(param: NcnnParam, asked: str | None, said: Mapping[str, str]) -> tuple[TensorInfo, ...]:
-    """Return the inputs as far as something tells their shapes; nothing where one is open."""
+def _inputs(param: NcnnParam, asked: str | None, metadata: Mapping[str, str]) -> tuple[TensorInfo, ...]:
+    """Return the inputs as far as their shapes are known; nothing where one is open."""
     shapes = dict(param.inputs)
-    size = re.fullmatch(r"\[(\d+), (\d+)\]", said.get("imgsz", ""))
+    size = re.fullmatch(r"\[(\d+), (\d+)\]", metadata.get("imgsz", ""))
     if asked is not None:
         if not _SHAPE.fullmatch(asked) or len(shapes) != 1:
-            message = f"input_shape {asked!r} is not for this model: give 1xCxHxW for the one input of a model; it has {', '.join(shapes)}"
-            raise ConfigError(message)
+            raise ConfigError(
+                f"input_shape {asked!r} is not for this model: give 1xCxHxW for the one input of a model; it has {', '.join(shapes)}"
+            )
         shapes = dict.fromkeys(shapes, tuple(int(part) for part in asked.split("x")[1:]))
     elif size and len(shapes) == 1 and not all(shapes.values()):
-        shapes = dict.fromkeys(shapes, (int(said.get("channels", "3")), int(size[1]), int(size[2])))
+        shapes = dict.fromkeys(shapes, (int(metadata.get("channels", "3")), int(size[1]), int(size[2])))
     known = tuple(TensorInfo(name, (1, *shape), "float32") for name, shape in shapes.items() if shape)
     return known if len(known) == len(shapes) else ()
 
 
-def _net(found: Library, threads: int, precision: str, backend: str) -> Any:
-    """Return an empty net that computes as asked."""
+def _net(found: RuntimeLibrary, threads: int, precision: str, backend: str) -> Any:
     net = found.module.Net()
     net.opt.num_threads = threads
     if precision != "auto":
@@ -145,59 +242,53 @@ def _net(found: Library, threads: int, precision: str, backend: str) -> Any:
             setattr(net.opt, name, f"use_{precision}_" in name)
     if backend == "cpu":
         if precision == "fp16" and not found.module.cpu_support_arm_asimdhp():
-            message = (
+            raise UnavailableError(
                 f"{found.package} {found.version} computes in fp16 only where the processor has it (Armv8.2 asimdhp): choose fp32 or bf16"
             )
-            raise UnavailableError(message)
         return net
     number = int(backend.partition(":")[2] or 0)
-    with _words():
+    with _captured_stderr():
         count = found.module.get_gpu_count()
     if number >= count:
-        message = (
+        raise UnavailableError(
             f"{found.package} {found.version} sees {count} Vulkan devices, {backend!r} is none of them: choose cpu, or install the driver"
         )
-        raise UnavailableError(message)
     net.opt.use_vulkan_compute = True
     net.set_vulkan_device(number)
     return net
 
 
-def _fill(net: Any, model: Path, param: NcnnParam, found: Library) -> None:
-    """Load layers and weights into the net."""
+def _fill(net: Any, model: Path, param: NcnnParam, found: RuntimeLibrary) -> None:
     unknown = sorted(kind for kind in param.kinds if found.module.layer_to_index(kind) < 0)
     if unknown:
-        message = (
+        raise ConfigError(
             f"{found.package} {found.version} has no layer {', '.join(unknown)}, which {str(model)!r} needs: "
             "convert it again for this version"
         )
-        raise ConfigError(message)
     weights = model.with_suffix(".bin")
     if not weights.is_file():
-        message = f"the weights of {str(model)!r} are not there: put {weights.name!r} beside it"
-        raise ConfigError(message)
-    with _words() as said:
+        raise ConfigError(f"the weights of {str(model)!r} are not there: put {weights.name!r} beside it")
+    with _captured_stderr() as lines:
         is_loaded = net.load_param(str(model)) == 0 and net.load_model(str(weights)) == 0
     if not is_loaded:
-        why = library.one_line(" ".join(said) or "no reason given")
-        message = (
+        why = one_line(" ".join(lines) or "no reason given")
+        raise ConfigError(
             f"{found.package} {found.version} cannot load {str(model)!r} with {weights.name!r}: {why}; "
             "one is truncated, or they do not belong together: fetch both again"
         )
-        raise ConfigError(message)
 
 
 @contextmanager
-def _words() -> Iterator[list[str]]:
-    """Catch what ncnn prints on standard error, the only place where it says what is wrong."""
-    said: list[str] = []
+def _captured_stderr() -> Iterator[list[str]]:
+    """Catch what ncnn prints on standard error, the only place where it reports errors."""
+    lines: list[str] = []
     kept = os.dup(2)
     with tempfile.TemporaryFile() as file:
         os.dup2(file.fileno(), 2)
         try:
-            yield said
+            yield lines
         finally:
             os.dup2(kept, 2)
             os.close(kept)
             file.seek(0)
-            said += [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+            lines += [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]

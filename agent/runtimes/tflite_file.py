@@ -1,19 +1,127 @@
-"""Reads a .tflite file without running it: is it whole, what custom operators it has, what its tensors are called, what it says of itself.
+"""Reads a .tflite file without running it: whether it is complete, its custom operators, its tensors' names, what it states about itself.
 
-tflite-runtime 2.14 ends the process on most truncated files (so does any LiteRT without a verifier), therefore every table is walked first.
-Source: https://github.com/google-ai-edge/LiteRT/blob/main/tflite/converter/schema/schema.fbs, and for what a file says of itself
-https://github.com/tensorflow/tflite-support/blob/master/tensorflow_lite_support/metadata/metadata_schema.fbs.
+Every offset of the FlatBuffer is checked: a broken file ends as an error here, where C++ would end the process.
 """
 
+import struct
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.runtimes import flatbuffer, model_file
-from edgemeter.agent.runtimes.flatbuffer import GarbledError, Table
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import model_file
+
+
+class GarbledError(ValueError):
+    """An offset leads outside the file, or to what cannot be there."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlatBufferTable:
+    """One table of a FlatBuffer; fields are called by their number in the schema."""
+
+    data: bytes | mmap
+    at: int
+
+    def check(self) -> "FlatBufferTable":
+        """Return the table itself when it and its vtable lie inside the file.
+
+        Raises:
+            GarbledError: they do not.
+        """
+        vtable, size = self._vtable()
+        _span(self.data, vtable, size)
+        _span(self.data, self.at, _read_number(self.data, "<H", vtable + 2))
+        return self
+
+    def span(self, at: int, size: int) -> None:
+        """Return when the file holds these bytes; raises GarbledError when it does not."""
+        _span(self.data, at, size)
+
+    def integer(self, field: int, code: str = "<i", default: int = 0) -> int:
+        """Return a number; `code` is its struct format."""
+        at = self._field(field)
+        return default if at is None else _read_number(self.data, code, at)
+
+    def table(self, field: int) -> "FlatBufferTable | None":
+        """Return the table that a field points to, None when absent."""
+        at = self._field(field)
+        return None if at is None else FlatBufferTable(self.data, self._target(at)).check()
+
+    def vector(self, field: int, item_bytes: int) -> tuple[int, int]:
+        """Return start and length of a vector or string; (0, 0) when absent.
+
+        Raises:
+            GarbledError: it does not lie inside the file.
+        """
+        at = self._field(field)
+        if at is None:
+            return 0, 0
+        start = self._target(at)
+        count = _read_number(self.data, "<I", start)
+        _span(self.data, start + 4, count * item_bytes)
+        return start + 4, count
+
+    def tables(self, field: int) -> Iterator["FlatBufferTable"]:
+        """Yield the tables of a vector of tables."""
+        start, count = self.vector(field, 4)
+        for at in range(start, start + 4 * count, 4):
+            yield FlatBufferTable(self.data, self._target(at)).check()
+
+    def integers(self, field: int) -> tuple[int, ...]:
+        """Return a vector of 32-bit integers."""
+        start, count = self.vector(field, 4)
+        return struct.unpack_from(f"<{count}i", self.data, start)
+
+    def floats(self, field: int) -> tuple[float, ...]:
+        """Return a vector of 32-bit floats."""
+        start, count = self.vector(field, 4)
+        return struct.unpack_from(f"<{count}f", self.data, start)
+
+    def bytes_at(self, field: int) -> bytes:
+        """Return a vector of bytes."""
+        start, count = self.vector(field, 1)
+        return self.data[start : start + count]
+
+    def text(self, field: int) -> str:
+        """Return a string; what is not UTF-8 in it is replaced."""
+        return self.bytes_at(field).decode("utf-8", "replace")
+
+    def _vtable(self) -> tuple[int, int]:
+        vtable = self.at - _read_number(self.data, "<i", self.at)
+        return vtable, _read_number(self.data, "<H", vtable)
+
+    def _field(self, field: int) -> int | None:
+        vtable, size = self._vtable()
+        slot = 4 + 2 * field
+        offset = _read_number(self.data, "<H", vtable + slot) if slot + 2 <= size else 0
+        return self.at + offset if offset else None
+
+    def _target(self, at: int) -> int:
+        return at + _read_number(self.data, "<I", at)
+
+
+def root_table(data: bytes | mmap) -> FlatBufferTable:
+    """Return the root table.
+
+    Raises:
+        GarbledError: there is none.
+    """
+    return FlatBufferTable(data, _read_number(data, "<I", 0)).check()
+
+
+def _read_number(data: bytes | mmap, code: str, at: int) -> int:
+    _span(data, at, struct.calcsize(code))
+    value: int = struct.unpack_from(code, data, at)[0]
+    return value
+
+
+def _span(data: bytes | mmap, at: int, size: int) -> None:
+    if at < 0 or at + size > len(data):
+        raise GarbledError(f"bytes {at} to {at + size} of a file of {len(data)}")
+
 
 _IDENTIFIER = b"TFL3"
 # Width in bytes of the items of each vector that C++ reads without looking: (field, item size) per table.
@@ -29,7 +137,7 @@ _FLOAT16, _UINT8, _INT16, _INT8 = 1, 3, 7, 9
 class TfliteFile:
     """What a .tflite file holds. `inputs` and `outputs` are the names that its signature gives, by index of the tensor.
 
-    `custom_uses` tells how often each custom operator stands in the graphs, `builtin_uses` how often any other does. `precision` is that of
+    `custom_uses` is how often each custom operator occurs in the graphs, `builtin_uses` how often any other does. `precision` is that of
     `Loaded`.
     """
 
@@ -42,30 +150,28 @@ class TfliteFile:
     precision: str
 
 
-def read(model: Path) -> TfliteFile:
+def read_tflite(model: Path) -> TfliteFile:
     """Return what the file holds; its weights are not read.
 
     Raises:
-        ConfigError: it is no .tflite file, is truncated or garbled.
+        ConfigError: it is not a .tflite file, is truncated or garbled.
     """
     if model_file.head(model)[4:8] != _IDENTIFIER:
-        message = f"{str(model)!r} is not a LiteRT (TFLite) model, it lacks the mark TFL3: give a .tflite file"
-        raise ConfigError(message)
+        raise ConfigError(f"{str(model)!r} is not a LiteRT (TFLite) model, it lacks the identifier TFL3: give a .tflite file")
     try:
         with model.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
-            top = flatbuffer.root(data)
+            top = root_table(data)
             _check(top)
             inputs, outputs = _signature(top)
-            metadata = {**_own_words(data, top), **model_file.texts(model)}
+            metadata = {**_own_metadata(data, top), **model_file.texts(model)}
             uses = _uses(top)
             builtin_uses = uses.pop("", 0)
             return TfliteFile(_custom_operators(top), uses, builtin_uses, inputs, outputs, metadata, _precision(top))
     except GarbledError as error:
-        message = f"the model {str(model)!r} is truncated or garbled (it needs {error}): fetch it again"
-        raise ConfigError(message) from error
+        raise ConfigError(f"the model {str(model)!r} is truncated or garbled (it needs {error}): fetch it again") from error
 
 
-def _check(top: Table) -> None:
+def _check(top: FlatBufferTable) -> None:
     """Walk all that an interpreter follows unseen; raises GarbledError where it leads outside. Indices it checks itself."""
     for code in top.tables(1):
         code.vector(1, 1)
@@ -77,13 +183,12 @@ def _check(top: Table) -> None:
             top.span(offset, size)
     subgraphs = list(top.tables(2))
     if not subgraphs:
-        message = "a graph, and there is none"
-        raise GarbledError(message)
+        raise GarbledError("a graph, and there is none")
     for subgraph in subgraphs:
         _check_subgraph(subgraph)
 
 
-def _check_subgraph(subgraph: Table) -> None:
+def _check_subgraph(subgraph: FlatBufferTable) -> None:
     _check_vectors(subgraph, _SUBGRAPH_VECTORS)
     for tensor in subgraph.tables(0):
         _check_vectors(tensor, _TENSOR_VECTORS)
@@ -97,23 +202,23 @@ def _check_subgraph(subgraph: Table) -> None:
         operator.table(12)
 
 
-def _check_vectors(table: Table, vectors: Sequence[tuple[int, int]]) -> None:
+def _check_vectors(table: FlatBufferTable, vectors: Sequence[tuple[int, int]]) -> None:
     for field, item_bytes in vectors:
         table.vector(field, item_bytes)
 
 
-def _custom_operators(top: Table) -> tuple[str, ...]:
+def _custom_operators(top: FlatBufferTable) -> tuple[str, ...]:
     return tuple(name for name in (code.text(1) for code in top.tables(1)) if name)
 
 
-def _uses(top: Table) -> dict[str, int]:
+def _uses(top: FlatBufferTable) -> dict[str, int]:
     """Return how often each operator stands in the graphs: by its custom name, all builtin ones together under no name."""
     names = [code.text(1) for code in top.tables(1)]
     chosen = (operator.integer(0, "<I") for subgraph in top.tables(2) for operator in subgraph.tables(3))
     return dict(Counter(names[place] if place < len(names) else "" for place in chosen))
 
 
-def _precision(top: Table) -> str:
+def _precision(top: FlatBufferTable) -> str:
     """Return what the tensors show: those that change from query to query, else the constant ones, the weights."""
     is_constant = [buffer.vector(0, 1)[1] > 0 or buffer.integer(1, "<Q") > 1 for buffer in top.tables(4)]
     moving, constant = set[int](), set[int]()
@@ -131,7 +236,7 @@ def _precision(top: Table) -> str:
     return "fp16" if _FLOAT16 in moving | constant else "fp32"
 
 
-def _signature(top: Table) -> tuple[Mapping[int, str], Mapping[int, str]]:
+def _signature(top: FlatBufferTable) -> tuple[Mapping[int, str], Mapping[int, str]]:
     """Return the names that the main graph's first signature gives to inputs and outputs, by index of the tensor."""
     for signature in top.tables(7):
         if signature.integer(4, "<I") == 0:
@@ -139,25 +244,25 @@ def _signature(top: Table) -> tuple[Mapping[int, str], Mapping[int, str]]:
     return {}, {}
 
 
-def _tensor_map(signature: Table, field: int) -> Mapping[int, str]:
+def _tensor_map(signature: FlatBufferTable, field: int) -> Mapping[int, str]:
     return {entry.integer(1, "<I"): entry.text(0) for entry in signature.tables(field)}
 
 
-def _own_words(data: bytes | mmap, top: Table) -> dict[str, str]:
-    """Return what the buffer TFLITE_METADATA says: who made the model, what its tensors are, how its input was normalised."""
+def _own_metadata(data: bytes | mmap, top: FlatBufferTable) -> dict[str, str]:
+    """Return the contents of the buffer TFLITE_METADATA: who made the model, what its tensors are, how its input was normalised."""
     buffers = list(top.tables(4))
     for entry in top.tables(6):
         index = entry.integer(1, "<I")
         if entry.text(0) == "TFLITE_METADATA" and index < len(buffers):
             start, size = buffers[index].vector(0, 1)
             try:
-                return _described(flatbuffer.root(bytes(data[start : start + size])))
+                return _described(root_table(bytes(data[start : start + size])))
             except GarbledError:
                 return {}
     return {}
 
 
-def _described(model: Table) -> dict[str, str]:
+def _described(model: FlatBufferTable) -> dict[str, str]:
     words = {
         "name": model.text(0),
         "description": model.text(1),

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.runtimes import model_file
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import model_file
 
 _EXPORT = "export the model with torch.export.save (.pt2), or with torch.jit.trace(...).save"
 _FILE_ACCESS = re.compile(rb"\btorch\.(?:save|load|from_file)\b")
@@ -57,7 +57,7 @@ def read(model: Path) -> TorchArchive:
     """Return what the archive is.
 
     Raises:
-        ConfigError: it is a pickle, holds what is not run here, or is no PyTorch file.
+        ConfigError: it is a pickle, holds what is not run here, or is not a PyTorch file.
     """
     start = model_file.head(model)
     if start[:1] == b"\x80":
@@ -70,12 +70,10 @@ def read(model: Path) -> TorchArchive:
             if "constants.pkl" in members and any(_SCRIPT.fullmatch(name) for name in members):
                 return _torchscript(model, archive, members)
     except _BROKEN as error:
-        message = f"{str(model)!r} is not a PyTorch model, or a truncated one ({error}): {_EXPORT}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"{str(model)!r} is not a PyTorch model, or a truncated one ({error}): {_EXPORT}") from error
     if "data.pkl" in members:
         raise ConfigError(_pickle(model))
-    message = f"{str(model)!r} is a zip, but neither TorchScript nor an exported program: {_EXPORT}"
-    raise ConfigError(message)
+    raise ConfigError(f"{str(model)!r} is a zip, but neither TorchScript nor an exported program: {_EXPORT}")
 
 
 def _pickle(model: Path) -> str:
@@ -89,8 +87,7 @@ def _members(model: Path, archive: zipfile.ZipFile) -> dict[str, str]:
     if "version" in names:
         members = {name: name for name in names}
     if len(members) != len(names) or any(info.compress_type not in model_file.COMPRESSIONS for info in archive.infolist()):
-        message = f"{str(model)!r} holds two members of one name, or one packed in a rare way, and is not opened: {_EXPORT}"
-        raise ConfigError(message)
+        raise ConfigError(f"{str(model)!r} holds two members of one name, or one packed in a rare way, and is not opened: {_EXPORT}")
     return members
 
 
@@ -98,8 +95,7 @@ def _torchscript(model: Path, archive: zipfile.ZipFile, members: Mapping[str, st
     for name, member in members.items():
         access = _FILE_ACCESS.search(archive.read(member)) if _SCRIPT.fullmatch(name) else None
         if access is not None:
-            message = f"{str(model)!r} calls {access[0].decode()} and is not run: a model reads no files; {_EXPORT}"
-            raise ConfigError(message)
+            raise ConfigError(f"{str(model)!r} calls {access[0].decode()} and is not run: a model reads no files; {_EXPORT}")
     return TorchArchive("torchscript", model_file.texts(model, below="extra"), ())
 
 
@@ -110,8 +106,7 @@ def _exported(model: Path, archive: zipfile.ZipFile, members: Mapping[str, str])
         elif _CONFIGS.fullmatch(name):
             _check_payload(model, json.loads(archive.read(member)))
         elif not (_PICKLES.fullmatch(name) or _PLAIN.fullmatch(name)):
-            message = f"{str(model)!r} holds {name!r}, which is no part of a plain exported program, and is not opened: {_EXPORT}"
-            raise ConfigError(message)
+            raise ConfigError(f"{str(model)!r} holds {name!r}, which is not part of a plain exported program, and is not opened: {_EXPORT}")
     texts = {**model_file.texts(model, below="extra"), **model_file.texts(model, below="extra_files")}
     return TorchArchive("exported", texts, tuple(member for name, member in members.items() if _PICKLES.fullmatch(name)))
 
@@ -120,20 +115,18 @@ def _check_payload(model: Path, document: Any) -> None:
     """Refuse weights and constants that would be unpickled; the others are plain bytes with a shape."""
     for name, entry in document["config"].items():
         if entry["use_pickle"] or not re.fullmatch(r"(?:weight|tensor)_\d+", entry["path_name"]):
-            message = f"{str(model)!r} holds {name!r} as a pickle and is not opened: {_EXPORT} with plain tensors only"
-            raise ConfigError(message)
+            raise ConfigError(f"{str(model)!r} holds {name!r} as a pickle and is not opened: {_EXPORT} with plain tensors only")
 
 
 def _check_program(model: Path, document: Any) -> None:
     """Refuse a program in which any text has another form than those that torch.export writes."""
     for key, text in _strings(document, ""):
         if not _is_plain(key, text):
-            message = f"{str(model)!r} has {text[:80]!r} as {key}, which is not run here: {_EXPORT}"
-            raise ConfigError(message)
+            raise ConfigError(f"{str(model)!r} has {text[:80]!r} as {key}, which is not run here: {_EXPORT}")
 
 
 def _strings(value: Any, key: str) -> Iterator[tuple[str, str]]:
-    """Yield every text of a JSON document with the key that it stands under."""
+    """Yield every text of a JSON document with its key."""
     if isinstance(value, str):
         yield key, value
     elif isinstance(value, list):

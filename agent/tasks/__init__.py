@@ -1,1 +1,67 @@
-"""One file per task; the table is in `edgemeter.agent.task`."""
+"""Tasks: what a model is asked to do, and how its predictions are scored. The protocol, and the table of names; one file per task."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.agent.base.plugins import find_plugin
+from edgemeter.agent.contract.model_card import Card
+from edgemeter.agent.contract.record_figures import Accuracy
+from edgemeter.agent.datasets.dataset import Dataset
+from edgemeter.agent.runtimes import Loaded
+
+TASKS: Mapping[str, str] = {
+    "classification": "edgemeter.agent.tasks.classification:Classification",
+    "detection": "edgemeter.agent.tasks.detection:Detection",
+}
+# How much of an accuracy is computed.
+Parts = Literal["all", "value"]
+
+
+class Task(Protocol):
+    """Prepares inputs and scores outputs for one model on one data set; constructed with card, loaded model and data set.
+
+    For each item: `prepare`, (the inference), `answer`; at the end `score` once. `answer` keeps the item's predictions for the score, and
+    `same_answer`, of an item that was prepared, keeps nothing.
+    """
+
+    def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None: ...
+
+    def prepare(self, index: int) -> list[NDArray[Any]]:
+        """Return the model's inputs (dtype, shape and quantisation as it declares) for item `index` of the data set; decodes the file.
+
+        Raises:
+            ConfigError: the file is not an image (named).
+        """
+        ...
+
+    def answer(self, index: int, outputs: Sequence[NDArray[Any]]) -> NDArray[np.float32] | None:
+        """Take the raw outputs of item `index`: dequantise, decode, keep the predictions.
+
+        Returns:
+            The scores of the objects found, float32 [n]; None of a task without objects.
+        """
+        ...
+
+    def same_answer(self, index: int, one: Sequence[NDArray[Any]], other: Sequence[NDArray[Any]]) -> float | None:
+        """Return the share (0..1) of the predictions for item `index` that two raw outputs have in common; None if both are empty."""
+        ...
+
+    def score(self, parts: Parts = "all") -> Accuracy | None:
+        """Return the accuracy of all predictions kept, None when the data set has no ground truth.
+
+        `value` leaves out what costs time beside the value and its details: bounds, classes, groups.
+        """
+        ...
+
+
+def create(model: Card, loaded: Loaded, data: Dataset) -> Task:
+    """Return the task that the card names.
+
+    Raises:
+        ConfigError: no task has that name, or the model or the data does not fit it.
+    """
+    task: Task = find_plugin("task", TASKS, model.task)(model, loaded, data)
+    return task

@@ -8,56 +8,49 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.dataset import Dataset
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.recognition import card
-from edgemeter.agent.recognition.model_tensors import input_of, real_values
-from edgemeter.agent.records import Accuracy, PartAccuracy
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.statistics import wilson_interval, wilson_standard_error
+from edgemeter.agent.contract.model_card import Card
+from edgemeter.agent.contract.record_figures import Accuracy, PartAccuracy
+from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.runtimes import Loaded
-from edgemeter.agent.tasks.wilson import standard_error, wilson
-from edgemeter.agent.vision import groups as groups_of
-from edgemeter.agent.vision.groups import Group
-from edgemeter.agent.vision.preprocess import Preprocessor
+from edgemeter.agent.tasks import groups as groups_of
+from edgemeter.agent.tasks.groups import ScoredGroup
+from edgemeter.agent.vision.preprocess import Preprocessor, input_of, real_values
 
 METRIC = "top1"
 _BEST = 5
-# Right answers one class further for so many classes are no chance.
+# Correct predictions one class further for so many classes are not chance.
 _ENOUGH = 5
 
 
 class Classification:
-    """Keeps the five best classes of every photograph answered."""
+    """Keeps the five best classes of every photograph."""
 
-    def __init__(self, model: card.Card, loaded: Loaded, data: Dataset) -> None:
+    def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None:
         if data.truth is not None:
-            message = f'model {model.name!r} is a classifier, {data.name!r} has COCO boxes: give an index {{"file": class}} as annotations'
-            raise ConfigError(message)
+            raise ConfigError(
+                f'model {model.name!r} is a classifier, {data.name!r} has COCO boxes: give an index {{"file": class}} as annotations'
+            )
         self._model, self._loaded, self._data = model, loaded, data
         self._preprocessor = Preprocessor(model.input, input_of(model, loaded))
-        self._answers: dict[int, list[int]] = {}
+        self._predictions: dict[int, list[int]] = {}
         self._truth = self._classes()
 
     def prepare(self, index: int) -> list[NDArray[Any]]:
-        """Return the one input for photograph `index`.
-
-        Raises:
-            ConfigError: it is not an image.
-        """
+        """Return the one input for photograph `index`."""
         return [self._preprocessor.load(self._data.files[index])[0]]
 
     def answer(self, index: int, outputs: Sequence[NDArray[Any]]) -> None:
-        """Keep the classes with the five highest scores, best first; of equal scores the lower class comes first.
-
-        Raises:
-            ConfigError: the output does not have as many scores as the card has classes.
-        """
+        """Keep the classes with the five highest scores, best first; of equal scores the lower class comes first."""
         scores = self._scores(outputs)
         wanted = self._model.output.classes
         if wanted is not None and len(scores) != wanted:
-            message = f"model {self._model.name!r} gives {len(scores)} scores, its card says {wanted} classes: correct output.classes"
-            raise ConfigError(message)
+            raise ConfigError(
+                f"model {self._model.name!r} gives {len(scores)} scores, its card has {wanted} classes: correct output.classes"
+            )
         best = np.argsort(-scores, kind="stable")[:_BEST] + self._model.output.label_offset
-        self._answers[index] = best.tolist()
+        self._predictions[index] = best.tolist()
 
     def same_answer(self, index: int, one: Sequence[NDArray[Any]], other: Sequence[NDArray[Any]]) -> float:
         """Return 1.0 where the best class of both raw outputs is the same, else 0.0."""
@@ -65,13 +58,13 @@ class Classification:
         return float(np.argmax(self._scores(one)) == np.argmax(self._scores(other)))
 
     def score(self, parts: Literal["all", "value"] = "all") -> Accuracy | None:
-        """Return top-1 (and top-5) over all photographs answered; None without ground truth."""
-        if self._truth is None or not self._answers:
+        """Return top-1 (and top-5) over all photographs decoded; None without ground truth."""
+        if self._truth is None or not self._predictions:
             return None
-        right = {index: best[0] == self._truth[index] for index, best in self._answers.items()}
-        top1, top5 = sum(right.values()), sum(self._truth[index] in best for index, best in self._answers.items())
-        low, high = wilson(top1, len(right))
-        low5, high5 = wilson(top5, len(right))
+        right = {index: best[0] == self._truth[index] for index, best in self._predictions.items()}
+        top1, top5 = sum(right.values()), sum(self._truth[index] in best for index, best in self._predictions.items())
+        low, high = wilson_interval(top1, len(right))
+        low5, high5 = wilson_interval(top5, len(right))
         groups = self._groups(right) if parts == "all" else []
         return Accuracy(
             metric=METRIC,
@@ -89,19 +82,19 @@ class Classification:
         )
 
     def _shifted(self, truth: Sequence[int], top1: int) -> tuple[str, ...]:
-        """Return what an index that counts from another class than the model would explain: more right answers one class further."""
+        """Return what an index that counts from another class than the model would explain: more correct predictions one class further."""
         for shift, word in ((-1, "lower"), (1, "higher")):
-            right = [truth[index] for index, best in self._answers.items() if best[0] == truth[index] + shift]
+            right = [truth[index] for index, best in self._predictions.items() if best[0] == truth[index] + shift]
             if len(set(right)) >= _ENOUGH and len(right) > 2 * top1:
-                share = len(right) / len(self._answers)
-                said = (
-                    f"with every class of the ground truth one {word}, top-1 were {share:.3f}: does one of the two count the background "
-                    "as class 0? Correct the index, or output.label_offset in the card"
+                share = len(right) / len(self._predictions)
+                hint = (
+                    f"with every class of the ground truth one {word}, top-1 would be {share:.3f}: check whether one of them counts the "
+                    "background as class 0, and correct the index, or output.label_offset in the card"
                 )
-                return (said,)
+                return (hint,)
         return ()
 
-    def _groups(self, right: Mapping[int, bool]) -> list[Group]:
+    def _groups(self, right: Mapping[int, bool]) -> list[ScoredGroup]:
         """Return top-1 of each group by name, with Wilson's bounds; none of a group that is too small."""
         members: defaultdict[str, list[bool]] = defaultdict(list)
         for index, is_right in right.items():
@@ -120,18 +113,13 @@ class Classification:
             return
         wanted = output.classes + output.label_offset
         if len(output.labels) != wanted:
-            message = (
+            raise ConfigError(
                 f"model {self._model.name!r} has {len(output.labels)} labels and {output.classes} classes (label_offset "
                 f"{output.label_offset}): give {wanted} labels in its card, or none"
             )
-            raise ConfigError(message)
 
     def _classes(self) -> tuple[int, ...] | None:
-        """Return the class of each photograph in the model's own numbers, None without ground truth.
-
-        Raises:
-            ConfigError: the ground truth is not in this model's classes.
-        """
+        """Return the class of each photograph in the model's own numbers, None without ground truth."""
         if self._data.classes is None:
             return None
         self._check_labels()
@@ -140,12 +128,11 @@ class Classification:
             places = self._named_places(self._data.class_names)
             return tuple(places[place] for place in truth)
         if output.classes is not None and max(truth) >= output.classes + output.label_offset:
-            message = (
+            raise ConfigError(
                 f"the ground truth of {self._data.name!r} has class {max(truth)}, model {self._model.name!r} has {output.classes} classes "
                 f"(label_offset {output.label_offset}): give the index that belongs to this model"
                 f"{self._background_hint(min(truth), max(truth))}"
             )
-            raise ConfigError(message)
         return truth
 
     def _background_hint(self, first: int, last: int) -> str:
@@ -155,11 +142,7 @@ class Classification:
         return "; it seems to count the background as class 0: subtract 1 from every class" if is_shifted else ""
 
     def _named_places(self, names: Sequence[str]) -> tuple[int, ...]:
-        """Return the model's class of each class folder: by its labels where they name all, else by place where there are as many.
-
-        Raises:
-            ConfigError: neither; some folders of many classes must not become the first classes.
-        """
+        """Return the model's class of each class folder: by its labels where they name all, else by place where there are as many."""
         output = self._model.output
         plain = [label.strip().lower() for label in output.labels]
         wanted = [name.strip().lower() for name in names]
@@ -167,17 +150,16 @@ class Classification:
             return tuple(plain.index(name) for name in wanted)
         if output.classes is not None and len(names) == output.classes + output.label_offset:
             return tuple(range(len(names)))
-        message = (
+        raise ConfigError(
             f"{self._data.name!r} has {len(names)} class folders, model {self._model.name!r} has {output.classes} classes, and its labels "
             "do not name the folders: give a list of all its classes as annotations (.txt, one a line, first word the folder's name), "
             "or name the folders by class number"
         )
-        raise ConfigError(message)
 
 
-def _group(name: str, right: int, images: int) -> Group:
+def _group(name: str, right: int, images: int) -> ScoredGroup:
     if images < groups_of.SMALLEST_GROUP:
-        return groups_of.group(name, None, None, images, None, math.inf)
-    low, high = wilson(right, images)
+        return groups_of.scored_group(name, None, None, images, None, math.inf)
+    low, high = wilson_interval(right, images)
     part = PartAccuracy(name=name, value=right / images, images=images, low=low, high=high)
-    return Group(part, standard_error(right, images))
+    return ScoredGroup(part, wilson_standard_error(right, images))

@@ -1,47 +1,178 @@
 """Detection: boxes in photographs, scored by COCO's average precision."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.dataset import Dataset
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.recognition import card
-from edgemeter.agent.recognition.model_tensors import input_of, real_values
-from edgemeter.agent.records import Accuracy
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.model_card import Card, CardOutput
+from edgemeter.agent.contract.record_figures import Accuracy
+from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.runtimes import Loaded
-from edgemeter.agent.vision import coco_report, decoder, matching
-from edgemeter.agent.vision.categories import category_ids
-from edgemeter.agent.vision.decoder import Detections, Frame
-from edgemeter.agent.vision.preprocess import Preprocessor
+from edgemeter.agent.tasks.coco_ap import coco_accuracy, value_only
+from edgemeter.agent.vision.decoders import Detections, PhotoFrame, create
+from edgemeter.agent.vision.preprocess import Preprocessor, input_of, real_values
+
+# By id, 1 to 90; ten ids are not used. Source: COCO's instances_val2017.json, `categories`.
+_BY_ID = (
+    "person", "bicycle", "car", "motorcycle", "airplane", "bus", "train", "truck", "boat", "traffic light", "fire hydrant", "",
+    "stop sign", "parking meter", "bench", "bird", "cat", "dog", "horse", "sheep", "cow", "elephant", "bear", "zebra", "giraffe", "",
+    "backpack", "umbrella", "", "", "handbag", "tie", "suitcase", "frisbee", "skis", "snowboard", "sports ball", "kite",
+    "baseball bat", "baseball glove", "skateboard", "surfboard", "tennis racket", "bottle", "", "wine glass", "cup", "fork", "knife",
+    "spoon", "bowl", "banana", "apple", "sandwich", "orange", "broccoli", "carrot", "hot dog", "pizza", "donut", "cake", "chair",
+    "couch", "potted plant", "bed", "", "dining table", "", "", "toilet", "", "tv", "laptop", "mouse", "remote", "keyboard",
+    "cell phone", "microwave", "oven", "toaster", "sink", "refrigerator", "", "book", "clock", "vase", "scissors", "teddy bear",
+    "hair drier", "toothbrush",
+)  # fmt: skip
+
+
+def coco_class_names(classes: int) -> tuple[str, ...]:
+    """Return the names of the classes of a detector with so many, "" for an unused one; none where it is not COCO's.
+
+    80 are COCO's in order, 90 its ids 1 to 90 (TensorFlow), 91 its ids 0 to 90 (DETR).
+    """
+    if classes == 80:
+        return tuple(name for name in _BY_ID if name)
+    return {90: _BY_ID, 91: ("", *_BY_ID)}.get(classes, ())
+
+
+# TensorFlow's detectors number classes as COCO's ids do, gaps included: 1..90 for 80 categories.
+_COCO_LAST_ID = 90
+
+
+def category_ids(model: Card, categories: Sequence[Mapping[str, Any]]) -> tuple[int | None, ...]:
+    """Return the category id of each class of the model; None for a class that the annotations do not know.
+
+    By name where the model's labels name every category (80, 90 or 91 classes without labels are called as COCO's are); else by place,
+    where there are as many classes as categories, or where 90 classes stand for COCO's ids 1..90, 91 for 0..90 (DETR). Labels that
+    contradict their place are an error, not a guess, and so are ids that are not COCO's.
+
+    Args:
+        model: the card; its `output` holds `classes`, `labels` and `label_offset`.
+        categories: those of the annotations, each with `id` and `name`.
+
+    Raises:
+        ConfigError: the classes cannot be matched; the message holds both counts.
+    """
+    labels = _labels(model.output)
+    count = model.output.classes if model.output.classes is not None else len(labels)
+    names = Counter(_plain(category["name"]) for category in categories)
+    by_name = {_plain(category["name"]): int(category["id"]) for category in categories if names[_plain(category["name"])] == 1}
+    named = _by_name(labels, count, by_name)
+    for candidate in (named, _by_name(coco_class_names(count), count, by_name) if not any(labels) else ()):
+        if len(by_name) == len(categories) and set(by_name.values()) <= set(candidate):
+            return candidate
+    placed = _by_place(count, categories)
+    if placed is None or any(name not in (None, place) for name, place in zip(named, placed, strict=True)):
+        raise ConfigError(_mismatch(model, count, len(categories), sum(name is not None for name in named)))
+    return placed
+
+
+def _by_name(labels: Sequence[str], count: int, by_name: Mapping[str, int]) -> tuple[int | None, ...]:
+    return tuple(by_name.get(labels[k]) if k < len(labels) else None for k in range(count))
+
+
+def _labels(output: CardOutput) -> list[str]:
+    """Return the label of each class, in class order."""
+    start = max(output.label_offset, 0)
+    missing = max(-output.label_offset, 0)
+    return [""] * missing + [_plain(label) for label in output.labels[start:]]
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower()
+
+
+def _by_place(count: int, categories: Sequence[Mapping[str, Any]]) -> tuple[int | None, ...] | None:
+    ids = sorted(int(category["id"]) for category in categories)
+    if count == len(ids):
+        return tuple(ids)
+    first_id = {_COCO_LAST_ID: 1, _COCO_LAST_ID + 1: 0}.get(count)
+    if first_id is not None and _has_cocos_ids(categories):
+        return tuple(k + first_id if k + first_id in ids else None for k in range(count))
+    return None
+
+
+def _has_cocos_ids(categories: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether the categories are numbered as COCO's: most have its name for their id, since some call a couch a sofa."""
+    names = coco_class_names(_COCO_LAST_ID + 1)
+    agreed: int = sum(0 < category["id"] < len(names) and names[category["id"]] == _plain(category["name"]) for category in categories)
+    return agreed > len(categories) / 2
+
+
+def _mismatch(model: Card, count: int, categories: int, matched: int) -> str:
+    return (
+        f"model {model.name!r} has {count or 'an unknown number of'} classes, the annotations have {categories} categories, and "
+        f"{matched} of the model's labels name one of them: give annotations for this model's classes, "
+        "or set output.classes and output.labels in its card"
+    )
+
+
+# What a user is shown; a box just below on one side still counts on the other.
+SHOWN_SCORE = 0.25
+PARTNER_SCORE = 0.15
+# COCO's loosest match.
+SAME_IOU = 0.5
+
+
+def matched_ratio(one: Detections, other: Detections) -> float | None:
+    """Return the share (0..1) of the shown boxes of both sides that the other side has too; None where neither shows any."""
+    shown = _shown(one), _shown(other)
+    total = int(shown[0].sum() + shown[1].sum())
+    if total == 0:
+        return None
+    matched = _matched(one, shown[0], other) + _matched(other, shown[1], one)
+    return matched / total
+
+
+def _shown(found: Detections) -> NDArray[np.bool_]:
+    shown: NDArray[np.bool_] = found.scores >= SHOWN_SCORE
+    return shown
+
+
+def _matched(one: Detections, shown: NDArray[np.bool_], other: Detections) -> int:
+    """Return how many of the shown boxes have a partner of their own: same class, enough overlap, the best of those left."""
+    free = other.scores >= PARTNER_SCORE
+    matched = 0
+    for index in np.nonzero(shown)[0]:
+        overlap = np.where(free & (other.classes == one.classes[index]), _iou(one.boxes[index], other.boxes), 0.0)
+        if overlap.size and overlap.max() >= SAME_IOU:
+            free[overlap.argmax()] = False
+            matched += 1
+    return matched
+
+
+def _iou(box: NDArray[np.float32], boxes: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the overlap (intersection over union) of a box with others, float32 [n]; x1, y1, x2, y2."""
+    sides = np.clip(np.minimum(box[2:], boxes[:, 2:]) - np.maximum(box[:2], boxes[:, :2]), 0, None)
+    shared = sides.prod(axis=1)
+    union = (box[2:] - box[:2]).prod() + (boxes[:, 2:] - boxes[:, :2]).prod(axis=1) - shared
+    overlap: NDArray[np.float32] = np.divide(shared, union, out=np.zeros_like(shared), where=union > 0)
+    return overlap
 
 
 class Detection:
-    """Keeps the detections of every photograph answered; scores them all together."""
+    """Keeps the detections of every photograph; scores them all together."""
 
-    def __init__(self, model: card.Card, loaded: Loaded, data: Dataset) -> None:
+    def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None:
         if data.classes is not None:
-            message = (
+            raise ConfigError(
                 f"model {model.name!r} is a detector, the ground truth of {data.name!r} is one class per photograph: give COCO annotations"
             )
-            raise ConfigError(message)
         self._loaded, self._data = loaded, data
         self._preprocessor = Preprocessor(model.input, input_of(model, loaded))
-        self._decoder = decoder.create(model, loaded)
+        self._decoder = create(model, loaded)
         self._categories = () if data.truth is None else category_ids(model, data.truth["categories"])
         self._sizes = {} if data.truth is None else {image["id"]: (image["width"], image["height"]) for image in data.truth["images"]}
-        self._frames: dict[int, Frame] = {}
-        self._answers: dict[int, Detections] = {}
+        self._frames: dict[int, PhotoFrame] = {}
+        self._predictions: dict[int, Detections] = {}
 
     def prepare(self, index: int) -> list[NDArray[Any]]:
-        """Return the one input for photograph `index`.
-
-        Raises:
-            ConfigError: it is not an image, or not of the size that the annotations are for.
-        """
+        """Return the one input for photograph `index`."""
         tensor, frame = self._preprocessor.load(self._data.files[index])
         self._check_size(index, frame)
         self._frames[index] = frame
@@ -49,22 +180,22 @@ class Detection:
 
     def answer(self, index: int, outputs: Sequence[NDArray[Any]]) -> NDArray[np.float32]:
         """Decode and keep the detections of photograph `index`, which was prepared before; return their scores, float32 [n]."""
-        found = self._answers[index] = self._decode(index, outputs)
+        found = self._predictions[index] = self._decode(index, outputs)
         return found.scores
 
     def same_answer(self, index: int, one: Sequence[NDArray[Any]], other: Sequence[NDArray[Any]]) -> float | None:
         """Return the share of the boxes in two raw outputs that the other has too; None where neither shows any."""
-        return matching.matched_ratio(self._decode(index, one), self._decode(index, other))
+        return matched_ratio(self._decode(index, one), self._decode(index, other))
 
     def score(self, parts: Literal["all", "value"] = "all") -> Accuracy | None:
-        """Return COCO AP over all photographs answered; None without ground truth, or where it holds no object to find."""
+        """Return COCO AP over all photographs decoded; None without ground truth, or where it holds no object to find."""
         truth, image_ids = self._data.truth, self._data.image_ids
-        if truth is None or image_ids is None or not self._answers:
+        if truth is None or image_ids is None or not self._predictions:
             return None
-        answered = sorted(self._answers)
-        rows = [self._rows(image_ids[index], self._answers[index]) for index in answered]
-        ids = [image_ids[index] for index in answered]
-        score = coco_report.report if parts == "all" else coco_report.value_only
+        decoded = sorted(self._predictions)
+        rows = [self._rows(image_ids[index], self._predictions[index]) for index in decoded]
+        ids = [image_ids[index] for index in decoded]
+        score = coco_accuracy if parts == "all" else value_only
         accuracy = score(truth, np.concatenate(rows), ids, self._data.sha256)
         return None if accuracy is None else msgspec.structs.replace(accuracy, warnings=self._data.warnings)
 
@@ -75,22 +206,20 @@ class Detection:
         """Return [n, 7]: image id, x, y, width, height, score, category id; classes that the annotations do not know are left out."""
         unknown = [k for k in np.unique(found.classes).tolist() if not 0 <= k < len(self._categories)]
         if unknown:
-            message = f"the model found class {unknown[0]}, its card says {len(self._categories)} classes: correct output.classes"
-            raise ConfigError(message)
+            raise ConfigError(f"the model found class {unknown[0]}, its card has {len(self._categories)} classes: correct output.classes")
         known = np.array([category is not None for category in self._categories], np.bool_)[found.classes]
         ids = np.array([category or 0 for category in self._categories])[found.classes[known]]
         boxes = found.boxes[known].astype(np.float64)
         sizes = boxes[:, 2:] - boxes[:, :2]
         return np.column_stack([np.full(len(ids), image_id), boxes[:, :2], sizes, found.scores[known], ids])
 
-    def _check_size(self, index: int, frame: Frame) -> None:
+    def _check_size(self, index: int, frame: PhotoFrame) -> None:
         if self._data.image_ids is None:
             return
-        said = self._sizes[self._data.image_ids[index]]
+        annotated = self._sizes[self._data.image_ids[index]]
         real = (frame.photo_width, frame.photo_height)
-        if None not in said and said != real:
-            message = (
-                f"the annotations are for {self._data.files[index].name!r} at {said[0]} x {said[1]}, it is {real[0]} x {real[1]} "
+        if None not in annotated and annotated != real:
+            raise ConfigError(
+                f"the annotations are for {self._data.files[index].name!r} at {annotated[0]} x {annotated[1]}, it is {real[0]} x {real[1]} "
                 "(upright): give the photographs they were made for"
             )
-            raise ConfigError(message)

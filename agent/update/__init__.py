@@ -1,1 +1,4 @@
-"""Updates, as the agent sees them: check an order, ask the supervisor, say that a new release is healthy, report what came of it."""
+"""Updates, as the agent sees them.
+
+Check an order, ask the supervisor, report that a new release is healthy, and what came of the update.
+"""

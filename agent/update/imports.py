@@ -5,12 +5,12 @@ Prints what does not import, one line each, and ends with status 1 where there i
 
 import sys
 
-from edgemeter.agent.doctor import check_software
+from edgemeter.agent.doctor.checks import RUNTIMES, check_software
 
 
 def main() -> int:
     """Return the exit status."""
-    wrong = [one for one in check_software.check() if one.state == "bad" and one.name in check_software.RUNTIMES]
+    wrong = [one for one in check_software() if one.state == "bad" and one.name in RUNTIMES]
     sys.stdout.writelines(f"{one.what}\n" for one in wrong)
     return 1 if wrong else 0
 

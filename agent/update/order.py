@@ -1,99 +1,187 @@
-"""Carries out the order to go to a release: checks what can be checked here, then asks the supervisor, which does it.
+"""Carries out the order to go to a release: checks what can be checked here (the signed head of the bundle), then asks the supervisor."""
 
-The agent that is running then will not see the end of it; the one that runs afterwards reads what came of it (`came_of`).
-"""
-
-import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from edgemeter.agent import durable_file
-from edgemeter.agent.errors import ConfigError, UnavailableError
-from edgemeter.agent.jobs import run_lock
-from edgemeter.agent.jobs.contract import Order, Update
-from edgemeter.agent.update import bundle_head, place, told, version_order
-from edgemeter.agent.update.place import Release
+from edgemeter.agent.base import durable_file
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.file_lock import is_locked
+from edgemeter.agent.contract.orders import Order, Update, version_key
+from edgemeter.agent.update.release import RUNNING_RELEASE, UPDATE_FOLDER, InstalledRelease, bad_versions, last_outcome
 
-WISH = "wanted.json"
+LARGEST_MANIFEST_BYTES, LARGEST_SIGNATURE_BYTES = 1 << 20, 1 << 10
+OPENSSL_TIMEOUT_S = 60.0
 
 
-def check(update: Update, home: Path, release: Release | None = place.HERE) -> None:
+class BundleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file of the bundle; the installer looks at it."""
+
+    path: str
+    sha256: str
+    size_bytes: int
+
+
+class BundleManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The content of `manifest.json`."""
+
+    schema: int
+    name: str
+    version: str
+    board: str
+    arch: str
+    python: str
+    glibc: str
+    files: tuple[BundleFile, ...]
+    checked: str
+    built_ns: int
+
+
+def read_manifest(bundle: Path, release: InstalledRelease) -> BundleManifest:
+    """Return the manifest of the bundle once its signature is found right.
+
+    Raises:
+        ConfigError: it is not a bundle, or not signed by the key of this device's fleet.
+        UnavailableError: the key or openssl is not here.
+    """
+    document, signature = _parts(bundle)
+    _verify(bundle, document, signature, release.public_key)
+    try:
+        return msgspec.json.decode(document, type=BundleManifest)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"the manifest of {bundle.name!r} has a form this agent does not know ({error}): rebuild the bundle") from error
+
+
+def refuse_unfit(manifest: BundleManifest, root: Path) -> None:
+    """Find out whether it runs here.
+
+    Raises:
+        ConfigError: it is for another processor, another Python or a newer C library.
+    """
+    if manifest.arch != platform.machine():
+        raise ConfigError(f"the bundle is for {manifest.arch}, this device is {platform.machine()}: order the bundle for it")
+    has_python = f"{sys.version_info.major}.{sys.version_info.minor}" == manifest.python or shutil.which(f"python{manifest.python}")
+    if not has_python and not any(root.glob(f"pythons/*/bin/python{manifest.python}")):
+        raise ConfigError(
+            f"the bundle is for Python {manifest.python}, this device has {platform.python_version()}: order the bundle for it"
+        )
+    library, version = platform.libc_ver()
+    if library != "glibc" or _numbers(version) < _numbers(manifest.glibc):
+        raise ConfigError(f"the bundle needs glibc {manifest.glibc}, this device has {version or 'none'}: order the bundle for it")
+
+
+def _parts(bundle: Path) -> tuple[bytes, bytes]:
+    found: dict[str, bytes] = {}
+    wanted = {"manifest.json": LARGEST_MANIFEST_BYTES, "manifest.sig": LARGEST_SIGNATURE_BYTES}
+    try:
+        with tarfile.open(bundle, "r:") as tar:
+            for member in tar:
+                file = tar.extractfile(member) if member.isreg() and member.name in wanted and member.name not in found else None
+                if file is not None:
+                    found[member.name] = file.read(wanted[member.name] + 1)
+    except (OSError, tarfile.TarError, ValueError, EOFError) as error:
+        raise ConfigError(f"{bundle.name!r} is not a bundle ({error}): order one that `edgemeter fleet bundle` has made") from error
+    for name, most_bytes in wanted.items():
+        if not 0 < len(found.get(name, b"")) <= most_bytes:
+            raise ConfigError(f"{bundle.name!r} is not a bundle (no usable {name}): order one that `edgemeter fleet bundle` has made")
+    return found["manifest.json"], found["manifest.sig"]
+
+
+def _verify(bundle: Path, document: bytes, signature: bytes, public_key: Path) -> None:
+    with tempfile.NamedTemporaryFile(prefix="edgemeter-") as file:
+        file.write(signature)
+        file.flush()
+        command = ["openssl", "dgst", "-sha256", "-verify", str(public_key), "-signature", file.name]
+        try:
+            done = subprocess.run(command, input=document, capture_output=True, timeout=OPENSSL_TIMEOUT_S, check=False)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise UnavailableError(f"cannot check the bundle's signature by openssl ({error}): install the package openssl") from error
+    if not public_key.is_file():
+        raise UnavailableError(f"there is no key {str(public_key)!r} to check bundles by: apply the fleet to this device again")
+    if done.returncode != 0:
+        raise ConfigError(f"the bundle {bundle.name!r} is not signed by this device's fleet ({str(public_key)!r}): it is rejected")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+
+
+REQUEST_FILE = "wanted.json"
+
+
+def check(update: Update, home: Path, release: InstalledRelease | None = RUNNING_RELEASE) -> None:
     """Find out whether the order can be carried out, before anything is fetched.
 
     Raises:
         ConfigError: the version is older than the one that runs, or failed here before, and the order does not say that it may be.
-        UnavailableError: nobody is here to switch releases.
+        UnavailableError: no supervisor runs to switch releases.
     """
     here = _supervised(home, release)
-    if (
-        update.version != here.version
-        and version_order.key(update.version) < version_order.key(here.version)
-        and "older" not in update.even_if
-    ):
-        message = f"version {update.version} is older than {here.version}, which runs: it is gone to only with `--even-if older`"
-        raise ConfigError(message)
-    why = told.bad_versions(home).get(update.version)
+    if update.version != here.version and version_key(update.version) < version_key(here.version) and "older" not in update.even_if:
+        raise ConfigError(f"version {update.version} is older than the running {here.version}: allow it with `--even-if older`")
+    why = bad_versions(home).get(update.version)
     if why is not None and "bad" not in update.even_if:
-        message = f"version {update.version} failed here before ({why}): it is tried again only with `--even-if bad`"
-        raise ConfigError(message)
+        raise ConfigError(f"version {update.version} failed here before ({why}): try it again with `--even-if bad`")
 
 
-def carry_out(order: Order, bundle: Path, home: Path, release: Release | None = place.HERE) -> None:
+def carry_out(order: Order, bundle: Path, home: Path, release: InstalledRelease | None = RUNNING_RELEASE) -> None:
     """Hand the update over to the supervisor; may be called again for the same order. `bundle` is its content, whole, in `home`.
 
     Raises:
-        ConfigError: as `check`; it is no order to update, or the bundle is not signed by the fleet, is for another device or version.
-        UnavailableError: nobody is here to switch releases, or the wish cannot be written.
+        ConfigError: as `check`; it is not an update, or the bundle is not signed by the fleet, is for another device or version.
+        UnavailableError: no supervisor runs to switch releases, or the update request cannot be written.
     """
     update = order.work
     if not isinstance(update, Update):
-        message = f"the job {order.job!r} is no update"
-        raise ConfigError(message)
+        raise ConfigError(f"the job {order.job!r} is not an update")
     if came_of(order, home) is not None:
         return
     check(update, home, release)
     here = _supervised(home, release)
-    manifest = bundle_head.read(bundle, here)
+    manifest = read_manifest(bundle, here)
     if manifest.version != update.version:
-        message = f"the bundle holds version {manifest.version}, ordered is {update.version}: order that one"
-        raise ConfigError(message)
-    bundle_head.refuse_unfit(manifest, here.root)
+        raise ConfigError(f"the bundle holds version {manifest.version}, but {update.version} was ordered: order the bundle's version")
+    refuse_unfit(manifest, here.root)
     _ask(order, update, home)
 
 
 def came_of(order: Order, home: Path) -> tuple[Literal["done", "failed"], str] | None:
     """Return how the update of this order ended, and why; None while it goes on."""
-    found = told.outcome(home)
+    found = last_outcome(home)
     if found is None or (found.job, found.attempt) != (order.job, order.attempt):
         return None
     return found.state, found.reason
 
 
 def withdraw(order: Order, home: Path) -> None:
-    """Take the wish back where the supervisor has not taken it yet."""
-    path = home / told.FOLDER / WISH
+    """Withdraw the update request if the supervisor has not taken it yet."""
+    path = home / UPDATE_FOLDER / REQUEST_FILE
     try:
-        said = msgspec.json.decode(path.read_bytes(), type=dict[str, str | int])
-        if (said.get("job"), said.get("attempt")) == (order.job, order.attempt):
+        found = msgspec.json.decode(path.read_bytes(), type=dict[str, str | int])
+        if (found.get("job"), found.get("attempt")) == (order.job, order.attempt):
             path.unlink()
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return
 
 
-def _supervised(home: Path, release: Release | None) -> Release:
+def _supervised(home: Path, release: InstalledRelease | None) -> InstalledRelease:
     if release is None:
-        message = "this agent is no release below /opt/edgemeter: update it in the way in which it was installed"
-        raise UnavailableError(message)
-    if not run_lock.is_locked(release.lock) or not (home / told.FOLDER).is_dir():
-        message = f"no supervisor runs for {str(release.root)!r}: start edgemeter-supervisor.service on the device"
-        raise UnavailableError(message)
+        raise UnavailableError("this agent is not a release below /opt/edgemeter: update it the way it was installed")
+    if not is_locked(release.lock) or not (home / UPDATE_FOLDER).is_dir():
+        raise UnavailableError(f"no supervisor runs for {str(release.root)!r}: start edgemeter-supervisor.service on the device")
     return release
 
 
 def _ask(order: Order, update: Update, home: Path) -> None:
-    wish = {
+    request = {
         "job": order.job,
         "attempt": order.attempt,
         "version": update.version,
@@ -102,15 +190,9 @@ def _ask(order: Order, update: Update, home: Path) -> None:
         "timeout_s": max(1, int(order.timeout_s)),
         "even_if": ",".join(sorted(set(update.even_if))),
     }
-    path = home / told.FOLDER / WISH
-    part = path.with_name(f".{WISH}")
+    path = home / UPDATE_FOLDER / REQUEST_FILE
     try:
-        with part.open("wb") as file:
-            file.write(msgspec.json.encode(wish))
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-        durable_file.sync_folder(path.parent)
+        with durable_file.replacing(path, 0o644) as file:
+            file.write(msgspec.json.encode(request))
     except OSError as error:
-        message = f"cannot ask the supervisor at {str(path)!r}: {error.strerror}"
-        raise UnavailableError(message) from error
+        raise UnavailableError(f"cannot write the update request {str(path)!r}: {error.strerror}") from error

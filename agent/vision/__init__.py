@@ -1,1 +1,1 @@
-"""Photographs to tensors, tensors to boxes, boxes to COCO AP."""
+"""Photographs to tensors, and tensors to boxes."""

@@ -9,12 +9,11 @@ Left out are those that need other pictures or libraries (frost, snow, fog, glas
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.vision import photograph
 from edgemeter.agent.vision.photograph import Pixels
 
@@ -37,19 +36,6 @@ _BRIGHTNESS_ADDED = (0.1, 0.2, 0.3, 0.4, 0.5)
 _CONTRAST_KEPT = (0.4, 0.3, 0.2, 0.1, 0.05)
 _JPEG_QUALITY = (25, 18, 15, 10, 7)
 _PIXELATE_RATIO = (0.6, 0.5, 0.4, 0.3, 0.25)
-
-
-def names_of(said: Sequence[str]) -> tuple[str, ...]:
-    """Return the corruptions that were asked for, in the order of the table; `all` stands for every one.
-
-    Raises:
-        ConfigError: one is unknown.
-    """
-    unknown = [name for name in said if name != "all" and name not in CORRUPTIONS]
-    if unknown:
-        message = f"no corruption is called {unknown[0]!r}: choose from {', '.join(CORRUPTIONS)}, or all"
-        raise ConfigError(message)
-    return tuple(name for name in CORRUPTIONS if name in said or "all" in said)
 
 
 def corrupt(pixels: Pixels, name: str, severity: int, seed: int, identity: str) -> Pixels:

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.errors import ConfigError, MeasurementError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
 
 Pixels = NDArray[np.uint8]
-
 # Of EXIF's eight orientations those that swap width and height. Source: EXIF 2.32, tag 0x0112.
 _ORIENTATION = 0x0112
 _SIDEWAYS = frozenset({5, 6, 7, 8})
@@ -27,12 +26,11 @@ def pillow() -> Any:
     try:
         return import_module("PIL.Image")
     except ImportError as error:
-        message = "reading photographs needs Pillow, which is not installed: pip install 'edgemeter[vision]'"
-        raise UnavailableError(message) from error
+        raise UnavailableError("reading photographs needs Pillow, which is not installed: pip install 'edgemeter[vision]'") from error
 
 
 def read(path: Path) -> Any:
-    """Return the photograph as an RGB image of Pillow's, upright as its EXIF orientation says.
+    """Return the photograph as an RGB image of Pillow's, upright by its EXIF orientation.
 
     Raises:
         ConfigError: the file is not an image that can be read (named).
@@ -67,7 +65,7 @@ def size(path: Path) -> tuple[int, int]:
 
 
 def write(pixels: Pixels, path: Path) -> None:
-    """Write the pixels (uint8 [h, w, 3], RGB) as a file that loses nothing; its suffix says which kind.
+    """Write the pixels (uint8 [h, w, 3], RGB) as a lossless file of the kind that its suffix names.
 
     Raises:
         MeasurementError: it cannot be written.
@@ -75,8 +73,9 @@ def write(pixels: Pixels, path: Path) -> None:
     try:
         pillow().fromarray(pixels).save(path)
     except OSError as error:
-        message = f"cannot write {str(path)!r}: {error.strerror or error}; free some space, or set TMPDIR to another folder"
-        raise MeasurementError(message) from error
+        raise MeasurementError(
+            f"cannot write {str(path)!r}: {error.strerror or error}; free some space, or set TMPDIR to another folder"
+        ) from error
 
 
 def as_jpeg(pixels: Pixels, quality: int) -> Pixels:

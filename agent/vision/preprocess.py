@@ -1,5 +1,6 @@
-"""From a photograph to a model's input tensor, as the model's card declares it."""
+"""From a photograph to a model's input tensor, as the model's card declares it; and from its outputs to real values."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,11 +9,49 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.recognition import card
-from edgemeter.agent.runtimes import TensorInfo
-from edgemeter.agent.vision import opencv, photograph
-from edgemeter.agent.vision.decoder import Frame
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.model_card import Card, CardInput
+from edgemeter.agent.runtimes import Loaded, TensorInfo, dequantise
+from edgemeter.agent.runtimes.adapter import describe_tensor, shape_fits
+from edgemeter.agent.vision import photograph
+from edgemeter.agent.vision.decoders import PhotoFrame
+from edgemeter.agent.vision.resize import fastest_resize
+
+# TorchScript declares no inputs; what is traced or scripted takes float32.
+_UNDECLARED = TensorInfo("input", (), "float32")
+
+
+def input_of(model: Card, loaded: Loaded) -> TensorInfo:
+    """Return the input that takes the photograph.
+
+    Raises:
+        ConfigError: there are several inputs, or its shape differs from the card's.
+    """
+    if not loaded.inputs:
+        return _UNDECLARED
+    if len(loaded.inputs) > 1:
+        names = ", ".join(repr(info.name) for info in loaded.inputs)
+        raise ConfigError(
+            f"model {model.name!r} takes {len(loaded.inputs)} inputs ({names}), a photograph fills one: export it with the image only"
+        )
+    info, wanted = loaded.inputs[0], model.input
+    size = (wanted.height, wanted.width)
+    shape = (1, *size, 3) if wanted.layout == "NHWC" else (1, 3, *size)
+    # torchvision's detectors take a picture without a batch axis.
+    if not shape_fits(shape, info.shape) and not shape_fits(shape[1:], info.shape):
+        raise ConfigError(
+            f"model {model.name!r} takes {describe_tensor(info.dtype, info.shape)}, its card has {list(shape)} ({wanted.layout}): "
+            "correct height, width or layout in the card, or export the model with batch 1"
+        )
+    return info
+
+
+def real_values(outputs: Sequence[NDArray[Any]], loaded: Loaded) -> list[NDArray[np.float32]]:
+    """Return the outputs as float32, dequantised by the scale and zero point that the model declares for each."""
+    if not loaded.outputs:
+        return [output.astype(np.float32, copy=False) for output in outputs]
+    return [dequantise(output, info) for output, info in zip(outputs, loaded.outputs, strict=True)]
+
 
 Array = NDArray[Any]
 Pixels = NDArray[np.uint8]
@@ -28,11 +67,11 @@ class Placement:
     left: int
     top: int
 
-    def frame(self, photo: tuple[int, int], wanted: card.Input) -> Frame:
+    def frame(self, photo: tuple[int, int], wanted: CardInput) -> PhotoFrame:
         """Return the mapping from the photograph (its width and height) to the input."""
         x1, y1, x2, y2 = self.crop
         scale_x, scale_y = self.width / (x2 - x1), self.height / (y2 - y1)
-        return Frame(
+        return PhotoFrame(
             photo_width=photo[0],
             photo_height=photo[1],
             input_width=wanted.width,
@@ -44,7 +83,7 @@ class Placement:
         )
 
 
-def place(photo: tuple[int, int], wanted: card.Input) -> Placement:
+def place(photo: tuple[int, int], wanted: CardInput) -> Placement:
     """Return where a photograph of this width and height goes in the input.
 
     Source: the letterbox's rounding is that of Ultralytics (`LetterBox`), whose published AP was measured with it.
@@ -68,20 +107,17 @@ def place(photo: tuple[int, int], wanted: card.Input) -> Placement:
 class Preprocessor:
     """Makes input tensors for one model; keeps the table from pixel to tensor value."""
 
-    def __init__(self, wanted: card.Input, info: TensorInfo) -> None:
+    def __init__(self, wanted: CardInput, info: TensorInfo) -> None:
         self._wanted = wanted
         self._table = pixel_table(wanted, info)
         self._shift = _shift(self._table)
         self._has_batch = len(info.shape) != 3
         self._imaging = photograph.pillow()
 
-    def load(self, path: Path) -> tuple[Array, Frame]:
+    def load(self, path: Path) -> tuple[Array, PhotoFrame]:
         """Return the input tensor (batch, layout, dtype and quantisation as the model declares) and how the photo lies in it.
 
         The batch is 1; a model whose input has three axes gets none.
-
-        Raises:
-            ConfigError: the file is not an image that can be read (named).
         """
         photo = photograph.read(path)
         placement = place(photo.size, self._wanted)
@@ -100,7 +136,7 @@ class Preprocessor:
             return np.asarray(photo)
         # Pillow keeps four bytes a pixel: as they are they need no packing, and are resized faster.
         pixels = np.frombuffer(photo.tobytes("raw", "RGBX"), np.uint8).reshape(photo.height, photo.width, 4)
-        return opencv.resize()(pixels, *size)
+        return fastest_resize()(pixels, *size)
 
     def tensor(self, pixels: Pixels, placement: Placement) -> Array:
         """Return the placed pixels (uint8 [h, w, 3 or 4], RGB) as the input's values, in its layout and full size, without a batch axis."""
@@ -132,7 +168,7 @@ class Preprocessor:
             values[...] = np.take(self._table[channel], pixels)
 
 
-def pixel_table(wanted: card.Input, info: TensorInfo) -> Array:
+def pixel_table(wanted: CardInput, info: TensorInfo) -> Array:
     """Return the tensor value of every pixel value: [3, 256], in the input's channel order and dtype.
 
     Raises:
@@ -164,5 +200,4 @@ def _dtype(info: TensorInfo) -> np.dtype[Any]:
         dtype = np.dtype(info.dtype)
         if dtype.kind in "fiu":
             return dtype
-    message = f"input {info.name!r} has dtype {info.dtype!r}: a photograph becomes numpy's float and integer values only"
-    raise ConfigError(message)
+    raise ConfigError(f"input {info.name!r} has dtype {info.dtype!r}: a photograph becomes numpy's float and integer values only")

@@ -1,1 +1,1 @@
-"""Alerts: rules in TOML, each alert opened once, updated and closed, and sent to where people look."""
+"""Alerts: rules over the watch, the life of an alert, and the channels that it is sent to."""

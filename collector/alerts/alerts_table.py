@@ -8,33 +8,32 @@ import msgspec
 from rich.table import Column, Table
 from rich.text import Text
 
-from edgemeter.collector.alerts.check import Checked
-from edgemeter.collector.alerts.health import RuleHealth
-from edgemeter.collector.alerts.lifecycle import Alert
-from edgemeter.collector.alerts.notice import Notice
-from edgemeter.collector.show.figures import ABSENT, count, printable, stamp
+from edgemeter.agent.base.figures import ABSENT, count, printable, stamp
+from edgemeter.collector.alerts.channels import Notice
+from edgemeter.collector.alerts.check import AlertCheck
+from edgemeter.collector.alerts.lifecycle import Alert, RuleHealth
 from edgemeter.collector.trend.finding import iso
-from edgemeter.collector.trend.more_runs import Request
+from edgemeter.collector.trend.watch import MoreRunsRequest
 
 
-def checked_text(done: Checked, plan: Mapping[str, Sequence[Notice]]) -> str:
-    """Return what a check did (or, of a dry run, what it would send where) as lines."""
+def check_text(done: AlertCheck, plan: Mapping[str, Sequence[Notice]]) -> str:
+    """Return what a check did (or a dry run would do) as lines."""
     lines = [
         f"{change.event:8} [{change.alert.firing.severity}] {change.alert.firing.title}: {change.alert.firing.text}"
         for change in done.changes
     ]
     lines += [f"would send {count(len(notices), 'notice')} to {name}" for name, notices in plan.items() if notices]
     lines += [f"sent {count(one.notices, 'notice')} to {one.channel}" for one in done.sent if one.error is None]
-    lines += [f"asked {one.key.device} for {one.runs} more runs of {one.key.case()}: {one.reason}" for one in done.requests]
-    return printable_lines(lines) or "nothing happened"
+    lines += [f"requested {one.runs} more runs of {one.key.case()} from {one.key.device}: {one.reason}" for one in done.requests]
+    return printable_lines(lines) or "no changes"
 
 
 def printable_lines(lines: Sequence[str]) -> str:
-    """Return lines that no terminal obeys."""
+    """Return lines without control characters."""
     return "\n".join(printable(line) for line in lines)
 
 
-def checked_json(done: Checked, plan: Mapping[str, Sequence[Notice]]) -> str:
+def check_json(done: AlertCheck, plan: Mapping[str, Sequence[Notice]]) -> str:
     """Return what a check did as JSON."""
     return _json(
         {
@@ -46,7 +45,7 @@ def checked_json(done: Checked, plan: Mapping[str, Sequence[Notice]]) -> str:
     )
 
 
-def table(found: Sequence[Alert]) -> Table:
+def alerts_table(found: Sequence[Alert]) -> Table:
     """Return alerts as a table."""
     shown = Table(*(Column(name, overflow="fold") for name in ("#", "state", "severity", "since", "rule", "alert", "evidence")))
     for alert in found:
@@ -57,7 +56,7 @@ def table(found: Sequence[Alert]) -> Table:
     return shown
 
 
-def as_json(found: Sequence[Alert]) -> str:
+def alerts_json(found: Sequence[Alert]) -> str:
     """Return alerts as JSON."""
     return _json({"alerts": [_row(alert) for alert in found]})
 
@@ -82,7 +81,7 @@ def health_json(found: Sequence[RuleHealth]) -> str:
     return _json({"rules": [asdict(one) for one in found]})
 
 
-def requests_table(found: Sequence[Request]) -> Table:
+def requests_table(found: Sequence[MoreRunsRequest]) -> Table:
     """Return requests as a table."""
     shown = Table(*(Column(name, overflow="fold") for name in ("#", "day", "state", "device", "case", "runs", "why")))
     for one in found:
@@ -91,12 +90,12 @@ def requests_table(found: Sequence[Request]) -> Table:
     return shown
 
 
-def requests_json(found: Sequence[Request]) -> str:
+def requests_json(found: Sequence[MoreRunsRequest]) -> str:
     """Return requests as JSON."""
     return _json({"requests": [_request(one) for one in found]})
 
 
-def _request(one: Request) -> dict[str, Any]:
+def _request(one: MoreRunsRequest) -> dict[str, Any]:
     return {
         "number": one.number,
         "state": one.state,

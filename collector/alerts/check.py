@@ -1,47 +1,190 @@
-"""One check: look at the rules, settle the alerts, ask boards for more runs, send what happened."""
+"""One check: evaluate the rules, update the alerts, request more runs from boards, send notifications.
 
+Notifications that cannot be sent are kept, and retried at the next check.
+"""
+
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgemeter.collector.alerts import lifecycle, sending
-from edgemeter.collector.alerts.firing import World, firings
-from edgemeter.collector.alerts.lifecycle import Change
-from edgemeter.collector.alerts.rules import Rules
-from edgemeter.collector.keep.ledger import Ledger
-from edgemeter.collector.keep.presence import Device
-from edgemeter.collector.trend import annotations, more_runs, watch
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.collector.alerts import lifecycle
+from edgemeter.collector.alerts.channels import (
+    AlertmanagerSender,
+    AlertSender,
+    AppriseSender,
+    EmailSender,
+    Notice,
+    NtfySender,
+    WebhookSender,
+    notice_of_alert,
+    notice_of_change,
+    secret,
+)
+from edgemeter.collector.alerts.firing import FiringContext, firings
+from edgemeter.collector.alerts.lifecycle import AlertChange
+from edgemeter.collector.alerts.rules import AlertEvent, AlertRules, Channel
+from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.collector.ledger.presence import DevicePresence
+from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.history import History, LedgerHistory
 from edgemeter.collector.trend.metrics import DEFAULT
-from edgemeter.collector.trend.more_runs import Request
-from edgemeter.collector.trend.watch_file import WatchFile
+from edgemeter.collector.trend.watch import OVER_DAYS, MoreRunsRequest, request_more_runs
+from edgemeter.collector.trend.watch_file import WatchFile, read_annotations
+
+logger = logging.getLogger(__name__)
+
+# After this many attempts a notification is dropped, and logged.
+MOST_TRIES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """What a check did: what happened to alerts, what was sent, which runs were asked for."""
+class Sent:
+    """The delivery to a channel: how many notices, and why it failed (None: delivered)."""
 
-    changes: Sequence[Change]
-    sent: Sequence[sending.Sent]
-    requests: Sequence[Request]
+    channel: str
+    notices: int
+    error: str | None
 
 
-def check(history: History, store: str, file: WatchFile, rules: Rules, now_ns: int, *, is_dry: bool = False) -> Checked:
+def sender_of(channel: Channel) -> AlertSender:
+    """Return the sender of `channel`.
+
+    Raises:
+        ConfigError: its address or a secret cannot be read.
+    """
+    if channel.kind == "email":
+        return EmailSender(
+            name=channel.name,
+            host=channel.host or "",
+            sender=channel.sender or "",
+            recipients=channel.recipients,
+            port=channel.port,
+            security=channel.security,
+            user=channel.user,
+            password=secret("password", channel.name, channel.password_file, channel.password_env),
+        )
+    url = channel.url or secret("address", channel.name, channel.url_file, channel.url_env) or ""
+    if channel.kind == "webhook":
+        return WebhookSender(channel.name, url, channel.format)
+    if channel.kind == "alertmanager":
+        return AlertmanagerSender(channel.name, url)
+    if channel.kind == "ntfy":
+        token = secret("token", channel.name, channel.token_file, channel.token_env)
+        return NtfySender(channel.name, url, channel.topic or "", token)
+    return AppriseSender(channel.name, url)
+
+
+def planned_sends(rules: AlertRules, changes: Sequence[AlertChange]) -> dict[str, list[Notice]]:
+    """Return the notices of `changes` for each channel."""
+    of_rule = {rule.name: rule.channels for rule in rules.rule}
+    return {
+        channel.name: [
+            notice_of_change(change, rules.link)
+            for change in changes
+            if change.event in channel.send and channel.name in of_rule.get(change.alert.firing.rule, ())
+        ]
+        for channel in rules.channel
+    }
+
+
+def send_changes(file: WatchFile, rules: AlertRules, changes: Sequence[AlertChange]) -> list[Sent]:
+    """Send the notices of `changes`, and those that failed before; return the outcome of each channel."""
+    plan = planned_sends(rules, changes)
+    sent = []
+    for channel in rules.channel:
+        before = _unsent(file, channel.name, rules)
+        again = [notice for _, notice in before] + plan[channel.name]
+        # Alertmanager expects every open alert to be sent repeatedly.
+        notices = _without_duplicates(again + _still_open(file, channel, rules)) if channel.kind == "alertmanager" else again
+        if not notices:
+            continue
+        try:
+            sender_of(channel).send(notices)
+        except EdgemeterError as error:
+            _keep(file, channel.name, plan[channel.name], str(error))
+            sent.append(Sent(channel.name, len(notices), str(error)))
+        else:
+            _forget(file, [number for number, _ in before])
+            sent.append(Sent(channel.name, len(notices), None))
+    return sent
+
+
+def send_test(rules: AlertRules, name: str) -> None:
+    """Send a test notice to a channel.
+
+    Raises:
+        ConfigError: the channel does not exist.
+    """
+    channel = next((one for one in rules.channel if one.name == name), None)
+    if channel is None:
+        raise ConfigError(f"no channel {name!r}: the rules define {', '.join(one.name for one in rules.channel) or 'none'}")
+    text = "Sent by `edgemeter alerts test`: no alert has opened."
+    sender_of(channel).send([Notice("opened", 0, "test", "info", "test of Edgemeter", text, {}, "1970-01-01T00:00:00Z", None, rules.link)])
+
+
+def _still_open(file: WatchFile, channel: Channel, rules: AlertRules) -> list[Notice]:
+    names = {rule.name for rule in rules.rule if channel.name in rule.channels}
+    return [notice_of_alert("updated", alert, rules.link) for alert in lifecycle.read_alerts(file) if alert.firing.rule in names]
+
+
+def _without_duplicates(notices: list[Notice]) -> list[Notice]:
+    return list({notice.number: notice for notice in reversed(notices)}.values())[::-1]
+
+
+def _unsent(file: WatchFile, channel: str, rules: AlertRules) -> list[tuple[int, Notice]]:
+    with file.reading() as connection:
+        rows = connection.execute("SELECT number, alert, event FROM unsent WHERE channel = ? ORDER BY number", (channel,)).fetchall()
+    found: list[tuple[int, Notice]] = []
+    for number, alert, event in rows:
+        kept: AlertEvent = event
+        found.append((number, notice_of_alert(kept, lifecycle.find_alert(file, alert), rules.link)))
+    return found
+
+
+def _keep(file: WatchFile, channel: str, notices: Sequence[Notice], error: str) -> None:
+    with file.writing() as connection:
+        connection.execute("UPDATE unsent SET tries = tries + 1, error = ? WHERE channel = ?", (error, channel))
+        connection.executemany(
+            "INSERT INTO unsent (alert, channel, event, tries, error) VALUES (?, ?, ?, 1, ?)",
+            [(notice.number, channel, notice.event, error) for notice in notices],
+        )
+        lost = connection.execute("DELETE FROM unsent WHERE tries >= ?", (MOST_TRIES,)).rowcount
+    if lost:
+        logger.error("channel %r did not take %d notices in %d tries: they are given up", channel, lost, MOST_TRIES)
+
+
+def _forget(file: WatchFile, numbers: Sequence[int]) -> None:
+    with file.writing() as connection:
+        connection.executemany("DELETE FROM unsent WHERE number = ?", [(number,) for number in numbers])
+
+
+@dataclass(frozen=True, slots=True)
+class AlertCheck:
+    """The result of a check: changes of alerts, deliveries, and new requests for runs."""
+
+    changes: Sequence[AlertChange]
+    sent: Sequence[Sent]
+    requests: Sequence[MoreRunsRequest]
+
+
+def check_alerts(history: History, store: str, file: WatchFile, rules: AlertRules, now_ns: int, *, is_dry: bool = False) -> AlertCheck:
     """Check the rules once; with `is_dry` nothing is written and nothing sent."""
-    known = annotations.read(file)
-    world = World(history, known, _devices(history, store), now_ns)
-    changes = lifecycle.settle(file, firings(rules.rule, world), now_ns, is_dry=is_dry)
+    known = read_annotations(file)
+    context = FiringContext(history, known, _devices(history, store), now_ns)
+    changes = lifecycle.settle_alerts(file, firings(rules.rule, context), now_ns, is_dry=is_dry)
     if is_dry:
-        return Checked(changes, (), ())
-    requests: Sequence[Request] = ()
+        return AlertCheck(changes, (), ())
+    requests: Sequence[MoreRunsRequest] = ()
     if rules.more_runs:
-        found = watch.look(history, known, DEFAULT)
-        lately = sum(world.today - run.day < more_runs.OVER_DAYS for key in history.series() for run, _ in history.points(key))
-        requests = more_runs.ask(file, found, day=world.today, runs_lately=lately)
-    return Checked(changes, sending.send(file, rules, changes), requests)
+        found = watch.trends_of(history, known, DEFAULT)
+        lately = sum(context.today - run.day < OVER_DAYS for key in history.series() for run, _ in history.points(key))
+        requests = request_more_runs(file, found, day=context.today, runs_lately=lately)
+    return AlertCheck(changes, send_changes(file, rules, changes), requests)
 
 
-def _devices(history: History, store: str) -> Sequence[Device]:
+def _devices(history: History, store: str) -> Sequence[DevicePresence]:
     if not isinstance(history, LedgerHistory):
         return ()
     with Ledger(Path(store).expanduser(), "read") as ledger:

@@ -1,33 +1,30 @@
-"""Firings: which rules are broken now, by what, and since when. Nothing is remembered here; `lifecycle` does that."""
+"""Firings: which rules fire now, on what, and since when. No state is kept here; `lifecycle` does that."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from edgemeter.collector.alerts.rules import Rule
-from edgemeter.collector.keep.presence import Device
-from edgemeter.collector.show.figures import count, stamp
-from edgemeter.collector.trend import watch, wording
-from edgemeter.collector.trend.annotations import Annotation
+from edgemeter.agent.base.figures import count, stamp
+from edgemeter.collector.alerts.rules import AlertRule
+from edgemeter.collector.ledger.presence import DevicePresence
+from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.finding import Step, iso
 from edgemeter.collector.trend.history import History
-from edgemeter.collector.trend.metrics import METRICS
-from edgemeter.collector.trend.run_figures import NS_PER_DAY, SeriesKey
+from edgemeter.collector.trend.metrics import METRICS, NS_PER_DAY, SeriesKey
 from edgemeter.collector.trend.series_trend import SeriesTrend
+from edgemeter.collector.trend.trend_text import amount_text, drift_text, level_text, missing_text, scatter_text, step_text
+from edgemeter.collector.trend.watch_file import Annotation
 from edgemeter.collector.units.board_types import board_types
 
 NS_PER_HOUR = 3_600 * 1_000_000_000
-# A step so old has become the level; it stays in the history.
+# An older step has become the level; it stays in the history.
 STEP_DAYS = 60
-# A step of a board type and those of its boards are one event when they lie so close.
+# A step of a board type and those of its boards within so many days are one event.
 SAME_EVENT_DAYS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Firing:
-    """A rule is broken by `subject`: what to say of it, and the day (since 1970) from which on, 0 where that is not known.
-
-    `facts` are labels for machines.
-    """
+    """A rule that fires for `subject`: its message, and the first day (since 1970; 0: unknown). `facts` are labels for machines."""
 
     rule: str
     subject: str
@@ -39,12 +36,12 @@ class Firing:
 
 
 @dataclass(frozen=True, slots=True)
-class World:
-    """What rules look at: figures, what people wrote down, what devices said of themselves, and the time."""
+class FiringContext:
+    """What rules are evaluated on: figures, annotations, the presence of devices, and the time."""
 
     history: History
     annotations: Sequence[Annotation]
-    devices: Sequence[Device]
+    devices: Sequence[DevicePresence]
     now_ns: int
 
     @property
@@ -53,85 +50,85 @@ class World:
         return self.now_ns // NS_PER_DAY
 
 
-def firings(rules: Sequence[Rule], world: World) -> list[Firing]:
-    """Return what is broken now, in the order of the rules."""
-    return [firing for rule in rules for firing in _KINDS[rule.kind](rule, world)]
+def firings(rules: Sequence[AlertRule], context: FiringContext) -> list[Firing]:
+    """Return what fires now, in the order of the rules."""
+    return [firing for rule in rules for firing in _KINDS[rule.kind](rule, context)]
 
 
-def _steps(rule: Rule, world: World) -> Iterator[Firing]:
+def _steps(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
     of_types = [
         (one, step)
-        for one in _trends(rule, world, by_type=True)
+        for one in _trends(rule, context, by_type=True)
         for step in [_newest(rule, one)]
         if step is not None and rule.device is None
     ]
-    told = {(one.key, one.metric, step.size > 0): step.day for one, step in of_types if _is_due(rule, step, world)}
+    reported = {(one.key, one.metric, step.size > 0): step.day for one, step in of_types if _is_due(rule, step, context)}
     for one, step in of_types:
-        if _is_due(rule, step, world):
-            yield _of_series(rule, one, "step", wording.of_step(one.metric, step), step.day)
-    for one in _trends(rule, world):
+        if _is_due(rule, step, context):
+            yield _of_series(rule, one, "step", step_text(one.metric, step), step.day)
+    for one in _trends(rule, context):
         newest = _newest(rule, one)
-        if newest is None or not _is_due(rule, newest, world):
+        if newest is None or not _is_due(rule, newest, context):
             continue
-        common = told.get((one.key.of_type(), one.metric, newest.size > 0))
-        # What befell the whole type is told once, not once for every board.
+        common = reported.get((one.key.of_type(), one.metric, newest.size > 0))
+        # A step of the whole type is reported once, not once for every board.
         if common is None or abs(common - newest.day) > SAME_EVENT_DAYS:
-            yield _of_series(rule, one, "step", wording.of_step(one.metric, newest), newest.day)
+            yield _of_series(rule, one, "step", step_text(one.metric, newest), newest.day)
 
 
-def _newest(rule: Rule, one: SeriesTrend) -> Step | None:
-    """Return the newest confirmed step that matters, where it goes the way that the rule asks for."""
+def _newest(rule: AlertRule, one: SeriesTrend) -> Step | None:
+    """Return the newest confirmed step that matters, if it has the direction of the rule."""
     steps = [step for step in one.steps if step.state == "confirmed" and step.matters]
     if not steps or not (steps[-1].is_worse or rule.direction == "both"):
         return None
     return steps[-1]
 
 
-def _is_due(rule: Rule, step: Step, world: World) -> bool:
+def _is_due(rule: AlertRule, step: Step, context: FiringContext) -> bool:
     sure = min(abs(step.low), abs(step.high))
-    return world.today - step.day <= STEP_DAYS and (rule.at_least is None or sure >= rule.at_least)
+    return context.today - step.day <= STEP_DAYS and (rule.at_least is None or sure >= rule.at_least)
 
 
-def _drifts(rule: Rule, world: World) -> Iterator[Firing]:
-    for one in _trends(rule, world):
+def _drifts(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
+    for one in _trends(rule, context):
         if one.drift is not None and (one.drift.is_worse or rule.direction == "both"):
-            yield _of_series(rule, one, "drift", wording.of_drift(one.metric, one.drift), one.drift.day)
+            yield _of_series(rule, one, "drift", drift_text(one.metric, one.drift), one.drift.day)
 
 
-def _scatters(rule: Rule, world: World) -> Iterator[Firing]:
-    for one in _trends(rule, world):
+def _scatters(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
+    for one in _trends(rule, context):
         if one.scatter is not None and (one.scatter.ratio > 1 or rule.direction == "both"):
-            yield _of_series(rule, one, "scatter", wording.of_scatter(one.scatter), one.scatter.day)
+            yield _of_series(rule, one, "scatter", scatter_text(one.scatter), one.scatter.day)
 
 
-def _limits(rule: Rule, world: World) -> Iterator[Firing]:
-    for one in _trends(rule, world):
+def _limits(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
+    for one in _trends(rule, context):
         limit = rule.above if rule.above is not None else rule.below
-        is_broken = limit is not None and (one.level > limit if rule.above is not None else one.level < limit)
-        if is_broken and world.today - one.last_day <= STEP_DAYS and limit is not None:
+        is_exceeded = limit is not None and (one.level > limit if rule.above is not None else one.level < limit)
+        if is_exceeded and context.today - one.last_day <= STEP_DAYS and limit is not None:
             side = "above" if rule.above is not None else "below"
-            text = f"{wording.level(one.metric, one.level)} since {iso(one.begin_day)}, {side} the limit {wording.level(one.metric, limit)}"
+            text = f"{level_text(one.metric, one.level)} since {iso(one.begin_day)}, {side} the limit {level_text(one.metric, limit)}"
             yield _of_series(rule, one, "limit", text, one.begin_day)
 
 
-def _missing(rule: Rule, world: World) -> Iterator[Firing]:
-    # One figure of a case is enough to say that its runs stopped coming.
+def _missing(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
+    # One metric of a case is enough to report that its runs are missing.
     seen: set[SeriesKey] = set()
-    for one in _trends(rule, world):
-        missing = one.missing(world.today)
+    for one in _trends(rule, context):
+        missing = one.missing(context.today)
         if missing is not None and one.key not in seen:
             seen.add(one.key)
-            yield _of_series(rule, one, "missing", wording.of_missing(missing), missing.day)
+            yield _of_series(rule, one, "missing", missing_text(missing), missing.day)
 
 
-def _invalid(rule: Rule, world: World) -> Iterator[Firing]:
+def _invalid(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
     selection = rule.selection()
-    for key in world.history.series():
+    for key in context.history.series():
         if not selection.takes(key):
             continue
-        runs = [run for run, _ in world.history.points(key)]
+        runs = [run for run, _ in context.history.points(key)]
         newest = runs[-rule.runs :]
-        if len(newest) == rule.runs and all(run.verdict == "invalid" for run in newest) and world.today - newest[-1].day <= STEP_DAYS:
+        if len(newest) == rule.runs and all(run.verdict == "invalid" for run in newest) and context.today - newest[-1].day <= STEP_DAYS:
             begin = next((run for run in reversed(runs) if run.verdict != "invalid"), runs[0])
             last = newest[-1]
             text = f"the newest {count(rule.runs, 'run')} are invalid, the last valid one was on {iso(begin.day)}; newest run {last.run}"
@@ -146,57 +143,55 @@ def _invalid(rule: Rule, world: World) -> Iterator[Firing]:
             )
 
 
-def _sick(rule: Rule, world: World) -> Iterator[Firing]:
+def _outlying(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
     selection = rule.selection()
-    keys = [key for key in world.history.series() if selection.takes(key)]
+    keys = [key for key in context.history.series() if selection.takes(key)]
     for name in rule.metrics:
-        for kind in board_types(world.history, name, keys):
+        for kind in board_types(context.history, name, keys):
             for unit in kind.sick or ():
                 worse = (unit.apart > 0) == (METRICS[name].worse == "higher")
                 if not (worse or rule.direction == "both"):
                     continue
-                apart = wording.amount(name, unit.apart)
+                apart = amount_text(name, unit.apart)
                 look_at = "; ".join(unit.look_at)
-                text = f"{apart} apart from {kind.boards - 1} other boards over {count(unit.cases, 'case')}; look at: {look_at}"
+                text = f"{apart} from {kind.boards - 1} other boards over {count(unit.cases, 'case')}; check: {look_at}"
                 facts = {"fleet": kind.fleet, "board": kind.board, "device": unit.device, "metric": name}
-                title = f"sick board: {unit.device}, {name} {apart}"
+                title = f"outlying board: {unit.device}, {name} {apart}"
                 yield Firing(rule.name, f"{kind.fleet} | {unit.device} | {name}", rule.severity, title, text, 0, facts)
 
 
-def _lost(rule: Rule, world: World) -> Iterator[Firing]:
-    for device in _of_presence(rule, world):
-        silent_h = (world.now_ns - device.changed_ns) / NS_PER_HOUR
+def _lost(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
+    for device in _of_presence(rule, context):
+        silent_h = (context.now_ns - device.changed_ns) / NS_PER_HOUR
         if device.state == "lost" and silent_h >= rule.hours:
-            text = f"its connection broke at {stamp(device.changed_ns)} UTC, {silent_h:.0f} h ago: power, network, or the board itself"
+            text = f"its connection broke at {stamp(device.changed_ns)} UTC, {silent_h:.0f} h ago: check power, network and board"
             yield _of_device(rule, device, "device lost", text, device.changed_ns // NS_PER_DAY)
 
 
-def _stopped(rule: Rule, world: World) -> Iterator[Firing]:
+def _stopped(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
     received: dict[tuple[str, str], int] = {}
-    for key in world.history.series():
-        last = world.history.received_ns(key)
+    for key in context.history.series():
+        last = context.history.received_ns(key)
         received[key.fleet, key.device] = max(received.get((key.fleet, key.device), 0), last)
-    for device in _of_presence(rule, world):
+    for device in _of_presence(rule, context):
         last = received.get((device.fleet, device.device), device.changed_ns)
-        silent_h = (world.now_ns - last) / NS_PER_HOUR
+        silent_h = (context.now_ns - last) / NS_PER_HOUR
         if device.state == "online" and silent_h >= rule.hours:
-            text = (
-                f"it is online, but its last record came at {stamp(last)} UTC, {silent_h:.0f} h ago: does `edgemeter publish` go through?"
-            )
+            text = f"it is online, but its last record came at {stamp(last)} UTC, {silent_h:.0f} h ago: check `edgemeter publish` there"
             yield _of_device(rule, device, "outbox stopped", text, last // NS_PER_DAY)
 
 
-def _of_presence(rule: Rule, world: World) -> list[Device]:
-    return [one for one in world.devices if rule.fleet in (None, one.fleet) and rule.device in (None, one.device)]
+def _of_presence(rule: AlertRule, context: FiringContext) -> list[DevicePresence]:
+    return [one for one in context.devices if rule.fleet in (None, one.fleet) and rule.device in (None, one.device)]
 
 
-def _of_device(rule: Rule, device: Device, what: str, text: str, day: int) -> Firing:
+def _of_device(rule: AlertRule, device: DevicePresence, what: str, text: str, day: int) -> Firing:
     facts = {"fleet": device.fleet, "device": device.device}
     return Firing(rule.name, f"{device.fleet} | {device.device}", rule.severity, f"{what}: {device.device}", text, day, facts)
 
 
-def _of_series(rule: Rule, one: SeriesTrend, what: str, text: str, day: int) -> Firing:
-    # The number of devices is not in the subject: a board more is no other alert.
+def _of_series(rule: AlertRule, one: SeriesTrend, what: str, text: str, day: int) -> Firing:
+    # The number of devices is not in the subject: one more board is not another alert.
     who = one.key.device or f"all {one.key.board}"
     title = f"{what}: {one.metric} of {one.key.model} {one.key.precision} on {who}"
     return Firing(
@@ -216,18 +211,18 @@ def _facts(key: SeriesKey) -> dict[str, str]:
     return {name: value for name, value in facts.items() if value}
 
 
-def _trends(rule: Rule, world: World, *, by_type: bool = False) -> list[SeriesTrend]:
-    return watch.look(world.history, world.annotations, rule.metrics, rule.selection(), by_type=by_type)
+def _trends(rule: AlertRule, context: FiringContext, *, by_type: bool = False) -> list[SeriesTrend]:
+    return watch.trends_of(context.history, context.annotations, rule.metrics, rule.selection(), by_type=by_type)
 
 
-_KINDS: dict[str, Callable[[Rule, World], Iterator[Firing]]] = {
+_KINDS: dict[str, Callable[[AlertRule, FiringContext], Iterator[Firing]]] = {
     "step": _steps,
     "drift": _drifts,
     "scatter": _scatters,
     "limit": _limits,
     "missing": _missing,
     "invalid": _invalid,
-    "sick-unit": _sick,
+    "sick-unit": _outlying,
     "device-lost": _lost,
     "outbox-stopped": _stopped,
 }

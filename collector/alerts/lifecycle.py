@@ -1,6 +1,6 @@
-"""The life of an alert: it opens once, is updated while it lasts, and closes; what people say of it is kept for ever.
+"""The life of an alert: it opens once, is updated while it lasts, and closes; people confirm or dismiss it.
 
-An alert of a step that fades and comes back is the same one. What somebody dismissed does not open again for the same day.
+The verdicts give the health of the rules: how many alerts opened, which rules fire most often, and which never.
 """
 
 import time
@@ -10,58 +10,59 @@ from typing import Literal
 
 import msgspec
 
-from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.alerts.firing import Firing
-from edgemeter.collector.alerts.rules import Event
-from edgemeter.collector.trend.watch_file import WatchFile
+from edgemeter.collector.alerts.rules import AlertEvent
+from edgemeter.collector.trend.finding import iso
+from edgemeter.collector.trend.watch_file import Annotation, WatchFile, add_annotation
 
-# The first bad day of a step moves a little with every new point.
+# The first day of a step moves a little with every new point.
 SAME_DAYS = 5
 
-Outcome = Literal["confirmed", "dismissed", "over"]
+AlertOutcome = Literal["confirmed", "dismissed", "over"]
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """An alert; `closed_ns` is None while it is open. `outcome` is what people said of it, or `over` where it ended by itself."""
+    """An alert; `closed_ns` is None while it is open. `outcome` is the verdict of people, or `over` if it ended by itself."""
 
     number: int
     firing: Firing
     opened_ns: int
     updated_ns: int
     closed_ns: int | None
-    outcome: Outcome | None
+    outcome: AlertOutcome | None
     remark: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """What happened to an alert in one look."""
+class AlertChange:
+    """What happened to an alert in one check."""
 
-    event: Event
+    event: AlertEvent
     alert: Alert
 
 
 _COLUMNS = "number, body, opened_ns, updated_ns, closed_ns, outcome, remark"
 
 
-def settle(file: WatchFile, found: Sequence[Firing], now_ns: int, *, is_dry: bool = False) -> list[Change]:
-    """Open, update and close alerts by what is firing now; return what changed. With `is_dry` nothing is written."""
+def settle_alerts(file: WatchFile, found: Sequence[Firing], now_ns: int, *, is_dry: bool = False) -> list[AlertChange]:
+    """Open, update and close alerts according to what fires now; return the changes. With `is_dry` nothing is written."""
     firing = {(one.rule, one.subject): one for one in found}
-    known = read(file, with_closed=True)
+    known = read_alerts(file, with_closed=True)
     open_now = {(one.firing.rule, one.firing.subject): one for one in known if one.closed_ns is None}
-    changes: list[Change] = []
+    changes: list[AlertChange] = []
     for key, one in firing.items():
         held = open_now.get(key)
         if held is None:
             changes += _begin(known, one, now_ns)
         elif held.firing != one:
-            changes.append(Change("updated", _with(held, one, now_ns)))
-    changes += [Change("closed", _closed(alert, now_ns)) for key, alert in open_now.items() if key not in firing]
-    return changes if is_dry else [Change(change.event, _write(file, change)) for change in changes]
+            changes.append(AlertChange("updated", _with(held, one, now_ns)))
+    changes += [AlertChange("closed", _closed(alert, now_ns)) for key, alert in open_now.items() if key not in firing]
+    return changes if is_dry else [AlertChange(change.event, _write(file, change)) for change in changes]
 
 
-def _begin(known: Sequence[Alert], one: Firing, now_ns: int) -> list[Change]:
+def _begin(known: Sequence[Alert], one: Firing, now_ns: int) -> list[AlertChange]:
     earlier = [
         alert
         for alert in known
@@ -70,8 +71,8 @@ def _begin(known: Sequence[Alert], one: Firing, now_ns: int) -> list[Change]:
     if any(alert.outcome == "dismissed" for alert in earlier):
         return []
     if earlier:
-        return [Change("updated", _with(earlier[-1], one, now_ns))]
-    return [Change("opened", Alert(0, one, now_ns, now_ns, None, None, None))]
+        return [AlertChange("updated", _with(earlier[-1], one, now_ns))]
+    return [AlertChange("opened", Alert(0, one, now_ns, now_ns, None, None, None))]
 
 
 def _with(alert: Alert, one: Firing, now_ns: int) -> Alert:
@@ -83,7 +84,7 @@ def _closed(alert: Alert, now_ns: int) -> Alert:
     return Alert(alert.number, alert.firing, alert.opened_ns, now_ns, now_ns, alert.outcome or "over", alert.remark)
 
 
-def _write(file: WatchFile, change: Change) -> Alert:
+def _write(file: WatchFile, change: AlertChange) -> Alert:
     alert = change.alert
     body = msgspec.json.encode(alert.firing)
     state = "open" if alert.closed_ns is None else "closed"
@@ -98,30 +99,29 @@ def _write(file: WatchFile, change: Change) -> Alert:
     return alert
 
 
-def read(file: WatchFile, *, with_closed: bool = False) -> list[Alert]:
+def read_alerts(file: WatchFile, *, with_closed: bool = False) -> list[Alert]:
     """Return the open alerts, or all, oldest first."""
     query = f"SELECT {_COLUMNS} FROM alerts WHERE ? OR closed_ns IS NULL ORDER BY number"  # noqa: S608 - our own names
     with file.reading() as connection:
         return [_alert(row) for row in connection.execute(query, (with_closed,)).fetchall()]
 
 
-def one_of(file: WatchFile, number: int) -> Alert:
+def find_alert(file: WatchFile, number: int) -> Alert:
     """Return an alert by its number.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: it does not exist.
     """
     with file.reading() as connection:
         row = connection.execute(f"SELECT {_COLUMNS} FROM alerts WHERE number = ?", (number,)).fetchone()  # noqa: S608 - our own names
     if row is None:
-        message = f"there is no alert {number} in {str(file.path)!r}: see `edgemeter alerts list --all`"
-        raise ConfigError(message)
+        raise ConfigError(f"no alert {number} in {str(file.path)!r}: see `edgemeter alerts list --all`")
     return _alert(row)
 
 
-def say(file: WatchFile, number: int, outcome: Literal["confirmed", "dismissed"], remark: str | None) -> Alert:
-    """Keep what people say of an alert; one that is dismissed is closed."""
-    alert = one_of(file, number)
+def judge_alert(file: WatchFile, number: int, outcome: Literal["confirmed", "dismissed"], remark: str | None) -> Alert:
+    """Store the verdict on an alert; a dismissed one is closed."""
+    alert = find_alert(file, number)
     now_ns = time.time_ns()
     closed_ns = alert.closed_ns if outcome == "confirmed" else alert.closed_ns or now_ns
     with file.writing() as connection:
@@ -129,8 +129,73 @@ def say(file: WatchFile, number: int, outcome: Literal["confirmed", "dismissed"]
             "UPDATE alerts SET outcome = ?, remark = ?, updated_ns = ?, closed_ns = ?, state = ? WHERE number = ?",
             (outcome, remark, now_ns, closed_ns, "open" if closed_ns is None else "closed", number),
         )
-    return one_of(file, number)
+    return find_alert(file, number)
 
 
-def _alert(row: tuple[int, bytes, int, int, int | None, Outcome | None, str | None]) -> Alert:
+def _alert(row: tuple[int, bytes, int, int, int | None, AlertOutcome | None, str | None]) -> Alert:
     return Alert(row[0], msgspec.json.decode(row[1], type=Firing), *row[2:])
+
+
+def acknowledge(file: WatchFile, number: int, remark: str | None) -> str:
+    """Confirm an alert; if it concerns a series, a new level begins on its day. Return what was done, in words."""
+    alert = judge_alert(file, number, "confirmed", remark)
+    facts = alert.firing.facts
+    if "metric" not in facts or not alert.firing.day:
+        return f"alert {number} is confirmed"
+    entry = Annotation(
+        day=alert.firing.day,
+        text=remark or f"acknowledged: {alert.firing.title}",
+        fleet=facts.get("fleet"),
+        device=facts.get("device"),
+        model=facts.get("model"),
+        metric=facts["metric"],
+    )
+    made = add_annotation(file, entry)
+    return f"alert {number} is confirmed; annotation {made}: a new level begins on {iso(alert.firing.day)}"
+
+
+def dismiss(file: WatchFile, number: int, remark: str | None) -> str:
+    """Dismiss a false alert; return what was done, in words."""
+    judge_alert(file, number, "dismissed", remark)
+    return f"alert {number} is dismissed and does not open again for the same day"
+
+
+NS_PER_DAY = 86_400 * 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class RuleHealth:
+    """One rule over a period: its alerts by outcome. `precise_ratio` is the share of judged alerts that were confirmed."""
+
+    rule: str
+    opened: int
+    open_now: int
+    confirmed: int
+    dismissed: int
+    not_judged: int
+    precise_ratio: float | None
+    noisiest: str | None
+
+
+def rules_health(alerts: Sequence[Alert], names: Sequence[str], now_ns: int, days: int) -> list[RuleHealth]:
+    """Return the health of the rules `names`, and of removed rules with alerts, over the last `days`."""
+    lately = [alert for alert in alerts if alert.opened_ns >= now_ns - days * NS_PER_DAY or alert.closed_ns is None]
+    every = [*names, *dict.fromkeys(alert.firing.rule for alert in lately if alert.firing.rule not in names)]
+    return [_of_rule(name, [alert for alert in lately if alert.firing.rule == name]) for name in every]
+
+
+def _of_rule(name: str, alerts: Sequence[Alert]) -> RuleHealth:
+    confirmed = sum(alert.outcome == "confirmed" for alert in alerts)
+    dismissed = sum(alert.outcome == "dismissed" for alert in alerts)
+    subjects = [alert.firing.subject for alert in alerts]
+    noisiest = max(sorted(set(subjects)), key=subjects.count) if subjects else None
+    return RuleHealth(
+        rule=name,
+        opened=len(alerts),
+        open_now=sum(alert.closed_ns is None for alert in alerts),
+        confirmed=confirmed,
+        dismissed=dismissed,
+        not_judged=len(alerts) - confirmed - dismissed,
+        precise_ratio=confirmed / (confirmed + dismissed) if confirmed + dismissed else None,
+        noisiest=noisiest,
+    )

@@ -5,23 +5,23 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.trend.metrics import DEFAULT, METRICS
-from edgemeter.collector.trend.watch import Selection
+from edgemeter.collector.trend.watch import SeriesSelection
 
-Kind = Literal["step", "drift", "scatter", "limit", "missing", "invalid", "sick-unit", "device-lost", "outbox-stopped"]
-Severity = Literal["critical", "warning", "info"]
-Event = Literal["opened", "updated", "closed"]
+RuleKind = Literal["step", "drift", "scatter", "limit", "missing", "invalid", "sick-unit", "device-lost", "outbox-stopped"]
+AlertSeverity = Literal["critical", "warning", "info"]
+AlertEvent = Literal["opened", "updated", "closed"]
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]*$", max_length=64)]
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When an alert is opened. Which fields a kind reads stands in the sample; what is absent may be anything."""
+class AlertRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When an alert is opened. The sample shows which fields each kind reads; an absent selector matches everything."""
 
     name: _Name
-    kind: Kind
-    severity: Severity = "warning"
+    kind: RuleKind
+    severity: AlertSeverity = "warning"
     channels: tuple[_Name, ...] = ()
     metrics: tuple[str, ...] = DEFAULT
     direction: Literal["worse", "both"] = "worse"
@@ -37,19 +37,19 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     precision: str | None = None
     runtime: str | None = None
 
-    def selection(self) -> Selection:
-        """Return the series that the rule is about."""
-        return Selection(
+    def selection(self) -> SeriesSelection:
+        """Return the series that the rule applies to."""
+        return SeriesSelection(
             fleet=self.fleet, device=self.device, board=self.board, model=self.model, precision=self.precision, runtime=self.runtime
         )
 
 
 class Channel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where alerts are sent; a secret stands in a file, or in the environment variable that is named."""
+    """Where alerts are sent; secrets are read from the named file or environment variable."""
 
     name: _Name
     kind: Literal["webhook", "alertmanager", "ntfy", "email", "apprise"]
-    send: tuple[Event, ...] = ("opened", "closed")
+    send: tuple[AlertEvent, ...] = ("opened", "closed")
     url: str | None = None
     url_file: str | None = None
     url_env: str | None = None
@@ -67,16 +67,16 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     password_env: str | None = None
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the file holds. `link` is where the page of the fleet is, for links in messages."""
+class AlertRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The content of the file. `link` is the address of the fleet's page, for links in messages."""
 
-    rule: tuple[Rule, ...] = ()
+    rule: tuple[AlertRule, ...] = ()
     channel: tuple[Channel, ...] = ()
     link: str | None = None
     more_runs: bool = True
 
 
-# What each kind of channel cannot do without.
+# The required keys of each kind of channel.
 _NEEDS = {
     "webhook": (("url", "url_file", "url_env"),),
     "alertmanager": (("url", "url_file", "url_env"),),
@@ -85,46 +85,43 @@ _NEEDS = {
     "apprise": (("url", "url_file", "url_env"),),
 }
 
-# What is watched for where nobody wrote rules.
-USUAL = Rules(
+# The built-in rules, for use without a rules file.
+USUAL = AlertRules(
     rule=(
-        Rule(name="confirmed step", kind="step", severity="critical"),
-        Rule(name="drift", kind="drift"),
-        Rule(name="verdict gone invalid", kind="invalid"),
-        Rule(name="sick board", kind="sick-unit", metrics=("energy", "latency", "accuracy")),
-        Rule(name="device lost", kind="device-lost", hours=1.0),
-        Rule(name="outbox stopped", kind="outbox-stopped"),
+        AlertRule(name="confirmed step", kind="step", severity="critical"),
+        AlertRule(name="drift", kind="drift"),
+        AlertRule(name="verdict gone invalid", kind="invalid"),
+        AlertRule(name="sick board", kind="sick-unit", metrics=("energy", "latency", "accuracy")),
+        AlertRule(name="device lost", kind="device-lost", hours=1.0),
+        AlertRule(name="outbox stopped", kind="outbox-stopped"),
     )
 )
 
 
-def read(path: Path) -> Rules:
+def read_rules(path: Path) -> AlertRules:
     """Return the rules in `path`.
 
     Raises:
-        ConfigError: it cannot be read, has a wrong or unknown key, or a rule names a channel or metric that is not there.
+        ConfigError: it cannot be read, has an invalid or unknown key, or a rule names an unknown channel or metric.
     """
     try:
-        found = msgspec.toml.decode(path.read_bytes(), type=Rules)
+        found = msgspec.toml.decode(path.read_bytes(), type=AlertRules)
     except OSError as error:
-        message = f"cannot read the rules {str(path)!r}: {error.strerror}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"cannot read the rules {str(path)!r}: {error.strerror}") from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        message = f"rules {str(path)!r}: {error}: correct the key or value"
-        raise ConfigError(message) from error
-    faults = [*(_fault_of_rule(one, found) for one in found.rule), *map(_fault_of_channel, found.channel), _doubled(found)]
+        raise ConfigError(f"rules {str(path)!r}: {error}: correct the key or value") from error
+    faults = [*(_fault_of_rule(one, found) for one in found.rule), *map(_fault_of_channel, found.channel), _duplicate_name(found)]
     fault = next(filter(None, faults), None)
     if fault:
-        message = f"rules {str(path)!r}: {fault}"
-        raise ConfigError(message)
+        raise ConfigError(f"rules {str(path)!r}: {fault}")
     return found
 
 
-def _doubled(rules: Rules) -> str | None:
+def _duplicate_name(rules: AlertRules) -> str | None:
     for names in ([rule.name for rule in rules.rule], [channel.name for channel in rules.channel]):
         for name in names:
             if names.count(name) > 1:
-                return f"the name {name!r} is there twice: give each its own"
+                return f"the name {name!r} is used twice: names must be unique"
     return None
 
 
@@ -133,16 +130,16 @@ def _fault_of_channel(one: Channel) -> str | None:
     return f"channel {one.name!r} ({one.kind}) needs {' or '.join(lacking)}" if lacking else None
 
 
-def _fault_of_rule(one: Rule, rules: Rules) -> str | None:
+def _fault_of_rule(one: AlertRule, rules: AlertRules) -> str | None:
     known = {channel.name for channel in rules.channel}
     unknown = next((name for name in one.channels if name not in known), None)
     if unknown:
-        return f"rule {one.name!r} names the channel {unknown!r}, which is not there: add a [[channel]] of that name"
+        return f"rule {one.name!r} names the unknown channel {unknown!r}: add a [[channel]] with that name"
     metric = next((name for name in one.metrics if name not in METRICS), None)
     if metric:
-        return f"rule {one.name!r} names the metric {metric!r}: give some of {', '.join(METRICS)}"
+        return f"rule {one.name!r} names the unknown metric {metric!r}: choose from {', '.join(METRICS)}"
     if one.kind == "limit" and (one.above is None) == (one.below is None):
         return f"rule {one.name!r} (limit) needs either above or below"
     if one.kind == "limit" and len(one.metrics) != 1:
-        return f"rule {one.name!r} (limit) needs exactly one metric, as a limit has its unit"
+        return f"rule {one.name!r} (limit) needs exactly one metric, which gives the unit of the limit"
     return None

@@ -1,1 +1,1 @@
-"""Like with like: runs become cases, cases stand beside a reference."""
+"""Like with like: runs become cases, and cases are compared with a reference."""

@@ -1,31 +1,162 @@
-"""Judgements: what a ratio and its interval say, in one word for machines and in a sentence for people.
-
-A difference counts where the whole 95 % interval lies beyond the smallest difference that matters; there is none that matters where it lies
-within. Between the two stands what is known: which way it goes, but not by enough; or that it is not settled, and what would settle it.
-"""
+"""Ratios of a case to its reference, and the judgement of each: one word for machines, a sentence for people."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from edgemeter.collector.compare.interval import FEWEST, Interval
-from edgemeter.collector.compare.spread import Spread
+from edgemeter.agent.base.run_statistics import FEWEST, MATTERS_RATIO
+from edgemeter.collector.compare.pairing import is_one_class
+from edgemeter.collector.compare.spread import MedianInterval, Spread, interval_of_ratio, widened_interval
+from edgemeter.collector.compare.summary import CaseSummary
 
-State = Literal["lower", "higher", "alike", "perhaps lower", "perhaps higher", "not settled", "not enough runs", "other class"]
+Bounds = tuple[float, float]
 
-# The smallest differences that matter: of ratios, and of accuracies (0..1) in their own unit.
-MATTERS_RATIO = 0.03
+
+@dataclass(frozen=True, slots=True)
+class Ratios:
+    """Case / reference. Latency, memory and energy above 1 are worse than the reference, throughput above 1 is better.
+
+    `p50_low` and `p50_high` are the extremes that the ranges over runs allow. `accuracy_difference` is case - reference in the metric's
+    own unit. Energies only have a ratio when both were measured at the same scope.
+
+    `*_interval` are 95 %: of latency and throughput over runs, days or devices; of energy with the uncertainty of the meters, unless one
+    meter measured both; of accuracy over the images. None where there are too few runs or a bound is not known.
+    """
+
+    p50: float | None
+    p50_low: float | None
+    p50_high: float | None
+    p90: float | None
+    throughput: float | None
+    peak_memory: float | None
+    energy_gross: float | None
+    energy_net: float | None
+    accuracy_difference: float | None
+    p50_interval: Bounds | None = None
+    throughput_interval: Bounds | None = None
+    energy_gross_interval: Bounds | None = None
+    energy_net_interval: Bounds | None = None
+    accuracy_interval: Bounds | None = None
+
+
+def ratios(case: CaseSummary, reference: CaseSummary) -> Ratios:
+    """Return the ratios of `case` to `reference`; of the reference to itself they are 1."""
+    is_itself = case is reference
+    p50 = _of_medians(case.p50_ms, reference.p50_ms)
+    low, high = (p50, p50) if is_itself else _extremes(case.p50_ms, reference.p50_ms)
+    comparable = same_scope(case, reference)
+    return Ratios(
+        p50=p50,
+        p50_low=low,
+        p50_high=high,
+        p90=_of_medians(case.p90_ms, reference.p90_ms),
+        throughput=_of_medians(case.throughput_per_s, reference.throughput_per_s),
+        peak_memory=_of_medians(case.peak_mb, reference.peak_mb),
+        energy_gross=_of_medians(case.gross_mj, reference.gross_mj) if comparable else None,
+        energy_net=_of_medians(case.net_mj, reference.net_mj) if comparable else None,
+        accuracy_difference=_accuracy_difference(case, reference),
+        p50_interval=None if is_itself else _bounds(case.p50_ms, reference.p50_ms),
+        throughput_interval=None if is_itself else _bounds(case.throughput_per_s, reference.throughput_per_s),
+        energy_gross_interval=_energy_bounds(case, reference, "gross") if comparable and not is_itself else None,
+        energy_net_interval=_energy_bounds(case, reference, "net") if comparable and not is_itself else None,
+        accuracy_interval=None if is_itself else _accuracy_bounds(case, reference),
+    )
+
+
+def withheld(found: Ratios) -> Ratios:
+    """Return the ratios of a case whose speed is not ranked: only the difference of accuracy."""
+    accuracy = found.accuracy_difference, found.accuracy_interval
+    return Ratios(None, None, None, None, None, None, None, None, accuracy[0], accuracy_interval=accuracy[1])
+
+
+def same_scope(case: CaseSummary, reference: CaseSummary) -> bool:
+    """Return whether both have an energy of the same scope and provenance."""
+    own, other = case.energy, reference.energy
+    return own is not None and other is not None and (own.scope, own.provenance) == (other.scope, other.provenance)
+
+
+def is_one_meter(case: CaseSummary, reference: CaseSummary) -> bool:
+    """Return whether one meter measured both: what it is wrong by then cancels in the ratio."""
+    own, other = case.energy, reference.energy
+    sides = (case.key.fleet, case.key.device), (reference.key.fleet, reference.key.device)
+    return own is not None and other is not None and own.sensor == other.sensor and sides[0] == sides[1]
+
+
+def _ratio(own: float, other: float) -> float | None:
+    return own / other if own > 0 and other > 0 else None
+
+
+def _of_medians(own: Spread | None, other: Spread | None) -> float | None:
+    return _ratio(own.median, other.median) if own and other else None
+
+
+def _extremes(own: Spread | None, other: Spread | None) -> tuple[float | None, float | None]:
+    return (_ratio(own.low, other.high), _ratio(own.high, other.low)) if own and other else (None, None)
+
+
+def _accuracy_difference(case: CaseSummary, reference: CaseSummary) -> float | None:
+    own, other = case.accuracy, reference.accuracy
+    if own is None or other is None:
+        return None
+    alike = (own.metric, own.images, own.dataset_sha256) == (other.metric, other.images, other.dataset_sha256)
+    return own.value.median - other.value.median if alike else None
+
+
+def _bounds(own: Spread | None, other: Spread | None) -> Bounds | None:
+    sides = _plain(own), _plain(other)
+    if own is None or other is None or sides[0] is None or sides[1] is None:
+        return None
+    return interval_of_ratio(own.median, sides[0], other.median, sides[1])
+
+
+def _plain(found: Spread | None) -> Bounds | None:
+    return (found.interval.low, found.interval.high) if found and found.interval else None
+
+
+def _energy_bounds(case: CaseSummary, reference: CaseSummary, which: str) -> Bounds | None:
+    own, other = (_energy_side(side, which, with_meter=not is_one_meter(case, reference)) for side in (case, reference))
+    return None if own is None or other is None else interval_of_ratio(own[0], own[1], other[0], other[1])
+
+
+def _energy_side(side: CaseSummary, which: str, *, with_meter: bool) -> tuple[float, Bounds] | None:
+    """Return the energy and its bounds; an uncertainty that is not known leaves none."""
+    if side.energy is None:
+        return None
+    found = side.energy.gross_mj if which == "gross" else side.energy.net_mj
+    u_mj = side.energy.gross_u_mj if which == "gross" else side.energy.net_u_mj
+    bounds = _plain(found)
+    if found is None or bounds is None or not with_meter:
+        return None if found is None or bounds is None else (found.median, bounds)
+    return None if u_mj is None else (found.median, widened_interval(bounds, found.median, u_mj))
+
+
+def _accuracy_bounds(case: CaseSummary, reference: CaseSummary) -> Bounds | None:
+    """Return the bounds of the difference. Both saw the same images, so these are wider than they had to be."""
+    difference, own, other = _accuracy_difference(case, reference), case.accuracy, reference.accuracy
+    if difference is None or own is None or other is None:
+        return None
+    if own.low is None or own.high is None or other.low is None or other.high is None:
+        return None
+    below = math.hypot(max(0.0, own.value.median - own.low), max(0.0, other.high - other.value.median))
+    above = math.hypot(max(0.0, own.high - own.value.median), max(0.0, other.value.median - other.low))
+    return difference - below, difference + above
+
+
+JudgementState = Literal["lower", "higher", "alike", "perhaps lower", "perhaps higher", "not settled", "not enough runs", "other class"]
+
+# The smallest difference of accuracies (0..1) that matters.
 MATTERS_ACCURACY = 0.005
+
 # More than this nobody measures: then nothing is foreseen.
 FORESEEN = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class RatioJudgement:
     """The state, of the case against its reference, and the same in words."""
 
-    state: State
+    state: JudgementState
     words: str
 
 
@@ -43,48 +174,48 @@ THROUGHPUT = Quantity("fewer a second", "more a second", "times as many a second
 ENERGY = Quantity("less energy", "more energy", "times the energy")
 
 
-def of_ratio(
+def judge_ratio(
     quantity: Quantity, ratio: float, bounds: tuple[float, float] | None, sides: Sequence[Spread], matters_ratio: float, why_none: str = ""
-) -> Judgement:
-    """Return the judgement on a ratio; `sides` are the two figures that it is made of, `why_none` says why it has no bounds."""
-    told = f"{_rounded(ratio)} {quantity.ratio}"
+) -> RatioJudgement:
+    """Return the judgement on a ratio; `sides` are the two figures that it is made of, `why_none` is why it has no bounds."""
+    text = f"{_rounded(ratio)} {quantity.ratio}"
     if bounds is None:
-        return Judgement("not enough runs", f"{why_none or _too_few(sides)}: {told}, without an interval")
+        return RatioJudgement("not enough runs", f"{why_none or _too_few(sides)}: {text}, without an interval")
     low, high = bounds
-    shown = f"{told} (95 %: {_rounded(low)} to {_rounded(high)}, {_basis(sides)})"
+    shown = f"{text} (95 %: {_rounded(low)} to {_rounded(high)}, {_basis(sides)})"
     limit = math.log1p(matters_ratio)
     state = _state(math.log(low), math.log(high), limit)
     if state == "alike":
-        return Judgement(state, f"no difference that matters: {shown}")
+        return RatioJudgement(state, f"no difference that matters: {shown}")
     if state == "not settled":
-        return Judgement(state, f"not settled: {shown}{_foresight(ratio, bounds, sides, limit)}")
+        return RatioJudgement(state, f"not settled: {shown}{_foresight(ratio, bounds, sides, limit)}")
     way = quantity.lower if state.endswith("lower") else quantity.higher
     doubt = f", perhaps by less than the {matters_ratio:.0%} that matter" if state.startswith("perhaps") else ""
-    return Judgement(state, f"{way}{doubt}: {shown}")
+    return RatioJudgement(state, f"{way}{doubt}: {shown}")
 
 
-def of_accuracy(name: str, own: float, other: float, bounds: tuple[float, float] | None, images: int, matters: float) -> Judgement:
+def judge_accuracy(name: str, own: float, other: float, bounds: tuple[float, float] | None, images: int, matters: float) -> RatioJudgement:
     """Return the judgement on a difference of accuracies (0..1) over the same images; `bounds` are those of the difference."""
-    told = f"{name} {own:.3f} against {other:.3f}"
+    text = f"{name} {own:.3f} against {other:.3f}"
     if own == other:
-        return Judgement("alike", f"the same {told}")
+        return RatioJudgement("alike", f"the same {text}")
     if bounds is None:
-        return Judgement("not enough runs", f"no bounds are recorded: {told}, {own - other:+.3f}")
-    shown = f"{told}, {own - other:+.3f} (95 %: {bounds[0]:+.3f} to {bounds[1]:+.3f} over {images} images)"
+        return RatioJudgement("not enough runs", f"no bounds recorded: {text}, {own - other:+.3f}")
+    shown = f"{text}, {own - other:+.3f} (95 %: {bounds[0]:+.3f} to {bounds[1]:+.3f} over {images} images)"
     state = _state(*bounds, matters)
-    ways = {"lower": "less accurate", "higher": "more accurate", "alike": "no difference that matters", "not settled": "not told apart"}
+    ways = {"lower": "less accurate", "higher": "more accurate", "alike": "no difference that matters", "not settled": "indistinguishable"}
     way = ways[state.removeprefix("perhaps ")]
     doubt = ", perhaps by less than matters" if state.startswith("perhaps") else ""
-    return Judgement(state, f"{way}{doubt}: {shown}")
+    return RatioJudgement(state, f"{way}{doubt}: {shown}")
 
 
-def other_class(quantity: Quantity, ratio: float, bounds: tuple[float, float] | None, own: str, other: str) -> Judgement:
+def other_class_judgement(quantity: Quantity, ratio: float, bounds: tuple[float, float] | None, own: str, other: str) -> RatioJudgement:
     """Return that a ratio of two classes of precision is no verdict: like is not compared with like."""
     shown = f" (95 %: {_rounded(bounds[0])} to {_rounded(bounds[1])})" if bounds else ""
-    return Judgement("other class", f"no verdict, {own} against {other}: {_rounded(ratio)} {quantity.ratio}{shown}")
+    return RatioJudgement("other class", f"no verdict, {own} against {other}: {_rounded(ratio)} {quantity.ratio}{shown}")
 
 
-def _state(low: float, high: float, limit: float) -> State:
+def _state(low: float, high: float, limit: float) -> JudgementState:
     """Judge an interval around 0 by how it lies to -limit, 0 and +limit."""
     if -limit <= low and high <= limit:
         return "alike"
@@ -96,11 +227,11 @@ def _state(low: float, high: float, limit: float) -> State:
 
 
 def _rounded(ratio: float) -> str:
-    # Near 1 the third decimal still tells 2 % from 3 %.
+    # Near 1 the third decimal distinguishes 2 % from 3 %.
     return f"{ratio:.3f}" if 0.5 < ratio < 2 else f"{ratio:.3g}"
 
 
-def _intervals(sides: Sequence[Spread]) -> list[Interval]:
+def _intervals(sides: Sequence[Spread]) -> list[MedianInterval]:
     return [side.interval for side in sides if side.interval]
 
 
@@ -128,6 +259,65 @@ def _foresight(ratio: float, bounds: tuple[float, float], sides: Sequence[Spread
     least = min(_intervals(sides), key=lambda one: one.members)
     wanted = least.members * (reach / room) ** 2 if room > 0 else math.inf
     if wanted > FORESEEN:
-        return "; with this spread, so near the limit, no sensible number of runs would settle it"
+        return "; with this spread, so close to the limit, no reasonable number of runs would settle it"
     more = max(1, math.ceil(wanted) - least.members)
     return f"; about {more} more {least.level}{'s' * (more > 1)} on each side would settle it"
+
+
+METRICS = {"coco_ap": "AP", "top1": "top-1", "top5": "top-5"}
+
+
+@dataclass(frozen=True, slots=True)
+class SmallestDifferences:
+    """The smallest differences that matter: of latency, throughput and energy as a ratio, of accuracy in its own unit (0..1)."""
+
+    ratio: float = MATTERS_RATIO
+    accuracy: float = MATTERS_ACCURACY
+
+
+@dataclass(frozen=True, slots=True)
+class CaseJudgements:
+    """The judgements of a case against its reference; None where there is no ratio to judge."""
+
+    latency: RatioJudgement | None = None
+    throughput: RatioJudgement | None = None
+    energy: RatioJudgement | None = None
+    accuracy: RatioJudgement | None = None
+
+
+def judge_case(case: CaseSummary, reference: CaseSummary, ratios: Ratios, matters: SmallestDifferences) -> CaseJudgements:
+    """Return the judgements on `case`; of the reference against itself there are none."""
+    if case is reference:
+        return CaseJudgements()
+
+    def of(
+        quantity: Quantity, ratio: float | None, bounds: Bounds | None, own: Spread | None, other: Spread | None
+    ) -> RatioJudgement | None:
+        if ratio is None or own is None or other is None:
+            return None
+        if not is_one_class(case, reference):
+            return other_class_judgement(quantity, ratio, bounds, case.key.precision, reference.key.precision)
+        has_runs = own.interval is not None and other.interval is not None
+        why_none = "the uncertainty of the meters is unknown" if has_runs and bounds is None else ""
+        return judge_ratio(quantity, ratio, bounds, (own, other), matters.ratio, why_none)
+
+    gross = of(ENERGY, ratios.energy_gross, ratios.energy_gross_interval, case.gross_mj, reference.gross_mj)
+    return CaseJudgements(
+        latency=of(LATENCY, ratios.p50, ratios.p50_interval, case.p50_ms, reference.p50_ms),
+        throughput=of(THROUGHPUT, ratios.throughput, ratios.throughput_interval, case.throughput_per_s, reference.throughput_per_s),
+        energy=_with_meter(gross, case, reference) if gross else None,
+        accuracy=_of_accuracy(case, reference, ratios, matters),
+    )
+
+
+def _with_meter(found: RatioJudgement, case: CaseSummary, reference: CaseSummary) -> RatioJudgement:
+    meter = "one meter measured both" if is_one_meter(case, reference) else "including the uncertainty of the meters"
+    return found if found.state in ("not enough runs", "other class") else RatioJudgement(found.state, f"{found.words}; {meter}")
+
+
+def _of_accuracy(case: CaseSummary, reference: CaseSummary, ratios: Ratios, matters: SmallestDifferences) -> RatioJudgement | None:
+    own, other = case.accuracy, reference.accuracy
+    if own is None or other is None or ratios.accuracy_difference is None:
+        return None
+    name = METRICS.get(own.metric, own.metric)
+    return judge_accuracy(name, own.value.median, other.value.median, ratios.accuracy_interval, own.images, matters.accuracy)

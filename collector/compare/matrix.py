@@ -1,21 +1,23 @@
 """The matrix: what may be compared down the side, devices or board types across, in each cell the best sound case or why there is none.
 
 A row is one model in one class of precision on one set of data, in one scenario at one input size. Of the cases of a cell (runtimes,
-threads, batches) the one stands there whose figure is best; a case below the accuracy gate has no place in a cell that has another.
-A board type's cell is over all its devices, and says how many these are.
+threads, batches) the one with the best figure is shown; a case below the accuracy gate is shown only if there is no other.
+The cell of a board type is over all its devices, and has their number.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from edgemeter.agent.records import RunRecord
-from edgemeter.collector.compare.accuracy_gate import most_precise, not_ranked
-from edgemeter.collector.compare.cases import UNKNOWN_BOARD, Case, CaseKey, key_of
-from edgemeter.collector.compare.interval import NS_PER_DAY
+import msgspec
+
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.collector.compare.comparison import most_precise, not_ranked
 from edgemeter.collector.compare.pairing import precision_class
-from edgemeter.collector.compare.spread import Spread
-from edgemeter.collector.compare.summary import Summary, summarise
+from edgemeter.collector.compare.spread import NS_PER_DAY, Spread
+from edgemeter.collector.compare.summary import CaseSummary, summarise
+from edgemeter.collector.runs.cases import UNKNOWN_BOARD, Case, CaseKey, key_of
 
 Across = Literal["device", "board"]
 Figure = Literal["latency", "throughput", "energy", "accuracy"]
@@ -42,11 +44,11 @@ class RowKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class MatrixCell:
     """One cell: its state, the best case with its figure, and why there is none; `is_best` of the row, among what ranks with it."""
 
     state: CellState
-    case: Summary | None = None
+    case: CaseSummary | None = None
     figure: Spread | None = None
     scope: str | None = None
     age_days: int | None = None
@@ -63,11 +65,11 @@ class Matrix:
     across: Across
     rows: tuple[RowKey, ...]
     columns: tuple[str, ...]
-    cells: dict[tuple[RowKey, str], Cell]
+    cells: dict[tuple[RowKey, str], MatrixCell]
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedRun:
     """A run that could not be used, and why."""
 
     run: RunRecord
@@ -75,19 +77,19 @@ class Refused:
 
 
 def matrix(
-    summaries: Sequence[Summary],
+    summaries: Sequence[CaseSummary],
     figure: Figure,
     now_ns: int,
     across: Across = "device",
     stale_days: int = STALE_DAYS,
-    refused: Sequence[Refused] = (),
+    refused: Sequence[RefusedRun] = (),
 ) -> Matrix:
     """Return the matrix of the cases; a cell whose newest run is older than `stale_days` at `now_ns` is stale.
 
-    A cell of which all runs are `refused` is unusable, and says why of the newest.
+    A cell of which all runs are `refused` is unusable, with the reason of the newest.
     """
     members = _by_board(summaries) if across == "board" else list(summaries)
-    grouped: dict[tuple[RowKey, str], list[Summary]] = {}
+    grouped: dict[tuple[RowKey, str], list[CaseSummary]] = {}
     for member in members:
         grouped.setdefault((row_of(member.key), _column(member.newest, across)), []).append(member)
     unusable = {(row_of(key_of(one.run)), _column(one.run, across)): one.reason for one in refused}
@@ -120,20 +122,20 @@ def row_of(key: CaseKey) -> RowKey:
     )
 
 
-def figure_of(case: Summary, figure: Figure) -> Spread | None:
+def figure_of(case: CaseSummary, figure: Figure) -> Spread | None:
     """Return the figure of a case that the matrix shows."""
     return {"latency": case.p50_ms, "throughput": case.throughput_per_s, "energy": case.gross_mj, "accuracy": case.accuracy_value}[figure]
 
 
 def _column(run: RunRecord, across: Across) -> str:
-    # Devices that do not tell their type are not of one: each stands alone.
+    # Devices that do not report their type are not of one type: each is alone.
     name = run.device if across == "device" else run.environment.board or f"{run.device}, {UNKNOWN_BOARD}"
     return f"{name} ({run.environment.power_mode})" if run.environment.power_mode else name
 
 
-def _by_board(summaries: Sequence[Summary]) -> list[Summary]:
+def _by_board(summaries: Sequence[CaseSummary]) -> list[CaseSummary]:
     """Return the cases summed up over all devices of a board type; fleets and roles are no difference there."""
-    runs: dict[tuple[str, CaseKey], list[Summary]] = {}
+    runs: dict[tuple[str, CaseKey], list[CaseSummary]] = {}
     for summary in summaries:
         board = _column(summary.newest, "board")
         runs.setdefault((board, replace(summary.key, device=board, fleet="", role="")), []).append(summary)
@@ -143,40 +145,40 @@ def _by_board(summaries: Sequence[Summary]) -> list[Summary]:
     ]
 
 
-def _cell(cases: Sequence[Summary], by_model: dict[str, list[Summary]], figure: Figure, why_unusable: str | None) -> Cell:
+def _cell(cases: Sequence[CaseSummary], by_model: dict[str, list[CaseSummary]], figure: Figure, why_unusable: str | None) -> MatrixCell:
     if not cases:
-        return Cell("unusable", reason=why_unusable) if why_unusable else Cell("never measured")
+        return MatrixCell("unusable", reason=why_unusable) if why_unusable else MatrixCell("never measured")
     gates = [(case, not_ranked(case, by_model[case.key.model])) for case in cases]
     ranked = [case for case, why in gates if why is None]
     if not ranked:
-        return Cell("below accuracy gate", cases[0], reason=gates[0][1], devices=_devices(cases[0]))
+        return MatrixCell("below accuracy gate", cases[0], reason=gates[0][1], devices=_devices(cases[0]))
     shown = [(case, found) for case in ranked if (found := figure_of(case, figure))]
     if not shown:
-        return Cell("no figure", ranked[0], reason=_why_none(ranked[0], figure), devices=_devices(ranked[0]))
+        return MatrixCell("no figure", ranked[0], reason=_why_none(ranked[0], figure), devices=_devices(ranked[0]))
     sign = -1 if figure in HIGHER_IS_BETTER else 1
     case, found = min(shown, key=lambda one: (one[0].suspect > 0, sign * one[1].median))
     scope = case.energy.scope if figure == "energy" and case.energy else None
-    return Cell("measured", case, found, scope, devices=_devices(case))
+    return MatrixCell("measured", case, found, scope, devices=_devices(case))
 
 
-def _why_none(case: Summary, figure: Figure) -> str:
+def _why_none(case: CaseSummary, figure: Figure) -> str:
     reasons = {"energy": case.energy_reason, "accuracy": case.accuracy_reason}
     return reasons.get(figure) or "too few queries for a median"
 
 
-def _devices(case: Summary) -> int:
+def _devices(case: CaseSummary) -> int:
     # A case is of one device, but for those that were summed up over a board type.
     return len({run.device for run in case.runs}) if case.key.device == _column(case.newest, "board") else 1
 
 
-def _aged(cell: Cell, now_ns: int, stale_days: int) -> Cell:
+def _aged(cell: MatrixCell, now_ns: int, stale_days: int) -> MatrixCell:
     if cell.case is None:
         return cell
     age = max(0, (now_ns - cell.case.newest.started_at_ns) // NS_PER_DAY)
     return replace(cell, age_days=age, state="stale" if cell.state == "measured" and age > stale_days else cell.state)
 
 
-def _mark_best(cells: dict[tuple[RowKey, str], Cell], places: Iterable[tuple[RowKey, str]], figure: Figure) -> None:
+def _mark_best(cells: dict[tuple[RowKey, str], MatrixCell], places: Iterable[tuple[RowKey, str]], figure: Figure) -> None:
     """Mark the best cell of a row in each scope: energies of different scopes do not rank together."""
     sign = -1 if figure in HIGHER_IS_BETTER else 1
     by_scope: dict[str | None, list[tuple[float, tuple[RowKey, str]]]] = {}
@@ -188,3 +190,41 @@ def _mark_best(cells: dict[tuple[RowKey, str], Cell], places: Iterable[tuple[Row
         if len(found) > 1:
             _, best = min(found)
             cells[best] = replace(cells[best], is_best=True)
+
+
+class CoverageGap(msgspec.Struct, frozen=True):
+    """A cell that has no fresh figure: its row and column, its state, the age of its newest run, and why it has none."""
+
+    row: str
+    column: str
+    state: CellState
+    age_days: int | None
+    reason: str | None
+
+
+class MatrixCoverage(msgspec.Struct, frozen=True):
+    """How many cells there are in each state, and those without a fresh figure."""
+
+    cells: int
+    states: dict[str, int]
+    gaps: tuple[CoverageGap, ...]
+
+
+def coverage(found: Matrix) -> MatrixCoverage:
+    """Return the coverage of a matrix, the gaps by state, then row and column."""
+    states: Counter[str] = Counter(cell.state for cell in found.cells.values())
+    gaps = [
+        CoverageGap(row_name(row), column, cell.state, cell.age_days, cell.reason)
+        for (row, column), cell in found.cells.items()
+        if cell.state != "measured"
+    ]
+    return MatrixCoverage(len(found.cells), dict(states), tuple(sorted(gaps, key=lambda gap: (gap.state, gap.row, gap.column))))
+
+
+def row_name(row: RowKey) -> str:
+    """Return a row as people call it."""
+    parts = [row.model, row.precision_class, row.scenario]
+    parts += [f"{row.samples_per_query} a query"] if row.samples_per_query else []
+    parts += [f"{row.target_per_s:g} per s"] if row.target_per_s else []
+    parts += [f"data {row.dataset_sha256[:6]}", *([f"{row.input_values} values"] if row.input_values else [])]
+    return " · ".join([*parts, *([row.provenance] if row.provenance != "measured" else [])])

@@ -1,13 +1,18 @@
-"""Pairing: which case of the reference a case is compared with, like with like, or why there is none."""
+"""Pairing: which reference case a case is compared with, like with like, or why none; the nearest one; the rules as a table."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from edgemeter.collector.compare.summary import Summary
+import msgspec
+
+from edgemeter.agent.base.documents import json_document
+from edgemeter.collector.compare.summary import CaseSummary
+from edgemeter.collector.runs.cases import named
 
 # Of two precisions the one with more bits is the better reference: the quantised model was made from it.
 PRECISION_BITS = {"fp64": 64, "fp32": 32, "bf16": 16, "fp16": 16, "int16": 15, "int8": 8, "uint8": 8, "int4": 4}
-# Within a class like is compared with like; a name that stands here nowhere is a class of its own.
+
+# Within a class like is compared with like; an unlisted name is a class of its own.
 PRECISION_CLASSES = {
     "full": ("fp64", "fp32", "tf32"),
     "half": ("fp16", "bf16"),
@@ -20,57 +25,57 @@ _CLASS_OF = {name: wide for wide, names in PRECISION_CLASSES.items() for name in
 
 
 @dataclass(frozen=True, slots=True)
-class Pairing:
+class CasePairing:
     """The reference of a case, and by which rule it was chosen."""
 
-    reference: Summary
+    reference: CaseSummary
     choice: str
 
 
 @dataclass(frozen=True, slots=True)
-class Likeness:
+class PairingRule:
     """One thing that has to be equal (None, not known, equals everything), and how to word it when it is not."""
 
     name: str
     wording: str
-    value: Callable[[Summary], object]
-    shown: Callable[[Summary], str]
+    value: Callable[[CaseSummary], object]
+    shown: Callable[[CaseSummary], str]
 
-    def holds(self, case: Summary, reference: Summary) -> bool:
+    def holds(self, case: CaseSummary, reference: CaseSummary) -> bool:
         """Return whether it is equal, or not known of one of them."""
         mine, theirs = self.value(case), self.value(reference)
         return mine is None or theirs is None or mine == theirs
 
-    def difference(self, case: Summary, references: Sequence[Summary]) -> str:
+    def difference(self, case: CaseSummary, references: Sequence[CaseSummary]) -> str:
         """Return the reason why none of `references` is like `case`."""
         theirs = ", ".join(dict.fromkeys(self.shown(reference) for reference in references)) or "no usable run"
         return f"no reference {self.wording}: this is {self.shown(case)}, the reference has {theirs}"
 
 
 LIKENESSES = (
-    Likeness("provenance", "of the same provenance", lambda case: case.key.provenance, lambda case: case.key.provenance),
-    Likeness("model", "for the same model", lambda case: case.key.model, lambda case: case.key.model),
-    Likeness("task", "for the same task", lambda case: case.key.task, lambda case: case.key.task),
-    Likeness("scenario", "in the same scenario", lambda case: case.key.scenario, lambda case: case.key.scenario),
+    PairingRule("provenance", "of the same provenance", lambda case: case.key.provenance, lambda case: case.key.provenance),
+    PairingRule("model", "for the same model", lambda case: case.key.model, lambda case: case.key.model),
+    PairingRule("task", "for the same task", lambda case: case.key.task, lambda case: case.key.task),
+    PairingRule("scenario", "in the same scenario", lambda case: case.key.scenario, lambda case: case.key.scenario),
     # Only where the latency is of so many samples: offline, each machine takes the batch that suits it.
-    Likeness(
+    PairingRule(
         "samples a query",
         "with as many samples a query",
         lambda case: case.key.samples_per_query if case.key.scenario == "multi_stream" else None,
         lambda case: f"{case.key.samples_per_query}",
     ),
-    Likeness("rate", "at the same rate", lambda case: case.key.target_per_s, lambda case: f"{case.key.target_per_s} per s"),
-    Likeness(
+    PairingRule("rate", "at the same rate", lambda case: case.key.target_per_s, lambda case: f"{case.key.target_per_s} per s"),
+    PairingRule(
         "data",
         "on the same data",
         lambda case: case.key.dataset_sha256,
         lambda case: f"{case.newest.dataset.name} ({case.key.dataset_sha256[:12]})",
     ),
-    Likeness("input size", "at the same input size", lambda case: case.key.input_values, lambda case: f"{case.key.input_values} values"),
+    PairingRule("input size", "at the same input size", lambda case: case.key.input_values, lambda case: f"{case.key.input_values} values"),
 )
 
 
-def pair(case: Summary, references: Sequence[Summary]) -> Pairing | str:
+def pair(case: CaseSummary, references: Sequence[CaseSummary]) -> CasePairing | str:
     """Return the reference case that `case` is compared with, or the reason why none is like it.
 
     Equal must be: provenance (measured or replayed), model name, task, scenario with its samples a query and rate, data, and input size
@@ -78,7 +83,7 @@ def pair(case: Summary, references: Sequence[Summary]) -> Pairing | str:
     precision; then the same runtime, valid before suspect, the same batch, the lowest p50.
     """
     if any(case is reference for reference in references):
-        return Pairing(case, "the reference itself")
+        return CasePairing(case, "the reference itself")
     alike = list(references)
     for likeness in LIKENESSES:
         narrowed = [reference for reference in alike if likeness.holds(case, reference)]
@@ -86,7 +91,7 @@ def pair(case: Summary, references: Sequence[Summary]) -> Pairing | str:
             return likeness.difference(case, alike)
         alike = narrowed
     best = min(alike, key=lambda reference: _rank(case, reference))
-    return Pairing(best, _choice(case, best, alike))
+    return CasePairing(best, _choice(case, best, alike))
 
 
 def precision_class(precision: str) -> str:
@@ -94,12 +99,12 @@ def precision_class(precision: str) -> str:
     return _CLASS_OF.get(precision, precision)
 
 
-def is_one_class(case: Summary, reference: Summary) -> bool:
+def is_one_class(case: CaseSummary, reference: CaseSummary) -> bool:
     """Return whether both are of one class of precision."""
     return precision_class(case.key.precision) == precision_class(reference.key.precision)
 
 
-def _rank(case: Summary, reference: Summary) -> tuple[bool, bool, int, bool, bool, bool, float]:
+def _rank(case: CaseSummary, reference: CaseSummary) -> tuple[bool, bool, int, bool, bool, bool, float]:
     """Order references: the first is compared with; False comes before True."""
     return (
         not _same_kind(case, reference),
@@ -112,11 +117,11 @@ def _rank(case: Summary, reference: Summary) -> tuple[bool, bool, int, bool, boo
     )
 
 
-def _same_kind(case: Summary, reference: Summary) -> bool:
+def _same_kind(case: CaseSummary, reference: CaseSummary) -> bool:
     return (case.key.precision, case.key.runtime) == (reference.key.precision, reference.key.runtime)
 
 
-def _choice(case: Summary, best: Summary, alike: Sequence[Summary]) -> str:
+def _choice(case: CaseSummary, best: CaseSummary, alike: Sequence[CaseSummary]) -> str:
     ties = sum(_same_kind(best, reference) for reference in alike)
     among = f"; the first of {ties} such by verdict, batch and p50" if ties > 1 else ""
     if _same_kind(case, best):
@@ -128,3 +133,127 @@ def _choice(case: Summary, best: Summary, alike: Sequence[Summary]) -> str:
     if len(alike) == ties:
         return f"the only kind there is ({best.key.precision} on {best.key.runtime}{among}): {wanted}"
     return f"the highest precision there is ({best.key.precision} on {best.key.runtime}{among}): {wanted}"
+
+
+class CaseDifference(msgspec.Struct, frozen=True):
+    """One thing in which a case is unlike its nearest: what it has itself, and what it would need to have."""
+
+    what: str
+    own: str
+    nearest: str
+
+
+class NearestCase(msgspec.Struct, frozen=True):
+    """An unmatched case, its runs, the reference case that differs from it the least, and in what."""
+
+    case: str
+    runs: tuple[str, ...]
+    reference: str
+    differs_in: tuple[CaseDifference, ...]
+
+    def words(self) -> str:
+        """Return in a sentence what to measure."""
+        what = "; ".join(f"{one.what}: {one.own}, there {one.nearest}" for one in self.differs_in)
+        return f"nearest to {self.case} is {self.reference}, which differs in {what}"
+
+
+def nearest(case: CaseSummary, references: Sequence[CaseSummary]) -> NearestCase | None:
+    """Return the reference that differs from `case` in the fewest things, None where there is none or one that differs in nothing.
+
+    A different model or task is the farthest: it counts for more than all the rest together.
+    """
+    if not references:
+        return None
+    best = min(references, key=lambda reference: _distance(case, reference))
+    differences = tuple(CaseDifference(one.name, one.shown(case), one.shown(best)) for one in _differing(case, best))
+    if not differences:
+        return None
+    return NearestCase(named(case.key), case.around.run_ids, named(best.key), differences)
+
+
+def _differing(case: CaseSummary, reference: CaseSummary) -> list[PairingRule]:
+    return [one for one in LIKENESSES if not one.holds(case, reference)]
+
+
+def _distance(case: CaseSummary, reference: CaseSummary) -> tuple[int, bool, int]:
+    differing = _differing(case, reference)
+    grave = sum(one.name in ("model", "task") for one in differing)
+    is_other_precision = case.key.precision != reference.key.precision
+    return grave * len(LIKENESSES) + len(differing), is_other_precision, -PRECISION_BITS.get(reference.key.precision, 0)
+
+
+Row = dict[str, str]
+
+_WHY = {
+    "provenance": "a replay is true of its recording only",
+    "model": "different networks do different work",
+    "task": "classification and detection are different tasks",
+    "scenario": "single queries and batches measure different things",
+    "samples a query": "a query of eight samples takes longer than one of one; multi_stream only",
+    "rate": "waiting times depend on the rate; open loop only",
+    "data": "accuracy and latency depend on the images (compared by hash)",
+    "input size": "more pixels take longer; the layout does not matter",
+}
+
+
+def comparability_rules() -> list[Row]:
+    """Return what two cases must share, in the order of the checks, and what happens if they differ."""
+    classes = "; ".join(f"{name}: {', '.join(members)}" for name, members in PRECISION_CLASSES.items())
+    left_out = "left out, with the nearest comparable case"
+    equal = [_comparability_row(one.name, "equal, where both are known", left_out, _WHY[one.name]) for one in LIKENESSES]
+    return [
+        _comparability_row("verdict", "valid or suspect", "an invalid run is left out; suspect ones are marked", "its own rules reject it"),
+        *equal,
+        _comparability_row(
+            "accuracy gate",
+            "enough of the most precise reference's accuracy",
+            "no ratio and no rank",
+            "a fast but wrong model has no speed to compare",
+        ),
+        _comparability_row("class of precision", "equal", "a marked ratio without a verdict", classes),
+        _comparability_row(
+            "energy's scope and provenance", "equal", "no energy ratio", "a board's input and a wall socket measure different things"
+        ),
+        _comparability_row("metric, images and data of the accuracy", "equal", "no difference", "AP minus top-1 is meaningless"),
+        _comparability_row("runtime, backend, threads, batch", "preferred equal", "marked", "each machine uses what suits it"),
+        _comparability_row(
+            "runs", "three on each side", "a ratio without an interval and without a verdict", "fewer runs do not show the spread"
+        ),
+    ]
+
+
+def comparability_kinds() -> list[Row]:
+    """Return which kinds of figures are compared with which."""
+    return [
+        _comparability_kind("measured", "measured", "yes", "by the same agent; a server has the role `reference`"),
+        _comparability_kind("replayed", "replayed", "marked", "replayed from a recording"),
+        _comparability_kind("estimated", "nothing", "no", "shown as a reason, not as a figure"),
+        _comparability_kind(
+            "imported (MLPerf)", "compatible MLPerf results", "no", "shown separately with the footnote that MLCommons requires"
+        ),
+        _comparability_kind("published", "nothing", "no", "shown with source, version, date and conditions"),
+    ]
+
+
+def comparability_json() -> str:
+    """Return both tables as JSON."""
+    return json_document({"comparing": comparability_rules(), "kinds": comparability_kinds()})
+
+
+def comparability_markdown() -> str:
+    """Return both tables as Markdown."""
+    return f"{_markdown(comparability_rules())}\n{_markdown(comparability_kinds())}"
+
+
+def _comparability_row(what: str, asked: str, otherwise: str, why: str) -> Row:
+    return {"what": what, "asked": asked, "otherwise": otherwise, "why": why}
+
+
+def _comparability_kind(kind: str, beside: str, ranks: str, note: str) -> Row:
+    return {"kind": kind, "stands beside": beside, "ranks": ranks, "note": note}
+
+
+def _markdown(rows: Sequence[Row]) -> str:
+    names = list(rows[0])
+    lines = [names, ["---"] * len(names), *(list(row.values()) for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -1,15 +1,119 @@
-"""The spread of one figure over the runs of a case: median, range, number of runs, and the interval of the median."""
+"""The spread of one figure over the runs of a case, with the 95 % interval of its median over runs, or over days and devices."""
 
+import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TypeVar
+from typing import Literal, TypeVar
 
-from edgemeter.agent.records import RunRecord
-from edgemeter.collector.compare import interval
-from edgemeter.collector.compare.cases import not_measured
-from edgemeter.collector.compare.interval import NS_PER_DAY, Interval, Point
-from edgemeter.collector.compare.store import LeftOut
+from edgemeter.agent.base.run_statistics import FEWEST, median_interval
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.collector.runs.cases import not_measured
+from edgemeter.collector.runs.store import LeftOut
+
+IntervalLevel = Literal["device", "day", "run"]
+
+# What the distance between two days, or two devices, adds: see above.
+_TWO_APART = 2.0
+NS_PER_DAY = 86_400 * 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class RunPoint:
+    """One figure (> 0) of one run, with the device and the day (UTC, counted from 1970) that it belongs to."""
+
+    value: float
+    device: str
+    day: int
+
+
+@dataclass(frozen=True, slots=True)
+class MedianInterval:
+    """A 95 % interval of a median over `members` of a level; `devices`, `days` and `runs` is what it rests on in all."""
+
+    low: float
+    high: float
+    level: IntervalLevel
+    members: int
+    devices: int
+    days: int
+    runs: int
+
+    @property
+    def over(self) -> str:
+        """What was counted: `6 runs`, `5 days`, of two devices `10 device-days`."""
+        prefix = "device-" if self.level == "day" and self.devices > 1 else ""
+        return f"{self.members} {prefix}{self.level}s"
+
+
+def interval_of_points(points: Sequence[RunPoint]) -> MedianInterval | None:
+    """Return the interval of the median over the highest level that has enough members, holding that median; None below three runs."""
+    if any(point.value <= 0 for point in points):
+        return None
+    level, values = _members(points)
+    found = median_interval(values)
+    if found is None:
+        return None
+    # Where members count unequally the median over all runs, which is what is shown, may lie outside of what is over days or devices.
+    middle = median(point.value for point in points)
+    bounds = min(found.low, middle), max(found.high, middle)
+    if (apart := _apart(points)) > 0:
+        bounds = widened_interval(bounds, middle, middle * math.expm1(_TWO_APART * apart))
+    devices, days = {point.device for point in points}, {point.day for point in points}
+    return MedianInterval(*bounds, level, len(values), len(devices), len(days), len(points))
+
+
+def interval_of_ratio(own: float, own_bounds: tuple[float, float], other: float, other_bounds: tuple[float, float]) -> tuple[float, float]:
+    """Return the bounds of `own` / `other`, which always hold the ratio itself; all are > 0."""
+    below = math.hypot(_reach(own_bounds[0], own), _reach(other, other_bounds[1]))
+    above = math.hypot(_reach(own, own_bounds[1]), _reach(other_bounds[0], other))
+    return own / other * math.exp(-below), own / other * math.exp(above)
+
+
+def widened_interval(bounds: tuple[float, float], value: float, u_value: float) -> tuple[float, float]:
+    """Return `bounds` of `value` (> 0) with an expanded uncertainty (95 %) that repeating does not shrink."""
+    also = math.log1p(u_value / value)
+    below, above = math.hypot(_reach(bounds[0], value), also), math.hypot(_reach(value, bounds[1]), also)
+    return value * math.exp(-below), value * math.exp(above)
+
+
+def _reach(low: float, high: float) -> float:
+    return max(0.0, math.log(high / low))
+
+
+def _members(points: Sequence[RunPoint]) -> tuple[IntervalLevel, list[float]]:
+    if len(points) < FEWEST or len({(point.device, point.day) for point in points}) < FEWEST:
+        return "run", [point.value for point in points]
+    days = _medians(points, lambda point: (point.device, point.day))
+    by_device: dict[Hashable, list[float]] = {}
+    for (device, _), value in days.items():
+        by_device.setdefault(device, []).append(value)
+    if len(by_device) >= FEWEST:
+        return "device", [median(values) for values in by_device.values()]
+    if len({point.day for point in points}) >= FEWEST:
+        return "day", list(days.values())
+    return "run", [point.value for point in points]
+
+
+def _apart(points: Sequence[RunPoint]) -> float:
+    """Return by how much two devices, or else two days, differ, as a logarithm; 0 where there are more or fewer of them."""
+    devices = {point.device for point in points}
+    halves = [[point.value for point in points if point.device == device] for device in devices]
+    if len(devices) == 1:
+        days = {point.day for point in points}
+        halves = [[point.value for point in points if point.day == day] for day in days]
+    if len(halves) != 2:
+        return 0.0
+    one, other = (median(half) for half in halves)
+    return abs(math.log(one / other))
+
+
+def _medians(points: Sequence[RunPoint], key: Callable[[RunPoint], tuple[str, int]]) -> dict[tuple[str, int], float]:
+    grouped: dict[tuple[str, int], list[float]] = {}
+    for point in points:
+        grouped.setdefault(key(point), []).append(point.value)
+    return {name: median(values) for name, values in grouped.items()}
+
 
 Part = TypeVar("Part")
 
@@ -22,7 +126,7 @@ class Spread:
     low: float
     high: float
     n: int
-    interval: Interval | None = None
+    interval: MedianInterval | None = None
 
 
 def spread(runs: Sequence[RunRecord], figure: Callable[[RunRecord], float | None]) -> Spread | None:
@@ -30,15 +134,15 @@ def spread(runs: Sequence[RunRecord], figure: Callable[[RunRecord], float | None
     return of_points([point_of(run, value) for run in runs if (value := figure(run)) is not None])
 
 
-def of_points(points: Sequence[Point]) -> Spread | None:
+def of_points(points: Sequence[RunPoint]) -> Spread | None:
     """Return the spread of the points, None when there are none."""
     values = [point.value for point in points]
-    return Spread(median(values), min(values), max(values), len(values), interval.of_points(points)) if values else None
+    return Spread(median(values), min(values), max(values), len(values), interval_of_points(points)) if values else None
 
 
-def point_of(run: RunRecord, value: float) -> Point:
+def point_of(run: RunRecord, value: float) -> RunPoint:
     """Return a figure of `run` with the device and the day that it belongs to."""
-    return Point(value, run.device, run.started_at_ns // NS_PER_DAY)
+    return RunPoint(value, run.device, run.started_at_ns // NS_PER_DAY)
 
 
 def median_of(found: Spread | None) -> float | None:

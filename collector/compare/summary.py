@@ -1,25 +1,121 @@
 """The summary of a case: for each figure the median over its runs, with the range and the number of runs behind it."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
-from edgemeter.agent.records import ColdStart, Memory, RunRecord, Stage
-from edgemeter.collector.compare.accuracy_summary import AccuracySummary, accuracy_of
-from edgemeter.collector.compare.cases import Case, CaseKey, distinct, not_measured
-from edgemeter.collector.compare.energy_summary import EnergySummary, energy_of
-from edgemeter.collector.compare.spread import Spread, spread
-from edgemeter.collector.compare.store import LeftOut
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_figures import Accuracy, ColdStart, Energy, Memory, Stage
+from edgemeter.collector.compare.spread import Spread, of_one_kind, of_points, point_of, spread
+from edgemeter.collector.runs.cases import Case, CaseKey, distinct, not_measured
+from edgemeter.collector.runs.store import LeftOut
 
-# What is told of the machine that a case ran on.
+
+@dataclass(frozen=True, slots=True)
+class AccuracySummary:
+    """Accuracy of the case's model; of several runs the median, which for a deterministic model is all of them.
+
+    `low` and `high` (95 %) are of the newest run, over the images; None where it has none.
+    """
+
+    metric: str
+    value: Spread
+    images: int
+    dataset_sha256: str
+    detail: dict[str, float | None]
+    low: float | None = None
+    high: float | None = None
+
+
+def accuracy_of(runs: Sequence[RunRecord]) -> tuple[AccuracySummary | None, str | None, list[LeftOut]]:
+    """Return the accuracy of the runs of a case (oldest first), or why there is none, and what is left out of it."""
+    kept, left_out = of_one_kind(runs, "accuracy", lambda run: run.accuracy, _kind_of_accuracy)
+    value = of_points([point_of(run, accuracy.value) for run, accuracy in kept])
+    if value is None:
+        reasons = distinct([*(run.accuracy_reason for run in runs), *(entry.reason for entry in left_out)])
+        return None, "; ".join(reasons) or "not scored", left_out
+    newest = kept[-1][1]
+    found = AccuracySummary(newest.metric, value, newest.images, newest.dataset_sha256, newest.detail, newest.low, newest.high)
+    return found, None, left_out
+
+
+def _kind_of_accuracy(accuracy: Accuracy) -> str:
+    return f"{accuracy.metric} on {accuracy.images} images ({accuracy.dataset_sha256[:12]})"
+
+
+@dataclass(frozen=True, slots=True)
+class EnergySummary:
+    """Energy per inference.
+
+    The uncertainties (k = 2) are the largest of the runs, None when any is not known: repeating a run does not shrink what the sensor
+    contributes. `net_mj` is None unless net energy is resolved in every run.
+    """
+
+    provenance: str
+    sensor: str
+    scope: str
+    excludes: tuple[str, ...]
+    gross_mj: Spread
+    gross_u_mj: float | None
+    net_mj: Spread | None
+    net_u_mj: float | None
+    net_state: str
+    mean_power_w: Spread
+
+
+def energy_of(runs: Sequence[RunRecord]) -> tuple[EnergySummary | None, str | None, list[LeftOut]]:
+    """Return the energy of the runs of a case (oldest first), or why there is none, and what is left out of it."""
+    kept, left_out = of_one_kind(runs, "energy", lambda run: run.energy, _kind_of_energy)
+    gross = of_points([point_of(run, energy.gross_mj) for run, energy in kept])
+    power = of_points([point_of(run, energy.mean_power_w) for run, energy in kept])
+    if gross is None or power is None:
+        reasons = distinct([*(run.energy_reason for run in runs), *map(_estimate, runs), *(entry.reason for entry in left_out)])
+        return None, "; ".join(reasons) or "not measured", left_out
+    newest = kept[-1][1]
+    net_state = next((energy.net_state for _, energy in kept if energy.net_state != "resolved"), "resolved")
+    resolved = kept if net_state == "resolved" else []
+    summary = EnergySummary(
+        provenance=runs[-1].provenance.get("energy", runs[-1].provenance.get("latency", "")),
+        sensor=newest.sensor,
+        scope=newest.scope,
+        excludes=newest.excludes,
+        gross_mj=gross,
+        gross_u_mj=_largest_uncertainty(energy.gross_u_mj for _, energy in kept),
+        net_mj=of_points([point_of(run, energy.net_mj) for run, energy in resolved if energy.net_mj is not None]),
+        net_u_mj=_largest_uncertainty(energy.net_u_mj for _, energy in resolved),
+        net_state=net_state,
+        mean_power_w=power,
+    )
+    return summary, None, left_out
+
+
+def _estimate(run: RunRecord) -> str | None:
+    """Return the estimate of a run in words: it is shown as a reason, not as a figure."""
+    if run.energy is None or run.provenance.get("energy") != "estimated":
+        return None
+    how = f"modelled by {run.energy.sensor}" if run.energy.is_modelled else f"from a stated {run.energy.mean_power_w:.4g} W"
+    return f"estimated {run.energy.gross_mj:.4g} mJ gross {how}"
+
+
+def _kind_of_energy(energy: Energy) -> str:
+    excludes = f" without {', '.join(energy.excludes)}" if energy.excludes else ""
+    return f"{energy.sensor}, scope {energy.scope}{excludes}"
+
+
+def _largest_uncertainty(values: Iterable[float | None]) -> float | None:
+    known = list(values)
+    return max((value for value in known if value is not None), default=None) if None not in known else None
+
+
+# What is shown of the machine that a case ran on.
 ENVIRONMENT = ("board", "soc", "cpu", "cores", "os", "kernel", "virtualisation", "governor", "power_mode", "agent", "firmware")
 
 
 @dataclass(frozen=True, slots=True)
 class ColdStartSummary:
-    """Time from nothing to the first answer, step by step; `process_ms` is None where the agent could not tell."""
+    """Time from process start to the first output, step by step; `process_ms` is None if unknown."""
 
     process_ms: Spread | None
     import_ms: Spread
@@ -38,11 +134,11 @@ class MemorySummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
-    """What stands around the runs of a case, read from them once: whoever shows a case looks at no run again.
+class CaseSurroundings:
+    """The surroundings of the runs of a case, read once, so that showing a case reads no run again.
 
-    `newest` is what is the same in all runs of the case, without raw samples; `gate_ratio` the accuracy gate that the newest run which
-    asked for one asked for. Values of the environment that differ between the runs stand side by side.
+    `newest` is what is the same in all runs of the case, without raw samples; `gate_ratio` the accuracy gate of the newest run that
+    has one. Values of the environment that differ between the runs are joined by ` | `.
     """
 
     newest: RunRecord
@@ -57,12 +153,12 @@ class Around:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class CaseSummary:
     """One case in figures. A figure is None where no run of the case has it."""
 
     key: CaseKey
     runs: Sequence[RunRecord]
-    around: Around
+    around: CaseSurroundings
     p50_ms: Spread | None
     p90_ms: Spread | None
     p99_ms: Spread | None
@@ -110,15 +206,15 @@ class Summary:
         return self.around.newest
 
 
-def summarise(case: Case) -> Summary:
+def summarise(case: Case) -> CaseSummary:
     """Return the summary of `case`."""
     runs = case.runs
     energy, energy_reason, energy_left_out = energy_of(runs)
     accuracy, accuracy_reason, accuracy_left_out = accuracy_of(runs)
-    return Summary(
+    return CaseSummary(
         key=case.key,
         runs=runs,
-        around=_around(runs),
+        around=_surroundings(runs),
         p50_ms=spread(runs, lambda run: run.latency.p50_ms),
         p90_ms=spread(runs, lambda run: run.latency.p90_ms),
         p99_ms=spread(runs, lambda run: run.latency.p99_ms),
@@ -138,7 +234,7 @@ def summarise(case: Case) -> Summary:
 
 
 def environment(runs: Sequence[RunRecord], field: str) -> str | None:
-    """Return one field of the environment (`board`, `governor`, ...) as text; values that differ between the runs stand side by side."""
+    """Return one field of the environment (`board`, `governor`, ...) as text; values that differ between the runs are joined by ` | `."""
     return " | ".join(distinct(_text(getattr(run.environment, field)) for run in runs)) or None
 
 
@@ -153,10 +249,10 @@ def rule_of(reason: str) -> str:
     return reason.partition(":")[0]
 
 
-def _around(runs: Sequence[RunRecord]) -> Around:
+def _surroundings(runs: Sequence[RunRecord]) -> CaseSurroundings:
     newest = runs[-1]
     gates = [run.accuracy_gate.ratio for run in runs if run.accuracy_gate]
-    return Around(
+    return CaseSurroundings(
         newest=msgspec.structs.replace(newest, samples=()) if newest.samples else newest,
         run_ids=tuple(run.id for run in runs),
         first_started_at_ns=runs[0].started_at_ns,
@@ -178,8 +274,7 @@ def _text(value: object) -> str | None:
 def _over(runs: Sequence[RunRecord], figure: Callable[[RunRecord], float]) -> Spread:
     found = spread(runs, figure)
     if found is None:
-        message = "a case has at least one run"
-        raise ValueError(message)
+        raise ValueError("a case has at least one run")
     return found
 
 

@@ -4,16 +4,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from edgemeter.collector.compare.accuracy_gate import most_precise, not_ranked
-from edgemeter.collector.compare.pareto import front
-from edgemeter.collector.compare.summary import Summary
+from edgemeter.collector.compare.comparison import most_precise, not_ranked
+from edgemeter.collector.compare.summary import CaseSummary
+
+
+def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
+    """Return the indices of the points (cost, gain) that no other point beats, cheapest first.
+
+    A point beats another when it is at least as good in both and better in one; of equal points all stay.
+    """
+    order = sorted(range(len(points)), key=lambda index: (points[index][0], -points[index][1]))
+    kept: list[int] = []
+    for index in order:
+        cost, gain = points[index]
+        if not kept or gain > points[kept[-1]][1] or (cost, gain) == points[kept[-1]]:
+            kept.append(index)
+    return kept
+
 
 Cost = Literal["latency", "energy"]
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """What cases must share to stand in one chart: task, data, images, metric, scenario, provenance, and of energies the scope."""
+class TradeOffClass:
+    """What cases must share to appear in one chart: task, data, images, metric, scenario, provenance, and of energies the scope."""
 
     task: str
     metric: str
@@ -25,46 +39,46 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TradeOffPoint:
     """One case with its cost and accuracy; `beaten_by` is the cheapest case that is at least as good in both, None on the front."""
 
-    case: Summary
+    case: CaseSummary
     cost: float
     accuracy: float
-    beaten_by: Summary | None
+    beaten_by: CaseSummary | None
 
 
 @dataclass(frozen=True, slots=True)
 class TradeOff:
     """The places of one stage, cheapest first."""
 
-    stage: Stage
-    places: tuple[Place, ...]
+    stage: TradeOffClass
+    places: tuple[TradeOffPoint, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Absent:
+class AbsentCase:
     """A case without a place, and why."""
 
-    case: Summary
+    case: CaseSummary
     reason: str
 
 
-def trade_offs(summaries: Sequence[Summary], cost: Cost) -> tuple[list[TradeOff], list[Absent]]:
+def trade_offs(summaries: Sequence[CaseSummary], cost: Cost) -> tuple[list[TradeOff], list[AbsentCase]]:
     """Return the trade-offs by stage, and what has no place in any. Models differ within a stage: that is what is chosen among."""
     by_model = most_precise(summaries)
-    staged: dict[Stage, list[Summary]] = {}
-    absent: list[Absent] = []
+    staged: dict[TradeOffClass, list[CaseSummary]] = {}
+    absent: list[AbsentCase] = []
     for case in summaries:
         why = _why_absent(case, cost) or not_ranked(case, by_model[case.key.model])
         if why is not None:
-            absent.append(Absent(case, why))
-        elif stage := _stage(case, cost):
+            absent.append(AbsentCase(case, why))
+        elif stage := _trade_off_class(case, cost):
             staged.setdefault(stage, []).append(case)
     return [_trade_off(stage, cases, cost) for stage, cases in staged.items()], absent
 
 
-def _why_absent(case: Summary, cost: Cost) -> str | None:
+def _why_absent(case: CaseSummary, cost: Cost) -> str | None:
     if case.accuracy is None:
         return f"no accuracy: {case.accuracy_reason}"
     if cost == "energy" and case.gross_mj is None:
@@ -72,22 +86,22 @@ def _why_absent(case: Summary, cost: Cost) -> str | None:
     return "too few queries for a median latency" if cost == "latency" and case.p50_ms is None else None
 
 
-def _stage(case: Summary, cost: Cost) -> Stage | None:
+def _trade_off_class(case: CaseSummary, cost: Cost) -> TradeOffClass | None:
     accuracy = case.accuracy
     if accuracy is None:
         return None
     scope = case.energy.scope if cost == "energy" and case.energy else None
     key = case.key
-    return Stage(key.task, accuracy.metric, accuracy.dataset_sha256, accuracy.images, key.scenario, key.provenance, scope)
+    return TradeOffClass(key.task, accuracy.metric, accuracy.dataset_sha256, accuracy.images, key.scenario, key.provenance, scope)
 
 
-def _trade_off(stage: Stage, cases: Sequence[Summary], cost: Cost) -> TradeOff:
+def _trade_off(stage: TradeOffClass, cases: Sequence[CaseSummary], cost: Cost) -> TradeOff:
     points = [(_cost(case, cost), case.accuracy.value.median if case.accuracy else 0.0) for case in cases]
-    on_front = set(front(points))
+    on_front = set(pareto_front(points))
     places = []
     for index in sorted(range(len(cases)), key=lambda one: (points[one][0], -points[one][1])):
         beaten_by = None if index in on_front else _beater(index, points, sorted(on_front, key=lambda one: points[one][0]))
-        places.append(Place(cases[index], *points[index], None if beaten_by is None else cases[beaten_by]))
+        places.append(TradeOffPoint(cases[index], *points[index], None if beaten_by is None else cases[beaten_by]))
     return TradeOff(stage, tuple(places))
 
 
@@ -97,6 +111,6 @@ def _beater(index: int, points: Sequence[tuple[float, float]], on_front: Sequenc
     return next(other for other in on_front if points[other][0] <= cost and points[other][1] >= gain)
 
 
-def _cost(case: Summary, cost: Cost) -> float:
+def _cost(case: CaseSummary, cost: Cost) -> float:
     found = case.p50_ms if cost == "latency" else case.gross_mj
     return found.median if found else float("inf")

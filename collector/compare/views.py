@@ -1,57 +1,52 @@
-"""The views of a store beside the table: what each gathers from the runs, and its documents for JSON and CSV."""
+"""The other views of a store (matrix, coverage, trade-offs): what each gathers from the runs, as rows for JSON and CSV."""
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import msgspec
+from edgemeter.agent.base.documents import Plain, csv_document
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.collector.compare.matrix import UNITS, Matrix, RefusedRun, RowKey, row_name
+from edgemeter.collector.compare.summary import CaseSummary, summarise
+from edgemeter.collector.compare.trade_off import AbsentCase, Cost, TradeOff
+from edgemeter.collector.runs.cases import group_cases, named, names_of
+from edgemeter.collector.runs.store import StoreContents
 
-from edgemeter.agent.errors import UnavailableError
-from edgemeter.collector.compare.cases import group
-from edgemeter.collector.compare.coverage import row_name
-from edgemeter.collector.compare.matrix import UNITS, Matrix, Refused, RowKey
-from edgemeter.collector.compare.naming import named, names_of
-from edgemeter.collector.compare.store import Contents
-from edgemeter.collector.compare.summary import Summary, summarise
-from edgemeter.collector.compare.trade_off import Absent, Cost, TradeOff
-
-Value = str | int | float | bool | None
-Flat = Mapping[str, Value]
+FlatRow = Mapping[str, Plain]
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
+class GatheredCases:
     """The cases of a store summed up, and the runs that could not be used."""
 
-    summaries: Sequence[Summary]
-    refused: Sequence[Refused]
+    summaries: Sequence[CaseSummary]
+    refused: Sequence[RefusedRun]
 
 
-def gather(contents: Contents) -> Gathered:
+def gather(contents: StoreContents) -> GatheredCases:
     """Return the cases of all runs.
 
     Raises:
-        UnavailableError: there is no run at all.
+        UnavailableError: there is no run.
     """
     if not contents.runs:
-        message = "the store holds no run yet: measure one with `edgemeter run --model FILE --broker ADDRESS`, or see `edgemeter demo`"
-        raise UnavailableError(message)
-    cases, left_out = group(contents.runs)
+        raise UnavailableError(
+            "the store has no run yet: measure one with `edgemeter run --model FILE --broker ADDRESS`, or see `edgemeter demo`"
+        )
+    cases, left_out = group_cases(contents.runs)
     reasons = {entry.run: entry.reason for entry in left_out}
     used = {run.id for case in cases for run in case.runs}
-    refused = [Refused(run, reasons[run.id]) for run in contents.runs if run.id in reasons and run.id not in used]
-    return Gathered([summarise(case) for case in cases], refused)
+    refused = [RefusedRun(run, reasons[run.id]) for run in contents.runs if run.id in reasons and run.id not in used]
+    return GatheredCases([summarise(case) for case in cases], refused)
 
 
-def matrix_rows(found: Matrix) -> list[Flat]:
+def matrix_rows(found: Matrix) -> list[FlatRow]:
     """Return a flat row for each cell of a matrix."""
     return [_cell(found, row, column) for row in found.rows for column in found.columns]
 
 
-def trade_off_rows(found: Sequence[TradeOff], cost: Cost) -> list[Flat]:
+def trade_off_rows(found: Sequence[TradeOff], cost: Cost) -> list[FlatRow]:
     """Return a flat row for each place of the trade-offs; `on_front` is whether nothing beats it."""
-    rows: list[Flat] = []
+    rows: list[FlatRow] = []
     for trade_off in found:
         names = names_of(place.case.key for place in trade_off.places)
         for place in trade_off.places:
@@ -74,32 +69,23 @@ def trade_off_rows(found: Sequence[TradeOff], cost: Cost) -> list[Flat]:
     return rows
 
 
-def absent_rows(absent: Sequence[Absent]) -> list[Flat]:
+def absent_rows(absent: Sequence[AbsentCase]) -> list[FlatRow]:
     """Return a flat row for each case without a place, with the reason."""
     return [{**_case(one.case), "reason": one.reason} for one in absent]
 
 
-def to_json(document: Mapping[str, object]) -> str:
-    """Return a document as text."""
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+def to_csv(rows: Sequence[FlatRow]) -> str:
+    """Return flat rows, which have the same names, as CSV."""
+    return csv_document(list(rows[0]) if rows else [], (row.values() for row in rows))
 
 
-def to_csv(rows: Sequence[Flat]) -> str:
-    """Return flat rows as CSV (RFC 4180, header first); absent is empty."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]) if rows else [])
-    writer.writeheader()
-    writer.writerows({name: str(value).lower() if isinstance(value, bool) else value for name, value in row.items()} for row in rows)
-    return text.getvalue()
-
-
-def _case(case: Summary) -> dict[str, Value]:
+def _case(case: CaseSummary) -> dict[str, Plain]:
     key = case.key
     names = ("device", "role", "model", "precision", "runtime", "backend", "threads", "batch")
     return {name: getattr(key, name) for name in names}
 
 
-def _cell(found: Matrix, row: RowKey, column: str) -> Flat:
+def _cell(found: Matrix, row: RowKey, column: str) -> FlatRow:
     cell = found.cells[row, column]
     interval = cell.figure.interval if cell.figure else None
     unit = UNITS[found.figure]

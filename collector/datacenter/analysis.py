@@ -4,17 +4,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from edgemeter.collector.datacenter import break_even, energy
-from edgemeter.collector.datacenter.band import Band, between, exactly, through
 from edgemeter.collector.datacenter.constants import Constants, Network
-from edgemeter.collector.datacenter.sides import Edge, Server
+from edgemeter.collector.datacenter.formulas import (
+    Band,
+    between,
+    break_even_pue,
+    break_even_rate_per_s,
+    break_even_sent_bytes,
+    break_even_utilisation,
+    datacenter_mj,
+    datacenter_net_mj,
+    edge_mj,
+    exactly,
+    mj_per_byte,
+    network_mj,
+    through,
+)
+from edgemeter.collector.datacenter.sides import EdgeSide, ServerSide
 
 Winner = Literal["edge", "datacenter", "either"]
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """What is asked: the edge's rate (None: as fast as it can), the bytes of a request, and which networks count."""
+class AnalysisSetting:
+    """The setting: the edge's rate (None: as fast as it can), the bytes of a request, and which networks count."""
 
     edge_rate_per_s: float | None
     sent_bytes: float
@@ -22,7 +35,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class AnalysisCell:
     """One part: a utilisation (None: net, where it plays no role) and one estimate of the network.
 
     `winner` holds over the whole band of PUE and of what was measured. `margin_mj` is by how much at least, and `is_proven` whether the
@@ -45,7 +58,7 @@ class Cell:
 class BreakEven:
     """Where the sides are equal by one estimate of the network; `rate_per_s` is None where the edge's idle power is not known.
 
-    `sent_bytes` and `rate_per_s` are at the lowest and at the highest utilisation asked for, together a band.
+    `sent_bytes` and `rate_per_s` are at the lowest and at the highest utilisation compared, together a band.
     """
 
     network: str
@@ -55,44 +68,44 @@ class BreakEven:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ServerAnalysis:
     """Everything against one server."""
 
-    server: Server
-    gross: tuple[Cell, ...]
-    net: tuple[Cell, ...]
+    server: ServerSide
+    gross: tuple[AnalysisCell, ...]
+    net: tuple[AnalysisCell, ...]
     break_evens: tuple[BreakEven, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """The edge's energy at the rate asked for, and the part of each server."""
+    """The edge's energy at the requested rate, and the analysis of each server."""
 
-    edge: Edge
+    edge: EdgeSide
     rate_per_s: float | None
     edge_mj: Band
-    parts: tuple[Part, ...]
+    parts: tuple[ServerAnalysis, ...]
 
 
-def analyse(edge: Edge, servers: Sequence[Server], constants: Constants, setting: Setting) -> Analysis:
+def analyse(edge: EdgeSide, servers: Sequence[ServerSide], constants: Constants, setting: AnalysisSetting) -> Analysis:
     """Return which side wins in which part; `setting.edge_rate_per_s` needs the edge's idle power."""
     edge_mj = _edge_mj(edge, setting.edge_rate_per_s)
     parts = tuple(_part(edge, edge_mj, server, constants, setting) for server in servers)
     return Analysis(edge, setting.edge_rate_per_s, edge_mj, parts)
 
 
-def datacenter_band(server: Server, pue: Band, utilisation_ratio: float) -> Band:
+def datacenter_band(server: ServerSide, pue: Band, utilisation_ratio: float) -> Band:
     """Return the gross energy of an inference at a utilisation over the band of PUE."""
-    return through(energy.datacenter_mj, pue, server.idle_w, server.max_w, server.rate_per_s, exactly(utilisation_ratio))
+    return through(datacenter_mj, pue, server.idle_w, server.max_w, server.rate_per_s, exactly(utilisation_ratio))
 
 
-def _edge_mj(edge: Edge, rate_per_s: float | None) -> Band:
+def _edge_mj(edge: EdgeSide, rate_per_s: float | None) -> Band:
     if rate_per_s is None or edge.idle_w is None or edge.net_mj is None:
         return edge.saturated_mj
-    return through(energy.edge_mj, edge.idle_w, edge.net_mj, exactly(rate_per_s))
+    return through(edge_mj, edge.idle_w, edge.net_mj, exactly(rate_per_s))
 
 
-def _part(edge: Edge, edge_mj: Band, server: Server, constants: Constants, setting: Setting) -> Part:
+def _part(edge: EdgeSide, edge_mj: Band, server: ServerSide, constants: Constants, setting: AnalysisSetting) -> ServerAnalysis:
     pue = between(constants.pue.low, constants.pue.high)
     shares = sorted(percent / 100 for percent in constants.utilisation.percent)
     networks = {name: constants.network[name] for name in setting.networks}
@@ -101,7 +114,7 @@ def _part(edge: Edge, edge_mj: Band, server: Server, constants: Constants, setti
         for share in shares
         for name, network in networks.items()
     ]
-    net_mj = through(energy.datacenter_net_mj, pue, server.idle_w, server.max_w, server.rate_per_s)
+    net_mj = through(datacenter_net_mj, pue, server.idle_w, server.max_w, server.rate_per_s)
     own_net = edge.net_mj
     net = [
         _cell(edge, own_net, server, None, net_mj, name, network, setting.sent_bytes)
@@ -111,31 +124,31 @@ def _part(edge: Edge, edge_mj: Band, server: Server, constants: Constants, setti
     ends = datacenter_band(server, pue, shares[-1]), datacenter_band(server, pue, shares[0])
     spanned = Band(ends[0].low, ends[0].value, ends[1].high)
     evens = tuple(_break_even(edge, edge_mj, server, pue, spanned, name, network, setting.sent_bytes) for name, network in networks.items())
-    return Part(server, tuple(gross), tuple(net), evens)
+    return ServerAnalysis(server, tuple(gross), tuple(net), evens)
 
 
 def _cell(
-    edge: Edge, edge_mj: Band, server: Server, share: float | None, datacenter: Band, name: str, network: Network, sent_bytes: float
-) -> Cell:
-    sent_mj = energy.network_mj(network, sent_bytes)
+    edge: EdgeSide, edge_mj: Band, server: ServerSide, share: float | None, datacenter: Band, name: str, network: Network, sent_bytes: float
+) -> AnalysisCell:
+    sent_mj = network_mj(network, sent_bytes)
     other = Band(datacenter.low + sent_mj, datacenter.value + sent_mj, datacenter.high + sent_mj)
     winner: Winner = "edge" if edge_mj.high < other.low else "datacenter" if other.high < edge_mj.low else "either"
     margin = {"edge": other.low - edge_mj.high, "datacenter": edge_mj.low - other.high, "either": 0.0}[winner]
     proven = {"edge": edge.is_whole, "datacenter": server.is_whole, "either": False}[winner]
-    it_mj = None if share is None else energy.datacenter_mj(1.0, server.idle_w.value, server.max_w.value, server.rate_per_s.value, share)
-    pue_from = break_even.pue(edge_mj.value, sent_mj, it_mj) if it_mj else None
-    return Cell(share, name, sent_mj, datacenter, other, winner, margin, proven, pue_from)
+    it_mj = None if share is None else datacenter_mj(1.0, server.idle_w.value, server.max_w.value, server.rate_per_s.value, share)
+    pue_from = break_even_pue(edge_mj.value, sent_mj, it_mj) if it_mj else None
+    return AnalysisCell(share, name, sent_mj, datacenter, other, winner, margin, proven, pue_from)
 
 
 def _break_even(
-    edge: Edge, edge_mj: Band, server: Server, pue: Band, spanned: Band, name: str, network: Network, sent_bytes: float
+    edge: EdgeSide, edge_mj: Band, server: ServerSide, pue: Band, spanned: Band, name: str, network: Network, sent_bytes: float
 ) -> BreakEven:
-    sent = exactly(energy.network_mj(network, sent_bytes))
+    sent = exactly(network_mj(network, sent_bytes))
     other = Band(spanned.low + sent.low, spanned.value + sent.value, spanned.high + sent.high)
     is_known = edge.idle_w is not None and edge.net_mj is not None
     return BreakEven(
         network=name,
-        utilisation_ratio=break_even.utilisation(edge_mj, sent, pue, server.idle_w, server.max_w, server.rate_per_s),
-        rate_per_s=break_even.rate_per_s(edge.idle_w, edge.net_mj, other) if is_known and edge.idle_w and edge.net_mj else None,
-        sent_bytes=break_even.sent_bytes(edge_mj, spanned, exactly(energy.mj_per_byte(network))),
+        utilisation_ratio=break_even_utilisation(edge_mj, sent, pue, server.idle_w, server.max_w, server.rate_per_s),
+        rate_per_s=break_even_rate_per_s(edge.idle_w, edge.net_mj, other) if is_known and edge.idle_w and edge.net_mj else None,
+        sent_bytes=break_even_sent_bytes(edge_mj, spanned, exactly(mj_per_byte(network))),
     )

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.records import Scope
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.record_figures import Scope
 
 SHIPPED = Path(__file__).with_name("constants.toml")
 
@@ -35,7 +35,7 @@ class Utilisation(_Entry, frozen=True, kw_only=True):
     percent: Annotated[tuple[Percent, ...], msgspec.Meta(min_length=1)]
 
 
-class Request(_Entry, frozen=True, kw_only=True):
+class InferenceRequest(_Entry, frozen=True, kw_only=True):
     """What is sent to the datacenter for each inference."""
 
     bytes: NotNegative
@@ -123,7 +123,7 @@ class Constants(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     pue: Pue
     utilisation: Utilisation
-    request: Request
+    request: InferenceRequest
     network: dict[str, Network]
     grid: dict[str, Grid]
     tariff: Sided
@@ -132,7 +132,7 @@ class Constants(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     stated: Stated = Stated()
 
 
-def read(override: Path | None = None) -> Constants:
+def read_constants(override: Path | None = None) -> Constants:
     """Return the constants that ship, with the entries of `override` in their place.
 
     Raises:
@@ -149,11 +149,9 @@ def read(override: Path | None = None) -> Constants:
     try:
         constants = msgspec.convert(found, Constants)
     except msgspec.ValidationError as error:
-        message = f"constants {str(where)!r}: {error}: every entry is one of {SHIPPED.name} and has its source and year"
-        raise ConfigError(message) from error
+        raise ConfigError(f"constants {str(where)!r}: {error}: every entry is one of {SHIPPED.name} and has its source and year") from error
     if why := _fault(constants):
-        message = f"constants {str(where)!r}: {why}"
-        raise ConfigError(message)
+        raise ConfigError(f"constants {str(where)!r}: {why}")
     return constants
 
 
@@ -161,11 +159,9 @@ def _table(path: Path) -> dict[str, Any]:
     try:
         return msgspec.toml.decode(path.read_bytes(), type=dict[str, Any])
     except OSError as error:
-        message = f"cannot read the constants {str(path)!r}: {error.strerror}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"cannot read the constants {str(path)!r}: {error.strerror}") from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        message = f"constants {str(path)!r} are no TOML: {error}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"constants {str(path)!r} are not valid TOML: {error}") from error
 
 
 def _fault(constants: Constants) -> str | None:

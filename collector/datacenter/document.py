@@ -1,15 +1,105 @@
-"""The analysis as one JSON document: every band with both ends, every constant with its source."""
+"""The analysis in sentences and as one JSON document: who wins where, every band with both ends, every constant with its source."""
 
 import math
+from collections import Counter
 from dataclasses import fields, is_dataclass
 
 import msgspec
 
-from edgemeter.collector.datacenter import costs, wording
-from edgemeter.collector.datacenter.analysis import Analysis, Cell, Part, datacenter_band
-from edgemeter.collector.datacenter.band import Band, between
+from edgemeter.agent.base import figures
+from edgemeter.collector.datacenter.analysis import Analysis, AnalysisCell, BreakEven, ServerAnalysis, datacenter_band
 from edgemeter.collector.datacenter.constants import Constants
-from edgemeter.collector.datacenter.costs import Million
+from edgemeter.collector.datacenter.formulas import Band, Million, between, datacenter_million, edge_million, response_ms
+from edgemeter.collector.datacenter.sides import EdgeSide, ServerSide
+
+
+def headline(part: ServerAnalysis) -> str:
+    """Return who wins in how many parts, gross; no single verdict where it depends."""
+    counts: Counter[str] = Counter(cell.winner for cell in part.gross)
+    total = len(part.gross)
+    parts = [f"{who} in {counts[key]}" for key, who in (("edge", "the edge wins"), ("datacenter", "the datacenter")) if counts[key]]
+    parts += [f"{counts['either']} depend on PUE or on what was measured"] if counts["either"] else []
+    sole = [key for key in ("edge", "datacenter") if counts[key] == total]
+    if sole:
+        who = "edge" if sole[0] == "edge" else "datacenter"
+        return f"Against {part.server.load} {part.server.name}: the {who} wins in all {total} parts (utilisation x network)."
+    return f"Against {part.server.load} {part.server.name}: of {total} parts (utilisation x network) {', '.join(parts)}."
+
+
+def cell_text(cell: AnalysisCell) -> str:
+    """Return the winner of a part; `?` where the winner's figure leaves something out."""
+    if cell.winner != "either":
+        return cell.winner if cell.is_proven else f"{cell.winner}?"
+    return f"edge from PUE {cell.pue_from:.2f}" if cell.pue_from and cell.pue_from < 10 else "either"
+
+
+def proofs(part: ServerAnalysis, edge: EdgeSide) -> list[str]:
+    """Return what `?` means here: what the figures leave out, and how much that may be before a winner changes."""
+    found = []
+    for side, name, winner in ((edge, "edge", "edge"), (part.server, "datacenter", "datacenter")):
+        won = [cell for cell in (*part.gross, *part.net) if cell.winner == winner and not cell.is_proven]
+        if won and not side.is_whole:
+            least = min(cell.margin_mj for cell in won)
+            out = ", ".join(side.excludes) or "everything outside it"
+            found.append(
+                f"{winner}?: the {name}'s figure is of {side.scope} and excludes {out}; it wins there as long as that takes less than "
+                f"the margin, at least {figures.significant(least)} mJ per inference"
+            )
+    return found
+
+
+def break_even_lines(part: ServerAnalysis, edge: EdgeSide) -> list[str]:
+    """Return the break-evens for each estimate of the network."""
+    return [
+        f"{one.network}: {_utilisation(one.utilisation_ratio)}; {_rate(one, edge)}; {_bytes(one.sent_bytes)}" for one in part.break_evens
+    ]
+
+
+def cautions(analysis: Analysis) -> list[str]:
+    """Return what to know before trusting it."""
+    edge = analysis.edge
+    found = [f"the edge's {edge.why_no_idle}: no net energy and no request rate; gross energy is at full speed"] if edge.why_no_idle else []
+    sides: list[EdgeSide | ServerSide] = [edge, *(part.server for part in analysis.parts)]
+    found += [
+        f"{side.name}: {side.provenance}, not measured; the same holds for every figure derived from it"
+        for side in sides
+        if side.provenance != "measured"
+    ]
+    return [*found, *(f"{side.name}: {caution}" for side in sides for caution in side.cautions)]
+
+
+def band_text(found: Band, unit: str) -> str:
+    """Return `12.3 mJ (11 to 14)`."""
+    return f"{figures.significant(found.value)} {unit} ({figures.span(found.low, found.high)})"
+
+
+def _utilisation(found: Band) -> str:
+    if found.low > 1:
+        return "the edge wins at any utilisation"
+    if math.isinf(found.high) or found.high > 1:
+        return f"the datacenter wins from a utilisation of {found.low:.1%} or, at the other end of the bands, never"
+    return f"the datacenter wins from a utilisation of {found.value:.1%} ({found.low:.1%} to {found.high:.1%})"
+
+
+def _rate(one: BreakEven, edge: EdgeSide) -> str:
+    found = one.rate_per_s
+    if found is None:
+        return "request rate unknown without idle power"
+    most = edge.rate_per_s.value
+    if found.low > most:
+        return f"the datacenter wins at every rate the edge can reach ({figures.significant(most)} per s)"
+    if found.high > most:
+        return f"the edge wins from {figures.significant(found.low)} per s or, at the other end of the bands, at no rate it can reach"
+    return f"the edge wins from {figures.span(found.low, found.high)} per s"
+
+
+def _bytes(found: Band) -> str:
+    if found.high <= 0:
+        return "the edge wins with any request"
+    if found.low <= 0:
+        return f"the edge wins from {figures.significant(found.high)} bytes a request, or with any"
+    return f"the edge wins from {figures.span(found.low, found.high)} bytes a request"
+
 
 Document = dict[str, object]
 
@@ -23,18 +113,18 @@ def document(analysis: Analysis, constants: Constants, sent_bytes: float, grid: 
         "edge_rate_per_s": rate,
         "edge_gross_mj": plain(analysis.edge_mj),
         "edge_net_mj": plain(edge.net_mj),
-        "edge_per_million": plain(costs.edge_million(analysis.edge_mj, rate, constants, grid)),
+        "edge_per_million": plain(edge_million(analysis.edge_mj, rate, constants, grid)),
         "request_bytes": sent_bytes,
         "against": [_part(analysis, part, constants, sent_bytes, grid) for part in analysis.parts],
-        "notes": [*notes, *wording.cautions(analysis)],
+        "notes": [*notes, *cautions(analysis)],
         "constants": msgspec.to_builtins(constants),
     }
 
 
-def millions(part: Part, constants: Constants, grid: str) -> list[tuple[Cell, Million]]:
+def millions(part: ServerAnalysis, constants: Constants, grid: str) -> list[tuple[AnalysisCell, Million]]:
     """Return a million inferences in the datacenter for each utilisation and network, gross."""
     full = part.server.rate_per_s.value
-    return [(cell, costs.datacenter_million(cell.other, (cell.utilisation_ratio or 1.0) * full, constants, grid)) for cell in part.gross]
+    return [(cell, datacenter_million(cell.other, (cell.utilisation_ratio or 1.0) * full, constants, grid)) for cell in part.gross]
 
 
 def plain(found: object) -> object:
@@ -46,29 +136,29 @@ def plain(found: object) -> object:
     return [plain(one) for one in found] if isinstance(found, list | tuple) else found
 
 
-def response_times(part: Part, constants: Constants, sent_bytes: float) -> list[tuple[float, Band]]:
+def response_times(part: ServerAnalysis, constants: Constants, sent_bytes: float) -> list[tuple[float, Band]]:
     """Return the response time at each utilisation; none without a link or a latency."""
     link, latency_ms = constants.link, part.server.latency_ms
     if link is None or latency_ms is None:
         return []
     rate = part.server.rate_per_s.value
     shares = sorted(percent / 100 for percent in constants.utilisation.percent)
-    return [(share, costs.response_ms(link, sent_bytes, latency_ms, rate, share)) for share in shares]
+    return [(share, response_ms(link, sent_bytes, latency_ms, rate, share)) for share in shares]
 
 
-def _part(analysis: Analysis, part: Part, constants: Constants, sent_bytes: float, grid: str) -> Document:
+def _part(analysis: Analysis, part: ServerAnalysis, constants: Constants, sent_bytes: float, grid: str) -> Document:
     pue = between(constants.pue.low, constants.pue.high)
     shares = sorted(percent / 100 for percent in constants.utilisation.percent)
     return {
         "server": plain(part.server),
-        "headline": wording.headline(part),
+        "headline": headline(part),
         "gross_by_utilisation": [
             {"utilisation_ratio": share, "energy_mj": plain(datacenter_band(part.server, pue, share))} for share in shares
         ],
         "gross": [plain(cell) for cell in part.gross],
         "net": [plain(cell) for cell in part.net],
         "break_even": [plain(one) for one in part.break_evens],
-        "proof": wording.proofs(part, analysis.edge),
+        "proof": proofs(part, analysis.edge),
         "per_million": [
             {"utilisation_ratio": cell.utilisation_ratio, "network": cell.network, **_fields(found)}
             for cell, found in millions(part, constants, grid)

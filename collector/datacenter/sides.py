@@ -1,24 +1,29 @@
-"""The two sides: what a measured case (or stated numbers) says of an edge device and of a server, each figure as a band."""
+"""The two sides: which cases represent the edge device and the servers, and each of their figures as a band."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from edgemeter.agent.records import Energy, RunRecord
-from edgemeter.collector.compare.naming import named
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_figures import Energy
+from edgemeter.collector.compare.comparison import not_ranked
+from edgemeter.collector.compare.pairing import LIKENESSES, is_one_class
 from edgemeter.collector.compare.spread import Spread, of_points, point_of
-from edgemeter.collector.compare.summary import Summary
-from edgemeter.collector.datacenter.band import Band, exactly, through
-from edgemeter.collector.datacenter.constants import StatedDatacenter, StatedEdge
+from edgemeter.collector.compare.summary import CaseSummary
+from edgemeter.collector.datacenter.constants import Stated, StatedDatacenter, StatedEdge
+from edgemeter.collector.datacenter.formulas import Band, exactly, through
+from edgemeter.collector.runs.cases import named
 
 # The only scope that leaves nothing out: any other figure is too low by what it does not see.
 WHOLE = "wall-ac"
+
 # A server without a meter at its plug is seen by its processor and its GPU, each without the other.
 HALVES = {"cpu-package", "gpu-board"}
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class EdgeSide:
     """An edge device: gross energy when it does nothing else, idle power and net energy where they are known, and the rate it can do."""
 
     name: str
@@ -40,7 +45,7 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerSide:
     """A server under one load: idle and full power, and the rate at full load; `load` is `single stream` or `batch-saturated`."""
 
     name: str
@@ -60,7 +65,7 @@ class Server:
         return self.scope == WHOLE
 
 
-def edge_of(case: Summary) -> Edge | None:
+def edge_of(case: CaseSummary) -> EdgeSide | None:
     """Return a measured case as an edge device, None where it has no energy."""
     found = case.energy
     if found is None:
@@ -71,7 +76,7 @@ def edge_of(case: Summary) -> Edge | None:
         # Net energy is lost in the noise of idle power: it is what is left of the gross energy, and may be nothing.
         left = max(0.0, found.gross_mj.median - idle.value / case.throughput_per_s.median * 1000)
         net = Band(0.0, left, left + (found.gross_u_mj or found.gross_mj.median))
-    return Edge(
+    return EdgeSide(
         name=named(case.key),
         provenance=found.provenance,
         scope=found.scope,
@@ -86,7 +91,7 @@ def edge_of(case: Summary) -> Edge | None:
     )
 
 
-def server_of(case: Summary) -> Server | str:
+def server_of(case: CaseSummary) -> ServerSide | str:
     """Return a measured case as a server, or why it cannot be one."""
     found = case.energy
     if found is None:
@@ -99,7 +104,7 @@ def server_of(case: Summary) -> Server | str:
     if beside is not None:
         scope, excludes = f"{found.scope} + {beside.scope}", beside.excludes
         idle, most = _sum(idle, beside.idle_w), _sum(most, beside.max_w)
-    return Server(
+    return ServerSide(
         name=named(case.key),
         load="batch-saturated" if case.key.scenario == "offline" else "single stream",
         provenance=found.provenance,
@@ -113,37 +118,37 @@ def server_of(case: Summary) -> Server | str:
     )
 
 
-def stated_edge(stated: StatedEdge) -> Edge:
+def stated_edge(stated: StatedEdge) -> EdgeSide:
     """Return an edge device by stated numbers."""
     idle, net, rate = exactly(stated.idle_w), exactly(stated.net_mj), exactly(stated.rate_per_s)
     saturated = through(lambda watts, mj, per_s: watts / per_s * 1000 + mj, idle, net, rate)
-    return Edge(f"stated: {stated.source}", "stated", stated.scope, (), saturated, idle, net, rate, stated.latency_ms)
+    return EdgeSide(f"stated: {stated.source}", "stated", stated.scope, (), saturated, idle, net, rate, stated.latency_ms)
 
 
-def stated_server(stated: StatedDatacenter) -> Server:
+def stated_server(stated: StatedDatacenter) -> ServerSide:
     """Return a server by stated numbers."""
     bands = exactly(stated.idle_w), exactly(stated.max_w), exactly(stated.rate_per_s)
-    return Server(f"stated: {stated.source}", "as stated", "stated", stated.scope, (), *bands, stated.latency_ms)
+    return ServerSide(f"stated: {stated.source}", "as stated", "stated", stated.scope, (), *bands, stated.latency_ms)
 
 
-def _idle(case: Summary) -> tuple[Band | None, str | None]:
+def _idle(case: CaseSummary) -> tuple[Band | None, str | None]:
     """Return the idle power over the runs whose energy the case has, or why there is none."""
     powers = [(run, watts) for run in _kept(case) if (watts := _idle_w(run)) is not None]
     found = of_points([point_of(run, watts) for run, watts in powers])
     if found is None:
-        return None, "idle power was not measured: its runs have no idle stretch before or after"
-    # The record gives no uncertainty of idle power; the same meter read it, so its share of the gross energy's stands for it.
+        return None, "idle power was not measured: its runs have no idle period before or after"
+    # The record gives no uncertainty of idle power; the same meter read it, so the relative uncertainty of the gross energy is used.
     return _band(found, _relative_u(case) * found.median), None
 
 
-def _relative_u(case: Summary) -> float:
+def _relative_u(case: CaseSummary) -> float:
     energy = case.energy
     return energy.gross_u_mj / energy.gross_mj.median if energy and energy.gross_u_mj is not None and energy.gross_mj.median > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Beside:
-    """What a second sensor saw of a part of the server that the first one does not see."""
+    """What a second sensor measured of a part of the server that the first one does not cover."""
 
     scope: str
     excludes: tuple[str, ...]
@@ -151,8 +156,8 @@ class _Beside:
     max_w: Band
 
 
-def _beside(case: Summary) -> _Beside | None:
-    """Return the other half where every run has one: a processor's package beside a GPU's board. They share no watt, so they add up."""
+def _beside(case: CaseSummary) -> _Beside | None:
+    """Return the other half where every run has one: a processor package and a GPU board. They share no watt, so they add up."""
     if case.energy is None or case.energy.scope not in HALVES:
         return None
     found = [(run, other) for run in _kept(case) for other in run.other_energies if {other.scope, case.energy.scope} == HALVES]
@@ -174,14 +179,14 @@ def _sum(one: Band, other: Band) -> Band:
     return Band(one.low + other.low, one.value + other.value, one.high + other.high)
 
 
-def _cautions(case: Summary) -> tuple[str, ...]:
-    found = ["suspect: a rule of measuring was broken in at least one run"] if case.suspect else []
-    found += ["measured once: its bands hold nothing of how it varies from run to run"] if len(case.runs) == 1 else []
+def _cautions(case: CaseSummary) -> tuple[str, ...]:
+    found = ["suspect: at least one run violates a measurement rule"] if case.suspect else []
+    found += ["measured once: its bands do not include run-to-run variation"] if len(case.runs) == 1 else []
     unknown = case.energy is not None and case.energy.gross_u_mj is None
-    return tuple(found + (["what its meter may be wrong by is not known: its bands are too narrow"] if unknown else []))
+    return tuple(found + (["the uncertainty of its meter is unknown: its bands are too narrow"] if unknown else []))
 
 
-def _kept(case: Summary) -> Sequence[RunRecord]:
+def _kept(case: CaseSummary) -> Sequence[RunRecord]:
     """Return the runs whose energy is of the case's meter and scope."""
     kind = (case.energy.sensor, case.energy.scope) if case.energy else None
     return [run for run in case.runs if run.energy is not None and (run.energy.sensor, run.energy.scope) == kind]
@@ -200,3 +205,113 @@ def _band(found: Spread, u: float | None) -> Band:
     """Return the band of a figure: its interval, or the range where runs are too few for one, and what the meter may be wrong by."""
     low, high = (found.interval.low, found.interval.high) if found.interval else (found.low, found.high)
     return Band(max(0.0, min(low, found.median) - (u or 0.0)), found.median, max(high, found.median) + (u or 0.0))
+
+
+# A server saturated by batches and a device with one query at a time are what is compared here, so these need not be alike.
+FREE = ("scenario", "samples a query", "rate")
+
+
+@dataclass(frozen=True, slots=True)
+class SideRequest:
+    """The request: the device and the model (None: the only one), the reference by device or role."""
+
+    edge: str | None
+    model: str | None
+    precision: str | None
+    server: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenSides:
+    """The edge, the servers, and what was noted while they were chosen."""
+
+    edge: EdgeSide
+    servers: tuple[ServerSide, ...]
+    notes: tuple[str, ...]
+
+
+def choose_sides(summaries: Sequence[CaseSummary], request: SideRequest, stated: Stated) -> ChosenSides:
+    """Return the sides: what is stated goes before what was measured.
+
+    Raises:
+        ConfigError: there are several models and none is requested, or no case matches.
+        UnavailableError: no case of a side has what is needed; the message names what to measure.
+    """
+    notes: list[str] = []
+    case = None if stated.edge else _edge_case(summaries, request, notes)
+    edge = stated_edge(stated.edge) if stated.edge else edge_of(case) if case else None
+    if edge is None:
+        raise UnavailableError("no edge device has an energy figure: measure one with a power sensor (`edgemeter sensors`)")
+    if stated.datacenter:
+        return ChosenSides(edge, (stated_server(stated.datacenter),), tuple(notes))
+    servers = _servers(summaries, case, request, notes)
+    return ChosenSides(edge, servers, tuple(notes))
+
+
+def _edge_case(summaries: Sequence[CaseSummary], request: SideRequest, notes: list[str]) -> CaseSummary:
+    devices = [case for case in summaries if not _is_server(case, request) and case.key.role != "reference"]
+    matching = [case for case in devices if _matches(case, request) and (request.edge is None or case.key.device == request.edge)]
+    if not matching:
+        there = ", ".join(sorted({f"{case.key.model} on {case.key.device}" for case in devices})) or "none"
+        raise ConfigError(f"no device case matches --edge, --model and --precision; available: {there}")
+    sound = [case for case in matching if not_ranked(case, summaries) is None and case.energy is not None]
+    if not sound:
+        why = "; ".join(dict.fromkeys(case.energy_reason or not_ranked(case, summaries) or "" for case in matching))
+        raise UnavailableError(f"no edge case has a usable energy figure: {why}")
+    several = {name: sorted({getattr(case.key, name) for case in sound}) for name in ("model", "device")}
+    for name, option in (("model", "--model"), ("device", "--edge")):
+        if len(several[name]) > 1:
+            raise ConfigError(f"there are several, choose one with {option}: {', '.join(several[name])}")
+    best = min(sound, key=lambda case: (case.suspect > 0, case.gross_mj.median if case.gross_mj else float("inf")))
+    if len(sound) > 1:
+        notes.append(f"of {len(sound)} edge cases, the one with the lowest energy: {named(best.key)}")
+    return best
+
+
+def _servers(summaries: Sequence[CaseSummary], case: CaseSummary | None, request: SideRequest, notes: list[str]) -> tuple[ServerSide, ...]:
+    servers = [one for one in summaries if _is_server(one, request) and _matches(one, request, with_precision=False)]
+    alike = [one for one in servers if case is None or _is_alike(case, one)]
+    notes += [f"left out: {named(one.key)} has other data or another input size" for one in servers if one not in alike]
+    like = [one for one in alike if case is None or is_one_class(case, one)]
+    best = _best(like, summaries, notes)
+    other = _best([one for one in alike if one not in like], summaries, notes)
+    for load in sorted(set(other) - set(best)):
+        best[load] = other[load]
+        pair = f"{named(case.key)} against {other[load].name}" if case else other[load].name
+        notes.append(f"{pair}, {load}: not like with like, because the server was not measured in that precision class")
+    if not best:
+        left_out = f" ({'; '.join(notes)})" if notes else ""
+        raise UnavailableError(
+            f"no server {request.server!r} has an energy figure{left_out}: run the same agent there with --role reference, also with "
+            "--scenario offline, or state one in --constants as [stated.datacenter]; imported and published figures do not count"
+        )
+    return tuple(best[load] for load in sorted(best))
+
+
+def _best(cases: Sequence[CaseSummary], summaries: Sequence[CaseSummary], notes: list[str]) -> dict[str, ServerSide]:
+    """Return for each load the server that takes the least; what is none is noted."""
+    best: dict[str, ServerSide] = {}
+    for one in cases:
+        why = not_ranked(one, summaries)
+        found = why or server_of(one)
+        if isinstance(found, str):
+            notes.append(f"left out: {named(one.key)}, {one.key.scenario}: {found}")
+        elif (
+            found.load not in best
+            or found.max_w.value / found.rate_per_s.value < best[found.load].max_w.value / best[found.load].rate_per_s.value
+        ):
+            best[found.load] = found
+    return best
+
+
+def _is_server(case: CaseSummary, request: SideRequest) -> bool:
+    return request.server in (case.key.role, case.key.device)
+
+
+def _matches(case: CaseSummary, request: SideRequest, *, with_precision: bool = True) -> bool:
+    is_precision = not with_precision or request.precision in (None, case.key.precision)
+    return request.model in (None, case.key.model) and is_precision
+
+
+def _is_alike(case: CaseSummary, server: CaseSummary) -> bool:
+    return all(one.holds(case, server) for one in LIKENESSES if one.name not in FREE)

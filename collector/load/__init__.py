@@ -1,1 +1,1 @@
-"""The load generator: simulated devices that send real records over a real broker, to size a server with."""
+"""The load generator: simulated devices over a real broker."""

@@ -1,87 +1,330 @@
-"""A load: the devices of a plan against one broker, as agents while that is possible and as crowds beyond."""
+"""The load generator: simulated devices against one broker, as agents, or in large numbers as many devices a connection.
+
+An agent is like one on a board: an outbox on the disk, a publisher, a connection, a Will; about two threads a device.
+Thousands of devices share few connections: the records, topics and receipts of each, without outbox and Will.
+"""
 
 import contextlib
+import secrets
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
 from typing import Literal
 
-from edgemeter.agent.delivery.broker_address import BrokerAddress
-from edgemeter.agent.errors import UnavailableError
-from edgemeter.collector.load.agents import Agents
-from edgemeter.collector.load.crowd import Crowd
-from edgemeter.collector.load.tally import Plan, Result, Tally
-from edgemeter.collector.load.template import Number, Template
+from edgemeter.agent.base.broker_address import BrokerAddress
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.mqtt_session import Message, MqttSession, SessionProfile
+from edgemeter.agent.contract import messages
+from edgemeter.agent.contract.messages import TOPIC_ROOT, Birth, Receipt, Topic
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.delivery.outbox import Outbox
+from edgemeter.agent.delivery.publisher import Publisher
+from edgemeter.collector.load.tally import LoadPlan, LoadResult, LoadTally, RecordNumber, RecordTemplate
 
-Mode = Literal["agents", "crowd"]
+# Each waits for the disk at every record; this many keep one disk busy.
+WRITERS = 8
+
+
+class TimedOutbox(Outbox):
+    """An outbox that reports to the tally how long each record waited for its receipt."""
+
+    def __init__(self, path: Path, tally: LoadTally) -> None:
+        self._tally = tally
+        self._due_s: dict[int, float] = {}
+        super().__init__(path)
+
+    def put_due(self, record: RunRecord, due_s: float) -> None:
+        """Store a record that was due at `due_s`."""
+        # Before it is stored, because its receipt may arrive before `put` returns.
+        self._due_s[len(self._due_s) + 1] = due_s
+        self.put(record)
+        self._tally.was_sent()
+
+    def forget(self, receipt: Receipt) -> int:
+        """Drop the receipted records, and count each the first time."""
+        for first, last in receipt.held:
+            for seq in range(first, last + 1):
+                due_s = self._due_s.get(seq)
+                if due_s:
+                    self._due_s[seq] = 0.0
+                    self._tally.was_receipted(due_s)
+        return super().forget(receipt)
+
+
+@dataclass(slots=True)
+class SimulatedAgents:
+    """`plan.devices` agents of this process at the broker at `address`."""
+
+    address: BrokerAddress
+    plan: LoadPlan
+    template: RecordTemplate
+    tally: LoadTally
+    resent: int = 0
+    _stop: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        """Send everything, then wait for the receipts until the plan's patience ends.
+
+        Raises:
+            UnavailableError: no broker answers, or the disk is full.
+            ConfigError: the broker refuses the credentials.
+        """
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="edgemeter-load-")))
+            stack.callback(self._stop.set)
+            agents = [self._agent(stack, folder, number) for number in range(self.plan.devices)]
+            self.tally.begin()
+            start_s = time.monotonic()
+            writers = [threading.Thread(target=self._write, args=(agents, start_s, first), daemon=True) for first in range(WRITERS)]
+            for writer in writers:
+                writer.start()
+            for writer in writers:
+                writer.join()
+            deadline = time.monotonic() + self.plan.patience_s
+            for _, publisher in agents:
+                publisher.drain(max(0.0, deadline - time.monotonic()))
+            self.resent = sum(publisher.resent for _, publisher in agents)
+
+    def _agent(self, stack: ExitStack, folder: Path, number: int) -> tuple[TimedOutbox, Publisher]:
+        device = self.plan.device(number)
+        outbox = TimedOutbox(folder / f"{device}.sqlite", self.tally)
+        stack.callback(outbox.close)
+        birth = Birth(
+            device=device,
+            fleet=self.plan.name,
+            session=outbox.session,
+            agent=version("edgemeter"),
+            board=None,
+            os=None,
+            arch="replay",
+            runtimes={},
+        )
+        publisher = Publisher(self.address, outbox, birth)
+        stack.callback(publisher.close)
+        publisher.connect()
+        return outbox, publisher
+
+    def _write(self, agents: list[tuple[TimedOutbox, Publisher]], start_s: float, first: int) -> None:
+        # Record n belongs to device n modulo devices, and each device to one writer, so that its numbers stay in order.
+        for number in range(self.plan.records):
+            device = number % self.plan.devices
+            if device % WRITERS != first:
+                continue
+            due_s = start_s + number / self.plan.rate_per_s
+            if self._stop.wait(max(0.0, due_s - time.monotonic())):
+                return
+            outbox, publisher = agents[device]
+            outbox.put_due(self.template.record(self.plan.device(device), self.plan.name, time.time_ns()), due_s)
+            publisher.wake()
+
+
+# The most records without a receipt, of one connection.
+WINDOW_RECORDS = 2000
+OVERDUE_S = 5.0
+OVERDUE_POLL_S = 0.005
+
+SentKey = tuple[int, int]
+
+
+@dataclass(slots=True)
+class _Sent:
+    device: str
+    number: RecordNumber
+    due_s: float
+    again_s: float
+
+
+@dataclass(slots=True)
+class SimulatedDevices:
+    """The devices `first, first + step, ...` of the plan, over one connection; they send every `step`-th record."""
+
+    address: BrokerAddress
+    plan: LoadPlan
+    template: RecordTemplate
+    tally: LoadTally
+    first: int
+    step: int
+    resent: int = 0
+    refusal: str | None = None
+    _sent: dict[SentKey, _Sent] = field(default_factory=dict)
+    _sessions: dict[int, int] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _session: MqttSession | None = None
+
+    @property
+    def fleet(self) -> str:
+        """The fleet of this connection's devices, so that it receives their receipts only."""
+        return f"{self.plan.name}-{self.first}"
+
+    def connect(self) -> None:
+        """Return when the broker has accepted us.
+
+        Raises:
+            UnavailableError: no broker answers.
+            ConfigError: it refuses the credentials.
+        """
+        session = self._session = MqttSession(self.address, SessionProfile(self.fleet), self)
+        session.connect()
+
+    def run(self, start_s: float, stop: threading.Event) -> None:
+        """Send each record when it is due, again when its receipt is overdue, until every receipt has arrived or patience ends."""
+        if self._session is None:
+            return
+        done, share = 0, len(range(self.first, self.plan.records, self.step))
+        deadline_s = float("inf")
+        while not stop.is_set() and time.monotonic() < deadline_s and self.refusal is None:
+            done += self._send_due(self._session, start_s, done, share)
+            if done >= share:
+                if not self._sent:
+                    return
+                deadline_s = min(deadline_s, time.monotonic() + self.plan.patience_s)
+            self._send_again(self._session)
+            stop.wait(OVERDUE_POLL_S)
+
+    def close(self) -> None:
+        """End the connection; may be called twice."""
+        if self._session is not None:
+            self._session.close()
+
+    def connected(self) -> None:
+        """Session event: a connection is up."""
+        if self._session is not None:
+            self._session.subscribe([f"{TOPIC_ROOT}/{self.fleet}/+/receipt"])
+            with self._lock:
+                for sent in self._sent.values():
+                    sent.again_s = 0.0
+
+    def disconnected(self, reason: str) -> None:
+        """Session event: the connection is lost; it is restored automatically."""
+
+    def received(self, message: Message) -> None:
+        """Session event: a receipt."""
+        try:
+            receipt = messages.decode_receipt(message.payload)
+        except ConfigError:
+            return
+        for first, last in receipt.held:
+            for seq in range(first, last + 1):
+                with self._lock:
+                    sent = self._sent.pop((receipt.session, seq), None)
+                if sent is not None:
+                    self.tally.was_receipted(sent.due_s)
+
+    def answered(self, refusal: str | None) -> None:
+        """Session event: the broker's answer to a publish or a subscription."""
+        if refusal is not None and "uthorized" in refusal:
+            self.refusal = refusal
+
+    def _send_due(self, session: MqttSession, start_s: float, done: int, share: int) -> int:
+        room = min(session.room(), WINDOW_RECORDS - len(self._sent), share - done) if session.is_connected() else 0
+        for turn in range(done, done + room):
+            now_s = time.monotonic()
+            due_s = start_s + (turn * self.step + self.first) / self.plan.rate_per_s
+            if due_s > now_s:
+                return turn - done
+            sent = self._next(turn, due_s, now_s)
+            with self._lock:
+                self._sent[sent.number.session, sent.number.seq] = sent
+            self._publish(session, sent)
+            self.tally.was_sent()
+        return room
+
+    def _next(self, turn: int, due_s: float, now_s: float) -> _Sent:
+        own = len(range(self.first, self.plan.devices, self.step))
+        device = self.first + self.step * (turn % own)
+        if device not in self._sessions:
+            self._sessions[device] = secrets.randbits(52) | 1
+        number = RecordNumber(self._sessions[device], turn // own + 1, time.time_ns())
+        return _Sent(self.plan.device(device), number, due_s, now_s + OVERDUE_S)
+
+    def _send_again(self, session: MqttSession) -> None:
+        now_s = time.monotonic()
+        with self._lock:
+            overdue = [sent for sent in self._sent.values() if sent.again_s <= now_s]
+        for sent in overdue[: session.room() if session.is_connected() else 0]:
+            sent.again_s = now_s + OVERDUE_S
+            self._publish(session, sent)
+            self.resent += 1
+
+    def _publish(self, session: MqttSession, sent: _Sent) -> None:
+        session.publish(str(Topic(self.fleet, sent.device, "result")), self.template.payload(sent.device, self.fleet, sent.number))
+
+
+LoadMode = Literal["agents", "crowd"]
+
 # An agent has some seven files and sockets open, and paho-mqtt waits with select, which knows no file number from 1024 on.
 MOST_AGENTS = 100
 CONNECTIONS = 8
 TICK_S = 0.2
 
-Watch = Callable[[Tally], None]
+LoadWatch = Callable[[LoadTally], None]
 
 
-def mode_for(devices: int) -> Mode:
-    """Return how so many devices are simulated where nobody asked for another way."""
+def load_mode(devices: int) -> LoadMode:
+    """Return the default mode for this many devices."""
     return "agents" if devices <= MOST_AGENTS else "crowd"
 
 
-def run(address: BrokerAddress, plan: Plan, mode: Mode, template: Template, watch: Watch = lambda _: None) -> Result:
-    """Put the load on the broker at `address` and return what came of it; `watch` sees the counts while it runs.
+def run_load(
+    address: BrokerAddress, plan: LoadPlan, mode: LoadMode, template: RecordTemplate, watch: LoadWatch = lambda _: None
+) -> LoadResult:
+    """Run the load against the broker at `address` and return the result; `watch` sees the counts while it runs.
 
     Raises:
-        UnavailableError: no broker answers, or it refuses what the devices say.
-        ConfigError: the broker refuses who we say we are.
+        UnavailableError: no broker answers, or it rejects the messages.
+        ConfigError: the broker refuses the credentials.
     """
-    tally = Tally()
+    tally = LoadTally()
     with _watched(tally, watch):
-        connections, resent = (_as_agents if mode == "agents" else _as_crowds)(address, plan, template, tally)
-    size = len(template.payload(plan.device(0), plan.name, Number(2**52, 1, time.time_ns())))
+        connections, resent = (_as_agents if mode == "agents" else _as_devices)(address, plan, template, tally)
+    size = len(template.payload(plan.device(0), plan.name, RecordNumber(2**52, 1, time.time_ns())))
     return tally.result(plan, mode, connections, resent, size)
 
 
-def _as_agents(address: BrokerAddress, plan: Plan, template: Template, tally: Tally) -> tuple[int, int]:
-    agents = Agents(address, plan, template, tally)
+def _as_agents(address: BrokerAddress, plan: LoadPlan, template: RecordTemplate, tally: LoadTally) -> tuple[int, int]:
+    agents = SimulatedAgents(address, plan, template, tally)
     agents.run()
     return plan.devices, agents.resent
 
 
-def _as_crowds(address: BrokerAddress, plan: Plan, template: Template, tally: Tally) -> tuple[int, int]:
+def _as_devices(address: BrokerAddress, plan: LoadPlan, template: RecordTemplate, tally: LoadTally) -> tuple[int, int]:
     step = min(CONNECTIONS, plan.devices)
     stop = threading.Event()
     with ExitStack() as stack:
-        crowds = [Crowd(address, plan, template, tally, first, step) for first in range(step)]
-        for crowd in crowds:
-            stack.callback(crowd.close)
-            crowd.connect()
+        groups = [SimulatedDevices(address, plan, template, tally, first, step) for first in range(step)]
+        for group in groups:
+            stack.callback(group.close)
+            group.connect()
         stack.callback(stop.set)
         tally.begin()
-        threads = [threading.Thread(target=crowd.run, args=(time.monotonic(), stop), daemon=True) for crowd in crowds]
+        threads = [threading.Thread(target=group.run, args=(time.monotonic(), stop), daemon=True) for group in groups]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    refused = next((crowd.refusal for crowd in crowds if crowd.refusal), None)
+    refused = next((group.refusal for group in groups if group.refusal), None)
     if refused:
-        message = (
-            f"the broker at {address} refuses what {plan.devices} devices say over {step} connections ({refused}): "
-            f"it lets each device write below its own name only; load a broker that anybody may write to"
+        raise UnavailableError(
+            f"the broker at {address} rejects the messages of {plan.devices} devices over {step} connections ({refused}): "
+            f"it lets each device write below its own name only; use a broker without that restriction"
         )
-        raise UnavailableError(message)
-    return step, sum(crowd.resent for crowd in crowds)
+    return step, sum(group.resent for group in groups)
 
 
 @contextlib.contextmanager
-def _watched(tally: Tally, watch: Watch) -> Iterator[None]:
+def _watched(tally: LoadTally, watch: LoadWatch) -> Iterator[None]:
     ended = threading.Event()
 
-    def look() -> None:
+    def report() -> None:
         while not ended.wait(TICK_S):
             watch(tally)
 
-    watcher = threading.Thread(target=look, daemon=True)
+    watcher = threading.Thread(target=report, daemon=True)
     watcher.start()
     try:
         yield

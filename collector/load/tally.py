@@ -1,17 +1,112 @@
-"""What came of a load: how many were sent and receipted, and how long each took from being due to its receipt."""
+"""The records that simulated devices send, and the result: how many were sent and receipted, and the time from due to receipt.
 
+One record, measured on this machine with the replay runtime, is renumbered for each device.
+"""
+
+import json
+import os
 import secrets
+import subprocess
+import sys
+import tempfile
 import threading
 import time
+import uuid
 from array import array
 from dataclasses import dataclass, field
+from pathlib import Path
 
+import msgspec
 import numpy as np
+
+from edgemeter.agent.base.errors import ConfigError, MeasurementError
+from edgemeter.agent.contract.record import RunRecord, decode, encode
+
+MEASURE_S = 120.0
+_RECORDING = {
+    "format": "edgemeter-replay",
+    "schema": 1,
+    "latencies_ms": [2.0, 2.1, 2.5, 2.2],
+    "inputs": [{"name": "x", "shape": [1, 2], "dtype": "float32"}],
+    "outputs": [{"name": "y", "shape": [1, 2], "dtype": "float32", "values": [0.25, 0.75]}],
+}
+_MARKS = ("\ufdd0id\ufdd0", "\ufdd0device\ufdd0", "\ufdd0fleet\ufdd0", 2**52 + 1, 2**52 + 2, 2**52 + 3)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What is asked for: `records` in all, `rate_per_s` over all devices, `patience_s` for receipts after the last one.
+class RecordNumber:
+    """What identifies a record: the device's session, its number there, and when it was due."""
+
+    session: int
+    seq: int
+    started_at_ns: int
+
+
+class RecordTemplate:
+    """A record to copy: `record` as an object for an outbox, `payload` as text, which costs microseconds."""
+
+    def __init__(self, measured: RunRecord) -> None:
+        self._measured = measured
+        self._texts = _cut(measured)
+
+    def record(self, device: str, fleet: str, started_at_ns: int) -> RunRecord:
+        """Return a copy with its own id."""
+        return msgspec.structs.replace(self._measured, id=uuid.uuid4().hex, device=device, fleet=fleet, started_at_ns=started_at_ns)
+
+    def payload(self, device: str, fleet: str, number: RecordNumber) -> bytes:
+        """Return a copy as JSON, always the same for the same number, so that a repeat is the same record."""
+        own = uuid.UUID(int=number.session << 64 | number.seq).hex
+        values = (own, device, fleet, str(number.session), str(number.seq), str(number.started_at_ns))
+        pieces = [self._texts[0]]
+        for value, text in zip(values, self._texts[1:], strict=True):
+            pieces += (value.encode(), text)
+        return b"".join(pieces)
+
+
+def measure_template() -> RecordTemplate:
+    """Return a template measured now, by `edgemeter run` in a process of its own (some 3 s).
+
+    Raises:
+        MeasurementError: the agent failed.
+    """
+    with tempfile.TemporaryDirectory(prefix="edgemeter-load-") as folder:
+        model = Path(folder) / "load.replay.json"
+        model.write_text(json.dumps(_RECORDING))
+        blank = Path(folder) / "config.toml"
+        blank.touch()
+        # No configuration of this machine may apply: the run would be published and take minutes.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("EDGEMETER_")}
+        environment["EDGEMETER_HOME"] = folder
+        command = [sys.executable, "-m", "edgemeter.agent.cli.main", "run", "--model", str(model), "--config", str(blank), "--json"]
+        options = ["--mode", "rapid", "--repeats", "1", "--power", "none", "--accuracy", "never", "--agreement", "never"]
+        done = subprocess.run([*command, *options], capture_output=True, check=False, timeout=MEASURE_S, env=environment)
+    try:
+        (document,) = json.loads(done.stdout)["runs"]
+        record = decode(json.dumps(document).encode())
+    except (ValueError, KeyError, ConfigError) as error:
+        stderr = done.stderr.decode(errors="replace").strip()[-300:]
+        raise MeasurementError(f"`edgemeter run` measured nothing to send (status {done.returncode}): {stderr}") from error
+    # The copies carry this machine's timestamps; without a synchronised clock the collector would stamp each copy.
+    return RecordTemplate(msgspec.structs.replace(record, clock_synchronised=None, session=None, seq=None))
+
+
+def _cut(measured: RunRecord) -> list[bytes]:
+    """Return the texts around the six values that differ, in the order of the record's fields."""
+    own, device, fleet, session, seq, started = _MARKS
+    marked = msgspec.structs.replace(
+        measured, id=own, device=device, fleet=fleet, session=session, seq=seq, started_at_ns=started, case="load"
+    )
+    rest = encode(marked)
+    texts = []
+    for mark in _MARKS:
+        text, _, rest = rest.partition(str(mark).encode())
+        texts.append(text)
+    return [*texts, rest]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """The load: `records` in total, `rate_per_s` over all devices, `patience_s` for receipts after the last one.
 
     `name` begins the names of devices and fleets: two load generators of one name at one broker would throw each other out.
     """
@@ -28,8 +123,8 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """What came of it. Latency is from the moment a record was due to its receipt, whatever held it up; null: no receipt came."""
+class LoadResult:
+    """The result. Latency is from the time a record was due to its receipt, whatever delayed it; None: no receipt arrived."""
 
     devices: int
     connections: int
@@ -48,7 +143,7 @@ class Result:
     latency_max_ms: float | None
 
 
-class Tally:
+class LoadTally:
     """Counts from any thread. Times are monotonic seconds."""
 
     def __init__(self) -> None:
@@ -59,16 +154,16 @@ class Tally:
         self.sent = 0
 
     def begin(self) -> None:
-        """Count time from now: everybody is connected."""
+        """Start the clock: every device is connected."""
         self._began_s = self._last_s = time.monotonic()
 
     def was_sent(self) -> None:
-        """Count one that was handed to the client."""
+        """Count a record handed to the client."""
         with self._lock:
             self.sent += 1
 
     def was_receipted(self, due_s: float) -> None:
-        """Count one whose receipt came now."""
+        """Count a record whose receipt arrived now."""
         now_s = time.monotonic()
         with self._lock:
             self._latencies_s.append(now_s - due_s)
@@ -76,16 +171,16 @@ class Tally:
 
     @property
     def receipted(self) -> int:
-        """How many receipts came."""
+        """How many receipts arrived."""
         return len(self._latencies_s)
 
-    def result(self, plan: Plan, mode: str, connections: int, resent: int, record_bytes: int) -> Result:
-        """Return what came of it so far."""
+    def result(self, plan: LoadPlan, mode: str, connections: int, resent: int, record_bytes: int) -> LoadResult:
+        """Return the result so far."""
         with self._lock:
             latencies_ms = np.array(self._latencies_s) * 1000
             seconds = self._last_s - self._began_s
         p50, p90, p99, highest = np.percentile(latencies_ms, [50, 90, 99, 100]).tolist() if latencies_ms.size else [None] * 4
-        return Result(
+        return LoadResult(
             devices=plan.devices,
             connections=connections,
             mode=mode,

@@ -1,1 +1,1 @@
-"""From the broker to the ledger: receive, check, commit, confirm."""
+"""From the broker to the ledger: the session, the checks, the receipts, and what Prometheus reads."""

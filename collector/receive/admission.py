@@ -1,5 +1,9 @@
-"""Admission: what of a message is taken into the ledger, and what is not and why. Any bytes at all may come in here."""
+"""Admission: which records of a message enter the ledger, and which are rejected and why. Any bytes at all may come in here.
 
+An envelope holds the fields that the ledger needs; the rest of the record is not decoded. Quarantined messages can be retried.
+"""
+
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -7,135 +11,303 @@ from typing import Literal, cast
 
 import msgspec
 
-from edgemeter.agent import record_parts, records
-from edgemeter.agent.delivery import messages, topics
-from edgemeter.agent.delivery.mqtt_session import Message
-from edgemeter.agent.delivery.topics import Topic
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.health import contract as health
-from edgemeter.agent.health.contract import Health
-from edgemeter.agent.records import RunRecord
-from edgemeter.collector.keep import chunks
-from edgemeter.collector.keep.arrival import Arrival, Shipment
-from edgemeter.collector.keep.presence import Change
-from edgemeter.collector.keep.quarantine import Rejection
-from edgemeter.collector.receive import envelope
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.agent.base.types import Name, Sha256
+from edgemeter.agent.contract import messages
+from edgemeter.agent.contract.health import Health, decode_health
+from edgemeter.agent.contract.messages import Topic, parse_topic
+from edgemeter.agent.contract.record import SCHEMA, RunRecord, change_fields, decode
+from edgemeter.agent.contract.record_conditions import Role, StampedBy, VerdictState
+from edgemeter.collector.ledger import quarantine
+from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.collector.ledger.ledger_file import COLLISION, LARGEST_CHUNK_TEXT_BYTES, Arrival, ArrivedBatch, pack_array
+from edgemeter.collector.ledger.presence import PresenceChange
+from edgemeter.collector.ledger.quarantine import QuarantinedMessage, Rejection
+
+LONGEST_TEXT_BYTES = 64 << 20
+
+# Source: RFC 1950, 2.2: deflate with a window of 32 KiB, as zlib writes it.
+ZLIB_FIRST_BYTE = b"x"
+
+# Source: zlib's technical details: deflate makes nothing smaller than 1:1032.
+LARGEST_RATIO = 1032
+
+
+class _EnvelopeModel(msgspec.Struct, frozen=True, gc=False):
+    name: Name
+    task: str
+
+
+class _EnvelopeRuntime(msgspec.Struct, frozen=True, gc=False):
+    name: str
+
+
+class _EnvelopeDataset(msgspec.Struct, frozen=True, gc=False):
+    sha256: Sha256
+
+
+class _EnvelopeVerdict(msgspec.Struct, frozen=True, gc=False):
+    state: VerdictState
+
+
+class Envelope(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """The fields by which a record is stored and found. The rest is JSON, but not yet known to be valid."""
+
+    # As in the record itself, the default is the first schema.
+    schema: int = 1
+    id: str
+    device: Name
+    fleet: Name
+    role: Role
+    session: int | None
+    seq: int | None
+    started_at_ns: int
+    clock_synchronised: bool | None
+    stamped_by: StampedBy = "device"
+    model: _EnvelopeModel
+    runtime: _EnvelopeRuntime
+    precision: str
+    scenario: str
+    dataset: _EnvelopeDataset
+    verdict: _EnvelopeVerdict
+
+
+_one_envelope = msgspec.json.Decoder(Envelope)
+_batch_envelopes = msgspec.json.Decoder(list[Envelope])
+
+
+def is_compressed(payload: bytes) -> bool:
+    """Return whether a payload is compressed, by its first byte."""
+    return payload[:1] == ZLIB_FIRST_BYTE
+
+
+def payload_text(payload: bytes) -> bytes:
+    """Return the JSON text of a payload, at most 64 MiB.
+
+    Raises:
+        ConfigError: it is not valid zlib data, or holds more.
+    """
+    if not is_compressed(payload):
+        return payload
+    unpacking = zlib.decompressobj()
+    try:
+        if len(payload) * LARGEST_RATIO <= LONGEST_TEXT_BYTES:
+            # A large enough buffer takes a third of the time.
+            return zlib.decompress(payload, bufsize=16 * len(payload))
+        text = unpacking.decompress(payload, LONGEST_TEXT_BYTES)
+    except zlib.error as error:
+        raise ConfigError(f"not a run record: compressed, but broken ({error})") from error
+    if unpacking.unconsumed_tail or (len(text) == LONGEST_TEXT_BYTES and not unpacking.eof):
+        raise ConfigError(f"not a run record: more than {LONGEST_TEXT_BYTES >> 20} MiB when decompressed")
+    if not unpacking.eof:
+        raise ConfigError("not a run record: compressed, but its end is missing")
+    return text
+
+
+def is_batch(text: bytes) -> bool:
+    """Return whether a JSON text is an array."""
+    return text[:1] == b"[" or text.lstrip()[:1] == b"["
+
+
+def read_envelope(text: bytes) -> Envelope:
+    """Return the envelope of a record.
+
+    Raises:
+        ConfigError: a field is missing or wrong, or the schema is newer than this version supports.
+    """
+    try:
+        envelope = _one_envelope.decode(text)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise ConfigError(_why_not(text, error)) from error
+    _check_schema(envelope.schema)
+    return envelope
+
+
+def read_envelopes(text: bytes) -> list[Envelope] | None:
+    """Return the envelopes of an array of records; None if any is invalid or of a newer schema."""
+    try:
+        envelopes = _batch_envelopes.decode(text)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return None
+    return envelopes if all(one.schema <= SCHEMA for one in envelopes) else None
+
+
+class _SchemaOnly(msgspec.Struct):
+    schema: int
+
+
+def _why_not(text: bytes, error: Exception) -> str:
+    # A newer schema may have renamed the missing field: that is the better message.
+    try:
+        _check_schema(msgspec.json.decode(text, type=_SchemaOnly).schema)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        pass
+    except ConfigError as newer:
+        return str(newer)
+    return f"not a run record: {error}"
+
+
+def _check_schema(schema: int) -> None:
+    if schema > SCHEMA:
+        raise ConfigError(f"the record has schema {schema}, this edgemeter reads up to {SCHEMA}: update edgemeter here")
+
 
 # Session and seq travel as JSON numbers that every language reads exactly; time is a column of 64 bits.
 NUMBER_LIMIT = 2**53
 TIME_LIMIT_NS = 2**63
 TOPICS_REMEMBERED = 50_000
 
-# Look at the whole of a record, or for now at its envelope only: the ledger looks at the rest when there is time.
-Look = Literal["whole", "envelope"]
+# Validate a whole record, or only its envelope for now: the ledger validates the rest when idle.
+CheckDepth = Literal["whole", "envelope"]
 
-_parse_topic = lru_cache(TOPICS_REMEMBERED)(topics.parse)
-_several = msgspec.json.Decoder(list[RunRecord])
+_parse_topic = lru_cache(TOPICS_REMEMBERED)(parse_topic)
+_batch_records = msgspec.json.Decoder(list[RunRecord])
 
 
 @dataclass(slots=True)
 class Admitted:
-    """What a group of messages comes to; `text_bytes` is how much text that was, decompressed."""
+    """The result of admitting a group of messages; `text_bytes` is their size, decompressed."""
 
-    look: Look = "whole"
+    depth: CheckDepth = "whole"
     arrivals: list[Arrival] = field(default_factory=list)
-    shipments: list[Shipment] = field(default_factory=list)
+    batches: list[ArrivedBatch] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
-    changes: list[Change] = field(default_factory=list)
+    changes: list[PresenceChange] = field(default_factory=list)
     text_bytes: int = 0
 
     def add(self, message: Message, received_ns: int) -> None:
-        """Look at one message and sort it in."""
+        """Validate one message and add it where it belongs."""
         try:
             topic = _parse_topic(message.topic)
             if topic.kind == "result":
                 self._add_results(topic, message, received_ns)
             elif message.payload:
-                self.changes.append(Change(topic.fleet, topic.device, _presence(topic, message.payload), received_ns))
+                self.changes.append(PresenceChange(topic.fleet, topic.device, _presence(topic, message.payload), received_ns))
         except ConfigError as error:
             self.rejections.append(Rejection(message.topic, message.payload, str(error), received_ns))
 
     def _add_results(self, topic: Topic, message: Message, received_ns: int) -> None:
-        text = envelope.text_of(message.payload)
+        text = payload_text(message.payload)
         self.text_bytes += len(text)
-        if not envelope.is_batch(text):
+        if not is_batch(text):
             self._add_record(topic, message.topic, text, received_ns)
             return
-        if len(text) <= chunks.LARGEST_TEXT_BYTES and (several := self._read_batch(text, topic)):
-            body = chunks.pack_array(text) if text is message.payload else message.payload
-            self.shipments.append(Shipment(several, body, message.topic, received_ns, self.look == "whole"))
+        if len(text) <= LARGEST_CHUNK_TEXT_BYTES and (batch := self._read_batch(text, topic)):
+            body = pack_array(text) if text is message.payload else message.payload
+            self.batches.append(ArrivedBatch(batch, body, message.topic, received_ns, self.depth == "whole"))
             return
-        for one in messages.split(text):
+        for one in messages.split_records(text):
             self._add_record(topic, message.topic, one, received_ns)
 
     def _read_batch(self, text: bytes, topic: Topic) -> list[RunRecord] | None:
-        # All or nothing: what is wrong with which record shows when they are looked at one by one.
-        if self.look == "envelope":
-            several = cast("list[RunRecord] | None", envelope.read_batch(text))
+        # All or nothing: when one is invalid, records are validated one by one, to find which.
+        if self.depth == "envelope":
+            batch = cast("list[RunRecord] | None", read_envelopes(text))
         else:
             try:
-                several = _several.decode(text)
+                batch = _batch_records.decode(text)
             except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
                 return None
-        if several is None or len(several) > messages.LONGEST_BATCH or not _are_in_order(several, topic):
+        if batch is None or len(batch) > messages.LONGEST_BATCH or not _are_in_order(batch, topic):
             return None
-        return several
+        return batch
 
     def _add_record(self, topic: Topic, name: str, text: bytes, received_ns: int) -> None:
         try:
             record = self._read(text)
             if _has_no_time(record):
-                text = record_parts.changed(text, started_at_ns=received_ns, stamped_by="collector")
+                text = change_fields(text, started_at_ns=received_ns, stamped_by="collector")
                 record = self._read(text)
             _check(record, topic)
-            self.arrivals.append(Arrival(record, text, name, received_ns, self.look == "whole"))
+            self.arrivals.append(Arrival(record, text, name, received_ns, self.depth == "whole"))
         except ConfigError as error:
             self.rejections.append(Rejection(name, text, str(error), received_ns))
 
     def _read(self, text: bytes) -> RunRecord:
-        # An envelope has the fields of a record that the ledger looks at.
-        return records.decode(text) if self.look == "whole" else cast("RunRecord", envelope.read(text))
+        # An envelope has every field of a record that the ledger reads.
+        return decode(text) if self.depth == "whole" else cast("RunRecord", read_envelope(text))
 
 
 def _has_no_time(record: RunRecord) -> bool:
-    """Return whether the device's clock was wrong and never came right: then all that is known is when the record came."""
+    """Return whether the device never had a synchronised clock: then only the time of receipt is known."""
     return record.clock_synchronised is False and record.stamped_by == "device"
 
 
-def _are_in_order(several: Iterable[RunRecord], topic: Topic) -> bool:
+def _are_in_order(batch: Iterable[RunRecord], topic: Topic) -> bool:
     fleet, device = topic.fleet, topic.device
     return all(
         one.device == device
         and one.fleet == fleet
-        and one.schema <= records.SCHEMA
+        and one.schema <= SCHEMA
         and 0 < (one.session or 0) < NUMBER_LIMIT
         and 0 < (one.seq or 0) < NUMBER_LIMIT
         and 0 < one.started_at_ns < TIME_LIMIT_NS
         and not _has_no_time(one)
-        for one in several
+        for one in batch
     )
 
 
 def _check(record: RunRecord, topic: Topic) -> None:
     if (record.fleet, record.device) != (topic.fleet, topic.device):
-        said = f"device {record.device!r} of fleet {record.fleet!r}"
-        message = f"the record is of {said}, it came on the topic of device {topic.device!r} of fleet {topic.fleet!r}"
-        raise ConfigError(message)
+        source = f"device {record.device!r} of fleet {record.fleet!r}"
+        raise ConfigError(f"the record is of {source}, but arrived on the topic of device {topic.device!r} of fleet {topic.fleet!r}")
     for name, value, limit in (
         ("session", record.session, NUMBER_LIMIT),
         ("seq", record.seq, NUMBER_LIMIT),
         ("started_at_ns", record.started_at_ns, TIME_LIMIT_NS),
     ):
         if value is None or not 0 < value < limit:
-            message = f"{name} is {value}, not a number above 0 and below 2**{limit.bit_length() - 1}: the record went through no outbox"
-            raise ConfigError(message)
+            raise ConfigError(
+                f"{name} is {value}, not a number above 0 and below 2**{limit.bit_length() - 1}: the record did not come from an outbox"
+            )
 
 
-def _presence(topic: Topic, payload: bytes) -> messages.Birth | messages.State | Health:
+def _presence(topic: Topic, payload: bytes) -> messages.Birth | messages.DeviceState | Health:
     if topic.kind == "state":
         return messages.decode_state(payload)
-    said = health.decode(payload) if topic.kind == "health" else messages.decode_birth(payload)
-    if (said.fleet, said.device) != (topic.fleet, topic.device):
-        message = f"the {topic.kind} is of device {said.device!r} of fleet {said.fleet!r}, it came on the topic {str(topic)!r}"
-        raise ConfigError(message)
-    return said
+    report = decode_health(payload) if topic.kind == "health" else messages.decode_birth(payload)
+    if (report.fleet, report.device) != (topic.fleet, topic.device):
+        raise ConfigError(
+            f"the {topic.kind} is of device {report.device!r} of fleet {report.fleet!r}, but arrived on the topic {str(topic)!r}"
+        )
+    return report
+
+
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """One retried entry: how many of its records the ledger accepted, or why it stays in quarantine."""
+
+    row: int
+    taken: int
+    reason: str | None = None
+
+
+def retry_rejected(ledger: Ledger, entry: QuarantinedMessage) -> Retried:
+    """Validate `entry` again; if it is accepted it leaves the quarantine. Records that a sink rejected are drained again.
+
+    Raises:
+        UnavailableError: the disk is full.
+        TransientError: another process holds the ledger.
+    """
+    if entry.size_bytes > len(entry.payload):
+        return Retried(entry.row, 0, f"only the first {len(entry.payload)} of {entry.size_bytes} bytes are kept")
+    is_sinks = quarantine.is_sinks(entry.topic)
+    try:
+        message = _rejected_by_sink(ledger, entry.payload) if is_sinks else Message(entry.topic, entry.payload)
+    except ConfigError as error:
+        return Retried(entry.row, 0, str(error))
+    admitted = Admitted()
+    admitted.add(message, entry.received_ns)
+    if admitted.rejections:
+        return Retried(entry.row, 0, admitted.rejections[0].reason)
+    if not admitted.arrivals and not admitted.batches:
+        return Retried(entry.row, 0, "it contains no record")
+    committed = ledger.release(entry.row, admitted.arrivals, admitted.batches, drain_again=is_sinks)
+    return Retried(entry.row, len(committed.held), COLLISION if committed.collisions else None)
+
+
+def _rejected_by_sink(ledger: Ledger, head: bytes) -> Message:
+    # The quarantine keeps the record without samples; the ledger has them, unless retention removed it.
+    record = decode(head)
+    return Message(str(Topic(record.fleet, record.device, "result")), ledger.text(record) or head)

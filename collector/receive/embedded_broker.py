@@ -1,8 +1,8 @@
-"""A broker inside this process, for one machine: amqtt, on loopback only. Its limits are known, and receipts make them harmless.
+"""A broker inside this process, for one machine: amqtt, on the loopback only. Receipts make its limits harmless.
 
-It speaks MQTT 3.1.1 only; drops what is in flight when a client goes, and what stays unacknowledged for 5 s; keeps nothing for an
-anonymous client that is away; shows retained messages to every new client whose filter matches; forgets everything when it ends.
-About 6,000 messages a second. For several machines start a real broker (mosquitto, EMQX, HiveMQ) and give its address.
+Limits: MQTT 3.1.1 only; messages in flight are dropped when a client disconnects, and after 5 s without acknowledgement; no session is kept
+for a disconnected anonymous client; nothing survives a restart; about 6,000 messages a second. For several machines start a real broker
+(mosquitto, EMQX, HiveMQ) and give its address.
 """
 
 import asyncio
@@ -12,8 +12,8 @@ import weakref
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from edgemeter.agent.delivery.broker_address import BrokerAddress
-from edgemeter.agent.errors import UnavailableError
+from edgemeter.agent.base.broker_address import BrokerAddress
+from edgemeter.agent.base.errors import UnavailableError
 
 if TYPE_CHECKING:
     from amqtt.broker import Broker
@@ -49,24 +49,24 @@ class EmbeddedBroker:
             from amqtt.errors import BrokerError  # noqa: PLC0415 - as above
         except ImportError as error:
             self._loop.close()
-            message = "the embedded broker needs amqtt: pip install 'edgemeter[collector]', or give a broker's address with --broker"
-            raise UnavailableError(message) from error
-        # It reports every client that asks for MQTT 5, which ours do first, as an error.
+            raise UnavailableError(
+                "the embedded broker needs amqtt: pip install 'edgemeter[collector]', or give a broker's address with --broker"
+            ) from error
+        # It logs every client that tries MQTT 5 first, as ours do, as an error.
         logging.getLogger("amqtt").setLevel(logging.CRITICAL)
         logging.getLogger("transitions").setLevel(logging.CRITICAL)
         listener = ListenerConfig(bind=f"{LOOPBACK}:{self.port}")
         plugins = {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}}
-        # Its tasks end in errors whenever a client goes away; nobody can do anything about it, and receipts make it harmless.
+        # Its tasks fail whenever a client disconnects; nothing can be done about that, and receipts make it harmless.
         self._loop.set_exception_handler(lambda _loop, context: logger.debug("in the embedded broker: %s", context.get("message")))
         self._thread.start()
         try:
             self._broker = self._call(self._start(Broker, BrokerConfig(listeners={"default": listener}, plugins=plugins)), START_S)
         except (BrokerError, OSError) as error:
             self.stop()
-            message = (
+            raise UnavailableError(
                 f"the embedded broker cannot listen at {LOOPBACK}:{self.port} ({error}): choose another port (--port, 0: any free one)"
-            )
-            raise UnavailableError(message) from error
+            ) from error
         self.port = self._listening_port(self._broker)
         return BrokerAddress(LOOPBACK, self.port)
 
@@ -87,7 +87,7 @@ class EmbeddedBroker:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
 
     async def _start(self, kind: Any, configuration: Any) -> "Broker":
-        # The constructor takes the running loop, so it has to be called on it.
+        # The constructor uses the running loop, so it is called there.
         broker: Broker = kind(configuration)
         take = broker.stream_connected
 
@@ -96,7 +96,7 @@ class EmbeddedBroker:
             try:
                 await take(reader, writer, listener_name)
             finally:
-                # amqtt leaves the connection open of a client that it refused.
+                # amqtt leaves the connection of a rejected client open.
                 writer.close()
 
         broker.stream_connected = noted
@@ -105,13 +105,13 @@ class EmbeddedBroker:
 
     async def _shut_down(self, broker: "Broker") -> None:
         await asyncio.wait_for(broker.shutdown(), STOP_S)
-        # Those who come while it ends are left over.
+        # Clients that connect during the shutdown remain.
         for writer in list(self._connections):
             writer.transport.abort()
         await asyncio.sleep(0)
 
     def _listening_port(self, broker: "Broker") -> int:
-        # amqtt has no public way to ask for the port that the system chose.
+        # amqtt has no public attribute for the port that the system chose.
         return int(broker._servers["default"].instance.sockets[0].getsockname()[1])  # noqa: SLF001
 
 

@@ -1,6 +1,6 @@
-"""The feed: the collector's own session with a broker, made for many messages. One thread owns the socket, and reconnects by itself.
+"""The feed: the collector's own session with a broker, made for many messages. One thread owns the socket and reconnects by itself.
 
-Nothing waits in here: while nobody takes what came the socket is not read, and so the broker waits, but pings and receipts go on.
+Nothing blocks in here: while the handler is full the socket is not read, so that the broker waits; pings and receipts go on.
 """
 
 import contextlib
@@ -14,13 +14,12 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Literal, Protocol
 
-from edgemeter.agent.delivery import credentials, mqtt_version
-from edgemeter.agent.delivery.broker_address import BrokerAddress
-from edgemeter.agent.delivery.disconnection import TAKEN_OVER
-from edgemeter.agent.delivery.mqtt_session import CONNECT_TIMEOUT_S, Message, expiry_s
-from edgemeter.agent.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
+from edgemeter.agent.base.broker_address import BrokerAddress, MqttVersion, connect_socket, mqtt_version
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
+from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S, SHORT_LIFE_S, SHORT_LIVES, TAKEN_OVER, Message, expiry_s
+from edgemeter.agent.base.tls import tls_refusal
 from edgemeter.collector.receive import mqtt_wire
-from edgemeter.collector.receive.mqtt_wire import Answer, Login, PacketReader
+from edgemeter.collector.receive.mqtt_wire import BrokerResponse, MqttLogin, PacketReader
 
 logger = logging.getLogger(__name__)
 
@@ -28,39 +27,36 @@ KEEP_ALIVE_S = 30
 READ_BYTES = 256 << 10
 GOODBYE_S = 2.0
 LONGEST_PAUSE_S = 30.0
-# Many brokers hang up without a word when another client comes with our name. So many connections that end this soon are such a fight, or
-# a broker that ends again and again: each comes back later than the last.
-SHORT_LIFE_S = 10.0
-SHORT_LIVES = 3
+# Added when connections keep ending early: each reconnect then waits longer than the one before.
 _AGAIN = ", again and again: does another collector work with a copy of this ledger?"
 # Source: MQTT 5.0, 3.2.2.2 (bad user name or password, not authorized); 3.1.1, 3.2.2.3.
 _UNAUTHORISED = (0x86, 0x87, 4, 5)
 
 
-class Taker(Protocol):
-    """Who takes what comes, called from the feed's thread; nothing here may wait or raise."""
+class MessageHandler(Protocol):
+    """Handles what arrives, called from the feed's thread; no method may block or raise."""
 
     def is_full(self) -> bool:
-        """Return whether nothing more can be taken now; call the feed's `wake` when that changes."""
+        """Return whether no more messages fit now; call the feed's `wake` when that changes."""
         ...
 
     def received(self, messages: Sequence[Message]) -> None:
-        """Take messages, in the order in which they came."""
+        """Handle messages, in the order of arrival."""
         ...
 
     def disconnected(self, reason: str) -> None:
-        """Take note that the connection is gone; it comes back by itself unless `reason` is `TAKEN_OVER`."""
+        """Handle the loss of the connection; it is restored automatically unless `reason` is `TAKEN_OVER`."""
         ...
 
     def refused(self, reason: str) -> None:
-        """Take note that the broker does not let us read."""
+        """Handle the broker's refusal of a subscription."""
         ...
 
 
 class Feed:
     """A session of `client_id`, subscribed to `topics`; `connect` once, `close` once or more. Any thread may call.
 
-    While a persistent one is away the broker keeps what comes to it, as long as `mqtt_session.expiry_s` says.
+    While a persistent session is disconnected, the broker keeps its messages for `mqtt_session.expiry_s`.
     """
 
     def __init__(
@@ -68,16 +64,16 @@ class Feed:
         address: BrokerAddress,
         client_id: str,
         topics: Sequence[str],
-        taker: Taker,
+        handler: MessageHandler,
         *,
         lasting: Literal["clean", "persistent"] = "persistent",
     ) -> None:
         self.address = address
         self._topics = topics
-        self._taker = taker
+        self._handler = handler
         kept_s = expiry_s(address) if lasting == "persistent" else 0
-        self._login = Login(client_id, KEEP_ALIVE_S, kept_s, address.user, address.password)
-        self._version: mqtt_version.Version = "5"
+        self._login = MqttLogin(client_id, KEEP_ALIVE_S, kept_s, address.user, address.password)
+        self._version: MqttVersion = "5"
         self._generation = 0
         self._socket: socket.socket | None = None
         self._lock = threading.Lock()
@@ -93,10 +89,10 @@ class Feed:
 
         Raises:
             UnavailableError: no broker answers within `timeout_s`.
-            ConfigError: it refuses who we say we are.
+            ConfigError: it refuses the credentials.
         """
         try:
-            self._version = mqtt_version.ask(self.address, timeout_s)
+            self._version = mqtt_version(self.address, timeout_s)
             self._open(timeout_s)
         except EdgemeterError:
             self.close()
@@ -105,16 +101,16 @@ class Feed:
 
     def publish(self, topic: str, payload: bytes) -> None:
         """Send one message at QoS 0; it is lost with the connection."""
-        self._send(mqtt_wire.publish(topic, payload, self._version))
+        self._send(mqtt_wire.publish_packet(topic, payload, self._version))
 
     def acknowledge(self, messages: Iterable[Message]) -> None:
-        """Let the broker forget `messages`; those of a connection that is gone come again."""
+        """Acknowledge `messages` to the broker; those of an earlier connection are redelivered."""
         now = self._generation
         self._send(mqtt_wire.acknowledgements(one.mid for one in messages if one.qos and one.generation == now), now)
 
     @property
-    def version(self) -> mqtt_version.Version:
-        """What the broker speaks; known once we are connected."""
+    def version(self) -> MqttVersion:
+        """The broker's MQTT version; known once connected."""
         return self._version
 
     def is_connected(self) -> bool:
@@ -122,13 +118,13 @@ class Feed:
         return self._socket is not None
 
     def wake(self) -> None:
-        """Look again whether something can be done."""
-        # A full pipe means that it is about to look anyway.
+        """Make the thread check for work."""
+        # A full pipe means that it is about to do so anyway.
         with contextlib.suppress(OSError):
             self._wake_in.send(b"x")
 
     def close(self) -> None:
-        """Say goodbye and end the thread; may be called twice."""
+        """Disconnect and end the thread; may be called twice."""
         self._closing.set()
         self.wake()
         if self._thread.is_alive():
@@ -160,13 +156,13 @@ class Feed:
                 self._drop()
                 if was_connected and not self._closing.is_set():
                     short_lives = short_lives + 1 if time.monotonic() - begun_s < SHORT_LIFE_S else 0
-                    self._taker.disconnected(f"{error}{_AGAIN if short_lives > SHORT_LIVES else ''}")
+                    self._handler.disconnected(f"{error}{_AGAIN if short_lives > SHORT_LIVES else ''}")
                 elif not failures:
                     logger.warning("cannot reconnect: %s", error)
                 if str(error) == TAKEN_OVER:
                     return
                 failures += 1
-                # Many collectors lose one broker at the same moment.
+                # Many collectors lose one broker at the same moment: their reconnects are spread.
                 spread = random.uniform(0.3, 1.0)  # noqa: S311 - spreads reconnects, no secret
                 self._closing.wait(min(LONGEST_PAUSE_S, 2.0 ** min(failures - 1, 10)) * spread)
 
@@ -174,19 +170,18 @@ class Feed:
         opened = self._reach(timeout_s)
         try:
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            opened.sendall(mqtt_wire.connect(self._login, self._version))
+            opened.sendall(mqtt_wire.connect_packet(self._login, self._version))
             reader = PacketReader(self._version, self._generation + 1)
             messages, answers = self._await_answer(opened, reader)
             if answers[0].reason():
                 raise _refused(self.address, answers[0].reason())
-            opened.sendall(mqtt_wire.subscribe(self._topics, self._version))
+            opened.sendall(mqtt_wire.subscribe_packet(self._topics, self._version))
             opened.setblocking(False)
         except OSError as error:
             opened.close()
-            message = (
-                f"the broker at {self.address} took the connection but did not answer within {timeout_s:g} s ({error}): look at its log"
-            )
-            raise UnavailableError(message) from error
+            raise UnavailableError(
+                f"the broker at {self.address} accepted the connection but did not answer within {timeout_s:g} s ({error}): check its log"
+            ) from error
         except EdgemeterError:
             opened.close()
             raise
@@ -199,19 +194,17 @@ class Feed:
 
     def _reach(self, timeout_s: float) -> socket.socket:
         try:
-            return mqtt_version.connect(self.address, timeout_s)
+            return connect_socket(self.address, timeout_s)
         except ssl.SSLError as error:
-            raise credentials.tls_refusal(self.address, error) from error
+            raise tls_refusal(self.address, error) from error
         except OSError as error:
-            message = f"the broker at {self.address} does not answer ({error}): trying again"
-            raise UnavailableError(message) from error
+            raise UnavailableError(f"the broker at {self.address} does not answer ({error}): trying again") from error
 
-    def _await_answer(self, opened: socket.socket, reader: PacketReader) -> tuple[list[Message], list[Answer]]:
+    def _await_answer(self, opened: socket.socket, reader: PacketReader) -> tuple[list[Message], list[BrokerResponse]]:
         while True:
             data = opened.recv(READ_BYTES)
             if not data:
-                message = f"the broker at {self.address} hung up on CONNECT: look at its log"
-                raise UnavailableError(message)
+                raise UnavailableError(f"the broker at {self.address} closed the connection on CONNECT: check its log")
             messages, answers = reader.read(data)
             if answers:
                 return messages, answers
@@ -223,9 +216,9 @@ class Feed:
         heard_s = spoke_s = time.monotonic()
         while True:
             if self._closing.is_set():
-                self._say_goodbye(opened)
+                self._disconnect(opened)
                 return
-            wanted = [self._wake_out] if self._taker.is_full() else [self._wake_out, opened]
+            wanted = [self._wake_out] if self._handler.is_full() else [self._wake_out, opened]
             readable, _, _ = select.select(wanted, [opened] if self._outgoing else [], [], KEEP_ALIVE_S / 4)
             now_s = time.monotonic()
             if self._wake_out in readable:
@@ -236,8 +229,7 @@ class Feed:
                 heard_s = now_s
             if now_s - spoke_s > KEEP_ALIVE_S / 2 or now_s - heard_s > KEEP_ALIVE_S / 2:
                 if now_s - heard_s > 1.5 * KEEP_ALIVE_S and opened in wanted:
-                    message = f"nothing heard for {1.5 * KEEP_ALIVE_S:g} s"
-                    raise TransientError(message)
+                    raise TransientError(f"nothing received for {1.5 * KEEP_ALIVE_S:g} s")
                 if now_s - spoke_s > KEEP_ALIVE_S / 4:
                     self._send(mqtt_wire.PING)
 
@@ -251,22 +243,19 @@ class Feed:
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return False
         if not data:
-            message = "the broker closed the connection"
-            raise TransientError(message)
+            raise TransientError("the broker closed the connection")
         self._take(*self._reader.read(data))
         return True
 
-    def _take(self, messages: list[Message], answers: Sequence[Answer]) -> None:
+    def _take(self, messages: list[Message], answers: Sequence[BrokerResponse]) -> None:
         if messages:
-            self._taker.received(messages)
+            self._handler.received(messages)
         for answer in answers:
             if answer.kind == mqtt_wire.DISCONNECT:
-                said = (
-                    TAKEN_OVER if answer.reason() == mqtt_wire.SESSION_TAKEN_OVER else f"the broker ended it, reason {answer.reason():#x}"
-                )
-                raise TransientError(said)
+                reason = answer.reason()
+                raise TransientError(TAKEN_OVER if reason == mqtt_wire.SESSION_TAKEN_OVER else f"the broker ended it, reason {reason:#x}")
             if answer.kind == mqtt_wire.SUBACK and (codes := mqtt_wire.refusals(answer, self._version)):
-                self._taker.refused(f"reason {codes[0]:#x}")
+                self._handler.refused(f"reason {codes[0]:#x}")
 
     def _write(self, opened: socket.socket) -> bool:
         with self._lock:
@@ -279,7 +268,7 @@ class Feed:
             del self._outgoing[:sent]
         return True
 
-    def _say_goodbye(self, opened: socket.socket) -> None:
+    def _disconnect(self, opened: socket.socket) -> None:
         with self._lock:
             left = bytes(self._outgoing) + mqtt_wire.GOODBYE
             self._outgoing = bytearray()
@@ -300,7 +289,7 @@ def _refused(address: BrokerAddress, reason: int) -> ConfigError | UnavailableEr
         who = f"user {address.user!r}" if address.user else "a client without a user name"
         remedy = "give the user in the address (mqtt://USER@HOST) and the password in EDGEMETER_MQTT_PASSWORD"
         return ConfigError(f"the broker at {address} refuses {who} (Not authorized, {reason:#x}): {remedy}")
-    return UnavailableError(f"the broker at {address} refuses the connection (reason {reason:#x}): look at its log")
+    return UnavailableError(f"the broker at {address} refuses the connection (reason {reason:#x}): check its log")
 
 
 def _acknowledge_quickly(opened: socket.socket) -> None:

@@ -1,56 +1,118 @@
-"""The receiver: takes results from MQTT into the ledger, and then, and only then, sends the receipts.
+"""The receiver: commits results from MQTT to the ledger, and only then sends the receipts.
 
-The network thread only queues. One writer takes whatever has gathered while it committed the last group, commits it as one
-transaction, publishes the receipts and lets the broker forget the messages. When much has gathered it reads of each record only what
-the ledger has to know, and looks at the rest when nothing is waiting.
+The inbox lies between the network thread, which must not wait for the disk, and the writer thread, which commits in groups.
 """
 
 import logging
 import threading
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from edgemeter.agent.delivery import messages, topics
-from edgemeter.agent.delivery.broker_address import BrokerAddress
-from edgemeter.agent.delivery.device_claim import DeviceClaim
-from edgemeter.agent.delivery.disconnection import TAKEN_OVER
-from edgemeter.agent.delivery.log_limit import about
-from edgemeter.agent.delivery.mqtt_session import CONNECT_TIMEOUT_S, Message
-from edgemeter.agent.delivery.topics import Topic
-from edgemeter.agent.errors import ConfigError, EdgemeterError, UnavailableError
-from edgemeter.collector.keep.ledger import Ledger, coalesce
-from edgemeter.collector.keep.ledger_writer import Committed, Key
-from edgemeter.collector.keep.quarantine import Rejection
-from edgemeter.collector.keep.retention import Retention
-from edgemeter.collector.receive import envelope
-from edgemeter.collector.receive.admission import Admitted, Look
+from edgemeter.agent.base.broker_address import BrokerAddress
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.base.file_lock import DeviceLock
+from edgemeter.agent.base.log_limit import about
+from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S, TAKEN_OVER, Message
+from edgemeter.agent.contract import messages
+from edgemeter.agent.contract.messages import EVERY_BIRTH, EVERY_HEALTH, EVERY_RESULT, EVERY_STATE, Topic
+from edgemeter.collector.ledger.ledger import Ledger, coalesce
+from edgemeter.collector.ledger.ledger_file import Committed, RecordKey
+from edgemeter.collector.ledger.quarantine import Rejection
+from edgemeter.collector.ledger.retention import Retention
+from edgemeter.collector.receive.admission import Admitted, CheckDepth, is_compressed
 from edgemeter.collector.receive.feed import Feed
-from edgemeter.collector.receive.inbox import Inbox
+
+INBOX_LIMIT_BYTES = 32 << 20
+
+
+class Inbox:
+    """A queue of messages, bounded in bytes: the producer checks `is_full` first; `has_room` is called when it no longer is."""
+
+    def __init__(self, limit_bytes: int = INBOX_LIMIT_BYTES, has_room: Callable[[], None] = lambda: None) -> None:
+        self._limit_bytes = limit_bytes
+        self._has_room = has_room
+        self._messages: deque[Message] = deque()
+        self._bytes = 0
+        self._taken = 0
+        self._is_closed = False
+        self._changed = threading.Condition()
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def put(self, messages: Sequence[Message]) -> None:
+        """Add messages; a closed inbox drops them (they are redelivered)."""
+        size_bytes = sum(len(message.payload) for message in messages)
+        with self._changed:
+            if not self._is_closed:
+                self._messages.extend(messages)
+                self._bytes += size_bytes
+                self._changed.notify_all()
+
+    def is_full(self) -> bool:
+        """Return whether the producer should wait: backpressure, not loss."""
+        return self._bytes >= self._limit_bytes
+
+    def take(self, limit: int, limit_bytes: int, timeout_s: float) -> list[Message]:
+        """Return the next messages, up to `limit` or `limit_bytes`, waiting at most `timeout_s` for the first; call `done` afterwards."""
+        taken: list[Message] = []
+        taken_bytes = 0
+        with self._changed:
+            self._changed.wait_for(lambda: self._messages or self._is_closed, timeout_s)
+            was_full = self.is_full()
+            while self._messages and len(taken) < limit and taken_bytes < limit_bytes:
+                taken.append(self._messages.popleft())
+                taken_bytes += len(taken[-1].payload)
+            self._bytes -= taken_bytes
+            self._taken = len(taken)
+        if was_full and not self.is_full():
+            self._has_room()
+        return taken
+
+    def done(self) -> None:
+        """Mark what `take` returned last as processed."""
+        with self._changed:
+            self._taken = 0
+
+    def is_idle(self) -> bool:
+        """Return whether nothing is queued or being processed."""
+        with self._changed:
+            return not self._messages and not self._taken
+
+    def close(self) -> None:
+        """Accept no more messages, and release waiting threads."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
 
 logger = logging.getLogger(__name__)
 
 GROUP_MESSAGES = 2000
 GROUP_BYTES = 8 << 20
-# A group ends when its text, decompressed, is as much as this.
+
+# A group ends at this much decompressed text.
 GROUP_TEXT_BYTES = 16 << 20
-# Up to this much text is looked at whole before it is committed, which takes some 10 ms. Records that travel together get as small as
-# this ratio when compressed.
+
+# Up to this much text is validated completely before the commit, which takes some 10 ms; of more only the envelopes. Compressed batches
+# expand by about this ratio.
 WHOLE_BYTES = 2 << 20
 COMPRESSION_RATIO = 16
 CHECK_CHUNKS = 8
 RETRY_S = 2.0
-# How often to look for what is too old, and how soon again while there is more of it.
+
+# How often retention runs, and how soon again while there is more to remove.
 FORGET_S = 60.0
 SLICE_S = 0.2
 
 
 @dataclass(slots=True)
-class Counts:
-    """What came in since the start; `rejected` are messages, or records of one, that were no record of ours."""
+class ReceiverCounts:
+    """Counts since the start; `rejected` are messages, or records in them, that are not valid."""
 
     messages: int = 0
     inserted: int = 0
@@ -60,21 +122,16 @@ class Counts:
     forgotten: int = 0
 
     @property
-    def duplicates_dropped(self) -> int:
-        """How many records came again."""
-        return self.duplicates
-
-    @property
     def quarantined(self) -> int:
-        """How many went to the quarantine."""
+        """How many entered the quarantine."""
         return self.rejected + self.collisions
 
 
 class Receiver:
     """Receives into the ledger at `ledger_path`, and calls `committed` after each commit; `start` once, `stop` once or more.
 
-    Receivers of one `group` share what comes. What `retention` does not keep goes from the ledger. `trouble` is why nothing can be kept
-    now, `refusal` why the broker lets us hear nothing; None when all is well.
+    Receivers of one `group` share the messages. `retention` removes old records. `trouble` is why nothing can be committed now, `refusal`
+    why the broker rejects our subscription; None when all is well.
     """
 
     def __init__(
@@ -86,18 +143,18 @@ class Receiver:
         group: str | None = None,
         retention: Retention | None = None,
     ) -> None:
-        self.counts = Counts()
+        self.counts = ReceiverCounts()
         self.trouble: str | None = None
         self.refusal: str | None = None
         self.retention = retention
-        self._look_again_s = 0.0
+        self._next_retention_s = 0.0
         self._address = address
         self._ledger_path = ledger_path
         self._committed = committed
         self._group = _checked(group)
         self._inbox = Inbox(has_room=self._wake_feed)
         self._stopping = threading.Event()
-        self._claim: DeviceClaim | None = None
+        self._lock: DeviceLock | None = None
         self._feed: Feed | None = None
         self._ledger: Ledger | None = None
         self._writer: threading.Thread | None = None
@@ -106,17 +163,16 @@ class Receiver:
         """Return when the ledger is open and the broker has accepted us.
 
         Raises:
-            ConfigError: the ledger's file is not one, or the broker refuses who we say we are.
-            UnavailableError: the ledger may not be opened or has a collector already, or no broker answers within `timeout_s`.
+            ConfigError: the file is no ledger, or the broker refuses the credentials.
+            UnavailableError: the ledger cannot be opened or is in use by another collector, or no broker answers within `timeout_s`.
         """
         ledger = self._ledger = Ledger(self._ledger_path)
-        # A ledger has one collector, whose name at the broker it holds.
-        self._claim = DeviceClaim(self._ledger_path, "collector")
-        if not self._claim.take():
+        # A ledger belongs to one collector, and holds its client id at the broker.
+        self._lock = DeviceLock(self._ledger_path, "collector")
+        if not self._lock.take():
             ledger.close()
             where = str(self._ledger_path)
-            message = f"another collector works with the ledger {where!r}: stop that one, or give this one a ledger of its own (--ledger)"
-            raise UnavailableError(message)
+            raise UnavailableError(f"another collector uses the ledger {where!r}: stop it, or give this one its own ledger (--ledger)")
         # A name that stays lets the broker keep for us what comes while we are away. Messages are acknowledged after the commit, so
         # that the broker brings at once what a killed collector had taken and not committed; the outboxes would after a while. In a
         # group the others can have what we do not take: nothing is kept for one that is gone.
@@ -126,17 +182,18 @@ class Receiver:
             feed.connect(timeout_s)
         except EdgemeterError:
             ledger.close()
-            self._claim.release()
+            self._lock.release()
             raise
         if self._group is not None and feed.version == "3.1.1":
             logger.warning(
-                "the broker at %s speaks MQTT 3.1.1 only, which cannot share: if it does not all the same, no result comes", self._address
+                "the broker at %s supports MQTT 3.1.1 only, which has no shared subscriptions: unless it adds them, no result arrives",
+                self._address,
             )
         self._writer = threading.Thread(target=self._write, args=(ledger, feed), name="edgemeter-ledger", daemon=True)
         self._writer.start()
 
     def stop(self) -> None:
-        """Commit what has come, and end the threads; may be called twice."""
+        """Commit what was received, and end the threads; may be called twice."""
         self._stopping.set()
         self._inbox.close()
         if self._writer is not None:
@@ -146,27 +203,27 @@ class Receiver:
             self._feed.close()
         if self._ledger is not None:
             self._ledger.close()
-        if self._claim is not None:
-            self._claim.release()
+        if self._lock is not None:
+            self._lock.release()
 
     def is_idle(self) -> bool:
-        """Return whether everything that has come is committed and receipted."""
+        """Return whether everything received is committed and receipted."""
         return self._inbox.is_idle()
 
     def is_alive(self) -> bool:
-        """Return whether the writer works; one that has died is a bug, and whoever runs us has to end."""
+        """Return whether the writer thread is alive; if it died, which is a bug, the process must end."""
         return self._writer is not None and self._writer.is_alive()
 
     def is_connected(self) -> bool:
-        """Return whether the broker is there."""
+        """Return whether the broker is connected."""
         return self._feed is not None and self._feed.is_connected()
 
     def waiting(self) -> int:
-        """Return how many messages have come and are not committed."""
+        """Return how many received messages are not committed yet."""
         return len(self._inbox)
 
     def is_full(self) -> bool:
-        """Feed event: may more come?"""
+        """Feed event: return whether the inbox is full."""
         return self._inbox.is_full()
 
     def received(self, messages: Sequence[Message]) -> None:
@@ -177,18 +234,18 @@ class Receiver:
         """Feed event: the connection is gone."""
         self.refusal = None
         if reason == TAKEN_OVER:
-            logger.error("another collector works with a copy of this ledger and took its name: stop one of the two")
+            logger.error("another collector uses a copy of this ledger and took over its client id: stop one of the two")
         elif not self._stopping.is_set():
-            logger.warning("connection to the broker at %s lost: %s; trying again", self._address, reason)
+            logger.warning("lost the connection to the broker at %s: %s; reconnecting", self._address, reason)
 
     def refused(self, reason: str) -> None:
-        """Feed event: the broker does not let us subscribe."""
-        self.refusal = f"the broker at {self._address} refuses the collector ({reason}): allow it to read edgemeter/v1/#"
+        """Feed event: the broker rejects the subscription."""
+        self.refusal = f"the broker at {self._address} rejects the collector's subscription ({reason}): allow it to read edgemeter/v1/#"
         logger.error("%s", self.refusal)
 
     def _subscriptions(self) -> tuple[str, ...]:
         shared = f"$share/{self._group}/" if self._group is not None else ""
-        return (f"{shared}{topics.EVERY_RESULT}", topics.EVERY_STATE, topics.EVERY_BIRTH, topics.EVERY_HEALTH)
+        return (f"{shared}{EVERY_RESULT}", EVERY_STATE, EVERY_BIRTH, EVERY_HEALTH)
 
     def _wake_feed(self) -> None:
         if self._feed is not None:
@@ -204,14 +261,14 @@ class Receiver:
             self._inbox.done()
             if not taken and has_unchecked:
                 has_unchecked = self._check(ledger)
-            self._forget(ledger)
+            self._apply_retention(ledger)
 
     def _keep_all(self, ledger: Ledger, feed: Feed, taken: list[Message]) -> None:
-        look: Look = "whole" if sum(map(_likely_bytes, taken)) <= WHOLE_BYTES else "envelope"
+        depth: CheckDepth = "whole" if sum(map(_likely_bytes, taken)) <= WHOLE_BYTES else "envelope"
         received_ns = time.time_ns()
         begin = 0
         while begin < len(taken):
-            admitted = Admitted(look)
+            admitted = Admitted(depth)
             end = begin
             while end < len(taken) and admitted.text_bytes < GROUP_TEXT_BYTES:
                 admitted.add(taken[end], received_ns)
@@ -237,66 +294,65 @@ class Receiver:
     def _note(self, rejections: Sequence[Rejection]) -> None:
         self.counts.rejected += len(rejections)
         for rejection in rejections:
-            who = about(rejection.topic.rpartition("/")[0])
-            logger.warning("quarantined what came on %s: %s", rejection.topic, rejection.reason, extra=who)
+            limit = about(rejection.topic.rpartition("/")[0])
+            logger.warning("quarantined a message of %s: %s", rejection.topic, rejection.reason, extra=limit)
 
     def _check(self, ledger: Ledger) -> bool:
         try:
             rejections = ledger.check(CHECK_CHUNKS)
         except EdgemeterError as error:
-            logger.warning("cannot look at what came in a hurry: %s", error)
+            logger.warning("cannot validate records that were committed by their envelope: %s", error)
             return False
         self._note(rejections or ())
         return rejections is not None
 
-    def _forget(self, ledger: Ledger) -> None:
+    def _apply_retention(self, ledger: Ledger) -> None:
         now_s = time.monotonic()
-        if self.retention is None or now_s < self._look_again_s:
+        if self.retention is None or now_s < self._next_retention_s:
             return
         try:
             gone = ledger.forget(self.retention, time.time_ns())
         except EdgemeterError as error:
-            logger.warning("cannot take out what is too old: %s", error)
-            self._look_again_s = now_s + FORGET_S
+            logger.warning("cannot remove old records: %s", error)
+            self._next_retention_s = now_s + FORGET_S
         else:
             self.counts.forgotten += gone.records
-            self._look_again_s = now_s + (FORGET_S if gone.is_all else SLICE_S)
+            self._next_retention_s = now_s + (FORGET_S if gone.is_all else SLICE_S)
 
     def _commit(self, ledger: Ledger, admitted: Admitted) -> Committed | None:
         while True:
             try:
-                committed = ledger.commit(admitted.arrivals, admitted.rejections, admitted.changes, admitted.shipments)
+                committed = ledger.commit(admitted.arrivals, admitted.rejections, admitted.changes, admitted.batches)
             except EdgemeterError as error:
-                # Once when it begins, not with every try: the log may lie on the same full disk.
+                # Logged once, not at every retry: the log may lie on the same full disk.
                 if self.trouble != str(error):
-                    logger.error("nothing can be kept, so nothing is confirmed: %s", error)  # noqa: TRY400 - no traceback for what is known
+                    logger.error("cannot commit, so no receipt is sent: %s", error)  # noqa: TRY400 - no traceback for what is known
                 self.trouble = str(error)
             else:
                 if self.trouble is not None:
-                    logger.warning("what comes is kept again")
+                    logger.warning("results are being committed again")
                 self.trouble = None
                 return committed
-            # Meanwhile the inbox fills, and then the broker waits.
+            # Meanwhile the inbox fills up, and then the broker waits.
             if self._stopping.wait(RETRY_S):
                 return None
 
 
 def _likely_bytes(message: Message) -> int:
-    return len(message.payload) * (COMPRESSION_RATIO if envelope.is_compressed(message.payload) else 1)
+    return len(message.payload) * (COMPRESSION_RATIO if is_compressed(message.payload) else 1)
 
 
 def _checked(group: str | None) -> str | None:
     if group is not None and (not group or any(character in "/+# " or not character.isprintable() for character in group)):
-        message = f"{group!r} is no name for a group of collectors: choose one without '/', '+', '#' and spaces"
-        raise ConfigError(message)
+        raise ConfigError(f"{group!r} is not a valid group name: use one without '/', '+', '#' and spaces")
     return group
 
 
-def _send_receipts(feed: Feed, held: tuple[Key, ...]) -> None:
+def _send_receipts(feed: Feed, held: tuple[RecordKey, ...]) -> None:
     sequences: dict[tuple[str, str, int], set[int]] = defaultdict(set)
     for fleet, device, number, seq in held:
         sequences[fleet, device, number].add(seq)
     for (fleet, device, number), seqs in sequences.items():
         receipt = messages.Receipt(session=number, held=tuple(coalesce(sorted(seqs))))
-        # QoS 0: a receipt gets lost only with the connection, and then the device sends again and gets another.
-        feed.publish(str(Topic(fleet, device, "receipt")), messages.encode(receipt))
+        # QoS 0: a receipt is lost only with the connection; then the device sends again and gets another.
+        feed.publish(str(Topic(fleet, device, "receipt")), messages.encode_message(receipt))

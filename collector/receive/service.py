@@ -1,4 +1,4 @@
-"""The collector as one object: receiver, ledger and drain, started and stopped together; used by the command and by the demo."""
+"""The collector as one object: receiver, ledger and drain, started and stopped together."""
 
 import logging
 import time
@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from edgemeter.agent.delivery.broker_address import BrokerAddress
-from edgemeter.agent.delivery.mqtt_session import CONNECT_TIMEOUT_S
-from edgemeter.agent.errors import EdgemeterError, TransientError
-from edgemeter.collector.keep.drain import Drain
-from edgemeter.collector.keep.influx_config import InfluxConfig
-from edgemeter.collector.keep.ledger import Ledger
-from edgemeter.collector.keep.points import Points
-from edgemeter.collector.keep.retention import Retention
-from edgemeter.collector.keep.sink import Sink, open_sink
+from edgemeter.agent.base.broker_address import BrokerAddress
+from edgemeter.agent.base.errors import EdgemeterError, TransientError
+from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S
+from edgemeter.collector.influx.drain import Drain
+from edgemeter.collector.influx.influx_config import InfluxConfig
+from edgemeter.collector.influx.points import Points
+from edgemeter.collector.influx.sink import Sink, open_sink
+from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.collector.ledger.retention import Retention
 from edgemeter.collector.receive.monitor import Metric
-from edgemeter.collector.receive.receiver import Counts, Receiver
+from edgemeter.collector.receive.receiver import Receiver, ReceiverCounts
 
 logger = logging.getLogger(__name__)
 
@@ -41,15 +41,15 @@ class Collector:
         self._receiver = Receiver(address, ledger_path, self._committed, group=group, retention=retention)
 
     @property
-    def counts(self) -> Counts:
-        """What came in since the start."""
+    def counts(self) -> ReceiverCounts:
+        """Counts since the start."""
         return self._receiver.counts
 
     def start(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
-        """Return when results are being received. An InfluxDB that does not answer now is tried again; the ledger keeps everything.
+        """Return when results are being received. If InfluxDB does not answer now, it is retried; the ledger keeps everything.
 
         Raises:
-            ConfigError: the ledger's file is not one; the broker or InfluxDB refuses who we say we are.
+            ConfigError: the file is no ledger, or the broker or InfluxDB refuses the credentials.
             UnavailableError: no broker answers within `timeout_s`, or a library is missing.
         """
         Ledger(self.ledger_path).close()
@@ -68,13 +68,13 @@ class Collector:
             self._drain.start()
 
     def stop(self) -> None:
-        """Commit what has come and end every thread; may be called twice."""
+        """Commit what was received and end every thread; may be called twice."""
         self._receiver.stop()
         if self._drain is not None:
             self._drain.stop()
 
     def settled(self, timeout_s: float) -> bool:
-        """Wait until all that has come is committed, and drained where there is an InfluxDB; return whether it is so in time."""
+        """Wait until everything received is committed, and drained if there is an InfluxDB; return False after `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         while not self._is_settled():
             if time.monotonic() > deadline:
@@ -83,45 +83,45 @@ class Collector:
         return True
 
     def trouble(self) -> str | None:
-        """Return why the drain does not get on, None when it does."""
+        """Return why the drain makes no progress, None when it does."""
         return self._drain.trouble if self._drain is not None else None
 
     def unwell(self) -> str | None:
-        """Return why nothing can be received now, None when it can."""
+        """Return why nothing can be received now, None if it can."""
         if not self._receiver.is_alive():
-            return "the writer has stopped"
+            return "the writer thread has stopped"
         if not self._receiver.is_connected():
             return f"no connection to the broker at {self.address}"
         return self._receiver.refusal or self._receiver.trouble
 
     def metrics(self) -> Iterator[Metric]:
-        """Yield what there is to watch.
+        """Yield every metric.
 
         Raises:
             ConfigError: the ledger is damaged or gone.
-            TransientError: it is in use, try again.
+            TransientError: it is in use; retry.
         """
         counts = self.counts
         yield Metric("messages_total", "counter", "Messages received since the start.", counts.messages)
         yield Metric("records_total", "counter", "New records committed since the start.", counts.inserted)
-        yield Metric("duplicates_total", "counter", "Records that came again and were dropped.", counts.duplicates_dropped)
-        yield Metric("quarantined_total", "counter", "Messages and records that were not taken.", counts.quarantined)
-        yield Metric("collisions_total", "counter", "Records whose number another record holds.", counts.collisions)
-        yield Metric("forgotten_total", "counter", "Records taken out by retention.", counts.forgotten)
+        yield Metric("duplicates_total", "counter", "Repeated records, dropped.", counts.duplicates)
+        yield Metric("quarantined_total", "counter", "Rejected messages and records.", counts.quarantined)
+        yield Metric("collisions_total", "counter", "Records whose number belongs to another record.", counts.collisions)
+        yield Metric("forgotten_total", "counter", "Records removed by retention.", counts.forgotten)
         yield Metric("waiting_messages", "gauge", "Messages received and not committed yet.", self._receiver.waiting())
-        yield Metric("connected", "gauge", "1 while the broker is there.", int(self._receiver.is_connected()))
-        yield Metric("refused_total", "counter", "Records that the sink did not take.", self._drain.refused if self._drain else 0)
-        yield Metric("drain_ok", "gauge", "0 while the drain does not get on.", int(self.trouble() is None))
+        yield Metric("connected", "gauge", "1 while the broker is connected.", int(self._receiver.is_connected()))
+        yield Metric("refused_total", "counter", "Records that the sink rejected.", self._drain.rejected if self._drain else 0)
+        yield Metric("drain_ok", "gauge", "0 while the drain makes no progress.", int(self.trouble() is None))
         with Ledger(self.ledger_path, "read") as ledger:
             yield Metric("ledger_row", "gauge", "Row of the newest record in the ledger.", ledger.last_row())
-            yield Metric("sink_row", "gauge", "Row up to which a sink has everything.", ledger.positions(), "sink")
+            yield Metric("sink_row", "gauge", "Row up to which the sink has every record.", ledger.positions(), "sink")
             states = Counter(one.state or "unknown" for one in ledger.devices())
-            yield Metric("devices", "gauge", "Devices by what they last said of themselves.", dict(states), "state")
+            yield Metric("devices", "gauge", "Devices by last reported state.", dict(states), "state")
             yield Metric("quarantine_entries", "gauge", "Entries in the quarantine.", ledger.quarantined_count())
         yield Metric("ledger_bytes", "gauge", "Size of the ledger's file.", self.ledger_path.stat().st_size)
 
     def is_alive(self) -> bool:
-        """Return whether it works; when not, the process has to end."""
+        """Return whether every thread is alive; if not, the process must end."""
         return self._receiver.is_alive() and (self._drain is None or self._drain.is_alive())
 
     def _committed(self) -> None:
@@ -138,11 +138,11 @@ class Collector:
 
 
 def _reached(sink: Sink) -> Sink:
-    # A wrong token has to be seen at the start; a server that is down has not.
+    # A wrong token must show at the start; a server that is down need not.
     try:
         sink.prepare()
     except TransientError as error:
-        # With nothing to drain yet nobody would hear of it before there is.
+        # With nothing to drain, nothing else would report it yet.
         logger.warning("not drained yet: %s", error)
         return sink
     except EdgemeterError:

@@ -1,34 +1,95 @@
-"""MLPerf Inference's official results: `summary_results.json` of a round as rows of ours, by the names of its keys.
+"""MLPerf Inference's official results: `summary_results.json` of a round as rows of ours, and the footnote that MLCommons requires."""
 
-The rounds differ: v4.1 writes IDs as `v4.1-0001` and `a#` as a float, v5.1 and v6.0 as `5.1-0001` and an integer or nothing; `compliance`
-is 1 or `closed`; power stands only where it was measured. So every key is looked up by name, what is not needed may be absent, and what is
-needed but is not understood, above all a unit, refuses the row. Energy is derived from measured power only, and called derived.
-
-MLCommons' messaging guidelines forbid to compare these results with any others: they are shown apart and rank nowhere.
-Source: summary_results.json of mlcommons/inference_results_v4.1, _v5.1 and _v6.0; mlcommons/policies: MLPerf_Results_Messaging_Guidelines.
-"""
-
+import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.collector.reference.lines import objects
+from edgemeter.agent.base.errors import ConfigError
 
-Measure = Literal["samples_per_s", "queries_per_s", "tokens_per_s", "latency_ms"]
+_SPACE = " \t\n\r"
+
+
+def json_objects(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
+    """Yield the objects of a JSON list with the line (from 1) on which each begins.
+
+    Raises:
+        ConfigError: the file cannot be read, is no list of objects, or ends too early; the message names the line.
+    """
+    text = _json_text(path)
+    decoder = json.JSONDecoder()
+    place = _skip(text, 0)
+    if text[place : place + 1] != "[":
+        raise _refusal(path, text, place, "a JSON list begins with [")
+    place = _skip(text, place + 1)
+    if text[place : place + 1] == "]":
+        _refuse_more(path, text, place + 1)
+        return
+    while True:
+        start = place
+        try:
+            found, place = decoder.raw_decode(text, place)
+        except json.JSONDecodeError as error:
+            raise _refusal(path, text, error.pos, f"{error.msg}: the file is truncated or not JSON") from error
+        except RecursionError as error:
+            raise _refusal(path, text, start, "nested too deeply") from error
+        if not isinstance(found, dict):
+            raise _refusal(path, text, start, f"expected an object, not {type(found).__name__}")
+        yield _line(text, start), found
+        place = _skip(text, place)
+        after = text[place : place + 1]
+        if after == "]":
+            _refuse_more(path, text, place + 1)
+            return
+        if after != ",":
+            raise _refusal(path, text, place, "the file is truncated: expected , or ]")
+        place = _skip(text, place + 1)
+
+
+def _refuse_more(path: Path, text: str, place: int) -> None:
+    place = _skip(text, place)
+    if place < len(text):
+        raise _refusal(path, text, place, "text after the end of the list: give the file as published")
+
+
+def _json_text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{str(path)!r} is not UTF-8 text (byte {error.start}): give the JSON file as it was published") from error
+
+
+def _skip(text: str, place: int) -> int:
+    while place < len(text) and text[place] in _SPACE:
+        place += 1
+    return place
+
+
+def _line(text: str, place: int) -> int:
+    return text.count("\n", 0, place) + 1
+
+
+def _refusal(path: Path, text: str, place: int, why: str) -> ConfigError:
+    return ConfigError(f"{str(path)!r}, line {_line(text, place)}: {why}")
+
+
+MlperfMeasure = Literal["samples_per_s", "queries_per_s", "tokens_per_s", "latency_ms"]
 
 # What the official files call their units; the factor leads to ours.
-UNITS: dict[str, tuple[Measure, float]] = {
+UNITS: dict[str, tuple[MlperfMeasure, float]] = {
     "samples/s": ("samples_per_s", 1.0),
     "queries/s": ("queries_per_s", 1.0),
     "tokens/s": ("tokens_per_s", 1.0),
     "latency (ms)": ("latency_ms", 1.0),
     "latency (s)": ("latency_ms", 1000.0),
 }
+
 # Watts over the whole run (Offline, Server), millijoules for each stream (SingleStream, MultiStream).
 POWER_UNITS = ("watts", "millijoules")
 _PER = {"samples_per_s": "sample", "queries_per_s": "query", "tokens_per_s": "token", "latency_ms": "query"}
@@ -40,7 +101,7 @@ class MlperfRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """One official result: one system, one model, one scenario.
 
     `value` is in `measure`'s unit. `energy_mj` per `energy_per` is what the round states of a stream, else derived by us from the
-    measured power at the wall, None without one; a derived one is no MLPerf metric. `line` is where the row stands in its file.
+    measured power at the wall, None without one; a derived one is not an MLPerf metric. `line` is the line of the row in its file.
     """
 
     id: str
@@ -54,7 +115,7 @@ class MlperfRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     used_model: str | None
     scenario: str
     accuracy: dict[str, float]
-    measure: Measure
+    measure: MlperfMeasure
     value: float
     unit_as_published: str
     power_value: float | None
@@ -84,7 +145,7 @@ class MlperfRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return f"{self.id}/{self.suite}/{self.model}/{self.scenario}"
 
 
-class Parsed(msgspec.Struct, frozen=True):
+class ParsedRound(msgspec.Struct, frozen=True):
     """What a file held: its rows, how many had errors and were dropped, and what was refused, each with its line."""
 
     rows: tuple[MlperfRow, ...]
@@ -92,7 +153,7 @@ class Parsed(msgspec.Struct, frozen=True):
     refused: tuple[str, ...]
 
 
-def read(path: Path, *, skip_refused: bool = False) -> Parsed:
+def read(path: Path, *, skip_refused: bool = False) -> ParsedRound:
     """Return the results in a `summary_results.json`; rows that the round itself marks as erroneous are dropped.
 
     Raises:
@@ -101,7 +162,7 @@ def read(path: Path, *, skip_refused: bool = False) -> Parsed:
     rows: list[MlperfRow] = []
     refused: list[str] = []
     dropped = 0
-    for line, found in objects(path):
+    for line, found in json_objects(path):
         try:
             if _number(found, "errors", 0.0) != 0:
                 dropped += 1
@@ -109,14 +170,12 @@ def read(path: Path, *, skip_refused: bool = False) -> Parsed:
             rows.append(_row(found, line))
         except ConfigError as error:
             if not skip_refused:
-                message = f"{str(path)!r}, line {line}: {error}; nothing was imported (--skip-refused imports the rest)"
-                raise ConfigError(message) from error
+                raise ConfigError(f"{str(path)!r}, line {line}: {error}; nothing is imported (--skip-refused imports the rest)") from error
             refused.append(f"line {line}: {error}")
     if not rows:
         why = f": {refused[0]}" if refused else ""
-        message = f"{str(path)!r} holds no result that can be imported{why}"
-        raise ConfigError(message)
-    return Parsed(tuple(rows), dropped, tuple(refused))
+        raise ConfigError(f"{str(path)!r} has no result that can be imported{why}")
+    return ParsedRound(tuple(rows), dropped, tuple(refused))
 
 
 def _row(found: Mapping[str, object], line: int) -> MlperfRow:
@@ -159,11 +218,10 @@ def _row(found: Mapping[str, object], line: int) -> MlperfRow:
     )
 
 
-def _unit(unit: str) -> tuple[Measure, float]:
+def _unit(unit: str) -> tuple[MlperfMeasure, float]:
     known = UNITS.get(unit.strip().casefold())
     if known is None:
-        message = f"Performance_Units {unit!r} are not known (known: {', '.join(UNITS)})"
-        raise ConfigError(message)
+        raise ConfigError(f"Performance_Units {unit!r} are not known (known: {', '.join(UNITS)})")
     return known
 
 
@@ -172,25 +230,23 @@ def _power(found: Mapping[str, object]) -> tuple[float | None, str | None]:
         return None, None
     unit = _text(found, "Power_Units", needed=True).strip().casefold()
     if unit not in POWER_UNITS:
-        message = f"Power_Units {found['Power_Units']!r} are not known (known: Watts, millijoules)"
-        raise ConfigError(message)
+        raise ConfigError(f"Power_Units {found['Power_Units']!r} are not known (known: Watts, millijoules)")
     return _positive(found, "Power_Result"), unit
 
 
-def _energy_mj(measure: Measure, value: float, power: float | None, power_unit: str | None) -> float | None:
+def _energy_mj(measure: MlperfMeasure, value: float, power: float | None, power_unit: str | None) -> float | None:
     if power is None:
         return None
     if power_unit == "millijoules":
         return power
-    # Power over a run says nothing of one query whose latency alone is known.
+    # Power over a run does not give the energy of a query of which only the latency is known.
     return None if measure == "latency_ms" else power / value * 1000
 
 
 def _round(found: Mapping[str, object], given_id: str) -> str:
     matched = _ROUND.match(_text(found, "version")) or _ROUND.match(given_id)
     if matched is None:
-        message = f"neither version {found.get('version')!r} nor ID {given_id!r} names a round (v6.0)"
-        raise ConfigError(message)
+        raise ConfigError(f"neither version {found.get('version')!r} nor ID {given_id!r} names a round (v6.0)")
     return f"v{matched[1]}"
 
 
@@ -198,8 +254,7 @@ def _text(found: Mapping[str, object], name: str, *, needed: bool = False) -> st
     value = found.get(name)
     text = "" if value is None else str(value).strip()
     if needed and not text:
-        message = f"{name!r} is missing: this is no row of an MLPerf summary_results.json"
-        raise ConfigError(message)
+        raise ConfigError(f"{name!r} is missing: this is not a row of an MLPerf summary_results.json")
     return text
 
 
@@ -210,16 +265,14 @@ def _number(found: Mapping[str, object], name: str, default: float) -> float:
     try:
         return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
-        message = f"{name} {value!r} is no number"
-        raise ConfigError(message) from error
+        raise ConfigError(f"{name} {value!r} is not a number") from error
 
 
 def _positive(found: Mapping[str, object], name: str) -> float:
     value = _number(found, name, math.nan)
     # To Python `true` is the number 1.
     if not math.isfinite(value) or value <= 0 or isinstance(found.get(name), bool):
-        message = f"{name} {found.get(name)!r} is no number above 0"
-        raise ConfigError(message)
+        raise ConfigError(f"{name} {found.get(name)!r} is not a number above 0")
     return value
 
 
@@ -227,3 +280,22 @@ def _count(found: Mapping[str, object], name: str) -> int | None:
     """Return a count, None where a round leaves it empty; some write 8, some 8.0."""
     value = _number(found, name, math.nan)
     return int(value) if math.isfinite(value) else None
+
+
+LEGEND = (
+    "The MLPerf\N{TRADE MARK SIGN} name and logo are trademarks of MLCommons Association in the United States and other countries. "
+    "All rights reserved. Unauthorized use strictly prohibited. See www.mlcommons.org for more information."
+)
+UNVERIFIED = "Result not verified by MLCommons Association."
+APART = (
+    "MLPerf\N{TRADE MARK SIGN} results may only be compared with compatible MLPerf\N{TRADE MARK SIGN} results: they are listed "
+    "separately from what Edgemeter measures, and are not ranked."
+)
+DERIVED = "Energy is derived from the measured system power and throughput; it is not an official metric of the benchmark."
+
+
+def footnote(row: MlperfRow, source: str, retrieved: str, *, is_verified: bool) -> str:
+    """Return the footnote of a row: suite, version, division, benchmark, scenario, where and when it was retrieved, entry, legend."""
+    first = f"MLPerf\N{TRADE MARK SIGN} {row.round} Inference {row.division.capitalize()} {row.model} {row.scenario} ({row.suite})."
+    parts = [first, f"Retrieved from {source} {retrieved}, entry {row.id}.", *([] if is_verified else [UNVERIFIED])]
+    return " ".join([*parts, *([DERIVED] if row.is_energy_derived else []), LEGEND])

@@ -15,10 +15,10 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError
 
-Metric = Literal["latency", "throughput", "energy", "power", "accuracy", "size"]
-Text = Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
+PublishedMetric = Literal["latency", "throughput", "energy", "power", "accuracy", "size"]
+PublishedText = Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
 Date = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d{2}-\d{2}\Z")]
 
 # Units as people publish them, by metric; the factor leads to the first.
@@ -30,23 +30,23 @@ UNITS: dict[str, dict[str, float]] = {
     "accuracy": {"ratio": 1.0, "%": 1e-2},
     "size": {"mb": 1.0, "kb": 1e-3, "bytes": 1e-6},
 }
-# An accuracy over fewer images says next to nothing: over 4, AP 0.61 was published of a model that has 0.40.
+# An accuracy over fewer images means little: AP 0.61 over 4 images was published for a model that has 0.40.
 FEWEST_IMAGES = 100
 
 
 class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """One published figure; `date` is when it was retrieved, `version` the edition of the source (a release, a commit)."""
 
-    source: Text
-    version: Text
+    source: PublishedText
+    version: PublishedText
     date: Date
-    address: Text
-    model: Text
-    device: Text
-    metric: Metric
+    address: PublishedText
+    model: PublishedText
+    device: PublishedText
+    metric: PublishedMetric
     value: float
-    unit: Text
-    conditions: Text
+    unit: PublishedText
+    conditions: PublishedText
     runtime: str | None = None
     precision: str | None = None
     batch: int | None = None
@@ -73,7 +73,7 @@ class PublishedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return self.value * units[self.unit.casefold()], next(iter(units))
 
 
-class _File(msgspec.Struct, forbid_unknown_fields=True):
+class _PublishedFile(msgspec.Struct, forbid_unknown_fields=True):
     row: list[PublishedRow]
 
 
@@ -81,37 +81,35 @@ def read(path: Path) -> list[PublishedRow]:
     """Return the rows of a TOML file (`[[row]]`) or, by its suffix, a CSV file with the same names in its header.
 
     Raises:
-        ConfigError: it cannot be read, or a row is wrong; the message says which.
+        ConfigError: it cannot be read, or a row is wrong; the message names it.
     """
     try:
         content = path.read_bytes()
     except OSError as error:
-        message = f"cannot read {str(path)!r}: {error.strerror}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"cannot read {str(path)!r}: {error.strerror}") from error
     rows = _from_csv(path, content) if path.suffix.lower() == ".csv" else _from_toml(path, content)
     seen: set[str] = set()
     for place, row in rows:
-        why = fault(row) or (f"{row.model} on {row.device} of {row.key} stands there twice" if row.id in seen else None)
+        why = fault(row) or (f"{row.model} on {row.device} of {row.key} appears twice" if row.id in seen else None)
         if why:
-            message = f"{str(path)!r}, {place}: {why}"
-            raise ConfigError(message)
+            raise ConfigError(f"{str(path)!r}, {place}: {why}")
         seen.add(row.id)
     return [row for _, row in rows]
 
 
 def fault(row: PublishedRow) -> str | None:
-    """Return why a row's figure cannot be what it says, None when it can."""
+    """Return why a row cannot be right, None if it can."""
     units = UNITS[row.metric]
     if row.unit.casefold() not in units:
         return f"unit {row.unit!r} is not one of {row.metric}: {', '.join(units)}"
     if not is_day(row.date):
-        return f"date {row.date!r} is no day of the calendar"
+        return f"date {row.date!r} is not a calendar date"
     if not math.isfinite(row.value) or row.value <= 0:
-        return f"value {row.value!r} is no number above 0"
+        return f"value {row.value!r} is not a number above 0"
     if not re.match(r"https?://\S+\Z", row.address):
-        return f"address {row.address!r} is no https:// address: a figure that nobody can look up is not kept"
+        return f"address {row.address!r} is not an http(s):// address: every figure needs a source that can be looked up"
     if not all(value.isprintable() for value in msgspec.structs.astuple(row) if isinstance(value, str)):
-        return "a text holds a control character"
+        return "a text contains a control character"
     return _accuracy_fault(row) if row.metric == "accuracy" else None
 
 
@@ -143,10 +141,11 @@ def to_toml(row: PublishedRow) -> str:
 
 def _from_toml(path: Path, content: bytes) -> list[tuple[str, PublishedRow]]:
     try:
-        return [(f"row {number}", row) for number, row in enumerate(msgspec.toml.decode(content, type=_File).row, start=1)]
+        return [(f"row {number}", row) for number, row in enumerate(msgspec.toml.decode(content, type=_PublishedFile).row, start=1)]
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        message = f"{str(path)!r}: {error}: each figure is a table [[row]] with source, version, date, address, model, device, metric, ..."
-        raise ConfigError(message) from error
+        raise ConfigError(
+            f"{str(path)!r}: {error}: each figure is a table [[row]] with source, version, date, address, model, device, metric, ..."
+        ) from error
 
 
 def _from_csv(path: Path, content: bytes) -> list[tuple[str, PublishedRow]]:
@@ -154,19 +153,17 @@ def _from_csv(path: Path, content: bytes) -> list[tuple[str, PublishedRow]]:
         reader = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True)
         table = [(reader.line_num, {name: value for name, value in row.items() if value not in (None, "")}) for row in reader]
     except (csv.Error, UnicodeDecodeError) as error:
-        message = f"{str(path)!r} is no CSV file in UTF-8: {error}"
-        raise ConfigError(message) from error
+        raise ConfigError(f"{str(path)!r} is not a CSV file in UTF-8: {error}") from error
     if not table:
-        message = f"{str(path)!r} holds no figure: a header with source, version, date, address, model, device, metric, ... and a line each"
-        raise ConfigError(message)
+        raise ConfigError(
+            f"{str(path)!r} holds no figure: a header with source, version, date, address, model, device, metric, ... and a line each"
+        )
     rows = []
     for line, row in table:
         try:
             if None in row:
-                message = f"{str(path)!r}, line {line}: more cells than the header has names (a comma within a text needs quotes)"
-                raise ConfigError(message)
+                raise ConfigError(f"{str(path)!r}, line {line}: more cells than the header has names (a comma within a text needs quotes)")
             rows.append((f"line {line}", msgspec.convert(row, PublishedRow, strict=False)))
         except (msgspec.ValidationError, TypeError) as error:
-            message = f"{str(path)!r}, line {line}: {error}"
-            raise ConfigError(message) from error
+            raise ConfigError(f"{str(path)!r}, line {line}: {error}") from error
     return rows

@@ -1,39 +1,187 @@
-"""The review as JSON and as plain text."""
+"""The review as Markdown for a pull or merge request (verdict first, worst cases first), as JSON and as plain text."""
 
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
+from edgemeter.agent.base import figures
+from edgemeter.agent.base.documents import json_document
+from edgemeter.collector.compare.judgement import Bounds, RatioJudgement
+from edgemeter.collector.compare.spread import Spread, median_of
+from edgemeter.collector.compare.summary import CaseSummary
+from edgemeter.collector.review.gate import GateFinding, is_broken
+from edgemeter.collector.review.review import Review, ReviewPair, UnpairedCase
 
-from edgemeter.collector.compare.ratios import Bounds
-from edgemeter.collector.compare.spread import median_of
-from edgemeter.collector.compare.summary import Summary
-from edgemeter.collector.review.gate import Finding, is_broken
-from edgemeter.collector.review.markdown import worst
-from edgemeter.collector.review.review import Pair, Review
+MARK = "<!-- edgemeter compare -->"
+
+# GitHub refuses a comment of more than 65,536 characters; GitLab takes a million.
+LONGEST = 60_000
+LEFT_OUT_SHOWN = 50
+_ESCAPED = str.maketrans({character: f"&#{ord(character)};" for character in "|<>&`*_[]#@~\\!"})
 
 
-def to_json(review: Review, findings: Sequence[Finding]) -> str:
+def to_markdown(review: Review, findings: Sequence[GateFinding]) -> str:
+    """Return the comment, at most as long as may be posted; what is cut is counted."""
+    broken = {pair.name: _broken(pair, findings) for pair in review.pairs}
+    ordered = sorted(review.pairs, key=lambda pair: (len(broken[pair.name]), *_badness(pair)), reverse=True)
+    rows = [_row(pair, broken[pair.name]) for pair in ordered]
+    head = [
+        MARK,
+        f"### Edgemeter: {_headline(review, findings)}",
+        "",
+        f"Baseline `{_code(review.baseline)}`, new `{_code(review.new)}`.",
+        "",
+    ]
+    tail = [*_gate(findings), *_left_out(review.left_out), _how(review)]
+    table = ["| case | p50 | energy | accuracy | verdict |", "|---|---|---|---|---|"]
+    room = LONGEST - len("\n".join([*head, *table, *tail])) - 100
+    kept: list[str] = []
+    for row in rows:
+        room -= len(row) + 1
+        if room < 0:
+            break
+        kept.append(row)
+    cut = [f"\n{len(rows) - len(kept)} more cases do not fit; list all with `--json`."] if len(kept) < len(rows) else []
+    body = [*table, *kept, *cut] if rows else ["No case could be compared."]
+    return "\n".join([*head, *body, "", *tail]) + "\n"
+
+
+def worst(pair: ReviewPair) -> str:
+    """Return in one word what became of a case: worse, better, both, alike or open."""
+    judged = pair.judgements
+    slower = judged.throughput if pair.case.key.scenario == "offline" else judged.latency
+    is_worse = (
+        _is(slower, "lower" if slower is judged.throughput else "higher") or _is(judged.energy, "higher") or _is(judged.accuracy, "lower")
+    )
+    is_better = (
+        _is(slower, "higher" if slower is judged.throughput else "lower") or _is(judged.energy, "lower") or _is(judged.accuracy, "higher")
+    )
+    if is_worse or is_better:
+        return "both" if is_worse and is_better else "worse" if is_worse else "better"
+    known = [one for one in (slower, judged.energy, judged.accuracy) if one is not None]
+    return "alike" if known and all(one.state == "alike" for one in known) else "open"
+
+
+def _is(judged: RatioJudgement | None, state: str) -> bool:
+    return judged is not None and judged.state == state
+
+
+def _badness(pair: ReviewPair) -> tuple[int, float]:
+    return {"worse": 4, "both": 3, "open": 2, "better": 1, "alike": 0}[worst(pair)], pair.ratios.p50 or 0.0
+
+
+def _headline(review: Review, findings: Sequence[GateFinding]) -> str:
+    broken = [finding for finding in findings if finding.outcome == "broken"]
+    if broken:
+        return f"**{figures.count(len(broken), 'limit')} broken**, {_counts(review)}"
+    return (f"every limit kept, {_counts(review)}") if findings else _counts(review)
+
+
+def _counts(review: Review) -> str:
+    found = [worst(pair) for pair in review.pairs]
+    words = ("worse", "both", "better", "alike", "open")
+    names = {"both": "worse in part and better in part"}
+    counts = ", ".join(f"{found.count(word)} {names.get(word, word)}" for word in words if word in found)
+    return f"{figures.count(len(found), 'case')} compared" + (f": {counts}" if counts else "")
+
+
+def _broken(pair: ReviewPair, findings: Sequence[GateFinding]) -> list[str]:
+    return [finding.limit.text for finding in findings if finding.case == pair.name and finding.outcome == "broken"]
+
+
+def _row(pair: ReviewPair, broken: Sequence[str]) -> str:
+    case, baseline, ratios = pair.case, pair.baseline, pair.ratios
+    verdict = worst(pair)
+    p50 = _change(baseline.p50_ms, case.p50_ms, "ms", ratios.p50, ratios.p50_interval)
+    energy = _change(baseline.gross_mj, case.gross_mj, "mJ", ratios.energy_gross, ratios.energy_gross_interval)
+    shown = f"**{verdict}**" if verdict in ("worse", "both") else verdict
+    cells = [_escaped(pair.name), p50, energy, _accuracy(pair), "<br>".join([shown, *(f"**violates {limit}**" for limit in broken)])]
+    doubt = " (suspect runs)" if case.suspect or baseline.suspect else ""
+    changed = f"<br><sub>{_escaped(', '.join(pair.changed))}</sub>" if pair.changed else ""
+    return "| " + " | ".join([cells[0] + doubt + changed, *cells[1:]]) + " |"
+
+
+def _change(before: Spread | None, after: Spread | None, unit: str, ratio: float | None, bounds: Bounds | None) -> str:
+    if before is None or after is None:
+        return "no figure" if before is None and after is None else "new" if before is None else "gone"
+    plain = f"{figures.significant(before.median)} → {figures.significant(after.median)} {unit}"
+    if ratio is None:
+        return f"{plain}, not comparable"
+    interval = f" ({_share(bounds[0])} to {_share(bounds[1])})" if bounds else f" ({before.n} against {after.n} runs: no interval)"
+    return f"{plain}<br>{_share(ratio)}{interval}"
+
+
+def _share(ratio: float) -> str:
+    """Return a ratio as the change that it is."""
+    text = f"{ratio - 1:+.1%}"
+    return "0.0%" if text in ("-0.0%", "+0.0%") else text
+
+
+def _accuracy(pair: ReviewPair) -> str:
+    own, other = pair.case.accuracy, pair.baseline.accuracy
+    if own is None or other is None:
+        return "no figure"
+    plain = f"{figures.accuracy(other.value.median)} → {figures.accuracy(own.value.median)}"
+    return plain if pair.ratios.accuracy_difference is not None else f"{plain}, not comparable"
+
+
+def _gate(findings: Sequence[GateFinding]) -> list[str]:
+    if not findings:
+        return []
+    lines = ["**Limits**", ""]
+    for limit in dict.fromkeys(finding.limit for finding in findings):
+        own = [finding for finding in findings if finding.limit == limit]
+        counts = ", ".join(f"{sum(one.outcome == outcome for one in own)} {outcome}" for outcome in ("broken", "kept", "not judged"))
+        lines.append(f"- `{limit.text}`: {counts}")
+        shown = [one for one in own if one.outcome != "kept"][:LEFT_OUT_SHOWN]
+        lines += [f"  - {one.outcome}: {_escaped(f'{one.case}: {one.words}' if one.case else one.words)}" for one in shown]
+    return [*lines, ""]
+
+
+def _left_out(left_out: Sequence[UnpairedCase]) -> list[str]:
+    if not left_out:
+        return []
+    lines = [f"- {_escaped(f'{left.what} ({left.side}): {left.reason}')}" for left in left_out[:LEFT_OUT_SHOWN]]
+    more = [f"- and {len(left_out) - LEFT_OUT_SHOWN} more: `--json` lists all"] if len(left_out) > LEFT_OUT_SHOWN else []
+    return [f"<details><summary>Left out ({len(left_out)})</summary>", "", *lines, *more, "", "</details>", ""]
+
+
+def _how(review: Review) -> str:
+    runs = [sum(len(side.runs) for side in sides) for sides in zip(*((pair.baseline, pair.case) for pair in review.pairs), strict=True)]
+    count = f"{runs[0]} runs against {runs[1]}; " if runs else ""
+    alike = f"a change of less than {review.matters.ratio:.0%} is called alike"
+    return f"<sub>{count}medians over runs with 95 % intervals over runs or days; {alike}.</sub>"
+
+
+def _code(text: str) -> str:
+    return figures.printable(text).replace("`", "'")
+
+
+def _escaped(text: str) -> str:
+    # An entity is text everywhere; a backslash is not, in a table of GitLab.
+    return figures.printable(text).translate(_ESCAPED)
+
+
+def to_json(review: Review, findings: Sequence[GateFinding]) -> str:
     """Return `{"baseline", "new", "pairs": [...], "limits": [...], "is_broken", "left_out": [...]}` as text."""
     document = {
         "baseline": review.baseline,
         "new": review.new,
-        "pairs": [_pair(pair) for pair in review.pairs],
+        "pairs": [_pair_document(pair) for pair in review.pairs],
         "limits": [{"limit": one.limit.text, "case": one.case, "outcome": one.outcome, "words": one.words} for one in findings],
         "is_broken": is_broken(findings),
         "left_out": [{"side": left.side, "what": left.what, "reason": left.reason, "is_lost": left.is_lost} for left in review.left_out],
     }
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    return json_document(document)
 
 
-def lines(review: Review, findings: Sequence[Finding]) -> list[str]:
+def review_lines(review: Review, findings: Sequence[GateFinding]) -> list[str]:
     """Return the review as lines for a terminal."""
     found: list[str] = []
     for pair in review.pairs:
         found.append(f"{pair.name}: {worst(pair)}")
         judged = pair.judgements
-        said = {"latency": judged.latency, "energy": judged.energy, "accuracy": judged.accuracy}
-        found += [f"    {name}: {one.words}" for name, one in said.items() if one is not None]
+        by_name = {"latency": judged.latency, "energy": judged.energy, "accuracy": judged.accuracy}
+        found += [f"    {name}: {one.words}" for name, one in by_name.items() if one is not None]
         if pair.changed:
             found.append(f"    changed: {', '.join(pair.changed)}")
     found += [f"limit {one.limit.text} {one.outcome}: {one.case + ': ' if one.case else ''}{one.words}" for one in findings]
@@ -41,15 +189,15 @@ def lines(review: Review, findings: Sequence[Finding]) -> list[str]:
     return found
 
 
-def _pair(pair: Pair) -> dict[str, Any]:
+def _pair_document(pair: ReviewPair) -> dict[str, Any]:
     judged = pair.judgements
     ratios = pair.ratios
     return {
         "case": pair.name,
         "state": worst(pair),
         "changed": list(pair.changed),
-        "baseline": _side(pair.baseline),
-        "new": _side(pair.case),
+        "baseline": _side_document(pair.baseline),
+        "new": _side_document(pair.case),
         "latency_p50_ratio": _ratio(ratios.p50, ratios.p50_interval),
         "throughput_ratio": _ratio(ratios.throughput, ratios.throughput_interval),
         "energy_gross_ratio": _ratio(ratios.energy_gross, ratios.energy_gross_interval),
@@ -59,7 +207,7 @@ def _pair(pair: Pair) -> dict[str, Any]:
     }
 
 
-def _side(case: Summary) -> dict[str, Any]:
+def _side_document(case: CaseSummary) -> dict[str, Any]:
     return {
         "latency_p50_ms": median_of(case.p50_ms),
         "throughput_per_s": case.throughput_per_s.median,

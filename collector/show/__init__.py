@@ -1,1 +1,1 @@
-"""Tables on a terminal, and the report: one HTML file with its drawings."""
+"""Comparisons on a terminal, and the report: one HTML file with its charts."""

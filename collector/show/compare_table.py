@@ -1,22 +1,158 @@
-"""The comparison on a terminal: a table as wide as it fits, the reasons as numbered notes, and what was left out."""
+"""The comparison on a terminal: a table as wide as it fits, the reasons as numbered notes, what was left out, and the verdicts."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from edgemeter.collector.compare.comparison import Comparison, Row, comparable
-from edgemeter.collector.compare.store import LeftOut
-from edgemeter.collector.show import figures
-from edgemeter.collector.show.notes import Notes
-from edgemeter.collector.show.table_columns import GAP, PADDING, Column, columns, fitting
-from edgemeter.collector.show.wording import only
+from edgemeter.agent.base import figures
+from edgemeter.agent.base.terminal import plain_table, print_notes, print_text, safe_text
+from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, comparable
+from edgemeter.collector.compare.spread import median_of
+from edgemeter.collector.compare.summary import CaseSummary, rule_of
+from edgemeter.collector.runs.cases import names_of
+from edgemeter.collector.runs.store import LeftOut
+from edgemeter.collector.show.wording import Notes, accuracy_name, only, runtime_name
+
+# What a column needs in addition to its text: a space on its right and the table's own space between columns.
+PADDING = 1
+GAP = PADDING + 1
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalColumn:
+    """One column with the text of its cells; where the terminal is too narrow the highest `rank` goes first, rank 0 never."""
+
+    header: str
+    cells: tuple[str, ...]
+    rank: int
+    is_number: bool
+
+    @property
+    def width(self) -> int:
+        """Characters that the column takes on the terminal."""
+        return max(len(text) for text in (self.header, *self.cells)) + GAP
+
+
+def terminal_columns(rows: Sequence[ComparisonRow], notes: Notes) -> list[TerminalColumn]:
+    """Return the columns; what all cases share has none, and what a cell has no room for is cited from `notes`."""
+    cases = [row.case for row in rows]
+    doubts = _doubts(cases)
+    return [
+        *_differing(rows),
+        _text("Precision", rows, lambda case: case.key.precision),
+        _text("Runtime", rows, runtime_name),
+        _number("p50 ms", rows, lambda row: figures.significant(median_of(row.case.p50_ms))),
+        _number("p50/ref", rows, lambda row: _against(row, notes)),
+        _number("p90 ms", rows, lambda row: figures.significant(median_of(row.case.p90_ms)), 2),
+        _number("per s", rows, lambda row: figures.significant(row.case.throughput_per_s.median), 5),
+        _number(accuracy_name(cases), rows, lambda row: _accuracy(row.case, notes)),
+        _number(
+            f"{accuracy_name(cases)}-ref",
+            rows,
+            lambda row: "" if row.is_reference else figures.difference(row.ratios.accuracy_difference),
+            3,
+        ),
+        _number("Peak MB", rows, lambda row: figures.significant(median_of(row.case.peak_mb)), 1),
+        *_energy(rows, notes),
+        _number("Runs", rows, lambda row: str(len(row.case.runs)), 1),
+        _text("Verdict", rows, lambda case: _verdict(case, doubts, notes)),
+    ]
+
+
+def fitting_columns(every: Sequence[TerminalColumn], width: int) -> list[TerminalColumn]:
+    """Return the columns that fit into `width` characters, dropping by rank."""
+    kept = list(every)
+    while sum(column.width for column in kept) > width and any(column.rank for column in kept):
+        kept.remove(max(kept, key=lambda column: column.rank))
+    return kept
+
+
+def _number(header: str, rows: Sequence[ComparisonRow], cell: Callable[[ComparisonRow], str], rank: int = 0) -> TerminalColumn:
+    return TerminalColumn(header, tuple(cell(row) for row in rows), rank, is_number=True)
+
+
+def _text(header: str, rows: Sequence[ComparisonRow], cell: Callable[[CaseSummary], str], rank: int = 0) -> TerminalColumn:
+    return TerminalColumn(header, tuple(figures.printable(cell(row.case)) for row in rows), rank, is_number=False)
+
+
+def _differing(rows: Sequence[ComparisonRow]) -> list[TerminalColumn]:
+    every = (
+        _text("Device", rows, lambda case: case.key.device),
+        _text("Fleet", rows, lambda case: case.key.fleet),
+        _text("Power mode", rows, lambda case: case.key.power_mode or figures.ABSENT, 4),
+        _text("Threads", rows, lambda case: str(case.key.threads), 4),
+        _text("Batch", rows, lambda case: str(case.key.batch)),
+        _text("Backend", rows, lambda case: case.key.backend, 6),
+    )
+    return [column for column in every if only(column.cells) is None]
+
+
+def _against(row: ComparisonRow, notes: Notes) -> str:
+    if row.not_ranked:
+        return f"not ranked [{notes.cite(row.not_ranked)}]"
+    if row.is_reference:
+        return "reference"
+    ratio = figures.times(row.ratios.p50)
+    key = row.reference.key
+    if (key.precision, key.runtime) == (row.case.key.precision, row.case.key.runtime):
+        return ratio
+    note = f"compared with {key.precision} on {key.runtime}: the reference has no run of the same precision on the same runtime"
+    return f"{ratio} [{notes.cite(note)}]"
+
+
+def _accuracy(case: CaseSummary, notes: Notes) -> str:
+    if case.accuracy:
+        return figures.accuracy(case.accuracy.value.median)
+    return f"none [{notes.cite(f'no accuracy: {case.accuracy_reason}')}]"
+
+
+def _doubts(cases: Sequence[CaseSummary]) -> dict[str, str]:
+    """Return a note for each broken rule: the evidence of the first case, and how many other cases broke it too."""
+    broken: dict[str, list[str]] = {}
+    for reason in (reason for case in cases for reason in case.verdict_reasons):
+        broken.setdefault(rule_of(reason), []).append(reason)
+    return {
+        rule: found[0] + (f"; {figures.count(len(found) - 1, 'more case')} likewise" if found[1:] else "") for rule, found in broken.items()
+    }
+
+
+def _verdict(case: CaseSummary, doubts: Mapping[str, str], notes: Notes) -> str:
+    return case.verdict + "".join(f" [{notes.cite(doubts[rule_of(reason)])}]" for reason in case.verdict_reasons)
+
+
+def _energy(rows: Sequence[ComparisonRow], notes: Notes) -> list[TerminalColumn]:
+    found = [row.case.energy for row in rows if row.case.energy]
+    mixes_scopes = len({energy.scope for energy in found}) > 1
+    if not found:
+        return [_number("Energy mJ", rows, lambda row: _gross(row.case, notes, shows_scope=False))]
+    return [
+        _number("Gross mJ", rows, lambda row: _gross(row.case, notes, shows_scope=mixes_scopes)),
+        _number("mJ/ref", rows, lambda row: "" if row.is_reference else figures.times(row.ratios.energy_gross), 2),
+        _number("Net mJ", rows, lambda row: _net(row.case), 3),
+    ]
+
+
+def _gross(case: CaseSummary, notes: Notes, *, shows_scope: bool) -> str:
+    if case.energy is None:
+        return f"none [{notes.cite(f'no energy: {case.energy_reason}')}]"
+    figure = figures.with_uncertainty(case.energy.gross_mj.median, case.energy.gross_u_mj)
+    return f"{figure} {case.energy.scope}" if shows_scope else figure
+
+
+def _net(case: CaseSummary) -> str:
+    if case.energy is None:
+        return ""
+    if case.energy.net_mj is None:
+        return case.energy.net_state.replace("_", " ")
+    return figures.with_uncertainty(case.energy.net_mj.median, case.energy.net_u_mj)
+
 
 REASONS_SHOWN = 8
+
 # Of one model on one set of data in one scenario.
 ROWS_SHOWN = 60
 
@@ -26,37 +162,26 @@ def shortened(comparison: Comparison) -> Comparison:
     return replace(comparison, rows=tuple(row for group in comparable(comparison.rows) for row in group[:ROWS_SHOWN]))
 
 
-def show(comparison: Comparison, console: Console) -> None:
+def show_comparison(comparison: Comparison, console: Console) -> None:
     """Print the comparison, as wide as the console is."""
     notes = Notes()
-    every = columns(comparison.rows, notes) if comparison.rows else []
-    kept = fitting(every, console.width)
+    every = terminal_columns(comparison.rows, notes) if comparison.rows else []
+    kept = fitting_columns(every, console.width)
     first = 0
     for rows in comparable(comparison.rows):
-        _print(console, _shared(rows), "bold")
+        print_text(console, _shared(rows), "bold")
         console.print(_table(rows, first, kept, console), crop=False)
         console.print()
         first += len(rows)
     if not comparison.rows:
-        _print(console, "No run could be compared.", "bold")
+        print_text(console, "No run could be compared.", "bold")
     if len(kept) < len(every):
-        _print(console, f"{len(every) - len(kept)} columns did not fit: widen the terminal, or see --html, --csv or --json", "dim")
-    for number, text in enumerate(notes.texts, start=1):
-        _print(console, f"[{number}] {text}", "dim")
+        print_text(console, f"{len(every) - len(kept)} columns do not fit: widen the terminal, or see --html, --csv or --json", "dim")
+    print_notes(console, notes.texts)
     _show_left_out(comparison.left_out, console)
 
 
-def _print(console: Console, text: str, style: str = "") -> None:
-    console.print(_written(text, console, style), soft_wrap=True)
-
-
-def _written(text: str, console: Console, style: str = "") -> Text:
-    """Return text that this console can write, and that is not searched for markup: what a device sent cannot colour the terminal."""
-    plain = figures.printable(text).replace("±", "+-") if console.options.ascii_only else figures.printable(text)
-    return Text(plain.encode(console.encoding, "replace").decode(console.encoding), style)
-
-
-def _shared(rows: Sequence[Row]) -> str:
+def _shared(rows: Sequence[ComparisonRow]) -> str:
     """Return in words what the cases of a group share; what they do not share has a column."""
     cases = [row.case for row in rows]
     shared = (
@@ -70,9 +195,9 @@ def _shared(rows: Sequence[Row]) -> str:
     return ", ".join(text for text in shared if text)
 
 
-def _table(rows: Sequence[Row], first: int, kept: Sequence[Column], console: Console) -> Table:
+def _table(rows: Sequence[ComparisonRow], first: int, kept: Sequence[TerminalColumn], console: Console) -> Table:
     """Return the table of a group of rows; `first` is the place of its first row in the columns."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, PADDING, 0, 0), show_edge=False)
+    table = plain_table()
     for column in kept:
         table.add_column(
             Text(column.header),
@@ -83,16 +208,45 @@ def _table(rows: Sequence[Row], first: int, kept: Sequence[Column], console: Con
         )
     for index, row in enumerate(rows, start=first):
         style = "bold" if row.is_reference else "yellow" if row.case.suspect else None
-        table.add_row(*(_written(column.cells[index], console) for column in kept), style=style)
+        table.add_row(*(safe_text(column.cells[index], console) for column in kept), style=style)
     return table
 
 
 def _show_left_out(left_out: Sequence[LeftOut], console: Console) -> None:
     if not left_out:
         return
-    _print(console, f"Left out ({len(left_out)} runs or parts of runs):", "bold")
+    print_text(console, f"Left out ({len(left_out)} runs or parts of runs):", "bold")
     reasons = Counter(entry.reason for entry in left_out).most_common()
     for reason, number in reasons[:REASONS_SHOWN]:
-        _print(console, f"{number:>5}  {reason}")
+        print_text(console, f"{number:>5}  {reason}")
     if len(reasons) > REASONS_SHOWN:
-        _print(console, f"       and {figures.count(len(reasons) - REASONS_SHOWN, 'more reason')}: --json lists every run")
+        print_text(console, f"       and {figures.count(len(reasons) - REASONS_SHOWN, 'more reason')}: list every run with --json")
+
+
+NEAREST_SHOWN = 5
+
+
+def show_verdicts(comparison: Comparison, console: Console) -> None:
+    """Print a line for each judgement of each case, and the nearest comparable cases."""
+    rows = [row for row in comparison.rows if not row.is_reference and verdict_lines(row)]
+    if rows:
+        print_text(console, "Verdicts (suspect runs marked ?):", "bold")
+    names = names_of(key for row in comparison.rows for key in (row.case.key, row.reference.key))
+    for row in rows:
+        doubt = " ?" if row.case.suspect or row.reference.suspect else ""
+        print_text(console, f"  {names[row.case.key]}{doubt} against {names[row.reference.key]}")
+        for line in verdict_lines(row):
+            print_text(console, f"    {line}")
+    near = comparison.nearest
+    if near:
+        print_text(console, "Nearest reference of each unmatched case:", "bold")
+    for one in near[:NEAREST_SHOWN]:
+        print_text(console, f"  {one.words()}")
+    if len(near) > NEAREST_SHOWN:
+        print_text(console, f"  and {len(near) - NEAREST_SHOWN} more: list all with --view nearest --json")
+
+
+def verdict_lines(row: ComparisonRow) -> Sequence[str]:
+    """Return the judgements of a row in words, latency first; throughput only of offline loads."""
+    names = ("latency", *(["throughput"] if row.case.key.scenario == "offline" else []), "energy", "accuracy")
+    return [f"{name}: {judged.words}" for name in names if (judged := getattr(row.judgements, name))]

@@ -1,10 +1,23 @@
-"""Markup, written so that what a device sent cannot become markup: text is escaped unless it was made here."""
+"""Markup, written so that what a device sent cannot become markup: text is escaped unless it was made here.
 
-from collections.abc import Iterable, Mapping
+Pages are Jinja2 templates (`templates/` here and in `web/`), drawings are made element by element. No other module knows Jinja2.
+"""
+
+import base64
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from html import escape
+from importlib.resources import files
 from math import isfinite
+from typing import TYPE_CHECKING
 
-from edgemeter.collector.show.figures import printable
+from edgemeter.agent.base import figures
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.figures import printable
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 Attributes = Mapping[str, str | float | None]
 VOID = frozenset({"meta", "br", "col", "input", "link"})
@@ -15,14 +28,74 @@ class Markup(str):
 
     __slots__ = ()
 
+    def __html__(self) -> "Markup":
+        """Return itself: a template does not escape it again."""
+        return self
+
 
 NOTHING = Markup("")
 
 
+def render(template: str, **values: object) -> Markup:
+    """Return a template, `show/whole_report.html` or `web/page.html`, filled in; values are escaped unless they are markup.
+
+    Raises:
+        UnavailableError: Jinja2 is not installed.
+    """
+    return Markup(_environment().get_template(template).render(values))
+
+
+def part(name: str, *arguments: object, **values: object) -> Markup:
+    """Return a macro of `show/parts.html`, filled in as `render` does."""
+    macro: Callable[..., str] = getattr(_environment().get_template("show/parts.html").module, name)
+    return Markup(macro(*arguments, **values))
+
+
+def text_of(package_file: str) -> str:
+    """Return a file of the collector as text: `show/report.css`."""
+    return files("edgemeter.collector").joinpath(package_file).read_text(encoding="utf-8")
+
+
+def own_script_policy(script: str, allowed: str) -> str:
+    """Return the policy of a file that loads nothing and runs nothing but `script`: what a device sent stays text."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return f"default-src 'none'; {allowed}; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+
+
+@lru_cache(maxsize=1)
+def _environment() -> "Environment":
+    try:
+        from jinja2 import Environment, FunctionLoader, StrictUndefined  # noqa: PLC0415 - the extra may be absent
+    except ImportError as error:
+        raise UnavailableError("pages need Jinja2: pip install 'edgemeter[collector]'") from error
+
+    def load(name: str) -> str:
+        folder, _, file = name.partition("/")
+        return text_of(f"{folder}/templates/{file}")
+
+    environment = Environment(
+        loader=FunctionLoader(load),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=lambda value: value if hasattr(value, "__html__") else printable(str(value)),
+    )
+    environment.globals["figures"] = figures
+    environment.filters["attributes"] = attributes_text
+    return environment
+
+
 def element(tag: str, attributes: Attributes | None = None, *children: str) -> Markup:
     """Return one element; a child that is a plain string is escaped, an attribute that is None is left away."""
-    opening = "".join(f' {name}="{_attribute(value)}"' for name, value in (attributes or {}).items() if value is not None)
+    opening = attributes_text(attributes or {})
     return Markup(f"<{tag}{opening}>" if tag in VOID else f"<{tag}{opening}>{join(children)}</{tag}>")
+
+
+def attributes_text(attributes: Attributes) -> Markup:
+    """Return ` name="value"` for each attribute that is not None."""
+    return Markup("".join(f' {name}="{_attribute(value)}"' for name, value in attributes.items() if value is not None))
 
 
 def join(parts: Iterable[str]) -> Markup:
@@ -37,8 +110,7 @@ def number(value: float) -> str:
         ValueError: it is NaN or infinite, which no drawing may hold.
     """
     if not isfinite(value):
-        message = f"a drawing cannot hold {value!r}"
-        raise ValueError(message)
+        raise ValueError(f"a drawing cannot hold {value!r}")
     text = f"{value:.1f}".removesuffix(".0")
     return "0" if text == "-0" else text
 

@@ -3,19 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from edgemeter.collector.compare.coverage import Coverage, row_name
-from edgemeter.collector.compare.interval import Interval
-from edgemeter.collector.compare.matrix import UNITS, Cell, Matrix
-from edgemeter.collector.compare.naming import named, names_of
-from edgemeter.collector.compare.trade_off import Absent, Cost, TradeOff
-from edgemeter.collector.show import figures
-from edgemeter.collector.show.notes import Notes
-from edgemeter.collector.show.wording import metric_name
+from edgemeter.agent.base import figures
+from edgemeter.agent.base.terminal import plain_table, print_notes, print_text
+from edgemeter.collector.compare.matrix import UNITS, Matrix, MatrixCell, MatrixCoverage, row_name
+from edgemeter.collector.compare.spread import MedianInterval
+from edgemeter.collector.compare.trade_off import AbsentCase, Cost, TradeOff
+from edgemeter.collector.runs.cases import named, names_of
+from edgemeter.collector.show.wording import Notes, metric_name
 
 Down = TypeVar("Down")
 Over = TypeVar("Over")
@@ -25,24 +22,23 @@ TITLES = {"latency": "latency, p50", "throughput": "throughput", "energy": "ener
 
 
 def show_matrix(found: Matrix, console: Console) -> None:
-    """Print the matrix; what a cell has no room for stands below."""
+    """Print the matrix; what does not fit into a cell is below."""
     unit = f" in {UNITS[found.figure]}" if UNITS[found.figure] else ""
-    _print(console, f"{TITLES[found.figure]}{unit}; median (95 %), * best of what is alike, ? suspect, ~ stale", "bold")
+    print_text(console, f"{TITLES[found.figure]}{unit}; median (95 %), * best of what is alike, ? suspect, ~ stale", "bold")
     notes = Notes()
     rows = {row: row_name(row) for row in found.rows}
     columns = {column: column for column in found.columns}
     cells = {key: _cell(cell, notes) for key, cell in found.cells.items()}
     if len(columns) > max(FEW_COLUMNS, len(rows)):
-        # A fleet has more devices than a terminal has room for side by side: they stand below each other.
+        # A fleet has more devices than a terminal has columns for: devices become rows.
         _grid(console, columns, rows, {(column, row): text for (row, column), text in cells.items()})
     else:
         _grid(console, rows, columns, cells)
-    for number, text in enumerate(notes.texts, start=1):
-        _print(console, f"[{number}] {text}", "dim")
+    print_notes(console, notes.texts)
 
 
 def _grid(console: Console, down: Mapping[Down, str], across: Mapping[Over, str], cells: Mapping[tuple[Down, Over], str]) -> None:
-    table = _table()
+    table = plain_table()
     table.add_column("", overflow="fold")
     for name in across.values():
         table.add_column(_text(name), justify="right", overflow="fold")
@@ -51,24 +47,24 @@ def _grid(console: Console, down: Mapping[Down, str], across: Mapping[Over, str]
     console.print(table, crop=False)
 
 
-def show_coverage(found: Coverage, console: Console) -> None:
+def show_coverage(found: MatrixCoverage, console: Console) -> None:
     """Print how many cells are measured, and every other with the reason."""
     states = ", ".join(f"{count} {state}" for state, count in sorted(found.states.items()))
-    _print(console, f"{figures.count(found.cells, 'cell')}: {states}", "bold")
+    print_text(console, f"{figures.count(found.cells, 'cell')}: {states}", "bold")
     for gap in found.gaps:
         age = f", last {figures.count(gap.age_days, 'day')} ago" if gap.age_days is not None else ""
         why = f": {gap.reason}" if gap.reason else ""
-        _print(console, f"{gap.state:>20}  {gap.row} on {gap.column}{age}{why}")
+        print_text(console, f"{gap.state:>20}  {gap.row} on {gap.column}{age}{why}")
 
 
-def show_trade_offs(found: Sequence[TradeOff], absent: Sequence[Absent], cost: Cost, console: Console) -> None:
+def show_trade_offs(found: Sequence[TradeOff], absent: Sequence[AbsentCase], cost: Cost, console: Console) -> None:
     """Print each trade-off, cheapest first, the Pareto front marked, and below what has no place in any."""
     for trade_off in found:
         stage = trade_off.stage
         at = f", energy at {stage.scope}" if stage.scope else ""
         header = f"{stage.task}, {stage.scenario}, {figures.count(stage.images, 'image')} of data {stage.dataset_sha256[:6]}{at}"
-        _print(console, header, "bold")
-        table = _table()
+        print_text(console, header, "bold")
+        table = plain_table()
         for title in ("", "case", "p50 ms" if cost == "latency" else "mJ gross", metric_name(stage.metric), "beaten by"):
             table.add_column(Text(title), justify="right" if title not in ("", "case", "beaten by") else "left", overflow="fold")
         names = names_of(place.case.key for place in trade_off.places)
@@ -84,13 +80,13 @@ def show_trade_offs(found: Sequence[TradeOff], absent: Sequence[Absent], cost: C
             )
         console.print(table, crop=False)
     if not found:
-        _print(console, "No case has both figures.", "bold")
+        print_text(console, "No case has both figures.", "bold")
     names = names_of(one.case.key for one in absent)
     for one in absent:
-        _print(console, f"no place: {names[one.case.key]}: {one.reason.removeprefix(f'{named(one.case.key)}: ')}", "dim")
+        print_text(console, f"no point: {names[one.case.key]}: {one.reason.removeprefix(f'{named(one.case.key)}: ')}", "dim")
 
 
-def _cell(cell: Cell, notes: Notes) -> str:
+def _cell(cell: MatrixCell, notes: Notes) -> str:
     if cell.figure is None:
         return f"{cell.state} [{notes.cite(cell.reason)}]" if cell.reason else "-"
     marks = f"{'*' * cell.is_best}{'?' * bool(cell.case and cell.case.suspect)}{'~' * (cell.state == 'stale')}"
@@ -98,19 +94,11 @@ def _cell(cell: Cell, notes: Notes) -> str:
     return f"{figures.significant(cell.figure.median)}{marks} {_spread(cell.figure.interval, cell.figure.n)}{scope}"
 
 
-def _spread(interval: Interval | None, runs: int) -> str:
+def _spread(interval: MedianInterval | None, runs: int) -> str:
     if interval is None:
         return f"({figures.count(runs, 'run')})"
     return f"({figures.span(interval.low, interval.high)}; {interval.over})"
 
 
-def _table() -> Table:
-    return Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
-
-
 def _text(text: str) -> Text:
     return Text(figures.printable(text))
-
-
-def _print(console: Console, text: str, style: str = "") -> None:
-    console.print(Text(figures.printable(text), style), soft_wrap=True)

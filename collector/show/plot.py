@@ -6,37 +6,36 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
 from edgemeter.collector.show import drawing
-from edgemeter.collector.show.axis import Axis, linear
-from edgemeter.collector.show.drawing import Frame
+from edgemeter.collector.show.drawing import Axis, ChartFrame, linear_axis
 from edgemeter.collector.show.markup import Attributes, Markup, element, number
 
 HEIGHT = 210.0
-FRAME = Frame(left=50, top=30, right=drawing.WIDTH - 12, bottom=HEIGHT - 46)
+FRAME = ChartFrame(left=50, top=30, right=drawing.WIDTH - 12, bottom=HEIGHT - 46)
 NS_PER_S = 1_000_000_000
 # Beyond this many a path of single dots is drawn, which links nowhere.
 MOST_MARKS = 150
 # Steps of the calendar, in days; the last ones stand for months.
 DAY_STEPS = (1, 2, 7, 14, 30, 61, 91, 182, 365)
 RADIUS = 3.0
-# Runs of one moment stand in the middle of so much time.
+# Runs at a single moment are drawn in the middle of this span.
 SHORTEST_NS = 2 * 3600 * NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
-class Dot:
+class PlotDot:
     """One value: where across, how much, its interval where it is known, and the run that it leads to."""
 
     at: float
     value: float
     low: float | None = None
     high: float | None = None
-    tells: str = ""
+    explanation: str = ""
     link: str | None = None
     is_suspect: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class PlotMark:
     """Something that happened: a change of the fingerprint, a step that was found, a remark. `kind` is its style."""
 
     at: float
@@ -45,7 +44,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class PlotStretch:
     """A stretch across with a level, drawn as a line, or shaded where `level` is None."""
 
     start: float
@@ -57,10 +56,10 @@ class Stretch:
 def over_time(
     title: str,
     value_title: str,
-    dots: Sequence[Dot],
+    dots: Sequence[PlotDot],
     *,
-    marks: Sequence[Mark] = (),
-    levels: Sequence[Stretch] = (),
+    marks: Sequence[PlotMark] = (),
+    levels: Sequence[PlotStretch] = (),
     span: tuple[float, float] | None = None,
     colour: str = "s0",
     zero: bool = False,
@@ -82,16 +81,16 @@ def over_count(
     title: str,
     value_title: str,
     across_title: str,
-    dots: Sequence[Dot],
+    dots: Sequence[PlotDot],
     *,
-    marks: Sequence[Mark] = (),
-    levels: Sequence[Stretch] = (),
+    marks: Sequence[PlotMark] = (),
+    levels: Sequence[PlotStretch] = (),
     colour: str = "s0",
     joined: bool = False,
 ) -> Markup:
     """Return the chart over a plain number: of a query, or of seconds."""
     first, last = _ends([dot.at for dot in dots])
-    across = linear(first, last, FRAME.left, FRAME.right)
+    across = linear_axis(first, last, FRAME.left, FRAME.right)
     ticks = [(across.place(tick), across.label(tick)) for tick in across.ticks]
     return _plot(
         title, value_title, across_title=across_title, dots=dots, across=across, ticks=ticks, marks=marks, levels=levels, colour=colour,
@@ -116,11 +115,11 @@ def _plot(  # noqa: PLR0913 - the parts of one chart
     value_title: str,
     *,
     across_title: str,
-    dots: Sequence[Dot],
+    dots: Sequence[PlotDot],
     across: Axis,
     ticks: Sequence[tuple[float, str]],
-    marks: Sequence[Mark],
-    levels: Sequence[Stretch],
+    marks: Sequence[PlotMark],
+    levels: Sequence[PlotStretch],
     colour: str,
     zero: bool,
     joined: bool,
@@ -154,12 +153,12 @@ def _plot(  # noqa: PLR0913 - the parts of one chart
     return drawing.sheet(HEIGHT, title, *parts)
 
 
-def _upward(dots: Sequence[Dot], levels: Sequence[Stretch], *, zero: bool) -> Axis:
+def _upward(dots: Sequence[PlotDot], levels: Sequence[PlotStretch], *, zero: bool) -> Axis:
     values = [value for dot in dots for value in (dot.value, dot.low, dot.high) if value is not None]
     values += [stretch.level for stretch in levels if stretch.level is not None]
     low, high = _ends(values)
     room = (high - low) * 0.08
-    return linear(0.0 if zero else low - room, (high + room) or 1.0, FRAME.bottom, FRAME.top)
+    return linear_axis(0.0 if zero else low - room, (high + room) or 1.0, FRAME.bottom, FRAME.top)
 
 
 def _ends(values: Sequence[float]) -> tuple[float, float]:
@@ -172,7 +171,7 @@ def _ends(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _days(first_ns: float, last_ns: float) -> list[tuple[float, str]]:
-    """Return days in UTC with their names, so many that the names stand apart."""
+    """Return days in UTC with their names, as many as fit without overlapping."""
     start, end = (datetime.fromtimestamp(at / NS_PER_S, timezone.utc) for at in (first_ns, last_ns))
     days = max((end - start).total_seconds() / 86_400, 0.01)
     if days < 2:
@@ -189,7 +188,7 @@ def _days(first_ns: float, last_ns: float) -> list[tuple[float, str]]:
     return [(at.timestamp() * NS_PER_S, at.strftime(form)) for at in found if at <= end]
 
 
-def _marks(marks: Sequence[Mark], across: Axis) -> list[Markup]:
+def _marks(marks: Sequence[PlotMark], across: Axis) -> list[Markup]:
     drawn = []
     for index, mark in enumerate(marks, start=1):
         x = across.place(mark.at)
@@ -200,7 +199,7 @@ def _marks(marks: Sequence[Mark], across: Axis) -> list[Markup]:
     return drawn
 
 
-def _shade(stretch: Stretch, across: Axis) -> Markup:
+def _shade(stretch: PlotStretch, across: Axis) -> Markup:
     left, right = across.place(stretch.start), across.place(stretch.end)
     box: Attributes = {
         "x": left,
@@ -212,24 +211,24 @@ def _shade(stretch: Stretch, across: Axis) -> Markup:
     return element("rect", box)
 
 
-def _level(stretch: Stretch, across: Axis, upward: Axis) -> Markup:
+def _level(stretch: PlotStretch, across: Axis, upward: Axis) -> Markup:
     y = upward.place(stretch.level or 0.0)
     return drawing.line(across.place(stretch.start), y, across.place(stretch.end), y, f"level {stretch.kind}")
 
 
-def _dot(dot: Dot, across: Axis, upward: Axis, colour: str) -> Markup:
+def _dot(dot: PlotDot, across: Axis, upward: Axis, colour: str) -> Markup:
     x, y = across.place(dot.at), upward.place(dot.value)
     bar = []
     if dot.low is not None and dot.high is not None:
         bar = [drawing.line(x, upward.place(dot.low), x, upward.place(dot.high), f"interval {colour}")]
-    look = f"mark {colour}{' hollow' if dot.is_suspect else ''}"
+    style = f"mark {colour}{' hollow' if dot.is_suspect else ''}"
     radius = RADIUS
     circle = element(
         "path",
         {
             "d": f"M{number(x - radius)} {number(y)}a{radius} {radius} 0 1 0 {2 * radius} 0a{radius} {radius} 0 1 0 {-2 * radius} 0Z",
-            "class": look,
+            "class": style,
         },
     )
-    drawn = element("g", None, element("title", None, dot.tells), *bar, circle)
+    drawn = element("g", None, element("title", None, dot.explanation), *bar, circle)
     return element("a", {"href": dot.link, "tabindex": "-1"}, drawn) if dot.link else drawn

@@ -2,16 +2,15 @@
 
 from collections.abc import Callable, Sequence
 
-from edgemeter.collector.compare.comparison import Comparison, Row, comparable
+from edgemeter.agent.base import figures
+from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, comparable
 from edgemeter.collector.compare.spread import Spread
-from edgemeter.collector.compare.summary import Summary
-from edgemeter.collector.show import figures
-from edgemeter.collector.show.distribution import distribution
-from edgemeter.collector.show.lanes import Lane, Part, bars, distributions
-from edgemeter.collector.show.looks import REFERENCE, Look, Looks
-from edgemeter.collector.show.markup import Attributes, Markup, element, join
-from edgemeter.collector.show.report_table import anchor, key
-from edgemeter.collector.show.scatter import ALL_LABELLED, Point, scatter
+from edgemeter.collector.compare.summary import CaseSummary
+from edgemeter.collector.show.lanes import BarPart, Lane, bar_lanes, distribution_lanes, latency_distribution
+from edgemeter.collector.show.markup import Attributes, Markup, element, join, part
+from edgemeter.collector.show.report_table import anchor, summary_key
+from edgemeter.collector.show.scatter import ALL_LABELLED, ScatterPoint, scatter
+from edgemeter.collector.show.series_style import REFERENCE, SeriesStyle, SeriesStyles
 from edgemeter.collector.show.wording import case_names, metric_name, runtime_name, short_names
 
 # Dots of one lane; of many lanes each gets fewer, so that a page of many cases stays small.
@@ -22,44 +21,44 @@ DRAWN = (
 )
 
 
-def legend(comparison: Comparison, looks: Looks) -> Markup:
-    """Return what colours, shapes and fillings stand for."""
-    keys = [element("li", None, key(looks.named(name)), name) for name in looks.names]
+def legend(comparison: Comparison, styles: SeriesStyles) -> Markup:
+    """Return the meaning of colours, shapes and fillings."""
+    keys = [element("li", None, summary_key(styles.named(name)), name) for name in styles.names]
     if any(row.is_reference for row in comparison.rows):
-        keys.append(element("li", None, key(REFERENCE), "reference"))
+        keys.append(element("li", None, summary_key(REFERENCE), "reference"))
     if any(_is_hollow(row) for row in comparison.rows):
-        keys.append(element("li", None, key(Look("plain hollow", "circle")), "hollow: integer precision"))
+        keys.append(element("li", None, summary_key(SeriesStyle("plain hollow", "circle")), "hollow: integer precision"))
     return element("ul", {"class": "legend"}, *keys)
 
 
-def latency_charts(comparison: Comparison, looks: Looks) -> Markup:
+def latency_charts(comparison: Comparison, styles: SeriesStyles) -> Markup:
     """Return latency against accuracy, a chart for each task, set of data, scenario and metric; then how latencies are distributed."""
-    charts, notes = _latency_against_accuracy(comparison, looks)
-    spread_out, without = _distributions(comparison, looks)
+    charts, notes = _latency_against_accuracy(comparison, styles)
+    spread_out, without = _distributions(comparison, styles)
     return _gallery([*charts, *spread_out], [*notes, *without])
 
 
-def latency_front(comparison: Comparison, looks: Looks) -> Markup:
+def latency_front(comparison: Comparison, styles: SeriesStyles) -> Markup:
     """Return latency against accuracy, a chart for each task, set of data, scenario and metric."""
-    return _gallery(*_latency_against_accuracy(comparison, looks))
+    return _gallery(*_latency_against_accuracy(comparison, styles))
 
 
-def latency_distributions(comparison: Comparison, looks: Looks) -> Markup:
+def latency_distributions(comparison: Comparison, styles: SeriesStyles) -> Markup:
     """Return how latencies are distributed, from the raw samples."""
-    return _gallery(*_distributions(comparison, looks))
+    return _gallery(*_distributions(comparison, styles))
 
 
-def _latency_against_accuracy(comparison: Comparison, looks: Looks) -> tuple[list[Markup], list[Markup]]:
+def _latency_against_accuracy(comparison: Comparison, styles: SeriesStyles) -> tuple[list[Markup], list[Markup]]:
     drawn = [row for row in comparison.rows if row.case.p50_ms and row.case.accuracy]
     charts = [
-        _scatter(comparison, rows, looks, lambda case: case.p50_ms, "Latency p50, ms", _latency_title(rows))
+        _scatter(comparison, rows, styles, lambda case: case.p50_ms, "Latency p50, ms", _latency_title(rows))
         for rows in _facets(drawn, lambda case: case.key.provenance)
     ]
     notes = _missing(comparison, drawn, "accuracy", lambda case: case.accuracy_reason)
     return charts, notes
 
 
-def energy_charts(comparison: Comparison, looks: Looks) -> Markup:
+def energy_charts(comparison: Comparison, styles: SeriesStyles) -> Markup:
     """Return energy against accuracy, a chart for each scope too: energies of different scopes, or replayed ones, are not on one axis."""
     having = [row for row in comparison.rows if row.case.energy]
     facets = _facets([row for row in having if row.case.accuracy], _scope_and_provenance)
@@ -67,7 +66,7 @@ def energy_charts(comparison: Comparison, looks: Looks) -> Markup:
         _scatter(
             comparison,
             rows,
-            looks,
+            styles,
             lambda case: case.gross_mj,
             "Energy per inference, gross, mJ",
             f"{_facet_title(rows)}, {_scope_and_provenance(rows[0].case)}",
@@ -79,49 +78,49 @@ def energy_charts(comparison: Comparison, looks: Looks) -> Markup:
     if having and not charts:
         text = "Energies are in the table; no device has both an energy and an accuracy to draw."
         notes.append(element("p", {"class": "note"}, text))
-    scopes = sorted({_scope(row.case) for row in having})
+    scopes = sorted({row.case.energy.scope for row in having if row.case.energy})
     if len(scopes) > 1:
-        text = f"Energy was measured at different scopes ({', '.join(scopes)}): figures of one scope say nothing about another."
+        text = f"Energy was measured at different scopes ({', '.join(scopes)}): figures of different scopes cannot be compared."
         notes.append(element("p", {"class": "note"}, text))
     return _gallery(charts, notes)
 
 
-def cold_start_charts(comparison: Comparison, looks: Looks) -> Markup:
-    """Return the way from nothing to the first answer, step by step, and memory, a chart for each group."""
+def cold_start_charts(comparison: Comparison, styles: SeriesStyles) -> Markup:
+    """Return cold start, step by step up to the first output, and memory, a chart for each group."""
     charts = []
     for rows in comparable([row for row in comparison.rows if row.case.cold_start]):
         steps = [_cold_steps(row.case) for row in rows]
-        lanes = _lanes(comparison, rows, looks, lambda case: _total(_cold_steps(case)), "ms")
+        lanes = _lanes(comparison, rows, styles, lambda case: _total(_cold_steps(case)), "ms")
         title = f"{rows[0].case.key.model}: cold start"
-        charts.append(_figure(title, bars(lanes, steps, title, "Time to the first answer, ms"), _shades(steps)))
+        charts.append(part("figure", title, bar_lanes(lanes, steps, title, "Time to the first output, ms"), _shades(steps)))
     for rows in comparable([row for row in comparison.rows if row.case.memory]):
         levels = [_memory_steps(row.case) for row in rows]
-        lanes = _lanes(comparison, rows, looks, lambda case: case.peak_mb, "MB")
+        lanes = _lanes(comparison, rows, styles, lambda case: case.peak_mb, "MB")
         title = f"{rows[0].case.key.model}: memory"
-        charts.append(_figure(title, bars(lanes, levels, title, "Resident memory, MB"), _shades(levels)))
+        charts.append(part("figure", title, bar_lanes(lanes, levels, title, "Resident memory, MB"), _shades(levels)))
     return _gallery(charts, [])
 
 
-def _distributions(comparison: Comparison, looks: Looks) -> tuple[list[Markup], list[Markup]]:
+def _distributions(comparison: Comparison, styles: SeriesStyles) -> tuple[list[Markup], list[Markup]]:
     """Return the latencies of every query, from the raw samples, a chart for each group that may be compared; and who has none."""
     dots = min(DOTS, max(40, DOTS_IN_ALL // max(1, len(comparison.rows))))
     charts: list[Markup] = []
-    without: list[Row] = []
+    without: list[ComparisonRow] = []
     for rows in comparable(comparison.rows):
-        found = [(row, distribution(row.case.runs, dots)) for row in rows]
+        found = [(row, latency_distribution(row.case.runs, dots)) for row in rows]
         present = [(row, one) for row, one in found if one is not None]
         without += [row for row, one in found if one is None]
         if present:
-            lanes = _lanes(comparison, [row for row, _ in present], looks, lambda case: case.p50_ms, "ms")
+            lanes = _lanes(comparison, [row for row, _ in present], styles, lambda case: case.p50_ms, "ms")
             title = f"{rows[0].case.key.model}: latency of every query"
-            svg = distributions(lanes, [one for _, one in present], title, "Latency of an inference, ms")
-            charts.append(_figure(title, svg, f"{sum(one.count for _, one in present):,} queries"))
-    note = f"{figures.count(len(without), 'case')} came without raw samples, so how these latencies are distributed is not shown."
+            svg = distribution_lanes(lanes, [one for _, one in present], title, "Latency of an inference, ms")
+            charts.append(part("figure", title, svg, f"{sum(one.count for _, one in present):,} queries"))
+    note = f"{figures.count(len(without), 'case')} came without raw samples, so their latency distribution is not shown."
     texts = [*([DRAWN.format(dots=dots)] if charts else []), *([note] if without else [])]
     return charts, [element("p", {"class": "note"}, text) for text in texts]
 
 
-def facts(row: Row) -> Attributes:
+def facts(row: ComparisonRow) -> Attributes:
     """Return what a script may narrow a chart or a table to, as `data-...` attributes."""
     key = row.case.key
     return {
@@ -135,12 +134,12 @@ def facts(row: Row) -> Attributes:
     }
 
 
-def _is_hollow(row: Row) -> bool:
+def _is_hollow(row: ComparisonRow) -> bool:
     return "int" in row.case.key.precision
 
 
-def _facets(rows: Sequence[Row], apart: Callable[[Summary], str]) -> list[list[Row]]:
-    grouped: dict[tuple[str, ...], list[Row]] = {}
+def _facets(rows: Sequence[ComparisonRow], apart: Callable[[CaseSummary], str]) -> list[list[ComparisonRow]]:
+    grouped: dict[tuple[str, ...], list[ComparisonRow]] = {}
     for row in rows:
         case = row.case
         metric = case.accuracy.metric if case.accuracy else ""
@@ -148,51 +147,52 @@ def _facets(rows: Sequence[Row], apart: Callable[[Summary], str]) -> list[list[R
     return list(grouped.values())
 
 
-def _facet_title(rows: Sequence[Row]) -> str:
+def _facet_title(rows: Sequence[ComparisonRow]) -> str:
     newest = rows[0].case.newest
     return f"{newest.dataset.name} ({figures.count(newest.dataset.images, 'image')}), {newest.scenario}"
 
 
-def _latency_title(rows: Sequence[Row]) -> str:
+def _latency_title(rows: Sequence[ComparisonRow]) -> str:
     provenance = rows[0].case.key.provenance
     return _facet_title(rows) if provenance == "measured" else f"{_facet_title(rows)}, {provenance}"
 
 
-def _scope(case: Summary) -> str:
-    return case.energy.scope if case.energy else ""
-
-
-def _scope_and_provenance(case: Summary) -> str:
+def _scope_and_provenance(case: CaseSummary) -> str:
     energy = case.energy
     return "" if energy is None else energy.scope if energy.provenance == "measured" else f"{energy.scope}, {energy.provenance}"
 
 
 def _scatter(
-    comparison: Comparison, rows: Sequence[Row], looks: Looks, cost: Callable[[Summary], Spread | None], cost_title: str, title: str
+    comparison: Comparison,
+    rows: Sequence[ComparisonRow],
+    styles: SeriesStyles,
+    cost: Callable[[CaseSummary], Spread | None],
+    cost_title: str,
+    title: str,
 ) -> Markup:
     cases = [row.case for row in rows]
     names = case_names(cases) if len(rows) <= ALL_LABELLED else short_names(cases)
     points = [
-        _point(comparison, row, name, looks, found, row.case.accuracy.value)
+        _point(comparison, row, name, styles, found, row.case.accuracy.value)
         for row, name in zip(rows, names, strict=True)
         if (found := cost(row.case)) and row.case.accuracy
     ]
     metric = metric_name(rows[0].case.accuracy.metric) if rows[0].case.accuracy else "Accuracy"
     note = "Up and left is better. Lines: what nothing of the same series beats; dashed: the reference."
-    return _figure(title, scatter(points, f"{cost_title} against {metric}: {title}", cost_title, metric), note)
+    return part("figure", title, scatter(points, f"{cost_title} against {metric}: {title}", cost_title, metric), note)
 
 
-def _point(comparison: Comparison, row: Row, name: str, looks: Looks, cost: Spread, value: Spread) -> Point:
+def _point(comparison: Comparison, row: ComparisonRow, name: str, styles: SeriesStyles, cost: Spread, value: Spread) -> ScatterPoint:
     key = row.case.key
     who = f"{key.device}, {key.model}, {key.precision} on {runtime_name(row.case)}"
-    tells = f"{who}: {figures.significant(cost.median)}, {figures.accuracy(value.median)}"
-    return Point(
+    explanation = f"{who}: {figures.significant(cost.median)}, {figures.accuracy(value.median)}"
+    return ScatterPoint(
         cost=cost.median,
         accuracy=value.median,
-        series=looks.series(row),
-        look=looks.of(row),
+        series=styles.series(row),
+        style=styles.of(row),
         name=name,
-        tells=tells,
+        explanation=explanation,
         link=f"#{anchor(comparison, row)}",
         is_reference=row.is_reference,
         is_hollow=_is_hollow(row),
@@ -202,65 +202,64 @@ def _point(comparison: Comparison, row: Row, name: str, looks: Looks, cost: Spre
     )
 
 
-def _lanes(comparison: Comparison, rows: Sequence[Row], looks: Looks, figure: Callable[[Summary], Spread | None], unit: str) -> list[Lane]:
+def _lanes(
+    comparison: Comparison, rows: Sequence[ComparisonRow], styles: SeriesStyles, figure: Callable[[CaseSummary], Spread | None], unit: str
+) -> list[Lane]:
     lanes = []
     for row, name in zip(rows, case_names([row.case for row in rows]), strict=True):
-        who = [row.case.key.device] if looks.by_device or row.is_reference else []
+        who = [row.case.key.device] if styles.by_device or row.is_reference else []
         found = figure(row.case)
         text = f"{figures.significant(found.median)} {unit}" if found else ""
-        lanes.append(Lane(" · ".join([*who, name]), text, looks.of(row), f"#{anchor(comparison, row)}"))
+        lanes.append(Lane(" · ".join([*who, name]), text, styles.of(row), f"#{anchor(comparison, row)}"))
     return lanes
 
 
-def _cold_steps(case: Summary) -> list[Part]:
+def _cold_steps(case: CaseSummary) -> list[BarPart]:
     start = case.cold_start
     if start is None:
         return []
-    process = [Part("process", start.process_ms.median, 0)] if start.process_ms else []
+    process = [BarPart("process", start.process_ms.median, 0)] if start.process_ms else []
     return [
         *process,
-        Part("import the runtime", start.import_ms.median, 1),
-        Part("load the model", start.load_ms.median, 2),
-        Part("first inference", start.first_ms.median, 3),
+        BarPart("import the runtime", start.import_ms.median, 1),
+        BarPart("load the model", start.load_ms.median, 2),
+        BarPart("first inference", start.first_ms.median, 3),
     ]
 
 
-def _memory_steps(case: Summary) -> list[Part]:
+def _memory_steps(case: CaseSummary) -> list[BarPart]:
     if case.memory is None:
         return []
     before, loaded, peak = (level.median for level in (case.memory.before_load_mb, case.memory.loaded_mb, case.memory.peak_mb))
     above = max(0.0, peak - max(before, loaded))
     inputs = min(above, case.memory.prepared_inputs_mb.median)
     return [
-        Part("process and libraries", before, 0),
-        Part("model loaded", max(0.0, loaded - before), 2),
-        Part("up to the peak, running", above - inputs, 3),
-        Part("inputs that the benchmark keeps ready", inputs, 1),
+        BarPart("process and libraries", before, 0),
+        BarPart("model loaded", max(0.0, loaded - before), 2),
+        BarPart("up to the peak, running", above - inputs, 3),
+        BarPart("inputs that the benchmark keeps ready", inputs, 1),
     ]
 
 
-def _total(parts: Sequence[Part]) -> Spread:
+def _total(parts: Sequence[BarPart]) -> Spread:
     total = sum(part.amount for part in parts)
     return Spread(total, total, total, 1)
 
 
-def _shades(bars_drawn: Sequence[Sequence[Part]]) -> Markup:
-    """Return what the shades of bars stand for, those that are there."""
+def _shades(bars_drawn: Sequence[Sequence[BarPart]]) -> Markup:
+    """Return the meaning of the shades of bars."""
     steps = dict.fromkeys((part.step, part.name) for parts in bars_drawn for part in parts if part.amount > 0)
     keys = [element("li", None, element("span", {"class": f"shade step{step}"}), name) for step, name in steps]
     return element("ul", {"class": "legend"}, *keys)
 
 
-def _figure(title: str, drawing: Markup, note: str) -> Markup:
-    below = note if isinstance(note, Markup) else element("p", {"class": "note"}, note)
-    return element("figure", None, element("figcaption", None, title), drawing, below)
-
-
 def _gallery(charts: Sequence[Markup], notes: Sequence[Markup]) -> Markup:
-    return join([element("div", {"class": "gallery"}, *charts) if charts else "", *notes])
+    return join([part("gallery", charts) if charts else "", *notes])
 
 
-def _missing(comparison: Comparison, drawn: Sequence[Row], what: str, reason: Callable[[Summary], str | None]) -> list[Markup]:
+def _missing(
+    comparison: Comparison, drawn: Sequence[ComparisonRow], what: str, reason: Callable[[CaseSummary], str | None]
+) -> list[Markup]:
     """Return why cases have no point: each reason once, with the devices it holds for."""
     absent: dict[str, set[str]] = {}
     for row in comparison.rows:

@@ -1,9 +1,24 @@
-"""How cases are called where people read them: the same words in the table, in the charts and in the headline."""
+"""What cases are called in tables, charts and headlines; and the numbered notes below a table."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
-from edgemeter.collector.compare.summary import Summary
-from edgemeter.collector.show import figures
+from edgemeter.agent.base import figures
+from edgemeter.collector.compare.summary import CaseSummary
+
+
+@dataclass(slots=True)
+class Notes:
+    """Numbers reasons from 1 in the order in which they are first cited."""
+
+    texts: list[str] = field(default_factory=list)
+
+    def cite(self, text: str) -> int:
+        """Return the number of `text`, a new one when it was not cited before."""
+        if text not in self.texts:
+            self.texts.append(text)
+        return self.texts.index(text) + 1
+
 
 METRICS = {"coco_ap": "AP", "top1": "Top-1", "top5": "Top-5"}
 
@@ -31,18 +46,23 @@ def metric_name(metric: str) -> str:
     return METRICS.get(metric, metric)
 
 
-def accuracy_name(cases: Sequence[Summary]) -> str:
+def accuracy_name(cases: Sequence[CaseSummary]) -> str:
     """Return the name of the one metric that the cases have, `Accuracy` when they have several or none."""
     return only(metric_name(case.accuracy.metric) for case in cases if case.accuracy) or "Accuracy"
 
 
-def runtime_name(case: Summary) -> str:
+def runtime_name(case: CaseSummary) -> str:
     """Return the runtime with the version that did the work: `litert 2.1.3`."""
     return f"{case.key.runtime} {case.key.runtime_version}"
 
 
-def case_names(cases: Sequence[Summary]) -> list[str]:
-    """Return a short name for each case: precision and runtime, and of the rest only what tells cases of one device apart."""
+def gross_text(case: CaseSummary) -> str:
+    """Return the gross energy with its uncertainty, `-` where there is none."""
+    return figures.with_uncertainty(case.energy.gross_mj.median, case.energy.gross_u_mj) if case.energy else figures.ABSENT
+
+
+def case_names(cases: Sequence[CaseSummary]) -> list[str]:
+    """Return a short name for each case: precision and runtime, and of the rest only what distinguishes cases of one device."""
     optional = (
         [case.key.runtime_version for case in cases],
         [case.key.backend for case in cases],
@@ -62,7 +82,7 @@ def case_names(cases: Sequence[Summary]) -> list[str]:
     return [" · ".join(texts) for texts in zip(*parts, strict=True)]
 
 
-def short_names(cases: Sequence[Summary]) -> list[str]:
+def short_names(cases: Sequence[CaseSummary]) -> list[str]:
     """Return the least that a crowded chart has room for: the precision, and the model where there are several."""
     has_models = len({case.key.model for case in cases}) > 1
     return [f"{case.key.model} {case.key.precision}" if has_models else case.key.precision for case in cases]

@@ -1,1 +1,1 @@
-"""Trend: what changed over days on one device, found among noise, named, and confirmed before anybody is told."""
+"""The trend: the runs of a series day by day, the changes in it, and what people noted about it."""

@@ -9,12 +9,12 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.collector.trend import noise
-from edgemeter.collector.trend.metrics import Metric, on_scale
-from edgemeter.collector.trend.run_figures import Fingerprint, RunFigures
+from edgemeter.collector.runs.cases import Fingerprint
+from edgemeter.collector.trend.metrics import Metric, RunFigures, on_scale
+from edgemeter.collector.trend.scan import run_variance
 
 Array = NDArray[np.float64]
-# A regressor that half of the days do not have is none.
+# Temperature is a regressor only if at least this share of the days have one.
 ENOUGH_TEMPERATURES = 0.8
 
 
@@ -24,8 +24,8 @@ class Days:
 
     `x` is the figure on its metric's scale, `known` the variance that is known of it, `floor` the least standard deviation that a day has,
     `runs` how many it is the mean of; `temperature_c`
-    is NaN where nothing tells. `changed` is what became another one below the series since the point before. `left_out` runs were
-    measured as another kind than the newest, `not_valid` ones do not count.
+    is NaN if unknown. `changed` are changes of the fingerprint since the previous point. `left_out` runs are of another
+    kind than the newest, `not_valid` ones do not count.
     """
 
     day: NDArray[np.int64]
@@ -41,7 +41,7 @@ class Days:
     not_valid: int = 0
 
     def has_temperature(self) -> bool:
-        """Return whether enough days have a temperature for it to be a regressor."""
+        """Return whether enough days have a temperature to use it as a regressor."""
         return len(self.day) > 0 and float(np.isfinite(self.temperature_c).mean()) >= ENOUGH_TEMPERATURES
 
 
@@ -72,10 +72,10 @@ def _gather(
     last = first + runs - 1
     floor = metric.floor
     if metric.scale == "share" and len(value):
-        # A share that is nearly always nought shows no scatter, and has one: that of a coin of its mean.
+        # A share that is nearly always 0 shows no scatter, but has that of a coin with its mean.
         mean = (float(value.sum()) / 100 + 1) / (len(value) + 2)
         floor = 100 * math.sqrt(mean * (1 - mean))
-    within = (noise.run_variance(value, day, u_square) or 0.0) if len(day) > 1 and metric.scale != "share" else 0.0
+    within = (run_variance(value, day, u_square) or 0.0) if len(day) > 1 and metric.scale != "share" else 0.0
     x = np.add.reduceat(value, first) / runs if len(days) else value
     known = (np.add.reduceat(u_square, first) / runs + within) / runs if len(days) else value
     return Days(days, x, known, runs, _means(temperature_c, first), _changes([below[place] for place in last]), floor)
@@ -131,7 +131,7 @@ def of_type(members: Sequence[Days]) -> Days:
 
 
 def _common_changes(members: Sequence[Days], every: NDArray[np.int64]) -> tuple[tuple[str, ...], ...]:
-    """Return for each day of a board type what changed on half of its devices and more, on the day when most of them had it."""
+    """Return for each day of a board type what changed on at least half of its devices, on the day when most of them changed."""
     seen: dict[str, Counter[int]] = {}
     for member in members:
         for day, texts in zip(member.day, member.changed, strict=True):

@@ -1,11 +1,11 @@
-"""Findings: what a trend says of a series, in figures and in words."""
+"""Findings of the trend analysis, in figures."""
 
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Literal
 
-# `declared`: a person named the day, by an annotation; it is looked at whatever its size.
-State = Literal["suspect", "confirmed", "declared"]
+# `declared`: an annotation names the day; the step is estimated whatever its size.
+FindingState = Literal["suspect", "confirmed", "declared"]
 _EPOCH = date(1970, 1, 1)
 
 
@@ -14,12 +14,12 @@ class Step:
     """The level changed from one day to the next.
 
     `size`, `low` and `high` (95 %) are per cent of the level before, or points; `day`, `day_low` and `day_high` (days since 1970) the first
-    day of the new level with its interval. `before` and `after` are the levels in the metric's own unit, `days_before` and `days_after` how
-    many points they rest on, `runs_before` and `runs_after` how many runs. `candidates` changed beside it. `matters` is None while
-    the interval holds the smallest difference that matters. `chance` is how often noise alone scores so high in one look.
+    day of the new level with its interval. `before` and `after` are the levels in the metric's own unit, `days_before` and `days_after` the
+    numbers of points, `runs_before` and `runs_after` of runs. `candidates` are changes on the same day. `matters` is None while
+    the interval holds the smallest difference that matters. `chance` is how often noise alone scores so high in one scan.
     """
 
-    state: State
+    state: FindingState
     day: int
     day_low: int
     day_high: int
@@ -54,7 +54,7 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class Scatter:
-    """The days scatter otherwise than before, at the same level: `ratio` of the scatter since `day` to that before."""
+    """The scatter of days changed at the same level: `ratio` of the scatter since `day` to that before."""
 
     ratio: float
     day: int
@@ -72,7 +72,7 @@ class Missing:
 
 
 def iso(day: int) -> str:
-    """Return a day (since 1970) as 2026-11-20; the plain number where no calendar has it."""
+    """Return a day (since 1970) as 2026-11-20; as a number outside the calendar."""
     try:
         return (_EPOCH + timedelta(days=day)).isoformat()
     except OverflowError:

@@ -1,7 +1,7 @@
 """History: the figures of all runs by series, in memory (a document) or in an index beside the ledger.
 
-The index is a SQLite file that may be deleted at any time: it is made again from the records. It is brought up to date with what came
-since, so that a question about a million runs reads rows of figures and no record.
+The index is a SQLite file that may be deleted at any time: it is rebuilt from the records. It is refreshed when opened, so that a query
+over a million runs reads rows of figures and no record.
 """
 
 import contextlib
@@ -12,11 +12,12 @@ from typing import Protocol
 
 import msgspec
 
-from edgemeter.agent.delivery import sqlite_file
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.records import RunRecord
-from edgemeter.collector.keep.ledger import Ledger
-from edgemeter.collector.trend.run_figures import Fingerprint, RunFigures, SeriesKey, figures_of, fingerprint_of, series_of
+from edgemeter.agent.base import sqlite_file
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.collector.runs.cases import Fingerprint, fingerprint_of
+from edgemeter.collector.trend.metrics import RunFigures, SeriesKey, figures_of, series_of
 
 COLUMNS = RunFigures._fields
 BATCH = 5000
@@ -37,19 +38,19 @@ class History(Protocol):
         ...
 
     def newest(self, key: SeriesKey) -> int:
-        """Return a number that rises with every run of the series."""
+        """Return a number that increases with every run of the series."""
         ...
 
     def received_ns(self, key: SeriesKey) -> int:
-        """Return when the last run of the series came."""
+        """Return when the last run of the series was received."""
         ...
 
     def recall(self, name: str, stamp: str) -> bytes | None:
-        """Return what was kept under `name`, None where nothing is or where it was kept under another stamp."""
+        """Return what was stored under `name` with this stamp, None if there is nothing."""
         ...
 
     def keep(self, entries: Iterable[tuple[str, str, bytes]]) -> None:
-        """Keep what was found out, by name and stamp, as long as that is of use."""
+        """Store results by name and stamp; they may be dropped at any time."""
         ...
 
 
@@ -77,7 +78,7 @@ class RunHistory:
         return len(self.points(key))
 
     def received_ns(self, key: SeriesKey) -> int:
-        """Return when the last run of the series came."""
+        """Return when the last run of the series was received."""
         return max((run.received_ns for run, _ in self.points(key)), default=0)
 
     def recall(self, name: str, stamp: str) -> bytes | None:  # noqa: ARG002 - the protocol's
@@ -85,7 +86,7 @@ class RunHistory:
         return None
 
     def keep(self, entries: Iterable[tuple[str, str, bytes]]) -> None:
-        """Keep nothing."""
+        """Store nothing."""
 
 
 _SCHEMA = f"""CREATE TABLE series (series INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, newest INTEGER NOT NULL);
@@ -96,26 +97,26 @@ CREATE TABLE found (name TEXT PRIMARY KEY, stamp TEXT NOT NULL, body BLOB NOT NU
 CREATE TABLE place (collector TEXT NOT NULL, position INTEGER NOT NULL);
 INSERT INTO place VALUES ('', 0);
 """  # noqa: S608 - our own names
-FORMAT = sqlite_file.Format(
+FORMAT = sqlite_file.FileFormat(
     what="index of trends",
     application_id=0x45645472,  # "EdTr"
     version=1,
     schema=_SCHEMA,
-    elsewhere="delete it: it is made again from the ledger",
+    elsewhere="delete it: it is rebuilt from the ledger",
 )
 
 
 class LedgerHistory:
-    """The history of the ledger at `path`, from the index at `index`; brought up to date when it is opened."""
+    """The history of the ledger at `path`, from the index at `index`; refreshed when opened."""
 
     def __init__(self, path: Path, index: Path | None = None, progress: Progress = lambda *_: None) -> None:
         self._path = index or path.with_name(f"{path.name}.trend")
         self._connection = sqlite_file.connect(self._path, FORMAT)
         with sqlite_file.mapped(self._path, FORMAT):
-            # Nothing is lost with it, so nothing waits for the disk.
+            # It can be rebuilt, so nothing waits for the disk.
             self._connection.execute("PRAGMA synchronous = OFF")
         with Ledger(path, "read") as ledger:
-            self._catch_up(ledger, progress)
+            self._refresh(ledger, progress)
         with sqlite_file.mapped(self._path, FORMAT):
             rows = self._connection.execute("SELECT key, series, newest FROM series").fetchall()
             below = self._connection.execute("SELECT fingerprint, body FROM below").fetchall()
@@ -123,7 +124,7 @@ class LedgerHistory:
         self._below = {number: msgspec.json.decode(body, type=Fingerprint) for number, body in below}
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         self._connection.close()
 
     def series(self) -> Sequence[SeriesKey]:
@@ -144,19 +145,19 @@ class LedgerHistory:
         return self._series[key][1] if key in self._series else 0
 
     def received_ns(self, key: SeriesKey) -> int:
-        """Return when the last run of the series came."""
+        """Return when the last run of the series was received."""
         query = "SELECT coalesce(max(received_ns), 0) FROM runs WHERE row = ?"
         with sqlite_file.mapped(self._path, FORMAT):
             return int(self._connection.execute(query, (self.newest(key),)).fetchone()[0])
 
     def recall(self, name: str, stamp: str) -> bytes | None:
-        """Return what was kept under `name` with this stamp."""
+        """Return what was stored under `name` with this stamp."""
         with sqlite_file.mapped(self._path, FORMAT):
             found = self._connection.execute("SELECT body FROM found WHERE name = ? AND stamp = ?", (name, stamp)).fetchone()
         return bytes(found[0]) if found else None
 
     def keep(self, entries: Iterable[tuple[str, str, bytes]]) -> None:
-        """Keep what was found out."""
+        """Store results."""
         with self._writing():
             self._connection.executemany("INSERT OR REPLACE INTO found VALUES (?, ?, ?)", entries)
 
@@ -165,25 +166,25 @@ class LedgerHistory:
         with sqlite_file.mapped(self._path, FORMAT), sqlite_file.transaction(self._connection):
             yield
 
-    def _catch_up(self, ledger: Ledger, progress: Progress) -> None:
+    def _refresh(self, ledger: Ledger, progress: Progress) -> None:
         collector, last = ledger.collector_id(), ledger.last_row()
         with sqlite_file.mapped(self._path, FORMAT):
             known, position = self._connection.execute("SELECT collector, position FROM place").fetchone()
         if known != collector or position > last:
-            # Another ledger lies here now.
+            # The ledger was replaced.
             with self._writing():
                 for table in ("runs", "series", "below", "found"):
                     self._connection.execute(f"DELETE FROM {table}")  # noqa: S608 - our own names
                 self._connection.execute("UPDATE place SET collector = ?, position = 0", (collector,))
             position = 0
         while position < last:
-            reached = self._take_in(ledger, position)
+            reached = self._add_new(ledger, position)
             if reached == position:
                 break
             position = reached
             progress(position, last)
 
-    def _take_in(self, ledger: Ledger, position: int) -> int:
+    def _add_new(self, ledger: Ledger, position: int) -> int:
         held = list(ledger.records(after_row=position, limit=BATCH))
         if not held:
             return position
@@ -220,18 +221,17 @@ def open_history(where: Sequence[str], progress: Progress = lambda *_: None) -> 
     """Return the history of the store at `where`: of one ledger from its index, of documents (and several stores) in memory.
 
     Raises:
-        ConfigError: a store is absent, or not ours.
+        ConfigError: a store is absent or invalid.
         UnavailableError: the index cannot be written.
     """
-    from edgemeter.collector.compare.store import LedgerFile, open_store  # noqa: PLC0415 - opens what is slow to import
+    from edgemeter.collector.runs.store import LedgerStore, open_store  # noqa: PLC0415
 
     store = open_store(*where)
-    if isinstance(store, LedgerFile):
+    if isinstance(store, LedgerStore):
         return LedgerHistory(store.path, progress=progress)
     contents = store.contents()
     if not contents.runs and contents.left_out:
-        message = f"no run in {', '.join(where)} can be read: {contents.left_out[0].reason}"
-        raise ConfigError(message)
+        raise ConfigError(f"no run in {', '.join(where)} can be read: {contents.left_out[0].reason}")
     return RunHistory(contents.runs)
 
 

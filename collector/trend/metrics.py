@@ -1,20 +1,163 @@
-"""Metrics: the figures that a trend is drawn of, on which scale their differences are looked at, and how large one must be to matter.
+"""What the trend reads of a run: its series, its fingerprint, its figures with standard uncertainties; and the metrics.
 
-Energies and latencies are looked at as 100 ln(y): differences are per cent. Accuracies and the share of
-throttled runs are looked at in points (0..100).
+A metric names a figure, the scale of its differences, and the smallest difference that matters.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
-from edgemeter.collector.trend.run_figures import RunFigures
+import msgspec
+
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_figures import Energy
+from edgemeter.collector.runs.cases import UNKNOWN_BOARD, key_of, not_measured
+
+NS_PER_DAY = 86_400 * 1_000_000_000
+
+# Bounds of 95 % are so many standard deviations apart.
+_BOUNDS_APART = 2 * 1.959964
+
+
+class SeriesKey(msgspec.Struct, frozen=True, order=True):
+    """What must be equal for runs to be one series: the case on its device, without what may change below it (see `Fingerprint`)."""
+
+    fleet: str
+    device: str
+    role: str
+    board: str
+    model: str
+    precision: str
+    runtime: str
+    backend: str
+    threads: int
+    batch: int
+    scenario: str
+    samples_per_query: int
+    target_per_s: float | None
+    task: str
+    dataset_sha256: str
+    input_values: int | None
+    provenance: str
+
+    def case(self) -> str:
+        """Return the case in words."""
+        threads = f"{self.threads} thread" + ("" if self.threads == 1 else "s")
+        batch = "" if self.batch == 1 else f", batch {self.batch}"
+        return f"{self.model} {self.precision} on {self.runtime} {self.backend}, {threads}{batch}, {self.scenario}"
+
+    def of_type(self) -> "SeriesKey":
+        """Return the same case on all devices of the board type."""
+        return msgspec.structs.replace(self, device="")
+
+
+class RunFigures(NamedTuple):
+    """One run in figures, None where it has none.
+
+    `*_u` are relative standard uncertainties (k = 1) of one run, in the figure's own unit for the accuracy. `energy_kind` and
+    `accuracy_kind` name what was measured and how: two kinds are two series.
+    """
+
+    run: str
+    started_at_ns: int
+    received_ns: int
+    day: int
+    verdict: str
+    temperature_c: float | None
+    energy_mj: float | None
+    energy_u: float | None
+    net_mj: float | None
+    net_u: float | None
+    energy_kind: str | None
+    p50_ms: float | None
+    p50_u: float | None
+    p90_ms: float | None
+    p90_u: float | None
+    accuracy: float | None
+    accuracy_kind: str | None
+    is_throttled: bool | None
+    is_under_voltage: bool | None
+
+
+def series_of(run: RunRecord) -> SeriesKey:
+    """Return the series that `run` belongs to."""
+    key = key_of(run)
+    shared: dict[str, Any] = {name: getattr(key, name) for name in SeriesKey.__struct_fields__ if name != "board"}
+    return SeriesKey(board=run.environment.board or UNKNOWN_BOARD, **shared)
+
+
+def figures_of(run: RunRecord, received_ns: int | None = None) -> RunFigures:
+    """Return the figures of `run`; None where not measured (or replayed).
+
+    A run of a device without a synchronised clock is placed at the time of receipt, if known.
+    """
+    at_ns = received_ns if received_ns is not None and run.clock_synchronised is False else run.started_at_ns
+    energy = run.energy if run.energy is not None and not_measured(run, "energy") is None and run.energy.gross_mj > 0 else None
+    accuracy = run.accuracy if not_measured(run, "accuracy") is None else None
+    has_latency = not_measured(run, "latency") is None
+    latency = run.latency
+    is_resolved = energy is not None and energy.net_state == "resolved" and energy.net_mj is not None and energy.net_mj > 0
+    return RunFigures(
+        run=run.id,
+        started_at_ns=at_ns,
+        received_ns=at_ns if received_ns is None else received_ns,
+        day=at_ns // NS_PER_DAY,
+        verdict=run.verdict.state,
+        temperature_c=_temperature_c(run),
+        energy_mj=energy.gross_mj if energy else None,
+        energy_u=_ratio(energy.gross_u_mj, energy.gross_k, energy.gross_mj) if energy else None,
+        net_mj=energy.net_mj if energy and is_resolved else None,
+        net_u=_ratio(energy.net_u_mj, energy.net_k, energy.net_mj) if energy and is_resolved else None,
+        energy_kind=_energy_kind(energy) if energy else None,
+        p50_ms=latency.p50_ms if has_latency and latency.p50_ms and latency.p50_ms > 0 else None,
+        p50_u=_from_bounds(latency.p50_low_ms, latency.p50_high_ms, latency.p50_ms),
+        p90_ms=latency.p90_ms if has_latency and latency.p90_ms and latency.p90_ms > 0 else None,
+        p90_u=_from_bounds(latency.p90_low_ms, latency.p90_high_ms, latency.p90_ms),
+        accuracy=accuracy.value if accuracy else None,
+        accuracy_kind=f"{accuracy.metric} over {accuracy.images} images {accuracy.dataset_sha256[:12]}" if accuracy else None,
+        is_throttled=_is_throttled(run),
+        is_under_voltage=_any(one.under_voltage_now for one in run.conditions),
+    )
+
+
+def _ratio(expanded: float | None, factor: float | None, value: float | None) -> float | None:
+    return expanded / (factor or 2.0) / value if expanded is not None and value else None
+
+
+def _from_bounds(low: float | None, high: float | None, value: float | None) -> float | None:
+    return (high - low) / _BOUNDS_APART / value if low is not None and high is not None and value else None
+
+
+def _energy_kind(energy: Energy) -> str:
+    excludes = f" without {', '.join(energy.excludes)}" if energy.excludes else ""
+    return f"{energy.scope}{excludes}"
+
+
+def _temperature_c(run: RunRecord) -> float | None:
+    """Return the highest temperature before the run: the load's own heat is no cause. Without one, the highest of any reading."""
+    for when in ("before", "during", "after"):
+        found = [value for one in run.conditions if one.when == when for value in one.temperatures_c.values()]
+        if found:
+            return max(found)
+    return None
+
+
+def _is_throttled(run: RunRecord) -> bool | None:
+    """Return whether the board throttled, None if unknown."""
+    if any(reason.partition(":")[0] == "throttled" for reason in run.verdict.reasons):
+        return True
+    return _any(one.throttled_now for one in run.conditions)
+
+
+def _any(flags: Iterable[bool | None]) -> bool | None:
+    known = [flag for flag in flags if flag is not None]
+    return any(known) if known else None
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One figure of a run; `value` and `kind` read it, `u` is the standard uncertainty of one run on the metric's scale, None: not known.
+    """One figure of a run; `value` and `kind` read it, `u` the standard uncertainty of one run on the metric's scale (None: unknown).
 
     `matters` is the smallest difference that matters, on the scale: per cent, or points. `floor` is the least that days scatter.
     """
@@ -72,13 +215,14 @@ METRICS: dict[str, Metric] = {
         only_valid=False, follows_temperature=False,
     ),
 }  # fmt: skip
-# An interval may be wider than any number: where hardly anything is known, the end is far away and no error.
+
+# An interval may be wider than any number, if hardly anything is known.
 _LARGEST = 10_000.0
 DEFAULT = ("energy", "latency", "accuracy", "throttling")
 
 
 def on_scale(metric: Metric, value: float) -> float:
-    """Return `value` on the scale on which differences are looked at."""
+    """Return `value` on the metric's scale of differences."""
     return 100 * math.log(value) if metric.scale == "log" else 100 * value
 
 
@@ -88,5 +232,5 @@ def off_scale(metric: Metric, x: float) -> float:
 
 
 def difference(metric: Metric, step: float) -> float:
-    """Return a step on the scale as people say it: per cent of the level before, or points."""
+    """Return a step on the scale as per cent of the level before, or points."""
     return 100 * math.expm1(min(step, _LARGEST) / 100) if metric.scale == "log" else step

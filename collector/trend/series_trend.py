@@ -1,26 +1,29 @@
-"""The trend of one series and metric: its points, the steps in them, and what is going on now, as findings."""
+"""The trend of one series and metric: its points, the steps in them, and the current state, as findings.
+
+Of many series, those stand out that the procedure of Benjamini and Hochberg selects, so that few are false.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
 
-from edgemeter.collector.trend import thresholds
-from edgemeter.collector.trend.course import CONFIDENCE_Z, Break, Course, Now, at_break, follow
+from edgemeter.collector.trend.change_points import CONFIDENCE_Z, Break, ChangePoints, CurrentLevel, at_break, change_points
 from edgemeter.collector.trend.days import Days
-from edgemeter.collector.trend.finding import Drift, Missing, Scatter, State, Step
-from edgemeter.collector.trend.metrics import METRICS, Metric, difference, off_scale
-from edgemeter.collector.trend.run_figures import SeriesKey
-from edgemeter.collector.trend.scan import AFTER, BEFORE
+from edgemeter.collector.trend.finding import Drift, FindingState, Missing, Scatter, Step
+from edgemeter.collector.trend.metrics import METRICS, Metric, SeriesKey, difference, off_scale
+from edgemeter.collector.trend.scan import AFTER, BEFORE, step_score
 
 # The scatter of so many last points is compared with that of at least as many before.
 SCATTER_POINTS = 30
 SCATTER_Z = 4.0
 SCATTER_RATIO = 1.5
+
 # Half of the days closer to their level than this share of a standard deviation: figures that never change.
 NO_SCATTER = 0.05
+
 # Days without a point, beside four times the usual gap, from which on one is missed; beyond the last, the series is over.
 MISSED_DAYS, OVER_DAYS = 3, 60
 GAPS = 20
@@ -31,8 +34,8 @@ class SeriesTrend(msgspec.Struct, frozen=True, kw_only=True):
 
     Days count from 1970. `begin_day` is the first one that counts after the last annotation or step, `level` the present level in the
     metric's unit. `temperature_slope` is per cent (or points) a degree of the board, with its standard error; null where temperature
-    says nothing. `hidden_ratio` is the share of the newest splits that cannot be told from the temperature. `chance` is how often noise
-    alone looks like the newest look. `left_out` runs were measured as another kind (`kind` is the newest), `not_valid` ones do not count.
+    says nothing. `hidden_ratio` is the share of the newest splits that the temperature may explain. `chance` is how often noise
+    alone scores like the newest scan. `left_out` runs were measured as another kind (`kind` is the newest), `not_valid` ones do not count.
     """
 
     key: SeriesKey
@@ -58,7 +61,7 @@ class SeriesTrend(msgspec.Struct, frozen=True, kw_only=True):
     not_valid: int = 0
 
     def missing(self, until: int) -> Missing | None:
-        """Return the gap at the end, where points are missed by the day `until`; after some weeks a series is over and nothing misses."""
+        """Return the gap at the end, if points are missing by the day `until`; after some weeks a series counts as ended."""
         silent = until - self.last_day
         if self.points < 2 or not max(MISSED_DAYS, 4 * self.every_days) < silent <= OVER_DAYS:
             return None
@@ -68,27 +71,27 @@ class SeriesTrend(msgspec.Struct, frozen=True, kw_only=True):
 def trends(
     name: str, keys: Sequence[SeriesKey], series: Sequence[Days], cuts: Sequence[Mapping[int, str]] | None = None
 ) -> list[SeriesTrend]:
-    """Return the trend of each series that has a point; `cuts` are for each the days on which a new level was declared, and why."""
+    """Return the trend of each series that has a point; `cuts` are for each the days of declared new levels, and the reasons."""
     metric = METRICS[name]
     declared = cuts if cuts is not None else [{}] * len(series)
     places = [{int(np.searchsorted(days.day, day)): text for day, text in own.items()} for days, own in zip(series, declared, strict=True)]
-    courses = follow(metric, series, [list(own) for own in places])
-    found = zip(keys, series, courses, places, strict=True)
-    return [_trend(name, metric, key, days, course, own) for key, days, course, own in found if len(days.day)]
+    found_changes = change_points(metric, series, [list(own) for own in places])
+    found = zip(keys, series, found_changes, places, strict=True)
+    return [_trend(name, metric, key, days, changes, own) for key, days, changes, own in found if len(days.day)]
 
 
-def _trend(name: str, metric: Metric, key: SeriesKey, days: Days, course: Course, cuts: Mapping[int, str]) -> SeriesTrend:
-    now, size = course.now, len(days.day)
-    edges = sorted({*course.cuts, *(found.place for found in course.breaks), size})
-    steps = [_step(metric, days, found, edges, "confirmed") for found in course.breaks]
+def _trend(name: str, metric: Metric, key: SeriesKey, days: Days, changes: ChangePoints, cuts: Mapping[int, str]) -> SeriesTrend:
+    now, size = changes.now, len(days.day)
+    edges = sorted({*changes.cuts, *(found.place for found in changes.breaks), size})
+    steps = [_step(metric, days, found, edges, "confirmed") for found in changes.breaks]
     steps += [
         replace(_step(metric, days, Break(place, place, place, 0.0, 1.0), edges, "declared"), candidates=(cuts[place],))
-        for place in course.cuts[1:]
+        for place in changes.cuts[1:]
         if size - place >= AFTER and place >= BEFORE
     ]
     suspect = _step(metric, days, now.suspect, edges, "suspect") if now is not None and now.suspect is not None else None
     drift = _drift(metric, days, now) if now is not None else None
-    tells = now is not None and math.isfinite(now.slope)
+    has_slope = now is not None and math.isfinite(now.slope)
     begin = edges[-2] if size else 0
     return SeriesTrend(
         key=key,
@@ -103,12 +106,12 @@ def _trend(name: str, metric: Metric, key: SeriesKey, days: Days, course: Course
         begin_day=int(days.day[begin]),
         level=off_scale(metric, _level(days, begin, size)),
         steps=tuple(sorted(steps, key=lambda step: step.day)),
-        # What is too small to matter needs no more runs.
+        # A step too small to matter needs no more runs.
         suspect=None if drift is not None or (suspect is not None and suspect.matters is False) else suspect,
         drift=drift,
         scatter=_scatter(days, now) if now is not None and metric.scale != "share" else None,
-        temperature_slope=now.slope if now is not None and tells else None,
-        temperature_slope_u=now.slope_error if now is not None and tells else None,
+        temperature_slope=now.slope if now is not None and has_slope else None,
+        temperature_slope_u=now.slope_error if now is not None and has_slope else None,
         hidden_ratio=now.hidden if now is not None else 0.0,
         chance=now.chance if now is not None else 1.0,
         left_out=days.left_out,
@@ -120,7 +123,7 @@ def _level(days: Days, begin: int, end: int) -> float:
     return float(np.average(days.x[begin:end], weights=1 / (days.known[begin:end] + days.floor**2)))
 
 
-def _step(metric: Metric, days: Days, found: Break, edges: Sequence[int], state: State) -> Step:
+def _step(metric: Metric, days: Days, found: Break, edges: Sequence[int], state: FindingState) -> Step:
     """Return the step at a break, estimated between its neighbours among the `edges`."""
     begin = max(edge for edge in edges if edge < found.place)
     end = min(edge for edge in edges if edge > found.place)
@@ -133,7 +136,7 @@ def _step(metric: Metric, days: Days, found: Break, edges: Sequence[int], state:
         matters = False if abs(size) + reach <= metric.matters else None
     level = _level(days, begin, place)
     low, high = settled.low, settled.high
-    # The boards of a type do not all change on one day.
+    # The boards of a type do not all change on the same day.
     near = 1 if days.devices > 1 else 0
     beside = range(max(low - near, begin + 1), min(high + near + 1, end))
     changed = {text: None for place in beside for text in days.changed[place]}
@@ -159,11 +162,11 @@ def _step(metric: Metric, days: Days, found: Break, edges: Sequence[int], state:
     )
 
 
-def _drift(metric: Metric, days: Days, now: Now) -> Drift | None:
-    """Return the drift, where a straight line explains more than any step does and its whole way matters."""
+def _drift(metric: Metric, days: Days, now: CurrentLevel) -> Drift | None:
+    """Return the drift, if a straight line explains more than any step and its total matters."""
     size = now.end - now.begin
     score = now.suspect.score if now.suspect else 0.0
-    if now.drift < max(thresholds.step_score(size), score):
+    if now.drift < max(step_score(size), score):
         return None
     way = abs(now.drift_a_point) - CONFIDENCE_Z * now.drift_error
     if way * size < metric.matters:
@@ -182,8 +185,8 @@ def _drift(metric: Metric, days: Days, now: Now) -> Drift | None:
     )
 
 
-def _scatter(days: Days, now: Now) -> Scatter | None:
-    """Return the change of scatter, by the ranks of what level, temperature and step leave: no single day makes one."""
+def _scatter(days: Days, now: CurrentLevel) -> Scatter | None:
+    """Return the change of scatter, by the ranks of the residuals: no single day makes one."""
     size = np.abs(now.left)
     if len(size) < 2 * SCATTER_POINTS:
         return None
@@ -199,3 +202,22 @@ def _scatter(days: Days, now: Now) -> Scatter | None:
     if abs(z) < SCATTER_Z or not (ratio > SCATTER_RATIO or ratio < 1 / SCATTER_RATIO):
         return None
     return Scatter(ratio, int(days.day[now.end - SCATTER_POINTS]), len(early), len(late))
+
+
+FALSE_DISCOVERIES = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class StandingOut:
+    """The series that stand out, the most unlikely first, of `looked_at`; at most the share `false_ratio` of them is expected false."""
+
+    stand_out: tuple[SeriesTrend, ...]
+    looked_at: int
+    false_ratio: float
+
+
+def standing_out(found: Sequence[SeriesTrend], false_ratio: float = FALSE_DISCOVERIES) -> StandingOut:
+    """Return the series that stand out today; one with a step just confirmed has begun a new level and is not among them."""
+    ordered = sorted(found, key=lambda one: one.chance)
+    last = max((place for place, one in enumerate(ordered, start=1) if one.chance <= false_ratio * place / len(ordered)), default=0)
+    return StandingOut(tuple(ordered[:last]), len(ordered), false_ratio)

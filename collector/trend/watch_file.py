@@ -1,18 +1,23 @@
-"""The file of the watch: what people and the monitor wrote down beside the ledger, which cannot be computed from records.
+"""The watch file beside the ledger: annotations, alerts and requests, which cannot be computed from records.
 
-Annotations (a new level begins, or a remark), requests for more runs, and alerts with what became of them. It is SQLite, beside the
-ledger under its name with `.watch`.
+An annotation marks the start of an expected new level, which ends the comparison with earlier days, or is a remark.
 """
 
+import json
 import sqlite3
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 
-from edgemeter.agent.delivery import sqlite_file
+from edgemeter.agent.base import sqlite_file
+from edgemeter.agent.base.figures import printable
+from edgemeter.collector.trend.finding import iso
+from edgemeter.collector.trend.metrics import SeriesKey
 
-FORMAT = sqlite_file.Format(
+WATCH_FORMAT = sqlite_file.FileFormat(
     what="watch file",
     application_id=0x45645761,  # "EdWa"
     version=1,
@@ -68,11 +73,11 @@ CREATE TABLE unsent (
 
 
 class WatchFile:
-    """The watch file at `path`, made when absent. One object per thread."""
+    """The watch file at `path`, created if absent. One object per thread."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.connection: sqlite3.Connection = sqlite_file.connect(path, FORMAT)
+        self.connection: sqlite3.Connection = sqlite_file.connect(path, WATCH_FORMAT)
 
     def __enter__(self) -> "WatchFile":  # noqa: PYI034 - Self needs Python 3.11
         return self
@@ -86,19 +91,103 @@ class WatchFile:
 
         Raises:
             UnavailableError: the disk is full.
-            TransientError: another process holds the file.
+            TransientError: another process has locked the file.
         """
-        with sqlite_file.mapped(self.path, FORMAT), sqlite_file.transaction(self.connection):
+        with sqlite_file.mapped(self.path, WATCH_FORMAT), sqlite_file.transaction(self.connection):
             yield self.connection
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Give the connection to read with."""
-        with sqlite_file.mapped(self.path, FORMAT):
+        """Give the connection for reading."""
+        with sqlite_file.mapped(self.path, WATCH_FORMAT):
             yield self.connection
 
 
-def beside(store: str) -> Path:
-    """Return where the watch file of a store lies."""
+def watch_file_beside(store: str) -> Path:
+    """Return the path of a store's watch file."""
     path = Path(store).expanduser()
     return path.with_name(f"{path.name}.watch")
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """An annotation of `day` (since 1970): a remark, or the start of a new level. A selector that is None matches everything."""
+
+    day: int
+    text: str
+    begins_level: bool = True
+    fleet: str | None = None
+    device: str | None = None
+    model: str | None = None
+    metric: str | None = None
+    author: str | None = None
+    number: int = 0
+
+    def is_about(self, key: SeriesKey, metric: str) -> bool:
+        """Return whether it applies to this series; to a board type only if it names no device."""
+        pairs = ((self.fleet, key.fleet), (self.device, key.device), (self.model, key.model), (self.metric, metric))
+        return all(own is None or own == other for own, other in pairs)
+
+
+def add_annotation(file: WatchFile, annotation: Annotation) -> int:
+    """Store an annotation; return its number."""
+    values = (
+        annotation.day, annotation.text, annotation.begins_level, annotation.fleet, annotation.device, annotation.model,
+        annotation.metric, annotation.author, time.time_ns(),
+    )  # fmt: skip
+    insert = """INSERT INTO annotations (day, text, begins_level, fleet, device, model, metric, author, made_ns)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+    with file.writing() as connection:
+        return int(connection.execute(insert, values).lastrowid or 0)
+
+
+def remove_annotation(file: WatchFile, number: int) -> bool:
+    """Remove an annotation; return whether it existed."""
+    with file.writing() as connection:
+        return connection.execute("DELETE FROM annotations WHERE number = ?", (number,)).rowcount > 0
+
+
+def read_annotations(file: WatchFile) -> list[Annotation]:
+    """Return every annotation by day."""
+    query = "SELECT day, text, begins_level, fleet, device, model, metric, author, number FROM annotations ORDER BY day, number"
+    with file.reading() as connection:
+        rows = connection.execute(query).fetchall()
+    return [Annotation(row[0], row[1], bool(row[2]), *row[3:]) for row in rows]
+
+
+def cuts(annotations: Sequence[Annotation], key: SeriesKey, metric: str) -> dict[int, str]:
+    """Return the days of declared new levels of the series, with their texts."""
+    found: dict[int, str] = {}
+    for one in annotations:
+        if one.begins_level and one.is_about(key, metric):
+            found[one.day] = f"{found[one.day]}; {one.text}" if one.day in found else one.text
+    return found
+
+
+def annotations_of(store: str) -> list[Annotation]:
+    """Return the annotations of a store."""
+    path = watch_file_beside(store)
+    if "://" in store or not path.exists():
+        return []
+    with WatchFile(path) as file:
+        return read_annotations(file)
+
+
+def today() -> int:
+    """Return today (UTC) in days since 1970."""
+    return int(time.time() // 86_400)
+
+
+def annotation_lines(annotations: Sequence[Annotation], *, as_json: bool) -> str:
+    """Return the annotations as lines, or as JSON."""
+    if as_json:
+        rows = [asdict(one) | {"day": iso(one.day)} for one in annotations]
+        return json.dumps({"annotations": rows}, indent=2)
+    return "\n".join(
+        printable(f"{one.number}  {iso(one.day)}  {one.text}  ({'new level' if one.begins_level else 'remark'}; {_about(one)})")
+        for one in annotations
+    )
+
+
+def _about(one: Annotation) -> str:
+    return ", ".join(value for value in (one.fleet, one.device, one.model, one.metric) if value is not None) or "everything"

@@ -1,1 +1,1 @@
-"""Units: how far boards of one type lie apart, which of them is sick, and on how many boards a figure of a board type rests."""
+"""Boards of one type beside each other: how far they spread, and which lie apart."""

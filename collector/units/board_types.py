@@ -1,20 +1,78 @@
-"""Board types: the spread of each case over the boards of a type, and the boards that lie apart over all of their cases."""
+"""Board types: the spread of each case over the boards of a type, the outlying boards over all cases, and what to check first."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 
-from edgemeter.collector.compare.cases import UNKNOWN_BOARD
+from edgemeter.collector.runs.cases import UNKNOWN_BOARD, Fingerprint
 from edgemeter.collector.trend.history import History, Points
-from edgemeter.collector.trend.metrics import METRICS, Metric, difference, off_scale, on_scale
-from edgemeter.collector.trend.run_figures import SeriesKey
-from edgemeter.collector.units import residuals
-from edgemeter.collector.units.advice import Health, advice
-from edgemeter.collector.units.components import Components, boards_needed, components
-from edgemeter.collector.units.outliers import Outlier, outliers
+from edgemeter.collector.trend.metrics import METRICS, Metric, SeriesKey, difference, off_scale, on_scale
+from edgemeter.collector.units.spread import (
+    OutlyingBoard,
+    VarianceComponents,
+    board_effects,
+    boards_needed,
+    outlying_boards,
+    variance_components,
+)
 
-# What a board is like now: its runs of so many days up to its type's newest one.
+WARMER_C = 6.0
+THROTTLED_RATIO = 0.05
+USUAL = {
+    "energy": (
+        "power supply and cable",
+        "the meter, by changing it with a healthy board's",
+        "what is plugged in (USB)",
+        "cooling",
+        "firmware",
+    ),
+    "latency": (
+        "cooling",
+        "power supply and cable",
+        "firmware and power mode",
+        "USB port of the accelerator",
+        "SD card",
+        "other processes on it",
+    ),
+    "accuracy": ("the model and data files (their hashes)", "memory errors", "SD card"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BoardCondition:
+    """What the newest runs of a board show: its usual temperature, the shares of throttled and under-voltage runs, its fingerprint."""
+
+    temperature_c: float | None
+    throttled_ratio: float | None
+    under_voltage_ratio: float | None
+    below: Fingerprint
+
+
+def advice(metric: str, own: BoardCondition, others: Sequence[BoardCondition]) -> list[str]:
+    """Return what to check, the likeliest first: evidence before general advice."""
+    found = []
+    if own.under_voltage_ratio:
+        found.append(f"power supply and cable: under-voltage in {own.under_voltage_ratio:.0%} of its runs")
+    if own.throttled_ratio and own.throttled_ratio > THROTTLED_RATIO:
+        found.append(f"cooling: throttled in {own.throttled_ratio:.0%} of its runs")
+    temperatures_c = [other.temperature_c for other in others if other.temperature_c is not None]
+    if own.temperature_c is not None and temperatures_c and own.temperature_c - median(temperatures_c) > WARMER_C:
+        found.append(f"cooling: {own.temperature_c:.0f} °C, the other boards {median(temperatures_c):.0f} °C")
+    for name in Fingerprint.__struct_fields__:
+        usual, count = Counter(getattr(other.below, name) for other in others).most_common(1)[0]
+        if getattr(own.below, name) != usual and count > len(others) / 2:
+            found.append(
+                f"{name.replace('_', ' ')}: {getattr(own.below, name) or 'none'}, {count} of {len(others)} others have {usual or 'none'}"
+            )
+    seen = {text.partition(":")[0] for text in found}
+    habits = USUAL.get(metric.partition("-")[0], USUAL["energy"])
+    return found + [habit for habit in habits if habit not in seen]
+
+
+# The present state of a board: its runs of this many days up to the newest of its type.
 LATELY_DAYS = 30
 WITHIN = 2.0
 
@@ -27,13 +85,13 @@ class CaseSpread:
     mean: float
     low: float | None
     high: float | None
-    spread: Components
+    spread: VarianceComponents
     needed: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class SickUnit:
-    """A board that lies apart: by how much (per cent or points, over all cases), on how many cases that rests, and what to look at."""
+class OutlyingUnit:
+    """An outlying board: by how much (per cent or points, over all cases), over how many cases, and what to check."""
 
     device: str
     apart: float
@@ -44,18 +102,18 @@ class SickUnit:
 
 
 @dataclass(frozen=True, slots=True)
-class BoardType:
-    """The boards of one type in a fleet; `sick` is None where they are too few to judge."""
+class BoardTypeSpread:
+    """The boards of one type in a fleet; `sick` (the outlying ones) is None if they are too few to judge."""
 
     fleet: str
     board: str
     metric: str
     boards: int
     cases: tuple[CaseSpread, ...]
-    sick: tuple[SickUnit, ...] | None
+    sick: tuple[OutlyingUnit, ...] | None
 
 
-def board_types(history: History, name: str, keys: Sequence[SeriesKey]) -> list[BoardType]:
+def board_types(history: History, name: str, keys: Sequence[SeriesKey]) -> list[BoardTypeSpread]:
     """Return every board type among the series `keys`, by fleet and name; those without a figure of the metric are left away."""
     groups: dict[tuple[str, str, str], list[SeriesKey]] = {}
     for key in keys:
@@ -66,11 +124,11 @@ def board_types(history: History, name: str, keys: Sequence[SeriesKey]) -> list[
 
 
 def _type_of(key: SeriesKey) -> str:
-    """Return the board type; boards that do not tell theirs are not of one, each stands alone."""
+    """Return the board type; boards of unknown type are each on their own."""
     return key.board if key.board != UNKNOWN_BOARD else f"{key.device}, {UNKNOWN_BOARD}"
 
 
-def _type(history: History, name: str, keys: Sequence[SeriesKey]) -> BoardType | None:
+def _type(history: History, name: str, keys: Sequence[SeriesKey]) -> BoardTypeSpread | None:
     metric = METRICS[name]
     points = {key: history.points(key) for key in keys}
     newest = max((run.day for own in points.values() for run, _ in own), default=0)
@@ -85,14 +143,14 @@ def _type(history: History, name: str, keys: Sequence[SeriesKey]) -> BoardType |
     for key, own in counted.items():
         values = [on_scale(metric, metric.value(run) or 0.0) for run, _ in own]
         table[devices.index(key.device), cases.index(key.of_type())] = np.median(values)
-    effects = residuals.board_effects(table)
-    apart = outliers(list(effects), floor=_floor(metric))
+    effects = board_effects(table)
+    apart = outlying_boards(list(effects), floor=_floor(metric))
     sick = None
     if apart is not None:
-        health = {device: _health([pair for key, own in lately.items() if key.device == device for pair in own]) for device in devices}
-        sick = tuple(_sick(name, metric, one, devices, table, health) for one in apart)
+        health = {device: _condition([pair for key, own in lately.items() if key.device == device for pair in own]) for device in devices}
+        sick = tuple(_outlying_unit(name, metric, one, devices, table, health) for one in apart)
     spreads = tuple(_spread(metric, case, {key: own for key, own in counted.items() if key.of_type() == case}) for case in cases)
-    return BoardType(keys[0].fleet, _type_of(keys[0]), name, len(devices), spreads, sick)
+    return BoardTypeSpread(keys[0].fleet, _type_of(keys[0]), name, len(devices), spreads, sick)
 
 
 def _floor(metric: Metric) -> float:
@@ -101,7 +159,7 @@ def _floor(metric: Metric) -> float:
 
 
 def _of_one_kind(metric: Metric, lately: dict[SeriesKey, Points]) -> dict[SeriesKey, Points]:
-    """Return the runs that count, of the kind (scope, metric) that most boards' runs have: another meter is no sick board."""
+    """Return the runs that count, of the kind (scope, metric) that most boards' runs have: another meter is no defect."""
     valid = {
         key: [pair for pair in own if metric.value(pair[0]) is not None and (pair[0].verdict == "valid" or not metric.only_valid)]
         for key, own in lately.items()
@@ -117,7 +175,7 @@ def _spread(metric: Metric, case: SeriesKey, members: dict[SeriesKey, Points]) -
         (names.index(key.device), run.day, on_scale(metric, metric.value(run) or 0.0)) for key, own in members.items() for run, _ in own
     ]
     board, day, x = zip(*rows, strict=True)
-    found = components(np.array(board, dtype=np.int64), np.array(day, dtype=np.int64), np.array(x, dtype=np.float64))
+    found = variance_components(np.array(board, dtype=np.int64), np.array(day, dtype=np.int64), np.array(x, dtype=np.float64))
     needed = boards_needed(found.between_boards, WITHIN) if found.between_boards and metric.scale == "log" else None
     return CaseSpread(
         case=case.case(),
@@ -129,13 +187,13 @@ def _spread(metric: Metric, case: SeriesKey, members: dict[SeriesKey, Points]) -
     )
 
 
-def _health(pairs: Points) -> Health:
+def _condition(pairs: Points) -> BoardCondition:
     runs = [run for run, _ in pairs]
     temperatures_c = [run.temperature_c for run in runs if run.temperature_c is not None]
     throttled = [run.is_throttled for run in runs if run.is_throttled is not None]
     low = [run.is_under_voltage for run in runs if run.is_under_voltage is not None]
     below = max(pairs, key=lambda pair: pair[0].started_at_ns)[1]
-    return Health(
+    return BoardCondition(
         temperature_c=float(np.median(temperatures_c)) if temperatures_c else None,
         throttled_ratio=sum(throttled) / len(throttled) if throttled else None,
         under_voltage_ratio=sum(low) / len(low) if low else None,
@@ -143,17 +201,17 @@ def _health(pairs: Points) -> Health:
     )
 
 
-def _sick(
+def _outlying_unit(
     name: str,
     metric: Metric,
-    one: Outlier,
+    one: OutlyingBoard,
     devices: Sequence[str],
     table: np.ndarray[tuple[int, int], np.dtype[np.float64]],
-    health: dict[str, Health],
-) -> SickUnit:
+    health: dict[str, BoardCondition],
+) -> OutlyingUnit:
     device = devices[one.place]
     others = [health[other] for other in devices if other != device]
-    return SickUnit(
+    return OutlyingUnit(
         device=device,
         apart=difference(metric, one.distance),
         cases=int(np.isfinite(table[one.place]).sum()),

@@ -1,4 +1,4 @@
-"""Board types and their sick boards as tables and as JSON."""
+"""Board types and their outlying boards as tables and as JSON."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -8,17 +8,17 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from edgemeter.collector.show.figures import ABSENT, count, printable
-from edgemeter.collector.trend import wording
-from edgemeter.collector.units.board_types import WITHIN, BoardType, CaseSpread
-from edgemeter.collector.units.outliers import FEWEST
+from edgemeter.agent.base.figures import ABSENT, count, printable
+from edgemeter.collector.trend.trend_text import amount_text, level_text
+from edgemeter.collector.units.board_types import WITHIN, BoardTypeSpread, CaseSpread
+from edgemeter.collector.units.spread import FEWEST
 
 # Rounding of sums, in per cent or points.
 NOTHING = 1e-6
 
 
-def show(found: Sequence[BoardType], console: Console) -> None:
-    """Print the spread of every case on every type, then the boards that lie apart."""
+def show_units(found: Sequence[BoardTypeSpread], console: Console) -> None:
+    """Print the spread of every case on every type, then the outlying boards."""
     heads = ("board type", "case", "metric", "mean (95 %)", "boards", "sd of boards", "of days", "of runs", f"for ± {WITHIN:g} %")
     table = Table(*(Column(name, overflow="fold") for name in heads))
     for one in found:
@@ -30,36 +30,36 @@ def show(found: Sequence[BoardType], console: Console) -> None:
     if table.row_count:
         console.print(table)
     else:
-        console.print("No board type has a valid run with such a figure: runs that are suspect or invalid do not count.")
+        console.print("No board type has a valid run with this metric; suspect and invalid runs do not count.")
     for one in found:
-        for line in _said(one):
+        for line in _verdict_lines(one):
             console.print(Text(printable(line)), soft_wrap=True)
 
 
 def _mean(metric: str, case: CaseSpread) -> str:
     if case.low is None or case.high is None:
-        return f"{wording.level(metric, case.mean)} (this board only)"
-    return f"{wording.level(metric, case.mean)} ({wording.level(metric, case.low)} .. {wording.level(metric, case.high)})"
+        return f"{level_text(metric, case.mean)} (this board only)"
+    return f"{level_text(metric, case.mean)} ({level_text(metric, case.low)} .. {level_text(metric, case.high)})"
 
 
 def _sd(metric: str, value: float | None) -> str:
-    return ABSENT if value is None else wording.amount(metric, value if value > NOTHING else 0.0).removeprefix("+")
+    return ABSENT if value is None else amount_text(metric, value if value > NOTHING else 0.0).removeprefix("+")
 
 
-def _said(one: BoardType) -> list[str]:
+def _verdict_lines(one: BoardTypeSpread) -> list[str]:
     name = f"{one.board}, {one.metric}"
     if one.sick is None:
         few = "1 board is" if one.boards == 1 else f"{one.boards} boards are"
-        return [f"{name}: {few} too few to judge one by the others, it takes {FEWEST}"]
+        return [f"{name}: {few} too few to find outliers; at least {FEWEST} are needed"]
     if not one.sick:
-        return [f"{name}: none of {one.boards} boards lies apart"]
+        return [f"{name}: no outlier among {one.boards} boards"]
     return [
-        f"{name}: {unit.device} is {wording.amount(one.metric, unit.apart)} apart over {count(unit.cases, 'case')} "
-        f"(score {unit.score:.1f}, limit {unit.limit:.1f}); look at: {'; '.join(unit.look_at)}"
+        f"{name}: {unit.device} deviates by {amount_text(one.metric, unit.apart)} over {count(unit.cases, 'case')} "
+        f"(score {unit.score:.1f}, limit {unit.limit:.1f}); check: {'; '.join(unit.look_at)}"
         for unit in one.sick
     ]
 
 
-def document(found: Sequence[BoardType]) -> bytes:
+def units_document(found: Sequence[BoardTypeSpread]) -> bytes:
     """Return the board types as JSON."""
     return msgspec.json.format(msgspec.json.encode({"board_types": [asdict(one) for one in found]}), indent=2)

@@ -1,1 +1,1 @@
-"""Upkeep of a ledger: how large it is and why, made smaller, copied away and brought back."""
+"""Upkeep of a ledger: copies, packing, and what takes its space."""

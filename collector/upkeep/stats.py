@@ -1,4 +1,4 @@
-"""What a ledger holds and what takes its space, without reading a record."""
+"""What a ledger holds and what takes the space, without reading records."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -6,26 +6,26 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgemeter.agent.delivery import sqlite_file
-from edgemeter.collector.keep.ledger_file import FORMAT
-from edgemeter.collector.upkeep import beside
+from edgemeter.agent.base import sqlite_file
+from edgemeter.collector.ledger.ledger_file import LEDGER_FORMAT, space_bytes
+from edgemeter.collector.upkeep.copies import derived_files
 
 _DAY_NS = 86_400 * 1_000_000_000
-# The growth of a day is the mean over so many of the last days.
+# The growth per day is the mean over this many of the last days.
 GROWTH_DAYS = 7
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """What takes space: `size_bytes` of the disk."""
+class LedgerPart:
+    """A part of the disk space."""
 
     name: str
     size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
-class Stats:
-    """A ledger in numbers. Times are None when it is empty; `growth_bytes_per_day` is the mean of the days before the newest record."""
+class LedgerStats:
+    """A ledger in numbers. Times are None if it is empty; `growth_bytes_per_day` is the mean of the days before the newest record."""
 
     path: str
     runs: int
@@ -40,27 +40,27 @@ class Stats:
     sinks: dict[str, int]
     last_row: int
     growth_bytes_per_day: float | None
-    parts: tuple[Part, ...]
+    parts: tuple[LedgerPart, ...]
 
     @property
     def size_bytes(self) -> int:
-        """All of it, with what lies beside it."""
+        """The size of all parts."""
         return sum(part.size_bytes for part in self.parts)
 
 
-def look(path: Path) -> Stats:
+def ledger_stats(path: Path) -> LedgerStats:
     """Return the numbers of the ledger at `path`.
 
     Raises:
         ConfigError: there is no ledger.
-        TransientError: it is in use, try again.
+        TransientError: it is in use; retry.
     """
-    with closing(sqlite_file.connect(path, FORMAT, "read")) as connection, sqlite_file.mapped(path, FORMAT):
+    with closing(sqlite_file.connect(path, LEDGER_FORMAT, "read")) as connection, sqlite_file.mapped(path, LEDGER_FORMAT):
         first_ns, last_ns, chunks = connection.execute("SELECT min(received_ns), max(received_ns), count(*) FROM chunks").fetchone()
         query = "SELECT device, subject, verdict, count(*) FROM runs GROUP BY device, subject, verdict"
         kinds = connection.execute(query).fetchall()
         verdicts = {state: sum(one[3] for one in kinds if one[2] == state) for state in sorted({one[2] for one in kinds})}
-        return Stats(
+        return LedgerStats(
             path=str(path),
             runs=sum(verdicts.values()),
             devices=len({one[0] for one in kinds}),
@@ -91,18 +91,18 @@ def _growth(connection: sqlite3.Connection, last_ns: int | None) -> float | None
     return size_bytes / days if days >= 1 else None
 
 
-def _parts(connection: sqlite3.Connection, path: Path) -> Sequence[Part]:
-    page_bytes, pages, free = (_number(connection, f"PRAGMA {name}") for name in ("page_size", "page_count", "freelist_count"))
+def _parts(connection: sqlite3.Connection, path: Path) -> Sequence[LedgerPart]:
+    used_bytes, free_bytes = space_bytes(connection)
     records = "SELECT coalesce(sum(length(body)), 0) FROM chunks WHERE has_samples"
     with_samples, without = _number(connection, records), _number(connection, f"{records} = 0")
     wal = path.with_name(f"{path.name}-wal")
-    rest = (pages - free) * page_bytes - with_samples - without
-    derived = sum(one.stat().st_size for one in beside.derived(path))
+    rest = used_bytes - with_samples - without
+    derived = sum(one.stat().st_size for one in derived_files(path))
     return (
-        Part("records with raw samples", with_samples),
-        Part("records without raw samples", without),
-        Part("rows, indexes, quarantine and the rest", max(0, rest)),
-        Part("free, to be filled again", free * page_bytes),
-        Part("not yet written back (wal)", wal.stat().st_size if wal.exists() else 0),
-        Part("beside it: digest and indexes, made again when deleted", derived),
+        LedgerPart("records with raw samples", with_samples),
+        LedgerPart("records without raw samples", without),
+        LedgerPart("rows, indexes, quarantine and the rest", max(0, rest)),
+        LedgerPart("free, to be reused", free_bytes),
+        LedgerPart("not written back yet (WAL)", wal.stat().st_size if wal.exists() else 0),
+        LedgerPart("derived files beside it: roll-up and indexes", derived),
     )

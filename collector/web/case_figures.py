@@ -1,12 +1,89 @@
-"""What the page needs of a case: for each figure how it is spread over the usable runs."""
+"""What the page keeps of runs and cases, so that it reads no record again: plain figures and their spread over usable runs."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from edgemeter.collector.compare.interval import NS_PER_DAY, Interval, Point, of_points
-from edgemeter.collector.compare.spread import Spread
-from edgemeter.collector.web.run_figures import RunFigures
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.collector.compare.spread import NS_PER_DAY, MedianInterval, RunPoint, Spread, interval_of_points
+from edgemeter.collector.compare.summary import hottest_c
+from edgemeter.collector.runs.cases import not_measured, unusable
+
+COLD_START_STEPS = ("process_ms", "import_ms", "load_ms", "first_ms")
+
+
+class IndexedRun(NamedTuple):
+    """One run in figures, None where it has none; `is_usable` is whether it may be compared at all.
+
+    `energy_kind` and `accuracy_kind` are what was measured how: figures of two kinds are never merged.
+    """
+
+    row: int
+    case_number: int
+    fingerprint: int
+    id: str
+    started_at_ns: int
+    verdict: str
+    is_usable: bool
+    p50_ms: float | None
+    p50_low_ms: float | None
+    p50_high_ms: float | None
+    p90_ms: float | None
+    p99_ms: float | None
+    throughput_per_s: float | None
+    cold_start_ms: float | None
+    peak_mb: float | None
+    gross_mj: float | None
+    gross_u_mj: float | None
+    net_mj: float | None
+    net_u_mj: float | None
+    energy_kind: str | None
+    accuracy: float | None
+    accuracy_kind: str | None
+    temperature_c: float | None
+    is_throttled: bool | None
+
+
+def indexed_run_of(run: RunRecord, row: int, case_number: int, fingerprint: int) -> IndexedRun:
+    """Return the figures of a run; those that may not be compared (estimated, published) are left out."""
+    energy = run.energy if not_measured(run, "energy") is None else None
+    accuracy = run.accuracy if not_measured(run, "accuracy") is None else None
+    has_start = not_measured(run, "cold_start") is None
+    is_resolved = energy is not None and energy.net_state == "resolved"
+    return IndexedRun(
+        row=row,
+        case_number=case_number,
+        fingerprint=fingerprint,
+        id=run.id,
+        started_at_ns=run.started_at_ns,
+        verdict=run.verdict.state,
+        is_usable=unusable(run) is None,
+        p50_ms=run.latency.p50_ms,
+        p50_low_ms=run.latency.p50_low_ms,
+        p50_high_ms=run.latency.p50_high_ms,
+        p90_ms=run.latency.p90_ms,
+        p99_ms=run.latency.p99_ms,
+        throughput_per_s=run.throughput_per_s,
+        cold_start_ms=sum(getattr(run.cold_start, step) or 0.0 for step in COLD_START_STEPS) if has_start else None,
+        peak_mb=run.memory.peak_mb if not_measured(run, "memory") is None else None,
+        gross_mj=energy.gross_mj if energy else None,
+        gross_u_mj=energy.gross_u_mj if energy else None,
+        net_mj=energy.net_mj if energy and is_resolved else None,
+        net_u_mj=energy.net_u_mj if energy and is_resolved else None,
+        energy_kind=f"{energy.sensor} | {energy.scope} | {', '.join(energy.excludes)}" if energy else None,
+        accuracy=accuracy.value if accuracy else None,
+        accuracy_kind=f"{accuracy.metric} | {accuracy.images} | {accuracy.dataset_sha256[:12]}" if accuracy else None,
+        temperature_c=hottest_c([run]),
+        is_throttled=_is_throttled(run),
+    )
+
+
+def _is_throttled(run: RunRecord) -> bool | None:
+    """Return whether the machine was throttled around the run, None if unknown."""
+    flags = [flag for one in run.conditions for flag in (one.throttled_now, one.under_voltage_now) if flag is not None]
+    return any(flags) if flags else None
+
 
 # What is summed up over the runs of a case.
 METRICS = ("p50_ms", "p90_ms", "p99_ms", "throughput_per_s", "cold_start_ms", "peak_mb", "gross_mj", "net_mj", "accuracy", "temperature_c")
@@ -14,7 +91,7 @@ WITH_INTERVAL = frozenset({"p50_ms", "throughput_per_s", "gross_mj", "net_mj"})
 ENERGIES = frozenset({"gross_mj", "net_mj"})
 
 
-class Spreading(msgspec.Struct, frozen=True):
+class FigureSpread(msgspec.Struct, frozen=True):
     """How one figure is spread over runs: its range, the quarters and the median."""
 
     n: int
@@ -23,7 +100,7 @@ class Spreading(msgspec.Struct, frozen=True):
     median: float
     three_quarters: float
     high: float
-    interval: Interval | None = None
+    interval: MedianInterval | None = None
 
     @property
     def spread(self) -> Spread:
@@ -40,7 +117,7 @@ class CaseFigures(msgspec.Struct, frozen=True):
     invalid: int
     first_ns: int
     last_ns: int
-    spreads: dict[str, Spreading]
+    spreads: dict[str, FigureSpread]
     gross_u_mj: float | None = None
     net_u_mj: float | None = None
     throttled: int = 0
@@ -53,8 +130,8 @@ class CaseFigures(msgspec.Struct, frozen=True):
         return found.spread if found else None
 
 
-def sum_up(runs: Sequence[RunFigures], metrics: Sequence[str] = METRICS, intervals: frozenset[str] = WITH_INTERVAL) -> CaseFigures:
-    """Return the figures of a case from all its runs, oldest first; the newest says which kind of energy and of accuracy counts."""
+def sum_up(runs: Sequence[IndexedRun], metrics: Sequence[str] = METRICS, intervals: frozenset[str] = WITH_INTERVAL) -> CaseFigures:
+    """Return the figures of a case from all its runs, oldest first; the newest determines the kind of energy and of accuracy."""
     usable = [run for run in runs if run.is_usable]
     energy = _of_newest_kind(usable, "energy_kind")
     accuracy = _of_newest_kind(usable, "accuracy_kind")
@@ -82,20 +159,22 @@ def sum_up(runs: Sequence[RunFigures], metrics: Sequence[str] = METRICS, interva
     )
 
 
-def _of_newest_kind(runs: Sequence[RunFigures], kind: str) -> list[RunFigures]:
+def _of_newest_kind(runs: Sequence[IndexedRun], kind: str) -> list[IndexedRun]:
     newest = next((found for run in reversed(runs) if (found := getattr(run, kind)) is not None), None)
     return [run for run in runs if getattr(run, kind) == newest] if newest is not None else []
 
 
-def _spreading(runs: Sequence[RunFigures], metric: str, intervals: frozenset[str]) -> Spreading | None:
+def _spreading(runs: Sequence[IndexedRun], metric: str, intervals: frozenset[str]) -> FigureSpread | None:
     valued = [(run, float(value)) for run in runs if (value := getattr(run, metric)) is not None]
     present = sorted(value for _, value in valued)
     if not present:
         return None
     quarter, median, three_quarters = (_quantile(present, share) for share in (0.25, 0.5, 0.75))
     # A case is of one device: its name does not matter here.
-    points = [Point(value, "", run.started_at_ns // NS_PER_DAY) for run, value in valued] if metric in intervals else []
-    return Spreading(len(present), present[0], quarter, median, three_quarters, present[-1], of_points(points) if points else None)
+    points = [RunPoint(value, "", run.started_at_ns // NS_PER_DAY) for run, value in valued] if metric in intervals else []
+    return FigureSpread(
+        len(present), present[0], quarter, median, three_quarters, present[-1], interval_of_points(points) if points else None
+    )
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:

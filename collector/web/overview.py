@@ -1,27 +1,27 @@
-"""The overview: what there is: devices, models and board types, what was never measured, and what to look at first."""
+"""The overview: what there is: devices, models and board types, what was never measured, and what needs attention."""
 
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any
 
-from edgemeter.agent.health.contract import Health
-from edgemeter.collector.keep import device_health
-from edgemeter.collector.keep.presence import Device
-from edgemeter.collector.show import figures
-from edgemeter.collector.show.markup import Markup, element, join
+from edgemeter.agent.base import figures
+from edgemeter.agent.base.documents import Plain
+from edgemeter.agent.contract.health import Health
+from edgemeter.collector.ledger.presence import DevicePresence, calibration_days, certificate_days, clock_text, needs_attention
+from edgemeter.collector.show.markup import Markup, element, join, part, render
+from edgemeter.collector.show.report import card
 from edgemeter.collector.show.wording import listed
-from edgemeter.collector.web.book import Apart, Book
-from edgemeter.collector.web.queries import NS_PER_DAY, Narrowing, cases
+from edgemeter.collector.web.context import OutlyingDevice, ViewContext
+from edgemeter.collector.web.queries import NS_PER_DAY, CaseFilter, cases
 from edgemeter.collector.web.run_index import IndexedCase
-from edgemeter.collector.web.view import Asked, Column, Links, Table, View, grid, link, note, section
+from edgemeter.collector.web.view import Links, View, ViewColumn, ViewRequest, ViewTable, grid, link, note, section
 
 # A cell of the table of coverage whose newest run is older than this is stale; a device is silent from then on.
 STALE_DAYS, SILENT_DAYS = 30, 7
 DEVICES_SHOWN = 500
 METRICS = ("p50_ms", "temperature_c")
-Told = TypeVar("Told")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,9 @@ class _DeviceLine:
     health: Health | None
 
 
-def overview(book: Book, asked: Asked, narrowing: Narrowing) -> View:  # noqa: ARG001 - every view is asked alike
+def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
     """Return the overview of the fleet."""
-    found = cases(book.connection, narrowing, metrics=METRICS)
+    found = cases(context.connection, case_filter, metrics=METRICS)
     if not found:
         return View(
             "Nothing here yet",
@@ -53,10 +53,10 @@ def overview(book: Book, asked: Asked, narrowing: Narrowing) -> View:  # noqa: A
             filters=("fleet", "board"),
         )
     newest_ns = max(case.figures.last_ns for case in found)
-    present = {(one.fleet, one.device): one for one in book.source.devices()}
+    present = {(one.fleet, one.device): one for one in context.source.devices()}
     lines = _devices(found, present, newest_ns)
-    coverage, coverage_table = _coverage(found, book.links, newest_ns)
-    devices, device_table = _device_table(lines, book.links)
+    coverage, coverage_table = _coverage(found, context.links, newest_ns)
+    devices, device_table = _device_table(lines, context.links)
     parts = [
         _cards(found, lines, newest_ns),
         section(
@@ -70,9 +70,9 @@ def overview(book: Book, asked: Asked, narrowing: Narrowing) -> View:  # noqa: A
         ),
         section("devices", "Devices", devices),
     ]
-    first = _look_first(lines, book.happenings.apart(), book.links)
+    first = _needing_attention(lines, context.events.outlying(), context.links)
     if first:
-        parts.insert(1, section("first", "Look at these first", first))
+        parts.insert(1, section("first", "Needs attention", first))
     title = f"{figures.count(len(lines), 'device')}, {figures.count(len({case.key.model for case in found}), 'model')}"
     return View(title, join(parts), _lead(found, newest_ns), (device_table, coverage_table), ("fleet", "board", "days"))
 
@@ -81,7 +81,7 @@ def _lead(found: Sequence[IndexedCase], newest_ns: int) -> str:
     boards = sorted({case.board for case in found})
     runs, usable = sum(case.figures.runs for case in found), sum(case.figures.usable for case in found)
     simulated = (
-        " The fleet named simulated is simulated: no number of it was measured."
+        " The fleet named simulated is simulated: none of its figures was measured."
         if any(case.key.fleet == "simulated" for case in found)
         else ""
     )
@@ -91,15 +91,15 @@ def _lead(found: Sequence[IndexedCase], newest_ns: int) -> str:
     )
 
 
-def _devices(found: Sequence[IndexedCase], present: Mapping[tuple[str, str], Device], newest_ns: int) -> list[_DeviceLine]:
+def _devices(found: Sequence[IndexedCase], present: Mapping[tuple[str, str], DevicePresence], newest_ns: int) -> list[_DeviceLine]:
     grouped: dict[tuple[str, str], list[IndexedCase]] = defaultdict(list)
     for case in found:
         grouped[case.key.fleet, case.key.device].append(case)
     lines = []
     for (fleet, device), members in grouped.items():
         newest = max(members, key=lambda case: case.figures.last_ns)
-        said = present.get((fleet, device))
-        is_revoked = said is not None and said.state == "revoked"
+        presence = present.get((fleet, device))
+        is_revoked = presence is not None and presence.state == "revoked"
         hot = [spread.high for case in members if (spread := case.figures.spread("temperature_c"))]
         lines.append(
             _DeviceLine(
@@ -107,7 +107,7 @@ def _devices(found: Sequence[IndexedCase], present: Mapping[tuple[str, str], Dev
                 device=device,
                 board=newest.board,
                 role=newest.key.role,
-                state=said.state if said else None,
+                state=presence.state if presence else None,
                 last_ns=newest.figures.last_ns,
                 runs=sum(case.figures.runs for case in members),
                 suspect=sum(case.figures.suspect for case in members),
@@ -117,7 +117,7 @@ def _devices(found: Sequence[IndexedCase], present: Mapping[tuple[str, str], Dev
                 hottest_c=max(hot, default=None),
                 models=tuple(sorted({case.key.model for case in members})),
                 is_silent=not is_revoked and newest_ns - newest.figures.last_ns > SILENT_DAYS * NS_PER_DAY,
-                health=said.health if said else None,
+                health=presence.health if presence else None,
             )
         )
     return sorted(lines, key=lambda line: (line.role != "reference", line.fleet, line.device))
@@ -130,118 +130,77 @@ def _cards(found: Sequence[IndexedCase], lines: Sequence[_DeviceLine], newest_ns
     silent = [line for line in lines if line.is_silent]
     age_days = max(0.0, (time.time_ns() - newest_ns) / NS_PER_DAY)
     age = f"newest {figures.significant(age_days, 2)} days ago" if age_days >= 1 else "newest today"
-    return element(
-        "div",
-        {"class": "cards figures"},
-        _card(
-            "Devices",
-            str(len(lines)),
-            figures.count(len({line.board for line in lines}), "board type"),
-            f"{len(lost)} lost, {len(silent)} silent for {SILENT_DAYS} days",
-        ),
-        _card("Runs", f"{runs:,}", age, f"{figures.count(len(found), 'case')}"),
-        _card("Suspect", f"{suspect:,}", f"{suspect / runs:.1%} of the runs", "a rule of measuring was broken"),
-        _card("Invalid", f"{invalid:,}", f"{invalid / runs:.1%} of the runs", "never compared"),
-    )
+    away = f"{len(lost)} lost, {len(silent)} without a run for {SILENT_DAYS} days"
+    cards = [
+        card("Devices", str(len(lines)), "", figures.count(len({line.board for line in lines}), "board type"), away),
+        card("Runs", f"{runs:,}", "", age, figures.count(len(found), "case")),
+        card("Suspect", f"{suspect:,}", "", f"{suspect / runs:.1%} of the runs", "a measurement rule is violated"),
+        card("Invalid", f"{invalid:,}", "", f"{invalid / runs:.1%} of the runs", "never compared"),
+    ]
+    return part("cards", cards, "figures")
 
 
-def _card(heading: str, figure: str, *lines: str) -> Markup:
-    items = element("ul", None, *(element("li", None, line) for line in lines))
-    return element("section", {"class": "card"}, element("h3", None, heading), element("p", {"class": "figure"}, figure), items)
-
-
-def _look_first(lines: Sequence[_DeviceLine], apart: Sequence[Apart], links: Links) -> Markup | None:
-    told = []
+def _needing_attention(lines: Sequence[_DeviceLine], outlying: Sequence[OutlyingDevice], links: Links) -> Markup | None:
+    found = []
     for line in lines:
-        reasons = [one.text for one in apart if (one.fleet, one.device) == (line.fleet, line.device)]
+        reasons = [one.text for one in outlying if (one.fleet, one.device) == (line.fleet, line.device)]
         if line.state == "lost":
             reasons.append("its connection was lost")
         if line.is_silent:
             reasons.append(f"no run since {figures.stamp(line.last_ns)[:10]}")
         if line.health is not None:
-            reasons += device_health.look_at(line.health, time.time_ns())
+            reasons += needs_attention(line.health, time.time_ns())
         if line.throttled:
             reasons.append(f"throttled in {line.throttled} of {figures.count(line.throttling_known, 'run')}")
         if line.invalid:
             reasons.append(f"{figures.count(line.invalid, 'invalid run')}")
         if reasons:
             name = link(links.to("device", fleet=line.fleet, device=line.device), line.device)
-            told.append(element("li", None, name, f": {'; '.join(reasons)}"))
-    return element("ul", {"class": "reasons"}, *told) if told else None
+            found.append(join([name, f": {'; '.join(reasons)}"]))
+    return part("reasons", found) if found else None
 
 
-def _coverage(found: Sequence[IndexedCase], links: Links, newest_ns: int) -> tuple[Markup, Table]:
+def _coverage(found: Sequence[IndexedCase], links: Links, newest_ns: int) -> tuple[Markup, ViewTable]:
     """Return models by board types: how often and when last, and what was never measured."""
     boards = sorted({case.board for case in found})
     grouped: dict[tuple[str, str], list[IndexedCase]] = defaultdict(list)
     for case in found:
         grouped[case.key.model, case.board].append(case)
     models = sorted({case.key.model for case in found})
-    heading = element("tr", None, element("th", {"class": "text"}, "Model"), *(element("th", {"scope": "col"}, board) for board in boards))
-    lines = []
-    for model in models:
-        cells = [_covered(grouped.get((model, board), []), links, newest_ns, model, board) for board in boards]
-        lines.append(
-            element("tr", None, element("th", {"scope": "row", "class": "text"}, link(links.to("model", model=model), model)), *cells)
-        )
-    drawn = element("table", {"class": "coverage"}, element("thead", None, heading), element("tbody", None, *lines))
-    plain = Table(
-        "coverage",
-        ("model", "board", "devices", "runs", "last_started_at_ns", "is_stale"),
-        tuple(
-            (
-                model,
-                board,
-                len({case.key.device for case in members}),
-                sum(case.figures.runs for case in members),
-                last,
-                None if last is None else newest_ns - last > STALE_DAYS * NS_PER_DAY,
-            )
-            for model in models
-            for board in boards
-            for members in [grouped.get((model, board), [])]
-            for last in [max((case.figures.last_ns for case in members), default=None)]
-        ),
-    )
-    return element("div", {"class": "scroll", "tabindex": "0", "role": "region", "aria-label": "coverage"}, drawn), plain
+    cells = {(model, board): _covered(grouped[model, board], links, newest_ns, model, board) for model in models for board in boards}
+    lines = [(link(links.to("model", model=model), model), [cells[model, board] for board in boards]) for model in models]
+    rows = tuple((model, board, cell["devices"], cell["runs"], cell["last_ns"], cell["is_stale"]) for (model, board), cell in cells.items())
+    plain = ViewTable("coverage", ("model", "board", "devices", "runs", "last_started_at_ns", "is_stale"), rows)
+    return render("web/coverage.html", boards=boards, lines=lines), plain
 
 
-def _covered(members: Sequence[IndexedCase], links: Links, newest_ns: int, model: str, board: str) -> Markup:
+def _covered(members: Sequence[IndexedCase], links: Links, newest_ns: int, model: str, board: str) -> dict[str, Any]:
+    """Return one cell: its counts, and how it is shown where there is a run."""
     if not members:
-        return element("td", {"class": "never"}, "never")
-    last = max(case.figures.last_ns for case in members)
-    is_stale = newest_ns - last > STALE_DAYS * NS_PER_DAY
+        return {"devices": 0, "runs": 0, "last_ns": None, "is_stale": None}
+    last_ns, runs = max(case.figures.last_ns for case in members), sum(case.figures.runs for case in members)
     p50 = sorted(spread.median for case in members if (spread := case.figures.spread("p50_ms")))
-    best = f"{figures.span(p50[0], p50[-1])} ms" if p50 else "no p50"
     devices = len({(case.key.fleet, case.key.device) for case in members})
-    detail = f"{figures.count(devices, 'device')}, {figures.count(sum(case.figures.runs for case in members), 'run')}"
-    reference = links.to("compare", model=model, board=board)
-    return element(
-        "td",
-        {"class": "stale" if is_stale else None},
-        link(reference, best),
-        element("small", None, detail),
-        element("small", None, f"stale, last {figures.stamp(last)[:10]}") if is_stale else "",
-    )
+    return {
+        "devices": len({case.key.device for case in members}),
+        "runs": runs,
+        "last_ns": last_ns,
+        "is_stale": newest_ns - last_ns > STALE_DAYS * NS_PER_DAY,
+        "figure": link(links.to("compare", model=model, board=board), f"{figures.span(p50[0], p50[-1])} ms" if p50 else "no p50"),
+        "detail": f"{figures.count(devices, 'device')}, {figures.count(runs, 'run')}",
+        "last": figures.stamp(last_ns)[:10],
+    }
 
 
-def _told(line: _DeviceLine, tell: Callable[[Health], Told]) -> Told | None:
-    return tell(line.health) if line.health else None
+def _device_table(lines: Sequence[_DeviceLine], links: Links) -> tuple[Markup, ViewTable]:
+    # Only connected agents report their health.
+    now_ns, has_health = time.time_ns(), any(line.health for line in lines)
 
+    def of_health(name: str, heading: str, value: Callable[[Health], Plain], *, is_text: bool = False) -> ViewColumn[_DeviceLine]:
+        return ViewColumn(name, heading, lambda line: value(line.health) if line.health else None, is_text=is_text, is_shown=has_health)
 
-def _certificate_days(health: Health) -> float | None:
-    return device_health.certificate_days(health, time.time_ns())
-
-
-def _disk_free_gb(health: Health) -> float | None:
-    return None if health.disk.free_bytes is None else health.disk.free_bytes / 1e9
-
-
-def _device_table(lines: Sequence[_DeviceLine], links: Links) -> tuple[Markup, Table]:
-    # Only agents that are connected tell of their health: without one there is nothing to show.
-    is_told = any(line.health for line in lines)
-    columns: list[Column[_DeviceLine]] = [
-        Column(
+    columns: list[ViewColumn[_DeviceLine]] = [
+        ViewColumn(
             "device",
             "Device",
             lambda line: line.device,
@@ -253,22 +212,24 @@ def _device_table(lines: Sequence[_DeviceLine], links: Links) -> tuple[Markup, T
             ),
             is_text=True,
         ),
-        Column("fleet", "Fleet", lambda line: line.fleet, is_shown=False),
-        Column("board", "Board", lambda line: line.board, is_text=True),
-        Column("role", "", lambda line: line.role, is_shown=False),
-        Column("state", "State", lambda line: line.state, lambda line: line.state or "not told", is_text=True),
-        Column("last_started_at_ns", "Last run (UTC)", lambda line: line.last_ns, lambda line: figures.stamp(line.last_ns)),
-        Column("runs", "Runs", lambda line: line.runs),
-        Column("suspect", "Suspect", lambda line: line.suspect),
-        Column("invalid", "Invalid", lambda line: line.invalid),
-        Column("throttled", "Throttled", lambda line: line.throttled if line.throttling_known else None),
-        Column("temperature_max_c", "Hottest °C", lambda line: line.hottest_c),
-        Column("agent", "Agent", lambda line: line.health.agent if line.health else None, is_text=True, is_shown=is_told),
-        Column("calibration_age_days", "Calibrated, days ago", lambda line: _told(line, device_health.calibration_days), is_shown=is_told),
-        Column("certificate_days", "Certificate, days left", lambda line: _told(line, _certificate_days), is_shown=is_told),
-        Column("clock", "Clock", lambda line: _told(line, device_health.clock), is_text=True, is_shown=is_told),
-        Column("disk_free_gb", "Disk free, GB", lambda line: _told(line, _disk_free_gb), is_shown=is_told),
-        Column("models", "Models", lambda line: " | ".join(line.models), lambda line: listed(line.models), is_text=True),
+        ViewColumn("fleet", "Fleet", lambda line: line.fleet, is_shown=False),
+        ViewColumn("board", "Board", lambda line: line.board, is_text=True),
+        ViewColumn("role", "", lambda line: line.role, is_shown=False),
+        ViewColumn("state", "State", lambda line: line.state, lambda line: line.state or "not reported", is_text=True),
+        ViewColumn("last_started_at_ns", "Last run (UTC)", lambda line: line.last_ns, lambda line: figures.stamp(line.last_ns)),
+        ViewColumn("runs", "Runs", lambda line: line.runs),
+        ViewColumn("suspect", "Suspect", lambda line: line.suspect),
+        ViewColumn("invalid", "Invalid", lambda line: line.invalid),
+        ViewColumn("throttled", "Throttled", lambda line: line.throttled if line.throttling_known else None),
+        ViewColumn("temperature_max_c", "Hottest °C", lambda line: line.hottest_c),
+        of_health("agent", "Agent", lambda health: health.agent, is_text=True),
+        of_health("calibration_age_days", "Calibrated, days ago", calibration_days),
+        of_health("certificate_days", "Certificate, days left", lambda health: certificate_days(health, now_ns)),
+        of_health("clock", "Clock", clock_text, is_text=True),
+        of_health(
+            "disk_free_gb", "Disk free, GB", lambda health: health.disk.free_bytes / 1e9 if health.disk.free_bytes is not None else None
+        ),
+        ViewColumn("models", "Models", lambda line: " | ".join(line.models), lambda line: listed(line.models), is_text=True),
     ]
     shown = lines[:DEVICES_SHOWN]
     markup, table = grid(

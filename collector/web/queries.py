@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.collector.web.case_figures import ENERGIES, METRICS, WITH_INTERVAL, sum_up
-from edgemeter.collector.web.run_figures import Fingerprint, RunFigures
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.collector.runs.cases import Fingerprint
+from edgemeter.collector.web.case_figures import ENERGIES, METRICS, WITH_INTERVAL, IndexedRun, sum_up
 from edgemeter.collector.web.run_index import COLUMNS, FACETS, IndexedCase, decode_case
 
 NS_PER_DAY = 86_400 * 1_000_000_000
@@ -20,7 +20,7 @@ _RUN_COLUMNS = ", ".join(f"runs.{name}" for name in COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
-class Narrowing:
+class CaseFilter:
     """What the reader picked: a facet that is None may be anything; `days` back from the newest run, None: all."""
 
     fleet: str | None = None
@@ -31,7 +31,7 @@ class Narrowing:
     precision: str | None = None
     days: int | None = None
 
-    def without(self, *names: str) -> "Narrowing":
+    def without(self, *names: str) -> "CaseFilter":
         """Return the same without these picks."""
         return replace(self, **dict.fromkeys(names))
 
@@ -41,17 +41,16 @@ class Narrowing:
         return " AND ".join(f"cases.{name} = ?" for name in picked) or "1", list(picked.values())
 
 
-def parse(fields: Mapping[str, str]) -> Narrowing:
-    """Return what an address asks for; what is empty is not asked for.
+def parse_filter(fields: Mapping[str, str]) -> CaseFilter:
+    """Return the filter in an address; empty fields are ignored.
 
     Raises:
-        ConfigError: the period is none: all days in its place would not be what the address says.
+        ConfigError: the period is invalid.
     """
     days = fields.get("days", "")
     if days and not re.fullmatch(r"[1-9]\d{0,4}", days, re.ASCII):
-        message = f"days={days!r} is no period: give a number of days, as days=30"
-        raise ConfigError(message)
-    return Narrowing(**{name: fields.get(name) or None for name in FACETS}, days=int(days) if days else None)
+        raise ConfigError(f"days={days!r} is not a period: give a number of days, such as days=30")
+    return CaseFilter(**{name: fields.get(name) or None for name in FACETS}, days=int(days) if days else None)
 
 
 def choices(connection: sqlite3.Connection) -> dict[str, list[str]]:
@@ -63,16 +62,16 @@ def choices(connection: sqlite3.Connection) -> dict[str, list[str]]:
 
 
 def cases(
-    connection: sqlite3.Connection, narrowing: Narrowing, limit: int | None = None, offset: int = 0, metrics: Sequence[str] = METRICS
+    connection: sqlite3.Connection, case_filter: CaseFilter, limit: int | None = None, offset: int = 0, metrics: Sequence[str] = METRICS
 ) -> list[IndexedCase]:
     """Return the cases with their figures over all runs, or over those of the period: then of these metrics only."""
-    condition, values = narrowing.condition()
-    return _cases(connection, condition, values, narrowing.days, limit, offset, metrics)
+    condition, values = case_filter.condition()
+    return _cases(connection, condition, values, case_filter.days, limit, offset, metrics)
 
 
-def cases_of_every_board(connection: sqlite3.Connection, narrowing: Narrowing, limit: int) -> list[IndexedCase]:
+def cases_of_every_board(connection: sqlite3.Connection, case_filter: CaseFilter, limit: int) -> list[IndexedCase]:
     """Return so many cases with their figures over all runs, from each board type in turn: of none is there nothing to see."""
-    condition, values = narrowing.condition()
+    condition, values = case_filter.condition()
     ordered = "SELECT case_number, row_number() OVER (PARTITION BY board ORDER BY model, fleet, device, precision, case_number) AS place"
     query = (
         f"SELECT case_number, key, board, newest, figures FROM cases JOIN ({ordered} FROM cases WHERE figures IS NOT NULL AND {condition})"  # noqa: S608 - our own
@@ -81,11 +80,11 @@ def cases_of_every_board(connection: sqlite3.Connection, narrowing: Narrowing, l
     return [decode_case(row) for row in connection.execute(query, (*values, limit))]
 
 
-def cases_of_baseline(connection: sqlite3.Connection, baseline: str, role: str, narrowing: Narrowing) -> list[IndexedCase]:
+def cases_of_baseline(connection: sqlite3.Connection, baseline: str, role: str, case_filter: CaseFilter) -> list[IndexedCase]:
     """Return the cases of a device, or of all devices in `role` where that is the baseline: of the same model and period, else of any."""
-    own, values = Narrowing(model=narrowing.model).condition()
+    own, values = CaseFilter(model=case_filter.model).condition()
     belongs = "json_extract(cases.key, '$.role') = ?" if baseline == role else "cases.device = ?"
-    return _cases(connection, f"{own} AND {belongs}", [*values, baseline], narrowing.days, None, 0, METRICS)
+    return _cases(connection, f"{own} AND {belongs}", [*values, baseline], case_filter.days, None, 0, METRICS)
 
 
 def _cases(
@@ -103,9 +102,9 @@ def _cases(
     return found if days is None else _within(connection, found, since_ns(connection, days), metrics)
 
 
-def count_cases(connection: sqlite3.Connection, narrowing: Narrowing) -> int:
+def count_cases(connection: sqlite3.Connection, case_filter: CaseFilter) -> int:
     """Return how many cases there are."""
-    condition, values = narrowing.condition()
+    condition, values = case_filter.condition()
     return int(connection.execute(f"SELECT count(*) FROM cases WHERE figures IS NOT NULL AND {condition}", values).fetchone()[0])  # noqa: S608
 
 
@@ -115,16 +114,16 @@ def since_ns(connection: sqlite3.Connection, days: int) -> int:
     return int(min(newest, time.time_ns())) - days * NS_PER_DAY
 
 
-def runs_of(connection: sqlite3.Connection, case_number: int, *, newest: int) -> list[RunFigures]:
+def runs_of(connection: sqlite3.Connection, case_number: int, *, newest: int) -> list[IndexedRun]:
     """Return the newest so many runs of a case, oldest first."""
     query = f"SELECT {_RUN_COLUMNS} FROM runs WHERE case_number = ? ORDER BY started_at_ns DESC LIMIT ?"  # noqa: S608 - our own names
-    return [RunFigures._make(row) for row in connection.execute(query, (case_number, newest))][::-1]
+    return [IndexedRun._make(row) for row in connection.execute(query, (case_number, newest))][::-1]
 
 
-def run_of(connection: sqlite3.Connection, run_id: str) -> RunFigures | None:
+def run_of(connection: sqlite3.Connection, run_id: str) -> IndexedRun | None:
     """Return the run of that id."""
     found = connection.execute(f"SELECT {_RUN_COLUMNS} FROM runs WHERE id = ? ORDER BY row DESC LIMIT 1", (run_id,)).fetchone()  # noqa: S608
-    return RunFigures._make(found) if found else None
+    return IndexedRun._make(found) if found else None
 
 
 def fingerprints(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, Fingerprint]:
@@ -136,17 +135,17 @@ def fingerprints(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict
 
 
 def _within(connection: sqlite3.Connection, found: Sequence[IndexedCase], start_ns: int, metrics: Sequence[str]) -> list[IndexedCase]:
-    # What nobody asks for is not read.
+    # Only what is needed is read.
     wanted = {"case_number", "started_at_ns", "verdict", "is_usable", "is_throttled", *metrics}
     wanted |= {"gross_u_mj", "net_u_mj", "energy_kind"} if ENERGIES & wanted else set()
     wanted |= {"accuracy_kind"} if "accuracy" in wanted else set()
     columns = ", ".join(name if name in wanted else "NULL" for name in COLUMNS)
     query = f"SELECT {columns} FROM runs WHERE case_number = ? AND started_at_ns >= ? ORDER BY started_at_ns"  # noqa: S608 - our own names
-    # A view that asks for some metrics only shows no intervals.
+    # A view of some metrics only shows no intervals.
     intervals = WITH_INTERVAL if metrics == METRICS else frozenset()
     kept = []
     for case in found:
-        runs = [RunFigures._make(row) for row in connection.execute(query, (case.number, start_ns))]
+        runs = [IndexedRun._make(row) for row in connection.execute(query, (case.number, start_ns))]
         if runs:
             kept.append(replace(case, figures=sum_up(runs, metrics, intervals)))
     return kept

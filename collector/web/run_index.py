@@ -14,20 +14,18 @@ from pathlib import Path
 
 import msgspec
 
-from edgemeter.agent import records
-from edgemeter.agent.errors import UnavailableError
-from edgemeter.agent.records import RunRecord
-from edgemeter.collector.compare.cases import UNKNOWN_BOARD, CaseKey, key_of
-from edgemeter.collector.web.case_figures import CaseFigures, sum_up
-from edgemeter.collector.web.run_figures import Fingerprint, RunFigures, figures_of, fingerprint_of
-from edgemeter.collector.web.sources import LedgerSource, Source
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.sqlite_file import BUSY_TIMEOUT_S, transaction
+from edgemeter.agent.contract.record import RunRecord, decode, encode
+from edgemeter.collector.runs.cases import UNKNOWN_BOARD, CaseKey, Fingerprint, fingerprint_of, key_of
+from edgemeter.collector.web.case_figures import CaseFigures, IndexedRun, indexed_run_of, sum_up
+from edgemeter.collector.web.sources import LedgerSource, RecordSource
 
 VERSION = 1
 APPLICATION_ID = 0x4564_4978  # "EdIx"
 BATCH = 4000
 SUM_UP_S = 15.0
-BUSY_TIMEOUT_S = 30.0
-COLUMNS = RunFigures._fields
+COLUMNS = IndexedRun._fields
 # What a view may be narrowed to, each a column of `cases`.
 FACETS = ("fleet", "device", "board", "model", "runtime", "precision")
 
@@ -65,15 +63,15 @@ class IndexedCase:
 
     @property
     def newest(self) -> RunRecord:
-        """Return the newest run, decoded at each call: of most cases nobody looks at it."""
-        return records.decode(self.newest_text)
+        """Return the newest run, decoded at each call: most cases never need it."""
+        return decode(self.newest_text)
 
 
 @dataclass(slots=True)
 class RunIndex:
     """The index of `source` in the file at `path`. Bring it up to date with `refresh`; the reading calls may come from any thread."""
 
-    source: Source
+    source: RecordSource
     path: Path
     _folder: tempfile.TemporaryDirectory[str] | None = None
     _cases: dict[CaseKey, int] = field(default_factory=dict)
@@ -85,7 +83,11 @@ class RunIndex:
             self._folder.cleanup()
 
     def refresh(self, progress: Callable[[int, int], None] = lambda *_: None) -> int:
-        """Take in what came since; `progress` is told the row reached and the last one. Return the position."""
+        """Take in what came since; `progress` gets the row reached and the last one. Return the position.
+
+        Raises:
+            UnavailableError: the index cannot be written, or is damaged.
+        """
         with self._writing() as connection:
             self._begin_anew_if_other(connection)
         last = self.source.last_row()
@@ -117,28 +119,34 @@ class RunIndex:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Give a connection to read with, for one view."""
-        with contextlib.closing(self._connect()) as connection:
+        """Give a connection to read with, for one view.
+
+        Raises:
+            UnavailableError: the index cannot be read, or is damaged.
+        """
+        with self._connection() as connection:
             connection.execute("PRAGMA query_only = ON")
             yield connection
 
-    def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
-        # Nothing is lost with it, so nothing waits for the disk.
-        connection.execute("PRAGMA synchronous = OFF")
-        connection.execute("PRAGMA cache_size = -65536")
-        return connection
+    @contextlib.contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with contextlib.closing(sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_S, isolation_level=None)) as connection:
+                # Nothing is lost with it, so nothing waits for the disk.
+                connection.execute("PRAGMA synchronous = OFF")
+                connection.execute("PRAGMA cache_size = -65536")
+                yield connection
+        except sqlite3.DatabaseError as error:
+            remedy = "check its disk and its folder; it may be deleted, and is then made again"
+            raise UnavailableError(f"cannot use the page's index {str(self.path)!r} ({error}): {remedy}") from error
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        with contextlib.closing(self._connect()) as connection:
-            connection.execute("BEGIN IMMEDIATE")
+        with self._connection() as connection:
             try:
-                yield connection
-                connection.execute("COMMIT")
+                with transaction(connection):
+                    yield connection
             except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
                 # What was remembered may have been rolled back with it.
                 self._cases.clear()
                 self._fingerprints.clear()
@@ -156,11 +164,11 @@ class RunIndex:
         self._fingerprints.clear()
 
     def _take_in(self, connection: sqlite3.Connection, position: int) -> int:
-        rows: list[RunFigures] = []
+        rows: list[IndexedRun] = []
         newest: dict[int, RunRecord] = {}
         for row, run in self.source.after(position, BATCH):
             number = self._case_number(connection, run)
-            rows.append(figures_of(run, row, number, self._fingerprint_number(connection, run)))
+            rows.append(indexed_run_of(run, row, number, self._fingerprint_number(connection, run)))
             if number not in newest or newest[number].started_at_ns <= run.started_at_ns:
                 newest[number] = run
         if not rows:
@@ -201,12 +209,12 @@ class RunIndex:
         query = f"SELECT {', '.join(COLUMNS)} FROM runs WHERE case_number = ? ORDER BY started_at_ns"  # noqa: S608 - our own names
         with self._writing() as connection:
             for (number,) in connection.execute("SELECT case_number FROM stale").fetchall():
-                runs = [RunFigures._make(row) for row in connection.execute(query, (number,))]
+                runs = [IndexedRun._make(row) for row in connection.execute(query, (number,))]
                 connection.execute("UPDATE cases SET figures = ? WHERE case_number = ?", (msgspec.json.encode(sum_up(runs)), number))
             connection.execute("DELETE FROM stale")
 
 
-def open_index(source: Source, path: Path | None = None) -> RunIndex:
+def open_index(source: RecordSource, path: Path | None = None) -> RunIndex:
     """Return the index of `source` at `path`; by default beside the ledger, or in a folder of its own where that cannot be written."""
     wanted = path
     if wanted is None and isinstance(source, LedgerSource):
@@ -217,8 +225,7 @@ def open_index(source: Source, path: Path | None = None) -> RunIndex:
     elsewhere = Path(folder.name) / "index.sqlite"
     if path is not None or not _make(elsewhere):
         folder.cleanup()
-        message = f"cannot make the page's index at {str(path or elsewhere)!r}: name a file in a folder that may be written"
-        raise UnavailableError(message)
+        raise UnavailableError(f"cannot create the page's index at {str(path or elsewhere)!r}: name a file in a writable folder")
     return RunIndex(source, elsewhere, folder)
 
 
@@ -242,26 +249,25 @@ def _make(path: Path) -> bool:
     with contextlib.closing(connection):
         try:
             connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("BEGIN IMMEDIATE")
-            owner, version = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version"))
-            tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-            if tables and owner != APPLICATION_ID:
-                return False
-            if version != VERSION:
-                for name in tables:
-                    connection.execute(f'DROP TABLE "{name}"')
-                for statement in SCHEMA.split(";\n"):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                connection.execute(f"PRAGMA user_version = {VERSION}")
-            connection.execute("COMMIT")
+            with transaction(connection):
+                owner, version = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version"))
+                tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+                if tables and owner != APPLICATION_ID:
+                    return False
+                if version != VERSION:
+                    for name in tables:
+                        connection.execute(f'DROP TABLE "{name}"')
+                    for statement in SCHEMA.split(";\n"):
+                        connection.execute(statement)
+                    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                    connection.execute(f"PRAGMA user_version = {VERSION}")
         except sqlite3.Error:
             return False
     return True
 
 
 def _without_samples(run: RunRecord) -> bytes:
-    return records.encode(msgspec.structs.replace(run, samples=()) if run.samples else run)
+    return encode(msgspec.structs.replace(run, samples=()) if run.samples else run)
 
 
 def _board(run: RunRecord) -> str:

@@ -1,53 +1,65 @@
-"""The view that compares: every case beside its baseline, like with like, and the front of what nothing beats."""
+"""The comparison: every case with its baseline, like with like, and the Pareto front."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from edgemeter.collector.compare.comparison import Comparison, Row, comparable
+from edgemeter.agent.base import figures
+from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, comparable
 from edgemeter.collector.compare.spread import Spread, median_of
-from edgemeter.collector.show import answer, figures, looks, report_charts
-from edgemeter.collector.show.markup import Markup, element, join
-from edgemeter.collector.show.report_table import anchor, key
+from edgemeter.collector.show import report_charts
+from edgemeter.collector.show.conclusions import conclusions, title
+from edgemeter.collector.show.markup import Markup, element, join, part
+from edgemeter.collector.show.report_table import (
+    accuracy_cell,
+    anchor,
+    gross_cell,
+    group_text,
+    other_kind,
+    row_class,
+    spread_cell,
+    summary_key,
+)
+from edgemeter.collector.show.series_style import SeriesStyles, assign_styles
 from edgemeter.collector.show.wording import accuracy_name, case_names, listed, names, runtime_name
-from edgemeter.collector.web.book import Book, SideBySide, baselines, compare
-from edgemeter.collector.web.queries import Narrowing, cases, count_cases
-from edgemeter.collector.web.view import Asked, Column, Links, Table, View, grid, link, note, section
+from edgemeter.collector.web.context import IndexedComparison, ViewContext, baselines, compare
+from edgemeter.collector.web.queries import CaseFilter, cases, count_cases
+from edgemeter.collector.web.view import Links, View, ViewColumn, ViewRequest, ViewTable, grid, link, note, plain_table, section
 
 FILTERS = ("baseline", "model", "board", "device", "fleet", "precision", "runtime", "days")
 # A page is read by people: more cases than these are on several.
 CASES_SHOWN = 150
 LONGEST_NUMBER = 9
-# With more devices than this a colour stands for a type of board.
+# With more devices than this a colour denotes a board type.
 DEVICES_IN_COLOUR = 7
 NAMED = 3
 
 
-def side_by_side(book: Book, asked: Asked, narrowing: Narrowing) -> View:
+def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:
     """Return the comparison with the baseline that was picked, else with the first there is."""
-    offered = baselines(book.connection)
+    offered = baselines(context.connection)
     if not offered:
-        return View("Nothing to compare yet", note("The ledger holds no run."), filters=FILTERS)
-    baseline = asked.get("baseline") or offered[0]
-    count = count_cases(book.connection, narrowing)
-    place = _page(asked, count)
-    own = cases(book.connection, narrowing, limit=CASES_SHOWN, offset=place * CASES_SHOWN)
-    found = compare(book, own, narrowing, baseline)
-    narrowed = _pages(asked, place, count, book.links)
+        return View("Nothing to compare yet", note("The ledger has no run."), filters=FILTERS)
+    baseline = request.get("baseline") or offered[0]
+    count = count_cases(context.connection, case_filter)
+    place = _page(request, count)
+    own = cases(context.connection, case_filter, limit=CASES_SHOWN, offset=place * CASES_SHOWN)
+    found = compare(context, own, case_filter, baseline)
+    pages = _pages(request, place, count, context.links)
     comparison = found.comparison
     left_out = _left_out(comparison)
     if not comparison.rows:
-        body = join([narrowed, section("left-out", "Left out", left_out)])
-        return View(f"Nothing can be compared with {baseline}", body, filters=FILTERS)
-    looking = looks.assign(comparison.rows, most_devices=DEVICES_IN_COLOUR)
-    table, plain = table_of(found, looking, book.links)
-    fronts = [element("div", None, drawn(comparison, looking)) for drawn in (report_charts.latency_front, report_charts.energy_charts)]
+        body = join([pages, section("left-out", "Left out", left_out)])
+        return View(f"No case matches {baseline}", body, filters=FILTERS)
+    styles = assign_styles(comparison.rows, most_devices=DEVICES_IN_COLOUR)
+    table, plain = table_of(found, styles, context.links)
+    fronts = [element("div", None, drawn(comparison, styles)) for drawn in (report_charts.latency_front, report_charts.energy_charts)]
     parts = [
-        narrowed,
+        pages,
         section(
             "front",
             "Latency and energy against accuracy",
-            report_charts.legend(comparison, looking),
+            report_charts.legend(comparison, styles),
             element("div", {"class": "pair"}, *fronts),
         ),
         section(
@@ -58,7 +70,7 @@ def side_by_side(book: Book, asked: Asked, narrowing: Narrowing) -> View:
         ),
         section("left-out", "Left out", left_out),
     ]
-    lead = " ".join(answer.answer(_of_measured(comparison)))
+    lead = " ".join(conclusions(_of_measured(comparison)))
     return View(_title(comparison), join(parts), lead, (plain,), FILTERS)
 
 
@@ -72,148 +84,133 @@ def _title(comparison: Comparison) -> str:
     """Return who is compared with whom, counted where names would be too many."""
     devices = {(row.case.key.fleet, row.case.key.device) for row in comparison.rows if not row.is_reference}
     if len(devices) <= NAMED:
-        return answer.title(comparison)
+        return title(comparison)
     models = names(row.case.key.model for row in comparison.rows if not row.is_reference)
     references = names(row.reference.key.device for row in comparison.rows)
     return f"{listed(models, 3)} on {figures.count(len(devices), 'device')}, against {listed(references, 3)}"
 
 
-def _page(asked: Asked, count: int) -> int:
+def _page(request: ViewRequest, count: int) -> int:
     """Return the page that was picked, from 0, one that there is."""
-    text = asked.get("page")
+    text = request.get("page")
     number = int(text) if text.isascii() and text.isdigit() and len(text) < LONGEST_NUMBER else 1
     return min(max(number, 1), max(1, -(-count // CASES_SHOWN))) - 1
 
 
-def _pages(asked: Asked, place: int, count: int, links: Links) -> Markup:
+def _pages(request: ViewRequest, place: int, count: int, links: Links) -> Markup:
     """Return what of more cases than a page holds this is, and the way to the others."""
     if count <= CASES_SHOWN:
         return join([])
     first, last = place * CASES_SHOWN + 1, min(count, (place + 1) * CASES_SHOWN)
-    fields = {name: value for name, value in asked.fields.items() if name != "page"}
-    before = [" ", link(links.to("compare", **fields, page=str(place)), "The ones before")] if place else []
-    after = [" ", link(links.to("compare", **fields, page=str(place + 2)), "The next")] if last < count else []
-    said = f"Cases {first:,} to {last:,} of {count:,}, by model and device; pick a model, a board or a device for less."
-    return element("p", {"class": "caution pages"}, said, *before, *after)
+    fields = {name: value for name, value in request.fields.items() if name != "page"}
+    before = [" ", link(links.to("compare", **fields, page=str(place)), "Previous")] if place else []
+    after = [" ", link(links.to("compare", **fields, page=str(place + 2)), "Next")] if last < count else []
+    text = f"Cases {first:,} to {last:,} of {count:,}, by model and device; pick a model, a board or a device for less."
+    return element("p", {"class": "caution pages"}, text, *before, *after)
 
 
 def _left_out(comparison: Comparison) -> Markup:
     if not comparison.left_out:
         return element("p", None, "Nothing was left out.")
-    counted = Counter(entry.reason for entry in comparison.left_out)
-    lines = [
-        element("li", None, element("b", None, figures.count(number, "case")), f": {reason}") for reason, number in counted.most_common(60)
-    ]
-    return element("ul", {"class": "reasons"}, *lines)
+    counted = Counter(entry.reason for entry in comparison.left_out).most_common(60)
+    return part("counted", [{"number": number, "reason": reason, "detail": ""} for reason, number in counted], "case")
 
 
-def table_of(found: SideBySide, looking: looks.Looks, links: Links) -> tuple[Markup, Table]:
-    """Return the cases as a table to look at, grouped by what may be compared, and in plain form."""
+def table_of(found: IndexedComparison, styles: SeriesStyles, links: Links) -> tuple[Markup, ViewTable]:
+    """Return the cases as markup, grouped by what may be compared, and in plain form."""
     comparison = found.comparison
     called = dict(zip((id(row) for row in comparison.rows), case_names([row.case for row in comparison.rows]), strict=True))
-    columns = _columns(found, looking, links, called)
+    columns = _columns(found, styles, links, called)
     parts = []
     for rows in comparable(comparison.rows):
-        newest = rows[0].case.newest
-        data = f" {newest.model.task}, {newest.dataset.name} ({figures.count(newest.dataset.images, 'image')}), {newest.scenario}"
-        heading = element("h3", None, link(links.to("model", model=newest.model.name), newest.model.name), element("small", None, data))
+        model = rows[0].case.key.model
+        heading = element("h3", None, link(links.to("model", model=model), model), element("small", None, f" {group_text(rows)}"))
         markup, _ = grid(
-            newest.model.name, columns, rows, lambda row: {"id": anchor(comparison, row), "class": _class(row), **report_charts.facts(row)}
+            model, columns, rows, lambda row: {"id": anchor(comparison, row), "class": row_class(row), **report_charts.facts(row)}
         )
-        parts.append(element("div", {"data-model": newest.model.name}, heading, markup))
-    return join(parts), grid("comparison", columns, comparison.rows)[1]
+        parts.append(element("div", {"data-model": model}, heading, markup))
+    return join(parts), plain_table("comparison", columns, comparison.rows)
 
 
-def _class(row: Row) -> str | None:
-    return " ".join([*(["reference"] if row.is_reference else []), *(["suspect"] if row.case.suspect else [])]) or None
-
-
-def _columns(found: SideBySide, looking: looks.Looks, links: Links, called: dict[int, str]) -> list[Column[Row]]:
-    def runs(row: Row) -> int:
+def _columns(found: IndexedComparison, styles: SeriesStyles, links: Links, called: dict[int, str]) -> list[ViewColumn[ComparisonRow]]:
+    def runs(row: ComparisonRow) -> int:
         return found.case_of(row.case).figures.usable
 
     return [
-        Column("device", "Device", lambda row: row.case.key.device, lambda row: _device(row, looking, links), is_text=True),
-        Column("case", "Case", lambda row: called[id(row)], lambda row: _name(row, called[id(row)], links), is_text=True),
+        ViewColumn("device", "Device", lambda row: row.case.key.device, lambda row: _device(row, styles, links), is_text=True),
+        ViewColumn("case", "Case", lambda row: called[id(row)], lambda row: _name(row, called[id(row)], links), is_text=True),
         *(
-            Column(name, name, _of_key(name), is_shown=False)
+            ViewColumn(name, name, _of_key(name), is_shown=False)
             for name in ("fleet", "role", "model", "precision", "runtime", "runtime_version", "scenario", "dataset_sha256")
         ),
-        Column("board", "Board", lambda row: found.case_of(row.case).board, is_shown=False),
+        ViewColumn("board", "Board", lambda row: found.case_of(row.case).board, is_shown=False),
         *_spread("latency_p50", "ms", "p50 ms", lambda row: row.case.p50_ms),
-        Column(
+        ViewColumn(
             "latency_p50_ratio",
             "to baseline",
             lambda row: row.ratios.p50,
             _ratio,
             "p50 against the baseline's p50, what that means, and its 95 % interval over days or runs",
         ),
-        Column("latency_p50_ratio_low", "", lambda row: _bound(row, 0), is_shown=False),
-        Column("latency_p50_ratio_high", "", lambda row: _bound(row, 1), is_shown=False),
-        Column("latency_judgement", "", lambda row: row.judgements.latency.words if row.judgements.latency else None, is_shown=False),
+        ViewColumn("latency_p50_ratio_low", "", lambda row: _bound(row, 0), is_shown=False),
+        ViewColumn("latency_p50_ratio_high", "", lambda row: _bound(row, 1), is_shown=False),
+        ViewColumn("latency_judgement", "", lambda row: row.judgements.latency.words if row.judgements.latency else None, is_shown=False),
         *_spread("latency_p90", "ms", "p90 ms", lambda row: row.case.p90_ms),
         *_spread("throughput", "per_s", "per s", lambda row: row.case.throughput_per_s),
-        Column(
+        ViewColumn(
             "accuracy",
             accuracy_name([row.case for row in found.comparison.rows]),
             lambda row: median_of(row.case.accuracy_value),
-            _accuracy,
+            lambda row: accuracy_cell(row, _none),
         ),
-        Column("accuracy_difference", "", lambda row: row.ratios.accuracy_difference, is_shown=False),
+        ViewColumn("accuracy_difference", "", lambda row: row.ratios.accuracy_difference, is_shown=False),
         *_spread("memory_peak", "mb", "Peak MB", lambda row: row.case.peak_mb),
-        Column(
+        ViewColumn(
             "energy_gross_mj",
             "Gross mJ",
             lambda row: median_of(row.case.gross_mj),
-            _gross,
+            lambda row: gross_cell(row, _none),
             "energy per inference, idle included, with its uncertainty (95 %)",
         ),
-        Column("energy_gross_u_mj", "", lambda row: row.case.energy.gross_u_mj if row.case.energy else None, is_shown=False),
-        Column("energy_scope", "", lambda row: row.case.energy.scope if row.case.energy else None, is_shown=False),
-        Column("energy_gross_ratio", "", lambda row: row.ratios.energy_gross, is_shown=False),
-        Column("runs", "Runs", runs),
-        Column("provenance", "Provenance", lambda row: row.case.key.provenance, is_shown=False),
-        Column("verdict", "Verdict", lambda row: row.case.verdict, lambda row: _verdict(row, found), is_text=True),
-        Column("baseline", "", lambda row: row.reference.key.device, is_shown=False),
-        Column("baseline_choice", "", lambda row: row.choice, is_shown=False),
-        Column("not_ranked_reason", "", lambda row: row.not_ranked, is_shown=False),
+        ViewColumn("energy_gross_u_mj", "", lambda row: row.case.energy.gross_u_mj if row.case.energy else None, is_shown=False),
+        ViewColumn("energy_scope", "", lambda row: row.case.energy.scope if row.case.energy else None, is_shown=False),
+        ViewColumn("energy_gross_ratio", "", lambda row: row.ratios.energy_gross, is_shown=False),
+        ViewColumn("runs", "Runs", runs),
+        ViewColumn("provenance", "Provenance", lambda row: row.case.key.provenance, is_shown=False),
+        ViewColumn("verdict", "Verdict", lambda row: row.case.verdict, lambda row: _verdict(row, found), is_text=True),
+        ViewColumn("baseline", "", lambda row: row.reference.key.device, is_shown=False),
+        ViewColumn("baseline_choice", "", lambda row: row.choice, is_shown=False),
+        ViewColumn("not_ranked_reason", "", lambda row: row.not_ranked, is_shown=False),
     ]
 
 
-def _of_key(name: str) -> Callable[[Row], str]:
+def _of_key(name: str) -> Callable[[ComparisonRow], str]:
     return lambda row: str(getattr(row.case.key, name))
 
 
-def _spread(name: str, unit: str, heading: str, figure: Callable[[Row], Spread | None]) -> Sequence[Column[Row]]:
-    def cell(row: Row) -> Markup:
-        found = figure(row)
-        if found is None:
-            return join([figures.typeset(figures.ABSENT)])
-        median, span = figures.significant(found.median), figures.span(found.low, found.high)
-        return join([median, element("small", None, "" if span == median else span)])
-
+def _spread(name: str, unit: str, heading: str, figure: Callable[[ComparisonRow], Spread | None]) -> Sequence[ViewColumn[ComparisonRow]]:
     return (
-        Column(f"{name}_{unit}", heading, lambda row: median_of(figure(row)), cell),
-        Column(f"{name}_min_{unit}", "", lambda row: found.low if (found := figure(row)) else None, is_shown=False),
-        Column(f"{name}_max_{unit}", "", lambda row: found.high if (found := figure(row)) else None, is_shown=False),
+        ViewColumn(f"{name}_{unit}", heading, lambda row: median_of(figure(row)), lambda row: spread_cell(figure(row))),
+        ViewColumn(f"{name}_min_{unit}", "", lambda row: found.low if (found := figure(row)) else None, is_shown=False),
+        ViewColumn(f"{name}_max_{unit}", "", lambda row: found.high if (found := figure(row)) else None, is_shown=False),
     )
 
 
-def _device(row: Row, looking: looks.Looks, links: Links) -> Markup:
+def _device(row: ComparisonRow, styles: SeriesStyles, links: Links) -> Markup:
     name = link(links.to("device", fleet=row.case.key.fleet, device=row.case.key.device), row.case.key.device)
     role = "baseline" if row.is_reference else row.case.newest.environment.board or "unknown board"
-    return join([key(looking.of(row)), name, element("small", None, role)])
+    return join([summary_key(styles.of(row)), name, element("small", None, role)])
 
 
-def _name(row: Row, name: str, links: Links) -> Markup:
+def _name(row: ComparisonRow, name: str, links: Links) -> Markup:
     case = row.case.key
     reference = links.to("trend", model=case.model, device=case.device, fleet=case.fleet) or links.to("trend", model=case.model)
     return join([link(reference, name), element("small", None, runtime_name(row.case))])
 
 
-def _ratio(row: Row) -> Markup:
+def _ratio(row: ComparisonRow) -> Markup:
     if row.not_ranked:
-        return element("span", {"class": "none", "title": row.not_ranked}, "not ranked")
+        return _none(row.not_ranked, "not ranked")
     if row.is_reference:
         return element("em", None, "baseline")
     if row.ratios.p50 is None:
@@ -221,42 +218,22 @@ def _ratio(row: Row) -> Markup:
     bounds = row.ratios.p50_interval
     between = f"95 %: {figures.typeset(figures.span(*bounds))}" if bounds else "no interval"
     judged = row.judgements.latency
-    other = row.reference.key
-    is_other = (other.precision, other.runtime) != (row.case.key.precision, row.case.key.runtime)
-    kind = f"{other.precision} {other.runtime}" if is_other else ""
-    said = element("small", {"title": judged.words}, judged.words.partition(":")[0].partition(" (")[0]) if judged else ""
+    kind = other_kind(row)
+    state = element("small", {"title": judged.words}, judged.words.partition(":")[0].partition(" (")[0]) if judged else ""
     beside = element("small", {"title": row.choice}, between)
     against = element("small", {"title": row.choice}, f"against {kind}") if kind else ""
-    return join([figures.typeset(figures.times(row.ratios.p50)), said, beside, against])
+    return join([figures.typeset(figures.times(row.ratios.p50)), state, beside, against])
 
 
-def _bound(row: Row, which: int) -> float | None:
+def _bound(row: ComparisonRow, which: int) -> float | None:
     return row.ratios.p50_interval[which] if row.ratios.p50_interval else None
 
 
-def _accuracy(row: Row) -> Markup:
-    accuracy = row.case.accuracy
-    if accuracy is None:
-        return element("span", {"class": "none", "title": row.case.accuracy_reason or "not scored"}, "none")
-    difference = "" if row.is_reference else figures.difference(row.ratios.accuracy_difference)
-    return join(
-        [
-            figures.accuracy(accuracy.value.median),
-            element("small", None, figures.typeset(difference) if difference not in {"", figures.ABSENT} else ""),
-        ]
-    )
+def _none(reason: str, word: str = "none") -> Markup:
+    return element("span", {"class": "none", "title": reason}, word)
 
 
-def _gross(row: Row) -> Markup:
-    energy = row.case.energy
-    if energy is None:
-        return element("span", {"class": "none", "title": row.case.energy_reason or "not measured"}, "none")
-    ratio = None if row.is_reference else row.ratios.energy_gross
-    beside = energy.scope if ratio is None else f"{energy.scope}, {figures.typeset(figures.times(ratio))}"
-    return join([figures.with_uncertainty(energy.gross_mj.median, energy.gross_u_mj), element("small", None, beside)])
-
-
-def _verdict(row: Row, found: SideBySide) -> Markup:
+def _verdict(row: ComparisonRow, found: IndexedComparison) -> Markup:
     case, provenance = found.case_of(row.case).figures, row.case.key.provenance
-    said = element("span", {"class": "doubt"}, f"? {case.suspect} of {case.usable} suspect") if case.suspect else "valid"
-    return join([said, element("small", None, "" if provenance == "measured" else provenance)])
+    verdict = element("span", {"class": "doubt"}, f"? {case.suspect} of {case.usable} suspect") if case.suspect else "valid"
+    return join([verdict, element("small", None, "" if provenance == "measured" else provenance)])

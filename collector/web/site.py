@@ -1,39 +1,77 @@
-"""The site: which views there are, what their forms offer, and how a view becomes the content of a page."""
+"""The site: its views, forms and exports, and the page around a view, served or in one file."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 
 import msgspec
 
-from edgemeter.collector.show.markup import Markup, element, join, raw
-from edgemeter.collector.web.book import Book, baselines
-from edgemeter.collector.web.device import device
-from edgemeter.collector.web.model import model
+from edgemeter.collector.show.markup import Markup, own_script_policy, raw, render, text_of
+from edgemeter.collector.web.context import ViewContext, baselines
+from edgemeter.collector.web.device import device_view
+from edgemeter.collector.web.model import model_view
 from edgemeter.collector.web.overview import overview
-from edgemeter.collector.web.queries import PERIODS, Narrowing, choices, parse
-from edgemeter.collector.web.run import run
-from edgemeter.collector.web.series import DEFAULT_METRIC, METRICS
-from edgemeter.collector.web.side_by_side import side_by_side
-from edgemeter.collector.web.trend import trend
-from edgemeter.collector.web.view import ROUTES, Asked, Links, View, address
+from edgemeter.collector.web.queries import PERIODS, CaseFilter, choices, parse_filter
+from edgemeter.collector.web.run import run_view
+from edgemeter.collector.web.series import DEFAULT_METRIC, METRICS, trend_view
+from edgemeter.collector.web.side_by_side import compare_view
+from edgemeter.collector.web.view import ROUTES, Links, View, ViewRequest, address
 
-VIEWS: dict[str, Callable[[Book, Asked, Narrowing], View]] = {
+SERVED_POLICY = (
+    "default-src 'none'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; script-src 'self'; base-uri 'none';"
+    " form-action 'self'; frame-ancestors 'none'"
+)
+
+
+def styles() -> str:
+    """Return the style sheet: the report's, and what the page has beside it."""
+    return text_of("show/report.css") + text_of("web/page.css")
+
+
+def script() -> str:
+    """Return the script: everything reads without it."""
+    return text_of("web/page.js")
+
+
+def served_page(title: str, content: Markup, remark: str) -> str:
+    """Return a page that loads its style and its script from where it came from."""
+    return render("web/page.html", is_file=False, title=title, content=content, remark=remark, version=version("edgemeter"))
+
+
+def one_file_page(title: str, content: Markup, held_views: Sequence[tuple[str, Markup]], remark: str) -> str:
+    """Return a page that loads nothing: it shows `content`, and holds the other views, by address, as templates."""
+    return render(
+        "web/page.html",
+        is_file=True,
+        title=title,
+        content=content,
+        held_views=held_views,
+        remark=remark,
+        version=version("edgemeter"),
+        policy=own_script_policy(script(), "img-src data: blob:"),
+        style=raw(styles()),
+        script=raw(script()),
+    )
+
+
+VIEWS: dict[str, Callable[[ViewContext, ViewRequest, CaseFilter], View]] = {
     "overview": overview,
-    "compare": side_by_side,
-    "model": model,
-    "trend": trend,
-    "device": device,
-    "run": run,
+    "compare": compare_view,
+    "model": model_view,
+    "trend": trend_view,
+    "device": device_view,
+    "run": run_view,
 }
 NAVIGATION = {"overview": "Overview", "compare": "Compare", "model": "Model", "trend": "Trend", "device": "Device"}
 NEEDED = {"model": "model", "device": "device"}
 LABELS = {"days": "Period", "baseline": "Baseline", "metric": "Figure"}
+
 # With more values than this a field is typed, not picked.
 MOST_CHOICES = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Choices:
+class FormChoices:
     """What the forms offer: the values of each field, and how they are called."""
 
     values: Mapping[str, Mapping[str, str]]
@@ -43,111 +81,72 @@ class Choices:
         return self.values.get(name, {})
 
 
-def offered(book: Book) -> Choices:
+def offered(context: ViewContext) -> FormChoices:
     """Return what the forms offer, read from what is there."""
-    found: dict[str, Mapping[str, str]] = {name: {value: value for value in values} for name, values in choices(book.connection).items()}
-    found["baseline"] = {name: "all in the role reference" if name == "reference" else name for name in baselines(book.connection)}
+    found: dict[str, Mapping[str, str]] = {name: {value: value for value in values} for name, values in choices(context.connection).items()}
+    found["baseline"] = {name: "all in the role reference" if name == "reference" else name for name in baselines(context.connection)}
     found["days"] = PERIODS
     found["metric"] = {metric.name: metric.title for metric in METRICS.values()}
-    return Choices(found)
+    return FormChoices(found)
 
 
-def show(book: Book, asked: Asked) -> View | None:
+def show(context: ViewContext, request: ViewRequest) -> View | None:
     """Return the view that an address asks for, None where there is no such view."""
-    made = VIEWS.get(asked.view)
-    return made(book, asked, parse(asked.fields)) if made else None
+    made = VIEWS.get(request.view)
+    return made(context, request, parse_filter(request.fields)) if made else None
 
 
-def content(view: View, asked: Asked, offered_here: Choices, links: Links, exports: Markup) -> Markup:
-    """Return what stands on a page: heading, form, exports and the view itself."""
-    return join(
-        [
-            navigation(asked, links),
-            element("header", None, element("h1", None, view.title), *([element("p", {"class": "lead"}, view.lead)] if view.lead else [])),
-            form(view, asked, offered_here),
-            exports,
-            element("main", {"id": "content", "tabindex": "-1"}, view.body),
-        ]
+def content(view: View, request: ViewRequest, choices_here: FormChoices, links: Links, exports: Mapping[str, str]) -> Markup:
+    """Return what a page consists of: navigation, heading, form, exports and the view itself."""
+    return render(
+        "web/content.html",
+        view=view,
+        request=request,
+        navigation=navigation(request, links),
+        route=ROUTES[request.view],
+        # Without a script the form is sent with its button.
+        fields=[_field(name, request, values) for name in view.filters if (values := choices_here.of(name))],
+        exports=exports,
     )
 
 
-def navigation(asked: Asked, links: Links) -> Markup:
-    """Return the way to the other views; what was picked goes along."""
-    kept = {name: value for name, value in asked.fields.items() if name in {"model", "device", "fleet", "board", "baseline"}}
-    items = []
+def navigation(request: ViewRequest, links: Links) -> list[dict[str, object]]:
+    """Return the links to the views; what was picked goes along."""
+    kept = {name: value for name, value in request.fields.items() if name in {"model", "device", "fleet", "board", "baseline"}}
+    items: list[dict[str, object]] = []
     for name, text in NAVIGATION.items():
         fields = {field: value for field, value in kept.items() if field in ROUTES[name]} if name != "overview" else {}
-        reference = links.to(name, **fields) or links.to(name)
-        current = {"aria-current": "page"} if name == asked.view else {}
-        if reference:
-            items.append(element("a", {"href": reference, **current}, text))
-    return element("nav", {"aria-label": "Views"}, element("span", {"class": "brand"}, "Edgemeter"), *items)
+        if reference := links.to(name, **fields) or links.to(name):
+            items.append({"reference": reference, "text": text, "is_current": name == request.view})
+    return items
 
 
-def form(view: View, asked: Asked, offered_here: Choices) -> Markup:
-    """Return the form with the view's filters; without a script it is sent with its button."""
-    if not view.filters:
-        return join([])
-    fields = [_field(name, asked, values) for name in view.filters if (values := offered_here.of(name))]
-    if not fields:
-        return join([])
-    button = element("button", {"type": "submit"}, "Apply")
-    attributes = {
-        "class": "filters",
-        "method": "get",
-        "action": f"/{asked.view}",
-        "data-view": asked.view,
-        "data-route": " ".join(ROUTES[asked.view]),
-    }
-    return element("form", attributes, *fields, button)
+def served_exports(request: ViewRequest) -> dict[str, str]:
+    """Return the addresses of a served view as CSV and as JSON."""
+    return {form: f"/{address(request.view, {**request.fields, 'format': form})}" for form in ("csv", "json")}
 
 
-def served_exports(asked: Asked) -> Markup:
-    """Return the links to CSV and JSON of a served view."""
-
-    def to(form: str) -> str:
-        return f"/{address(asked.view, {**asked.fields, 'format': form})}"
-
-    return _exports(
-        element("a", {"href": to("csv"), "download": f"edgemeter-{asked.view}.csv"}, "CSV"), element("a", {"href": to("json")}, "JSON")
-    )
-
-
-def held_exports(view: View, asked: Asked) -> Markup:
-    """Return the buttons for CSV and JSON of a view within a file, and the figures that they write."""
+def held_exports(view: View, request: ViewRequest) -> dict[str, str]:
+    """Return the figures of a view within a file, which its buttons write as CSV and JSON."""
     if not view.tables:
-        return join([])
+        return {}
     tables = [{"name": table.name, "columns": table.columns, "rows": table.rows} for table in view.tables]
-    data = msgspec.json.encode({"view": asked.address, "tables": tables}).decode()
+    data = msgspec.json.encode({"view": request.address, "tables": tables}).decode()
     # In a script element nothing is escaped, so that no text can end it.
-    held = raw(data.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
-    buttons = [element("button", {"type": "button", "data-export": name.lower()}, name) for name in ("CSV", "JSON")]
-    return join([_exports(*buttons), element("script", {"type": "application/json", "class": "tables"}, held)])
+    return {"tables": raw(data.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))}
 
 
-def _exports(*items: Markup) -> Markup:
-    return element("p", {"class": "exports"}, "This view as ", items[0], " or ", items[1])
+def _field(name: str, request: ViewRequest, values: Mapping[str, str]) -> dict[str, object]:
+    """Return a field of the form; with too many values it has no options and is typed."""
+    picked = request.get(name)
+    options = None if len(values) > MOST_CHOICES else _options(name, request, values)
+    current = picked or (DEFAULT_METRIC if name == "metric" and options else "")
+    return {"name": name, "label": LABELS.get(name, name.capitalize()), "picked": current, "count": f"{len(values):,}", "options": options}
 
 
-def _field(name: str, asked: Asked, values: Mapping[str, str]) -> Markup:
-    label = LABELS.get(name, name.capitalize())
-    picked = asked.get(name)
-    if len(values) > MOST_CHOICES:
-        box = element("input", {"name": name, "value": picked, "placeholder": f"all {len(values):,}"})
-        return element("label", None, element("span", None, label), box)
-    options = _options(name, asked, values)
-    return element("label", None, element("span", None, label), element("select", {"name": name}, *options))
-
-
-def _options(name: str, asked: Asked, values: Mapping[str, str]) -> list[Markup]:
-    # What a view cannot do without is never left open: the first stands until another is picked.
-    blank = None if name in {"baseline", "metric"} or name == NEEDED.get(asked.view) else "all days" if name == "days" else "all"
-    picked = asked.get(name)
-    entries: Sequence[tuple[str, str]] = [*([("", blank)] if blank else []), *values.items()]
-    if picked and picked not in values:
-        entries = [*entries, (picked, f"{picked} (nothing here)")]
-    current = picked or (DEFAULT_METRIC if name == "metric" else "")
-    return [
-        element("option", {"value": value, "selected": "selected" if value == current and current else None}, text)
-        for value, text in entries
-    ]
+def _options(name: str, request: ViewRequest, values: Mapping[str, str]) -> list[tuple[str, str]]:
+    # What a view cannot do without is never left open: the first is used until another is picked.
+    blank = None if name in {"baseline", "metric"} or name == NEEDED.get(request.view) else "all days" if name == "days" else "all"
+    picked = request.get(name)
+    missing = [(picked, f"{picked} (nothing here)")] if picked and picked not in values else []
+    return [*([("", blank)] if blank else []), *values.items(), *missing]

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from edgemeter.agent.errors import UnavailableError
-from edgemeter.agent.records import RunRecord
-from edgemeter.collector.compare.store import LedgerFile, open_store
-from edgemeter.collector.keep.ledger import Ledger
-from edgemeter.collector.keep.presence import Device
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.collector.ledger.presence import DevicePresence
+from edgemeter.collector.runs.store import LedgerStore, open_store
 
 
-class Source(Protocol):
+class RecordSource(Protocol):
     """Records in the order in which they came, by row. Called from any thread."""
 
     def last_row(self) -> int:
@@ -32,12 +32,12 @@ class Source(Protocol):
         """
         ...
 
-    def devices(self) -> Sequence[Device]:
-        """Return what devices said of themselves."""
+    def devices(self) -> Sequence[DevicePresence]:
+        """Return what devices reported."""
         ...
 
     def identity(self) -> str:
-        """Return what tells this source from another one at the same place."""
+        """Return the identity of this source: another one at the same place has another."""
         ...
 
     def version(self) -> str:
@@ -66,12 +66,11 @@ class LedgerSource:
         """Return the record of a row with its raw samples."""
         found = next(iter(self.after(row - 1, 1)), None)
         if found is None or found[0] != row:
-            message = f"row {row} of the ledger {str(self.path)!r} is not there any more: it was forgotten because of its age"
-            raise UnavailableError(message)
+            raise UnavailableError(f"row {row} of the ledger {str(self.path)!r} no longer exists: it was deleted because of its age")
         return found[1]
 
-    def devices(self) -> Sequence[Device]:
-        """Return what devices said of themselves."""
+    def devices(self) -> Sequence[DevicePresence]:
+        """Return what devices reported."""
         with Ledger(self.path, "read") as ledger:
             return ledger.devices()
 
@@ -107,7 +106,7 @@ class DocumentSource:
         """Return the record of a row."""
         return self.records[row - 1]
 
-    def devices(self) -> Sequence[Device]:
+    def devices(self) -> Sequence[DevicePresence]:
         """Return nothing: a document holds runs only."""
         return ()
 
@@ -120,13 +119,13 @@ class DocumentSource:
         return ""
 
 
-def open_source(where: Sequence[str]) -> Source:
+def open_source(where: Sequence[str]) -> RecordSource:
     """Return the source at `where`: one ledger, or documents (and ledgers) read into memory.
 
     Raises:
         ConfigError: a file is absent, or not ours.
     """
     store = open_store(*where)
-    if isinstance(store, LedgerFile):
+    if isinstance(store, LedgerStore):
         return LedgerSource(store.path)
     return DocumentSource(tuple(store.contents(with_samples=True).runs))

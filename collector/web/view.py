@@ -1,23 +1,19 @@
 """A view: what one address of the page shows, as markup and as plain tables; and how addresses are written."""
 
-import csv
-import io
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
-import msgspec
+from edgemeter.agent.base import figures
+from edgemeter.agent.base.documents import Plain, csv_document, json_document
+from edgemeter.collector.show.markup import Attributes, Markup, element, join, part, render
 
-from edgemeter.collector.show import figures
-from edgemeter.collector.show.markup import Attributes, Markup, element, join
-
-Plain = str | int | float | bool | None
 Item = TypeVar("Item")
 # No address of ours is longer; what comes from outside is cut here.
 LONGEST_FIELD = 300
 
-# Of each view the fields that say which page it is; the others narrow what is on it.
+# The fields of each view that identify a page; the others filter its content.
 ROUTES: dict[str, tuple[str, ...]] = {
     "overview": (),
     "compare": ("baseline",),
@@ -29,8 +25,8 @@ ROUTES: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What an address asks for: the view and its fields, those that are empty left away."""
+class ViewRequest:
+    """The request in an address: the view and its fields, without empty ones."""
 
     view: str
     fields: Mapping[str, str] = field(default_factory=dict)
@@ -41,7 +37,7 @@ class Asked:
         return address(self.view, self.fields)
 
     def get(self, name: str) -> str:
-        """Return a field, empty where it is not asked for."""
+        """Return a field, empty if absent."""
         return self.fields.get(name, "")
 
 
@@ -51,10 +47,10 @@ def address(view: str, fields: Mapping[str, str]) -> str:
     return f"{view}?{urlencode(kept)}" if kept else view
 
 
-def read_address(text: str) -> Asked:
-    """Return what an address (without its leading slash) asks for."""
+def read_address(text: str) -> ViewRequest:
+    """Return the request in an address (without its leading slash)."""
     view, _, query = text.partition("?")
-    return Asked(view or "overview", {name: value[:LONGEST_FIELD] for name, value in parse_qsl(query, max_num_fields=40) if value})
+    return ViewRequest(view or "overview", {name: value[:LONGEST_FIELD] for name, value in parse_qsl(query, max_num_fields=40) if value})
 
 
 class Links(Protocol):
@@ -92,7 +88,7 @@ def link(reference: str | None, text: str, attributes: Attributes | None = None)
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ViewTable:
     """Plain values for CSV and JSON: names end in their unit, absent is None."""
 
     name: str
@@ -101,11 +97,7 @@ class Table:
 
     def to_csv(self) -> str:
         """Return the table as CSV (RFC 4180), header first."""
-        text = io.StringIO()
-        writer = csv.writer(text)
-        writer.writerow(self.columns)
-        writer.writerows([[_cell(value) for value in row] for row in self.rows])
-        return text.getvalue()
+        return csv_document(self.columns, self.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,52 +107,50 @@ class View:
     title: str
     body: Markup
     lead: str = ""
-    tables: tuple[Table, ...] = ()
+    tables: tuple[ViewTable, ...] = ()
     filters: tuple[str, ...] = ()
 
-    def to_json(self, asked: Asked) -> bytes:
+    def to_json(self, request: ViewRequest) -> bytes:
         """Return all tables as JSON: `{"view", "tables": {name: [{column: value}]}}`."""
         tables = {table.name: [dict(zip(table.columns, row, strict=True)) for row in table.rows] for table in self.tables}
-        document = {"view": asked.address, "title": self.title, "tables": tables}
-        return msgspec.json.format(msgspec.json.encode(document), indent=2)
+        document = {"view": request.address, "title": self.title, "tables": tables}
+        return json_document(document).encode()
 
 
 @dataclass(frozen=True, slots=True)
-class Column(Generic[Item]):
+class ViewColumn(Generic[Item]):
     """One column: its name in plain form, its heading, the plain value, and the cell where that is not the value as text."""
 
     name: str
     heading: str
     value: Callable[[Item], Plain]
     cell: Callable[[Item], str] | None = None
-    tells: str | None = None
+    explanation: str | None = None
     is_text: bool = False
     is_shown: bool = True
 
 
 def grid(
     name: str,
-    columns: Sequence[Column[Item]],
+    columns: Sequence[ViewColumn[Item]],
     items: Sequence[Item],
     attributes: Callable[[Item], Attributes] = lambda _: {},
-) -> tuple[Markup, Table]:
-    """Return the table to look at, and the same in plain form."""
+) -> tuple[Markup, ViewTable]:
+    """Return the table as markup and in plain form."""
     shown = [column for column in columns if column.is_shown]
-    headings = [
-        element("th", {"scope": "col", "title": column.tells, "class": "text" if column.is_text else None}, column.heading)
-        for column in shown
-    ]
-    lines = [element("tr", attributes(item), *(_markup(column, item) for column in shown)) for item in items]
-    head = element("thead", None, element("tr", None, *headings))
-    drawn = element("table", {"class": "grid"}, head, element("tbody", None, *lines))
-    region = {"class": "scroll", "tabindex": "0", "role": "region", "aria-label": name}
-    plain = Table(name, tuple(column.name for column in columns), tuple(tuple(column.value(item) for column in columns) for item in items))
-    return element("div", region, drawn), plain
+    lines = [(attributes(item), [_cell_of(column, item) for column in shown]) for item in items]
+    return render("web/grid.html", name=name, columns=shown, lines=lines), plain_table(name, columns, items)
+
+
+def plain_table(name: str, columns: Sequence[ViewColumn[Item]], items: Sequence[Item]) -> ViewTable:
+    """Return the table in plain form, with the columns that are not shown."""
+    rows = tuple(tuple(column.value(item) for column in columns) for item in items)
+    return ViewTable(name, tuple(column.name for column in columns), rows)
 
 
 def section(identity: str, heading: str, *content: str) -> Markup:
     """Return a part of a view under its heading."""
-    return element("section", {"id": identity}, element("h2", None, heading), *content)
+    return part("section", identity, heading, join(content))
 
 
 def note(*text: str) -> Markup:
@@ -168,12 +158,11 @@ def note(*text: str) -> Markup:
     return element("p", {"class": "note"}, *text)
 
 
-def _markup(column: Column[Item], item: Item) -> Markup:
+def _cell_of(column: ViewColumn[Item], item: Item) -> tuple[Attributes, str]:
     value = column.value(item)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     sortable = f"{value:.9g}" if is_number and not column.is_text else None
-    text = join([column.cell(item)]) if column.cell else join([_text(value)])
-    return element("td", {"class": "text" if column.is_text else None, "data-value": sortable}, text)
+    return {"class": "text" if column.is_text else None, "data-value": sortable}, column.cell(item) if column.cell else _text(value)
 
 
 def _text(value: Plain) -> str:
@@ -182,7 +171,3 @@ def _text(value: Plain) -> str:
     if isinstance(value, float):
         return figures.significant(value)
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-
-
-def _cell(value: Plain) -> Plain:
-    return str(value).lower() if isinstance(value, bool) else value

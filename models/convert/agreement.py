@@ -1,11 +1,24 @@
-"""How far the outputs of two files of one model are apart, output by output, over many inputs."""
+"""How far the outputs of two files of one model are apart, and the verdict on a conversion: ok, degraded or ruined.
+
+With ground truth the accuracy decides. Lost is accuracy before minus after, in points of AP or top-1 (0..1):
+- ruined: more is lost than both the limit below and a tenth of the accuracy before (the share at which a run is invalid too), or nothing
+  is left;
+- degraded: more is lost than the limit, or than a tenth.
+Without ground truth the predictions in common decide (objects that both files show, classes that both name), and where nothing is known
+of the model, the signal-to-noise ratio of its outputs. An output that is not finite, or one and the same whatever the image, is ruin.
+An fp32 or fp16 file is moreover degraded when its outputs are further off than rounding makes them: a wrong weight may spare the
+predictions.
+"""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from edgemeter.agent.contract.record_figures import GATE_RATIO
 
 Floats = NDArray[np.float32]
 
@@ -14,8 +27,8 @@ Floats = NDArray[np.float32]
 class OutputAgreement:
     """One output over all inputs compared, as real values.
 
-    `snr_db` is the energy of the source's values over that of the differences (infinite where there are none), `lowest_cosine` that of the
-    worst input. All three are None where a difference cannot be told: another shape, or values that are not finite.
+    `snr_db` is the energy of the source's values over that of the differences (infinite if there are none), `lowest_cosine` that of the
+    worst input. All three are None if the shapes differ or values are not finite.
     """
 
     name: str
@@ -25,8 +38,8 @@ class OutputAgreement:
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
-    """All outputs over all inputs. `stuck` says that the second file gave one and the same answer where the first did not."""
+class ModelAgreement:
+    """All outputs over all inputs. `stuck`: the second file always gave the same outputs where the first did not."""
 
     inputs: int
     outputs: tuple[OutputAgreement, ...]
@@ -36,14 +49,14 @@ class Agreement:
 
     @property
     def snr_db(self) -> float | None:
-        """The lowest of the outputs, None where one cannot be told."""
+        """The lowest of the outputs, None if one is unknown."""
         values = [output.snr_db for output in self.outputs]
         known = [value for value in values if value is not None]
         return min(known) if known and len(known) == len(values) else None
 
 
-class Comparison:
-    """Takes the outputs of both files for one input after the other."""
+class OutputComparison:
+    """Compares the outputs of both files, input by input."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
@@ -53,7 +66,7 @@ class Comparison:
         self._answers: list[float] = []
 
     def add(self, ours: Sequence[Floats], theirs: Sequence[Floats], same_answer: float | None) -> None:
-        """Take the source's outputs and the others', in the same order, and the share of answers in common where that is known."""
+        """Take the source's outputs and the others', in the same order, and the share of common predictions if that is known."""
         self._inputs += 1
         finite = all(np.isfinite(one).all() for one in ours)
         self._not_finite += finite and not all(np.isfinite(other).all() for other in theirs)
@@ -68,9 +81,9 @@ class Comparison:
         self._moved += moved
         self._alike += moved and _equal(theirs, self._first[1])
 
-    def summary(self) -> Agreement:
-        """Return what all inputs showed."""
-        return Agreement(
+    def summary(self) -> ModelAgreement:
+        """Return the agreement over all inputs."""
+        return ModelAgreement(
             inputs=self._inputs,
             outputs=tuple(sums.summary(name) for name, sums in zip(self._names, self._sums, strict=True)),
             not_finite=self._not_finite,
@@ -108,7 +121,7 @@ class _Sums:
 
 
 def _cosine(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
-    """Return the cosine of the angle between two tensors; of two that are all zeros 1, of one that is 0."""
+    """Return the cosine of the angle between two tensors; 1 if both are all zeros, 0 if one is."""
     length = math.sqrt(float(a @ a)) * math.sqrt(float(b @ b))
     if length == 0:
         return float(not a.any() and not b.any())
@@ -117,3 +130,80 @@ def _cosine(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
 
 def _equal(one: Sequence[Floats], other: Sequence[Floats]) -> bool:
     return all(np.array_equal(a, b, equal_nan=True) for a, b in zip(one, other, strict=True))
+
+
+ConversionState = Literal["ok", "degraded", "ruined"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionLimits:
+    """What a precision explains: lost accuracy; common predictions and signal-to-noise ratio below which it is degraded or ruined."""
+
+    lost: float
+    same_ok: float
+    same_ruined: float
+    snr_ok_db: float
+    snr_ruined_db: float
+    is_rounding: bool
+
+
+# By precision: fp32 differs by the order of sums, fp16 by 11 bits of mantissa, int8 by 256 steps.
+LIMITS = {
+    "fp32": ConversionLimits(0.002, 0.99, 0.75, 60.0, 20.0, is_rounding=True),
+    "fp16": ConversionLimits(0.005, 0.97, 0.75, 30.0, 15.0, is_rounding=True),
+    "int8": ConversionLimits(0.03, 0.85, 0.6, 12.0, 3.0, is_rounding=False),
+    "int8-dynamic": ConversionLimits(0.03, 0.85, 0.6, 12.0, 3.0, is_rounding=False),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionVerdict:
+    """The state, and why."""
+
+    state: ConversionState
+    reason: str
+
+
+def judge_conversion(precision: str, agreement: ModelAgreement, before: float | None, after: float | None) -> ConversionVerdict:
+    """Return the verdict; `before` and `after` are the accuracies of source and conversion, None without ground truth."""
+    limits = LIMITS[precision]
+    if agreement.not_finite:
+        return ConversionVerdict("ruined", f"its outputs are NaN or infinite for {agreement.not_finite} of {agreement.inputs} inputs")
+    if agreement.stuck:
+        return ConversionVerdict("ruined", f"it gives the same outputs for all {agreement.inputs} inputs")
+    found = _by_evidence(limits, agreement, before, after)
+    snr_db = agreement.snr_db
+    if found.state == "ok" and limits.is_rounding and snr_db is not None and snr_db < limits.snr_ok_db:
+        reason = (
+            f"{found.reason}; but its outputs differ by more than {precision} explains: {snr_db:.1f} dB, {limits.snr_ok_db:.0f} expected"
+        )
+        return ConversionVerdict("degraded", reason)
+    return found
+
+
+def _by_evidence(limits: ConversionLimits, agreement: ModelAgreement, before: float | None, after: float | None) -> ConversionVerdict:
+    if before is not None and after is not None and before > 0:
+        return _by_accuracy(limits, before, after)
+    if agreement.same_answer_ratio is not None:
+        ratio = agreement.same_answer_ratio
+        return ConversionVerdict(_state(ratio, limits.same_ok, limits.same_ruined), f"{ratio:.1%} of the predictions in common")
+    snr_db = agreement.snr_db
+    if snr_db is None:
+        return ConversionVerdict("degraded", "its outputs have other shapes than the source's and cannot be compared")
+    reason = "identical outputs" if snr_db == math.inf else f"outputs {snr_db:.1f} dB above the differences"
+    return ConversionVerdict(_state(snr_db, limits.snr_ok_db, limits.snr_ruined_db), reason)
+
+
+def _by_accuracy(limits: ConversionLimits, before: float, after: float) -> ConversionVerdict:
+    lost = before - after
+    tenth = (1 - GATE_RATIO) * before
+    reason = f"accuracy {before:.4f} before, {after:.4f} after: {'lost' if lost >= 0 else 'gained'} {abs(lost):.4f}"
+    if after <= 0 or lost > max(limits.lost, tenth):
+        return ConversionVerdict("ruined", reason)
+    return ConversionVerdict("degraded" if lost > min(limits.lost, tenth) else "ok", reason)
+
+
+def _state(value: float, ok: float, ruined: float) -> ConversionState:
+    if value < ruined:
+        return "ruined"
+    return "ok" if value >= ok else "degraded"

@@ -1,117 +1,202 @@
 """Converting one model to several formats: each is made, compared with the source, and written with a card.
 
-A ruined file is kept for study under another name, `NAME_int8.RUINED.tflite`, so that nothing picks it up by the name asked for; what an
-earlier conversion left under that name is removed, because it is not what was asked for now.
+A ruined file is kept under another name, `NAME_int8.RUINED.tflite`, so that nothing uses it by mistake; the file of an earlier conversion
+under the requested name is removed.
 """
 
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from edgemeter.agent import runtimes
-from edgemeter.agent.dataset import Dataset
-from edgemeter.agent.engine.suites import runtime_for
-from edgemeter.agent.errors import ConfigError, EdgemeterError, UnavailableError
-from edgemeter.agent.recognition import card
-from edgemeter.agent.runtimes import model_file
-from edgemeter.models.convert import describe, formats, parity
-from edgemeter.models.convert.answers import Inputs, Pictures, noise_for
-from edgemeter.models.convert.calibration import Calibration
-from edgemeter.models.convert.formats import Format
-from edgemeter.models.convert.make import Facts, Workshop
-from edgemeter.models.convert.parity import Parity, Reference
-from edgemeter.models.convert.source import Source
-from edgemeter.models.progress import Tell
+from edgemeter.agent.base.durable_file import replacing
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.base.progress import Tell
+from edgemeter.agent.contract import model_file
+from edgemeter.agent.contract.model_card import Card, card_path
+from edgemeter.agent.contract.suite import runtime_for
+from edgemeter.agent.runtimes import Array
+from edgemeter.models.convert import formats, parity
+from edgemeter.models.convert.compilers import EDGETPU_COMPILER, TRTEXEC, build_engine, compile_for_edgetpu
+from edgemeter.models.convert.conversion_report import Conversion, ConversionOutcome, ConversionRequest, input_card, plain_card, write_card
+from edgemeter.models.convert.converter_output import converter_errors, quiet
+from edgemeter.models.convert.formats import ConversionFacts, ModelFormat
+from edgemeter.models.convert.litert_quantise import litert_fp16, litert_int8, litert_int8_dynamic
+from edgemeter.models.convert.onnx_quantise import onnx_fp16, onnx_int8, onnx_int8_dynamic
+from edgemeter.models.convert.parity import Parity, ParityInputs, ParityReference, image_inputs, noise_inputs
 
-ALL = "all"
+ALL_FORMATS = "all"
+# The packages that write a format; the card holds their versions.
+_PACKAGES = {
+    "torchscript": ("torch",),
+    "exported": ("torch",),
+    "onnx-fp32": ("torch", "onnxscript", "onnx"),
+    "litert-fp32": ("torch", "litert-torch"),
+    "onnx": ("onnx", "onnxruntime"),
+    "litert": ("ai-edge-quantizer", "ai-edge-litert"),
+}
+_ADVICE = {
+    formats.TORCH: "export the model again with torch.export.save (.pt2), or with operators that the converter knows",
+    "onnx": "export the ONNX file again, or leave this format out",
+    "litert": "convert the LiteRT file again, or leave this format out",
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What is asked for. `pictures` are compared and scored on, None where there are none; `role` says in the card what they are."""
+class FormatWriter:
+    """Writes the formats of one conversion request."""
 
-    source: Source
-    goals: tuple[str, ...]
-    out: Path
-    calibration: Calibration | None
-    pictures: Dataset | None
-    role: str
-    keep: tuple[str, ...] = ()
+    request: ConversionRequest
+    report: Tell
+
+    def make(self, step: ModelFormat, base: Path, target: Path) -> ConversionFacts:
+        """Write `target` in the format `step` from the file `base`; return the facts for its card.
+
+        Raises:
+            UnavailableError: a converter is not installed.
+            ConfigError: the converter refuses the model, or calibration images are missing.
+        """
+        if step.program == EDGETPU_COMPILER:
+            coverage = compile_for_edgetpu(base, target)
+            if coverage.facts.get("edgetpu_operations") == 0:
+                raise ConfigError(
+                    f"no operation of {base.name!r} runs on the Edge TPU: {coverage.in_words}; convert it to int8 with builtin operators"
+                )
+            left = {"left_on_cpu": "; ".join(coverage.on_cpu)} if coverage.on_cpu else {}
+            return {**coverage.facts, "coverage": coverage.in_words.partition(" (")[0], **left}
+        if step.program == TRTEXEC:
+            return build_engine(base, target, step.precision)
+        kind = step.base if step.base == formats.TORCH else step.runtime
+        packages = _with(_PACKAGES[step.name if kind == formats.TORCH else kind])
+        with quiet(), converter_errors(f"converting {self.request.source.path.name!r} to {step.name} ({packages})", _ADVICE[kind]):
+            if step.base == formats.TORCH:
+                _from_torch(step, base, target, tuple(self.request.source.shape()))
+                return {"with": packages}
+            return {"with": packages, **self._quantised(step, base, target)}
+
+    def _quantised(self, step: ModelFormat, base: Path, target: Path) -> ConversionFacts:
+        keep = self.request.keep
+        if step.name == "onnx-fp16":
+            return _kept_facts(onnx_fp16(base, target, keep))
+        if step.name == "onnx-int8-dynamic":
+            return _kept_facts(onnx_int8_dynamic(base, target, keep))
+        if step.name in ("litert-fp16", "litert-int8-dynamic"):
+            (litert_fp16 if step.name == "litert-fp16" else litert_int8_dynamic)(base, target, keep)
+            return {"kept_in_float": f"operations matching {', '.join(keep)}"} if keep else {}
+        inputs, how = self._ranges(step)
+        if step.runtime == "litert":
+            kept = litert_int8(base, target, inputs, keep)
+            which = "int8 except the operations kept in float" if kept or keep else "every tensor int8"
+            return {**how, "settings": f"{which}, weights per channel, ranges min-max", **_kept_facts([*keep, *kept])}
+        symmetric = step.name == "onnx-int8-symmetric"
+        kept = onnx_int8(base, target, inputs, keep, symmetric=symmetric)
+        zero = ", zero points 0, biases float" if symmetric else ""
+        return {
+            **how,
+            "settings": f"QDQ, signed, weights per channel, ranges min-max{zero}; input and outputs float32",
+            **_kept_facts(kept),
+        }
+
+    def _ranges(self, step: ModelFormat) -> tuple[Iterable[Array], ConversionFacts]:
+        """Return the calibration inputs, and the facts on them for the card."""
+        calibration, source = self.request.calibration, self.request.source
+        if calibration is None:
+            raise ConfigError(
+                f"{step.name} needs images to measure ranges on: give --calibration FOLDER with a few hundred images like those that the "
+                "model will see, but not those that it is scored on"
+            )
+        data = calibration.data
+        from_torch = source.about is not None and step.runtime == "litert" and source.form == formats.TORCH
+        is_channels_last = from_torch or calibration.about.input.layout == "NHWC"
+        scored_too = calibration.also_in(self.request.pictures) if self.request.pictures else 0
+        return calibration.inputs(is_channels_last=is_channels_last, report=self.report), {
+            "calibration": data.name,
+            "calibration_images": len(data.files),
+            "calibration_sha256": data.sha256,
+            **({"calibration_images_also_scored": scored_too} if scored_too else {}),
+        }
 
 
-@dataclass(frozen=True, slots=True)
-class Conversion:
-    """One file that was written. `stand_in` says what was compared in its place, where this machine cannot run the file itself."""
+def _from_torch(step: ModelFormat, base: Path, target: Path, shape: tuple[int, ...]) -> None:
+    from edgemeter.models.convert import torch_program  # noqa: PLC0415 - imports PyTorch
 
-    format: Format
-    path: Path
-    made: Facts
-    parity: Parity
-    stand_in: str | None
-    sha256: str
-    size_bytes: int
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What came of a request."""
-
-    written: list[Conversion] = field(default_factory=list)
-    errors: list[EdgemeterError] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
+    program = torch_program.load_program(base, shape)
+    if step.name == "torchscript":
+        torch_program.to_torchscript(program.module, program.example, target)
+    elif step.name == "exported":
+        torch_program.to_exported(program.exported, target)
+    elif step.name == "onnx-fp32":
+        torch_program.to_onnx(program.exported, program.example, target, program.outputs)
+    else:
+        torch_program.to_litert(program.module, program.example, target)
 
 
-def convert(request: Request, tell: Tell, done: Callable[[Conversion], None] = lambda _: None) -> Outcome:
-    """Make every format asked for; one that fails does not stop the others.
+def _kept_facts(names: Sequence[str]) -> ConversionFacts:
+    """Return the operations kept in float: the first are named, the rest counted."""
+    if not names:
+        return {}
+    some = ", ".join(names[:8])
+    return {"kept_in_float": some if len(names) <= 8 else f"{some} and {len(names) - 8} more"}
+
+
+def _with(packages: Sequence[str]) -> str:
+    return ", ".join(f"{package} {_version(package)}" for package in packages)
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def convert(request: ConversionRequest, report: Tell) -> ConversionOutcome:
+    """Make every requested format; one that fails does not stop the others.
 
     Raises:
-        ConfigError: a format is unknown, no way leads to it from this source, or `out` cannot be written.
-        EdgemeterError: the source itself cannot be run on the pictures.
+        ConfigError: a format is unknown, cannot be made from this source, or `out` cannot be written.
+        EdgemeterError: the source itself cannot be run on the images.
     """
-    outcome = Outcome()
-    ways = _ways(request, outcome)
-    _make_folder(request.out)
+    outcome = ConversionOutcome()
+    routes = _routes(request, outcome)
+    try:
+        request.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot write to {str(request.out)!r}: {error.strerror}; choose another folder with --out") from error
     with tempfile.TemporaryDirectory(prefix="edgemeter-") as name:
-        folder = Path(name)
-        source = request.source
-        (folder / "answers").mkdir()
-        expected = parity.reference(source.path, runtime_for(source.path), _inputs(request, None), folder / "answers", tell)
-        bench = _Bench(request, expected, folder, tell)
-        for way in ways:
+        folder, outputs, source = Path(name), Path(name) / "outputs", request.source.path
+        outputs.mkdir()
+        expected = parity.reference(source, runtime_for(source), _inputs(request, None), outputs, report)
+        converter = _Converter(request, expected, folder, report)
+        for route in routes:
             try:
-                conversion = bench.convert(way)
-            except UnavailableError as error:
-                if ALL in request.goals and way[-1].program:
-                    outcome.left_out.append(f"{way[-1].name}: {error}")
+                outcome.written.append(converter.convert(route))
+            except EdgemeterError as error:
+                if isinstance(error, UnavailableError) and ALL_FORMATS in request.goals and route[-1].program:
+                    outcome.left_out.append(f"{route[-1].name}: {error}")
                 else:
                     outcome.errors.append(error)
-            except EdgemeterError as error:
-                outcome.errors.append(error)
-            else:
-                outcome.written.append(conversion)
-                done(conversion)
     return outcome
 
 
-def _ways(request: Request, outcome: Outcome) -> list[list[Format]]:
-    """Return the steps to each format asked for, in the order of the table."""
-    form = request.source.form
-    wanted = set(formats.FORMATS) if ALL in request.goals else {formats.find(goal).name for goal in request.goals}
-    ways = {name: formats.way(form, name) for name in formats.FORMATS if name in wanted}
-    impossible = [name for name, way in ways.items() if way is None and name != form]
-    if impossible and ALL not in request.goals:
-        message = f"no way leads from {request.source.path.name!r} ({form}) to {', '.join(impossible)}: {_advice(form)}"
-        raise ConfigError(message)
-    found = [way for way in ways.values() if way is not None]
-    if request.calibration is None and ALL in request.goals:
-        lacking = [way for way in found if any(step.is_calibrated for step in way)]
-        outcome.left_out += [f"{way[-1].name}: needs --calibration FOLDER" for way in lacking]
-        found = [way for way in found if way not in lacking]
+def _routes(request: ConversionRequest, outcome: ConversionOutcome) -> list[list[ModelFormat]]:
+    """Return the steps to each requested format, in the order of the table."""
+    form, is_all = request.source.form, ALL_FORMATS in request.goals
+    wanted = set(formats.FORMATS) if is_all else {formats.find_format(goal).name for goal in request.goals}
+    routes = {name: formats.steps_to(form, name) for name in formats.FORMATS if name in wanted}
+    impossible = [name for name, route in routes.items() if route is None and name != form]
+    if impossible and not is_all:
+        raise ConfigError(f"cannot convert {request.source.path.name!r} ({form}) to {', '.join(impossible)}: {_advice(form)}")
+    found = [route for route in routes.values() if route is not None]
+    if request.calibration is None and is_all:
+        lacking = [route for route in found if any(step.is_calibrated for step in route)]
+        outcome.left_out += [f"{route[-1].name}: needs --calibration FOLDER" for route in lacking]
+        found = [route for route in found if route not in lacking]
     if not found:
-        message = f"nothing can be made from {request.source.path.name!r} ({form}): {_advice(form)}"
-        raise ConfigError(message)
+        raise ConfigError(f"nothing can be made from {request.source.path.name!r} ({form}): {_advice(form)}")
     return found
 
 
@@ -120,63 +205,54 @@ def _advice(form: str) -> str:
         return "choose another format"
     if form.endswith("-fp32"):
         return "give the PyTorch model that it was exported from (.pt2 or TorchScript)"
-    return "it is no fp32 file; give the fp32 file that it was made from"
+    return "it is not an fp32 file; give the fp32 file that it was made from"
 
 
-def _make_folder(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        message = f"cannot write to {str(path)!r}: {error.strerror}; choose another folder with --out"
-        raise ConfigError(message) from error
-
-
-def _inputs(request: Request, about: card.Card | None) -> Inputs:
-    """Return the pictures for a file with this card (None: the source's), or noise where there are none or the model is unknown."""
+def _inputs(request: ConversionRequest, about: Card | None) -> ParityInputs:
+    """Return the images for a file with this card (None: the source's), or noise if there are none or the model is unknown."""
     source = request.source
     if source.about is not None and request.pictures is not None:
-        return Pictures(about or source.about, request.pictures)
-    shape = source.shape() if len(source.loaded.inputs) <= 1 else ()
-    return noise_for(source.loaded, shape)
+        return image_inputs(about or source.about, request.pictures)
+    return noise_inputs(source.loaded, source.shape() if len(source.loaded.inputs) <= 1 else ())
 
 
-class _Bench:
-    """Makes formats one after the other; what one was made from is made once."""
+class _Converter:
+    """Makes formats one after the other; a format that several are made from is made once."""
 
-    def __init__(self, request: Request, expected: Reference, folder: Path, tell: Tell) -> None:
-        self._request, self._expected, self._folder, self._tell = request, expected, folder, tell
-        self._workshop = Workshop(request.source, request.calibration, request.pictures, request.keep, tell)
-        self._files: dict[str, tuple[Path, Facts]] = {request.source.form: (request.source.path, {})}
+    def __init__(self, request: ConversionRequest, expected: ParityReference, folder: Path, report: Tell) -> None:
+        self._request, self._expected, self._folder, self._report = request, expected, folder, report
+        self._writer = FormatWriter(request, report)
+        self._files: dict[str, tuple[Path, ConversionFacts]] = {request.source.form: (request.source.path, {})}
         self._failed: dict[str, EdgemeterError] = {}
 
-    def convert(self, way: Sequence[Format]) -> Conversion:
-        """Make the last format of the way, compare it, and write it."""
-        for step in way:
+    def convert(self, route: Sequence[ModelFormat]) -> Conversion:
+        """Make the last format of the route, compare it, and write it."""
+        for step in route:
             self._make(step)
-        goal = way[-1]
+        goal = route[-1]
         path, made = self._files[goal.name]
-        self._tell(f"comparing {goal.name}", 0, 1)
+        self._report(f"comparing {goal.name}", 0, 1)
         found, stand_in = self._compare(goal, path)
         return self._write(goal, path, made, found, stand_in)
 
-    def _make(self, step: Format) -> None:
+    def _make(self, step: ModelFormat) -> None:
         if step.name in self._files:
             return
         if step.name in self._failed:
             raise self._failed[step.name]
         base, before = self._files[step.base]
-        # Converters name what they write after what they read.
+        # Converters derive names in the file from the input's name.
         target = self._folder / f"{self._request.source.name}{step.ending}"
-        self._tell(f"making {step.name}", 0, 1)
+        self._report(f"making {step.name}", 0, 1)
         try:
-            facts = self._workshop.make(step, base, target)
+            facts = self._writer.make(step, base, target)
         except EdgemeterError as error:
             self._failed[step.name] = error
             raise
         self._files[step.name] = (target, _joined(before, facts))
 
-    def _compare(self, goal: Format, path: Path) -> tuple[Parity, str | None]:
-        """Return the parity of the file, or where it cannot run here that of the file it was compiled from, and what that was."""
+    def _compare(self, goal: ModelFormat, path: Path) -> tuple[Parity, str | None]:
+        """Return the parity of the file; if it cannot run here, that of the file it was compiled from, with a note on it."""
         try:
             return self._parity(goal, path, goal.precision), None
         except UnavailableError as error:
@@ -186,47 +262,35 @@ class _Bench:
             stand_in = f"{base.name}, from which it was compiled: it does not run here ({error})"
             return self._parity(base, self._files[goal.base][0], base.precision), stand_in
 
-    def _parity(self, form: Format, path: Path, precision: str) -> Parity:
+    def _parity(self, form: ModelFormat, path: Path, precision: str) -> Parity:
         if form.runtime not in runtimes.names():
-            message = f"no runtime {form.runtime!r} here"
-            raise UnavailableError(message)
+            raise UnavailableError(f"the runtime {form.runtime!r} is not available here")
         source = self._request.source
-        about = None if source.about is None else describe.input_card(source.about, form, source.form)
-        return parity.compare(self._expected, path, form.runtime, _inputs(self._request, about), precision, self._tell)
+        about = None if source.about is None else input_card(source.about, form, source.form)
+        return parity.compare(self._expected, path, form.runtime, _inputs(self._request, about), precision, self._report)
 
-    def _write(self, goal: Format, made_at: Path, made: Facts, found: Parity, stand_in: str | None) -> Conversion:
+    def _write(self, goal: ModelFormat, made_at: Path, made: ConversionFacts, found: Parity, stand_in: str | None) -> Conversion:
         request = self._request
         wanted = request.out / f"{request.source.name}{goal.ending}"
         if wanted.exists() and wanted.samefile(request.source.path):
-            message = f"{str(wanted)!r} is the source itself: choose another folder with --out"
-            raise ConfigError(message)
+            raise ConfigError(f"{str(wanted)!r} is the source itself: choose another folder with --out")
         ruined = wanted.with_name(f"{wanted.stem}.RUINED{wanted.suffix}")
         path, stale = (ruined, wanted) if found.verdict.state == "ruined" else (wanted, ruined)
         digest = model_file.sha256(made_at)
         conversion = Conversion(goal, path, made, found, stand_in, digest, made_at.stat().st_size)
         try:
-            _place(made_at, path)
-            describe.write(conversion, request)
-            for old in (stale, card.beside(stale), describe.plain_card(stale)):
+            with replacing(path, 0o644) as file, made_at.open("rb") as content:
+                shutil.copyfileobj(content, file)
+            write_card(conversion, request)
+            for old in (stale, card_path(stale), plain_card(stale)):
                 old.unlink(missing_ok=True)
         except OSError as error:
-            message = f"cannot write {str(path)!r}: {error.strerror}; choose another folder with --out"
-            raise ConfigError(message) from error
+            raise ConfigError(f"cannot write {str(path)!r}: {error.strerror}; choose another folder with --out") from error
         return conversion
 
 
-def _joined(before: Facts, facts: Facts) -> Facts:
-    """Return how a file was made with how its base was: every tool that had a hand in it."""
+def _joined(before: ConversionFacts, facts: ConversionFacts) -> ConversionFacts:
+    """Return the facts on a file and its base, with every tool that was used."""
     tools = [str(part["with"]) for part in (before, facts) if "with" in part]
     names = dict.fromkeys(tool for text in tools for tool in text.split(", "))
     return {**before, **facts, **({"with": ", ".join(names)} if names else {})}
-
-
-def _place(source: Path, target: Path) -> None:
-    """Copy a file to its place, whole or not at all."""
-    part = target.with_name(f".{target.name}.part")
-    try:
-        shutil.copyfile(source, part)
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)

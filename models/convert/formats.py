@@ -1,16 +1,17 @@
-"""What a model can become: the table of formats, each with the one it is made from."""
+"""The formats that a model can be converted to, each with the one it is made from; and when values share an int8 scale."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError
 
-# What a source file is, beside the formats themselves: a PyTorch program.
+# A source file is of one of the formats, or a PyTorch program.
 TORCH = "torch"
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
-    """One form of a model file. `base` is the form that it is made from, `runtime` what runs it."""
+class ModelFormat:
+    """One format of a model file. `base` is the format that it is made from, `runtime` what runs it."""
 
     name: str
     base: str
@@ -22,25 +23,25 @@ class Format:
 
 
 _TABLE = (
-    Format("torchscript", TORCH, "fp32", "_fp32.torchscript", "pytorch"),
-    Format("exported", TORCH, "fp32", "_fp32.pt2", "pytorch"),
-    Format("onnx-fp32", TORCH, "fp32", "_fp32.onnx", "onnx"),
-    Format("onnx-fp16", "onnx-fp32", "fp16", "_fp16.onnx", "onnx"),
-    Format("onnx-int8", "onnx-fp32", "int8", "_int8.onnx", "onnx", is_calibrated=True),
-    Format("onnx-int8-symmetric", "onnx-fp32", "int8", "_int8-symmetric.onnx", "onnx", is_calibrated=True),
-    Format("onnx-int8-dynamic", "onnx-fp32", "int8-dynamic", "_int8-dynamic.onnx", "onnx"),
-    Format("litert-fp32", TORCH, "fp32", "_fp32.tflite", "litert"),
-    Format("litert-fp16", "litert-fp32", "fp16", "_fp16.tflite", "litert"),
-    Format("litert-int8", "litert-fp32", "int8", "_int8.tflite", "litert", is_calibrated=True),
-    Format("litert-int8-dynamic", "litert-fp32", "int8-dynamic", "_int8-dynamic.tflite", "litert"),
-    Format("edgetpu", "litert-int8", "int8", "_int8_edgetpu.tflite", "edgetpu", program="edgetpu_compiler"),
-    Format("tensorrt-fp16", "onnx-fp32", "fp16", "_fp16.engine", "tensorrt", program="trtexec"),
-    Format("tensorrt-int8", "onnx-int8-symmetric", "int8", "_int8.engine", "tensorrt", program="trtexec"),
+    ModelFormat("torchscript", TORCH, "fp32", "_fp32.torchscript", "pytorch"),
+    ModelFormat("exported", TORCH, "fp32", "_fp32.pt2", "pytorch"),
+    ModelFormat("onnx-fp32", TORCH, "fp32", "_fp32.onnx", "onnx"),
+    ModelFormat("onnx-fp16", "onnx-fp32", "fp16", "_fp16.onnx", "onnx"),
+    ModelFormat("onnx-int8", "onnx-fp32", "int8", "_int8.onnx", "onnx", is_calibrated=True),
+    ModelFormat("onnx-int8-symmetric", "onnx-fp32", "int8", "_int8-symmetric.onnx", "onnx", is_calibrated=True),
+    ModelFormat("onnx-int8-dynamic", "onnx-fp32", "int8-dynamic", "_int8-dynamic.onnx", "onnx"),
+    ModelFormat("litert-fp32", TORCH, "fp32", "_fp32.tflite", "litert"),
+    ModelFormat("litert-fp16", "litert-fp32", "fp16", "_fp16.tflite", "litert"),
+    ModelFormat("litert-int8", "litert-fp32", "int8", "_int8.tflite", "litert", is_calibrated=True),
+    ModelFormat("litert-int8-dynamic", "litert-fp32", "int8-dynamic", "_int8-dynamic.tflite", "litert"),
+    ModelFormat("edgetpu", "litert-int8", "int8", "_int8_edgetpu.tflite", "edgetpu", program="edgetpu_compiler"),
+    ModelFormat("tensorrt-fp16", "onnx-fp32", "fp16", "_fp16.engine", "tensorrt", program="trtexec"),
+    ModelFormat("tensorrt-int8", "onnx-int8-symmetric", "int8", "_int8.engine", "tensorrt", program="trtexec"),
 )
 FORMATS = {one.name: one for one in _TABLE}
 
 
-def find(name: str) -> Format:
+def find_format(name: str) -> ModelFormat:
     """Return the format of this name.
 
     Raises:
@@ -48,13 +49,12 @@ def find(name: str) -> Format:
     """
     if name in FORMATS:
         return FORMATS[name]
-    message = f"there is no format {name!r} to convert to: choose from {', '.join(FORMATS)}, or all"
-    raise ConfigError(message)
+    raise ConfigError(f"unknown format {name!r}: choose from {', '.join(FORMATS)}, or all")
 
 
-def way(start: str, goal: str) -> list[Format] | None:
-    """Return the formats to make one after the other to come from `start` (a format or `torch`) to `goal`; None where no way leads."""
-    steps: list[Format] = []
+def steps_to(start: str, goal: str) -> list[ModelFormat] | None:
+    """Return the formats to make one after the other from `start` (a format or `torch`) to `goal`; None if that is impossible."""
+    steps: list[ModelFormat] = []
     at = goal
     while at != start:
         if at not in FORMATS:
@@ -62,3 +62,20 @@ def way(start: str, goal: str) -> list[Format] | None:
         steps.insert(0, FORMATS[at])
         at = FORMATS[at].base
     return steps or None
+
+
+def needs_calibration(start: str, goals: Sequence[str]) -> bool:
+    """Return whether a step to one of the goals measures ranges on images; `all` as a goal includes such."""
+    steps = [step for goal in goals if goal in FORMATS for step in steps_to(start, goal) or []]
+    return "all" in goals or any(step.is_calibrated for step in steps)
+
+
+# How a file was made, as its card keeps it.
+ConversionFacts = Mapping[str, str | int | float]
+# Of 256 steps the smaller values keep fewer than 64.
+UNLIKE_RANGES = 4.0
+
+
+def is_unlike(largest: Sequence[float]) -> bool:
+    """Return whether tensors with these largest magnitudes cannot be joined in int8."""
+    return len(largest) > 1 and max(largest) > UNLIKE_RANGES * min(largest)

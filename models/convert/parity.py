@@ -1,49 +1,143 @@
-"""Parity: is this file still the model it was converted from? Both run by their own runtimes on the same pictures."""
+"""Parity: is this file still the model it was converted from? Both run by their own runtimes on the same images, or on noise."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
 
 import numpy as np
 
-from edgemeter.agent.recognition.model_tensors import real_values
-from edgemeter.agent.records import Accuracy
-from edgemeter.agent.runtimes import Array, Loaded
-from edgemeter.models.convert.agreement import Agreement, Comparison, Floats
-from edgemeter.models.convert.answers import Answered, Inputs, ask
-from edgemeter.models.convert.verdict import Verdict, judge
-from edgemeter.models.progress import Tell
+from edgemeter.agent import runtimes
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.progress import Tell
+from edgemeter.agent.contract.model_card import Card
+from edgemeter.agent.contract.record_figures import Accuracy
+from edgemeter.agent.datasets.dataset import Dataset
+from edgemeter.agent.runtimes import Array, Loaded, TensorInfo, noise
+from edgemeter.agent.tasks import Task, create
+from edgemeter.agent.vision.preprocess import real_values
+from edgemeter.models.convert.agreement import ConversionVerdict, Floats, ModelAgreement, OutputComparison, judge_conversion
+from edgemeter.models.convert.converter_output import converter_errors, quiet
 
-# Outputs are compared value by value for so many inputs, the first; the accuracy is that of all.
+# Called with the number of an input and its outputs, as the runtime gives them.
+TakeOutputs = Callable[[int, list[Array], Loaded], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ParityInputs:
+    """So many inputs; `open` returns a task that prepares them for a loaded model and scores its outputs."""
+
+    count: int
+    open: Callable[[Loaded], Task]
+
+
+def image_inputs(about: Card, data: Dataset) -> ParityInputs:
+    """Return images, prepared and scored as its card specifies."""
+    return ParityInputs(len(data.files), lambda loaded: create(about, loaded, data))
+
+
+def noise_inputs(loaded: Loaded, shape: Sequence[int]) -> ParityInputs:
+    """Return seeded noise for a source with one input of this shape, or with the inputs that it declares."""
+    dtype = np.dtype(loaded.inputs[0].dtype if loaded.inputs else "float32")
+    arrays: list[Sequence[Array]]
+    if (loaded.inputs and len(loaded.inputs) > 1) or dtype.kind != "f":
+        arrays = list(noise.inputs(loaded, 0))
+    else:
+        draw = np.random.default_rng(0)
+        arrays = [[draw.random(shape, dtype=np.float32).astype(dtype)] for _ in range(noise.COUNT)]
+    return ParityInputs(len(arrays), lambda opened: _NoiseTask(arrays, opened))
+
+
+class _NoiseTask:
+    """Noise for one model, in its layout. What the outputs mean is unknown: nothing is scored."""
+
+    def __init__(self, arrays: Sequence[Sequence[Array]], loaded: Loaded) -> None:
+        self._arrays, self._infos = arrays, loaded.inputs
+
+    def prepare(self, index: int) -> list[Array]:
+        arrays = self._arrays[index]
+        return [_laid_out(array, info) for array, info in zip(arrays, self._infos, strict=True)] if self._infos else list(arrays)
+
+    def answer(self, index: int, outputs: Sequence[Array]) -> None: ...
+
+    def same_answer(self, index: int, one: Sequence[Array], other: Sequence[Array]) -> None: ...
+
+    def score(self, parts: str = "all") -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """A file run on all inputs: the accuracy, package and version of the runtime, and the task, which can still compare outputs."""
+
+    accuracy: Accuracy | None
+    runtime: str
+    task: Task
+
+
+def run_on(model: Path, runtime: str, inputs: ParityInputs, take: TakeOutputs, report: Tell) -> RunOutcome:
+    """Run the file on all inputs; `take` gets the outputs.
+
+    Raises:
+        EdgemeterError: its runtime is not installed, or the file, its card and the data do not fit together.
+    """
+    running = runtimes.create(runtime)
+    try:
+        with quiet():
+            loaded = running.load(model, runtimes.Options(threads=1))
+        task = inputs.open(loaded)
+        for index in range(inputs.count):
+            with converter_errors(f"running {model.name!r} by {runtime}", "leave this format out"):
+                running.bind(task.prepare(index))()
+            outputs = running.outputs()
+            task.answer(index, outputs)
+            take(index, outputs, loaded)
+            report(f"scoring {model.name}", index + 1, inputs.count)
+    finally:
+        running.close()
+    return RunOutcome(task.score(), f"{loaded.package} {loaded.version}", task)
+
+
+def _laid_out(array: Array, info: TensorInfo) -> Array:
+    """Return the array in the input's layout: channels last if its shape is so."""
+    wanted = tuple(1 if size is None else size for size in info.shape)
+    if array.shape == wanted or array.ndim != len(wanted):
+        return array
+    if array.ndim == 4 and wanted == tuple(array.shape[place] for place in (0, 2, 3, 1)):
+        return np.ascontiguousarray(array.transpose(0, 2, 3, 1))
+    raise ConfigError(
+        f"input {info.name!r} of the conversion takes {list(wanted)}, the source's is {list(array.shape)}: they cannot be compared"
+    )
+
+
+# Outputs are compared value by value for the first inputs; the accuracy is that of all.
 COMPARED = 100
 _PERMUTED = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
-    """What the source answered: its outputs lie in `folder`, one file an input."""
+class ParityReference:
+    """The source, run once: its outputs lie in `folder`, one file per input."""
 
     folder: Path
-    answered: Answered
+    outcome: RunOutcome
     names: tuple[str, ...]
     is_float: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """What the conversion did to the model."""
+    """How a conversion compares with its source."""
 
-    verdict: Verdict
-    agreement: Agreement
+    verdict: ConversionVerdict
+    agreement: ModelAgreement
     before: Accuracy | None
     after: Accuracy | None
     runtime_before: str
     runtime_after: str
 
 
-def reference(model: Path, runtime: str, inputs: Inputs, folder: Path, tell: Tell) -> Reference:
-    """Run the source once, and keep its outputs in the folder."""
+def reference(model: Path, runtime: str, inputs: ParityInputs, folder: Path, report: Tell) -> ParityReference:
+    """Run the source once and keep its outputs in the folder."""
     names: list[str] = []
     floats: list[bool] = []
 
@@ -55,52 +149,52 @@ def reference(model: Path, runtime: str, inputs: Inputs, folder: Path, tell: Tel
         if index < COMPARED:
             np.savez(_file(folder, index), *real_values(outputs, loaded))
 
-    answered = ask(model, runtime, inputs, take, tell)
-    return Reference(folder, answered, tuple(names), all(floats))
+    outcome = run_on(model, runtime, inputs, take, report)
+    return ParityReference(folder, outcome, tuple(names), all(floats))
 
 
-def compare(expected: Reference, model: Path, runtime: str, inputs: Inputs, precision: str, tell: Tell) -> Parity:
-    """Run the conversion on the same inputs, and return how it compares.
+def compare(expected: ParityReference, model: Path, runtime: str, inputs: ParityInputs, precision: str, report: Tell) -> Parity:
+    """Run the conversion on the same inputs and return how it compares.
 
     Raises:
         EdgemeterError: its runtime is not installed, or refuses the file.
     """
-    comparison = Comparison(expected.names)
+    comparison = OutputComparison(expected.names)
     order: list[int] = []
 
     def take(index: int, outputs: list[Array], loaded: Loaded) -> None:
         if index >= COMPARED:
             return
-        ours, theirs = _kept(expected.folder, index), real_values(outputs, loaded)
+        ours, theirs = _kept_outputs(expected.folder, index), real_values(outputs, loaded)
         if index == 0:
             order.extend(_order(ours, theirs))
         theirs = [theirs[place] for place in order] if len(theirs) == len(order) else theirs
         theirs = (theirs + [np.zeros(0, np.float32)] * len(ours))[: len(ours)]
         can_decode = all(one.ndim == other.ndim and np.isfinite(other).all() for one, other in zip(ours, theirs, strict=True))
         # The source's task decodes both: real values are raw values only where the source has no scale of its own.
-        same = expected.answered.asked.same_answer(index, ours, theirs) if expected.is_float and can_decode else None
+        same = expected.outcome.task.same_answer(index, ours, theirs) if expected.is_float and can_decode else None
         comparison.add(ours, theirs, same)
 
-    answered = ask(model, runtime, inputs, take, tell)
+    outcome = run_on(model, runtime, inputs, take, report)
     agreement = comparison.summary()
-    before, after = expected.answered.accuracy, answered.accuracy
-    verdict = judge(precision, agreement, before.value if before else None, after.value if after else None)
-    return Parity(verdict, agreement, before, after, expected.answered.runtime, answered.runtime)
+    before, after = expected.outcome.accuracy, outcome.accuracy
+    verdict = judge_conversion(precision, agreement, before.value if before else None, after.value if after else None)
+    return Parity(verdict, agreement, before, after, expected.outcome.runtime, outcome.runtime)
 
 
 def _file(folder: Path, index: int) -> Path:
     return folder / f"{index}.npz"
 
 
-def _kept(folder: Path, index: int) -> list[Floats]:
+def _kept_outputs(folder: Path, index: int) -> list[Floats]:
     with np.load(_file(folder, index), allow_pickle=False) as arrays:
         return [arrays[f"arr_{place}"] for place in range(len(arrays.files))]
 
 
 def _order(ours: Sequence[Floats], theirs: Sequence[Floats]) -> list[int]:
-    """Return which of their outputs is which of ours: converters may change the order, and the names say little.
+    """Return which of their outputs is which of ours, because converters may change order and names.
 
-    Of those with equal shapes the order with the smallest differences; where shapes differ, as they come.
+    Among the orders with equal shapes it is the one with the smallest differences; if no order has equal shapes, the given one.
     """
     plain = list(range(len(theirs)))
     if len(ours) != len(theirs) or len(ours) > _PERMUTED:

@@ -1,80 +1,90 @@
-"""The file that a conversion starts from: where it is, what it is, and what is known of the model in it."""
+"""The file that a conversion starts from, what is known of the model in it, and the images to calibrate and compare on."""
 
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edgemeter.agent import runtimes
-from edgemeter.agent.engine.suites import runtime_for
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.recognition import card, recognise
-from edgemeter.agent.runtimes import Loaded, model_file
-from edgemeter.models import catalogue
-from edgemeter.models.convert import formats
-from edgemeter.models.quiet import quiet
+import msgspec
 
-_SHIPPED = Path(catalogue.__file__).parent / "shipped"
+from edgemeter.agent import runtimes
+from edgemeter.agent.base import durable_file
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.progress import Tell
+from edgemeter.agent.contract import model_file
+from edgemeter.agent.contract.model_card import Card, card_path
+from edgemeter.agent.contract.suite import runtime_for
+from edgemeter.agent.datasets.dataset import Dataset, open_folder
+from edgemeter.agent.recognition import recognise
+from edgemeter.agent.runtimes import Array, Loaded, TensorInfo
+from edgemeter.agent.vision.preprocess import Preprocessor
+from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER, find_model
+from edgemeter.models.convert import formats
+from edgemeter.models.convert.converter_output import quiet
+from edgemeter.models.convert.drawn_scenes import ANNOTATIONS, IMAGES, SCENES_FOLDER, SHIPPED_SEED, Stream, write_scenes
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """The file, the form that it has (a format's name, or `torch`), what its runtime found, and its card: None where it is unknown.
+class ModelSource:
+    """A model file: its form (a format's name, or `torch`), what its runtime found, and its card, None if the model is unknown.
 
-    `guesses` say what the card was made up from; `unknown` why there is none.
+    `guesses` are what the card was derived from; `unknown` is why there is no card.
     """
 
     path: Path
     form: str
     loaded: Loaded
-    about: card.Card | None
+    about: Card | None
     guesses: tuple[str, ...]
     unknown: str | None
     sha256: str
 
     @property
     def name(self) -> str:
-        """What the files made from it are called."""
+        """The name of the files made from it."""
         return self.about.name if self.about else recognise.name_of(self.path)
 
     @property
     def is_shipped(self) -> bool:
-        """Whether it is one of the models that ship, for which scenes ship too."""
-        return self.path.parent == _SHIPPED
+        """Whether it is a shipped model, which has shipped scenes to be scored on."""
+        return self.path.parent == SHIPPED_FOLDER
 
     def shape(self) -> tuple[int, ...]:
         """Return the shape of its one input, batch 1.
 
         Raises:
-            ConfigError: it has several inputs, or neither the file nor a card says the shape.
+            ConfigError: it has several inputs, or neither the file nor a card has the shape.
         """
         if len(self.loaded.inputs) > 1:
             names = ", ".join(info.name for info in self.loaded.inputs)
-            message = f"{str(self.path)!r} takes {len(self.loaded.inputs)} inputs ({names}): export it with one tensor as input"
-            raise ConfigError(message)
+            raise ConfigError(f"{str(self.path)!r} takes {len(self.loaded.inputs)} inputs ({names}): export it with one tensor as input")
         sizes = [1 if place == 0 and size is None else size for info in self.loaded.inputs for place, size in enumerate(info.shape)]
         if self.about is not None and (not sizes or None in sizes):
             wanted = self.about.input
             return (1, 3, wanted.height, wanted.width) if wanted.layout == "NCHW" else (1, wanted.height, wanted.width, 3)
         if not sizes or None in sizes:
-            message = f"{str(self.path)!r} does not say the shape of its input: write a card beside it, {card.beside(self.path).name!r}"
-            raise ConfigError(message)
+            raise ConfigError(
+                f"{str(self.path)!r} does not declare the shape of its input: write a card beside it, {card_path(self.path).name!r}"
+            )
         return tuple(size for size in sizes if size is not None)
 
 
-def find(source: str) -> Path:
-    """Return the file: a path, the name of one that ships, or the shipped model's name for its PyTorch file.
+def find_source(source: str) -> Path:
+    """Return the file: a path, the name of a shipped file, or the shipped model's name for its PyTorch file.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: there is no such file.
     """
     path = Path(source)
-    shipped = _SHIPPED / f"{source}_fp32.torchscript"
+    shipped = SHIPPED_FOLDER / f"{source}_fp32.torchscript"
     if not path.exists() and shipped.is_file():
         return shipped
-    return path if path.is_file() else catalogue.find(source).path
+    return path if path.is_file() else find_model(source).path
 
 
-def load(path: Path) -> Source:
-    """Return the source, looked at by its own runtime.
+def load_source(path: Path) -> ModelSource:
+    """Return the source, inspected by its own runtime.
 
     Raises:
         EdgemeterError: the runtime is not installed, or the file is broken.
@@ -87,14 +97,14 @@ def load(path: Path) -> Source:
     finally:
         runtime.close()
     about, guesses, unknown = _known(path, loaded)
-    return Source(path, _form(path, name, loaded), loaded, about, guesses, unknown, model_file.sha256(path))
+    return ModelSource(path, _form(path, name, loaded), loaded, about, guesses, unknown, model_file.sha256(path))
 
 
-def _known(path: Path, loaded: Loaded) -> tuple[card.Card | None, tuple[str, ...], str | None]:
+def _known(path: Path, loaded: Loaded) -> tuple[Card | None, tuple[str, ...], str | None]:
     try:
         about, guesses = recognise.card_for(path, loaded)
     except ConfigError as error:
-        if card.beside(path).exists():
+        if card_path(path).exists():
             raise
         return None, (), str(error)
     return about, tuple(guesses), None
@@ -106,5 +116,66 @@ def _form(path: Path, runtime: str, loaded: Loaded) -> str:
         return formats.TORCH
     if runtime in ("onnx", "litert"):
         return f"{runtime}-{loaded.precision or 'unknown'}"
-    message = f"{str(path)!r} is run by {runtime!r}, from which nothing is converted: give a PyTorch, ONNX or LiteRT file"
-    raise ConfigError(message)
+    raise ConfigError(f"{str(path)!r} is for the runtime {runtime!r}, from which nothing is converted: give a PyTorch, ONNX or LiteRT file")
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationImages:
+    """Images to measure int8 ranges on, and the card of the model that they are prepared for."""
+
+    data: Dataset
+    about: Card
+
+    def inputs(self, *, is_channels_last: bool, report: Tell) -> Iterator[Array]:
+        """Yield float32 arrays, [1, H, W, 3] or [1, 3, H, W], prepared as the card specifies."""
+        wanted = msgspec.structs.replace(self.about.input, layout="NHWC" if is_channels_last else "NCHW")
+        size = (wanted.height, wanted.width)
+        shape = (1, *size, 3) if is_channels_last else (1, 3, *size)
+        preprocessor = Preprocessor(wanted, TensorInfo("calibration", shape, "float32"))
+        for place, file in enumerate(self.data.files, 1):
+            yield preprocessor.load(file)[0]
+            report("measuring ranges", place, len(self.data.files))
+
+    def also_in(self, scored: Dataset) -> int:
+        """Return how many of the images are also scored on, by their bytes: int8 looks better on them than it is."""
+        known = {durable_file.sha256_of(file) for file in scored.files}
+        return sum(durable_file.sha256_of(file) in known for file in self.data.files)
+
+
+CALIBRATION_SCENES = 200
+
+
+def shipped_scenes() -> Dataset:
+    """Return the shipped validation scenes with their ground truth."""
+    found = open_folder(SCENES_FOLDER / IMAGES, SCENES_FOLDER / ANNOTATIONS)
+    return replace(found, name="shipped scenes")
+
+
+@contextmanager
+def drawn_calibration(report: Tell) -> Iterator[Dataset]:
+    """Yield scenes of the calibration stream in a temporary folder; none of them is scored on."""
+    with tempfile.TemporaryDirectory(prefix="edgemeter-") as name:
+        folder = Path(name)
+        write_scenes(folder, SHIPPED_SEED, CALIBRATION_SCENES, report, Stream.CALIBRATION)
+        yield replace(open_folder(folder / IMAGES), name="scenes of the calibration stream")
+
+
+@contextmanager
+def open_calibration(
+    source: ModelSource, folder: Path | None, most: int, report: Tell, *, is_needed: bool
+) -> Iterator[CalibrationImages | None]:
+    """Yield the folder's images, at most `most`; without a folder drawn scenes for a shipped model; None if there are none.
+
+    Raises:
+        ConfigError: a folder is given for an unknown model, or it cannot be read.
+    """
+    if folder is not None:
+        if source.about is None:
+            raise ConfigError(source.unknown)
+        found = open_folder(folder)
+        yield CalibrationImages(found if len(found.files) <= most else open_folder(folder, subset=most), source.about)
+    elif source.is_shipped and source.about is not None and is_needed:
+        with drawn_calibration(report) as drawn:
+            yield CalibrationImages(drawn, source.about)
+    else:
+        yield None

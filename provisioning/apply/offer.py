@@ -1,24 +1,26 @@
-"""A bundle as `apply` offers it to devices: its manifest, its files on this machine, and whether it fits a device."""
+"""What `edgemeter fleet apply` offers to devices: bundles, and a Python for boards whose own is too old."""
 
 import hashlib
+import re
+import tarfile
 import tempfile
 import zipfile
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from edgemeter.agent.errors import ConfigError, UnavailableError
-from edgemeter.provisioning.apply.found import Found, Python
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.provisioning.apply.board import FoundBoard, Interpreter
 from edgemeter.provisioning.bundle import install
 from edgemeter.provisioning.bundle.install import FileEntry, Manifest
+from edgemeter.provisioning.bundle.manifest import read_bundle
 
 OLDEST_PYTHON = (3, 10)
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A bundle in a folder of this machine."""
+    """A verified bundle in a folder of this machine."""
 
     folder: Path
     manifest: Manifest
@@ -32,16 +34,20 @@ class Offer:
 
     @property
     def words(self) -> str:
-        """Return the bundle in a few words."""
+        """A short description."""
         manifest = self.manifest
         return f"{manifest.version} for {manifest.board} ({manifest.arch}, Python {manifest.python}, glibc >= {manifest.glibc})"
 
     def files(self) -> list[FileEntry]:
         """Return all files to copy: those of the manifest, the manifest and its signature."""
-        return [*self.manifest.files, *(entry(self.folder, name) for name in (install.MANIFEST, install.SIGNATURE))]
+        return [*self.manifest.files, *(self._entry(name) for name in (install.MANIFEST, install.SIGNATURE))]
+
+    def _entry(self, name: str) -> FileEntry:
+        path = self.folder / name
+        return FileEntry(name, install.sha256(path), path.stat().st_size)
 
     def unpacked_bytes(self) -> int:
-        """Return the room that installing it takes below /opt: a second copy of its files, then what is in the wheels, compiled."""
+        """Return the space that an installation takes below /opt: a second copy of the files, and the contents of the wheels, compiled."""
         unpacked_bytes = 0
         for file in self.manifest.files:
             if file.path.endswith(".whl"):
@@ -51,61 +57,27 @@ class Offer:
         return copied_bytes + int(unpacked_bytes * install.COMPILED_RATIO) + install.SPARE_BYTES
 
 
-def entry(folder: Path, name: str) -> FileEntry:
-    """Return a file of `folder` with its size and hash."""
-    path = folder / name
-    return FileEntry(name, sha256(path), path.stat().st_size)
-
-
-def sha256(path: Path) -> str:
-    """Return the hash of a file."""
-    found = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(1 << 20):
-            found.update(piece)
-    return found.hexdigest()
-
-
-def read(path: Path, public_key: Path, scratch: Path) -> Offer:
-    """Return the bundle in a folder or `.tar`, which is unpacked below `scratch`; signature and hashes are checked here already.
+def read_offer(path: Path, public_key: Path, scratch: Path) -> Offer:
+    """Return the bundle in a folder or `.tar`, which is unpacked below `scratch`, once its signature and hashes are verified.
 
     Raises:
-        ConfigError: it is none, is not signed by the fleet's release key, or a file of it is not as the manifest says.
+        ConfigError: it is not a bundle, not signed by the fleet's release key, or differs from its manifest.
     """
     if not public_key.is_file():
-        message = f"the fleet has no release key ({str(public_key)!r} is not there): `edgemeter fleet init` makes one"
-        raise ConfigError(message)
-    try:
-        bundle = install.Bundle(path)
-        with closing(bundle):
-            document, manifest = install.verify(bundle, public_key)
-            install.verify_files(bundle, manifest)
-            folder = path if path.is_dir() else _unpacked(bundle, manifest, Path(tempfile.mkdtemp(dir=scratch)))
-    except install.RefusedError as error:
-        message = f"bundle {str(path)!r}: {error}: `edgemeter fleet bundle` makes one"
-        raise ConfigError(message) from error
-    except OSError as error:
-        message = f"cannot unpack the bundle {str(path)!r} in {str(scratch)!r}: {error.strerror}: make room there, or set TMPDIR"
-        raise ConfigError(message) from error
-    return Offer(folder, manifest, hashlib.sha256(document).hexdigest())
+        raise ConfigError(f"the fleet has no release key {str(public_key)!r}: `edgemeter fleet init` makes one")
+    verified = read_bundle(path, public_key)
+    folder = path
+    if not path.is_dir():
+        folder = Path(tempfile.mkdtemp(dir=scratch))
+        verified.unpack(folder)
+    return Offer(folder, verified.manifest, hashlib.sha256(verified.document).hexdigest())
 
 
-def _unpacked(bundle: install.Bundle, manifest: Manifest, folder: Path) -> Path:
-    for file in manifest.files:
-        target = folder / file.path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("wb") as unpacked:
-            bundle.copy(file, unpacked)
-    for name, most_bytes in ((install.MANIFEST, install.MOST_MANIFEST_BYTES), (install.SIGNATURE, install.MOST_SIGNATURE_BYTES)):
-        (folder / name).write_bytes(bundle.small(name, most_bytes))
-    return folder
-
-
-def choose(offers: Sequence[Offer], found: Found) -> tuple[Offer, Python]:
-    """Return the newest fitting bundle, as they were given, and the interpreter that it is for.
+def choose_offer(offers: Sequence[Offer], found: FoundBoard) -> tuple[Offer, Interpreter]:
+    """Return the first bundle that fits the board, and the interpreter that it is for.
 
     Raises:
-        UnavailableError: none fits; the message says why, and what to build or bring.
+        UnavailableError: none fits; the message states why, and what to build or install.
     """
     for offer in offers:
         if offer.manifest.arch == found.arch and found.glibc is not None and found.glibc >= offer.glibc:
@@ -115,21 +87,73 @@ def choose(offers: Sequence[Offer], found: Found) -> tuple[Offer, Python]:
     raise UnavailableError(_why_none(offers, found))
 
 
-def _why_none(offers: Sequence[Offer], found: Found) -> str:
-    given = "; ".join(offer.words for offer in offers)
+def _why_none(offers: Sequence[Offer], found: FoundBoard) -> str:
     if found.glibc is None:
         return f"no bundle fits {found.words}: only systems with glibc are supported"
     if found.arch not in {"aarch64", "x86_64"}:
-        return f"no bundle fits {found.words}: runtimes exist for 64-bit systems only: put a 64-bit system on it"
-    if not any(tuple(map(int, python.version.split("."))) >= OLDEST_PYTHON for python in found.pythons):
+        return f"no bundle fits {found.words}: runtimes exist for 64-bit systems only: install a 64-bit system"
+    glibc = f"glibc <= {found.glibc[0]}.{found.glibc[1]}"
+    usable = next((python.version for python in found.pythons if tuple(map(int, python.version.split("."))) >= OLDEST_PYTHON), None)
+    if usable is None:
         return (
-            f"no Python >= 3.10 in {found.system}: bring one: --python-tar FILE, a relocatable CPython for {found.arch} "
-            f"(python-build-standalone, `install_only`), with a bundle for its version and glibc <= {_dotted(found.glibc)}"
+            f"no Python >= 3.10 in {found.system}: install one with --python-tar FILE, a relocatable CPython for {found.arch} "
+            f"(python-build-standalone, `install_only`), and give a bundle for its version and {glibc}"
         )
-    fitting = next((python for python in found.pythons if tuple(map(int, python.version.split("."))) >= OLDEST_PYTHON), None)
-    wanted = f"`edgemeter fleet bundle` for {found.arch}, Python {fitting.version if fitting else '3.11'}, glibc <= {_dotted(found.glibc)}"
-    return f"no bundle given fits {found.words} (given: {given}): build one: {wanted}"
+    given = "; ".join(offer.words for offer in offers)
+    wanted = f"`edgemeter fleet bundle` for {found.arch}, Python {usable}, {glibc}"
+    return f"no given bundle fits {found.words} (given: {given}): build one: {wanted}"
 
 
-def _dotted(glibc: tuple[int, int]) -> str:
-    return f"{glibc[0]}.{glibc[1]}"
+# Unpacks $1 into $2, whole or not at all; leftovers of an interruption are removed.
+_UNPACK = b"""
+set -e
+[ -x "$2/bin/python3" ] && exit 0
+rm -rf "$2.new"; mkdir -p "$2.new"
+tar -xf "$1" -C "$2.new" --strip-components=1 --no-same-owner
+"$2.new/bin/python3" -c 'import ssl, venv'
+sync; mv "$2.new" "$2"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PythonTar:
+    """A relocatable CPython in a tar, as python-build-standalone makes them."""
+
+    path: Path
+    version: str
+    sha256: str
+    unpacked_bytes: int
+    unpack: bytes = _UNPACK
+
+    def folder(self, prefix: str) -> str:
+        """Return its folder on the device, which is never replaced: virtual environments point there."""
+        return f"{prefix}/opt/edgemeter/pythons/{self.version}-{self.sha256[:16]}"
+
+    def place(self, prefix: str) -> str:
+        """Return the path of its interpreter on the device."""
+        return f"{self.folder(prefix)}/bin/python3"
+
+
+def read_python_tar(path: Path) -> PythonTar:
+    """Return the Python in a tar.
+
+    Raises:
+        ConfigError: it cannot be read, or holds no `python/bin/python3.N`.
+    """
+    version, unpacked_bytes = None, 0
+    try:
+        with tarfile.open(path) as archive:
+            for member in archive:
+                unpacked_bytes += member.size
+                found = re.fullmatch(r"[^/]+/bin/python(3\.\d+)", str(PurePosixPath(member.name)))
+                version = found[1] if found else version
+        sha256 = install.sha256(path)
+    except (OSError, tarfile.TarError, EOFError) as error:
+        raise ConfigError(
+            f"cannot read {str(path)!r} as a tar: {error}: give a relocatable CPython (python-build-standalone, `install_only`)"
+        ) from error
+    if version is None:
+        raise ConfigError(
+            f"{str(path)!r} holds no python/bin/python3.N: give a relocatable CPython (python-build-standalone, `install_only`)"
+        )
+    return PythonTar(path, version, sha256, unpacked_bytes)

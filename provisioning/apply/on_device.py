@@ -1,7 +1,7 @@
 """What `edgemeter fleet apply` does as root on a device: it is sent over standard input behind a line `PLAN = ...`.
 
 It needs nothing but Python >= 3.10. Each step looks first and acts only where something differs, so it may be repeated and interrupted;
-it says one JSON line per step: its name, its state, and a detail.
+it prints one JSON line per step: its name, its state, and a detail.
 """
 
 import contextlib
@@ -24,20 +24,20 @@ USER = "edgemeter"
 DEVICE_GROUPS = ("video", "render", "i2c", "gpio", "spi", "dialout", "plugdev", "apex")
 AGENT, SUPERVISOR, GOVERNOR = "edgemeter-agent.service", "edgemeter-supervisor.service", "edgemeter-governor.service"
 RULES = "70-edgemeter.rules"
-# A measurement lasts longer; what an update's switch holds the lock for does not.
+# Longer than an update's switch holds the lock; a measurement may hold it longer.
 LOCK_S = 20.0
 # An SSH session's path may lack the folders of administration.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-Outcome = tuple[str, str]
+StepResult = tuple[str, str]
 
 
 class StepError(Exception):
-    """A step cannot be done; the message says why and what to do."""
+    """A step cannot be done; the message states why and what to do."""
 
 
-class Device:
-    """The device, seen from inside; every path stands below `prefix`."""
+class LocalDevice:
+    """The device, seen from inside; every path is below `prefix`."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self.plan = plan
@@ -47,16 +47,16 @@ class Device:
         self.home = self.below("/var/lib/edgemeter")
         self.etc = self.below("/etc/edgemeter")
         self.units = self.below("/etc/systemd/system")
-        # These say, over an interruption too and until the next boot, that what runs is not what is installed.
+        # These record, across an interruption and until the next boot, that what runs is not what is installed.
         self.restart, self.reload = self.below("/run/edgemeter-apply-restart"), self.below("/run/edgemeter-apply-udev")
         self.has_systemd = not self.prefix and Path("/run/systemd/system").is_dir()
 
     def below(self, path: str) -> Path:
-        """Return where `path` of the device really stands."""
+        """Return the path with the prefix."""
         return Path(self.prefix + path)
 
     def put(self, path: Path, content: bytes, mode: int = 0o644, marker: Path | None = None) -> bool:
-        """Make `path` hold `content`, and `marker` exist from before it does; return whether it did not."""
+        """Make `path` hold `content`, after creating `marker`; return whether it changed."""
         with contextlib.suppress(FileNotFoundError):
             if path.read_bytes() == content and path.stat().st_mode & 0o777 == mode:
                 return False
@@ -66,7 +66,7 @@ class Device:
                 marker.touch()
             path.parent.mkdir(parents=True, exist_ok=True)
             new = path.with_name(path.name + ".new")
-            # Never readable by more than it will be, not even for a moment.
+            # Never readable by more users than at the end, not even for a moment.
             with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:  # noqa: PTH123 - of a descriptor
                 os.fchmod(file.fileno(), mode)
                 file.write(content)
@@ -76,21 +76,21 @@ class Device:
         return True
 
     def drop(self, path: Path) -> bool:
-        """Make `path` not exist; return whether it did."""
+        """Remove `path`; return whether it existed."""
         was_there = path.exists()
         if was_there and not self.is_dry:
             path.unlink()
         return was_there
 
     def needs_restart(self) -> None:
-        """Remember to start the agent anew."""
+        """Record that the agent has to be restarted."""
         if not self.is_dry:
             self.restart.parent.mkdir(parents=True, exist_ok=True)
             self.restart.touch()
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
-        """Hold the agent's run lock for the block, so that nothing is measured meanwhile."""
+        """Hold the agent's run lock for the block, so that no measurement runs meanwhile."""
         if self.is_dry or not self.home.is_dir():
             yield
             return
@@ -103,41 +103,41 @@ class Device:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
                 if time.monotonic() > until_s:
-                    raise_step("a measurement is going on there, which nothing is to disturb: run it again later")
+                    raise_step("a measurement is going on there and must not be disturbed: run it again later")
                 time.sleep(0.2)
             yield
         finally:
             os.close(lock)
 
-    def user(self) -> Outcome:
-        """Make the user of the agent, and see to its groups."""
+    def user(self) -> StepResult:
+        """Make the agent's user, and add it to the groups of devices."""
         accounts, groups = self.below("/etc/passwd"), self.below("/etc/group")
         if not accounts.is_file():
             return "skipped", "no accounts below the prefix"
         own = ["--prefix", self.prefix] if self.prefix else []
         members = {line.split(":")[0]: line.split(":")[-1].split(",") for line in lines(groups)}
-        said = []
+        changed = []
         if not any(line.startswith(f"{USER}:") for line in lines(accounts)):
-            said.append(f"user {USER}")
+            changed.append(f"user {USER}")
             if not self.is_dry:
                 group = ["--gid", USER] if USER in members else ["--user-group"]
                 home = ["--home-dir", "/var/lib/edgemeter", "--no-create-home", "--shell", "/usr/sbin/nologin"]
                 must("useradd", *own, "--system", *group, *home, USER)
         lacking = [name for name in DEVICE_GROUPS if name in members and USER not in members[name]]
         if lacking:
-            said.append("groups " + " ".join(lacking))
+            changed.append("groups " + " ".join(lacking))
             self.needs_restart()
             if not self.is_dry:
                 must("usermod", *own, "--append", "--groups", ",".join(lacking), USER)
-        return ("changed", ", ".join(said)) if said else ("ok", "")
+        return ("changed", ", ".join(changed)) if changed else ("ok", "")
 
-    def release(self) -> Outcome:
+    def release(self) -> StepResult:
         """Install the release of the bundle and make it current."""
         version = self.plan["version"]
         link = self.root / "current"
         current = link.readlink().name if link.is_symlink() else None
         if current is not None and ordered(current) > ordered(version):
-            return "skipped", f"{current} is there, which is newer than the bundle's {version}"
+            return "skipped", f"{current} is installed, which is newer than the bundle's {version}"
         changed = ["release.pub"] if self.put(self.root / "release.pub", self.plan["public_key"].encode()) else []
         if current != version or file_hash(link / "manifest.json") != self.plan["manifest_sha256"]:
             changed.append(f"{current or 'nothing'} -> {version}")
@@ -149,12 +149,12 @@ class Device:
     def _install(self) -> None:
         bundle = self.plan["bundle"]
         if not bundle:
-            raise_step("the bundle is not here: run it again")
+            raise_step("the bundle is missing: run it again")
         command = [sys.executable, f"{bundle}/install.py", "--bundle", bundle, "--root", str(self.root)]
         with self.quiet():
             must(*command, timeout_s=self.plan["install_s"])
 
-    def service(self) -> Outcome:
+    def service(self) -> StepResult:
         """Write the unit files and enable them."""
         units = {name: self.of_release(name, text) for name, text in self.plan["units"].items()}
         changed = [name for name, text in units.items() if self.put(self.units / name, text, marker=self.restart)]
@@ -171,26 +171,26 @@ class Device:
         return outcome([*changed, *enabled], why)
 
     def of_release(self, name: str, text: str) -> bytes:
-        """Return the file that came with the release, if it is here already, else `text`."""
+        """Return the file of the installed release, if there is one, else `text`."""
         return "\n".join([*lines(self.root / "current/units" / name), ""]).encode() or text.encode()
 
     def enable(self, *units: str) -> tuple[list[str], str]:
-        """Enable units; return what had to be enabled, or why nothing is."""
+        """Enable units; return what was enabled, or why nothing is."""
         if not shutil.which("systemctl"):
             return [], "no systemd here: nothing is enabled"
         where = [f"--root={self.prefix}"] if self.prefix else []
         changed = [unit for unit in units if run("systemctl", *where, "is-enabled", unit).stdout.strip() != "enabled"]
         if changed and not self.is_dry:
-            # It looks at the units anew, too.
+            # This reloads the units, too.
             must("systemctl", *where, "enable", *changed)
         return [f"enabled {unit}" for unit in changed], ""
 
-    def udev(self) -> Outcome:
-        """Write the udev rules and let them act on what is plugged in."""
+    def udev(self) -> StepResult:
+        """Write the udev rules and apply them to what is plugged in."""
         rules = self.of_release(RULES, self.plan["rules"])
         changed = ["rules"] if self.put(self.below(f"/etc/udev/rules.d/{RULES}"), rules, marker=self.reload) else []
         if self.prefix or not Path("/run/udev/control").exists():
-            return outcome(changed, "udev is not running here: they hold from the next boot" if changed else "")
+            return outcome(changed, "udev is not running here: the rules apply from the next boot" if changed else "")
         if not self.is_dry and self.reload.exists():
             must("udevadm", "control", "--reload")
             for subsystem in ("usb", "apex", "powercap", "hwmon"):
@@ -198,7 +198,7 @@ class Device:
             self.drop(self.reload)
         return outcome(changed, "")
 
-    def power_mode(self) -> Outcome:
+    def power_mode(self) -> StepResult:
         """Set the Jetson's power mode."""
         wanted = self.plan["power_mode"]
         if not shutil.which("nvpmodel"):
@@ -206,18 +206,18 @@ class Device:
         name, number = power_mode_now()
         if wanted in {name, number}:
             return "ok", f"{number} {name}"
-        said = (re.search(r"<\s*POWER_MODEL\s+ID=(\d+)\s+NAME=(\S+)", line) for line in lines(self.below("/etc/nvpmodel.conf")))
-        modes = {one[2]: one[1] for one in said if one}
+        found = (re.search(r"<\s*POWER_MODEL\s+ID=(\d+)\s+NAME=(\S+)", line) for line in lines(self.below("/etc/nvpmodel.conf")))
+        modes = {one[2]: one[1] for one in found if one}
         chosen = wanted if wanted in modes.values() else modes.get(wanted)
         if chosen is None:
-            raise_step(f"no power mode {wanted!r} here: correct power_mode in fleet.toml: {', '.join(modes) or 'none is listed'}")
+            raise_step(f"unknown power mode {wanted!r}: correct power_mode in fleet.toml: {', '.join(modes) or 'none is listed'}")
         if not self.is_dry:
             run("nvpmodel", "-m", chosen)
             if power_mode_now()[1] != chosen:
-                raise_step(f"the board takes power mode {wanted!r} only at a boot: `sudo nvpmodel -m {chosen}` there, and answer yes")
+                raise_step(f"the board changes to power mode {wanted!r} only at a boot: `sudo nvpmodel -m {chosen}` there, and answer yes")
         return "changed", f"{number} {name} -> {wanted}"
 
-    def governor(self) -> Outcome:
+    def governor(self) -> StepResult:
         """Set the CPU governor, now and after each boot."""
         wanted = self.plan["governor"]
         files = sorted(Path(self.plan["sysfs"]).glob("devices/system/cpu/cpu*/cpufreq/scaling_governor"))
@@ -226,7 +226,7 @@ class Device:
         for path in files:
             known = " ".join(lines(path.with_name("scaling_available_governors"))).split()
             if (known and wanted not in known) or not re.fullmatch(r"[a-z_]+", wanted):
-                raise_step(f"no governor {wanted!r} here: correct governor in fleet.toml: {', '.join(known)}")
+                raise_step(f"unknown governor {wanted!r}: correct governor in fleet.toml: {', '.join(known)}")
         changed = []
         if self.put(self.units / GOVERNOR, self.plan["governor_unit"].encode()):
             changed.append(GOVERNOR)
@@ -236,14 +236,14 @@ class Device:
             path.write_text(f"{wanted}\n")
         return outcome([*changed, *enabled, *(path.parts[-3] for path in others)], why)
 
-    def join(self) -> Outcome:
-        """Give the device an identity and its configuration."""
+    def join(self) -> StepResult:
+        """Give the device its identity and configuration."""
         if (self.home / "joined").exists() and not self.plan["rejoin"]:
             return "ok", "joined"
         if self.is_dry:
             return "changed", "would join"
         if not self.plan["join"]:
-            return "skipped", "it is to join"
+            return "skipped", "has not joined"
         path = self.etc / "join.toml"
         self.put(path, self.plan["join"].encode(), 0o600)
         program, wait_s = str(self.root / "current/bin/edgemeter"), self.plan["join_s"]
@@ -255,10 +255,10 @@ class Device:
         self.needs_restart()
         return "changed", "joined"
 
-    def owner(self) -> Outcome:
+    def owner(self) -> StepResult:
         """Make the agent's folder the agent's own."""
         if self.prefix:
-            return "skipped", "the owners of files below a prefix stay as they are"
+            return "skipped", "the owners of files below a prefix are kept"
         try:
             account = pwd.getpwnam(USER)
         except KeyError:
@@ -266,7 +266,7 @@ class Device:
         if not self.is_dry:
             self.home.mkdir(mode=0o750, parents=True, exist_ok=True)
         changed = 0
-        # By descriptors: the agent, who may write there, does not lead root elsewhere.
+        # By descriptors: the agent, who may write there, must not lead root elsewhere.
         for _, _, names, folder in os.fwalk(self.home):
             for name in (".", *names):
                 if os.stat(name, dir_fd=folder, follow_symlinks=False).st_uid != account.pw_uid:
@@ -275,8 +275,8 @@ class Device:
                         os.chown(name, account.pw_uid, account.pw_gid, dir_fd=folder, follow_symlinks=False)
         return ("changed", f"{changed} files") if changed else ("ok", "")
 
-    def start(self) -> Outcome:
-        """Let the agent and its supervisor run what is installed."""
+    def start(self) -> StepResult:
+        """Start the agent and its supervisor, or restart them with what is installed."""
         if not self.has_systemd:
             return "skipped", "no systemd is running here: nothing is started"
         units = (SUPERVISOR, AGENT)
@@ -295,49 +295,46 @@ class Device:
 
 
 def raise_step(message: str) -> NoReturn:
-    """End the step."""
+    """Fail the step."""
     raise StepError(message)
 
 
 def run(*command: str, timeout_s: float = 120.0) -> "subprocess.CompletedProcess[str]":
-    """Return what a command answered; its input is empty."""
+    """Run a command with empty input and return its result."""
     try:
         return subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False, timeout=timeout_s
         )
     except FileNotFoundError as error:
-        message = f"there is no {command[0]!r} here"
-        raise StepError(message) from error
+        raise StepError(f"there is no {command[0]!r} here") from error
     except subprocess.TimeoutExpired as error:
-        message = f"`{' '.join(command[:3])}` did not end within {timeout_s:g} s"
-        raise StepError(message) from error
+        raise StepError(f"`{' '.join(command[:3])}` did not end within {timeout_s:g} s") from error
 
 
 def must(*command: str, timeout_s: float = 120.0) -> str:
-    """Return what a command printed; one that fails ends the step."""
+    """Return what a command printed; a failed one fails the step."""
     done = run(*command, timeout_s=timeout_s)
     if done.returncode != 0:
         raise_step(f"`{' '.join(command[:3])}` failed: {last_line(done.stderr or done.stdout)}")
     return done.stdout
 
 
-def outcome(changed: list[str], why: str) -> Outcome:
-    """Return the outcome of a step that changed these things; `why` something else was left."""
+def outcome(changed: list[str], why: str) -> StepResult:
+    """Return the result of a step that changed these things; `why` is a note on what was left."""
     return ("changed" if changed else "ok"), "; ".join(filter(None, [", ".join(changed), why]))
 
 
 def power_mode_now() -> tuple[str, str]:
     """Return name and number of the power mode."""
-    told = must("nvpmodel", "-q")
-    said = re.search(r"NV Power Mode:\s*(\S+)\s*^(\d+)\s*$", told, re.MULTILINE)
-    if said is None:
-        message = f"nvpmodel says no power mode: {last_line(told)}"
-        raise StepError(message)
-    return said[1], said[2]
+    printed = must("nvpmodel", "-q")
+    found = re.search(r"NV Power Mode:\s*(\S+)\s*^(\d+)\s*$", printed, re.MULTILINE)
+    if found is None:
+        raise StepError(f"nvpmodel reports no power mode: {last_line(printed)}")
+    return found[1], found[2]
 
 
 def lines(path: Path) -> list[str]:
-    """Return the lines of a file; none when it is not there."""
+    """Return the lines of a file; none if it does not exist."""
     try:
         return path.read_text(errors="replace").splitlines()
     except FileNotFoundError:
@@ -345,12 +342,12 @@ def lines(path: Path) -> list[str]:
 
 
 def last_line(text: str) -> str:
-    """Return the last line that says something."""
-    return ([line.strip() for line in text.splitlines() if line.strip()] or ["no word"])[-1][:300]
+    """Return the last line that is not blank."""
+    return ([line.strip() for line in text.splitlines() if line.strip()] or ["no message"])[-1][:300]
 
 
 def file_hash(path: Path) -> str | None:
-    """Return the sha256 of a file, None when it is not there."""
+    """Return the sha256 of a file, None if it does not exist."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except FileNotFoundError:
@@ -375,22 +372,22 @@ def shred(path: Path) -> None:
 
 
 def main(plan: dict[str, Any]) -> None:
-    """Do the steps of `plan` in order; the first that fails is the last."""
+    """Do the steps of `plan` in order, up to the first that fails."""
     os.environ.update(PATH=f"{os.environ.get('PATH', '')}:{PATH}", LC_ALL="C")
-    name, said = plan["steps"][0], None
+    name, failure = plan["steps"][0], None
     try:
-        device = Device(plan)
+        device = LocalDevice(plan)
         for name in plan["steps"]:
-            step: Callable[[], Outcome] = getattr(device, name)
+            step: Callable[[], StepResult] = getattr(device, name)
             state, detail = step()
             print(json.dumps({"step": name, "state": state, "detail": detail}), flush=True)  # noqa: T201 - its output
     except StepError as error:
-        said = {"step": name, "state": "failed", "detail": str(error)}
+        failure = {"step": name, "state": "failed", "detail": str(error)}
     except OSError as error:
-        said = {"step": name, "state": "failed", "detail": f"{error.strerror}: {error.filename}"}
-    if said:
-        print(json.dumps(said), flush=True)  # noqa: T201 - its output
+        failure = {"step": name, "state": "failed", "detail": f"{error.strerror}: {error.filename}"}
+    if failure:
+        print(json.dumps(failure), flush=True)  # noqa: T201 - its output
 
 
 if __name__ == "__main__":
-    main(PLAN)  # type: ignore[name-defined]  # noqa: F821 - stands in the lines before
+    main(PLAN)  # type: ignore[name-defined]  # noqa: F821 - is in the lines before

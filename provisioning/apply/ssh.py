@@ -1,46 +1,52 @@
-"""A connection to one device by the system's `ssh`: its agent, jump hosts and configuration are those that people already have.
+"""A connection to one device by the system's `ssh`, and files copied over it.
 
-All commands of a connection share one master (ControlMaster); nothing is asked on a terminal (BatchMode), and a silent line ends.
+Kept by hand over the system's client: its agent, jump hosts and configuration are those that people already have. All commands of a
+connection share one master (ControlMaster); nothing is asked on a terminal (BatchMode), and a silent line ends.
+Copying: what is there already is known by its hash, what is there in part is continued, all is compared at the end.
 """
 
 import contextlib
+import hashlib
+import re
 import shlex
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Literal
 
-from edgemeter.agent.errors import EdgemeterError, TransientError, UnavailableError
+from edgemeter.agent.base.errors import EdgemeterError, TransientError, UnavailableError
 
 # ssh's own exit status when it could not connect or lost the connection.
 LOST = 255
 CONNECT_S = 10
-# What ssh says, and what to do. The first that fits.
+
+# What ssh prints, and what to do: the first that matches.
 REMEDIES = (
     (
         "REMOTE HOST IDENTIFICATION HAS CHANGED",
-        "its host key is not the one known: if it was flashed anew, `ssh-keygen -R {host}`; else do not trust it",
+        "its host key has changed: if the board was reinstalled, `ssh-keygen -R {host}`; otherwise do not trust it",
     ),
-    ("Host key verification failed", "its host key is not known here: connect once by hand, or use --host-keys accept-new"),
-    ("Permission denied", "its login was refused: `ssh-copy-id {login}`, or name the key with --identity-file"),
-    ("Too many authentication failures", "too many keys were tried: name the right one with --identity-file"),
-    ("Could not resolve hostname", "its name is not known: correct `host` in fleet.toml, or give an address"),
-    ("Connection refused", "nothing listens there: switch SSH on (`sudo systemctl enable --now ssh`), or correct `port`"),
-    ("timed out", "it does not answer: is it switched on and on this network?"),
-    ("No route to host", "it does not answer: is it switched on and on this network?"),
+    ("Host key verification failed", "its host key is unknown: connect once by hand, or use --host-keys accept-new"),
+    ("Permission denied", "the login was refused: `ssh-copy-id {login}`, or give the key with --identity-file"),
+    ("Too many authentication failures", "too many keys were tried: give the right one with --identity-file"),
+    ("Could not resolve hostname", "the host name is unknown: correct `host` in fleet.toml, or give an address"),
+    ("Connection refused", "nothing listens there: enable SSH (`sudo systemctl enable --now ssh`), or correct `port`"),
+    ("timed out", "it does not respond: is it switched on and on this network?"),
+    ("No route to host", "it does not respond: is it switched on and on this network?"),
     ("Network is unreachable", "it cannot be reached from here: is this machine on its network?"),
-    ("No such identity", "the key file is not there: correct --identity-file"),
+    ("No such identity", "the key file does not exist: correct --identity-file"),
 )
 
 HostKeys = Literal["accept-new", "strict"]
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """A device and how to reach it; without `user` ssh's own configuration says who logs in."""
+class SshTarget:
+    """A device and how to reach it; without `user` ssh's own configuration applies."""
 
     name: str
     host: str
@@ -49,7 +55,7 @@ class Target:
 
     @property
     def login(self) -> str:
-        """Return what ssh is told: HOST or USER@HOST."""
+        """Return HOST or USER@HOST."""
         return f"{self.user}@{self.host}" if self.user else self.host
 
 
@@ -62,62 +68,62 @@ class SshOptions:
     more: tuple[str, ...] = ()
 
     def arguments(self) -> list[str]:
-        """Return the arguments of ssh; ssh takes the first value of an option, so those of `more` hold against ours."""
-        said = [f"-o{option}" for option in self.more]
-        said += ["-oBatchMode=yes", f"-oConnectTimeout={CONNECT_S}", "-oServerAliveInterval=10", "-oServerAliveCountMax=3"]
-        said.append(f"-oStrictHostKeyChecking={'accept-new' if self.host_keys == 'accept-new' else 'yes'}")
-        if self.identity_file:
-            said += ["-oIdentitiesOnly=yes", "-i", str(self.identity_file)]
-        return said
+        """Return the arguments of ssh; ssh takes the first value of an option, so those of `more` take precedence."""
+        return [
+            *(f"-o{option}" for option in self.more),
+            *("-oBatchMode=yes", f"-oConnectTimeout={CONNECT_S}", "-oServerAliveInterval=10", "-oServerAliveCountMax=3"),
+            f"-oStrictHostKeyChecking={'accept-new' if self.host_keys == 'accept-new' else 'yes'}",
+            *(["-oIdentitiesOnly=yes", "-i", str(self.identity_file)] if self.identity_file else []),
+        ]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a command on the device said."""
+class CommandResult:
+    """What a command on the device printed; `errors` is its standard error."""
 
     status: int
     output: str
-    complaint: str
+    errors: str
 
 
-class Connection:
+class SshConnection:
     """Commands on one device over one master connection; a context."""
 
-    def __init__(self, target: Target, options: SshOptions) -> None:
+    def __init__(self, target: SshTarget, options: SshOptions) -> None:
         if shutil.which("ssh") is None:
-            message = "`ssh` is not installed here: install OpenSSH's client (Debian: `apt install openssh-client`)"
-            raise UnavailableError(message)
+            raise UnavailableError("`ssh` is not installed here: install OpenSSH's client (Debian: `apt install openssh-client`)")
         self.target = target
-        # The path of a Unix socket may be 107 bytes long: it does not stand below whatever TMPDIR names.
+        # The path of a Unix socket is limited to 107 bytes: it is not below TMPDIR, which may be long.
         self._folder = tempfile.TemporaryDirectory(prefix="edgemeter-ssh-", dir="/tmp", ignore_cleanup_errors=True)
         shared = ["-oControlMaster=auto", f"-oControlPath={self._folder.name}/%C", "-oControlPersist=30"]
         port = ["-p", str(target.port)] if target.port else []
         self._arguments = [*options.arguments(), *shared, *port]
 
-    def __enter__(self) -> "Connection":  # noqa: PYI034 - typing.Self came with Python 3.11
+    def __enter__(self) -> "SshConnection":  # noqa: PYI034 - typing.Self came with Python 3.11
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def run(self, command: list[str], said: bytes | BinaryIO = b"", timeout_s: float = 60.0) -> Answer:
-        """Return what `command` answered on the device, given `said` (bytes, or a file from where it stands) on its standard input.
+    def run(self, command: list[str], given: bytes | BinaryIO = b"", timeout_s: float = 60.0) -> CommandResult:
+        """Return the result of `command` on the device, with `given` (bytes, or a file from its position) on its standard input.
 
         Raises:
-            UnavailableError: the device cannot be reached or refuses us; the message says why and what to do.
+            UnavailableError: the device cannot be reached or refuses us; the message states why and what to do.
             TransientError: the connection was lost, or nothing came in time.
         """
         line = ["ssh", *self._arguments, "--", self.target.login, shlex.join(command)]
-        given: dict[str, Any] = {"input": said} if isinstance(said, bytes) else {"stdin": said}
+        input_: dict[str, Any] = {"input": given} if isinstance(given, bytes) else {"stdin": given}
         try:
-            done: subprocess.CompletedProcess[bytes] = subprocess.run(line, capture_output=True, check=False, timeout=timeout_s, **given)
+            done: subprocess.CompletedProcess[bytes] = subprocess.run(line, capture_output=True, check=False, timeout=timeout_s, **input_)
         except subprocess.TimeoutExpired as error:
-            message = f"{self.target.login}: no answer within {timeout_s:g} s: look at the board's load and network, and run it again"
-            raise TransientError(message) from error
-        output, complaint = (part.decode(errors="replace") for part in (done.stdout, done.stderr))
+            raise TransientError(
+                f"{self.target.login}: no result within {timeout_s:g} s: check the board's load and network, and run it again"
+            ) from error
+        output, errors = (part.decode(errors="replace") for part in (done.stdout, done.stderr))
         if done.returncode == LOST:
-            raise self._lost(complaint)
-        return Answer(done.returncode, output, complaint.strip())
+            raise self._lost(errors)
+        return CommandResult(done.returncode, output, errors.strip())
 
     def close(self) -> None:
         """End the master connection."""
@@ -126,10 +132,117 @@ class Connection:
             subprocess.run(line, capture_output=True, check=False, timeout=CONNECT_S)
         self._folder.cleanup()
 
-    def _lost(self, complaint: str) -> EdgemeterError:
-        for said, remedy in REMEDIES:
-            if said in complaint:
+    def _lost(self, errors: str) -> EdgemeterError:
+        for reason, remedy in REMEDIES:
+            if reason in errors:
                 advice = remedy.format(host=self.target.host, login=self.target.login)
                 return UnavailableError(f"{self.target.login}: {advice}")
-        last = complaint.strip().splitlines()[-1:] or ["ssh ended without a word"]
+        last = errors.strip().splitlines()[-1:] or ["ssh ended without a message"]
         return TransientError(f"{self.target.login}: {last[0][:300]}: try `ssh {self.target.login}` by hand, then run it again")
+
+
+# The slowest line on which a file still counts as moving.
+SLOWEST_BYTES_PER_S = 20_000
+HASH_S = 600.0
+
+# Makes the folder, removes files that do not belong there, lists the others. $1: the folder, then the names that belong.
+_LIST = """
+set -e
+umask 077; mkdir -p "$1"; cd "$1"; shift
+find . -type f | while IFS= read -r path; do
+    path=${path#./}; known=
+    for name in "$@"; do [ "$name" = "$path" ] && known=yes; done
+    if [ -z "$known" ]; then rm -f "$path"; continue; fi
+    printf '%s %s %s\\n' "$(sha256sum <"$path" | cut -d ' ' -f 1)" "$(($(wc -c <"$path")))" "$path"
+done
+"""
+_WRITE = 'umask 077; mkdir -p "$(dirname "$1")" && if [ "$2" = 0 ]; then cat > "$1"; else cat >> "$1"; fi'
+
+
+@dataclass(frozen=True, slots=True)
+class FileToCopy:
+    """A file here, and its name in the device's folder."""
+
+    path: Path
+    name: str
+    sha256: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MissingFile:
+    """A file of which the device has the first `offset` bytes."""
+
+    file: FileToCopy
+    offset: int
+
+
+def missing_files(connection: SshConnection, folder: str, files: Sequence[FileToCopy]) -> list[MissingFile]:
+    """Return what `folder` of the device lacks of `files`.
+
+    Raises:
+        UnavailableError: the folder cannot be made or read there.
+        TransientError: the connection was lost.
+    """
+    result = connection.run(["sh", "-s", "--", folder, *(file.name for file in files)], _LIST.encode(), HASH_S)
+    if result.status != 0:
+        raise _refused(connection, f"cannot use {folder!r}", result.errors)
+    # A login shell may have printed something of its own before.
+    listed = (re.fullmatch(r"([0-9a-f]{64}) (\d+) (.+)", line) for line in result.output.splitlines())
+    there = {one[3]: (one[1], int(one[2])) for one in listed if one}
+    missing = []
+    for file in files:
+        sha256, size_bytes = there.get(file.name, ("", 0))
+        if (sha256, size_bytes) != (file.sha256, file.size_bytes):
+            begun = 0 < size_bytes < file.size_bytes and _hash_of_start(file.path, size_bytes) == sha256
+            missing.append(MissingFile(file, size_bytes if begun else 0))
+    return missing
+
+
+def copy_files(connection: SshConnection, folder: str, files: Sequence[FileToCopy], report: Callable[[int, int], None]) -> int:
+    """Copy what is missing into `folder` and return how many bytes that were; `report` gets the copied and the total bytes.
+
+    Raises:
+        UnavailableError: there is no space, or no permission to write.
+        TransientError: the connection was lost, or a file arrived corrupted twice.
+    """
+    total_bytes = 0
+    for _attempt in (1, 2):
+        lacking = missing_files(connection, folder, files)
+        if not lacking:
+            return total_bytes
+        to_copy = sum(part.file.size_bytes - part.offset for part in lacking)
+        done = 0
+        for part in lacking:
+            report(done, to_copy)
+            _send_file(connection, folder, part)
+            done += part.file.size_bytes - part.offset
+        total_bytes += done
+    names = ", ".join(part.file.name for part in missing_files(connection, folder, files))
+    if names:
+        raise TransientError(f"{connection.target.login}: {names} arrived corrupted twice: check the board's card and memory")
+    return total_bytes
+
+
+def _send_file(connection: SshConnection, folder: str, part: MissingFile) -> None:
+    file = part.file
+    with file.path.open("rb") as content:
+        content.seek(part.offset)
+        command = ["sh", "-c", _WRITE, "sh", f"{folder}/{file.name}", str(part.offset)]
+        result = connection.run(command, content, 120 + file.size_bytes / SLOWEST_BYTES_PER_S)
+    if result.status != 0:
+        raise _refused(connection, f"cannot write {file.name!r} to {folder!r}", result.errors)
+
+
+def _hash_of_start(path: Path, size_bytes: int) -> str:
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while size_bytes and (piece := file.read(min(size_bytes, 1 << 20))):
+            found.update(piece)
+            size_bytes -= len(piece)
+    return found.hexdigest()
+
+
+def _refused(connection: SshConnection, what: str, errors: str) -> UnavailableError:
+    remedy = "free some room there" if "No space left" in errors else "check that folder"
+    return UnavailableError(f"{connection.target.login}: {what}: {errors[-300:] or 'no message'}: {remedy}")

@@ -1,4 +1,4 @@
-"""The boards that bundles are built for, as `boards.toml` beside this file says, and the target that a bundle is built for."""
+"""The boards that bundles are built for (`boards.toml` beside this file), and the target of a bundle."""
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError
 
 Python = Annotated[str, msgspec.Meta(pattern=r"^3\.[0-9]{1,2}\Z")]
 Glibc = Annotated[str, msgspec.Meta(pattern=r"^2\.[0-9]{1,2}\Z")]
@@ -23,7 +23,7 @@ LEVELS: dict[str, str] = {
 OLDEST_PYTHON, OLDEST_GLIBC = (3, 10), (2, 17)
 
 
-class System(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BoardSystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An operating system as it runs on a board."""
 
     name: str
@@ -32,23 +32,23 @@ class System(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     level: Level
 
 
-class Board(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BoardFamily(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A family of boards that one bundle fits."""
 
     title: str
     arch: Literal["aarch64", "x86_64", "armv7l", "armv6l"]
-    system: Annotated[tuple[System, ...], msgspec.Meta(min_length=1)]
+    system: Annotated[tuple[BoardSystem, ...], msgspec.Meta(min_length=1)]
     core: str | None = None
     note: str | None = None
     models: tuple[str, ...] = ()
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    board: dict[str, Board]
+    board: dict[str, BoardFamily]
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class BundleTarget:
     """What wheels are chosen for: `python` and `glibc` as numbers, (3, 13) and (2, 41)."""
 
     board: str
@@ -69,7 +69,7 @@ class Target:
 
     @property
     def words(self) -> str:
-        """Return the target in a few words."""
+        """A short description."""
         return f"{self.board}: {self.arch}, Python {self.python_text}, glibc {self.glibc_text}"
 
     def platforms(self) -> list[str]:
@@ -81,7 +81,7 @@ class Target:
         return [*tags, f"linux_{self.arch}"]
 
     def markers(self) -> dict[str, str]:
-        """Return the environment in which the markers of requirements are read (PEP 508), as it is on the target."""
+        """Return the target's environment for the markers of requirements (PEP 508)."""
         return {
             "implementation_name": "cpython",
             "implementation_version": f"{self.python_text}.0",
@@ -97,43 +97,42 @@ class Target:
         }
 
 
-def table() -> dict[str, Board]:
+def all_boards() -> dict[str, BoardFamily]:
     """Return all boards by name."""
     return msgspec.toml.decode(files(__package__).joinpath("boards.toml").read_bytes(), type=_File).board
 
 
-def named(model: str) -> str | None:
-    """Return the name of the board that calls itself `model` (`Raspberry Pi 5 Model B Rev 1.0` is pi5), None for an unknown one."""
-    return next((name for name, one in table().items() if any(fnmatchcase(model, pattern) for pattern in one.models)), None)
+def board_of_model(model: str) -> str | None:
+    """Return the name of the board with this model text (`Raspberry Pi 5 Model B Rev 1.0` is pi5), None if unknown."""
+    return next((name for name, one in all_boards().items() if any(fnmatchcase(model, pattern) for pattern in one.models)), None)
 
 
-def board(name: str) -> Board:
-    """Return a board.
+def find_board(name: str) -> BoardFamily:
+    """Return the board of this name.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: there is none.
     """
-    known = table()
+    known = all_boards()
     if name not in known:
-        message = f"there is no board {name!r}: one of {', '.join(known)}; `edgemeter fleet boards` tells which is which"
-        raise ConfigError(message)
+        raise ConfigError(f"unknown board {name!r}: choose one of {', '.join(known)}; `edgemeter fleet boards` describes them")
     return known[name]
 
 
-def target(name: str, python: str | None = None, glibc: str | None = None) -> Target:
-    """Return the target for a board: its usual system, or the one with `python`; a Python that none of its systems has is brought along.
+def bundle_target(name: str, python: str | None = None, glibc: str | None = None) -> BundleTarget:
+    """Return the target for a board: its usual system, or the one with `python`; another Python has to be installed on the board.
 
     Raises:
-        ConfigError: no bundle can be built for it; the message says what to do instead.
+        ConfigError: no bundle can be built for it; the message states what to do instead.
     """
-    found = board(name)
+    found = find_board(name)
     if found.arch not in {"aarch64", "x86_64"}:
         message = f"no bundle for {name!r} ({found.arch}): msgspec, numpy and the runtimes have no 32-bit wheels; "
-        hint = "put a 64-bit system on the board if its processor is one (Raspberry Pi 3 and later), or build from source there"
+        hint = "install a 64-bit system if the processor supports it (Raspberry Pi 3 and later), or build from source there"
         raise ConfigError(message + hint)
     system = next((one for one in found.system if one.python == python), None) if python else found.system[0]
     oldest = min((one.glibc for one in found.system), key=numbers)
-    chosen = Target(
+    chosen = BundleTarget(
         board=name,
         arch=found.arch,
         python=numbers(system.python if system else str(python)),
@@ -144,33 +143,31 @@ def target(name: str, python: str | None = None, glibc: str | None = None) -> Ta
     return chosen
 
 
-def level(chosen: Target) -> str:
-    """Return how the agent gets onto this target, in a few words."""
-    systems = [one for one in board(chosen.board).system if one.python == chosen.python_text and one.glibc == chosen.glibc_text]
-    told = [f"{one.level} on {one.name}, {LEVELS[one.level]}" for one in systems]
-    return "; ".join(told) or f"B, {LEVELS['B']}"
+def support_level(chosen: BundleTarget) -> str:
+    """Return how the agent is installed on this target, as text."""
+    systems = [one for one in find_board(chosen.board).system if one.python == chosen.python_text and one.glibc == chosen.glibc_text]
+    levels = [f"{one.level} on {one.name}, {LEVELS[one.level]}" for one in systems]
+    return "; ".join(levels) or f"B, {LEVELS['B']}"
 
 
 def numbers(text: str) -> tuple[int, int]:
     """Return `3.13` as (3, 13).
 
     Raises:
-        ConfigError: it is no such version.
+        ConfigError: it is not a version.
     """
     major, _, minor = text.partition(".")
     if not (major.isdecimal() and minor.isdecimal()):
-        message = f"{text!r} is no version of the form 3.13"
-        raise ConfigError(message)
+        raise ConfigError(f"{text!r} is not a version such as 3.13")
     return int(major), int(minor)
 
 
-def _check(chosen: Target, found: Board) -> None:
+def _check(chosen: BundleTarget, found: BoardFamily) -> None:
     newer = next((one for one in found.system if numbers(one.python) >= OLDEST_PYTHON), None)
     if chosen.python[0] != 3 or chosen.python < OLDEST_PYTHON:
-        remedy = f"use {newer.name} (--python {newer.python}), or bring" if newer else "bring"
-        message = f"no bundle for {chosen.words}: the agent needs Python 3.10 or newer; {remedy} a newer Python to the board "
+        remedy = f"use {newer.name} (--python {newer.python}), or install" if newer else "install"
+        message = f"no bundle for {chosen.words}: the agent needs Python 3.10 or newer; {remedy} a newer Python on the board "
         hint = "(python-build-standalone, `install_only`; `edgemeter fleet apply --python-tar`) and give its version: --python 3.11"
         raise ConfigError(message + hint)
     if chosen.glibc[0] != 2 or chosen.glibc < OLDEST_GLIBC:
-        message = f"no bundle for {chosen.words}: wheels need glibc 2.17 or newer; musl has none that fit"
-        raise ConfigError(message)
+        raise ConfigError(f"no bundle for {chosen.words}: wheels need glibc 2.17 or newer; musl has none that fit")

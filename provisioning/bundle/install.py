@@ -1,9 +1,9 @@
 """Installs a bundle as a release of the agent on this device: `python3 install.py --bundle DIR|TAR --root /opt/edgemeter`.
 
-It runs outside of every release, with Python >= 3.8, its standard library and `openssl`. A release is a virtual environment
-built in place, `ROOT/releases/<version>`; it is finished once its `manifest.json` is there, and runs once the link `ROOT/current`
-names it. Nothing below ROOT changes before signature, target and all hashes are found right; a power cut at any moment leaves the
-release that ran. What is refused ends in one line on stderr and status 1.
+It stays one file with the standard library only, because it is copied to boards and runs outside of every release, with Python >= 3.8 and
+`openssl`. A release is a virtual environment built in place, `ROOT/releases/<version>`; it is complete once its `manifest.json` exists,
+and runs once the link `ROOT/current` names it. Nothing below ROOT changes before signature, target and all hashes are verified; a power
+cut at any moment leaves the release that ran. A refused bundle ends with one line on stderr and status 1.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ FORMS = {
 }
 # PEP 440, without what we never publish: epochs.
 VERSION = re.compile(r"(\d+(?:\.\d+)*)(?:(a|b|rc)(\d+))?(?:\.post(\d+))?(?:\.dev(\d+))?(?:\+[A-Za-z0-9.]+)?\Z")
-# What pip writes beside the files of the wheels, compiled modules, and room to go on.
+# What pip writes beside the files of the wheels, compiled modules, and spare room.
 SPARE_BYTES, COMPILED_RATIO = 32 << 20, 1.3
 WAIT_S, STEP_S = 1200.0, 3600.0
 PIECE_BYTES = 1 << 20
-# A part of Python that this system leaves out (tkinter) is not the wheel's fault.
+# A part of Python that this system omits (tkinter) is not the wheel's fault.
 IMPORT = """
 import importlib, sys
 for name in sys.argv[1:]:
@@ -64,7 +64,7 @@ for name in sys.argv[1:]:
 
 
 class RefusedError(Exception):
-    """The bundle is not installed; the message says why in one line."""
+    """The bundle is refused; the message states why in one line."""
 
 
 class FileEntry(NamedTuple):
@@ -76,7 +76,7 @@ class FileEntry(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """What `manifest.json` says: which release this is, where it runs, and what each file must be."""
+    """The contents of `manifest.json`: the release, its target, and its files."""
 
     version: str
     board: str
@@ -89,24 +89,24 @@ class Manifest(NamedTuple):
 
 
 def parse_manifest(document: bytes) -> Manifest:
-    """Return the manifest; raise RefusedError where it has a wrong, missing or unknown field."""
+    """Return the manifest; raise RefusedError if it has a wrong, missing or unknown field."""
     try:
-        said = json.loads(document.decode())
+        fields = json.loads(document.decode())
     except (ValueError, RecursionError) as error:
-        refuse(f"the manifest is no JSON: {error}")
-    _exactly("the manifest", said, ("schema", "name", *Manifest._fields))
-    if said["schema"] != 1 or type(said["schema"]) is not int:
-        refuse(f"the manifest is of schema {said['schema']!r}, this installer knows 1: take the installer of that bundle")
+        refuse(f"the manifest is not JSON: {error}")
+    _exactly("the manifest", fields, ("schema", "name", *Manifest._fields))
+    if fields["schema"] != 1 or type(fields["schema"]) is not int:
+        refuse(f"the manifest is of schema {fields['schema']!r}, this installer supports 1: use the installer of that bundle")
     for field in ("name", "version", "board", "arch", "python", "glibc", "checked"):
-        _formed(field, said[field])
-    _natural("built_ns", said["built_ns"])
-    if not isinstance(said["files"], list):
-        refuse("the manifest's files are no list")
-    files = tuple(_file_entry(one) for one in said["files"])
+        _formed(field, fields[field])
+    _natural("built_ns", fields["built_ns"])
+    if not isinstance(fields["files"], list):
+        refuse("the manifest's files are not a list")
+    files = tuple(_file_entry(one) for one in fields["files"])
     paths = [file.path.lower() for file in files]
     if len(set(paths)) != len(paths) or MANIFEST in paths or SIGNATURE in paths:
         refuse("the manifest names a file twice, or itself")
-    return Manifest(files=files, **{field: said[field] for field in Manifest._fields if field != "files"})
+    return Manifest(files=files, **{field: fields[field] for field in Manifest._fields if field != "files"})
 
 
 def refuse(message: str) -> NoReturn:
@@ -114,37 +114,37 @@ def refuse(message: str) -> NoReturn:
     raise RefusedError(message)
 
 
-def _exactly(what: str, said: object, fields: Sequence[str]) -> None:
-    if not isinstance(said, dict):
-        refuse(f"{what} is no table")
-    wrong = sorted(set(said) ^ set(fields))
+def _exactly(what: str, value: object, fields: Sequence[str]) -> None:
+    if not isinstance(value, dict):
+        refuse(f"{what} is not a table")
+    wrong = sorted(set(value) ^ set(fields))
     if wrong:
         refuse(f"{what} has unknown or missing fields: {', '.join(map(repr, wrong))[:200]}")
 
 
 def _formed(field: str, value: object) -> None:
     if not isinstance(value, str) or not re.fullmatch(FORMS[field], value):
-        refuse(f"the manifest's {field} {str(value)[:100]!r} is none")
+        refuse(f"the manifest's {field} {str(value)[:100]!r} is invalid")
 
 
 def _natural(field: str, value: object) -> None:
     if type(value) is not int or not 0 <= value < 1 << 63:
-        refuse(f"the manifest's {field} {str(value)[:100]!r} is no natural number")
+        refuse(f"the manifest's {field} {str(value)[:100]!r} is not a natural number")
 
 
-def _file_entry(said: dict[str, str | int]) -> FileEntry:
-    _exactly("a file of the manifest", said, FileEntry._fields)
-    _formed("path", said["path"])
-    _formed("sha256", said["sha256"])
-    _natural("size_bytes", said["size_bytes"])
-    return FileEntry(str(said["path"]), str(said["sha256"]), int(said["size_bytes"]))
+def _file_entry(entry: dict[str, str | int]) -> FileEntry:
+    _exactly("a file of the manifest", entry, FileEntry._fields)
+    _formed("path", entry["path"])
+    _formed("sha256", entry["sha256"])
+    _natural("size_bytes", entry["size_bytes"])
+    return FileEntry(str(entry["path"]), str(entry["sha256"]), int(entry["size_bytes"]))
 
 
 class Bundle:
-    """A bundle in a folder or an uncompressed `.tar`, read without trust: nothing is followed, nothing but plain files is taken."""
+    """A bundle in a folder or an uncompressed `.tar`, read without trust: links are not followed, only plain files are read."""
 
     def __init__(self, path: Path) -> None:
-        """Look what lies in it; raise RefusedError where it is no bundle."""
+        """Read its index; raise RefusedError if it is not a bundle."""
         self.path = path
         self.members: dict[str, tarfile.TarInfo] = {}
         self.tar: tarfile.TarFile | None = None
@@ -162,9 +162,9 @@ class Bundle:
     def _index(self, tar: tarfile.TarFile) -> None:
         for member in tar:
             if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
-                refuse(f"the bundle holds {member.name[:100]!r}, which is no plain file")
+                refuse(f"the bundle holds {member.name[:100]!r}, which is not a plain file")
             if not re.fullmatch(FORMS["path"], member.name) or member.name in self.members:
-                refuse(f"the bundle holds {member.name[:100]!r}, which is outside of it or there twice")
+                refuse(f"the bundle holds {member.name[:100]!r}, which is outside of it or duplicate")
             self.members[member.name] = member
 
     def close(self) -> None:
@@ -184,7 +184,7 @@ class Bundle:
                 return file
         except (OSError, tarfile.TarError) as error:
             refuse(f"cannot read {name!r} in the bundle ({getattr(error, 'strerror', None) or error}): copy the bundle again, whole")
-        refuse(f"the bundle lacks {name!r}, or it is no plain file")
+        refuse(f"the bundle lacks {name!r}, or it is not a plain file")
 
     def small(self, name: str, most_bytes: int) -> bytes:
         """Return a whole small file."""
@@ -195,7 +195,7 @@ class Bundle:
         return text
 
     def copy(self, entry: FileEntry, target: IO[bytes] | None) -> None:
-        """Write a file to `target`, if any; raise RefusedError where it is not what the manifest says."""
+        """Write a file to `target`, if any; raise RefusedError if it differs from the manifest."""
         digest, size_bytes = hashlib.sha256(), 0
         with self.open(entry.path) as source:
             while size_bytes <= entry.size_bytes:
@@ -213,7 +213,7 @@ class Bundle:
             refuse(f"{entry.path!r} in the bundle is not what the manifest says: copy the bundle again")
 
     def strangers(self, manifest: Manifest) -> list[str]:
-        """Return what lies in the bundle and not in its manifest; beside the files of a folder other things may lie, but no wheels."""
+        """Return the files of the bundle that are not in its manifest; a folder may hold other files, but no other wheels."""
         known = {file.path for file in manifest.files} | {MANIFEST, SIGNATURE}
         if self.tar is not None:
             return sorted(set(self.members) - known)
@@ -221,10 +221,10 @@ class Bundle:
 
 
 def verify(bundle: Bundle, public_key: Path) -> tuple[bytes, Manifest]:
-    """Return the manifest, as bytes and parsed, once its signature is found right; raise RefusedError else."""
+    """Return the manifest, as bytes and parsed, once its signature is verified; else raise RefusedError."""
     document, signed = bundle.small(MANIFEST, MOST_MANIFEST_BYTES), bundle.small(SIGNATURE, MOST_SIGNATURE_BYTES)
     if not public_key.is_file():
-        refuse(f"there is no public key {str(public_key)!r} to check the bundle by: give --public-key FILE, the fleet's release.pub")
+        refuse(f"there is no public key {str(public_key)!r} to verify the bundle with: give --public-key FILE, the fleet's release.pub")
     with tempfile.TemporaryDirectory(prefix="edgemeter-") as folder:
         signature = Path(folder) / SIGNATURE
         signature.write_bytes(signed)
@@ -239,7 +239,7 @@ def verify(bundle: Bundle, public_key: Path) -> tuple[bytes, Manifest]:
 
 
 def verify_files(bundle: Bundle, manifest: Manifest) -> None:
-    """Raise RefusedError where a file is not what the manifest says, or lies there without being in it."""
+    """Raise RefusedError if a file differs from the manifest or is not in it."""
     strangers = bundle.strangers(manifest)
     if strangers:
         refuse(f"the bundle holds {strangers[0][:200]!r}, which is not in its manifest")
@@ -280,19 +280,19 @@ def _holds(file: IO[bytes], text: bytes) -> bool:
 
 
 def how_it_ended(status: int) -> str:
-    """Return how a process ended, in words."""
+    """Return how a process ended, as text."""
     if status < 0:
         with contextlib.suppress(ValueError):
-            why = ": it holds instructions that this processor has not" if -status == signal.SIGILL else ""
+            why = ": it has instructions that this processor lacks" if -status == signal.SIGILL else ""
             return f"died of {signal.Signals(-status).name}{why}"
     return f"ended with status {status}"
 
 
 def version_key(version: str) -> tuple[object, ...]:
-    """Return what versions are compared by; a local part (`+...`) does not count."""
+    """Return the sort key of a version; a local part (`+...`) does not count."""
     parts = VERSION.match(version)
     if parts is None:
-        refuse(f"{version!r} is no version that can be compared")
+        refuse(f"{version!r} is not a version that can be compared")
     release = [int(part) for part in parts[1].split(".")]
     while release and release[-1] == 0:
         release.pop()
@@ -313,14 +313,14 @@ class Installation:
         self.lock: int | None = None
 
     def current(self) -> str | None:
-        """Return the version that runs."""
+        """Return the running version."""
         try:
             return Path(os.readlink(str(self.root / "current"))).name  # noqa: PTH115 - Python 3.8
         except OSError:
             return None
 
     def check(self, downgrade: str) -> Path:
-        """Return the interpreter for the release; raise RefusedError where the bundle is for something else, or older."""
+        """Return the interpreter for the release; raise RefusedError if the bundle is for another target, or older."""
         manifest, current = self.manifest, self.current()
         if platform.machine() != manifest.arch:
             refuse(f"the bundle is for {manifest.arch}, this is {platform.machine()}: build one for it")
@@ -328,14 +328,14 @@ class Installation:
         if glibc[0] != "glibc" or _numbers(glibc[1]) < _numbers(manifest.glibc):
             refuse(f"the bundle needs glibc {manifest.glibc}, here is {' '.join(glibc).strip() or 'none'}: build one for it")
         if current is not None and version_key(manifest.version) < version_key(current) and downgrade != "allowed":
-            refuse(f"the bundle is version {manifest.version}, older than {current}, which runs: --allow-downgrade")
+            refuse(f"the bundle is version {manifest.version}, older than {current}, which runs: add --allow-downgrade")
         return self._interpreter()
 
     def _interpreter(self) -> Path:
         wanted = self.manifest.python
         if "%d.%d" % sys.version_info[:2] == wanted:  # noqa: UP031 - as Python 3.8 has it
             return Path(sys.executable)
-        # A Python that was brought to a board whose own is too old.
+        # A Python that was installed on a board whose own is too old.
         brought = sorted(self.root.glob("pythons/*/bin/python" + wanted))
         found = [str(one) for one in brought] or [one for one in [shutil.which("python" + wanted)] if one]
         if not found:
@@ -343,7 +343,7 @@ class Installation:
         return Path(found[0])
 
     def is_finished(self) -> bool:
-        """Return whether this very bundle is installed."""
+        """Return whether this bundle is installed."""
         try:
             return (self.release / MANIFEST).read_bytes() == self.document
         except OSError:
@@ -351,16 +351,16 @@ class Installation:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Hold the lock of installations; what an earlier one left running holds it too, so that nothing writes beside this one."""
+        """Hold the lock of installations; leftovers of an earlier one hold it too, so that nothing else writes."""
         self.root.mkdir(parents=True, exist_ok=True)
         self.lock = os.open(str(self.root / ".install.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         until_s = time.monotonic() + WAIT_S
         try:
             while not self._has_locked():
                 if time.monotonic() > until_s:
-                    refuse(f"another installation has been going on for {WAIT_S / 60:.0f} min: end it")
+                    refuse(f"another installation has been running for {WAIT_S / 60:.0f} min: end it")
                 time.sleep(0.2)
-            # What an installation that was cut off left behind.
+            # What an interrupted installation left behind.
             _remove(self.staged)
             yield
         finally:
@@ -374,9 +374,9 @@ class Installation:
         return True
 
     def build(self, python: Path) -> None:
-        """Build the release in place; on failure nothing of it stays."""
+        """Build the release in place; on failure it is removed."""
         if self.current() == self.manifest.version:
-            refuse(f"release {self.manifest.version} runs and is another build of the same version: raise the version")
+            refuse(f"release {self.manifest.version} is running and is another build of the same version: raise the version")
         _remove(self.release)
         try:
             self._stage()
@@ -415,7 +415,7 @@ class Installation:
         options = ["--no-index", "--no-deps", "--no-compile", "--no-cache-dir", "--no-warn-script-location", "--quiet"]
         wheels = [str(wheel) for wheel in self._wheels() if not wheel.name.startswith("pip-")]
         self._pip("install", *options, *wheels)
-        # The markers as they are here: what a wheel asks for has to be among the others.
+        # With the markers of this machine: what a wheel requires has to be among the others.
         self._pip("check")
 
     def _pip(self, *arguments: str) -> None:
@@ -444,8 +444,8 @@ class Installation:
             refuse(f"{what}: {error}")
         if done.returncode != 0:
             lines = done.stdout.decode(errors="replace").split("\n")
-            said = next((line.strip() for line in reversed(lines) if line.strip()), "")
-            refuse(f"{what} {how_it_ended(done.returncode)}{': ' + said[:400] if said else ''}")
+            last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+            refuse(f"{what} {how_it_ended(done.returncode)}{': ' + last[:400] if last else ''}")
 
     def _finish(self) -> None:
         for name in ("install.py", "supervisor.py", "units"):
@@ -454,12 +454,12 @@ class Installation:
                 shutil.copytree(str(source), str(target))
             elif source.exists():
                 shutil.copyfile(str(source), str(target))
-        # All of it on the disk before anything says that it is.
+        # All of it is on the disk before the manifest completes it.
         _sync_all(self.root)
         _write(self.release / MANIFEST, self.document)
 
     def switch(self) -> None:
-        """Make the release the one that runs: one rename. Its installer and supervisor become those of the device."""
+        """Make the release the current one, by one rename. Its installer and supervisor become those of the device."""
         for name in ("install.py", "supervisor.py"):
             if (self.release / name).exists():
                 _write(self.root / name, (self.release / name).read_bytes(), 0o755)
@@ -471,7 +471,7 @@ class Installation:
         _sync_folder(self.root)
 
     def prune(self, *kept: str | None) -> None:
-        """Remove all releases but these, and the one that runs."""
+        """Remove all releases except these and the running one."""
         for one in self.release.parent.iterdir():
             if one.name not in (*kept, self.current()):
                 _remove(one)
@@ -482,7 +482,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _remove(path: Path) -> None:
-    # First what makes it a release: half of one is none.
+    # The manifest first: without it the release counts as incomplete.
     with contextlib.suppress(OSError):
         (path / MANIFEST).unlink()
     with contextlib.suppress(FileNotFoundError):
@@ -492,7 +492,7 @@ def _remove(path: Path) -> None:
 def _sync_all(folder: Path) -> None:
     descriptor = os.open(str(folder), os.O_RDONLY)
     try:
-        # All of one file system, not the others; glibc >= 2.14.
+        # One file system only; glibc >= 2.14.
         if ctypes.CDLL(None, use_errno=True).syncfs(descriptor) != 0:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(folder))
     finally:
@@ -519,7 +519,7 @@ def _write(path: Path, content: bytes, mode: int = 0o644) -> None:
 
 
 def install(bundle: Bundle, root: Path, public_key: Path, switch: str, downgrade: str) -> str:
-    """Install the bundle; return what was done in one line, raise RefusedError where it is not to be installed."""
+    """Install the bundle; return in one line what was done, raise RefusedError if it is refused."""
     document, manifest = verify(bundle, public_key)
     installation = Installation(bundle, root, document, manifest)
     python = installation.check(downgrade)
@@ -534,27 +534,27 @@ def install(bundle: Bundle, root: Path, public_key: Path, switch: str, downgrade
         if switch == "yes" and before != manifest.version:
             installation.switch()
             done.append("switched to")
-        # Whoever switches later still has to go back from it, and prunes by itself.
+        # Whoever switches later may still have to roll back, and prunes by itself.
         if done and switch == "yes":
             installation.prune(before, manifest.version)
     return "{} release {} in {!r}".format(" and ".join(done) or "nothing to do:", manifest.version, str(root))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Install as the command line says; return the exit status."""
+    """Install as given on the command line; return the exit status."""
     parser = argparse.ArgumentParser(description="Install a bundle of the edgemeter agent as a release, with no network.")
-    parser.add_argument("--bundle", type=Path, required=True, help="the folder or .tar of the bundle")
+    parser.add_argument("--bundle", type=Path, required=True, help="folder or .tar of the bundle")
     parser.add_argument("--root", type=Path, default=Path("/opt/edgemeter"), help="default: %(default)s")
-    parser.add_argument("--public-key", type=Path, help="the key that signed it, PEM; default: ROOT/release.pub")
+    parser.add_argument("--public-key", type=Path, help="key to verify it with, PEM; default: ROOT/release.pub")
     parser.add_argument("--switch", choices=("yes", "no"), default="yes", help="whether the release becomes the current one")
-    parser.add_argument("--allow-downgrade", action="store_const", const="allowed", default="refused", help="install an older one")
-    said = parser.parse_args(arguments)
+    parser.add_argument("--allow-downgrade", action="store_const", const="allowed", default="refused", help="allow an older version")
+    options = parser.parse_args(arguments)
     os.umask(0o022)
-    root = Path(os.path.abspath(str(said.root)))  # noqa: PTH100 - links stay as they were given
+    root = Path(os.path.abspath(str(options.root)))  # noqa: PTH100 - links are not resolved
     try:
-        bundle = Bundle(said.bundle)
+        bundle = Bundle(options.bundle)
         try:
-            text = install(bundle, root, said.public_key or root / "release.pub", said.switch, said.allow_downgrade)
+            text = install(bundle, root, options.public_key or root / "release.pub", options.switch, options.allow_downgrade)
         finally:
             bundle.close()
     except RefusedError as error:

@@ -1,32 +1,64 @@
-"""What a bundle says of itself, and the way to read, verify and pack one; the device does the same with `install.py` alone."""
+"""The manifest of a bundle: read, verify, sign and pack one; the device does the same with `install.py` alone."""
 
 import json
+import subprocess
 import tarfile
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.base.durable_file import replacing
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.provisioning.bundle import install
 from edgemeter.provisioning.bundle.install import MANIFEST, SIGNATURE, FileEntry, Manifest
 
+OPENSSL_TIMEOUT_S = 60
+
+
+def sign(document: bytes, key: Path) -> bytes:
+    """Return the signature in DER.
+
+    Raises:
+        ConfigError: there is no such key, or it is of another kind.
+        UnavailableError: openssl is not installed.
+    """
+    if not key.is_file():
+        raise ConfigError(
+            f"there is no release key {str(key)!r} to sign the bundle with: `edgemeter fleet init` makes one, or give --key FILE"
+        )
+    if b"prime256v1" not in _openssl("pkey", "-in", str(key), "-noout", "-text", what=f"read the release key {str(key)!r}"):
+        raise ConfigError(f"the release key {str(key)!r} is not an ECDSA key on P-256: `edgemeter fleet init` makes one")
+    return _openssl("dgst", "-sha256", "-sign", str(key), what="sign the bundle", given=document)
+
+
+def _openssl(*arguments: str, what: str, given: bytes = b"") -> bytes:
+    try:
+        done = subprocess.run(["openssl", *arguments], input=given, capture_output=True, timeout=OPENSSL_TIMEOUT_S, check=False)
+    except FileNotFoundError as error:
+        raise UnavailableError(f"cannot {what}: openssl is missing: install the package openssl") from error
+    except (OSError, subprocess.SubprocessError) as error:
+        raise UnavailableError(f"cannot {what}: openssl: {error}") from error
+    if done.returncode != 0:
+        errors = done.stderr.decode(errors="replace").strip().splitlines()
+        raise ConfigError(
+            f"cannot {what}: openssl: {errors[-1] if errors else done.returncode}: give a private key in PEM without a passphrase"
+        )
+    return done.stdout
+
+
 SCHEMA = 1
-# The order in which a device wants them: what decides comes first.
+
+# First in the tar: a device decides by these.
 FIRST = (MANIFEST, SIGNATURE)
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
-    """A bundle whose signature and files are right: its manifest, parsed and as the bytes that were signed."""
+class VerifiedBundle:
+    """A bundle with valid signature and files: its manifest, parsed and as the signed bytes."""
 
     path: Path
     manifest: Manifest
     document: bytes
-
-    @property
-    def size_bytes(self) -> int:
-        """The size of all its files."""
-        return sum(file.size_bytes for file in self.manifest.files)
 
     def unpack(self, folder: Path) -> None:
         """Write all files below `folder`, each checked while it is written.
@@ -46,15 +78,14 @@ class Verified:
         except install.RefusedError as error:
             raise ConfigError(str(error)) from error
         except OSError as error:
-            message = f"cannot unpack the bundle {str(self.path)!r} in {str(folder)!r}: {error.strerror}"
-            raise ConfigError(message) from error
+            raise ConfigError(f"cannot unpack the bundle {str(self.path)!r} in {str(folder)!r}: {error.strerror}") from error
 
 
-def read(path: Path, public_key: Path) -> Verified:
-    """Return the bundle in a folder or `.tar` once its signature and every file are found right.
+def read_bundle(path: Path, public_key: Path) -> VerifiedBundle:
+    """Return the bundle in a folder or `.tar` once its signature and every file are verified.
 
     Raises:
-        ConfigError: it is none, is not signed by the key, or differs from its manifest.
+        ConfigError: it is not a bundle, not signed by the key, or differs from its manifest.
     """
     try:
         with closing(install.Bundle(path)) as bundle:
@@ -62,17 +93,17 @@ def read(path: Path, public_key: Path) -> Verified:
             install.verify_files(bundle, manifest)
     except install.RefusedError as error:
         raise ConfigError(str(error)) from error
-    return Verified(path, manifest, document)
+    return VerifiedBundle(path, manifest, document)
 
 
-def encode(manifest: Manifest) -> bytes:
-    """Return the text that is signed; the same manifest gives the same bytes.
+def encode_manifest(manifest: Manifest) -> bytes:
+    """Return the bytes that are signed; equal manifests give equal bytes.
 
     Raises:
-        ConfigError: a field does not have the form that installers take.
+        ConfigError: a field does not have the form that installers accept.
     """
-    said = {**manifest._asdict(), "schema": SCHEMA, "name": "edgemeter", "files": [file._asdict() for file in manifest.files]}
-    document = (json.dumps(said, indent=1, sort_keys=True) + "\n").encode()
+    fields = {**manifest._asdict(), "schema": SCHEMA, "name": "edgemeter", "files": [file._asdict() for file in manifest.files]}
+    document = (json.dumps(fields, indent=1, sort_keys=True) + "\n").encode()
     try:
         install.parse_manifest(document)
     except install.RefusedError as error:
@@ -80,40 +111,27 @@ def encode(manifest: Manifest) -> bytes:
     return document
 
 
-def entries(folder: Path) -> tuple[FileEntry, ...]:
+def file_entries(folder: Path) -> tuple[FileEntry, ...]:
     """Return the files below `folder` as a manifest lists them, by name."""
     found = sorted(path for path in folder.rglob("*") if path.is_file())
     names = [(path, path.relative_to(folder).as_posix()) for path in found]
     return tuple(FileEntry(name, install.sha256(path), path.stat().st_size) for path, name in names if name not in FIRST)
 
 
-def pack(folder: Path, target: Path) -> None:
-    """Write a bundle's files as one uncompressed tar; the same files give the same bytes. It is there whole or not at all.
+def pack_bundle(folder: Path, target: Path) -> None:
+    """Write a bundle's files as one uncompressed tar, whole or not at all; equal files give equal bytes.
 
     Raises:
         ConfigError: it cannot be written.
     """
     names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
-    part = target.with_name(f".{target.name}.part")
     try:
-        with part.open("wb") as file, tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT) as tar:
+        with replacing(target, 0o644) as file, tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT) as tar:
             for name in sorted(names, key=lambda name: (name not in FIRST, name)):
-                _add(tar, name, folder / name)
-        part.replace(target)
+                # No time and no owner: the bytes depend on the contents only.
+                info = tarfile.TarInfo(name)
+                info.size, info.mode = (folder / name).stat().st_size, 0o644
+                with (folder / name).open("rb") as content:
+                    tar.addfile(info, content)
     except OSError as error:
-        part.unlink(missing_ok=True)
-        message = f"cannot write the bundle {str(target)!r}: {error.strerror}: name another file, or make room"
-        raise ConfigError(message) from error
-
-
-def _add(tar: tarfile.TarFile, name: str, path: Path) -> None:
-    with path.open("rb") as file:
-        tar.addfile(_info(name, path.stat().st_size), file)
-
-
-def _info(name: str, size_bytes: int) -> tarfile.TarInfo:
-    # No time, no owner: what is in the bundle decides its bytes.
-    info = tarfile.TarInfo(name)
-    info.size = size_bytes
-    info.mode = 0o644
-    return info
+        raise ConfigError(f"cannot write the bundle {str(target)!r}: {error.strerror}: choose another file, or make room") from error

@@ -1,4 +1,4 @@
-"""Runs pip as if on another machine; started by `wheels.py` as a script: `python pip_for_target.py collect|check JSON`.
+"""Run pip as if on another machine; started by `wheels.py` as a script: `python pip_for_target.py collect|check JSON`.
 
 `pip download --platform ...` chooses wheels by the target's tags and reads the requirements' markers by this machine's Python and
 system (pypa/pip #11664): a requirement for `python_version < '3.12'` is then met for the wrong side. Here markers are read as the
@@ -26,55 +26,55 @@ def become(environment: dict[str, str]) -> None:
     """Read markers as a machine with this environment does.
 
     Raises:
-        SystemExit: this pip does not let itself be told.
+        SystemExit: this pip ignores the environment.
     """
     _markers.default_environment = lambda: dict(environment)
-    told = _markers.Marker(
+    marker = _markers.Marker(
         f"python_version == '{environment['python_version']}' and platform_machine == '{environment['platform_machine']}'"
     )
-    if not told.evaluate():
-        sys.exit("this pip cannot be told for which machine it works: install another version of pip")
+    if not marker.evaluate():
+        sys.exit("this pip does not accept another machine's environment: install another version of pip")
 
 
-def collect(said: dict[str, Any]) -> int:
+def collect(request: dict[str, Any]) -> int:
     """Download the wheels that `requirements` need to `folder`; return pip's exit status."""
     main: Any = import_module("pip._internal.cli.main").main
-    platforms = [option for tag in said["platforms"] for option in ("--platform", tag)]
-    version = said["environment"]["python_version"].replace(".", "")
+    platforms = [option for tag in request["platforms"] for option in ("--platform", tag)]
+    version = request["environment"]["python_version"].replace(".", "")
     abis = [option for abi in (f"cp{version}", "abi3", "none") for option in ("--abi", abi)]
     status: int = main(
         ["download", "--quiet", "--disable-pip-version-check", "--only-binary=:all:", "--implementation", "cp", "--python-version",
-         version, *abis, *platforms, "--dest", said["folder"], *said["requirements"]]
+         version, *abis, *platforms, "--dest", request["folder"], *request["requirements"]]
     )  # fmt: skip
     return status
 
 
-def unmet(said: dict[str, Any]) -> Iterator[str]:
-    """Yield what the wheels in `folder` lack for `requirements` on the target, in words."""
-    wheels = {_names.canonicalize_name(told["Name"]): told for told in map(_metadata, sorted(Path(said["folder"]).glob("*.whl")))}
-    version = said["environment"]["python_full_version"]
-    waiting = [(_requirements.Requirement(text), "the bundle") for text in said["requirements"]]
+def unmet(request: dict[str, Any]) -> Iterator[str]:
+    """Yield what the wheels in `folder` lack for `requirements` on the target, as text."""
+    wheels = {_names.canonicalize_name(found["Name"]): found for found in map(_metadata, sorted(Path(request["folder"]).glob("*.whl")))}
+    version = request["environment"]["python_full_version"]
+    waiting = [(_requirements.Requirement(text), "the bundle") for text in request["requirements"]]
     seen: set[str] = set()
     while waiting:
         requirement, by = waiting.pop()
         if f"{requirement}" in seen:
             continue
         seen.add(f"{requirement}")
-        told = wheels.get(_names.canonicalize_name(requirement.name))
-        if told is None:
+        found = wheels.get(_names.canonicalize_name(requirement.name))
+        if found is None:
             yield f"{requirement} (of {by}) is missing"
-        elif not requirement.specifier.contains(told["Version"], prereleases=True):
-            yield f"{requirement} (of {by}) is not met by {told['Name']} {told['Version']}"
-        elif absent := sorted(set(requirement.extras) - set(told.get_all("Provides-Extra") or ())):
-            yield f"{told['Name']} has no extra {', '.join(absent)}"
-        elif not _specifiers.SpecifierSet(told["Requires-Python"] or "").contains(version, prereleases=True):
-            yield f"{told['Name']} {told['Version']} wants Python {told['Requires-Python']}"
+        elif not requirement.specifier.contains(found["Version"], prereleases=True):
+            yield f"{requirement} (of {by}) is not met by {found['Name']} {found['Version']}"
+        elif absent := sorted(set(requirement.extras) - set(found.get_all("Provides-Extra") or ())):
+            yield f"{found['Name']} has no extra {', '.join(absent)}"
+        elif not _specifiers.SpecifierSet(found["Requires-Python"] or "").contains(version, prereleases=True):
+            yield f"{found['Name']} {found['Version']} needs Python {found['Requires-Python']}"
         else:
-            waiting += [(one, told["Name"]) for one in _needed(told, requirement.extras)]
+            waiting += [(one, found["Name"]) for one in _needed(found, requirement.extras)]
 
 
-def _needed(told: Message, extras: set[str]) -> Iterator[Any]:
-    for text in told.get_all("Requires-Dist") or ():
+def _needed(wheel: Message, extras: set[str]) -> Iterator[Any]:
+    for text in wheel.get_all("Requires-Dist") or ():
         requirement = _requirements.Requirement(text)
         marker = requirement.marker
         if marker is None or any(marker.evaluate({"extra": extra}) for extra in extras or {""}):
@@ -89,12 +89,12 @@ def _metadata(wheel: Path) -> Message:
 
 
 def main(verb: str, text: str) -> int:
-    """Do what the first argument says with the JSON of the second; return the exit status."""
-    said = json.loads(text)
-    become(said["environment"])
+    """Do `verb` with a request in JSON; return the exit status."""
+    request = json.loads(text)
+    become(request["environment"])
     if verb == "collect":
-        return collect(said)
-    sys.stdout.write(json.dumps(sorted(unmet(said))))
+        return collect(request)
+    sys.stdout.write(json.dumps(sorted(unmet(request))))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Builds a bundle: collects its files, checks them under emulation where that can be, writes the manifest and signs it."""
+"""Build a bundle (collect its files, test-import them, write and sign the manifest), and check a built one."""
 
 import hashlib
 import os
@@ -10,22 +10,24 @@ from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.provisioning.bundle import manifest, own_wheel, smoke, wheels
-from edgemeter.provisioning.bundle.boards import Target
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.provisioning.bundle import boards, manifest, smoke, wheels
+from edgemeter.provisioning.bundle.boards import BundleTarget
 from edgemeter.provisioning.bundle.install import MANIFEST, SIGNATURE, FileEntry, Manifest
-from edgemeter.provisioning.bundle.signing import sign
+from edgemeter.provisioning.bundle.manifest import VerifiedBundle, sign
+from edgemeter.provisioning.bundle.smoke import ImportCheck
+from edgemeter.provisioning.bundle.wheels import make_own_wheel
 
-# What lies in a bundle beside the wheels, by the package that it comes from.
+# The files of a bundle beside the wheels, and their packages.
 SCRIPTS = {"install.py": "edgemeter.provisioning.bundle", "supervisor.py": "edgemeter.provisioning.update"}
 UNIT_SUFFIXES = (".service", ".rules")
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What a bundle is to be: for which target, with which extras, of which wheel, signed by which key, checked in which root."""
+class BundleRequest:
+    """A requested bundle: its target and extras, the key that signs it, our wheel, and the arm64 system to test it in."""
 
-    target: Target
+    target: BundleTarget
     extras: tuple[str, ...]
     key: Path
     wheel: Path | None = None
@@ -33,51 +35,51 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
-    """A bundle that was built; after a rehearsal its file is not there."""
+class BuiltBundle:
+    """A built bundle; after a dry run there is no file."""
 
     path: Path
     manifest: Manifest
     size_bytes: int
 
 
-def build(wish: Wish, out: Path | None, tell: Callable[[str], None], *, is_rehearsal: bool = False) -> Built:
-    """Build a bundle; `out` is its file, by default named for what it is, in the current folder; a rehearsal leaves no file.
+def build_bundle(request: BundleRequest, out: Path | None, report: Callable[[str], None], *, is_dry: bool = False) -> BuiltBundle:
+    """Build a bundle; `out` is its file, by default in the current folder with a name of version and board; a dry run writes none.
 
     Raises:
-        ConfigError: there is no such bundle: wheels are missing, one dies on the board's processor, or it cannot be written.
+        ConfigError: wheels are missing, one crashes on the board's processor, or the file cannot be written.
         UnavailableError: pip, the index or openssl cannot be reached.
     """
     with tempfile.TemporaryDirectory(prefix="edgemeter-bundle-") as made:
         folder = Path(made) / "bundle"
         (folder / "wheels").mkdir(parents=True)
-        tell("making edgemeter's wheel" if wish.wheel is None else f"taking {wish.wheel.name}")
-        wheel = _own_wheel(wish.wheel, Path(made))
-        tell(f"collecting wheels for {wish.target.words}")
-        wheels.collect(wheel, wish.extras, wish.target, folder / "wheels")
+        report("making edgemeter's wheel" if request.wheel is None else f"using {request.wheel.name}")
+        wheel = _own_wheel(request.wheel, Path(made))
+        report(f"collecting wheels for {request.target.words}")
+        wheels.collect_wheels(wheel, request.extras, request.target, folder / "wheels")
         add_scripts(folder)
-        tell("importing every native package as on the board")
-        checked = smoke.check(folder / "wheels", wish.target.arch, wish.target.python_text, wish.target.core, wish.root)
+        report("importing every native package as on the board")
+        checked = smoke.check_imports(folder / "wheels", request.target.arch, request.target.python_text, request.target.core, request.root)
         smoke.refuse_dead(checked)
-        return _seal(wish, folder, checked.words, out, is_rehearsal=is_rehearsal)
+        return _seal(request, folder, checked.words, out, is_dry=is_dry)
 
 
-def seal(wish: Wish, folder: Path, checked: str, version: str) -> Manifest:
+def seal_bundle(request: BundleRequest, folder: Path, checked: str, version: str) -> Manifest:
     """Write manifest and signature into the folder of a bundle's files."""
-    target = wish.target
+    target = request.target
     made = Manifest(
         version=version,
         board=target.board,
         arch=target.arch,
         python=target.python_text,
         glibc=target.glibc_text,
-        files=manifest.entries(folder),
+        files=manifest.file_entries(folder),
         checked=checked,
         built_ns=_now_ns(),
     )
-    document = manifest.encode(made)
+    document = manifest.encode_manifest(made)
     (folder / MANIFEST).write_bytes(document)
-    (folder / SIGNATURE).write_bytes(sign(document, wish.key))
+    (folder / SIGNATURE).write_bytes(sign(document, request.key))
     return made
 
 
@@ -92,33 +94,47 @@ def add_scripts(folder: Path) -> None:
             (folder / "units" / unit.name).write_bytes(unit.read_bytes())
 
 
-def version(own: str, entries: Sequence[FileEntry]) -> str:
-    """Return edgemeter's version with 8 digits of what the bundle holds: the same release with another runtime is another one."""
+def bundle_version(own: str, entries: Sequence[FileEntry]) -> str:
+    """Return edgemeter's version with 8 digits of the hash of the contents: with another runtime it is another release."""
     listed = "".join(f"{file.path} {file.sha256}\n" for file in entries)
     return f"{own}{'.' if '+' in own else '+'}{hashlib.sha256(listed.encode()).hexdigest()[:8]}"
 
 
-def _seal(wish: Wish, folder: Path, checked: str, out: Path | None, *, is_rehearsal: bool) -> Built:
+def _seal(request: BundleRequest, folder: Path, checked: str, out: Path | None, *, is_dry: bool) -> BuiltBundle:
     own = next((folder / "wheels").glob("edgemeter-*.whl")).name.split("-")[1]
-    made = seal(wish, folder, checked, version(own, manifest.entries(folder)))
+    made = seal_bundle(request, folder, checked, bundle_version(own, manifest.file_entries(folder)))
     path = out or Path(f"edgemeter-{made.version}-{made.board}-py{made.python.replace('.', '')}.tar")
-    if is_rehearsal and not path.parent.is_dir():
-        message = f"cannot write the bundle {str(path)!r}: there is no folder {str(path.parent)!r}: name another file, or make it"
-        raise ConfigError(message)
-    packed = folder.with_suffix(".tar") if is_rehearsal else path
-    manifest.pack(folder, packed)
-    return Built(path, made, packed.stat().st_size)
+    if is_dry and not path.parent.is_dir():
+        raise ConfigError(
+            f"cannot write the bundle {str(path)!r}: there is no folder {str(path.parent)!r}: choose another file, or make it"
+        )
+    packed = folder.with_suffix(".tar") if is_dry else path
+    manifest.pack_bundle(folder, packed)
+    return BuiltBundle(path, made, packed.stat().st_size)
 
 
 def _own_wheel(given: Path | None, folder: Path) -> Path:
     if given is None:
-        return own_wheel.make(folder)
+        return make_own_wheel(folder)
     if not (given.is_file() and given.name.startswith("edgemeter-") and given.name.endswith(".whl")):
-        message = f"{str(given)!r} is no wheel of edgemeter: leave out --wheel to take what is installed here"
-        raise ConfigError(message)
+        raise ConfigError(f"{str(given)!r} is not a wheel of edgemeter: omit --wheel to use the installed version")
     return given
 
 
 def _now_ns() -> int:
-    said = os.environ.get("SOURCE_DATE_EPOCH")
-    return int(said) * 10**9 if said and said.isdecimal() else time.time_ns()
+    epoch_s = os.environ.get("SOURCE_DATE_EPOCH")
+    return int(epoch_s) * 10**9 if epoch_s and epoch_s.isdecimal() else time.time_ns()
+
+
+def check_bundle(path: Path, public_key: Path, board: str | None, root: Path | None) -> tuple[VerifiedBundle, ImportCheck]:
+    """Return the verified bundle, and what could be imported as on `board`, by default its own board.
+
+    Raises:
+        ConfigError: it is not signed by the key, differs from its manifest, the board is unknown or the root cannot be read.
+    """
+    verified = manifest.read_bundle(path, public_key)
+    found = verified.manifest
+    core = boards.find_board(board or found.board).core
+    with tempfile.TemporaryDirectory(prefix="edgemeter-bundle-") as made:
+        verified.unpack(Path(made))
+        return verified, smoke.check_imports(Path(made) / "wheels", found.arch, found.python, core, root)

@@ -1,9 +1,8 @@
-"""Imports every native package of a bundle as its board would: under qemu-user as the board's core, or on this machine if it is one.
+"""Import every native package of a bundle as its board would: under qemu-user as the board's core, or on this machine if it fits.
 
-A wheel that holds instructions which the board has not is found here and not in the field. It needs no rights and changes nothing: in
-a user namespace of its own, with an arm64 system in a folder as its root, `qemu-aarch64-static` runs that system's Python. It finds
-four of the board's cores in /proc/cpuinfo and /sys as on a board: onnxruntime asks there, 1.31.1 falls over this machine's and
-1.21.0 over none.
+This finds wheels with instructions that the board lacks. It needs no rights and changes nothing: in a user namespace of its own, with an
+arm64 system in a folder as its root, `qemu-aarch64-static` runs that system's Python. /proc/cpuinfo and /sys show four of the board's
+cores, because onnxruntime reads them: 1.31.1 crashes on this machine's, 1.21.0 without any.
 """
 
 import os
@@ -18,8 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.machine.board import PARTS
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.machine.board import CPU_PARTS
 from edgemeter.provisioning.bundle import install
 
 QEMU = "qemu-aarch64-static"
@@ -49,8 +48,8 @@ NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount", "--", "sh", "-eu
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """What was imported, and how: the wheels that came in, those that did not with the reason, or why nothing was tried."""
+class ImportCheck:
+    """What was imported, and how: the imported wheels, the failed ones with the reason, or why nothing was tried."""
 
     how: str
     imported: tuple[str, ...] = ()
@@ -59,7 +58,7 @@ class Checked:
 
     @property
     def words(self) -> str:
-        """Return it as a manifest says it."""
+        """The text for the manifest."""
         if self.unchecked is not None:
             return f"unchecked: {self.unchecked}"[:500]
         return f"{len(self.imported)} native packages imported {self.how}"
@@ -67,7 +66,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class _Python:
-    """A Python that starts by `command` and finds packages at `packages`, and how it is spoken of."""
+    """A Python that starts by `command` and finds packages at `packages`; `how` describes it."""
 
     command: tuple[str, ...]
     packages: str
@@ -76,10 +75,10 @@ class _Python:
 
 
 class _NoneError(Exception):
-    """There is no Python to try it with; the message says why."""
+    """There is no Python to try it with; the message states why."""
 
 
-def check(wheels: Path, arch: str, python: str, core: str | None, root: Path | None) -> Checked:
+def check_imports(wheels: Path, arch: str, python: str, core: str | None, root: Path | None) -> ImportCheck:
     """Import every extension module of the wheels in a folder, one process for each wheel; `root` is an arm64 system, folder or tar.
 
     Raises:
@@ -92,17 +91,18 @@ def check(wheels: Path, arch: str, python: str, core: str | None, root: Path | N
             _unpack(wheels, Path(made))
             failed = [(wheel.name, why) for wheel, modules in native.items() if (why := _import(found, modules))]
     except _NoneError as error:
-        return Checked("", unchecked=str(error))
+        return ImportCheck("", unchecked=str(error))
     names = tuple(wheel.name for wheel in native)
-    return Checked(found.how, tuple(name for name in names if name not in dict(failed)), tuple(failed))
+    return ImportCheck(found.how, tuple(name for name in names if name not in dict(failed)), tuple(failed))
 
 
-def refuse_dead(checked: Checked) -> None:
-    """Raise ConfigError where a package could not be imported."""
+def refuse_dead(checked: ImportCheck) -> None:
+    """Raise ConfigError if a package could not be imported."""
     if checked.dead:
-        told = "; ".join(f"{name} {why}" for name, why in checked.dead)
-        message = f"not a bundle for this board: {told} ({checked.how}): pin another version, or leave out the extra that needs it"
-        raise ConfigError(message)
+        failed = "; ".join(f"{name} {why}" for name, why in checked.dead)
+        raise ConfigError(
+            f"the bundle does not run on this board: {failed} ({checked.how}): pin another version, or omit the extra that needs it"
+        )
 
 
 def default_root() -> Path | None:
@@ -117,30 +117,26 @@ def _python(arch: str, python: str, core: str | None, root: Path | None, package
     if arch == platform.machine():
         own = shutil.which(f"python{python}")
         if own is None:
-            message = f"Python {python} is not installed here"
-            raise _NoneError(message)
+            raise _NoneError(f"Python {python} is not installed here")
         yield _Python((own,), str(packages), f"by Python {python} on this machine ({arch})")
         return
     qemu = shutil.which(QEMU)
     if arch != "aarch64" or core is None or qemu is None:
-        message = f"{QEMU} is not installed (package qemu-user-static)" if arch == "aarch64" else f"no {arch} here"
-        raise _NoneError(message)
+        raise _NoneError(f"{QEMU} is not installed (package qemu-user-static)" if arch == "aarch64" else f"no {arch} here")
     if root is None:
-        message = f"no arm64 system to import in: give --root DIR|TAR, or set {ROOT_VARIABLE}"
-        raise _NoneError(message)
+        raise _NoneError(f"no arm64 system to import in: give --root DIR|TAR, or set {ROOT_VARIABLE}")
     with _folder(root) as folder:
         program = folder / f"usr/bin/python{python}"
         if not program.exists():
-            message = f"the arm64 system in {str(root)!r} has no Python {python}"
-            raise _NoneError(message)
-        part = next(f"{part:#05x}" for (_, part), name in PARTS.items() if name.lower() == core)
+            raise _NoneError(f"the arm64 system in {str(root)!r} has no Python {python}")
+        part = next(f"{part:#05x}" for (_, part), name in CPU_PARTS.items() if name.lower() == core)
         command = (*NAMESPACE, str(folder), qemu, str(packages), part, f"/usr/bin/python{python}")
         yield _Python(command, "/mnt/packages", f"under qemu-user as {core}, Python {python}", core)
 
 
 @contextmanager
 def _folder(root: Path) -> Iterator[Path]:
-    """Yield the root as a folder; a tar is unpacked for the time being: Python and its libraries, no devices."""
+    """Yield the root as a folder; of a tar, Python and its libraries are unpacked temporarily."""
     if root.is_dir():
         yield root
         return
@@ -152,15 +148,13 @@ def _folder(root: Path) -> Iterator[Path]:
                 )
                 tar.extractall(made, members=wanted, filter="tar")
         except (OSError, tarfile.TarError) as error:
-            message = f"cannot read the arm64 system {str(root)!r}: {error}: make it anew"
-            raise ConfigError(message) from error
+            raise ConfigError(f"cannot read the arm64 system {str(root)!r}: {error}: make it again") from error
         yield Path(made)
 
 
 def _start(python: _Python) -> None:
     if (why := _import(python, [])) is not None:
-        message = f"nothing starts {python.how}: {why}"
-        raise _NoneError(message)
+        raise _NoneError(f"nothing starts {python.how}: {why}")
 
 
 def _unpack(wheels: Path, folder: Path) -> None:
@@ -170,7 +164,7 @@ def _unpack(wheels: Path, folder: Path) -> None:
 
 
 def _import(python: _Python, modules: list[str]) -> str | None:
-    """Return why the modules cannot be imported; None when they can."""
+    """Return why the modules cannot be imported; None if they can."""
     own = {"PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin:/sbin:/bin", "PYTHONPATH": python.packages}
     own.update({"QEMU_CPU": python.core} if python.core else {})
     command = [*python.command, "-B", "-s", "-c", install.IMPORT, *modules]
@@ -182,5 +176,5 @@ def _import(python: _Python, modules: list[str]) -> str | None:
         return f"cannot be tried: {error}"
     if done.returncode == 0:
         return None
-    said = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
-    return install.how_it_ended(done.returncode) + (f": {said[-1][:300]}" if said else "")
+    errors = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
+    return install.how_it_ended(done.returncode) + (f": {errors[-1][:300]}" if errors else "")

@@ -1,66 +1,225 @@
-"""Collects the wheels that a release needs on a target, and makes sure that they are all of them."""
+"""The wheels that a release needs on a target: edgemeter's own, built or packed from what is installed here, and all others, complete."""
 
+import base64
+import csv
+import hashlib
+import io
 import json
+import os
+import shutil
 import subprocess
+import sys
+import tempfile
+import zipfile
 from collections.abc import Sequence
+from importlib import metadata
 from importlib.resources import as_file, files
-from pathlib import Path
+from importlib.util import find_spec
+from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
-from edgemeter.agent.errors import ConfigError, UnavailableError
-from edgemeter.provisioning.bundle.boards import Target
-from edgemeter.provisioning.bundle.pip_command import python_with_pip
+import msgspec
+
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.provisioning.bundle.boards import BundleTarget
+
+
+def pip_command() -> list[str]:
+    """Return the command that pip's arguments follow.
+
+    Raises:
+        UnavailableError: there is neither pip nor uv.
+    """
+    return [*python_with_pip(), "-m", "pip"]
+
+
+def python_with_pip() -> list[str]:
+    """Return the command of a Python that can import pip.
+
+    Raises:
+        UnavailableError: there is neither pip nor uv.
+    """
+    if find_spec("pip") is not None:
+        return [sys.executable]
+    uv = shutil.which("uv")
+    if uv is None:
+        raise UnavailableError("building a bundle needs pip or uv: `python3 -m ensurepip`, or install uv")
+    return [uv, "run", "--quiet", "--no-project", "--with", "pip", "python"]
+
+
+# Written by an installer, or derived from the wheel.
+NOT_OF_A_WHEEL = {"INSTALLER", "REQUESTED", "RECORD", "direct_url.json", "uv_cache.json"}
+
+# The earliest time in a zip; setuptools reads it from the environment.
+EPOCH_S, EPOCH = 315_532_800, (1980, 1, 1, 0, 0, 0)
+BUILD_TIMEOUT_S = 600
+_SOURCE_FILES = ("pyproject.toml", "README.md", "LICENSE")
+
+
+def make_own_wheel(folder: Path) -> Path:
+    """Return edgemeter's wheel, made in `folder`.
+
+    Raises:
+        UnavailableError: it cannot be made from what is installed; the message states what was tried.
+    """
+    source = _source_folder()
+    return repack_wheel("edgemeter", folder) if source is None else build_wheel(source, folder)
+
+
+def build_wheel(source: Path, folder: Path) -> Path:
+    """Return the wheel of the project in `source`, which is not changed.
+
+    Raises:
+        UnavailableError: setuptools or pip fails.
+    """
+    with tempfile.TemporaryDirectory(prefix="edgemeter-wheel-") as made:
+        copy = Path(made) / "source"
+        _copy_source(source, copy)
+        command = [*pip_command(), "wheel", "--quiet", "--no-deps", "--disable-pip-version-check", "--wheel-dir", made]
+        if _has_setuptools():
+            command.append("--no-build-isolation")
+        own = {**os.environ, "SOURCE_DATE_EPOCH": os.environ.get("SOURCE_DATE_EPOCH", str(EPOCH_S))}
+        try:
+            done = subprocess.run([*command, str(copy)], env=own, capture_output=True, timeout=BUILD_TIMEOUT_S, check=False)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise UnavailableError(
+                f"cannot build edgemeter's wheel from {str(source)!r}: {error}: give a wheel with --wheel FILE"
+            ) from error
+        wheels = list(Path(made).glob("edgemeter-*.whl"))
+        if done.returncode != 0 or not wheels:
+            errors = done.stderr.decode(errors="replace").strip().splitlines()
+            raise UnavailableError(
+                f"cannot build edgemeter's wheel from {str(source)!r}: {errors[-1] if errors else 'no wheel'}: give one with --wheel"
+            )
+        return Path(shutil.copy(wheels[0], folder))
+
+
+def repack_wheel(name: str, folder: Path) -> Path:
+    """Return a wheel of the files of an installed distribution, written to `folder`.
+
+    Raises:
+        UnavailableError: it is not installed, or not from a wheel.
+    """
+    found = next((one for one in metadata.distributions(name=name) if one.read_text("WHEEL")), None)
+    if found is None:
+        raise UnavailableError(f"{name} is not installed from a wheel, so none can be made from it: give one with --wheel FILE")
+    files = {str(file): Path(str(file.locate())) for file in found.files or () if _is_of_a_wheel(file)}
+    info = next(PurePosixPath(file).parent for file in files if file.endswith(".dist-info/WHEEL"))
+    tags = [line.partition(": ")[2] for line in files[f"{info}/WHEEL"].read_text().splitlines() if line.startswith("Tag: ")]
+    target = folder / f"{info.name.removesuffix('.dist-info')}-{_one_tag(tags)}.whl"
+    _write_wheel(target, str(info), files)
+    return target
+
+
+def _is_of_a_wheel(file: PurePosixPath) -> bool:
+    is_added = file.parent.name.endswith(".dist-info") and file.name in NOT_OF_A_WHEEL
+    return not (is_added or ".." in file.parts or file.suffix == ".pyc" or file.is_absolute())
+
+
+def _one_tag(tags: list[str]) -> str:
+    parts = [tag.split("-") for tag in tags]
+    return "-".join(".".join(dict.fromkeys(tag[place] for tag in parts)) for place in range(3))
+
+
+def _write_wheel(target: Path, info: str, files: dict[str, Path]) -> None:
+    record = io.StringIO()
+    rows = csv.writer(record, lineterminator="\n")
+    with zipfile.ZipFile(target, "w") as archive:
+        for name in sorted(files):
+            content = files[name].read_bytes()
+            digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+            rows.writerow((name, f"sha256={digest}", len(content)))
+            _add_to_wheel(archive, name, content)
+        rows.writerow((f"{info}/RECORD", "", ""))
+        _add_to_wheel(archive, f"{info}/RECORD", record.getvalue().encode())
+
+
+def _add_to_wheel(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
+    entry = zipfile.ZipInfo(name, EPOCH)
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    entry.create_system = 3
+    entry.external_attr = 0o644 << 16
+    archive.writestr(entry, content)
+
+
+def _source_folder() -> Path | None:
+    """Return the project's folder where edgemeter was installed in place (`pip install --editable`)."""
+    # A build leaves `edgemeter.egg-info` beside the source, without its origin.
+    text = next((text for one in metadata.distributions(name="edgemeter") if (text := one.read_text("direct_url.json"))), None)
+    origin = json.loads(text) if text else {}
+    if not origin.get("dir_info", {}).get("editable"):
+        return None
+    return Path(unquote(urlsplit(origin["url"]).path))
+
+
+def _copy_source(source: Path, target: Path) -> None:
+    try:
+        target.mkdir()
+        for name in _SOURCE_FILES:
+            shutil.copy(source / name, target)
+        project = msgspec.toml.decode((source / "pyproject.toml").read_bytes())
+        for folder in project["tool"]["setuptools"]["package-dir"].values():
+            shutil.copytree(source / folder, target / folder, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+    except (OSError, shutil.Error, msgspec.MsgspecError, KeyError) as error:
+        raise ConfigError(f"cannot read edgemeter's source in {str(source)!r}: {error}: give a wheel with --wheel FILE") from error
+
+
+def _has_setuptools() -> bool:
+    try:
+        return int(metadata.version("setuptools").split(".")[0]) >= 77
+    except (metadata.PackageNotFoundError, ValueError):
+        return False
+
 
 TIMEOUT_S = 1800
 PIP = "pip>=23"
 
 
-def collect(wheel: Path, extras: Sequence[str], target: Target, folder: Path) -> None:
-    """Fill `folder` with edgemeter's wheel, all that it needs with the extras, and pip's.
+def collect_wheels(wheel: Path, extras: Sequence[str], target: BundleTarget, folder: Path) -> None:
+    """Fill `folder` with edgemeter's wheel, those that it needs with the extras, and pip's.
 
     Raises:
-        ConfigError: there is no such set for the target, or an extra is unknown.
+        ConfigError: there are no such wheels for the target, or an extra is unknown.
         UnavailableError: pip or the index cannot be reached.
     """
     own = f"edgemeter[{','.join(extras)}] @ {wheel.absolute().as_uri()}" if extras else wheel.absolute().as_uri()
     asked = {"environment": target.markers(), "platforms": target.platforms(), "folder": str(folder)}
-    done = _run("collect", {**asked, "requirements": [own, PIP]})
+    done = _run_pip("collect", {**asked, "requirements": [own, PIP]})
     if done.returncode != 0:
-        message = f"no wheels for {target.words}: {_reason(done)}; choose other extras, another Python, or look at pip's configuration"
-        raise ConfigError(message)
-    check(extras, target, folder)
+        raise ConfigError(
+            f"no wheels for {target.words}: {_reason(done)}; choose other extras or another Python, or check pip's configuration"
+        )
+    check_wheels(extras, target, folder)
 
 
-def check(extras: Sequence[str], target: Target, folder: Path) -> None:
-    """Make sure that the wheels in `folder` are all that edgemeter with the extras needs on the target, and of the right versions.
+def check_wheels(extras: Sequence[str], target: BundleTarget, folder: Path) -> None:
+    """Check that `folder` has all wheels that edgemeter with the extras needs on the target, in the right versions.
 
     Raises:
-        ConfigError: one is missing or does not fit; the message names all.
+        ConfigError: one is missing or does not fit; the message lists all.
         UnavailableError: pip cannot be started.
     """
     named = f"edgemeter[{','.join(extras)}]" if extras else "edgemeter"
     asked = {"environment": target.markers(), "folder": str(folder), "requirements": [named, PIP]}
-    done = _run("check", asked)
+    done = _run_pip("check", asked)
     if done.returncode != 0:
-        message = f"cannot check the wheels for {target.words}: {_reason(done)}"
-        raise UnavailableError(message)
+        raise UnavailableError(f"cannot check the wheels for {target.words}: {_reason(done)}")
     lacking = json.loads(done.stdout)
     if lacking:
-        message = f"the wheels do not make a release for {target.words}: {'; '.join(lacking)}"
-        raise ConfigError(message)
+        raise ConfigError(f"the wheels are not complete for {target.words}: {'; '.join(lacking)}")
 
 
-def _run(verb: str, asked: dict[str, Any]) -> subprocess.CompletedProcess[bytes]:
+def _run_pip(verb: str, asked: dict[str, Any]) -> subprocess.CompletedProcess[bytes]:
     with as_file(files(__package__).joinpath("pip_for_target.py")) as script:
         command = [*python_with_pip(), str(script), verb, json.dumps(asked)]
         try:
             return subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=TIMEOUT_S, check=False)
         except (OSError, subprocess.SubprocessError) as error:
-            message = f"cannot start pip: {error}"
-            raise UnavailableError(message) from error
+            raise UnavailableError(f"cannot start pip: {error}") from error
 
 
 def _reason(done: subprocess.CompletedProcess[bytes]) -> str:
     lines = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
-    told = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ") and "Ignored the following" not in line]
-    return (told or lines or [f"pip ended with status {done.returncode}"])[0][:500]
+    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ") and "Ignored the following" not in line]
+    return (errors or lines or [f"pip ended with status {done.returncode}"])[0][:500]

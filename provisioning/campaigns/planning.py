@@ -1,4 +1,7 @@
-"""Plans a campaign: the devices and their groups, frozen; the cells models x modes x devices, and why some of them are impossible."""
+"""The campaign file, and the plan made from it: devices and groups, frozen; the cells models x modes x devices.
+
+`sample_campaign.toml` beside this file shows every key.
+"""
 
 import math
 import sqlite3
@@ -7,57 +10,102 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
-from edgemeter.agent.engine import suites
-from edgemeter.agent.engine.suites import Settings, SuiteFile
-from edgemeter.agent.errors import ConfigError
-from edgemeter.provisioning.campaigns import campaigns, changes
-from edgemeter.provisioning.campaigns.campaign_file import CampaignFile, Mode
-from edgemeter.provisioning.campaigns.campaign_file import Rules as GroupRules
-from edgemeter.provisioning.campaigns.campaigns import Campaign, Cell
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.toml import read_toml
+from edgemeter.agent.base.types import Name
+from edgemeter.agent.contract.orders import JobId
+from edgemeter.agent.contract.suite import FORMATS, Settings, SuiteFile, reads
+from edgemeter.provisioning.campaigns.campaign_handler import release_group
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.inventory import selection
-from edgemeter.provisioning.inventory.fleet_file import FleetFile
-from edgemeter.provisioning.jobs import jobs, packing
-from edgemeter.provisioning.jobs.data_packing import DataPacker
-from edgemeter.provisioning.jobs.jobs import NewJob
-from edgemeter.provisioning.jobs.packing import Find, Packed
-from edgemeter.provisioning.jobs.rules import Place, Rules, why_never
+from edgemeter.provisioning.inventory.fleet_file import FleetFile, Tag
+from edgemeter.provisioning.jobs import packing
+from edgemeter.provisioning.jobs.packing import DataPacker, FindModel, PackedSuite
+from edgemeter.provisioning.jobs.rules import DevicePlace, StartRules, why_never
+from edgemeter.provisioning.registry import campaigns, jobs
+from edgemeter.provisioning.registry.campaigns import Campaign, CampaignCell, GroupRules
 from edgemeter.provisioning.registry.devices import Device
+from edgemeter.provisioning.registry.jobs import NewJob
 from edgemeter.provisioning.registry.registry import Registry
+
+CampaignSeconds = Annotated[float, msgspec.Meta(gt=0, le=604_800)]
+
+
+class CampaignMode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One way to measure: the keys of a suite's case, and the power mode that a device needs (as named in fleet.toml)."""
+
+    name: Name
+    power_mode: str | None = None
+    # A selection of the devices that it is for; others count as impossible.
+    on: str | None = None
+    case: Settings = Settings()
+
+
+class CampaignFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The whole file; without modes there is one, `quick`."""
+
+    name: JobId
+    on: str
+    models: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+    modes: tuple[CampaignMode, ...] = (CampaignMode(name="quick"),)
+    timeout_s: CampaignSeconds = 3600.0
+    retries: Annotated[int, msgspec.Meta(ge=0, le=10)] = 1
+    cool_down_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 0.0
+    exclusive: tuple[Tag, ...] = ()
+    rules: GroupRules = GroupRules()
+
+
+def read_campaign_file(path: Path) -> CampaignFile:
+    """Return the campaign file at `path`.
+
+    Raises:
+        ConfigError: it cannot be read, has a wrong or unknown key, two modes have one name, or the canary group is given twice.
+    """
+    found = read_toml(path, CampaignFile, "campaign file")
+    names = [mode.name for mode in found.modes]
+    if not names:
+        raise ConfigError(f"campaign file {str(path)!r}: `modes` is empty: leave it out, or add [[modes]] with a name")
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"campaign file {str(path)!r}: two modes are named {name!r}: rename one")
+    if found.rules.canary is not None and found.rules.canary_ratio is not None:
+        raise ConfigError(f"campaign file {str(path)!r}: canary and canary_ratio exclude each other: leave one out")
+    return found
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """A campaign that has not begun: the work of each (model, mode), the group of each device, and all cells."""
+class CampaignPlan:
+    """A campaign that has not started: the work of each (model, mode), the group of each device, and all cells."""
 
     written: CampaignFile
     devices: tuple[Device, ...]
     waves: Mapping[str, int]
-    work: Mapping[tuple[str, str], Packed]
-    cells: tuple[Cell, ...]
+    work: Mapping[tuple[str, str], PackedSuite]
+    cells: tuple[CampaignCell, ...]
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What somebody should know about the suites."""
+        """Notes on the suites."""
         notes = dict.fromkeys(note for packed in self.work.values() for note in packed.notes)
         return (*notes, packing.size_note(packed.work for packed in self.work.values()))
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """Where a plan comes from: the file, the folder that its models stand beside, the fleet's file, and where content is kept."""
+class PlanSource:
+    """What a plan is made from: the campaign file, the folder that its paths are relative to, fleet.toml, and the content store."""
 
     written: CampaignFile
     folder: Path
-    said: FleetFile | None
+    fleet_file: FleetFile | None
     store: ContentStore
-    find: Find | None = None
+    find: FindModel | None = None
 
 
-def plan(source: Source, devices: Sequence[Device]) -> Plan:
+def plan(source: PlanSource, devices: Sequence[Device]) -> CampaignPlan:
     """Return the plan for these devices.
 
     Raises:
@@ -69,25 +117,26 @@ def plan(source: Source, devices: Sequence[Device]) -> Plan:
     modes = {mode.name: mode for mode in written.modes}
     fits = {mode.name: selection.parse(mode.on).fits for mode in written.modes if mode.on is not None}
     cells = [
-        Cell(model, name, device.device, waves[device.device], None, why_impossible(model, mode, device, source.said, fits.get(name)))
+        CampaignCell(
+            model, name, device.device, waves[device.device], None, why_impossible(model, mode, device, source.fleet_file, fits.get(name))
+        )
         for model in written.models
         for name, mode in modes.items()
         for device in devices
     ]
     possible = dict.fromkeys((cell.model, cell.mode) for cell in cells if cell.impossible is None)
     if not possible:
-        message = f"campaign {written.name!r}: no cell is possible; the first: {cells[0].impossible}"
-        raise ConfigError(message)
+        raise ConfigError(f"campaign {written.name!r}: no cell is possible; the first: {cells[0].impossible}")
     data = DataPacker(source.store)
     work = {
         (model, name): packing.pack(_suite(written, model, modes[name]), source.folder, source.store, source.find, data)
         for model, name in possible
     }
-    return Plan(written, tuple(devices), waves, work, tuple(cells))
+    return CampaignPlan(written, tuple(devices), waves, work, tuple(cells))
 
 
-def start(registry: Registry, made: Plan, now_ns: int) -> None:
-    """Keep a campaign, its jobs and its cells, and let the first group begin.
+def start(registry: Registry, made: CampaignPlan, now_ns: int) -> None:
+    """Write a campaign, its jobs and its cells, and release the first group.
 
     Raises:
         ConfigError: there is one of that name.
@@ -114,7 +163,7 @@ def start(registry: Registry, made: Plan, now_ns: int) -> None:
         named += [cell for cell in made.cells if (cell.model, cell.mode) not in made.work]
         waves = max(made.waves.values()) + 1
         campaigns.insert(connection, Campaign(written.name, "running", None, 0, waves, written.rules, now_ns, 0), named)
-        changes.release(registry, connection, written.name, 0)
+        release_group(registry, connection, written.name, 0)
 
 
 def groups(devices: Sequence[Device], rules: GroupRules) -> dict[str, int]:
@@ -128,22 +177,22 @@ def groups(devices: Sequence[Device], rules: GroupRules) -> dict[str, int]:
     return found
 
 
-def why_impossible(model: str, mode: Mode, device: Device, said: FleetFile | None, fits: object) -> str | None:
-    """Return why a device cannot measure a model in a mode, None when it can as far as is known here."""
+def why_impossible(model: str, mode: CampaignMode, device: Device, fleet_file: FleetFile | None, fits: object) -> str | None:
+    """Return why a device cannot measure a model in a mode, None when it can as far as the server knows."""
     if callable(fits) and not fits(device):
         return f"mode {mode.name!r} is for {mode.on}"
-    entry = said.device.get(device.device) if said else None
+    entry = fleet_file.device.get(device.device) if fleet_file else None
     if mode.power_mode is not None and (entry is None or entry.power_mode != mode.power_mode):
         has = f"is in power mode {entry.power_mode!r}" if entry and entry.power_mode else "has none in fleet.toml"
         return f"mode {mode.name!r} needs power mode {mode.power_mode!r}, the device {has}"
     runtime = mode.case.runtime
-    if isinstance(runtime, str) and Path(model).suffix.lower() in suites.FORMATS and not suites.reads(runtime, Path(model)):
+    if isinstance(runtime, str) and Path(model).suffix.lower() in FORMATS and not reads(runtime, Path(model)):
         return f"{runtime} does not read {Path(model).name}"
-    circuits_w = {name: circuit.limit_w for name, circuit in said.circuit.items()} if said else {}
-    return why_never(Place(device.circuit, device.power_w), Rules(circuits_w=circuits_w))
+    circuits_w = {name: circuit.limit_w for name, circuit in fleet_file.circuit.items()} if fleet_file else {}
+    return why_never(DevicePlace(device.circuit, device.power_w), StartRules(circuits_w=circuits_w))
 
 
-def _suite(written: CampaignFile, model: str, mode: Mode) -> SuiteFile:
+def _suite(written: CampaignFile, model: str, mode: CampaignMode) -> SuiteFile:
     case = msgspec.structs.replace(mode.case, model=model, mode=mode.case.mode or "quick")
     return SuiteFile(name=written.name, case=[case], defaults=Settings())
 
@@ -157,5 +206,4 @@ def _mixed(devices: Sequence[Device]) -> list[Device]:
 
 def _refuse_twice(connection: sqlite3.Connection, name: str) -> None:
     if connection.execute("SELECT 1 FROM campaigns WHERE campaign = ?", (name,)).fetchone():
-        message = f"there is a campaign named {name!r} already: give the new one another `name`, or resume that one"
-        raise ConfigError(message)
+        raise ConfigError(f"a campaign named {name!r} exists already: give the new one another `name`, or resume that one")

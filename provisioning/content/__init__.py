@@ -1,1 +1,1 @@
-"""Content for devices: models, suites and bundles, each a file named by its sha256; handed out over MQTT and over HTTPS."""
+"""Content for devices: models, suites, data sets and bundles, named by their sha256."""

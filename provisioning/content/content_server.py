@@ -1,4 +1,4 @@
-"""Content over HTTPS: `GET /content/<sha256>` and nothing else, for devices with a certificate of the fleet; parts of a file too.
+"""Content over HTTPS: `GET /content/<sha256>` and nothing else, for devices with a certificate of the fleet; byte ranges too.
 
 Without the fleet's certificates it speaks plain HTTP, and then to this machine only.
 """
@@ -9,18 +9,44 @@ import socket
 import ssl
 import threading
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from edgemeter.agent.errors import ConfigError, EdgemeterError, UnavailableError
-from edgemeter.provisioning.content import byte_range
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.base.http_server import HttpHandler, HttpServer, is_loopback
 from edgemeter.provisioning.content.store import ContentStore
-from edgemeter.provisioning.fleet_folder import FleetFolder
-from edgemeter.provisioning.identity import certificates
-from edgemeter.provisioning.registry import devices
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.registry import certificates, devices
 from edgemeter.provisioning.registry.registry import Registry
+
+_ONE_RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})")
+
+
+class UnsatisfiableRangeError(ValueError):
+    """The range is beyond the end."""
+
+
+def parse_range(header: str | None, size_bytes: int) -> tuple[int, int] | None:
+    """Return the first byte and the one after the last; None for the whole file, which also answers an unknown kind of range.
+
+    Raises:
+        UnsatisfiableRangeError: the range is beyond the end.
+    """
+    parts = _ONE_RANGE.fullmatch(header.strip()) if header else None
+    if parts is None or parts.groups() == ("", ""):
+        # Several ranges, other units, invalid ones: a server may send the whole instead.
+        return None
+    first, last = parts.groups()
+    if not first:
+        if int(last) == 0 or size_bytes == 0:
+            raise UnsatisfiableRangeError
+        return max(0, size_bytes - int(last)), size_bytes
+    if last and int(last) < int(first):
+        return None
+    if int(first) >= size_bytes:
+        raise UnsatisfiableRangeError
+    return int(first), min(size_bytes, int(last) + 1) if last else size_bytes
+
 
 logger = logging.getLogger(__name__)
 
@@ -34,47 +60,40 @@ class ContentServer:
     """Serves the fleet's content at `host`:`port` (0: a free one); `start` once, `stop` once or more.
 
     Raises:
-        ConfigError: it can be reached from elsewhere and the fleet has no certificates, or they cannot be used.
+        ConfigError: it is reachable from elsewhere and the fleet has no certificates, or they cannot be used.
         UnavailableError: the address cannot be listened at.
     """
 
     def __init__(self, folder: FleetFolder, host: str = "127.0.0.1", port: int = 0) -> None:
         self._tls = _tls(folder)
-        if self._tls is None and not _is_loopback(host):
-            message = f"{host!r} can be reached from elsewhere and the fleet has no certificates: run `edgemeter fleet init`"
-            raise ConfigError(message)
+        if self._tls is None and not is_loopback(host):
+            raise ConfigError(f"{host!r} is reachable from elsewhere and the fleet has no certificates: run `edgemeter fleet init`")
         self._registry = Registry(folder.registry)
         self._store = ContentStore(folder.content)
         try:
-            self._server = _Server((host, port), self)
-        except OSError as error:
+            self._server = _Server(host, port, self)
+        except UnavailableError:
             self._registry.close()
-            message = f"cannot listen at {host!r}, port {port}: {error.strerror}: name another with --content-port or --content-listen"
-            raise UnavailableError(message) from error
-        self.port: int = self._server.server_address[1]
-        named = f"[{host}]" if ":" in host else host
-        self.url = f"http{'s' if self._tls else ''}://{named}:{self.port}/content"
-        self._thread = threading.Thread(target=self._server.serve_forever, name="edgemeter-content", daemon=True)
+            raise
+        self.port = self._server.port
+        self.url = f"http{'s' if self._tls else ''}://{self._server.authority}/content"
 
     def start(self) -> None:
-        """Answer requests, each connection in a thread of its own, until `stop`."""
-        self._thread.start()
+        """Answer requests until `stop`."""
+        self._server.start()
 
     def stop(self) -> None:
-        """End; downloads that go on are broken off, and can be resumed."""
-        if self._thread.is_alive():
-            self._server.shutdown()
-            self._thread.join()
-        self._server.server_close()
+        """Stop; downloads in progress are aborted, and can be resumed."""
+        self._server.stop()
         self._registry.close()
 
     def secured(self, connection: socket.socket) -> socket.socket:
-        """Return the connection with TLS over it, once the client has shown a certificate of the fleet's authority."""
+        """Return the connection over TLS, after the client has shown a certificate of the fleet's authority."""
         connection.settimeout(REQUEST_TIMEOUT_S)
         return self._tls.wrap_socket(connection, server_side=True) if self._tls else connection
 
-    def is_welcome(self, connection: socket.socket) -> bool:
-        """Return whether an accepted device is at the other end, with a certificate that was not revoked."""
+    def is_accepted(self, connection: socket.socket) -> bool:
+        """Return whether the client is an accepted device, with a certificate that is not revoked."""
         if not isinstance(connection, ssl.SSLSocket):
             return True
         shown: Any = connection.getpeercert() or {}
@@ -83,25 +102,21 @@ class ContentServer:
         if len(names) != 1 or number in certificates.revoked(self._registry):
             return False
         found = devices.find(self._registry, names[0])
-        return found is not None and found.standing == "accepted"
+        return found is not None and found.trust == "accepted"
 
     def path(self, address: str) -> Path | None:
-        """Return the file at that address, None where there is none."""
+        """Return the file at that URL path, None where there is none."""
         asked = _PATH.fullmatch(address)
         return self._store.path(asked[1]) if asked else None
 
 
-class _Server(ThreadingHTTPServer):
-    """Takes so many connections at a time and no more; a handshake keeps only its own thread waiting."""
+class _Server(HttpServer):
+    """Limits the number of connections; a handshake blocks only its own thread."""
 
-    daemon_threads = True
-    request_queue_size = 128
-
-    def __init__(self, address: tuple[str, int], content: ContentServer) -> None:
-        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    def __init__(self, host: str, port: int, content: ContentServer) -> None:
         self.content = content
         self._room = threading.BoundedSemaphore(MOST_CONNECTIONS)
-        super().__init__(address, _Handler)
+        super().__init__(host, port, _Handler, "--content-port or --content-listen")
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._room.acquire(blocking=False):
@@ -128,48 +143,34 @@ class _Server(ThreadingHTTPServer):
             logger.debug("connection of %s: %s", client_address[0], error)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    """Answers GET and HEAD; everything else is refused."""
+class _Handler(HttpHandler):
+    """Serves contents."""
 
     server: "_Server"
-    protocol_version = "HTTP/1.1"
-    server_version = "edgemeter"
-    sys_version = ""
     timeout = REQUEST_TIMEOUT_S
     # A head and a small content are two writes: the second does not wait for the first's acknowledgement.
     disable_nagle_algorithm = True
 
-    def do_GET(self) -> None:
-        """Answer with a content, or a part of it."""
-        self._answer()
-
-    def do_HEAD(self) -> None:
-        """Answer with the head alone."""
-        self._answer()
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base's name
-        """Say it where the rest is said, and only when asked for."""
-        logger.debug(format, *args)
-
-    def _answer(self) -> None:
+    def answer(self) -> None:
+        """Answer with a content, or a range of it."""
         if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
             # What follows would be read as the next request.
             self.close_connection = True
         try:
-            is_welcome = self.server.content.is_welcome(self.connection)
+            is_accepted = self.server.content.is_accepted(self.connection)
         except EdgemeterError as error:
             logger.warning("content: %s", error)
-            self._short(HTTPStatus.SERVICE_UNAVAILABLE)
+            self.respond(HTTPStatus.SERVICE_UNAVAILABLE)
             return
-        path = self.server.content.path(self.path) if is_welcome else None
+        path = self.server.content.path(self.path) if is_accepted else None
         if path is None:
-            self._short(HTTPStatus.NOT_FOUND if is_welcome else HTTPStatus.FORBIDDEN)
+            self.respond(HTTPStatus.NOT_FOUND if is_accepted else HTTPStatus.FORBIDDEN)
             return
         try:
             with path.open("rb") as file:
                 self._send(file, path)
         except FileNotFoundError:
-            self._short(HTTPStatus.NOT_FOUND)
+            self.respond(HTTPStatus.NOT_FOUND)
 
     def _send(self, file: Any, path: Path) -> None:
         size_bytes, tag = path.stat().st_size, f'"{path.name}"'
@@ -177,10 +178,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._head(HTTPStatus.NOT_MODIFIED, tag)
             return
         try:
-            # The name is the content: a part of another one cannot be meant, unless the client says so.
+            # The name is the hash of the content, so a range is of this content unless the client asks otherwise.
             wanted = self.headers.get("Range") if self.headers.get("If-Range", tag) == tag else None
-            part = byte_range.parse(wanted, size_bytes)
-        except byte_range.UnsatisfiableError:
+            part = parse_range(wanted, size_bytes)
+        except UnsatisfiableRangeError:
             self._head(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, tag, ("Content-Range", f"bytes */{size_bytes}"), ("Content-Length", "0"))
             return
         first, end = part or (0, size_bytes)
@@ -195,7 +196,7 @@ class _Handler(BaseHTTPRequestHandler):
         while left_bytes > 0:
             piece = file.read(min(PIECE_BYTES, left_bytes))
             if not piece:
-                # Fewer bytes than were promised: the client has to see that.
+                # Fewer bytes than announced: the client has to see that.
                 self.close_connection = True
                 return
             self.wfile.write(piece)
@@ -205,11 +206,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         for name, value in (("ETag", tag), ("Accept-Ranges", "bytes"), ("Cache-Control", "max-age=31536000, immutable"), *headers):
             self.send_header(name, value)
-        self.end_headers()
-
-    def _short(self, status: HTTPStatus) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", "0")
         self.end_headers()
 
 
@@ -224,13 +220,7 @@ def _tls(folder: FleetFolder) -> ssl.SSLContext | None:
         context.load_verify_locations(folder.ca_certificate)
         context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:
-        message = f"the fleet's certificates in {str(folder.path)!r} cannot be used ({error}): run `edgemeter fleet init`"
-        raise ConfigError(message) from error
+        raise ConfigError(
+            f"the fleet's certificates in {str(folder.path)!r} cannot be used ({error}): run `edgemeter fleet init`"
+        ) from error
     return context
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

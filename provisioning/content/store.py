@@ -7,31 +7,35 @@ import tempfile
 from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
-from edgemeter.agent import durable_file
-from edgemeter.agent.errors import ConfigError, EdgemeterError, UnavailableError
-from edgemeter.agent.jobs.contract import Content, FileName, Sha256
+from edgemeter.agent.base import durable_file
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.contract.orders import Content, FileName, Measure, Schedule, Sha256, Update, Work
+
+if TYPE_CHECKING:
+    from edgemeter.provisioning.registry.registry import Registry
 
 PIECE_BYTES = 1 << 20
-# What nothing names yet may be about to be named by the command that has just put it there.
+
+# Content that nothing refers to yet may be about to be referred to by the command that has just stored it.
 YOUNG_NS = 24 * 3600 * 1_000_000_000
 _UNFINISHED = ".unfinished-"
 
 
 class ContentStore:
-    """The contents in `folder`, which is made when the first is put."""
+    """The contents in `folder`, which is made for the first one."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def put(self, source: Path, name: str | None = None) -> Content:
-        """Keep a copy of `source`, and return what an order calls it; what is there already stays, if it is whole.
+        """Store a copy of `source`, and return it as orders name it; an intact copy is kept.
 
         Raises:
-            ConfigError: `source` cannot be read, or its name is not one that an order may hold.
+            ConfigError: `source` cannot be read, or its name is not valid in an order.
             UnavailableError: the store cannot be written.
         """
         called = _named(name or source.name)
@@ -39,36 +43,35 @@ class ContentStore:
             with source.open("rb") as file:
                 return self._put(partial(_copy, file), called)
         except OSError as error:
-            message = f"cannot read {str(source)!r}: {error.strerror}"
-            raise ConfigError(message) from error
+            raise ConfigError(f"cannot read {str(source)!r}: {error.strerror}") from error
 
     def put_bytes(self, content: bytes, name: str) -> Content:
-        """Keep `content`, and return what an order calls it.
+        """Store `content`, and return it as orders name it.
 
         Raises:
-            ConfigError: the name is not one that an order may hold.
+            ConfigError: the name is not valid in an order.
             UnavailableError: the store cannot be written.
         """
         return self._put(partial(_copy, io.BytesIO(content)), _named(name))
 
-    def put_written(self, write: Callable[["Written"], None], name: str) -> Content:
-        """Keep what `write` writes to the file that it is given, from the beginning to the end, and return what an order calls it.
+    def put_written(self, write: Callable[["HashingWriter"], None], name: str) -> Content:
+        """Store what `write` writes to the given file, from beginning to end, and return it as orders name it.
 
         Raises:
-            ConfigError: the name is not one that an order may hold.
+            ConfigError: the name is not valid in an order.
             UnavailableError: the store cannot be written.
         """
         return self._put(write, _named(name))
 
     def path(self, sha256: str) -> Path | None:
-        """Return where that content stands; None where there is none, or it is no sha256 at all."""
+        """Return the path of a content, None where there is none or it is not a sha256."""
         if not _is_sha256(sha256):
             return None
         path = self._folder / sha256
         return path if path.is_file() else None
 
     def read(self, sha256: str, offset: int, length: int) -> tuple[int, bytes] | None:
-        """Return the size of that content and up to `length` of its bytes from `offset` on; None where there is none."""
+        """Return the size of a content and up to `length` of its bytes from `offset` on, None where there is none."""
         path = self.path(sha256)
         try:
             if path is None:
@@ -81,12 +84,11 @@ class ContentStore:
         except FileNotFoundError:
             return None
         except OSError as error:
-            message = f"cannot read the content {str(path)!r}: {error.strerror}"
-            raise UnavailableError(message) from error
+            raise UnavailableError(f"cannot read the content {str(path)!r}: {error.strerror}") from error
 
     def collect(self, named: Collection[str], now_ns: int, young_ns: int = YOUNG_NS) -> list[str]:
-        """Remove what is not in `named`, and what was never finished, unless it is young; return the hashes of what went."""
-        gone = []
+        """Remove contents that are not in `named`, and unfinished ones, unless they are young; return the removed hashes."""
+        removed = []
         for path in sorted(self._folder.iterdir()) if self._folder.is_dir() else []:
             if path.name in named or not (_is_sha256(path.name) or path.name.startswith(_UNFINISHED)):
                 continue
@@ -95,19 +97,19 @@ class ContentStore:
                     continue
                 path.unlink()
             except OSError:
-                # Another process was first, or may not; the next look tries again.
+                # Another process was first, or has no permission; the next call tries again.
                 continue
             if _is_sha256(path.name):
-                gone.append(path.name)
-        return gone
+                removed.append(path.name)
+        return removed
 
-    def _put(self, write: Callable[["Written"], None], name: str) -> Content:
+    def _put(self, write: Callable[["HashingWriter"], None], name: str) -> Content:
         unfinished: str | None = None
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             descriptor, unfinished = tempfile.mkstemp(prefix=_UNFINISHED, dir=self._folder)
             with os.fdopen(descriptor, "wb") as file:
-                hashed = Written(file)
+                hashed = HashingWriter(file)
                 write(hashed)
                 file.flush()
                 os.fsync(file.fileno())
@@ -116,8 +118,7 @@ class ContentStore:
         except _SourceError as error:
             raise error.reason from error
         except OSError as error:
-            message = f"cannot keep {name!r} among the fleet's content, {str(self._folder)!r}: {error.strerror}"
-            raise UnavailableError(message) from error
+            raise UnavailableError(f"cannot store {name!r} in the fleet's content, {str(self._folder)!r}: {error.strerror}") from error
         finally:
             if unfinished is not None:
                 Path(unfinished).unlink(missing_ok=True)
@@ -126,21 +127,21 @@ class ContentStore:
     def _place(self, unfinished: Path, sha256: str, size_bytes: int) -> None:
         path = self._folder / sha256
         if _is_whole(path, sha256, size_bytes):
-            # Named again: as young as new.
+            # Referred to again: as young as new.
             os.utime(path)
             return
         unfinished.replace(path)
         durable_file.sync_folder(self._folder)
 
 
-class Rehearsal(ContentStore):
-    """A store that says what it would call things, and keeps nothing."""
+class DryRunStore(ContentStore):
+    """A store that names contents and keeps nothing."""
 
     def __init__(self) -> None:
         super().__init__(Path(os.devnull))
 
-    def _put(self, write: Callable[["Written"], None], name: str) -> Content:
-        hashed = Written(None)
+    def _put(self, write: Callable[["HashingWriter"], None], name: str) -> Content:
+        hashed = HashingWriter(None)
         try:
             write(hashed)
         except _SourceError as error:
@@ -148,8 +149,8 @@ class Rehearsal(ContentStore):
         return hashed.content(name)
 
 
-class Written:
-    """A file that is written from its beginning to its end, and hashed meanwhile; nobody can go back in it."""
+class HashingWriter:
+    """A file that is written from beginning to end, and hashed meanwhile; it cannot seek."""
 
     def __init__(self, target: BinaryIO | None) -> None:
         self._target = target
@@ -165,10 +166,10 @@ class Written:
         return len(piece)
 
     def flush(self) -> None:
-        """Do nothing: whoever has opened the file does."""
+        """Do nothing: the opener of the file does."""
 
     def close(self) -> None:
-        """Do nothing, too."""
+        """Do nothing: the opener of the file does."""
 
     def content(self, name: str) -> Content:
         """Return what was written, by its hash."""
@@ -176,14 +177,14 @@ class Written:
 
 
 class _SourceError(EdgemeterError):
-    """The source could not be read; told from the store that could not be written."""
+    """The source could not be read, as opposed to the store that could not be written."""
 
     def __init__(self, reason: OSError) -> None:
         super().__init__(str(reason))
         self.reason = reason
 
 
-def _copy(source: BinaryIO, target: "Written") -> None:
+def _copy(source: BinaryIO, target: "HashingWriter") -> None:
     while True:
         try:
             piece = source.read(PIECE_BYTES)
@@ -196,15 +197,9 @@ def _copy(source: BinaryIO, target: "Written") -> None:
 
 def _is_whole(path: Path, sha256: str, size_bytes: int) -> bool:
     try:
-        if path.stat().st_size != size_bytes:
-            return False
-        with path.open("rb") as file:
-            digest = hashlib.sha256()
-            while piece := file.read(PIECE_BYTES):
-                digest.update(piece)
+        return path.stat().st_size == size_bytes and durable_file.sha256_of(path) == sha256
     except OSError:
         return False
-    return digest.hexdigest() == sha256
 
 
 def _is_sha256(text: str) -> bool:
@@ -219,5 +214,28 @@ def _named(name: str) -> str:
     try:
         return msgspec.convert(name, FileName)
     except msgspec.ValidationError as error:
-        message = f"{name!r} cannot be the name of content for devices: letters, digits, dots, dashes and underscores, at most 128"
-        raise ConfigError(message) from error
+        raise ConfigError(
+            f"{name!r} cannot be the name of content for devices: use letters, digits, dots, dashes and underscores, at most 128"
+        ) from error
+
+
+# A device fetches the content of a schedule whenever it needs it again, however long ago it was ordered.
+_WORKS = """SELECT work FROM jobs WHERE job GLOB 'schedule-*'
+OR EXISTS (SELECT 1 FROM executions WHERE executions.job = jobs.job AND ended_ns IS NULL)"""
+
+
+def named_contents(registry: "Registry") -> set[str]:
+    """Return the hashes of all contents that jobs, schedules and releases refer to."""
+    named = {row["sha256"] for row in registry.query("SELECT sha256 FROM releases")}
+    for row in registry.query(_WORKS):
+        named.update(one.sha256 for one in contents_of(msgspec.json.decode(row["work"], type=Work)))
+    return named
+
+
+def contents_of(work: Work) -> tuple[Content, ...]:
+    """Return the contents that a piece of work refers to."""
+    if isinstance(work, Schedule):
+        work = work.work
+    if isinstance(work, Measure):
+        return work.contents
+    return (work.bundle,) if isinstance(work, Update) else ()

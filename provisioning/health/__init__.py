@@ -1,1 +1,1 @@
-"""How devices stand: what each last said, whether it is there, and whether it still measures as it used to."""
+"""The health of devices: what they report, their canary runs against their own baseline, and what needs attention."""

@@ -1,1 +1,1 @@
-"""The fleet's authority: certificates for the broker, the services and the devices, tokens to join with, and who is out."""
+"""The fleet's authority: certificates for broker, services and devices, enrolment, and revocation."""

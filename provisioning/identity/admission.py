@@ -1,93 +1,213 @@
-"""What people decide: who is accepted, rejected, revoked. It stands in the registry; `Enforcement` makes the broker do it."""
+"""What people decide: who gets an enrolment token, who is accepted, rejected or revoked. `Enforcement` makes the broker apply it.
 
+A device joins with a token, once; the server keeps the token's hashes, the join file the token itself.
+"""
+
+import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.provisioning.identity import certificates, claims, expulsions, requests, tokens
-from edgemeter.provisioning.identity.requests import Request
-from edgemeter.provisioning.registry import devices
+import msgspec
+
+from edgemeter.agent.base import durable_file
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.types import Name
+from edgemeter.agent.contract.identity import JoinFile, join_file_text, token_id
+from edgemeter.provisioning.identity.authority import LONGEST_NAME
+from edgemeter.provisioning.identity.broker_files import RESERVED_PREFIX, hash_password
+from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.registry import certificates, devices
+from edgemeter.provisioning.registry.certificates import (
+    EnrolmentRequest,
+    EnrolmentToken,
+    close_token,
+    close_tokens_of,
+    decide_request,
+    delete_pending_disconnect,
+    find_request,
+    put_pending_disconnect,
+    put_token,
+)
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 
+TOKEN_BYTES = 32
+_HOUR_NS = 3600 * 1_000_000_000
+
 
 @dataclass(frozen=True, slots=True)
-class Deed:
-    """What is to be done, in words, and how."""
+class Invitation:
+    """What a device needs to join, and until when (by the server's clock)."""
+
+    device: str
+    expires_ns: int
+    join: JoinFile
+
+
+def check_device_name(device: str, registry: Registry) -> None:
+    """Check that a device may have this name and may join.
+
+    Raises:
+        ConfigError: the name is not valid in a certificate or belongs to a service, or the device was revoked.
+    """
+    try:
+        msgspec.convert(device, type=Name)
+    except msgspec.ValidationError as error:
+        raise ConfigError(
+            f"{device!r} cannot be a device's name: use letters, digits and ' ._:@-', a letter or digit first, at most {LONGEST_NAME}"
+        ) from error
+    if len(device) > LONGEST_NAME:
+        raise ConfigError(f"{device!r} has {len(device)} characters, a certificate's name at most {LONGEST_NAME}: choose a shorter one")
+    if device.startswith(RESERVED_PREFIX):
+        raise ConfigError(f"{device!r} begins like the names of the fleet's services ({RESERVED_PREFIX}...): choose another")
+    known = devices.find(registry, device)
+    if known is not None and known.trust == "revoked":
+        raise ConfigError(f"device {device!r} was revoked: `edgemeter fleet accept {device!r}` re-admits it first")
+
+
+def invite(
+    folder: FleetFolder,
+    registry: Registry,
+    inventory: FleetFile,
+    device: str,
+    hours: float,
+    now_ns: int,
+    keep: Callable[[Invitation], object] = lambda _: None,
+) -> Invitation:
+    """Return a new token for `device`, good for `hours`; its previous token ends, unless `keep` raises.
+
+    Raises:
+        ConfigError: as `check_name`, or the inventory names no broker.
+    """
+    check_device_name(device, registry)
+    if inventory.server is None:
+        raise ConfigError(f"{str(folder.fleet_file)!r} names no broker: add [server] broker = ...")
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    expires_ns = now_ns + int(hours * _HOUR_NS)
+    enrolment_token = EnrolmentToken(token_id(token), hash_password(token), device, inventory.fleet, now_ns, expires_ns)
+    server = inventory.server
+    host = f"[{server.broker}]" if ":" in server.broker else server.broker
+    join = JoinFile(
+        fleet=inventory.fleet,
+        device=device,
+        broker=f"mqtts://{host}:{server.broker_port}",
+        enrol=f"mqtts://{host}:{server.enrol_port}",
+        ca=_authority_certificate(folder.ca_certificate),
+        token=token,
+        content_url=server.content_url,
+    )
+    invitation = Invitation(device, expires_ns, join)
+    with registry.transaction() as connection:
+        put_token(connection, enrolment_token)
+        if devices.find(registry, device) is None:
+            devices.put(connection, _expected_device(device, inventory, now_ns))
+        keep(invitation)
+    return invitation
+
+
+def join_file_path(device: str, folder: Path) -> Path:
+    """Return the path of a device's join file in `folder`."""
+    return folder / f"{device}.join.toml"
+
+
+def write_join_file(invitation: Invitation, folder: Path) -> None:
+    """Write the join file of a device into `folder`, for its owner alone.
+
+    Raises:
+        UnavailableError: it cannot be written.
+    """
+    durable_file.write(join_file_path(invitation.device, folder), join_file_text(invitation.join).encode())
+
+
+def _expected_device(device: str, inventory: FleetFile, now_ns: int) -> Device:
+    entry = inventory.device.get(device, DeviceEntry())
+    return Device(device, inventory.fleet, entry.serial, entry.board, entry.tags, "expected", entry.circuit, entry.power_w, None, now_ns)
+
+
+def _authority_certificate(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the authority's certificate {str(path)!r} ({error}): `edgemeter fleet init` makes it") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is to be done: in words, and as a function."""
 
     what: str
     do: Callable[[Connection], None]
 
 
-def described(one: Request) -> dict[str, Any]:
-    """Return a request for machines to read."""
+def request_document(one: EnrolmentRequest) -> dict[str, Any]:
+    """Return a request as JSON shows it."""
     names = ("request", "device", "fleet", "serial", "serial_source", "board", "why", "asked_ns")
     return {name: getattr(one, name) for name in names}
 
 
-def accept(registry: Registry, said: str, name: str | None) -> Deed:
-    """Return how to accept the board that waits as `said`, under `name` where that is given; or how to take a revoked device back.
+def accept(registry: Registry, asked: str, name: str | None) -> Decision:
+    """Return how to accept the pending request `asked`, under `name` where that is given; or how to re-admit a revoked device.
 
     Raises:
-        ConfigError: nobody waits so, or the name is no device's or taken.
+        ConfigError: there is no such request, or the name is invalid or taken.
     """
-    known = devices.find(registry, said)
-    if known is not None and known.standing == "revoked" and name is None:
-        return Deed("taken back: give it a token (`edgemeter fleet token`)", lambda connection: _take_back(connection, known))
-    waiting = requests.pick(registry, said)
+    known = devices.find(registry, asked)
+    if known is not None and known.trust == "revoked" and name is None:
+        return Decision("re-admitted: give it a token (`edgemeter fleet token`)", lambda connection: _readmit(connection, known))
+    waiting = find_request(registry, asked)
     called = name or waiting.device
-    tokens.check_name(called, registry)
+    check_device_name(called, registry)
     owner = devices.find(registry, called)
-    if waiting.claim is None and owner is not None and owner.serial not in {None, waiting.serial}:
-        message = f"{called!r} is the board with serial {owner.serial!r}: give this one another name with --as NAME"
-        raise ConfigError(message)
+    if waiting.token_id is None and owner is not None and owner.serial not in {None, waiting.serial}:
+        raise ConfigError(f"{called!r} is the board with serial {owner.serial!r}: give this one another name with --as NAME")
     what = f"accepted as {called!r}, serial {waiting.serial}: it gets its certificate from `edgemeter fleet serve`"
-    return Deed(what, lambda connection: requests.decide(connection, waiting.request, "accepted", called))
+    return Decision(what, lambda connection: decide_request(connection, waiting.request, "accepted", called))
 
 
-def reject(registry: Registry, said: str) -> Deed:
-    """Return how to reject the board that waits as `said`.
+def reject(registry: Registry, asked: str) -> Decision:
+    """Return how to reject the pending request `asked`.
 
     Raises:
-        ConfigError: nobody waits so.
+        ConfigError: there is no such request.
     """
-    waiting = requests.pick(registry, said)
+    waiting = find_request(registry, asked)
 
     def refuse(connection: Connection) -> None:
-        requests.decide(connection, waiting.request, "rejected")
-        if waiting.claim is not None:
-            claims.close(connection, waiting.claim, time.time_ns())
+        decide_request(connection, waiting.request, "rejected")
+        if waiting.token_id is not None:
+            close_token(connection, waiting.token_id, time.time_ns())
 
-    return Deed(f"rejected, serial {waiting.serial}", refuse)
+    return Decision(f"rejected, serial {waiting.serial}", refuse)
 
 
-def revoke(registry: Registry, device: str, reason: str) -> Deed:
-    """Return how to put a device out for good: its certificates and tokens end.
+def revoke(registry: Registry, device: str, reason: str) -> Decision:
+    """Return how to revoke a device: its certificates and tokens end.
 
     Raises:
         ConfigError: there is no such device.
     """
     known = devices.find(registry, device)
     if known is None:
-        message = f"no device is called {device!r}: `edgemeter fleet list` shows all"
-        raise ConfigError(message)
-    if known.standing == "revoked":
-        return Deed("was revoked before", lambda _connection: None)
+        raise ConfigError(f"no device is named {device!r}: `edgemeter fleet list` lists them")
+    if known.trust == "revoked":
+        return Decision("already revoked", lambda _connection: None)
     now_ns = time.time_ns()
 
-    def put_out(connection: Connection) -> None:
+    def apply(connection: Connection) -> None:
         certificates.revoke(connection, device, now_ns, reason)
-        claims.close_of_device(connection, device, now_ns)
-        devices.put(connection, replace(known, standing="revoked", changed_ns=now_ns))
-        expulsions.put(connection, device, now_ns)
+        close_tokens_of(connection, device, now_ns)
+        devices.put(connection, replace(known, trust="revoked", changed_ns=now_ns))
+        put_pending_disconnect(connection, device, now_ns)
 
     count = sum(one.revoked_ns is None for one in certificates.of_device(registry, device))
-    return Deed(f"revoked, with {count} certificate{'s' * (count != 1)}", put_out)
+    return Decision(f"revoked, with {count} certificate{'s' * (count != 1)}", apply)
 
 
-def _take_back(connection: Connection, known: Device) -> None:
-    devices.put(connection, replace(known, standing="expected", changed_ns=time.time_ns()))
-    expulsions.done(connection, known.device)
+def _readmit(connection: Connection, known: Device) -> None:
+    devices.put(connection, replace(known, trust="expected", changed_ns=time.time_ns()))
+    delete_pending_disconnect(connection, known.device)

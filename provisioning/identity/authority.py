@@ -1,6 +1,8 @@
-"""The fleet's certificate authority, by the library `cryptography`: keys and certificates on the curve P-256, and the list of revoked ones.
+"""The fleet's certificate authority: keys and certificates on the curve P-256, and the list of revoked ones.
 
-All certificates are valid from 2020 on: a board without a clock of its own wakes up in some past year.
+X.509 is built by hand over the library `cryptography`: no maintained library issues device certificates and keeps a revocation list that
+mosquitto reads without a certificate server beside it. All certificates are valid from 2020 on: a board without a clock starts in some
+past year.
 """
 
 # ruff: noqa: PLC0415 - the library belongs to an extra: it is imported when it is needed
@@ -13,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Literal
 
-from edgemeter.agent.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -23,7 +25,7 @@ NOT_BEFORE = datetime(2020, 1, 1, tzinfo=timezone.utc)
 AUTHORITY_DAYS = 30 * 365
 SERVER_DAYS = 10 * 365
 DEVICE_DAYS = 730
-# A list that has run out keeps everybody out, so it does not; a new one replaces it.
+# An expired list would keep everybody out, so it does not expire; a new one replaces it.
 LIST_DAYS = 30 * 365
 # OpenSSL takes the newer of two lists; dated back, each can be a second newer than the last, however fast they follow each other.
 DATED_BACK = timedelta(days=1)
@@ -32,7 +34,7 @@ _NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class KeyPair:
     """A certificate and its private key, PEM."""
 
     certificate: bytes
@@ -41,7 +43,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class SigningRequest:
-    """A CSR whose signature holds: the name it asks for, and its key (sha256 of the DER form)."""
+    """A CSR with a valid signature: the name that it requests, and its key (sha256 of the DER form)."""
 
     common_name: str | None
     key_sha256: str
@@ -49,8 +51,8 @@ class SigningRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Issued:
-    """A certificate that was issued: its number in hexadecimal digits, PEM, and its last moment."""
+class IssuedCertificate:
+    """A certificate that was issued: its number in hexadecimal digits, PEM, and when it expires."""
 
     number: str
     pem: str
@@ -60,8 +62,8 @@ class Issued:
 class Authority:
     """Signs with the authority's key."""
 
-    def __init__(self, pair: Pair) -> None:
-        _look_for_library()
+    def __init__(self, pair: KeyPair) -> None:
+        _require_library()
         from cryptography import x509
         from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -70,14 +72,14 @@ class Authority:
             self._certificate = x509.load_pem_x509_certificate(pair.certificate)
             key = load_pem_private_key(pair.key, password=None)
         except (ValueError, TypeError) as error:
-            message = f"the authority's certificate or key cannot be read ({error}): bring ca.crt and ca.key back from a copy"
-            raise ConfigError(message) from error
+            raise ConfigError(
+                f"the authority's certificate or key cannot be read ({error}): restore ca.crt and ca.key from a backup"
+            ) from error
         if not isinstance(key, EllipticCurvePrivateKey) or key.public_key() != self._certificate.public_key():
-            message = "ca.key is not the key of ca.crt: bring both back from the same copy"
-            raise ConfigError(message)
+            raise ConfigError("ca.key is not the key of ca.crt: restore both from the same backup")
         self._key = key
 
-    def issue_server(self, name: str, names: Iterable[str], now: datetime) -> Pair:
+    def issue_server(self, name: str, names: Iterable[str], now: datetime) -> KeyPair:
         """Return a certificate for the broker `name` that is reached by `names` (host names and addresses), with a new key."""
         from cryptography import x509
         from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -85,23 +87,23 @@ class Authority:
         key = _new_key()
         alternatives = x509.SubjectAlternativeName([_general_name(one) for one in sorted(set(names))])
         certificate = self._sign(name[:LONGEST_NAME], key.public_key(), ExtendedKeyUsageOID.SERVER_AUTH, now, SERVER_DAYS, alternatives)
-        return Pair(_pem(certificate), _private_pem(key))
+        return KeyPair(_pem(certificate), _private_pem(key))
 
-    def issue_client(self, common_name: str, now: datetime) -> Pair:
+    def issue_client(self, common_name: str, now: datetime) -> KeyPair:
         """Return a certificate for a service of the fleet, with a new key."""
         from cryptography.x509.oid import ExtendedKeyUsageOID
 
         key = _new_key()
         certificate = self._sign(common_name, key.public_key(), ExtendedKeyUsageOID.CLIENT_AUTH, now, SERVER_DAYS)
-        return Pair(_pem(certificate), _private_pem(key))
+        return KeyPair(_pem(certificate), _private_pem(key))
 
-    def issue_device(self, request: SigningRequest, device: str, now_ns: int, days: int = DEVICE_DAYS) -> Issued:
-        """Return a certificate of the name `device` for the key of the request, whatever name that asked for."""
+    def issue_device(self, request: SigningRequest, device: str, now_ns: int, days: int = DEVICE_DAYS) -> IssuedCertificate:
+        """Return a certificate of the name `device` for the key of the request, whatever name that requests."""
         from cryptography.x509.oid import ExtendedKeyUsageOID
 
         now = datetime.fromtimestamp(now_ns // _NS, timezone.utc)
         made = self._sign(device, request.public_key, ExtendedKeyUsageOID.CLIENT_AUTH, now, days)
-        return Issued(f"{made.serial_number:x}", _pem(made).decode(), int(made.not_valid_after_utc.timestamp()) * _NS)
+        return IssuedCertificate(f"{made.serial_number:x}", _pem(made).decode(), int(made.not_valid_after_utc.timestamp()) * _NS)
 
     def revoked_list(self, numbers: Iterable[str], now: datetime, previous: bytes | None) -> bytes:
         """Return the list (CRL, PEM) of the certificates with these numbers, newer than the `previous` one."""
@@ -149,13 +151,13 @@ class Authority:
         return builder.sign(self._key, hashes.SHA256())
 
 
-def make_authority(name: str, now: datetime) -> Pair:
-    """Return a new authority called `name`.
+def make_authority(name: str, now: datetime) -> KeyPair:
+    """Return a new authority named `name`.
 
     Raises:
         UnavailableError: the library is not installed.
     """
-    _look_for_library()
+    _require_library()
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
 
@@ -163,7 +165,7 @@ def make_authority(name: str, now: datetime) -> Pair:
     builder = _builder(name, key.public_key(), now, AUTHORITY_DAYS)
     builder = builder.issuer_name(_subject(name)).add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     builder = builder.add_extension(_key_usage("authority"), critical=True)
-    return Pair(_pem(builder.sign(key, hashes.SHA256())), _private_pem(key))
+    return KeyPair(_pem(builder.sign(key, hashes.SHA256())), _private_pem(key))
 
 
 def make_release_key() -> tuple[bytes, bytes]:
@@ -172,7 +174,7 @@ def make_release_key() -> tuple[bytes, bytes]:
     Raises:
         UnavailableError: the library is not installed.
     """
-    _look_for_library()
+    _require_library()
     key = _new_key()
     return _private_pem(key), public_of(_private_pem(key))
 
@@ -181,26 +183,25 @@ def public_of(private: bytes) -> bytes:
     """Return the public half of a private key, PEM.
 
     Raises:
-        ConfigError: it is no private key.
+        ConfigError: it is not a private key.
     """
-    _look_for_library()
+    _require_library()
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
     try:
         key = load_pem_private_key(private, password=None)
     except (ValueError, TypeError) as error:
-        message = f"it is not a private key in PEM without a passphrase ({error}): bring it back from a copy"
-        raise ConfigError(message) from error
+        raise ConfigError(f"it is not a private key in PEM without a passphrase ({error}): restore it from a backup") from error
     return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
 def read_request(pem: str) -> SigningRequest:
-    """Return what a CSR asks for.
+    """Return the parsed CSR.
 
     Raises:
-        ConfigError: it is none, was not signed by its own key, or its key is not on P-256.
+        ConfigError: it is invalid, was not signed by its own key, or its key is not on P-256.
     """
-    _look_for_library()
+    _require_library()
     from cryptography import x509
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -212,17 +213,15 @@ def read_request(pem: str) -> SigningRequest:
         names = [str(one.value) for one in request.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
         holds = request.is_signature_valid
     except (ValueError, UnsupportedAlgorithm) as error:
-        message = f"not a certificate signing request ({str(error).splitlines()[0] if str(error) else 'unreadable'}): make it with openssl"
-        raise ConfigError(message) from error
+        raise ConfigError(
+            f"not a certificate signing request ({str(error).splitlines()[0] if str(error) else 'unreadable'}): make it with openssl"
+        ) from error
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
-        message = "the certificate signing request has a key of another kind than P-256: make it with prime256v1"
-        raise ConfigError(message)
+        raise ConfigError("the certificate signing request does not have a P-256 key: make it with prime256v1")
     if not holds:
-        message = "the certificate signing request was not signed by its own key: make a new one"
-        raise ConfigError(message)
+        raise ConfigError("the certificate signing request was not signed by its own key: make a new one")
     if len(names) > 1:
-        message = f"the certificate signing request has {len(names)} common names: give one"
-        raise ConfigError(message)
+        raise ConfigError(f"the certificate signing request has {len(names)} common names: give one")
     return SigningRequest(names[0] if names else None, _key_sha256(key), key)
 
 
@@ -244,7 +243,7 @@ def normal_name(name: str) -> str:
 
 
 def left_ratio(certificate: bytes, now: datetime, days: int) -> float:
-    """Return what part of its `days` a certificate has left."""
+    """Return the share of its `days` that a certificate has left."""
     from cryptography import x509
 
     return (x509.load_pem_x509_certificate(certificate).not_valid_after_utc - now) / timedelta(days=days)
@@ -254,24 +253,22 @@ def revoked_numbers(listed: bytes) -> set[str]:
     """Return the numbers of the certificates in a list of revoked ones.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: it is invalid.
     """
-    _look_for_library()
+    _require_library()
     from cryptography import x509
 
     try:
         return {f"{one.serial_number:x}" for one in x509.load_pem_x509_crl(listed)}
     except ValueError as error:
-        message = f"not a list of revoked certificates ({error}): remove the file and run `edgemeter fleet init` again"
-        raise ConfigError(message) from error
+        raise ConfigError(f"not a list of revoked certificates ({error}): remove the file and run `edgemeter fleet init` again") from error
 
 
-def _look_for_library() -> None:
+def _require_library() -> None:
     try:
         import cryptography  # noqa: F401
     except ImportError as error:
-        message = "a fleet's certificates need the library cryptography: pip install 'edgemeter[sign]'"
-        raise UnavailableError(message) from error
+        raise UnavailableError("a fleet's certificates need the library cryptography: pip install 'edgemeter[sign]'") from error
 
 
 def _new_key() -> "EllipticCurvePrivateKey":
@@ -313,8 +310,7 @@ def _general_name(name: str) -> "x509.GeneralName":
     try:
         return x509.DNSName(name)
     except ValueError as error:
-        message = f"{name!r} is no host name or address that a certificate can hold ({error}): write it in ASCII"
-        raise ConfigError(message) from error
+        raise ConfigError(f"{name!r} is not a host name or address that a certificate can contain ({error}): write it in ASCII") from error
 
 
 def _key_sha256(key: "EllipticCurvePublicKey") -> str:

@@ -1,19 +1,91 @@
-"""The broker's files: mosquitto's configuration, and what changes while it runs: who may do what, tokens, revoked certificates."""
+"""The broker's files: mosquitto's configuration, access rules, token passwords and the list of revoked certificates.
 
+The rules below `edgemeter/v1` are those of a single lab's broker (`edgemeter collector deploy-files`); a test holds the two together.
+Devices without a certificate connect to another port with a token; there they may request a certificate and nothing else.
+"""
+
+import hashlib
 import os
 import pwd
+from base64 import b64encode
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
+from typing import Literal
 
-from edgemeter.agent import durable_file
-from edgemeter.agent.errors import ConfigError
-from edgemeter.provisioning.fleet_folder import FleetFolder
-from edgemeter.provisioning.identity import acl, certificates, claims
-from edgemeter.provisioning.identity.authority import Authority, Pair, revoked_numbers
+from edgemeter.agent.base import durable_file
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.identity import ENROL
+from edgemeter.agent.contract.messages import TOPIC_ROOT
+from edgemeter.provisioning.identity.authority import Authority, KeyPair, revoked_numbers
 from edgemeter.provisioning.inventory import fleet_file
-from edgemeter.provisioning.inventory.fleet_file import Server
-from edgemeter.provisioning.registry import devices
+from edgemeter.provisioning.inventory.fleet_file import ServerEntry
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.registry import certificates, devices
+from edgemeter.provisioning.registry.certificates import open_tokens
 from edgemeter.provisioning.registry.registry import Registry
+
+ITERATIONS = 101
+SALT_BYTES = 12
+
+
+def hash_password(password: str, salt: bytes | None = None) -> str:
+    """Return `password` as the file holds it."""
+    salt = os.urandom(SALT_BYTES) if salt is None else salt
+    digest = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, ITERATIONS)
+    return f"$7${ITERATIONS}${b64encode(salt).decode()}${b64encode(digest).decode()}"
+
+
+AclAccess = Literal["read", "write"]
+
+COLLECTOR_USER, SERVICE_USER, OPERATOR_USER = "edgemeter-collector", "edgemeter-fleet", "edgemeter-operator"
+
+# Names of services: no device may have one.
+RESERVED_PREFIX = "edgemeter-"
+
+DEVICE_WRITES = ("birth", "state", "result", "progress", "job", "health", "want", "renew")
+DEVICE_READS = ("state", "receipt", "command", "content", "certificate")
+SERVICE_RULES: Mapping[str, tuple[tuple[AclAccess, str], ...]] = {
+    COLLECTOR_USER: (
+        *(("read", f"{TOPIC_ROOT}/+/+/{kind}") for kind in ("result", "birth", "state", "health")),
+        ("write", f"{TOPIC_ROOT}/+/+/receipt"),
+    ),
+    SERVICE_USER: (
+        *(("read", f"{TOPIC_ROOT}/+/+/{kind}") for kind in ("birth", "state", "health", "job", "want", "progress", "renew")),
+        *(("write", f"{TOPIC_ROOT}/+/+/{kind}") for kind in ("command", "content", "certificate")),
+    ),
+    # A revoked device cannot publish its state: the operator, who takes over its session, does.
+    OPERATOR_USER: (("read", f"{TOPIC_ROOT}/#"), ("write", f"{TOPIC_ROOT}/+/+/command"), ("write", f"{TOPIC_ROOT}/+/+/state")),
+}
+
+# Plugs with Tasmota firmware, which have a listener of their own in conf.d: the service commands them and reads their answers.
+SWITCH_RULES: tuple[tuple[AclAccess, str], ...] = (("read", "stat/+/+"), ("write", "cmnd/+/+"))
+ENROLMENT_RULES: tuple[tuple[AclAccess, str], ...] = (("read", f"{ENROL}/+/request"), ("write", f"{ENROL}/+/answer"))
+
+
+def certificate_acl(revoked: Iterable[str], fleets: Iterable[str]) -> str:
+    """Return the ACL of the port for certificates: a device may use its own topics in these `fleets`, and none in others.
+
+    A revoked device can neither publish nor receive anything, at once.
+    """
+    lines = []
+    for fleet in sorted(fleets):
+        lines += [f"pattern write {TOPIC_ROOT}/{fleet}/%u/{kind}" for kind in DEVICE_WRITES]
+        lines += [f"pattern read {TOPIC_ROOT}/{fleet}/%u/{kind}" for kind in DEVICE_READS]
+    for who, rules in SERVICE_RULES.items():
+        lines += ["", f"user {who}"]
+        lines += [
+            f"topic {access} {topic}" for access, topic in (*rules, *((*ENROLMENT_RULES, *SWITCH_RULES) if who == SERVICE_USER else ()))
+        ]
+    for device in sorted(revoked):
+        lines += ["", f"user {device}", "topic deny #"]
+    return "\n".join(lines) + "\n"
+
+
+def token_acl() -> str:
+    """Return the ACL of the port for tokens: the user's name is the token's id."""
+    return f"pattern write {ENROL}/%u/request\npattern read {ENROL}/%u/answer\n"
+
 
 _CONFIGURATION = """\
 ## Written by `edgemeter fleet init`, which puts its own back: settings of yours go into a file in {broker}/conf.d.
@@ -34,7 +106,7 @@ use_identity_as_username true
 allow_anonymous false
 acl_file {broker}/acl
 
-## Devices that have a token and no certificate yet. The user's name is the claim, and the client's id too: nobody takes another's session.
+## Devices that have a token and no certificate yet. The user's name and the client's id are the token's id: nobody takes another's session.
 listener {enrol_port}
 certfile {broker}/broker.crt
 keyfile {broker}/broker.key
@@ -81,10 +153,10 @@ def authority(folder: FleetFolder) -> Authority:
         ConfigError: its files are not there, or damaged.
         UnavailableError: the library for certificates is not installed.
     """
-    return Authority(Pair(_read(folder.ca_certificate), _read(folder.ca_key)))
+    return Authority(KeyPair(_read(folder.ca_certificate), _read(folder.ca_key)))
 
 
-def configuration(folder: FleetFolder, server: Server) -> str:
+def configuration(folder: FleetFolder, server: ServerEntry) -> str:
     """Return mosquitto's configuration.
 
     Raises:
@@ -92,8 +164,7 @@ def configuration(folder: FleetFolder, server: Server) -> str:
     """
     broker = str(folder.broker.absolute())
     if "\n" in broker or broker != broker.strip():
-        message = f"the fleet's folder {broker!r} has a line break or a space at its end in its name: give it another name"
-        raise ConfigError(message)
+        raise ConfigError(f"the fleet's folder {broker!r} has a line break, or a space at the end, in its name: rename it")
     return _CONFIGURATION.format(
         broker=broker,
         user=_user(),
@@ -105,7 +176,7 @@ def configuration(folder: FleetFolder, server: Server) -> str:
 
 
 def renew(folder: FleetFolder, registry: Registry, signing: Authority, now: datetime) -> list[Path]:
-    """Write what the broker reads anew as the registry has it at `now`; return the files that changed.
+    """Write the broker's files from the registry at `now`; return those that changed.
 
     Raises:
         ConfigError: the registry, the list of revoked certificates or fleet.toml is damaged.
@@ -113,22 +184,22 @@ def renew(folder: FleetFolder, registry: Registry, signing: Authority, now: date
     """
     now_ns = int(now.timestamp() * 1_000_000_000)
     with registry.transaction():
-        # Within it, so that of two processes the later one writes what the registry holds last.
-        known, tokens = devices.read(registry), claims.open_at(registry, now_ns)
-        out = [one.device for one in known if one.standing == "revoked"]
-        # A fleet that was renamed has devices that still have its former name.
+        # In a transaction, so that of two processes the later one writes the latest state.
+        known, tokens = devices.read(registry), open_tokens(registry, now_ns)
+        out = [one.device for one in known if one.trust == "revoked"]
+        # After a fleet was renamed, some devices still have its previous name.
         fleets = {fleet_file.read(folder.fleet_file).fleet, *(one.fleet for one in known), *(one.fleet for one in tokens)}
         wanted = {
-            folder.broker / "acl": acl.with_certificate(out, fleets).encode(),
-            folder.broker / "enrol.acl": acl.with_token().encode(),
-            folder.broker / "passwords": "".join(f"{one.claim}:{one.password}\n" for one in tokens).encode(),
+            folder.broker / "acl": certificate_acl(out, fleets).encode(),
+            folder.broker / "enrol.acl": token_acl().encode(),
+            folder.broker / "passwords": "".join(f"{one.token_id}:{one.password}\n" for one in tokens).encode(),
         }
         changed = [path for path, content in wanted.items() if not holds(path, content)]
         for path in changed:
             durable_file.write(path, wanted[path])
         previous = folder.revoked.read_bytes() if folder.revoked.exists() else None
         listed = revoked_numbers(previous) if previous is not None else set()
-        # Whoever is out stays out, also when the registry was lost and made anew.
+        # A revoked certificate stays revoked, even if the registry was lost and recreated.
         revoked = certificates.revoked(registry) | listed
         if previous is None or revoked != listed:
             durable_file.write(folder.revoked, signing.revoked_list(revoked, now, previous))
@@ -137,7 +208,7 @@ def renew(folder: FleetFolder, registry: Registry, signing: Authority, now: date
 
 
 def holds(path: Path, content: bytes) -> bool:
-    """Return whether the file is there and holds exactly that."""
+    """Return whether the file has exactly this content."""
     try:
         return path.read_bytes() == content
     except OSError:
@@ -148,8 +219,9 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        message = f"cannot read {str(path)!r} ({error.strerror}): `edgemeter fleet init` makes it; name the fleet's folder with --folder"
-        raise ConfigError(message) from error
+        raise ConfigError(
+            f"cannot read {str(path)!r} ({error.strerror}): `edgemeter fleet init` makes it; name the fleet's folder with --folder"
+        ) from error
 
 
 def _user() -> str:

@@ -1,28 +1,60 @@
-"""Who gets a certificate: what a device asks for, held against its token, the inventory and what is known of its board.
+"""Enrolment: answers devices that request a certificate, by their token, the inventory and what is known of their board.
 
-A name is a label and a board's serial number the identity: the same board with a new key was flashed anew and keeps its name; the same key
+A name is a label and a board's serial number the identity: the same board with a new key was flashed again and keeps its name; the same key
 on another board is a copied card, which needs a key and a name of its own.
 """
 
+import logging
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from sqlite3 import Connection
 
-from edgemeter.agent.delivery.topics import Topic
-from edgemeter.agent.identity import messages
-from edgemeter.agent.identity.messages import Answer, Ask
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.log_limit import about
+from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.agent.contract.identity import (
+    ENROL,
+    EVERY_REQUEST,
+    CertificateHeld,
+    CertificateRequest,
+    EnrolmentAnswer,
+    answer_topic,
+    decode_request,
+    encode_identity,
+    request_id,
+)
+from edgemeter.agent.contract.messages import EVERY_RENEW, Topic, parse_topic
 from edgemeter.provisioning.bundle import boards
-from edgemeter.provisioning.identity import authority, certificates, claims, expulsions, requests
+from edgemeter.provisioning.identity import authority, broker_files
 from edgemeter.provisioning.identity.authority import Authority, SigningRequest
-from edgemeter.provisioning.identity.certificates import Certificate
-from edgemeter.provisioning.identity.claims import Claim
-from edgemeter.provisioning.identity.requests import Request
+from edgemeter.provisioning.identity.enforcement import Enforcement
+from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile
-from edgemeter.provisioning.registry import devices
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.registry import certificates, devices
+from edgemeter.provisioning.registry.certificates import (
+    Certificate,
+    EnrolmentRequest,
+    EnrolmentToken,
+    bind_token,
+    close_token,
+    decided_requests,
+    delete_request,
+    find_request_of_board,
+    find_token,
+    put_pending_disconnect,
+    put_request,
+)
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
+from edgemeter.provisioning.serve.handler import Publish
 
-REFLASHED = "the board asked anew with another key"
-# A board that asks in a loop does not fill the registry.
+logger = logging.getLogger(__name__)
+
+_NS = 1_000_000_000
+REFLASHED = "the board enrolled again with another key"
+
+# A board that requests in a loop does not fill the registry.
 MOST_A_DAY = 10
 DAY_NS = 86_400 * 1_000_000_000
 
@@ -35,179 +67,189 @@ class Enrolment:
     signing: Authority
     fleet_file: FleetFile
 
-    def with_token(self, claim_name: str, ask: Ask, now_ns: int) -> Answer:
+    def with_token(self, token_id: str, asked: CertificateRequest, now_ns: int) -> EnrolmentAnswer:
         """Return the answer to a device that came with a token.
 
         Raises:
-            ConfigError: its CSR is none of ours.
+            ConfigError: its CSR is invalid.
         """
-        request = authority.read_request(ask.csr)
+        request = authority.read_request(asked.csr)
         with self.registry.transaction() as connection:
-            claim = claims.find(self.registry, claim_name)
-            if claim is None or claim.closed_ns is not None or claim.expires_ns <= now_ns:
-                return _refused(ask, now_ns, "this token was used or has expired: make another with `edgemeter fleet token`")
-            if request.common_name not in {None, claim.device}:
-                return _refused(ask, now_ns, f"this token is for device {claim.device!r}, not for {request.common_name!r}")
-            if claim.key_sha256 not in {None, request.key_sha256}:
-                return _refused(ask, now_ns, "this token was used with another key: make another with `edgemeter fleet token`")
-            if (held := self._held(request, ask, claim)) is not None:
-                return _accepted(ask, held, claim.fleet, now_ns)
-            topic = messages.answer_topic(claim.claim)
-            wish = _wish(ask, request, topic, claim.device, claim.fleet, now_ns, claim.claim)
-            answer = self._decided_before(connection, wish, ask, now_ns) or self._judged(connection, wish, ask, now_ns)
+            token = find_token(self.registry, token_id)
+            if token is None or token.closed_ns is not None or token.expires_ns <= now_ns:
+                return _refused(asked, now_ns, "this token was used or has expired: make another with `edgemeter fleet token`")
+            if request.common_name not in {None, token.device}:
+                return _refused(asked, now_ns, f"this token is for device {token.device!r}, not for {request.common_name!r}")
+            if token.key_sha256 not in {None, request.key_sha256}:
+                return _refused(asked, now_ns, "this token was used with another key: make another with `edgemeter fleet token`")
+            if (held := self._held(request, asked, token)) is not None:
+                return _accepted(asked, held, token.fleet, now_ns)
+            topic = answer_topic(token.token_id)
+            wanted = _enrolment_request(asked, request, topic, token.device, token.fleet, now_ns, token.token_id)
+            answer = self._decided_before(connection, wanted, asked, now_ns) or self._judged(connection, wanted, asked, now_ns)
             if answer is not None:
                 return answer
-            claims.bind(connection, claim.claim, request.key_sha256)
-            return self._issue(connection, wish, request, claim.device, now_ns)
+            bind_token(connection, token.token_id, request.key_sha256)
+            return self._issue(connection, wanted, request, token.device, now_ns)
 
-    def held(self, claim_name: str, number: str, now_ns: int) -> bool:
-        """Close the claim of a device that has its certificate; return whether it was open."""
+    def held(self, token_id: str, number: str, now_ns: int) -> bool:
+        """Close the token of a device that holds its certificate; return whether it was open."""
         with self.registry.transaction() as connection:
-            claim = claims.find(self.registry, claim_name)
-            if claim is None or claim.closed_ns is not None or claim.key_sha256 is None:
+            token = find_token(self.registry, token_id)
+            if token is None or token.closed_ns is not None or token.key_sha256 is None:
                 return False
-            if number not in {one.number for one in certificates.of_key(self.registry, claim.key_sha256)}:
+            if number not in {one.number for one in certificates.of_key(self.registry, token.key_sha256)}:
                 return False
-            claims.close(connection, claim.claim, now_ns)
+            close_token(connection, token.token_id, now_ns)
             return True
 
-    def with_certificate(self, topic: Topic, ask: Ask, now_ns: int) -> Answer:
-        """Return the answer to whoever holds a certificate of the topic's device: a new one for its board, a question for another.
+    def with_certificate(self, topic: Topic, asked: CertificateRequest, now_ns: int) -> EnrolmentAnswer:
+        """Return the answer to a client with a certificate of the topic's device: a new one for its board, a pending request for another.
 
         Raises:
-            ConfigError: its CSR is none of ours.
+            ConfigError: its CSR is invalid.
         """
-        request = authority.read_request(ask.csr)
+        request = authority.read_request(asked.csr)
         if request.common_name != topic.device:
-            return _refused(ask, now_ns, f"device {topic.device!r} cannot ask for the name {request.common_name!r}")
+            return _refused(asked, now_ns, f"device {topic.device!r} cannot asked for the name {request.common_name!r}")
         with self.registry.transaction() as connection:
             known = devices.find(self.registry, topic.device)
-            if known is None or known.standing != "accepted":
-                return _refused(ask, now_ns, f"{topic.device!r} is no accepted device: ask whoever runs the fleet")
-            if known.serial == ask.serial:
-                return self._renewed(connection, known, request, ask, now_ns)
+            if known is None or known.trust != "accepted":
+                return _refused(asked, now_ns, f"{topic.device!r} is not an accepted device: ask the fleet's operator")
+            if known.serial == asked.serial:
+                return self._renewed(connection, known, request, asked, now_ns)
             answers = str(Topic(topic.fleet, topic.device, "certificate"))
-            wish = _wish(ask, request, answers, known.device, known.fleet, now_ns, None)
-            return self._cloned(connection, known, wish, ask, now_ns)
+            wanted = _enrolment_request(asked, request, answers, known.device, known.fleet, now_ns, None)
+            return self._cloned(connection, known, wanted, asked, now_ns)
 
-    def settle(self, waiting: Request, now_ns: int) -> Answer:
-        """Return the answer to a request that somebody accepted, and forget the request.
+    def settle(self, waiting: EnrolmentRequest, now_ns: int) -> EnrolmentAnswer:
+        """Return the answer to an accepted request, and delete the request.
 
         Raises:
-            ConfigError: what was kept of it cannot be read.
+            ConfigError: the stored request cannot be read.
         """
         request = authority.read_request(waiting.csr)
         with self.registry.transaction() as connection:
-            requests.forget(connection, waiting.request)
-            if waiting.claim is not None:
-                claims.bind(connection, waiting.claim, waiting.key_sha256)
+            delete_request(connection, waiting.request)
+            if waiting.token_id is not None:
+                bind_token(connection, waiting.token_id, waiting.key_sha256)
             return self._issue(connection, waiting, request, waiting.name or waiting.device, now_ns)
 
-    def _renewed(self, connection: Connection, known: Device, request: SigningRequest, ask: Ask, now_ns: int) -> Answer:
+    def _renewed(
+        self, connection: Connection, known: Device, request: SigningRequest, asked: CertificateRequest, now_ns: int
+    ) -> EnrolmentAnswer:
         valid = [one for one in certificates.of_device(self.registry, known.device) if one.revoked_ns is None]
-        # The same question again, because the answer was lost: no second certificate.
+        # The same request again, because the answer was lost: no second certificate.
         if valid and valid[0].key_sha256 == request.key_sha256 and not _is_due(valid[0], now_ns):
-            return _accepted(ask, valid[0], known.fleet, now_ns)
+            return _accepted(asked, valid[0], known.fleet, now_ns)
         if sum(now_ns - one.issued_ns < DAY_NS for one in valid) >= MOST_A_DAY:
-            return _refused(ask, now_ns, f"{MOST_A_DAY} certificates of {known.device!r} in a day are enough: look at what this board does")
-        issued = self._signed(request, known.device, ask.serial, now_ns)
+            return _refused(
+                asked, now_ns, f"{MOST_A_DAY} certificates of {known.device!r} were issued within a day: check what this board does"
+            )
+        issued = self._signed(request, known.device, asked.serial, now_ns)
         certificates.put(connection, issued)
-        return _accepted(ask, issued, known.fleet, now_ns)
+        return _accepted(asked, issued, known.fleet, now_ns)
 
-    def _cloned(self, connection: Connection, known: Device, wish: Request, ask: Ask, now_ns: int) -> Answer:
-        owners = certificates.of_key(self.registry, wish.key_sha256)
-        if any(one.serial != ask.serial for one in owners):
+    def _cloned(
+        self, connection: Connection, known: Device, wanted: EnrolmentRequest, asked: CertificateRequest, now_ns: int
+    ) -> EnrolmentAnswer:
+        owners = certificates.of_key(self.registry, wanted.key_sha256)
+        if any(one.serial != asked.serial for one in owners):
             reason = f"this key belongs to the board {known.device!r} with serial {known.serial!r}; a copied card needs a key of its own"
-            return Answer(request=wish.request, state="again", now_ns=now_ns, reason=reason)
+            return EnrolmentAnswer(request=wanted.request, state="again", now_ns=now_ns, reason=reason)
         held = next((one for one in owners if one.revoked_ns is None), None)
         if held is not None:
             owner = devices.find(self.registry, held.device)
-            return _accepted(ask, held, owner.fleet if owner else known.fleet, now_ns)
-        before = self._decided_before(connection, wish, ask, now_ns)
+            return _accepted(asked, held, owner.fleet if owner else known.fleet, now_ns)
+        before = self._decided_before(connection, wanted, asked, now_ns)
         if before is not None:
             return before
         why = f"a copied card: it has the key of {known.device!r}, whose board has serial {known.serial!r}"
-        return self._pending(connection, wish, why, now_ns)
+        return self._pending(connection, wanted, why, now_ns)
 
-    def _held(self, request: SigningRequest, ask: Ask, claim: Claim) -> Certificate | None:
-        """Return the certificate that this board was given for this key; somebody may have given it another name than the token's."""
+    def _held(self, request: SigningRequest, asked: CertificateRequest, token: EnrolmentToken) -> Certificate | None:
+        """Return the certificate of this board for this key; it may have been accepted under another name than the token's."""
         for one in certificates.of_key(self.registry, request.key_sha256):
-            is_of_claim = one.device == claim.device or claim.key_sha256 == request.key_sha256
-            if one.serial == ask.serial and is_of_claim and one.revoked_ns is None:
+            is_of_claim = one.device == token.device or token.key_sha256 == request.key_sha256
+            if one.serial == asked.serial and is_of_claim and one.revoked_ns is None:
                 return one
         return None
 
-    def _decided_before(self, connection: Connection, wish: Request, ask: Ask, now_ns: int) -> Answer | None:
-        before = requests.of_board(self.registry, wish.topic, wish.serial)
+    def _decided_before(
+        self, connection: Connection, wanted: EnrolmentRequest, asked: CertificateRequest, now_ns: int
+    ) -> EnrolmentAnswer | None:
+        before = find_request_of_board(self.registry, wanted.topic, wanted.serial)
         if before is None:
             return None
         if before.decision == "rejected":
-            return _refused(ask, now_ns, "whoever runs the fleet said no to this board")
-        if before.key_sha256 != wish.key_sha256:
-            # Somebody said yes to another key.
+            return _refused(asked, now_ns, "the fleet's operator rejected this board")
+        if before.key_sha256 != wanted.key_sha256:
+            # Another key was accepted.
             return None
-        return self._pending(connection, replace(wish, decision=before.decision, name=before.name), before.why, now_ns)
+        return self._pending(connection, replace(wanted, decision=before.decision, name=before.name), before.why, now_ns)
 
-    def _judged(self, connection: Connection, wish: Request, ask: Ask, now_ns: int) -> Answer | None:
-        """Return a refusal or that somebody has to decide; None where the token is enough."""
-        owners = certificates.of_key(self.registry, wish.key_sha256)
+    def _judged(self, connection: Connection, wanted: EnrolmentRequest, asked: CertificateRequest, now_ns: int) -> EnrolmentAnswer | None:
+        """Return a refusal or a pending answer; None where the token is enough."""
+        owners = certificates.of_key(self.registry, wanted.key_sha256)
         if owners:
             reason = f"this key belongs to device {owners[0].device!r} with serial {owners[0].serial!r}: make a new one"
-            return Answer(request=wish.request, state="again", now_ns=now_ns, reason=reason)
-        known = devices.find(self.registry, wish.device)
-        if known is not None and known.standing == "revoked":
-            return _refused(ask, now_ns, f"device {wish.device!r} was revoked: `edgemeter fleet accept {wish.device}` takes it back")
-        other = devices.find_serial(self.registry, ask.serial)
-        if other is not None and other.device != wish.device and other.standing != "revoked":
-            reason = f"the board with serial {ask.serial!r} is device {other.device!r}: make a token for that name"
-            if ask.serial_source == "installation":
+            return EnrolmentAnswer(request=wanted.request, state="again", now_ns=now_ns, reason=reason)
+        known = devices.find(self.registry, wanted.device)
+        if known is not None and known.trust == "revoked":
+            return _refused(asked, now_ns, f"device {wanted.device!r} was revoked: `edgemeter fleet accept {wanted.device}` re-admits it")
+        other = devices.find_by_serial(self.registry, asked.serial)
+        if other is not None and other.device != wanted.device and other.trust != "revoked":
+            reason = f"the board with serial {asked.serial!r} is device {other.device!r}: make a token for that device"
+            if asked.serial_source == "installation":
                 # Copies of one system or container image share it.
                 reason += "; or, if its system is a copy, give it an /etc/machine-id of its own (delete that, `systemd-machine-id-setup`)"
-            return _refused(ask, now_ns, reason)
-        why = self._doubt(known, wish, ask)
-        return None if why is None else self._pending(connection, wish, why, now_ns)
+            return _refused(asked, now_ns, reason)
+        why = self._doubt(known, wanted, asked)
+        return None if why is None else self._pending(connection, wanted, why, now_ns)
 
-    def _doubt(self, known: Device | None, wish: Request, ask: Ask) -> str | None:
-        entry = self._entry(wish.device)
-        if entry.serial is not None and entry.serial != ask.serial:
-            return f"fleet.toml says serial {entry.serial!r}, the board says {ask.serial!r}"
-        if known is not None and known.serial not in {None, ask.serial}:
-            doubtful = "; that number does not outlive a re-flash" if ask.serial_source in {"installation", "made"} else ""
-            return f"{wish.device!r} is the board with serial {known.serial!r}, and {ask.serial!r} asks for its name{doubtful}"
+    def _doubt(self, known: Device | None, wanted: EnrolmentRequest, asked: CertificateRequest) -> str | None:
+        entry = self._entry(wanted.device)
+        if entry.serial is not None and entry.serial != asked.serial:
+            return f"fleet.toml names serial {entry.serial!r}, the board reports {asked.serial!r}"
+        if known is not None and known.serial not in {None, asked.serial}:
+            doubtful = "; that number changes when the card is flashed again" if asked.serial_source in {"installation", "made"} else ""
+            return f"{wanted.device!r} is the board with serial {known.serial!r}, and {asked.serial!r} requests its name{doubtful}"
         if self.fleet_file.server is not None and self.fleet_file.server.accept == "hand":
-            return "fleet.toml says that every board is accepted by hand"
+            return "fleet.toml requires approval of every board (accept = 'hand')"
         return None
 
-    def _pending(self, connection: Connection, wish: Request, why: str, now_ns: int) -> Answer:
-        requests.put(connection, replace(wish, why=why))
-        return Answer(request=wish.request, state="pending", now_ns=now_ns, reason=why)
+    def _pending(self, connection: Connection, wanted: EnrolmentRequest, why: str, now_ns: int) -> EnrolmentAnswer:
+        put_request(connection, replace(wanted, why=why))
+        return EnrolmentAnswer(request=wanted.request, state="pending", now_ns=now_ns, reason=why)
 
-    def _issue(self, connection: Connection, wish: Request, request: SigningRequest, device: str, now_ns: int) -> Answer:
-        """Give the board its name; whatever certificates that name had are revoked, another name of the board loses it."""
-        issued = self._signed(request, device, wish.serial, now_ns)
+    def _issue(
+        self, connection: Connection, wanted: EnrolmentRequest, request: SigningRequest, device: str, now_ns: int
+    ) -> EnrolmentAnswer:
+        """Give the board its name: earlier certificates of that name are revoked, and the board loses any other name."""
+        issued = self._signed(request, device, wanted.serial, now_ns)
         before = devices.find(self.registry, device)
-        if certificates.revoke(connection, device, now_ns, REFLASHED) and before is not None and before.serial != wish.serial:
-            # The board that had the name may be connected; if it is the new one that goes, it comes back.
-            expulsions.put(connection, device, now_ns)
-        other = devices.find_serial(self.registry, wish.serial)
+        if certificates.revoke(connection, device, now_ns, REFLASHED) and before is not None and before.serial != wanted.serial:
+            # The board that had the name may be connected; if the new one is disconnected instead, it reconnects.
+            put_pending_disconnect(connection, device, now_ns)
+        other = devices.find_by_serial(self.registry, wanted.serial)
         if other is not None and other.device != device:
             certificates.revoke(connection, other.device, now_ns, f"its board became {device!r}")
-            devices.put(connection, replace(other, serial=None, standing="revoked", changed_ns=now_ns))
-        devices.put(connection, self._accepted_device(wish, device, now_ns))
+            devices.put(connection, replace(other, serial=None, trust="revoked", changed_ns=now_ns))
+        devices.put(connection, self._accepted_device(wanted, device, now_ns))
         certificates.put(connection, issued)
-        return _accepted_of(wish.request, issued, wish.fleet, now_ns)
+        return _accepted_of(wanted.request, issued, wanted.fleet, now_ns)
 
-    def _accepted_device(self, wish: Request, device: str, now_ns: int) -> Device:
+    def _accepted_device(self, wanted: EnrolmentRequest, device: str, now_ns: int) -> Device:
         entry = self._entry(device)
         known = devices.find(self.registry, device)
-        kept = known or Device(device, wish.fleet, None, None, (), "expected", None, None, None, now_ns)
+        kept = known or Device(device, wanted.fleet, None, None, (), "expected", None, None, None, now_ns)
         return replace(
             kept,
-            fleet=wish.fleet,
-            serial=wish.serial,
-            board=entry.board or _board(wish.board) or kept.board,
+            fleet=wanted.fleet,
+            serial=wanted.serial,
+            board=entry.board or _board(wanted.board) or kept.board,
             tags=entry.tags or kept.tags,
-            standing="accepted",
+            trust="accepted",
             circuit=entry.circuit or kept.circuit,
             power_w=entry.power_w or kept.power_w,
             enrolled_ns=now_ns,
@@ -223,38 +265,40 @@ class Enrolment:
 
 
 def _board(model: str | None) -> str | None:
-    # The name by which bundles are built and people select; a board that has none keeps what it calls itself.
-    return model and (boards.named(model) or model)
+    # The name that bundles and selections use; a board without one keeps the name that it reports.
+    return model and (boards.board_of_model(model) or model)
 
 
 def _is_due(one: Certificate, now_ns: int) -> bool:
-    # A device asks at two thirds of its certificate's life; one that is younger than half of it was asked for a moment ago.
+    # A device renews at two thirds of its certificate's life; a request before half of it repeats the last one.
     return now_ns - one.issued_ns > (one.not_after_ns - one.issued_ns) // 2
 
 
-def _wish(ask: Ask, request: SigningRequest, topic: str, device: str, fleet: str, now_ns: int, claim: str | None) -> Request:
-    return Request(
-        request=messages.request_of(ask.csr),
+def _enrolment_request(
+    asked: CertificateRequest, request: SigningRequest, topic: str, device: str, fleet: str, now_ns: int, token_id: str | None
+) -> EnrolmentRequest:
+    return EnrolmentRequest(
+        request=request_id(asked.csr),
         topic=topic,
-        claim=claim,
+        token_id=token_id,
         device=device,
         fleet=fleet,
-        serial=ask.serial,
-        serial_source=ask.serial_source,
-        board=ask.board,
-        csr=ask.csr,
+        serial=asked.serial,
+        serial_source=asked.serial_source,
+        board=asked.board,
+        csr=asked.csr,
         key_sha256=request.key_sha256,
         why="",
         asked_ns=now_ns,
     )
 
 
-def _accepted(ask: Ask, one: Certificate, fleet: str, now_ns: int) -> Answer:
-    return _accepted_of(messages.request_of(ask.csr), one, fleet, now_ns)
+def _accepted(asked: CertificateRequest, one: Certificate, fleet: str, now_ns: int) -> EnrolmentAnswer:
+    return _accepted_of(request_id(asked.csr), one, fleet, now_ns)
 
 
-def _accepted_of(request: str, one: Certificate, fleet: str, now_ns: int) -> Answer:
-    return Answer(
+def _accepted_of(request: str, one: Certificate, fleet: str, now_ns: int) -> EnrolmentAnswer:
+    return EnrolmentAnswer(
         request=request,
         state="accepted",
         now_ns=now_ns,
@@ -266,5 +310,79 @@ def _accepted_of(request: str, one: Certificate, fleet: str, now_ns: int) -> Ans
     )
 
 
-def _refused(ask: Ask, now_ns: int, reason: str) -> Answer:
-    return Answer(request=messages.request_of(ask.csr), state="refused", now_ns=now_ns, reason=reason)
+def _refused(asked: CertificateRequest, now_ns: int, reason: str) -> EnrolmentAnswer:
+    return EnrolmentAnswer(request=request_id(asked.csr), state="refused", now_ns=now_ns, reason=reason)
+
+
+class EnrolmentHandler:
+    """Answers certificate requests (see `FleetHandler`); inactive where the folder has no authority."""
+
+    def __init__(self, folder: FleetFolder, registry: Registry, publish: Publish) -> None:
+        self._folder = folder
+        self._registry = registry
+        self._publish = publish
+        self._signing = broker_files.authority(folder) if folder.ca_key.exists() else None
+        self._enforcement = Enforcement(folder, registry, self._signing) if self._signing else None
+        self.topics: tuple[str, ...] = (EVERY_REQUEST, EVERY_RENEW) if self._signing else ()
+
+    def received(self, message: Message) -> None:
+        """Answer one request; an invalid one gets no answer.
+
+        Raises:
+            ConfigError: it is invalid.
+        """
+        now_ns = _now_ns()
+        asker = message.topic.rpartition("/")[0]
+        try:
+            asking = decode_request(message.payload)
+            token_id = _token_id(message.topic)
+            if isinstance(asking, CertificateHeld):
+                if token_id is not None:
+                    self._enrolment().held(token_id, asking.held, now_ns)
+                return
+            if token_id is not None:
+                answer, where = self._enrolment().with_token(token_id, asking, now_ns), answer_topic(token_id)
+            else:
+                topic = parse_topic(message.topic)
+                answer = self._enrolment().with_certificate(topic, asking, now_ns)
+                where = str(Topic(topic.fleet, topic.device, "certificate"))
+        except ConfigError as error:
+            line = f"rejected request from {asker}: {error}"
+            raise ConfigError(line) from error
+        _log_answer(asker, answer)
+        self._publish(where, encode_identity(answer))
+
+    def poll(self, now_ns: int) -> None:
+        """Answer requests accepted meanwhile, and bring the broker up to date with the registry."""
+        if self._enforcement is None:
+            return
+        for waiting in decided_requests(self._registry):
+            answer = self._enrolment().settle(waiting, now_ns)
+            _log_answer(waiting.topic, answer)
+            self._publish(waiting.topic, encode_identity(answer))
+        self._enforcement.enforce(datetime.fromtimestamp(now_ns / _NS, timezone.utc))
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+    def _enrolment(self) -> Enrolment:
+        if self._signing is None:
+            raise ConfigError(f"the fleet in {str(self._folder.path)!r} has no authority: `edgemeter fleet init` makes one")
+        # Read each time: people edit the inventory while the service runs.
+        return Enrolment(self._registry, self._signing, fleet_file.read(self._folder.fleet_file))
+
+
+def _token_id(topic: str) -> str | None:
+    """Return the token id in an enrolment topic, None for the topic of a device."""
+    return topic.split("/")[2] if topic.startswith(f"{ENROL}/") else None
+
+
+def _log_answer(asker: str, answer: EnrolmentAnswer) -> None:
+    if answer.state == "accepted":
+        logger.info("device %r has certificate %s", answer.device, answer.number)
+    else:
+        logger.warning("%s: %s: %s", asker, answer.state, answer.reason, extra=about(asker))
+
+
+def _now_ns() -> int:
+    return int(datetime.now(timezone.utc).timestamp() * _NS)

@@ -7,48 +7,47 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from edgemeter.agent.errors import ConfigError, UnavailableError
-from edgemeter.provisioning.image import disk, partitions
-from edgemeter.provisioning.image.changes import Change, Put
-from edgemeter.provisioning.image.disk import Access, Disk, Span
-from edgemeter.provisioning.image.fat import geometry
-from edgemeter.provisioning.image.fat.volume import Volume
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.provisioning.fat import geometry
+from edgemeter.provisioning.fat.disk_image import DiskAccess, DiskImage, DiskSpan, open_disk, partition_span, read_partitions
+from edgemeter.provisioning.fat.file_changes import Change, PutFile
+from edgemeter.provisioning.fat.volume import FatVolume
 
 
 class Readable(Protocol):
-    """What a boot partition shows, as it is or as it will be."""
+    """A boot partition to read, as it is or as it will be."""
 
     where: str
 
     @property
     def label(self) -> str:
-        """The volume's label, empty where it has none or a folder does not tell."""
+        """The volume's label, empty if it has none or is a mounted folder."""
 
     def names(self) -> list[str]:
-        """Return what is in the root folder."""
+        """Return the names in the root folder."""
 
     def content(self, path: str) -> Iterator[bytes] | None:
-        """Return the bytes of a file in pieces, None when there is none."""
+        """Return the bytes of a file in pieces, None if there is none."""
 
 
 class BootPartition(Readable, Protocol):
-    """A boot partition. `apply` carries out changes as one and refuses, before it writes, what will not fit."""
+    """A boot partition. `apply` carries out all changes or none, and refuses what does not fit before it writes."""
 
     def files(self, path: str = "") -> dict[str, int]:
-        """Return the files below `path` with their sizes in bytes; none when there is no such folder."""
+        """Return the files below `path` with their sizes in bytes; none if there is no such folder."""
 
     def missing_bytes(self, changes: Sequence[Change]) -> int:
-        """Return how much room is missing for `changes`, 0 when they fit."""
+        """Return how much space is missing for `changes`, 0 if they fit."""
 
     def apply(self, changes: Sequence[Change], wrote: Callable[[int], None]) -> None:
-        """Carry out `changes`; `wrote` is told how many bytes of files went out."""
+        """Carry out `changes`; `wrote` gets the number of bytes of each write."""
 
 
-def text(boot: Readable, path: str) -> str | None:
-    """Return a small file as text, None when there is none.
+def read_text(boot: Readable, path: str) -> str | None:
+    """Return a small file as text, None if there is none.
 
     Raises:
-        ConfigError: it is no text.
+        ConfigError: it is not text.
     """
     pieces = boot.content(path)
     if pieces is None:
@@ -56,78 +55,63 @@ def text(boot: Readable, path: str) -> str | None:
     try:
         return b"".join(pieces).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        message = f"{path!r} on {boot.where} is no text: restore it, or write the image anew"
-        raise ConfigError(message) from error
+        raise ConfigError(f"{path!r} on {boot.where} is not text: restore it, or write the image again") from error
 
 
-def text_if_any(boot: Readable, path: str) -> str:
-    """Return a small file as text, empty when there is none or it is no text: what we did not write is not ours to refuse."""
+def read_text_if_any(boot: Readable, path: str) -> str:
+    """Return a small file as text, empty if there is none or it is not text: then it is not ours."""
     try:
-        return text(boot, path) or ""
+        return read_text(boot, path) or ""
     except ConfigError:
         return ""
 
 
 @contextmanager
-def opened(path: Path, access: Access, number: int | None = None) -> Iterator[BootPartition]:
+def open_boot_partition(path: Path, access: DiskAccess, number: int | None = None) -> Iterator[BootPartition]:
     """Open the boot partition of an image or card, or the folder where it is mounted; `number` picks one of several.
 
     Raises:
         ConfigError: there is no FAT partition, or more than one.
     """
     if path.is_dir():
-        yield Folder(path)
+        yield MountedFolder(path)
         return
-    with disk.opened(path, access) as opened_disk:
+    with open_disk(path, access) as opened_disk:
         yield _chosen(opened_disk, number)
 
 
-class InImage(Volume):
-    """The boot partition within an image or card."""
-
-    def __init__(self, span: Span, found: geometry.Geometry) -> None:
-        super().__init__(span, found)
-        self.where = repr(str(span.disk.path))
-
-
-def _chosen(opened_disk: Disk, number: int | None) -> InImage:
+def _chosen(opened_disk: DiskImage, number: int | None) -> FatVolume:
     path = str(opened_disk.path)
-    bare = geometry.read(opened_disk.read(0, 512))
+    bare = geometry.read_geometry(opened_disk.read(0, 512))
     if bare is not None:
-        return InImage(Span(opened_disk, 0, opened_disk.size_bytes), bare)
-    entries = partitions.read(opened_disk)
+        return FatVolume(DiskSpan(opened_disk, 0, opened_disk.size_bytes), bare)
+    entries = read_partitions(opened_disk)
     if not entries:
-        message = (
+        raise ConfigError(
             f"{path!r} has neither a partition table nor a FAT file system: give the image of a system for boards, or a boot partition"
         )
-        raise ConfigError(message)
     found = []
     for entry in entries:
-        form = geometry.read(opened_disk.read(entry.start, 512))
+        form = geometry.read_geometry(opened_disk.read(entry.start, 512))
         if form is not None and number in (None, entry.number):
             found.append((entry, form))
         elif entry.start + 512 > opened_disk.size_bytes:
-            partitions.span(opened_disk, entry)
+            partition_span(opened_disk, entry)
     if not found:
         wanted = f"partition {number} of {path!r} is" if number is not None else f"none of the {len(entries)} partitions of {path!r} is"
-        message = (
+        raise ConfigError(
             f"{wanted} FAT: this system has no boot partition to prepare; use a CIDATA stick (--make-stick) or `edgemeter fleet apply`"
         )
-        raise ConfigError(message)
-    volumes = [InImage(partitions.span(opened_disk, entry), form) for entry, form in found]
-    booting = [volume for volume in volumes if {"cmdline.txt", "config.txt", "user-data", "rpi-preseed.toml"} & _root_names(volume)]
+    volumes = [FatVolume(partition_span(opened_disk, entry), form) for entry, form in found]
+    boot_files = {"cmdline.txt", "config.txt", "user-data", "rpi-preseed.toml"}
+    booting = [volume for volume in volumes if boot_files & {name.lower() for name in volume.names()}]
     if len(volumes) > 1 and len(booting) != 1:
         numbers = ", ".join(str(entry.number) for entry, _ in found)
-        message = f"{path!r} has several FAT partitions ({numbers}): say which one boots (--partition N)"
-        raise ConfigError(message)
+        raise ConfigError(f"{path!r} has several FAT partitions ({numbers}): choose the one that boots (--partition N)")
     return booting[0] if booting else volumes[0]
 
 
-def _root_names(volume: InImage) -> set[str]:
-    return {name.lower() for name in volume.names()}
-
-
-class Folder:
+class MountedFolder:
     """The boot partition where it is mounted: plain files."""
 
     label = ""
@@ -137,7 +121,7 @@ class Folder:
         self.where = repr(str(path))
 
     def names(self) -> list[str]:
-        """Return what is in the folder itself."""
+        """Return the names in the folder itself."""
         return sorted(entry.name for entry in self.path.iterdir())
 
     def files(self, path: str = "") -> dict[str, int]:
@@ -146,30 +130,31 @@ class Folder:
         return {found.relative_to(self.path).as_posix(): found.stat().st_size for found in sorted(top.rglob("*")) if found.is_file()}
 
     def content(self, path: str) -> Iterator[bytes] | None:
-        """Return the bytes of a file in pieces, None when there is none; they are read from the medium, not from memory."""
+        """Return the bytes of a file in pieces, None if there is none; they are read from the medium, not from the page cache."""
         place = self.path / path
         return _pieces(place) if place.is_file() else None
 
     def missing_bytes(self, changes: Sequence[Change]) -> int:
-        """Return how much room is missing for `changes`; each file is written beside the old one and takes its place."""
-        puts = [change for change in changes if isinstance(change, Put)]
+        """Return how much space is missing for `changes`; each file is written beside the old one and replaces it."""
+        puts = [change for change in changes if isinstance(change, PutFile)]
         state = os.statvfs(self.path)
         needed = sum(-(-put.content.size_bytes // state.f_frsize) + 1 for put in puts) * state.f_frsize
         return max(needed - state.f_bavail * state.f_frsize, 0)
 
     def apply(self, changes: Sequence[Change], wrote: Callable[[int], None]) -> None:
-        """Carry out `changes`, each file written beside the old one and synced before it takes its place.
+        """Carry out `changes`; each file is written beside the old one and synced before it replaces it.
 
         Raises:
             UnavailableError: there is not enough room, or the folder cannot be written to.
         """
         missing = self.missing_bytes(changes)
         if missing:
-            message = f"the boot partition {self.where} is too full: {missing / 1e6:,.1f} MB more are needed; take a smaller bundle"
-            raise UnavailableError(message)
+            raise UnavailableError(
+                f"the boot partition {self.where} is too full: {missing / 1e6:,.1f} MB more are needed; take a smaller bundle"
+            )
         try:
             for change in changes:
-                if isinstance(change, Put):
+                if isinstance(change, PutFile):
                     _write(self.path / change.path, change, wrote)
                 elif (self.path / change.path).is_dir():
                     shutil.rmtree(self.path / change.path)
@@ -177,11 +162,12 @@ class Folder:
                     (self.path / change.path).unlink(missing_ok=True)
             os.sync()
         except OSError as error:
-            message = f"cannot write to the boot partition {self.where}: {error.strerror}; mount it writable for you"
-            raise UnavailableError(message) from error
+            raise UnavailableError(
+                f"cannot write to the boot partition {self.where}: {error.strerror}; mount it writable for this user"
+            ) from error
 
 
-def _write(place: Path, put: Put, wrote: Callable[[int], None]) -> None:
+def _write(place: Path, put: PutFile, wrote: Callable[[int], None]) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     beside = place.with_name(f"{place.name}.new")
     with beside.open("wb") as file:

@@ -1,24 +1,32 @@
-"""Which first-boot format a card has: three are alive at once on the Raspberry Pi alone, and writing the wrong one is silent."""
+"""Which first-boot format a card has; an adapter of an earlier preparation for another format is removed: a card has exactly one.
+
+The Raspberry Pi alone has three formats in use, and writing the wrong one fails silently.
+"""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.provisioning.image import boot_partition, cloudinit, firstrun, kernel_line, preseed
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.provisioning.fat.file_changes import Change, PutFile
+from edgemeter.provisioning.image import boot_partition, cloudinit, firstrun, preseed
+from edgemeter.provisioning.image.adapter_text import KERNEL_LINE
 from edgemeter.provisioning.image.boot_partition import Readable
 
-Format = Literal["cloudinit", "preseed", "firstrun", "cidata"]
-FORMATS: tuple[Format, ...] = get_args(Format)
+BootFormat = Literal["cloudinit", "preseed", "firstrun", "cidata"]
+BOOT_FORMATS: tuple[BootFormat, ...] = get_args(BootFormat)
 STICK = "CIDATA"
 ISSUE = "issue.txt"
-# The last Raspberry Pi OS that was built for firstrun.sh whatever its kernel line says: the first Trixie.
+
+# The last Raspberry Pi OS that was built for firstrun.sh whatever its kernel line: the first Trixie.
 # Source: rpi-imager doc/os_customisation_formats.md.
 LAST_FIRSTRUN = "2025-10-01"
 FIRST_BOOKWORM = "2023-10-10"
 REFERENCE = re.compile(r"Raspberry Pi reference (\d{4}-\d{2}-\d{2})")
 CLOUD_FILES = (cloudinit.USER_DATA, cloudinit.META_DATA, cloudinit.NETWORK)
-# What a board with that format would run too, by its file, and what that is.
+
+# Files of other formats that the board would act on too, and what they belong to.
 ALSO_FIRE = {
     "custom.toml": "Raspberry Pi OS Bookworm's settings",
     "userconf.txt": "Raspberry Pi OS's first account",
@@ -26,7 +34,7 @@ ALSO_FIRE = {
     preseed.NAME: "rpi-preseed",
     cloudinit.USER_DATA: "cloud-init",
 }
-OWN_FILES: dict[Format, frozenset[str]] = {
+OWN_FILES: dict[BootFormat, frozenset[str]] = {
     "cloudinit": frozenset(CLOUD_FILES),
     "cidata": frozenset(CLOUD_FILES),
     "preseed": frozenset({preseed.NAME}),
@@ -35,64 +43,106 @@ OWN_FILES: dict[Format, frozenset[str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """A format, and why it is this one."""
+class ChosenFormat:
+    """A format, and why it was chosen."""
 
-    form: Format
+    form: BootFormat
     why: str
 
 
-def choose(boot: Readable, wanted: Format | None) -> Chosen:
-    """Return the format that `wanted` says, else the one that the boot partition shows.
+def choose_format(boot: Readable, wanted: BootFormat | None) -> ChosenFormat:
+    """Return `wanted`, else the format that the boot partition shows.
 
     Raises:
-        ConfigError: it shows none, or two.
+        ConfigError: it shows none, or several.
     """
     signs = _signs(boot)
     if wanted is not None:
-        return Chosen(wanted, "--format says so")
+        return ChosenFormat(wanted, "--format requests it")
     if len(signs) == 1:
         return signs[0]
-    choices = ", ".join(FORMATS)
+    choices = ", ".join(BOOT_FORMATS)
     if signs:
         what = " and ".join(f"{sign.form} ({sign.why})" for sign in signs)
-        message = f"{boot.where} could be {what}: say which one (--format {choices})"
+        message = f"{boot.where} could be {what}: choose one (--format {choices})"
     else:
         names = ", ".join(sorted(boot.names())[:8]) or "nothing"
-        message = f"cannot tell which first-boot format {boot.where} has (it holds {names}): say which one (--format {choices})"
+        message = f"cannot tell which first-boot format {boot.where} has (it holds {names}): choose one (--format {choices})"
     raise ConfigError(message)
 
 
-def _signs(boot: Readable) -> list[Chosen]:
+def _signs(boot: Readable) -> list[ChosenFormat]:
     names = {name.lower() for name in boot.names()}
     found = []
     cloud = [name for name in CLOUD_FILES if name in names]
-    if boot.label.upper() == STICK and not names & {kernel_line.NAME, "config.txt"}:
-        return [Chosen("cidata", f"its label is {boot.label}")]
+    if boot.label.upper() == STICK and not names & {KERNEL_LINE, "config.txt"}:
+        return [ChosenFormat("cidata", f"its label is {boot.label}")]
     if preseed.NAME in names or "rpi-preseed" in names:
-        found.append(Chosen("preseed", f"it has {preseed.NAME if preseed.NAME in names else 'a folder rpi-preseed'}"))
+        found.append(ChosenFormat("preseed", f"it has {preseed.NAME if preseed.NAME in names else 'a folder rpi-preseed'}"))
     if cloud:
-        found.append(Chosen("cloudinit", f"it has {' and '.join(cloud)}"))
-    line = (boot_partition.text(boot, kernel_line.NAME) or "") if kernel_line.NAME in names else ""
+        found.append(ChosenFormat("cloudinit", f"it has {' and '.join(cloud)}"))
+    line = (boot_partition.read_text(boot, KERNEL_LINE) or "") if KERNEL_LINE in names else ""
     if re.search(r"\binit=\S*/firstboot\b", line):
-        found.append(Chosen("firstrun", f"its {kernel_line.NAME} starts Raspberry Pi OS Bookworm's firstboot"))
+        found.append(ChosenFormat("firstrun", f"its {KERNEL_LINE} starts Raspberry Pi OS Bookworm's firstboot"))
     elif not found and firstrun.NAME in names:
-        found.append(Chosen("firstrun", f"it has {firstrun.NAME}"))
+        found.append(ChosenFormat("firstrun", f"it has {firstrun.NAME}"))
     elif not found and ISSUE in names:
-        dated = REFERENCE.search(boot_partition.text(boot, ISSUE) or "")
+        dated = REFERENCE.search(boot_partition.read_text(boot, ISSUE) or "")
         if dated and FIRST_BOOKWORM <= dated[1] <= LAST_FIRSTRUN:
-            found.append(Chosen("firstrun", f"its {ISSUE} says Raspberry Pi OS of {dated[1]}"))
+            found.append(ChosenFormat("firstrun", f"its {ISSUE} names Raspberry Pi OS of {dated[1]}"))
     return found
 
 
-def also_firing(boot: Readable, form: Format) -> list[str]:
-    """Return what else on the card would act at the first boot, in words: another format's files, a kernel line's command."""
+def also_firing(boot: Readable, form: BootFormat) -> list[str]:
+    """Return what else on the card acts at the first boot, as text: files of other formats, a command of the kernel line."""
     names = {name.lower() for name in boot.names()}
     found = [f"{name} ({what})" for name, what in ALSO_FIRE.items() if name in names and name not in OWN_FILES[form]]
-    line = (boot_partition.text(boot, kernel_line.NAME) or "") if kernel_line.NAME in names else ""
+    line = (boot_partition.read_text(boot, KERNEL_LINE) or "") if KERNEL_LINE in names else ""
     words = line.split()
     if form != "firstrun" and any(word.startswith("systemd.run=") for word in words):
-        found.append(f"systemd.run= in {kernel_line.NAME} (a command of the kernel's line)")
+        found.append(f"systemd.run= in {KERNEL_LINE} (a command of the kernel line)")
     if form == "cloudinit" and any(word.startswith("ds=") and ("seedfrom=" in word or ";s=" in word) for word in words):
-        found.append(f"ds= in {kernel_line.NAME} (cloud-init reads its files from elsewhere)")
+        found.append(f"ds= in {KERNEL_LINE} (cloud-init reads its files from elsewhere)")
     return found
+
+
+# A stick and a card of cloud-init have the same files: one overwrites the other.
+ADAPTERS = (
+    (frozenset({"cloudinit", "cidata"}), cloudinit.withdrawal),
+    (frozenset({"preseed"}), preseed.withdrawal),
+    (frozenset({"firstrun"}), firstrun.withdrawal),
+)
+
+
+class PlannedPartition:
+    """A boot partition as it will be: its present files with planned changes."""
+
+    def __init__(self, boot: Readable) -> None:
+        self.where = boot.where
+        self.changes: dict[str, Change] = {}
+        self._boot = boot
+
+    @property
+    def label(self) -> str:
+        """The volume's label."""
+        return self._boot.label
+
+    def names(self) -> list[str]:
+        """Return the present names of the root folder that will remain."""
+        return [name for name in self._boot.names() if name.lower() not in self.changes or self.content(name) is not None]
+
+    def content(self, path: str) -> Iterator[bytes] | None:
+        """Return the bytes that a file will have in pieces, None if there will be none."""
+        change = self.changes.get(path.lower())
+        if change is None:
+            return self._boot.content(path)
+        return change.content.chunks() if isinstance(change, PutFile) else None
+
+
+def without_previous(boot: Readable, form: BootFormat) -> PlannedPartition:
+    """Return the boot partition without the adapters of formats other than `form`; the user's lines all stay."""
+    after = PlannedPartition(boot)
+    for forms, withdrawal in ADAPTERS:
+        if form not in forms:
+            after.changes |= {change.path.lower(): change for change in withdrawal(after)}
+    return after

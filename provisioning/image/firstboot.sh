@@ -1,11 +1,11 @@
 #!/bin/sh
-# What a board does at its first boot: install the agent from the boot partition, join the fleet, take the secrets off the card.
+# The first boot of a board: install the agent from the boot partition, join the fleet, remove the secrets from the card.
 #
 #   sh firstboot.sh install    copy this script and its unit, enable and start the unit (what cloud-init, rpi-preseed and firstrun call)
-#   sh firstboot.sh run        do it (what the unit calls, again every 20 s until it has worked)
+#   sh firstboot.sh run        run all steps (what the unit calls, every 20 s until they succeed)
 #
-# Every step looks first, and is done again when it was cut off: the board may lose power at any moment.
-# EDGEMETER_PREFIX stands before every path, EDGEMETER_BOOT names the boot partition, EDGEMETER_SYSTEMCTL the service manager's command.
+# Every step checks first, and is repeated after an interruption: the board may lose power at any moment.
+# EDGEMETER_PREFIX precedes every path, EDGEMETER_BOOT names the boot partition, EDGEMETER_SYSTEMCTL the service manager's command.
 set -eu
 umask 022
 
@@ -41,12 +41,12 @@ find_boot() {
     return 1
 }
 
-# Waits until all of the board's disk is on the medium; an old sync knows no -f.
+# Waits until the board's disk is synced; an old sync has no -f.
 flush() {
     sync -f "$STATE" "$OPT" 2>/dev/null || sync
 }
 
-# copy FROM TO MODE: so that TO is always whole, the old one or the new.
+# copy FROM TO MODE: TO is always complete, the old file or the new one.
 copy() {
     cp "$1" "$2.new"
     chmod "$3" "$2.new"
@@ -54,7 +54,7 @@ copy() {
     mv -f "$2.new" "$2"
 }
 
-# The breadcrumb for people with a PC: never a secret in it, and no reason to fail when the card is read-only or gone.
+# The status file for people with a PC: it holds no secret, and a card that is read-only or missing is no failure.
 breadcrumb() {
     [ -n "$BOOT" ] && [ -d "$BOOT/edgemeter" ] || return 0
     {
@@ -104,7 +104,7 @@ ended() {
     if [ "$code" -ne 0 ]; then
         error=$(last_error) || error=
         echo "edgemeter: $STEP: ${error:-failed}" >&3
-        breadcrumb 'failed, tried again in 20 s' "${error:-exit status $code}"
+        breadcrumb 'failed, retrying in 20 s' "${error:-exit status $code}"
     fi
     exit "$code"
 }
@@ -114,7 +114,7 @@ stage() {
     if [ -f "$STATE/payload/manifest.json" ]; then
         if [ -z "$BOOT" ] || cmp -s "$STATE/payload/manifest.json" "$BOOT/edgemeter/manifest.json"; then return 0; fi
     fi
-    [ -n "$BOOT" ] || fail 'the boot partition with the folder edgemeter is not there: put the card or stick back'
+    [ -n "$BOOT" ] || fail 'the boot partition with the folder edgemeter is missing: insert the card or stick again'
     rm -rf "$STATE/payload" "$STATE/payload.part"
     cp -R "$BOOT/edgemeter" "$STATE/payload.part"
     rm -f "$STATE/payload.part/status.txt" "$STATE/payload.part/join.toml" "$STATE/payload.part/wifi.nmconnection"
@@ -127,7 +127,7 @@ stage() {
 # The join file is kept apart: it is a secret, and another card may bring another token.
 stage_join() {
     if [ -z "$BOOT" ] || [ ! -f "$BOOT/edgemeter/join.toml" ]; then
-        [ -f "$STATE/join.toml" ] || fail 'there is no join.toml: prepare the card again'
+        [ -f "$STATE/join.toml" ] || fail 'join.toml is missing: prepare the card again'
         return 0
     fi
     case "$(token_of "$BOOT/edgemeter/join.toml")" in
@@ -136,7 +136,7 @@ stage_join() {
     cmp -s "$BOOT/edgemeter/join.toml" "$STATE/join.toml" || (umask 077 && copy "$BOOT/edgemeter/join.toml" "$STATE/join.toml" 600)
 }
 
-# Prints the Python that the bundle was made for, else any that can run the installer, which says then what is wrong.
+# Prints the Python that the bundle was made for, else any that can run the installer, which then reports the problem.
 find_python() {
     wanted=$(sed -n 's/.*"python"[[:space:]]*:[[:space:]]*"\([0-9.]*\)".*/\1/p' "$STATE/payload/manifest.json" | head -n 1)
     for name in "python${wanted:-3}" python3 python3.14 python3.13 python3.12 python3.11 python3.10; do
@@ -145,7 +145,7 @@ find_python() {
             return 0
         fi
     done
-    fail 'there is no Python 3.10 or newer on this system: take a newer image of it'
+    fail 'this system has no Python 3.10 or newer: use a newer image'
 }
 
 make_user() {
@@ -158,7 +158,7 @@ make_user() {
     done
 }
 
-# The installer does nothing where this very bundle is installed, and builds anew what was left unfinished.
+# The installer does nothing if this bundle is installed, and rebuilds an unfinished release.
 install_release() {
     if ! "$1" "$STATE/payload/install.py" --bundle "$STATE/payload" --root "$OPT" --public-key "$STATE/payload/release.pub" >>"$LOG"; then
         # What was copied badly is copied again.
@@ -181,14 +181,14 @@ install_units() {
 }
 
 join() {
-    # All of the above is on the disk before anything says that it is.
+    # All of the above is on the disk before it is marked as done.
     flush
     EDGEMETER_HOME=$STATE "$OPT/current/bin/edgemeter" agent join "$STATE/join.toml" --home "$STATE" --config "$ETC/config.toml" >>"$LOG"
     flush
     touch "$STATE/joined"
 }
 
-# Overwrites the values of secrets in FILE where they lie, by as many x: the length stays, so no cluster with the old bytes is left.
+# Overwrites the values of secrets in FILE in place, with as many x: the length stays, so no cluster with the old bytes is left.
 scrub() {
     [ -f "$1" ] || return 0
     LC_ALL=C awk '
@@ -228,7 +228,7 @@ start_agent() {
 
 run() {
     mkdir -p "$STATE"
-    # One at a time, whoever started it; whoever comes second tries again later.
+    # One at a time; a second one retries later.
     if command -v flock >/dev/null 2>&1; then
         exec 9>"$STATE/firstboot.lock"
         flock -n 9 || { echo 'edgemeter: the first boot is already under way' >&2; exit 1; }
@@ -240,7 +240,7 @@ run() {
     BOOT=$(find_boot) || BOOT=
     # Once joined, nothing of the card is needed any more.
     [ -e "$STATE/joined" ] || prepare
-    step 'take the secrets off the card and start the agent (7 of 7)'
+    step 'remove the secrets from the card and start the agent (7 of 7)'
     finish
 }
 
@@ -251,7 +251,7 @@ find_rendered() {
 }
 
 # cloud-init writes them at its first start only. What it was writing when the power went is empty or gone, and the board would be
-# without a network for ever: cloud-init is made to begin anew, three times at most.
+# without a network for ever: cloud-init is made to start over, at most three times.
 mend_network() {
     torn=$(find_rendered -size 0)
     if [ -z "$torn" ]; then
@@ -259,13 +259,13 @@ mend_network() {
         [ -z "$(find_rendered)" ] && [ "$(addresses)" = none ] || return 0
     fi
     [ "$(wc -l <"$STATE/network.mended" 2>/dev/null || echo 0)" -lt 3 ] || return 0
-    step 'have the network written anew, which a power cut spoiled; the board starts again'
+    step 'rewrite the network configuration, which a power cut damaged; the board reboots'
     echo "$torn" | while read -r file; do rm -f "$file"; done
     rm -rf "$PREFIX/var/lib/cloud/instance" "$PREFIX/var/lib/cloud/instances" "$PREFIX/var/lib/cloud/data"
     date >>"$STATE/network.mended"
     sync
     $SYSTEMCTL reboot >>"$LOG"
-    fail 'waiting for the restart'
+    fail 'waiting for the reboot'
 }
 
 prepare() {
@@ -273,9 +273,9 @@ prepare() {
     step 'copy the bundle from the card (1 of 7)'
     stage
     stage_join
-    step 'look for Python (2 of 7)'
+    step 'find Python (2 of 7)'
     python=$(find_python)
-    step 'make the user and the folders (3 of 7)'
+    step 'create the user and the folders (3 of 7)'
     make_user
     step 'install the release (4 of 7)'
     install_release "$python"

@@ -1,17 +1,54 @@
-"""A boot partition prepared: the payload, the same for every system, and exactly one thin adapter for the format that the card has."""
+"""Prepare a boot partition: the payload, the same for every system, and exactly one adapter for the format that the card has."""
 
 import hashlib
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from edgemeter.agent.errors import UnavailableError
-from edgemeter.provisioning.image import cloudinit, detect, firstrun, former, launch, preseed
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.provisioning.bundle import install, manifest
+from edgemeter.provisioning.bundle.install import MANIFEST, SIGNATURE, Manifest
+from edgemeter.provisioning.fat.file_changes import Change, FileContent, PutFile, RemovePath, of_bytes
+from edgemeter.provisioning.fat.geometry import make_stick
+from edgemeter.provisioning.image import cloudinit, detect, firstrun, preseed
+from edgemeter.provisioning.image.adapter_text import FROM_BOOT, FROM_STICK, PAYLOAD_FOLDER
 from edgemeter.provisioning.image.boot_partition import BootPartition, Readable
-from edgemeter.provisioning.image.bundle_files import BundleFiles
-from edgemeter.provisioning.image.changes import Change, Content, Put, Remove, of_bytes
-from edgemeter.provisioning.image.detect import Chosen
-from edgemeter.provisioning.image.settings import Settings
+from edgemeter.provisioning.image.detect import STICK, ChosenFormat, without_previous
+from edgemeter.provisioning.image.settings import FirstBootSettings
+
+NEEDED = ("install.py", "supervisor.py")
+
+
+@dataclass(frozen=True, slots=True)
+class BundleFiles:
+    """A bundle; `files` by their path in it, with manifest and signature."""
+
+    manifest: Manifest
+    files: dict[str, FileContent]
+
+
+@contextmanager
+def open_bundle(path: Path, public_key: Path) -> Iterator[BundleFiles]:
+    """Open the bundle in a folder or tar, once its signature and every file are verified.
+
+    Raises:
+        ConfigError: it is not a bundle, differs from what was signed, or lacks a file that a board needs.
+    """
+    verified = manifest.read_bundle(path, public_key)
+    try:
+        with closing(install.Bundle(path)) as bundle:
+            files = {MANIFEST: of_bytes(verified.document), SIGNATURE: of_bytes(bundle.small(SIGNATURE, install.MOST_SIGNATURE_BYTES))}
+            files |= {entry.path: FileContent(entry.size_bytes, partial(bundle.open, entry.path)) for entry in verified.manifest.files}
+            lacking = [name for name in NEEDED if name not in files]
+            if lacking:
+                raise ConfigError(f"the bundle {str(path)!r} has no {' and no '.join(lacking)}, which a board needs: make it again")
+            yield BundleFiles(verified.manifest, files)
+    except install.RefusedError as error:
+        raise ConfigError(str(error)) from error
+
 
 HERE = Path(__file__).parent
 UNIT = "edgemeter-firstboot.service"
@@ -23,27 +60,27 @@ step:    none yet: the board has not started from this card, or its system did n
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """What is to be on the card; `join` and `public_key` are the bytes of their files."""
+class CardRequest:
+    """The requested contents of the card; `join` and `public_key` are the bytes of their files."""
 
     bundle: BundleFiles
     join: bytes
     public_key: bytes
-    settings: Settings
-    form: detect.Format | None = None
+    settings: FirstBootSettings
+    form: detect.BootFormat | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What will be changed, in the order in which it is: what is stale goes, then the payload comes, then what starts it.
+class CardPlan:
+    """The changes in their order: stale files are removed, then the payload is written, then the adapter that starts it.
 
-    `former` is where an earlier preparation for another format is taken out; that comes last, beside what starts it now.
+    `previous` are the paths where the adapter of an earlier preparation for another format is removed, together with the new adapter.
     """
 
     where: str
-    chosen: Chosen
+    chosen: ChosenFormat
     also_firing: list[str]
-    former: list[str]
+    previous: list[str]
     steps: tuple[list[Change], ...]
     unchanged: int
 
@@ -55,95 +92,95 @@ class Plan:
     @property
     def size_bytes(self) -> int:
         """How many bytes are written."""
-        return sum(change.content.size_bytes for change in self.changes() if isinstance(change, Put))
+        return sum(change.content.size_bytes for change in self.changes() if isinstance(change, PutFile))
 
 
-def plan(boot: BootPartition, order: Order) -> Plan:
-    """Return what has to change on `boot`; what is there already as it should be is left alone.
+def plan_card(boot: BootPartition, request: CardRequest) -> CardPlan:
+    """Return the changes of `boot`; files that are right already are left alone.
 
     Raises:
-        ConfigError: the format cannot be told, or a file of the system cannot be added to.
+        ConfigError: the format is ambiguous, or a file of the system cannot be extended.
         UnavailableError: there is not enough room; nothing has been written.
     """
-    chosen = detect.choose(boot, order.form)
-    payload = list(_payload(order))
-    after = former.without_former(boot, chosen.form)
-    adapter = _adapter(after, chosen, order)
+    chosen = detect.choose_format(boot, request.form)
+    payload = list(_payload(request))
+    after = without_previous(boot, chosen.form)
+    adapter = _adapter(after, chosen, request)
     wanted = {change.path.lower() for change in [*payload, *adapter]}
-    stale: list[Change] = [Remove(path) for path in boot.files(launch.FOLDER) if path.lower() not in wanted]
-    # Last, and with the new one in its place: until then the card boots by the former.
+    stale: list[Change] = [RemovePath(path) for path in boot.files(PAYLOAD_FOLDER) if path.lower() not in wanted]
+    # Last, with the new adapter in place: until then the card boots by the previous one.
     leaving = [change for path, change in after.changes.items() if path not in wanted]
     steps = (stale, _differing(boot, payload), [*_differing(boot, adapter), *leaving])
     kept = len(payload) + len(adapter) + len(leaving) - len(steps[1]) - len(steps[2])
-    taken_out = [change.path for change in after.changes.values()]
-    made = Plan(boot.where, chosen, detect.also_firing(after, chosen.form), taken_out, steps, kept)
-    freed = sum(size for path, size in boot.files(launch.FOLDER).items() if path.lower() not in wanted)
+    removed = [change.path for change in after.changes.values()]
+    plan = CardPlan(boot.where, chosen, detect.also_firing(after, chosen.form), removed, steps, kept)
+    freed = sum(size for path, size in boot.files(PAYLOAD_FOLDER).items() if path.lower() not in wanted)
     missing = boot.missing_bytes([*steps[1], *steps[2]]) - freed
     if missing > 0:
         more = f"{missing / 1e6:,.1f} MB more are needed"
-        message = f"the boot partition of {boot.where} is too full: {more}; take a smaller bundle, or delete files there"
-        raise UnavailableError(message)
-    return made
+        raise UnavailableError(f"the boot partition of {boot.where} is too full: {more}; take a smaller bundle, or delete files there")
+    return plan
 
 
-def carry_out(boot: BootPartition, made: Plan, wrote: Callable[[int], None]) -> None:
-    """Change the boot partition as planned; cut off at any moment, the card boots as it did, and a repeated call completes it."""
-    for step in made.steps:
+def carry_out(boot: BootPartition, plan: CardPlan, wrote: Callable[[int], None]) -> None:
+    """Carry out the plan; after a power cut at any moment the card boots as before, and a repeated call completes it."""
+    for step in plan.steps:
         if step:
             boot.apply(step, wrote)
 
 
-def verify(boot: BootPartition, made: Plan, read: Callable[[int], None]) -> None:
-    """Compare every byte that was to be written with what a fresh look at the card shows: cards acknowledge what they never keep.
+def verify_card(boot: BootPartition, plan: CardPlan, read: Callable[[int], None]) -> None:
+    """Compare every byte that was to be written with what is read back: some cards acknowledge writes that they lose.
 
     Raises:
         UnavailableError: one differs.
     """
-    for change in made.changes():
+    for change in plan.changes():
         content = boot.content(change.path)
-        is_right = content is None if isinstance(change, Remove) else content is not None and _is_same(content, change.content, read)
+        is_right = content is None if isinstance(change, RemovePath) else content is not None and _is_same(content, change.content, read)
         if not is_right:
-            message = f"{change.path!r} on {boot.where} does not read as it was written: the card or its reader is bad, take another"
-            raise UnavailableError(message)
+            raise UnavailableError(
+                f"{change.path!r} on {boot.where} reads back differently: the card or its reader is faulty, use another one"
+            )
 
 
-def _payload(order: Order) -> Iterator[Put]:
-    for path, content in order.bundle.files.items():
-        yield Put(f"{launch.FOLDER}/{path}", content)
+def _payload(request: CardRequest) -> Iterator[PutFile]:
+    for path, content in request.bundle.files.items():
+        yield PutFile(f"{PAYLOAD_FOLDER}/{path}", content)
     own = {name: (HERE / name).read_bytes() for name in ("firstboot.sh", UNIT)}
-    own |= {PUBLIC_KEY: order.public_key, JOIN: order.join, STATUS: NOT_YET.encode()}
+    own |= {PUBLIC_KEY: request.public_key, JOIN: request.join, STATUS: NOT_YET.encode()}
     for name, data in own.items():
-        yield Put(f"{launch.FOLDER}/{name}", of_bytes(data))
+        yield PutFile(f"{PAYLOAD_FOLDER}/{name}", of_bytes(data))
 
 
-def _adapter(boot: Readable, chosen: Chosen, order: Order) -> list[Change]:
+def _adapter(boot: Readable, chosen: ChosenFormat, request: CardRequest) -> list[Change]:
     if chosen.form == "preseed":
-        return preseed.changes(boot, order.settings)
+        return preseed.changes(boot, request.settings)
     if chosen.form == "firstrun":
-        return firstrun.changes(boot, order.settings)
-    start = launch.FROM_STICK if chosen.form == "cidata" else launch.FROM_BOOT
-    return cloudinit.changes(boot, order.settings, _instance(order), start)
+        return firstrun.changes(boot, request.settings)
+    start = FROM_STICK if chosen.form == "cidata" else FROM_BOOT
+    return cloudinit.changes(boot, request.settings, _instance(request), start)
 
 
-def _instance(order: Order) -> str:
-    """Return a name for this set-up: another token, bundle or setting is another instance, the same ones are the same."""
-    digest = hashlib.sha256(order.join + repr((order.settings, order.settings.wifi and order.settings.wifi.psk_hex)).encode())
-    for chunk in order.bundle.files["manifest.json"].chunks():
+def _instance(request: CardRequest) -> str:
+    """Return a name for this preparation: with another token, bundle or setting it is another instance."""
+    digest = hashlib.sha256(request.join + repr((request.settings, request.settings.wifi and request.settings.wifi.psk_hex)).encode())
+    for chunk in request.bundle.files["manifest.json"].chunks():
         digest.update(chunk)
     return f"edgemeter-{digest.hexdigest()[:16]}"
 
 
 def _differing(boot: BootPartition, changes: Iterable[Change]) -> list[Change]:
-    return [change for change in changes if isinstance(change, Remove) or not _is_there(boot, change)]
+    return [change for change in changes if isinstance(change, RemovePath) or not _is_there(boot, change)]
 
 
-def _is_there(boot: BootPartition, put: Put) -> bool:
+def _is_there(boot: BootPartition, put: PutFile) -> bool:
     content = boot.content(put.path)
     return content is not None and _is_same(content, put.content, lambda _: None)
 
 
-def _is_same(pieces: Iterable[bytes], content: Content, read: Callable[[int], None]) -> bool:
-    """Whether the two give the same bytes, whatever the sizes of their pieces."""
+def _is_same(pieces: Iterable[bytes], content: FileContent, read: Callable[[int], None]) -> bool:
+    """Return whether both have the same bytes, whatever the sizes of their pieces."""
     left = b""
     expected = content.chunks()
     for piece in pieces:
@@ -157,3 +194,31 @@ def _is_same(pieces: Iterable[bytes], content: Content, read: Callable[[int], No
             return False
         left = left[len(piece) :]
     return not left and not next(expected, b"")
+
+
+# Room beside the payload: tables, rounding up to clusters, the status file.
+SPARE_BYTES = 8 << 20
+MIB = 1 << 20
+
+
+@contextmanager
+def new_stick(path: Path, request: CardRequest, size_bytes: int | None, *, is_dry: bool) -> Iterator[Path]:
+    """Yield a new empty stick to prepare; it is renamed to `path` afterwards, and removed on an error or if `is_dry`.
+
+    Raises:
+        ConfigError: the file exists already, or no stick can have that size.
+    """
+    if path.exists():
+        raise ConfigError(
+            f"{str(path)!r} exists already: choose another file for the stick, delete it, or prepare it (without --make-stick)"
+        )
+    needed = sum(content.size_bytes for content in request.bundle.files.values())
+    size_bytes = size_bytes if size_bytes is not None else -(-(needed * 5 // 4 + SPARE_BYTES) // MIB) * MIB
+    if not path.parent.is_dir():
+        raise ConfigError(f"there is no folder {str(path.parent)!r} for the stick: make it, or choose another (--make-stick)")
+    with tempfile.TemporaryDirectory(prefix=".edgemeter-stick-", dir=path.parent) as folder:
+        beside = Path(folder) / path.name
+        make_stick(beside, size_bytes, STICK)
+        yield beside
+        if not is_dry:
+            beside.replace(path)

@@ -1,65 +1,75 @@
 """rpi-preseed, which Raspberry Pi OS reads since July 2026 in place of cloud-init: one file, `rpi-preseed.toml`.
 
-Source: rpi-preseed's README, rpi-preseed(5) and example. Its `early` commands have 5 s each and run once, its `late` ones are tried again:
-ours copies a script and starts a unit, and is given to both.
+Source: rpi-preseed's README, rpi-preseed(5) and example. Its `early` commands have 5 s each and run once, its `late` ones are retried:
+ours copies a script and starts a unit, and is in both.
 """
 
 import json
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.provisioning.image import blocks, boot_partition, launch
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.provisioning.fat.file_changes import Change, RemovePath, put_text
+from edgemeter.provisioning.image import boot_partition
+from edgemeter.provisioning.image.adapter_text import (
+    BEGIN,
+    END,
+    FROM_BOOT,
+    MADE,
+    has_ours,
+    sections,
+    text_of,
+    without_ours,
+    without_sections,
+)
 from edgemeter.provisioning.image.boot_partition import Readable
-from edgemeter.provisioning.image.changes import Change, Put, Remove, of_bytes
-from edgemeter.provisioning.image.settings import Settings
+from edgemeter.provisioning.image.settings import FirstBootSettings
 
 NAME = "rpi-preseed.toml"
 VERSION = 'config_version = "1.1"'
-NEW = f"{VERSION}\n{blocks.MADE}\n"
+NEW = f"{VERSION}\n{MADE}\n"
 
 
-def changes(boot: Readable, settings: Settings) -> list[Change]:
-    """Return what makes rpi-preseed start our unit; what people wrote stays but where `settings` say otherwise.
+def changes(boot: Readable, settings: FirstBootSettings) -> list[Change]:
+    """Return the changes that make rpi-preseed start our unit; the user's lines stay unless `settings` replace them.
 
     Raises:
         ConfigError: the file has commands of its own.
     """
-    text = boot_partition.text(boot, NAME)
+    text = boot_partition.read_text(boot, NAME)
     text = preseed(NEW if text is None else text, settings, f"{NAME} on {boot.where}")
-    return [Put(NAME, of_bytes(text.encode()))]
+    return [put_text(NAME, text)]
 
 
 def withdrawal(boot: Readable) -> list[Change]:
-    """Return what takes away all that `changes` wrote earlier; what people wrote stays."""
-    text = boot_partition.text_if_any(boot, NAME)
-    if not blocks.has_ours(text):
+    """Return the changes that remove what `changes` wrote earlier; the user's lines stay."""
+    text = boot_partition.read_text_if_any(boot, NAME)
+    if not has_ours(text):
         return []
-    kept = blocks.without_ours(text)
-    return [Remove(NAME) if kept == NEW else Put(NAME, of_bytes(kept.encode()))]
+    kept = without_ours(text)
+    return [RemovePath(NAME) if kept == NEW else put_text(NAME, kept)]
 
 
-def preseed(text: str, settings: Settings, where: str) -> str:
+def preseed(text: str, settings: FirstBootSettings, where: str) -> str:
     """Return the file `text` with our start and settings in it.
 
     Raises:
         ConfigError: it has a section [runcmd] of its own.
     """
-    text = blocks.without_ours(text)
-    start = f'"{launch.FROM_BOOT}"'
-    if "runcmd" in blocks.sections(text):
-        message = f"{where} has a section [runcmd]: add {start} to its lists `early` and `late` by hand, or take the section out"
-        raise ConfigError(message)
+    text = without_ours(text)
+    start = f'"{FROM_BOOT}"'
+    if "runcmd" in sections(text):
+        raise ConfigError(f"{where} has a section [runcmd]: add {start} to its lists `early` and `late` by hand, or remove the section")
     ours = _settings(settings)
     ours["runcmd"] = [f"early = [{start}]", f"late = [{start}]"]
-    text = blocks.without_sections(text, list(ours))
+    text = without_sections(text, list(ours))
     if "config_version" not in text:
         text = f"{VERSION}\n{text}"
-    lines = [blocks.BEGIN]
+    lines = [BEGIN]
     for section, keys in ours.items():
         lines += [f"[{section}]", *keys]
-    return text + "".join(f"{line}\n" for line in [*lines, blocks.END])
+    return text + text_of([*lines, END])
 
 
-def _settings(settings: Settings) -> dict[str, list[str]]:
+def _settings(settings: FirstBootSettings) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     if settings.hostname:
         found["system"] = [f'hostname = "{settings.hostname}"']

@@ -1,11 +1,18 @@
-"""What a card is to tell its board beside the agent: an account, the Wi-Fi, a name. Secrets come from files and are never printed."""
+"""First-boot settings of a card: an account, the Wi-Fi, a host name, and the join file.
+
+Secrets come from files and are never printed.
+"""
 
 import hashlib
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edgemeter.agent.errors import ConfigError
+import msgspec
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import identity
+from edgemeter.agent.contract.identity import join_file_text
 
 USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
@@ -16,7 +23,7 @@ PSK = re.compile(r"[0-9a-f]{64}", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Wifi:
-    """A network: `psk_hex` is the key derived from the passphrase, None for an open one; `country` is where its radio is used."""
+    """A network: `psk_hex` is the key derived from the passphrase, None for an open one; `country` is where the radio is used."""
 
     ssid: str
     psk_hex: str | None = field(repr=False)
@@ -24,8 +31,8 @@ class Wifi:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """What is to be set up beside the agent; None and empty leave it as the system has it."""
+class FirstBootSettings:
+    """What is set up beside the agent; None and empty keep the system's defaults."""
 
     user: str | None = None
     ssh_keys: tuple[str, ...] = ()
@@ -37,59 +44,55 @@ def checked_user(name: str) -> str:
     """Return the name of an account.
 
     Raises:
-        ConfigError: no account can be called so.
+        ConfigError: it is not allowed.
     """
     if not USER.fullmatch(name) or name in ("root", "edgemeter"):
-        message = f"no account of yours can be called {name!r}: use small letters, digits, - and _ (--user)"
-        raise ConfigError(message)
+        raise ConfigError(f"invalid account name {name!r}: use lower-case letters, digits, - and _, but not root or edgemeter (--user)")
     return name
 
 
 def checked_hostname(name: str) -> str:
-    """Return a host's name.
+    """Return a host name.
 
     Raises:
-        ConfigError: no host can be called so.
+        ConfigError: it is not a host name.
     """
     if not HOST.fullmatch(name):
-        message = f"no host can be called {name!r}: use letters, digits and -, at most 63 (--hostname)"
-        raise ConfigError(message)
+        raise ConfigError(f"invalid host name {name!r}: use letters, digits and -, at most 63 characters (--hostname)")
     return name
 
 
 def ssh_keys(path: Path) -> tuple[str, ...]:
-    """Return the public keys in a file, one a line.
+    """Return the public keys in a file, one per line.
 
     Raises:
         ConfigError: it cannot be read, holds none, or holds a private key.
     """
     lines = [line.strip() for line in _text(path, "--ssh-key").splitlines() if line.strip() and not line.startswith("#")]
     if any("PRIVATE KEY" in line for line in lines):
-        message = f"{str(path)!r} is a private key, which stays where it is: give the public one ({path.name}.pub)"
-        raise ConfigError(message)
+        raise ConfigError(f"{str(path)!r} is a private key, which must not leave this machine: give the public one ({path.name}.pub)")
     if not lines or not all(SSH_KEY.fullmatch(line) for line in lines):
-        message = f"{str(path)!r} holds no public SSH keys, one a line (`ssh-ed25519 AAAA... name`): give such a file (--ssh-key)"
-        raise ConfigError(message)
+        raise ConfigError(
+            f"{str(path)!r} holds no public SSH keys (one per line, `ssh-ed25519 AAAA... name`): give such a file (--ssh-key)"
+        )
     return tuple(lines)
 
 
-def wifi(ssid: str, phrase: str | None, country: str | None, where: str) -> Wifi:
-    """Return a network by its passphrase or its key of 64 hexadecimal digits; with none it is open.
+def checked_wifi(ssid: str, phrase: str | None, country: str | None, where: str) -> Wifi:
+    """Return a network with its passphrase or its key of 64 hexadecimal digits; without one it is open.
 
     Raises:
-        ConfigError: there is no such network, passphrase or country; the passphrase is not repeated.
+        ConfigError: the name, passphrase or country is invalid; the message does not repeat the passphrase.
     """
     if not 1 <= len(ssid.encode()) <= 32 or not ssid.isprintable():
-        message = f"{where}: no network can be called {ssid!r}: 1 to 32 bytes, nothing that cannot be printed"
-        raise ConfigError(message)
+        raise ConfigError(f"{where}: invalid network name {ssid!r}: use 1 to 32 bytes of printable characters")
     if country is not None and not COUNTRY.fullmatch(country):
-        message = f"{where}: no country has the code {country!r}: two capitals, such as GB"
-        raise ConfigError(message)
+        raise ConfigError(f"{where}: invalid country code {country!r}: use two capitals, such as GB")
     return Wifi(ssid, None if phrase is None else _key(ssid, phrase, where), country)
 
 
-def phrase(path: Path) -> str:
-    """Return the passphrase in a file, without the end of its line.
+def read_passphrase(path: Path) -> str:
+    """Return the passphrase in a file, without its newline.
 
     Raises:
         ConfigError: it cannot be read.
@@ -101,8 +104,7 @@ def _key(ssid: str, phrase: str, where: str) -> str:
     if PSK.fullmatch(phrase):
         return phrase.lower()
     if not 8 <= len(phrase) <= 63 or not all(" " <= letter <= "~" for letter in phrase):
-        message = f"{where}: that is no passphrase of WPA: 8 to 63 characters of ASCII, or 64 hexadecimal digits"
-        raise ConfigError(message)
+        raise ConfigError(f"{where}: invalid WPA passphrase: use 8 to 63 ASCII characters, or 64 hexadecimal digits")
     # Source: IEEE 802.11-2020, J.4.1.
     return hashlib.pbkdf2_hmac("sha1", phrase.encode(), ssid.encode(), 4096, 32).hex()
 
@@ -111,6 +113,50 @@ def _text(path: Path, option: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "no text"
-        message = f"cannot read {str(path)!r}: {reason} ({option})"
-        raise ConfigError(message) from error
+        reason = error.strerror if isinstance(error, OSError) else "not a text file"
+        raise ConfigError(f"cannot read {str(path)!r}: {reason} ({option})") from error
+
+
+ADDRESS = re.compile(r"mqtts://[^\s/]+")
+WIFI_KEYS = frozenset({"ssid", "psk", "password", "passphrase", "country"})
+
+
+@dataclass(frozen=True, slots=True)
+class CardJoinFile:
+    """`text` is the file for the card, without the Wi-Fi: each secret is in one place only."""
+
+    text: bytes
+    wifi: Wifi | None
+
+    def __repr__(self) -> str:
+        """Hide the secrets."""
+        return "Joining()"
+
+
+def read_join_file(path: Path) -> CardJoinFile:
+    """Return the join file at `path`, as it goes onto a card, and its Wi-Fi.
+
+    Raises:
+        ConfigError: it cannot be read, is incomplete, or its token has been used.
+    """
+    found = identity.read_join_file(path)
+    if not found.token:
+        raise ConfigError(f"the join file {str(path)!r} has no token, or it has been used: make a new one (`edgemeter fleet token DEVICE`)")
+    for key, address in (("broker", found.broker), ("enrol", found.enrol)):
+        if not ADDRESS.fullmatch(address):
+            raise ConfigError(
+                f"join file {str(path)!r}: {key} = {address!r} is not mqtts://HOST[:PORT]: `edgemeter fleet token DEVICE` writes one"
+            )
+    if "BEGIN CERTIFICATE" not in found.ca:
+        raise ConfigError(f"join file {str(path)!r}: `ca` is not a certificate in PEM: `edgemeter fleet token DEVICE` writes one")
+    return CardJoinFile(join_file_text(msgspec.structs.replace(found, wifi={})).encode(), _wifi(path, found.wifi))
+
+
+def _wifi(path: Path, table: dict[str, str]) -> Wifi | None:
+    if not table:
+        return None
+    where = f"[wifi] of the join file {str(path)!r}"
+    if "ssid" not in table or set(table) - WIFI_KEYS:
+        raise ConfigError(f"{where} needs `ssid`, and otherwise takes only `psk` and `country`: correct it")
+    phrase = next((table[key] for key in ("psk", "password", "passphrase") if key in table), None)
+    return checked_wifi(table["ssid"], phrase, table.get("country"), where)

@@ -1,1 +1,1 @@
-"""The inventory: what people say of their devices in `fleet.toml`, what the registry knows, and how devices are picked from both."""
+"""The fleet as people describe it: its folder, fleet.toml, and the language that selects devices."""

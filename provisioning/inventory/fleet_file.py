@@ -5,8 +5,12 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.records import Name
+from edgemeter.agent.base import broker_address
+from edgemeter.agent.base.broker_address import BrokerAddress
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.tls import TlsFiles
+from edgemeter.agent.base.types import Name
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 
 # A label that a selection can name: `board=pi5 & coral`.
 Tag = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")]
@@ -14,7 +18,7 @@ Watts = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class DeviceEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One device: what it is, how to reach it over SSH (`host`, `user`, `port`), and what gives it power."""
+    """One device: what it is, how to reach it over SSH (`host`, `user`, `port`), and its power supply."""
 
     board: Tag | None = None
     serial: str | None = None
@@ -30,16 +34,16 @@ class DeviceEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Circuit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What hangs on one fuse or power supply: at most `limit_w` are spent on measurements at a time."""
+    """One fuse or power supply: concurrent measurements on it draw at most `limit_w`."""
 
     limit_w: Watts
 
 
-class Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where devices find the fleet: the broker, the port for those that have no certificate yet, and content over HTTP, if any.
+class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where devices find the fleet: the broker, the port for devices without a certificate, and content over HTTPS, if any.
 
-    `accept` is whether a token is enough to join, or somebody has to say yes; `broker_reload` a command that makes the broker read its
-    files again, where a SIGHUP to the process in `broker_pid_file` does not.
+    `accept`: `token` is enough to join, or approval by `hand` is required. `broker_reload` is a command that reloads the broker, where a
+    SIGHUP to the process in `broker_pid_file` does not.
     """
 
     broker: str
@@ -53,16 +57,16 @@ class Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class HealthRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How often each device measures the model that ships with the agent, to be held against its own past; 0: never by itself."""
+    """How often each device runs its canary, which is compared with its own baseline; 0: only on request."""
 
     golden_hours: Annotated[float, msgspec.Meta(ge=0, le=8760)] = 24.0
 
 
-class Rescue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When a board that was lost is power-cycled by itself: not before `lost_minutes`; without them never.
+class RescueRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When a lost board is power-cycled automatically: after `lost_minutes`, or never where that is not set.
 
-    `longest_run_minutes` is how long a run can take of which the server does not know: for so long after a device was last heard to
-    measure its power is not cut. `off_s` is how long the power is off, `at_most` how often it is tried.
+    `longest_run_minutes` is the longest run that the server may not know of: the power is not cut for this long after a device last
+    reported a measurement. `off_s` is how long the power is off, `at_most` the number of attempts.
     """
 
     lost_minutes: Annotated[float, msgspec.Meta(gt=0)] | None = None
@@ -72,9 +76,9 @@ class Rescue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class SwitchEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A power switch by its name: commands of the server (lists of words, no shell), or an address with a password.
+    """A power switch by its name: commands to run on the server (lists of words, no shell), or an address with a password.
 
-    `state` prints `on` or `off`. In a command the word `{device}` stands for the device's name.
+    `state` prints `on` or `off`. `{device}` in a command is replaced by the device's name.
     """
 
     on: tuple[str, ...] = ()
@@ -86,40 +90,38 @@ class SwitchEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class FleetFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The whole file; `quiet` are hours of local time, `HH:MM-HH:MM`, in which nothing is started."""
+    """The whole file; `quiet` are hours of local time, `HH:MM-HH:MM`, in which no measurement starts."""
 
     fleet: Name
-    server: Server | None = None
+    server: ServerEntry | None = None
     device: dict[Name, DeviceEntry] = {}
     circuit: dict[Name, Circuit] = {}
     quiet: tuple[Annotated[str, msgspec.Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d\Z")], ...] = ()
     health: HealthRules = HealthRules()
-    rescue: Rescue = Rescue()
+    rescue: RescueRules = RescueRules()
     switch: dict[Name, SwitchEntry] = {}
 
 
 def read(path: Path) -> FleetFile:
-    """Return what stands in `path`.
+    """Return the fleet file at `path`.
 
     Raises:
-        ConfigError: it cannot be read, has a wrong or unknown key, a device names a circuit that is not there, or two have one serial.
+        ConfigError: it cannot be read, has a wrong or unknown key, a device names an unknown circuit, or two have one serial.
     """
     try:
         text = path.read_bytes()
     except OSError as error:
-        message = f"cannot read the fleet file {str(path)!r}: {error.strerror}; `edgemeter fleet init` writes one"
-        raise ConfigError(message) from error
+        raise ConfigError(f"cannot read the fleet file {str(path)!r}: {error.strerror}; `edgemeter fleet init` writes one") from error
     try:
         found = msgspec.toml.decode(text, type=FleetFile)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        message = f"fleet file {str(path)!r}: {_named(text, error)}: correct the key or value"
-        raise ConfigError(message) from error
+        raise ConfigError(f"fleet file {str(path)!r}: {_named(text, error)}: correct the key or value") from error
     _check(path, found)
     return found
 
 
 def _named(text: bytes, error: Exception) -> str:
-    """Return the error in words; msgspec writes `[...]` for the name of a table, and here stands which one it is."""
+    """Return the error in words, with the name of the table where msgspec writes `[...]`."""
     for kind, table in (("device", DeviceEntry), ("circuit", Circuit), ("switch", SwitchEntry)):
         if f"$.{kind}[...]" not in str(error):
             continue
@@ -135,8 +137,59 @@ def _check(path: Path, found: FleetFile) -> None:
     serials: dict[str, str] = {}
     for name, device in found.device.items():
         if device.circuit is not None and device.circuit not in found.circuit:
-            message = f"fleet file {str(path)!r}: device {name!r} hangs on circuit {device.circuit!r}: add [circuit.{device.circuit}]"
-            raise ConfigError(message)
+            raise ConfigError(
+                f"fleet file {str(path)!r}: device {name!r} is on unknown circuit {device.circuit!r}: add [circuit.{device.circuit}]"
+            )
         if device.serial is not None and serials.setdefault(device.serial, name) != name:
-            message = f"fleet file {str(path)!r}: {serials[device.serial]!r} and {name!r} have the same serial {device.serial!r}"
-            raise ConfigError(message)
+            raise ConfigError(f"fleet file {str(path)!r}: {serials[device.serial]!r} and {name!r} have the same serial {device.serial!r}")
+
+
+def read_if_present(folder: FleetFolder) -> FleetFile | None:
+    """Return fleet.toml, None where there is none.
+
+    Raises:
+        ConfigError: it has a wrong or unknown key.
+    """
+    return read(folder.fleet_file) if folder.fleet_file.exists() else None
+
+
+class WatchedFleetFile:
+    """The fleet.toml of a folder, read again when it changed: with thousands of devices that takes a second."""
+
+    def __init__(self, folder: FleetFolder) -> None:
+        self._folder = folder
+        self._seen: tuple[int, int] | None = None
+        self._read: FleetFile | None = None
+
+    def read(self) -> FleetFile | None:
+        """Return it as it is now, None where there is none.
+
+        Raises:
+            ConfigError: it has a wrong or unknown key; raised once for each change, then the previous content holds.
+        """
+        try:
+            file = self._folder.fleet_file.stat()
+            seen = (file.st_mtime_ns, file.st_size)
+        except OSError:
+            seen = None
+        if seen != self._seen:
+            self._seen = seen
+            self._read = read_if_present(self._folder)
+        return self._read
+
+
+def fleet_broker_address(folder: FleetFolder, broker: str | None = None, client: str = "fleet") -> BrokerAddress:
+    """Return the address of `broker`, of the folder's broker, or of the one in fleet.toml; over TLS with the certificate of `client`.
+
+    Raises:
+        ConfigError: no broker is named, or a file is missing.
+    """
+    broker = broker or folder.broker_address
+    if broker is None:
+        server = read(folder.fleet_file).server
+        if server is None:
+            raise ConfigError(f"{str(folder.fleet_file)!r} names no broker: add [server] broker = ..., or give --broker HOST")
+        broker = f"mqtts://{server.broker}:{server.broker_port}"
+    if not broker.startswith("mqtts://"):
+        return broker_address.parse_address(broker)
+    return broker_address.parse_address(broker, tls=TlsFiles(folder.ca_certificate, folder.certificate(client), folder.key(client)))

@@ -1,30 +1,37 @@
-"""The language that picks devices: `board=pi5 & coral`, `device=pi5-* | fleet=lab`, `!(standing=revoked)`, `all`.
+"""The devices of a fleet as commands see them, and the language that selects them: `board=pi5 & coral`, `device=pi5-* | fleet=lab`, `all`.
 
     selection   one or more of these, joined by `|`
     all of      one or more of these, joined by `&`
     condition   KEY=PATTERN | TAG | all | !condition | ( selection )
 
 KEY is board, circuit, device, fleet, serial, standing or tag; PATTERN may hold `*` and `?`; a word alone is a tag, or a device's name.
-What holds a space, or one of `&|!()=`, stands in quotes: `device="my board"`.
+Text with a space, or one of `&|!()=`, is quoted: `device="my board"`.
+
+A device is what the registry knows of it, overlaid with fleet.toml: the file decides board, tags, circuit and watts, the registry serial
+number and trust state. A device that only the file names is `expected`. Nothing is copied from the file into the registry.
 """
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import NoReturn
 
-from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile, read_if_present
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.devices import Device
+from edgemeter.provisioning.registry.registry import Registry
 
-# What a key is read from; a device without a value fits no pattern.
+# The values of each key; a device without a value matches no pattern.
 KEYS: dict[str, Callable[[Device], tuple[str, ...]]] = {
     "board": lambda device: _each(device.board),
     "circuit": lambda device: _each(device.circuit),
     "device": lambda device: (device.device,),
     "fleet": lambda device: (device.fleet,),
     "serial": lambda device: _each(device.serial),
-    "standing": lambda device: (device.standing,),
+    "standing": lambda device: (device.trust,),
     "tag": lambda device: device.tags,
 }
 EVERYTHING = frozenset({"all", "*"})
@@ -34,7 +41,7 @@ _DEEPEST = 50
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A selection that was read; `fits` says whether a device is one of those it names."""
+    """A parsed selection; `fits` returns whether a device matches."""
 
     text: str
     fits: Callable[[Device], bool]
@@ -48,10 +55,10 @@ class _Token:
 
 
 def parse(text: str) -> Selection:
-    """Return the selection that `text` writes down.
+    """Parse a selection.
 
     Raises:
-        ConfigError: it is none; the message says at which column.
+        ConfigError: it is invalid; the message names the column.
     """
     reader = _Reader(text, _tokens(text))
     fits = reader.any_of(0)
@@ -61,7 +68,7 @@ def parse(text: str) -> Selection:
 
 
 class _Reader:
-    """Reads conditions off the tokens, from left to right."""
+    """Parses the tokens from left to right."""
 
     def __init__(self, text: str, tokens: list[_Token]) -> None:
         self._text = text
@@ -70,23 +77,22 @@ class _Reader:
 
     @property
     def next(self) -> _Token | None:
-        """The token that is read next, None at the end."""
+        """The next token, None at the end."""
         return self._tokens[self._place] if self._place < len(self._tokens) else None
 
     def any_of(self, depth: int) -> Callable[[Device], bool]:
-        """Return whether one of the parts between `|` fits."""
+        """Parse alternatives joined by `|`."""
         parts = [self._all_of(depth)]
         while self._takes("|"):
             parts.append(self._all_of(depth))
         return parts[0] if len(parts) == 1 else lambda device: any(part(device) for part in parts)
 
     def refuse(self, why: str) -> NoReturn:
-        """Say what is wrong with the next token, and where it stands."""
+        """Raise an error about the next token, with its column."""
         found = self.next
         where = f"column {found.column} ({found.text!r})" if found else "its end"
         keys = ", ".join(KEYS)
-        message = f"selection {self._text!r}, {where}: {why}; write KEY=PATTERN (keys: {keys}) or a tag, joined by & | ! ( )"
-        raise ConfigError(message)
+        raise ConfigError(f"selection {self._text!r}, {where}: {why}; write KEY=PATTERN (keys: {keys}) or a tag, joined by & | ! ( )")
 
     def _all_of(self, depth: int) -> Callable[[Device], bool]:
         parts = [self._condition(depth)]
@@ -115,7 +121,7 @@ class _Reader:
             return lambda device: _any_fits((*device.tags, device.device), word)
         if word not in KEYS:
             self._place -= 2
-            self.refuse("it is no key")
+            self.refuse("it is not a key")
         of, pattern = KEYS[word], self._word(f"a pattern for {word} is missing before it")
         return lambda device: _any_fits(of(device), pattern)
 
@@ -139,8 +145,7 @@ def _tokens(text: str) -> list[_Token]:
     while text[place:].strip():
         match = _TOKEN.match(text, place)
         if match is None or match.lastgroup is None:
-            message = f"selection {text!r}, column {place + 1} ({text[place:]!r}): a quote is not closed"
-            raise ConfigError(message)
+            raise ConfigError(f"selection {text!r}, column {place + 1} ({text[place:]!r}): a quote is not closed")
         kind = match.lastgroup
         found.append(_Token(match[kind], match.start(kind) + 1, kind == "mark"))
         place = match.end()
@@ -153,3 +158,50 @@ def _any_fits(values: tuple[str, ...], pattern: str) -> bool:
 
 def _each(value: str | None) -> tuple[str, ...]:
     return () if value is None else (value,)
+
+
+def read_devices(folder: FleetFolder, registry: Registry) -> list[Device]:
+    """Return every device of the fleet, by fleet and name; a fleet folder without a file has those of the registry.
+
+    Raises:
+        ConfigError: the file has a wrong or unknown key.
+    """
+    return merge_devices(devices.read(registry), read_if_present(folder))
+
+
+def merge_devices(registered: list[Device], written: FleetFile | None) -> list[Device]:
+    """Return the devices of the registry overlaid with the file, and those that only the file names."""
+    if written is None:
+        return registered
+    found = {one.device: one for one in registered}
+    for name, entry in written.device.items():
+        known = found.get(name) or Device(name, written.fleet, entry.serial, None, (), "expected", None, None, None, 0)
+        found[name] = _with(known, entry)
+    return sorted(found.values(), key=lambda one: (one.fleet, one.device))
+
+
+def select_devices(folder: FleetFolder, registry: Registry, text: str) -> list[Device]:
+    """Return the devices that match the selection, by fleet and name.
+
+    Raises:
+        ConfigError: it is invalid, or matches none.
+    """
+    wanted = parse(text)
+    everyone = read_devices(folder, registry)
+    found = [one for one in everyone if wanted.fits(one)]
+    if not found:
+        boards = ", ".join(sorted({one.board for one in everyone if one.board})) or "none"
+        tags = ", ".join(sorted({tag for one in everyone for tag in one.tags})) or "none"
+        raise ConfigError(f"no device matches {text!r}: the fleet has {len(everyone)} devices; boards: {boards}; tags: {tags}")
+    return found
+
+
+def _with(known: Device, entry: DeviceEntry) -> Device:
+    return replace(
+        known,
+        serial=known.serial or entry.serial,
+        board=entry.board or known.board,
+        tags=tuple(dict.fromkeys((*entry.tags, *known.tags))),
+        circuit=entry.circuit or known.circuit,
+        power_w=known.power_w if entry.power_w is None else entry.power_w,
+    )

@@ -1,1 +1,1 @@
-"""Jobs on the server: what each device was asked to do, how that stands, and who may start next."""
+"""Jobs on the server: packing orders, scheduling them, and bringing them to the devices."""

@@ -1,4 +1,4 @@
-"""Packs a suite for devices: models with their cards, and photographs with their ground truth, go into the fleet's content by hash.
+"""Packs a suite for devices: models with their cards, and data sets as one archive each, go into the fleet's content by hash.
 
 The suite that travels names them by file name, so that a device measures the same cases on the same data as `edgemeter run` does here.
 """
@@ -9,107 +9,188 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from edgemeter.agent.engine import suites
-from edgemeter.agent.engine.suites import Settings, SuiteFile
-from edgemeter.agent.errors import ConfigError, UnavailableError
-from edgemeter.agent.jobs import order_suite
-from edgemeter.agent.jobs.contract import Content, Data, Measure
-from edgemeter.agent.recognition import card
-from edgemeter.agent.runtimes import model_file
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.toml import read_toml, toml_document
+from edgemeter.agent.contract import data_archive, model_file, order_suite
+from edgemeter.agent.contract.data_archive import ANNOTATIONS, IMAGES
+from edgemeter.agent.contract.model_card import card_path
+from edgemeter.agent.contract.orders import LARGEST_DATA_BYTES, Content, Data, Measure
+from edgemeter.agent.contract.suite import FORMATS, Settings, SuiteFile, expand
+from edgemeter.agent.datasets import dataset, yolo
 from edgemeter.provisioning.content.store import ContentStore
-from edgemeter.provisioning.jobs import suite_text
-from edgemeter.provisioning.jobs.data_packing import DataPacker
+
+# The most that an archive needs for one file, besides its bytes and twice its name.
+_ENTRY_BYTES = 256
+_LONGEST_NAME = 100
+
+
+@dataclass(frozen=True, slots=True)
+class WantedData:
+    """One data set as cases use it: with each subset (None: all of it) and its seed."""
+
+    images: Path
+    annotations: Path | None
+    parts: frozenset[tuple[int | None, int]]
+
+
+class DataPacker:
+    """Packs each data set once, however many suites name it."""
+
+    def __init__(self, store: ContentStore) -> None:
+        self._store = store
+        self._packed: dict[WantedData, Data] = {}
+
+    def pack(self, cases: Iterable[Settings], folder: Path) -> dict[tuple[str, str | None], Data]:
+        """Return the data sets of these cases as orders name them, by `images` and `annotations` of the cases.
+
+        Raises:
+            ConfigError: an image or its ground truth is missing or unreadable, or the data set is larger than an order allows.
+            UnavailableError: the content cannot be stored.
+        """
+        parts: dict[tuple[str, str | None], set[tuple[int | None, int]]] = {}
+        for case in cases:
+            if case.images is not None:
+                parts.setdefault((case.images, case.annotations), set()).add((case.subset, case.seed or 0))
+        found = {}
+        for (images, annotations), wanted in parts.items():
+            of = WantedData(folder / images, None if annotations is None else folder / annotations, frozenset(wanted))
+            if of not in self._packed:
+                self._packed[of] = self._put(of)
+            found[images, annotations] = self._packed[of]
+        return found
+
+    def _put(self, wanted: WantedData) -> Data:
+        files = _files(wanted)
+        _refuse_large(wanted, files)
+
+        content = self._store.put_written(partial(data_archive.write, files), "photographs.zip")
+        plain = re.sub(r"[^A-Za-z0-9._-]", "_", _folder_name(wanted.images))[:_LONGEST_NAME]
+        return Data(sha256=content.sha256, size_bytes=content.size_bytes, name=f"{content.sha256[:8]}-{plain}.zip")
+
+
+def _files(wanted: WantedData) -> dict[str, Path]:
+    """Return the files of the archive by name: opened here as a run does, so that a missing file is found here."""
+    if not wanted.images.is_dir():
+        raise ConfigError(f"no folder of images at {str(wanted.images)!r}: correct the path")
+    if wanted.annotations is not None and not wanted.annotations.exists():
+        raise ConfigError(f"no annotations at {str(wanted.annotations)!r}: correct the path")
+    within = f"{IMAGES}/{_folder_name(wanted.images)}"
+    opened = [dataset.open_folder(wanted.images, wanted.annotations, subset, seed) for subset, seed in sorted(wanted.parts, key=str)]
+    photographs = {path.relative_to(wanted.images).as_posix(): path for one in opened for path in one.needed}
+    return {f"{within}/{name}": path for name, path in photographs.items()} | _ground_truth(wanted, photographs)
+
+
+def _ground_truth(wanted: WantedData, photographs: Iterable[str]) -> dict[str, Path]:
+    if wanted.annotations is None:
+        return {}
+    if not yolo.are_named_by(wanted.annotations):
+        return {f"{ANNOTATIONS}/{wanted.annotations.name}": wanted.annotations}
+    # Labels may be in several places relative to the images; one folder with all of them is among these.
+    labels = yolo.find_labels(wanted.images, wanted.annotations)
+    names = "classes.txt" if labels.names.suffix.lower() not in (".yaml", ".yml") else "data.yaml"
+    texts = [path for path in map(labels.of, photographs) if path.is_file()]
+    return {f"{ANNOTATIONS}/labels/{path.name}": path for path in texts} | {f"{ANNOTATIONS}/labels/{names}": labels.names}
+
+
+def _folder_name(images: Path) -> str:
+    # The name of the data set in records.
+    return images.resolve().name or IMAGES
+
+
+def _refuse_large(wanted: WantedData, files: dict[str, Path]) -> None:
+    size_bytes = sum(path.stat().st_size + 2 * len(name.encode(errors="replace")) + _ENTRY_BYTES for name, path in files.items())
+    if size_bytes > LARGEST_DATA_BYTES or len(files) > data_archive.MOST_FILES:
+        raise ConfigError(
+            f"the data set {str(wanted.images)!r} has {len(files)} files of {size_bytes / 1e6:.1f} MB, an order carries at most "
+            f"{data_archive.MOST_FILES} files of {LARGEST_DATA_BYTES / 1e6:.1f} MB: set subset = N, and annotations that name images"
+        )
+
 
 FETCH_S = 3600.0
 SUITE_NAME = "suite.toml"
 
-Find = Callable[[str], Path]
+FindModel = Callable[[str], Path]
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
-    """What an order names, and what somebody should know about it."""
+class PackedSuite:
+    """The work of an order, and notes on it."""
 
     title: str
     work: Measure
     notes: tuple[str, ...] = ()
 
 
-def pack_file(path: Path, store: ContentStore, find: Find | None = None) -> Packed:
-    """Return the suite in a TOML file as work for devices; its models are looked for beside the file, then in the catalogue.
+def pack_file(path: Path, store: ContentStore, find: FindModel | None = None) -> PackedSuite:
+    """Return the suite in a TOML file as work for devices; its models are searched beside the file, then in the catalogue.
 
     Raises:
         ConfigError: the suite, a model or a data set of it is wrong.
-        UnavailableError: a model cannot be fetched, or the content cannot be kept.
+        UnavailableError: a model cannot be fetched, or the content cannot be stored.
     """
-    try:
-        written = msgspec.toml.decode(path.read_bytes(), type=SuiteFile)
-    except OSError as error:
-        message = f"cannot read the suite {str(path)!r}: {error.strerror}: give the path of a TOML file"
-        raise ConfigError(message) from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        message = f"suite {str(path)!r}: {error}: correct the key or value"
-        raise ConfigError(message) from error
-    return pack(written, path.resolve().parent, store, find)
+    return pack(read_toml(path, SuiteFile, "suite"), path.resolve().parent, store, find)
 
 
-def pack(written: SuiteFile, folder: Path, store: ContentStore, find: Find | None = None, data: DataPacker | None = None) -> Packed:
-    """Return a suite as work for devices; `data` is who packs photographs, where several suites may name the same.
+def pack(
+    written: SuiteFile, folder: Path, store: ContentStore, find: FindModel | None = None, data: DataPacker | None = None
+) -> PackedSuite:
+    """Return a suite as work for devices; `data` packs the images, where several suites may share them.
 
     Raises:
         ConfigError: as `pack_file`.
         UnavailableError: as `pack_file`.
     """
-    shelf = _Shelf(folder, store, find or fetched)
+    models = _SuiteModels(folder, store, find or fetch_model)
     cases: list[Settings] = []
     for place, case in enumerate(written.case):
-        merged = msgspec.structs.replace(written.defaults, **_said(case))
+        merged = msgspec.structs.replace(written.defaults, **_set_keys(case))
         where = f"suite {written.name!r}: case[{place}]"
         if merged.options:
-            message = f"{where}: options are settings of a library on one machine, which no order may hold: leave them out"
-            raise ConfigError(message)
-        cases += _spread(merged, shelf, where)
+            raise ConfigError(f"{where}: options are library settings of one machine, which an order cannot contain: leave them out")
+        cases += _spread(merged, models, where)
     packed = (data or DataPacker(store)).pack(cases, folder)
-    document = _document(written.name, [_with_data(case, packed) for case in cases], shelf)
+    document = _document(written.name, [_with_data(case, packed) for case in cases], models)
     suite = store.put_bytes(document, SUITE_NAME)
     by_hash = {one.sha256: one for one in packed.values()}
-    return Packed(written.name, Measure(suite=suite, models=tuple(shelf.contents.values()), data=tuple(by_hash.values())))
+    return PackedSuite(written.name, Measure(suite=suite, models=tuple(models.contents.values()), data=tuple(by_hash.values())))
 
 
-def fetched(name: str) -> Path:
-    """Return the file of a model of the catalogue, which `edgemeter models fetch` brings and checks.
+def fetch_model(name: str) -> Path:
+    """Return the file of a model in the catalogue, fetched and verified by `edgemeter models fetch`.
 
     Raises:
         UnavailableError: the catalogue has none of that name, or it cannot be fetched.
     """
-    command = [sys.executable, "-m", "edgemeter.agent.cli", "models", "fetch", name, "--json"]
-    said = ""
+    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "models", "fetch", name, "--json"]
+    printed = ""
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=FETCH_S)
-        said = done.stderr.decode(errors="replace").strip().removeprefix("edgemeter: ")
+        printed = done.stderr.decode(errors="replace").strip().removeprefix("edgemeter: ")
         return Path(json.loads(done.stdout)["fetched"][0]["path"])
     except (OSError, subprocess.TimeoutExpired, ValueError, LookupError) as error:
-        message = f"model {name!r} is no file beside the suite, and `edgemeter models fetch` does not bring it: {said or error}"
-        raise UnavailableError(message) from error
+        raise UnavailableError(
+            f"model {name!r} is not a file beside the suite, and `edgemeter models fetch` cannot fetch it: {printed or error}"
+        ) from error
 
 
 def size_note(works: Iterable[Measure]) -> str:
-    """Return how much a device fetches that has nothing of it yet."""
+    """Return how much a device downloads that has none of it yet."""
     works = list(works)
     everything = {one.sha256: one.size_bytes for work in works for one in work.contents}
-    photographs = {one.sha256: one.size_bytes for work in works for one in work.data}
-    said = f", {sum(photographs.values()) / 1e6:.1f} MB of it photographs" if photographs else ""
-    return f"each device fetches up to {sum(everything.values()) / 1e6:.1f} MB{said}; what it has already does not travel again"
+    data = {one.sha256: one.size_bytes for work in works for one in work.data}
+    images = f", {sum(data.values()) / 1e6:.1f} MB of it images" if data else ""
+    return f"each device downloads up to {sum(everything.values()) / 1e6:.1f} MB{images}, except for what it has already"
 
 
-class _Shelf:
+class _SuiteModels:
     """The models of one suite, by the names that they have on devices."""
 
-    def __init__(self, folder: Path, store: ContentStore, find: Find) -> None:
+    def __init__(self, folder: Path, store: ContentStore, find: FindModel) -> None:
         self.folder = folder
         self.contents: dict[str, Content] = {}
         self._store = store
@@ -118,12 +199,12 @@ class _Shelf:
         self._paths: dict[str, Path] = {}
 
     def name(self, model: str) -> str:
-        """Return what a model is called on devices, where it goes with its weights and its card."""
+        """Return the name of a model on devices, where it is sent with its weights and its card."""
         path = self._path(model)
         if path not in self._names:
-            parts = [part for part in (*model_file.parts(path), card.beside(path)) if part.exists()]
+            parts = [part for part in (*model_file.parts(path), card_path(path)) if part.exists()]
             held = [(self._store.put(part, _fitting(part.name)), part) for part in parts]
-            # Another model has the name already.
+            # A prefix where another model has the name already.
             prefix = "" if all(self.contents.get(one.name, one) == one for one, _ in held) else f"{held[0][0].sha256[:8]}-"
             for one, _ in held:
                 self.contents[prefix + one.name] = msgspec.structs.replace(one, name=prefix + one.name)
@@ -132,53 +213,51 @@ class _Shelf:
         return self._names[path]
 
     def local(self, case: Settings) -> Settings:
-        """Return a case with the model where it lies here."""
+        """Return a case with the path of its model on this machine."""
         return msgspec.structs.replace(case, model=str(self._paths[str(case.model)]))
 
     def _path(self, model: str) -> Path:
         for path in (self.folder / model, order_suite.SHIPPED / model):
             if path.is_file():
                 return path.resolve()
-        if "/" in model or Path(model).suffix.lower() in suites.FORMATS:
-            message = f"there is no model {str(self.folder / model)!r}: correct the path, or name one of the catalogue"
-            raise ConfigError(message)
+        if "/" in model or Path(model).suffix.lower() in FORMATS:
+            raise ConfigError(f"no model at {str(self.folder / model)!r}: correct the path, or name one of the catalogue")
         return self._find(model).resolve()
 
 
 def _with_data(case: Settings, packed: Mapping[tuple[str, str | None], Data]) -> Settings:
-    """Return a case that names its photographs as they are named on devices."""
+    """Return a case with the name of its images on devices."""
     if case.images is None:
         return msgspec.structs.replace(case, annotations=None)
     return msgspec.structs.replace(case, images=packed[case.images, case.annotations].name, annotations=None)
 
 
-def _document(name: str, cases: list[Settings], shelf: _Shelf) -> bytes:
-    """Return the suite, read here first as devices will read it."""
-    document = suite_text.write(name, cases)
+def _document(name: str, cases: list[Settings], models: _SuiteModels) -> bytes:
+    """Return the suite as TOML, after reading it as devices will."""
+    document = toml_document({"name": name, "case": [msgspec.structs.asdict(case) for case in cases]}).encode()
     order_suite.read(document)
-    suites.expand(SuiteFile(name=name, case=[shelf.local(case) for case in cases]), shelf.folder)
+    expand(SuiteFile(name=name, case=[models.local(case) for case in cases]), models.folder)
     return document
 
 
-def _spread(case: Settings, shelf: _Shelf, where: str) -> list[Settings]:
-    """Return one case for each model and precision, named as on devices."""
+def _spread(case: Settings, known: _SuiteModels, where: str) -> list[Settings]:
+    """Return one case for each model and precision, with the names on devices."""
     if not case.model:
-        message = f'{where} names no model: add model = "FILE"'
-        raise ConfigError(message)
+        raise ConfigError(f'{where} names no model: add model = "FILE"')
     models = case.model if isinstance(case.model, list) else [case.model]
     precisions = case.precision if isinstance(case.precision, list) else [case.precision]
     return [
-        msgspec.structs.replace(case, model=shelf.name(model.replace("{precision}", precision or "{precision}")), precision=precision)
+        msgspec.structs.replace(case, model=known.name(model.replace("{precision}", precision or "{precision}")), precision=precision)
         for model in models
         for precision in precisions
     ]
 
 
 def _fitting(name: str) -> str:
-    """Return a name that an order may hold."""
+    """Return a name that an order may contain."""
     plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)
     return plain if plain[0].isalnum() else f"m{plain}"
 
 
-def _said(settings: Settings) -> dict[str, object]:
+def _set_keys(settings: Settings) -> dict[str, object]:
     return {key: value for key, value in msgspec.structs.asdict(settings).items() if value is not None}

@@ -1,28 +1,55 @@
-"""Who may start now: one pure function of what is asked for, of what is measuring, and of the rules in fleet.toml.
+"""Which execution may start now: a pure function of the candidate, of what is measuring, and of the rules in fleet.toml.
 
-Rules hold for measurements (measure, golden); other work goes out at once. In one fleet at one moment:
+Rules hold for measurements (measure, canary); other work starts at once. In one fleet at one moment:
 - one execution is in flight on a device, whatever it is;
-- a `suspect` device measures nothing but its golden job;
-- nothing is started in quiet hours, nor within the cool-down after a device's last run;
-- what measures on a circuit draws its limit at most. A device on a circuit that does not say its `power_w` counts as the whole circuit:
-  it measures alone there. One that draws more than the limit never starts;
+- a `suspect` device runs only its canary;
+- nothing starts in quiet hours, nor within the cool-down after a device's last run;
+- measurements on a circuit draw at most its limit. A device on a circuit without `power_w` counts as the whole circuit: it measures
+  alone there. One that draws more than the limit never starts;
 - of the devices that share a tag which a job calls exclusive, one measures;
-- of a campaign so many are in flight as it says.
+- a campaign has at most its own limit in flight.
 """
 
+import logging
+import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from edgemeter.provisioning.jobs import quiet
+from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.provisioning.inventory.fleet_file import read_if_present
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.inventory.selection import read_devices
+from edgemeter.provisioning.registry import campaigns
+from edgemeter.provisioning.registry.devices import suspects
+from edgemeter.provisioning.registry.registry import Registry
+
+logger = logging.getLogger(__name__)
+
+NS_PER_S = 1_000_000_000
+
+
+def quiet_window(windows: Sequence[str], now_ns: int) -> str | None:
+    """Return the window (`22:00-06:00`) that `now_ns` (UTC) lies in by this machine's local time, None outside of all.
+
+    A window includes its first minute and not its last; one whose end is not later than its beginning goes over midnight.
+    """
+    now = time.strftime("%H:%M", time.localtime(now_ns // NS_PER_S))
+    for window in windows:
+        first, _, last = window.partition("-")
+        if first <= now < last if first < last else now >= first or now < last:
+            return window
+    return None
+
 
 # Sums of watts are compared as people write them.
 _EPSILON_W = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """One execution that wants to start."""
+class Candidate:
+    """One execution that could start."""
 
     execution: int
     device: str
@@ -35,7 +62,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DevicePlace:
     """What is known of a device's power and tags."""
 
     circuit: str | None = None
@@ -44,22 +71,22 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """What fleet.toml, health and the campaigns say: limits of circuits (W), suspects with the reason, who is out for good."""
+class StartRules:
+    """From fleet.toml, health and campaigns: limits of circuits (W), quiet hours, suspects with the reason, revoked devices."""
 
     circuits_w: Mapping[str, float] = field(default_factory=dict)
     quiet: tuple[str, ...] = ()
-    places: Mapping[str, Place] = field(default_factory=dict)
+    places: Mapping[str, DevicePlace] = field(default_factory=dict)
     suspects: Mapping[str, str] = field(default_factory=dict)
     most_in_flight: Mapping[str, int] = field(default_factory=dict)
     revoked: frozenset[str] = frozenset()
 
 
-class Busy:
-    """What is in flight now; `begin` and `end` keep it up to date, so that nobody has to count it anew."""
+class InFlight:
+    """What is in flight now, counted by circuit, tag and campaign; `begin` and `end` keep it up to date."""
 
     def __init__(self) -> None:
-        self._held: dict[str, tuple[Asked, Place]] = {}
+        self._held: dict[str, tuple[Candidate, DevicePlace]] = {}
         self._watts: dict[str, float] = defaultdict(float)
         self._alone: Counter[str] = Counter()
         self._on_circuit: Counter[str] = Counter()
@@ -68,56 +95,56 @@ class Busy:
         self._campaigns: Counter[str] = Counter()
         self.last_end_ns: dict[str, int] = {}
 
-    def begin(self, asked: Asked, place: Place) -> None:
+    def begin(self, candidate: Candidate, place: DevicePlace) -> None:
         """Count an execution as in flight."""
-        self._held[asked.device] = (asked, place)
-        self._count(asked, place, 1)
+        self._held[candidate.device] = (candidate, place)
+        self._count(candidate, place, 1)
 
     def end(self, device: str, now_ns: int) -> None:
-        """Count what is in flight on a device no more, and when it ended; one that is idle stays so."""
-        asked = self.withdraw(device)
-        if asked is not None and asked.measures:
+        """Stop counting what is in flight on a device, and note when it ended; an idle device stays idle."""
+        candidate = self.withdraw(device)
+        if candidate is not None and candidate.measures:
             self.last_end_ns[device] = now_ns
 
-    def withdraw(self, device: str) -> Asked | None:
-        """Count what is in flight on a device no more, as if it had not been there; return it."""
-        asked, place = self._held.pop(device, (None, Place()))
-        if asked is not None:
-            self._count(asked, place, -1)
-        return asked
+    def withdraw(self, device: str) -> Candidate | None:
+        """Stop counting what is in flight on a device, as if it had never started; return it."""
+        candidate, place = self._held.pop(device, (None, DevicePlace()))
+        if candidate is not None:
+            self._count(candidate, place, -1)
+        return candidate
 
     def __contains__(self, device: str) -> bool:
         return device in self._held
 
     def watts(self, circuit: str) -> float:
-        """Return what is drawn on a circuit by those that say how much."""
+        """Return what the devices with a `power_w` draw on a circuit."""
         return self._watts[circuit] if self._on_circuit[circuit] else 0.0
 
-    def why_not(self, asked: Asked, rules: Rules, now_ns: int) -> str | None:
+    def why_not(self, candidate: Candidate, rules: StartRules, now_ns: int) -> str | None:
         """Return why an execution may not start at `now_ns` (UTC), None when it may."""
-        if asked.device in self._held:
+        if candidate.device in self._held:
             return "its device is busy"
-        if asked.due_ns > now_ns:
-            return f"again in {(asked.due_ns - now_ns) / quiet.NS_PER_S:.0f} s"
-        if asked.campaign is not None and self._campaigns[asked.campaign] >= rules.most_in_flight.get(asked.campaign, 1 << 30):
-            return f"{self._campaigns[asked.campaign]} of its campaign are in flight, that is the most"
-        return self._why_not_measure(asked, rules, now_ns) if asked.measures else None
+        if candidate.due_ns > now_ns:
+            return f"retry in {(candidate.due_ns - now_ns) / NS_PER_S:.0f} s"
+        if candidate.campaign is not None and self._campaigns[candidate.campaign] >= rules.most_in_flight.get(candidate.campaign, 1 << 30):
+            return f"its campaign has {self._campaigns[candidate.campaign]} executions in flight, its limit"
+        return self._why_not_measure(candidate, rules, now_ns) if candidate.measures else None
 
-    def _why_not_measure(self, asked: Asked, rules: Rules, now_ns: int) -> str | None:
-        if not asked.is_golden and asked.device in rules.suspects:
-            return f"suspect: {rules.suspects[asked.device]}"
-        if window := quiet.is_quiet(rules.quiet, now_ns):
+    def _why_not_measure(self, candidate: Candidate, rules: StartRules, now_ns: int) -> str | None:
+        if not candidate.is_golden and candidate.device in rules.suspects:
+            return f"suspect: {rules.suspects[candidate.device]}"
+        if window := quiet_window(rules.quiet, now_ns):
             return f"quiet hours {window}"
-        cool_ns = self.last_end_ns.get(asked.device, 0) + int(asked.cool_down_s * quiet.NS_PER_S)
-        if asked.cool_down_s and cool_ns > now_ns:
-            return f"cools down for {(cool_ns - now_ns) / quiet.NS_PER_S:.0f} s"
-        place = rules.places.get(asked.device, Place())
+        cool_ns = self.last_end_ns.get(candidate.device, 0) + int(candidate.cool_down_s * NS_PER_S)
+        if candidate.cool_down_s and cool_ns > now_ns:
+            return f"cooling down for {(cool_ns - now_ns) / NS_PER_S:.0f} s"
+        place = rules.places.get(candidate.device, DevicePlace())
         for tag in place.tags:
-            if (tag in asked.exclusive and self._tags[tag]) or self._exclusive[tag]:
-                return f"another of {tag!r} measures"
+            if (tag in candidate.exclusive and self._tags[tag]) or self._exclusive[tag]:
+                return f"another of {tag!r} is measuring"
         return self._why_no_power(place, rules)
 
-    def _why_no_power(self, place: Place, rules: Rules) -> str | None:
+    def _why_no_power(self, place: DevicePlace, rules: StartRules) -> str | None:
         limit_w = None if place.circuit is None else rules.circuits_w.get(place.circuit)
         if place.circuit is None or limit_w is None:
             return None
@@ -125,21 +152,21 @@ class Busy:
             return why
         draws_w = limit_w if place.power_w is None else place.power_w
         if self._alone[place.circuit]:
-            return f"circuit {place.circuit!r} is held by a device that does not say what it draws (power_w)"
+            return f"circuit {place.circuit!r} is taken by a device without power_w"
         in_use_w = self.watts(place.circuit)
         if self._on_circuit[place.circuit] and in_use_w + draws_w > limit_w + _EPSILON_W:
-            unsaid = ", and what this device draws is not said (power_w)" if place.power_w is None else ""
+            unsaid = ", and this device has no power_w" if place.power_w is None else ""
             return f"circuit {place.circuit!r}: {in_use_w:g} of {limit_w:g} W are in use{unsaid}"
         return None
 
-    def _count(self, asked: Asked, place: Place, by: int) -> None:
-        if asked.campaign is not None:
-            self._campaigns[asked.campaign] += by
-        if not asked.measures:
+    def _count(self, candidate: Candidate, place: DevicePlace, by: int) -> None:
+        if candidate.campaign is not None:
+            self._campaigns[candidate.campaign] += by
+        if not candidate.measures:
             return
         for tag in place.tags:
             self._tags[tag] += by
-            if tag in asked.exclusive:
+            if tag in candidate.exclusive:
                 self._exclusive[tag] += by
         if place.circuit is not None:
             self._on_circuit[place.circuit] += by
@@ -149,28 +176,91 @@ class Busy:
                 self._watts[place.circuit] += by * place.power_w
 
 
-def why_never(place: Place, rules: Rules) -> str | None:
-    """Return why a device may never measure, as the rules are: it draws more than its circuit gives; None when it may."""
+def why_never(place: DevicePlace, rules: StartRules) -> str | None:
+    """Return why a device can never measure under these rules (it draws more than its circuit gives), None when it can."""
     limit_w = None if place.circuit is None else rules.circuits_w.get(place.circuit)
     if limit_w is None or place.power_w is None or place.power_w <= limit_w + _EPSILON_W:
         return None
-    return f"it draws {place.power_w:g} W, its circuit {place.circuit!r} gives {limit_w:g} W"
+    return f"it draws {place.power_w:g} W, but its circuit {place.circuit!r} gives {limit_w:g} W"
 
 
-def choose(asked: Iterable[Asked], busy: Busy, rules: Rules, now_ns: int, most: int) -> tuple[list[Asked], dict[int, str]]:
-    """Return up to `most` executions that start now, in the order in which they ask, and why the others that were looked at wait.
+def choose(
+    candidates: Iterable[Candidate], busy: InFlight, rules: StartRules, now_ns: int, most: int
+) -> tuple[list[Candidate], dict[int, str]]:
+    """Return up to `most` executions to start now, in the order given, and why the others that were checked wait.
 
-    Those that start are in flight in `busy` afterwards.
+    Afterwards `busy` counts those as in flight.
     """
-    starting: list[Asked] = []
+    starting: list[Candidate] = []
     waiting: dict[int, str] = {}
-    for one in asked:
+    for one in candidates:
         why = busy.why_not(one, rules, now_ns)
         if why is not None:
             waiting[one.execution] = why
             continue
-        busy.begin(one, rules.places.get(one.device, Place()))
+        busy.begin(one, rules.places.get(one.device, DevicePlace()))
         starting.append(one)
         if len(starting) >= most:
             break
     return starting, waiting
+
+
+RULES_POLL_S = 2.0
+
+
+class WatchedRules:
+    """The rules as they are now, read again when they changed; an invalid fleet.toml leaves them as they were, and is logged once."""
+
+    def __init__(self, folder: FleetFolder, registry: Registry) -> None:
+        self._folder = folder
+        self._registry = registry
+        self._seen: Any = None
+        self._due_ns = 0
+        self.rules = StartRules()
+
+    def poll(self, now_ns: int) -> bool:
+        """Return whether the rules changed; checks every two seconds at most."""
+        if now_ns < self._due_ns:
+            return False
+        self._due_ns = now_ns + int(RULES_POLL_S * NS_PER_S)
+        signs = self._signs()
+        if signs == self._seen:
+            return False
+        self._seen = signs
+        try:
+            fresh = read_rules(self._folder, self._registry)
+        except EdgemeterError as error:
+            logger.warning("the previous rules stay in force: %s", error)
+            return False
+        is_changed, self.rules = fresh != self.rules, fresh
+        return is_changed
+
+    def _signs(self) -> tuple[Any, ...]:
+        try:
+            file = self._folder.fleet_file.stat()
+            written: tuple[int, int] | None = (file.st_mtime_ns, file.st_size)
+        except OSError:
+            written = None
+        devices = self._registry.query("SELECT COUNT(*), MAX(changed_ns) FROM devices")[0]
+        running = [(one.campaign, one.rules.max_in_flight) for one in campaigns.read_open(self._registry)]
+        return written, tuple(devices), running, suspects(self._registry)
+
+
+def read_rules(folder: FleetFolder, registry: Registry) -> StartRules:
+    """Return the rules as they are now.
+
+    Raises:
+        ConfigError: fleet.toml has a wrong or unknown key.
+    """
+    written = read_if_present(folder)
+    devices = read_devices(folder, registry)
+    return StartRules(
+        circuits_w={name: circuit.limit_w for name, circuit in written.circuit.items()} if written else {},
+        quiet=written.quiet if written else (),
+        places={one.device: DevicePlace(one.circuit, one.power_w, one.tags) for one in devices},
+        suspects=suspects(registry),
+        most_in_flight={
+            one.campaign: one.rules.max_in_flight for one in campaigns.read_open(registry) if one.rules.max_in_flight is not None
+        },
+        revoked=frozenset(one.device for one in devices if one.trust == "revoked"),
+    )

@@ -1,30 +1,21 @@
-"""Devices in the registry: a name is a label, the board's serial number is the identity, the key can be replaced."""
+"""Devices in the registry: who they are, what they last reported, and whether their measurements are to be trusted.
+
+A name is a label, the board's serial number is the identity, the key can be replaced.
+"""
 
 import sqlite3
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
 
 import msgspec
 
-if TYPE_CHECKING:
-    from edgemeter.provisioning.registry.registry import Registry
+from edgemeter.agent.contract.health import Health
+from edgemeter.agent.contract.messages import Birth, DeviceState
+from edgemeter.provisioning.registry.registry import Registry, put_row
 
-SCHEMA = """CREATE TABLE devices (
-    device TEXT PRIMARY KEY,
-    fleet TEXT NOT NULL,
-    serial TEXT UNIQUE,
-    board TEXT,
-    tags TEXT NOT NULL DEFAULT '[]',
-    standing TEXT NOT NULL,
-    circuit TEXT,
-    power_w REAL,
-    enrolled_ns INTEGER,
-    changed_ns INTEGER NOT NULL
-);
-"""
-
-# expected: in fleet.toml or given a token, not heard of yet; pending: asks, and somebody has to say yes; revoked: out for good.
-Standing = Literal["expected", "pending", "accepted", "revoked"]
+# expected: in fleet.toml or given a token, not heard of yet; pending: waits for approval; revoked: out for good.
+TrustState = Literal["expected", "pending", "accepted", "revoked"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +27,7 @@ class Device:
     serial: str | None
     board: str | None
     tags: tuple[str, ...]
-    standing: Standing
+    trust: TrustState = field(metadata={"column": "standing"})
     circuit: str | None
     power_w: float | None
     enrolled_ns: int | None
@@ -44,38 +35,161 @@ class Device:
 
 
 def put(connection: sqlite3.Connection, device: Device) -> None:
-    """Keep `device` as it is said here, within the caller's transaction."""
-    values = (
-        device.device,
-        device.fleet,
-        device.serial,
-        device.board,
-        msgspec.json.encode(device.tags).decode(),
-        device.standing,
-        device.circuit,
-        device.power_w,
-        device.enrolled_ns,
-        device.changed_ns,
-    )
-    connection.execute("INSERT OR REPLACE INTO devices VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+    """Write `device`, within the caller's transaction."""
+    put_row(connection, "devices", device)
 
 
-def read(registry: "Registry") -> list[Device]:
+def read(registry: Registry) -> list[Device]:
     """Return every device, by fleet and name."""
-    return [_device(row) for row in registry.query("SELECT * FROM devices ORDER BY fleet, device")]
+    return registry.rows(Device, "SELECT * FROM devices ORDER BY fleet, device")
 
 
-def find(registry: "Registry", device: str) -> Device | None:
+def find(registry: Registry, device: str) -> Device | None:
     """Return the device of that name, None when there is none."""
-    rows = registry.query("SELECT * FROM devices WHERE device = ?", device)
-    return _device(rows[0]) if rows else None
+    return registry.row(Device, "SELECT * FROM devices WHERE device = ?", device)
 
 
-def find_serial(registry: "Registry", serial: str) -> Device | None:
+def find_by_serial(registry: Registry, serial: str) -> Device | None:
     """Return the device with that serial number, None when there is none."""
-    rows = registry.query("SELECT * FROM devices WHERE serial = ?", serial)
-    return _device(rows[0]) if rows else None
+    return registry.row(Device, "SELECT * FROM devices WHERE serial = ?", serial)
 
 
-def _device(row: sqlite3.Row) -> Device:
-    return Device(**{**dict(row), "tags": tuple(msgspec.json.decode(row["tags"], type=list[str]))})
+# A late Will of a session that is over says nothing about the session after it. Retained states come again each time the service starts,
+# also of a device that was disconnected, whose Will the broker's rules hold back.
+_STATE = """INSERT INTO presence (device, fleet, state, session, since_ns, heard_ns) VALUES (:device, :fleet, :state, :session, :now, :now)
+ON CONFLICT (device) DO UPDATE SET fleet = :fleet, since_ns = CASE WHEN state IS :state AND session IS :session THEN since_ns ELSE :now END,
+    state = :state, session = :session, heard_ns = :now
+WHERE (:state = 'online' OR presence.session IS NULL OR presence.session = :session)
+    AND NOT EXISTS (SELECT 1 FROM devices WHERE devices.device = presence.device AND standing = 'revoked')"""
+_HEALTH = """INSERT INTO presence (device, fleet, health, heard_ns) VALUES (?, ?, ?, ?)
+ON CONFLICT (device) DO UPDATE SET health = excluded.health, heard_ns = excluded.heard_ns"""
+_BIRTH = """INSERT INTO presence (device, fleet, birth, heard_ns) VALUES (?, ?, ?, ?)
+ON CONFLICT (device) DO UPDATE SET birth = excluded.birth, heard_ns = excluded.heard_ns"""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceReport:
+    """What a device reported, and when it was received."""
+
+    device: str
+    fleet: str
+    message: DeviceState | Birth | Health
+    heard_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """The last reports of a device, None what it has not reported. It is in `state` since `since_ns` (UTC, by the server's clock)."""
+
+    device: str
+    fleet: str
+    state: str | None
+    session: int | None
+    since_ns: int | None
+    birth: Birth | None
+    health: Health | None
+    heard_ns: int
+
+    @property
+    def agent(self) -> str | None:
+        """The version of its agent, as last reported."""
+        return self.health.agent if self.health else self.birth.agent if self.birth else None
+
+    @property
+    def board(self) -> str | None:
+        """What it calls its board."""
+        return self.health.board if self.health else self.birth.board if self.birth else None
+
+
+def put_reports(connection: sqlite3.Connection, reports: Iterable[DeviceReport]) -> None:
+    """Write reports in their order, within the caller's transaction."""
+    for one in reports:
+        if isinstance(one.message, DeviceState):
+            state, session = one.message.state, one.message.session
+            values = {"device": one.device, "fleet": one.fleet, "state": state, "session": session, "now": one.heard_ns}
+            connection.execute(_STATE, values)
+        else:
+            statement = _BIRTH if isinstance(one.message, Birth) else _HEALTH
+            connection.execute(statement, (one.device, one.fleet, msgspec.json.encode(one.message), one.heard_ns))
+
+
+def put_offline(connection: sqlite3.Connection, device: str, now_ns: int) -> None:
+    """Note within the caller's transaction that a device is offline, where it cannot report so itself."""
+    connection.execute("UPDATE presence SET state = 'offline', since_ns = ? WHERE device = ? AND state = 'online'", (now_ns, device))
+
+
+def read_presence(registry: Registry) -> dict[str, Presence]:
+    """Return every device that ever reported, by name."""
+    return {one.device: one for one in registry.rows(Presence, "SELECT * FROM presence ORDER BY device")}
+
+
+def find_presence(registry: Registry, device: str) -> Presence | None:
+    """Return what a device last reported, None where it never did."""
+    return registry.row(Presence, "SELECT * FROM presence WHERE device = ?", device)
+
+
+def lost_since(registry: Registry, before_ns: int) -> list[Presence]:
+    """Return the devices that have been lost since before that moment, the longest first."""
+    return registry.rows(Presence, "SELECT * FROM presence WHERE state = 'lost' AND since_ns < ? ORDER BY since_ns", before_ns)
+
+
+def lost_together(registry: Registry, since_ns: int, within_ns: int) -> tuple[int, int]:
+    """Return how many devices were lost within that time of `since_ns`, and how many are online or lost in all."""
+    near = "SELECT count(*) FROM presence WHERE state = 'lost' AND since_ns BETWEEN ? AND ?"
+    together = registry.query(near, since_ns - within_ns, since_ns + within_ns)[0][0]
+    return int(together), int(registry.query("SELECT count(*) FROM presence WHERE state IN ('online', 'lost')")[0][0])
+
+
+def presence_mentioning(registry: Registry, text: str) -> list[Presence]:
+    """Return the devices whose health contains that text: those that may name it as a sensor."""
+    return registry.rows(Presence, "SELECT * FROM presence WHERE instr(health, CAST(? AS BLOB)) > 0", text)
+
+
+# A suspect device is good again after this many canary runs in a row within its band.
+GOOD_AGAIN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class HealthState:
+    """Whether a device's measurements are trusted, since when, and how many canary runs in a row were good since it is suspect.
+
+    A suspect device runs only its canary.
+    """
+
+    device: str
+    state: Literal["good", "suspect"]
+    reason: str | None
+    since_ns: int
+    good_runs: int = 0
+
+
+def suspects(registry: Registry) -> dict[str, str]:
+    """Return the suspect devices with the reason."""
+    return {row["device"]: row["reason"] or "" for row in registry.query("SELECT device, reason FROM standings WHERE state = 'suspect'")}
+
+
+def read_health_states(registry: Registry) -> dict[str, HealthState]:
+    """Return the health state of every device that has one, by name."""
+    return {one.device: one for one in registry.rows(HealthState, "SELECT * FROM standings")}
+
+
+def find_health_state(registry: Registry, device: str) -> HealthState | None:
+    """Return the health state of a device, None where it is unknown."""
+    return registry.row(HealthState, "SELECT * FROM standings WHERE device = ?", device)
+
+
+def put_health_state(connection: sqlite3.Connection, state: HealthState) -> None:
+    """Write the health state of a device, within the caller's transaction."""
+    put_row(connection, "standings", state)
+
+
+def next_health_state(before: HealthState | None, device: str, fault: str | None, now_ns: int) -> HealthState:
+    """Return the health state after a canary run; `fault` is why the device becomes suspect, None where the run was good."""
+    if fault is not None:
+        since_ns = before.since_ns if before and before.state == "suspect" else now_ns
+        return HealthState(device, "suspect", fault, since_ns)
+    if before is None or before.state == "good":
+        return before or HealthState(device, "good", None, now_ns)
+    if before.good_runs + 1 >= GOOD_AGAIN:
+        return HealthState(device, "good", f"good again after {GOOD_AGAIN} canary runs within the band", now_ns)
+    return HealthState(device, "suspect", before.reason, before.since_ns, before.good_runs + 1)

@@ -1,90 +1,98 @@
-"""The registry's file: one SQLite database that every fleet command and the service share."""
+"""The registry's file: one SQLite database that every fleet command and the service share; its rows are dataclasses."""
 
 import sqlite3
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from functools import cache
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from edgemeter.agent.delivery import sqlite_file
-from edgemeter.agent.delivery.sqlite_file import Access, Format
-from edgemeter.provisioning.campaigns import campaigns
-from edgemeter.provisioning.health import golden, position, presence, standing
-from edgemeter.provisioning.identity import certificates, claims, expulsions, requests
-from edgemeter.provisioning.jobs import executions, jobs
-from edgemeter.provisioning.registry import devices
-from edgemeter.provisioning.rescue import attempts, measuring
-from edgemeter.provisioning.update import releases
+import msgspec
 
-_ROOMS = (
-    devices,
-    jobs,
-    executions,
-    campaigns,
-    claims,
-    certificates,
-    requests,
-    expulsions,
-    presence,
-    standing,
-    golden,
-    position,
-    attempts,
-    measuring,
-    releases,
-)
-# Each concept's tables stand beside the code that reads and writes them; a room adds its SCHEMA here.
-_FORMAT = Format(
+from edgemeter.agent.base.sqlite_file import Access, Database, FileFormat
+from edgemeter.provisioning.registry.schema import SCHEMA
+
+_FORMAT = FileFormat(
     what="fleet registry",
     application_id=0x45464C54,
     version=1,
-    schema="".join(room.SCHEMA for room in _ROOMS),
+    schema=SCHEMA,
     elsewhere="run `edgemeter fleet init`, or name the fleet's folder with --folder",
 )
+_Row = TypeVar("_Row")
 
 
-class Registry:
+class Registry(Database):
     """The registry at `path`; usable from any thread, one at a time. `close` once or more."""
 
     def __init__(self, path: Path, access: Access = "write") -> None:
-        self.path = path
-        self._lock = threading.RLock()
-        self._connection: sqlite3.Connection | None = sqlite_file.connect(path, _FORMAT, access)
-        self._connection.row_factory = sqlite3.Row
+        super().__init__(path, _FORMAT, access)
 
-    @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Hold the write lock for the block; what it wrote is on the disk after it, or nothing when it raises.
-
-        Raises:
-            ConfigError: the file is damaged or none of ours.
-            TransientError: another process holds it.
-            UnavailableError: the disk is full.
-        """
-        with self._lock, sqlite_file.mapped(self.path, _FORMAT), sqlite_file.transaction(self._open):
-            yield self._open
-
-    def query(self, statement: str, *values: Any) -> list[sqlite3.Row]:
-        """Return the rows of a SELECT.
+    def rows(self, kind: type[_Row], statement: str, *values: Any) -> list[_Row]:
+        """Return the rows of a SELECT as dataclasses of that kind.
 
         Raises:
             ConfigError: as `transaction`.
             TransientError: as `transaction`.
         """
-        with self._lock, sqlite_file.mapped(self.path, _FORMAT):
-            return self._open.execute(statement, values).fetchall()
+        return [_decoded(kind, row) for row in self.query(statement, *values)]
 
-    def close(self) -> None:
-        """Close the file."""
-        with self._lock:
-            connection, self._connection = self._connection, None
-            if connection is not None:
-                connection.close()
+    def row(self, kind: type[_Row], statement: str, *values: Any) -> _Row | None:
+        """Return the first row of a SELECT as `rows` does, None where there is none."""
+        found = self.query(statement, *values)
+        return _decoded(kind, found[0]) if found else None
 
-    @property
-    def _open(self) -> sqlite3.Connection:
-        if self._connection is None:
-            message = "the registry was closed"
-            raise ValueError(message)
-        return self._connection
+
+def insert_rows(connection: sqlite3.Connection, table: str, rows: Sequence[Any], *, verb: str = "INSERT", **more: Any) -> None:
+    """Insert dataclasses as rows of `table`, with `more` columns, within the caller's transaction; tuples, maps and structs become JSON."""
+    if not rows:
+        return
+    fields_of = columns(cast("Any", type(rows[0])))
+    names = [*(column for _, column, _ in fields_of), *more]
+    statement = f"{verb} INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+    values = [[*(encoded(getattr(row, name)) for name, _, _ in fields_of), *more.values()] for row in rows]
+    connection.executemany(statement, values)
+
+
+def put_row(connection: sqlite3.Connection, table: str, row: Any) -> None:
+    """Insert a dataclass as `insert_rows` does, in place of the row with the same key."""
+    insert_rows(connection, table, [row], verb="INSERT OR REPLACE")
+
+
+def encoded(value: Any) -> Any:
+    """Return a field's value as its column holds it."""
+    if isinstance(value, msgspec.Struct):
+        return msgspec.json.encode(value)
+    if isinstance(value, tuple | Mapping):
+        return msgspec.json.encode(value if isinstance(value, tuple) else dict(value)).decode()
+    return value
+
+
+@cache
+def columns(kind: type) -> tuple[tuple[str, str, Any], ...]:
+    """Return the fields of a dataclass: name, column (`metadata["column"]` where it has another name) and type."""
+    hints = get_type_hints(kind)
+    return tuple((field.name, field.metadata.get("column", field.name), hints[field.name]) for field in fields(kind))
+
+
+@cache
+def _decoders(kind: type) -> tuple[tuple[str, str, Any], ...]:
+    """Return name, column and what turns a column's value into the field's; None where it stays as it is."""
+    return tuple((name, column, _decoder(hint)) for name, column, hint in columns(kind))
+
+
+def _decoder(hint: Any) -> Any:
+    if hint is bool:
+        return bool
+    leaves = get_args(hint) if get_origin(hint) in {Union, UnionType} else (hint,)
+    is_json = any(get_origin(leaf) in {tuple, Mapping} or (isinstance(leaf, type) and issubclass(leaf, msgspec.Struct)) for leaf in leaves)
+    return msgspec.json.Decoder(hint).decode if is_json else None
+
+
+def _decoded(kind: type[_Row], row: sqlite3.Row) -> _Row:
+    values = {}
+    for name, column, decode in _decoders(cast("Any", kind)):
+        value = row[column]
+        values[name] = value if decode is None or value is None else decode(value)
+    return kind(**values)

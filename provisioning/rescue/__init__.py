@@ -1,4 +1,4 @@
-"""Cutting the power of a board that does not come back: switches as plug-ins, and when that is done by itself.
+"""Cycling the power of a board that does not come back: switches as plug-ins, and when it is done automatically.
 
 A switch is one file here, one line in `SWITCHES` and a test against what its maker documents.
 """
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 SWITCHES: Mapping[str, str] = {
-    "shelly": "edgemeter.provisioning.rescue.shelly:Shelly",
-    "tasmota": "edgemeter.provisioning.rescue.tasmota_http:TasmotaHttp",
-    "tasmota-mqtt": "edgemeter.provisioning.rescue.tasmota_mqtt:TasmotaMqtt",
+    "shelly": "edgemeter.provisioning.rescue.shelly:ShellySwitch",
+    "tasmota": "edgemeter.provisioning.rescue.tasmota:TasmotaHttp",
+    "tasmota-mqtt": "edgemeter.provisioning.rescue.tasmota:TasmotaMqtt",
     "uhubctl": "edgemeter.provisioning.rescue.uhubctl:Uhubctl",
     "external": "edgemeter.provisioning.rescue.external:External",
 }
@@ -18,30 +18,30 @@ SWITCHES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """Whether a switch gives power, None where it cannot tell; `warnings` say what is wrong with how it is set up."""
+    """Whether a switch is on, None where it cannot tell; `warnings` name what is wrong with its configuration."""
 
     is_on: bool | None
     warnings: tuple[str, ...] = ()
 
 
 class PowerSwitch(Protocol):
-    """One outlet or port; called from a thread that may wait. Constructed with a `Wiring`, without asking anything.
+    """One outlet or port; called from a thread that may wait. Constructed with a `Wiring`, without any I/O.
 
-    Every method raises UnavailableError (it refuses, or is no such device), TransientError (it does not answer) or ConfigError.
+    Every method raises UnavailableError (it refuses, or is another kind of device), TransientError (it does not answer) or ConfigError.
     """
 
     def on(self) -> None:
-        """Give power."""
+        """Switch on."""
         ...
 
     def off(self) -> None:
-        """Take it away; it stays off until `on`."""
+        """Switch off, until `on`."""
         ...
 
     def cycle(self, off_s: float) -> None:
-        """Take power away for `off_s` and give it back; where the switch can time that itself, also if this server dies meanwhile."""
+        """Switch off for `off_s`, then on; by the switch's own timer where it has one, so that this server may die meanwhile."""
         ...
 
     def state(self) -> Power:
-        """Return whether it gives power."""
+        """Return whether it is on."""
         ...

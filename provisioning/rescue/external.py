@@ -1,4 +1,4 @@
-"""Any other switch, by commands of the server that fleet.toml names: lists of words, run without a shell.
+"""Any other switch, by commands in fleet.toml that the server runs: lists of words, without a shell.
 
 [switch.poe-1]
 on = ["/usr/local/bin/poe", "on", "{device}"]
@@ -12,8 +12,9 @@ import subprocess
 import time
 from collections.abc import Sequence
 
-from edgemeter.agent.errors import ConfigError, TransientError, UnavailableError
-from edgemeter.provisioning.rescue import Power, cycling
+from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.provisioning.rescue import Power
+from edgemeter.provisioning.rescue.switching import Sleep, cycle_power
 from edgemeter.provisioning.rescue.wiring import DEVICE, Wiring
 
 TIMEOUT_S = 60.0
@@ -25,45 +26,42 @@ class External:
     def __init__(self, wired: Wiring) -> None:
         self._wired = wired
         if not wired.entry.on or not wired.entry.off:
-            message = (
+            raise ConfigError(
                 f"[switch.{wired.place}] has no commands: set on = [...] and off = [...] (or address = ..., and write switch:{wired.place})"
             )
-            raise ConfigError(message)
 
     def on(self) -> None:
-        """Give power."""
+        """Switch on."""
         self._run(self._wired.entry.on)
 
     def off(self) -> None:
-        """Take it away."""
+        """Switch off."""
         self._run(self._wired.entry.off)
 
-    def cycle(self, off_s: float, sleep: cycling.Sleep = time.sleep) -> None:
-        """Take it away, wait, give it back."""
-        cycling.by_hand(self, off_s, sleep)
+    def cycle(self, off_s: float, sleep: Sleep = time.sleep) -> None:
+        """Switch off, wait, switch on."""
+        cycle_power(self, off_s, sleep)
 
     def state(self) -> Power:
-        """Return what the command `state` prints, None where there is none."""
+        """Return what the command `state` prints, None without one."""
         if not self._wired.entry.state:
             return Power(None)
-        said = self._run(self._wired.entry.state).strip().lower()
-        if said not in {"on", "off"}:
-            message = f"[switch.{self._wired.place}] state printed {said[:60]!r}: it has to print on or off"
-            raise UnavailableError(message)
-        return Power(said == "on")
+        printed = self._run(self._wired.entry.state).strip().lower()
+        if printed not in {"on", "off"}:
+            raise UnavailableError(f"[switch.{self._wired.place}] state printed {printed[:60]!r}: it has to print on or off")
+        return Power(printed == "on")
 
     def _run(self, words: Sequence[str]) -> str:
         command = [word.replace(DEVICE, self._wired.device) for word in words]
         try:
             done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S, check=False)
         except subprocess.TimeoutExpired as error:
-            message = f"[switch.{self._wired.place}]: {command[0]!r} did not end within {TIMEOUT_S:.0f} s"
-            raise TransientError(message) from error
+            raise TransientError(f"[switch.{self._wired.place}]: {command[0]!r} did not end within {TIMEOUT_S:.0f} s") from error
         except OSError as error:
-            message = f"[switch.{self._wired.place}]: cannot run {command[0]!r}: {error.strerror}"
-            raise ConfigError(message) from error
+            raise ConfigError(f"[switch.{self._wired.place}]: cannot run {command[0]!r}: {error.strerror}") from error
         if done.returncode:
-            said = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
-            message = f"[switch.{self._wired.place}]: {command[0]!r} failed with status {done.returncode}{f': {said[-1]}' if said else ''}"
-            raise UnavailableError(message)
+            lines = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
+            raise UnavailableError(
+                f"[switch.{self._wired.place}]: {command[0]!r} failed with status {done.returncode}{f': {lines[-1]}' if lines else ''}"
+            )
         return done.stdout.decode(errors="replace")

@@ -12,13 +12,14 @@ import re
 import subprocess
 import time
 
-from edgemeter.agent.errors import TransientError, UnavailableError
-from edgemeter.provisioning.rescue import Power, cycling
+from edgemeter.agent.base.errors import TransientError, UnavailableError
+from edgemeter.provisioning.rescue import Power
+from edgemeter.provisioning.rescue.switching import Sleep, cycle_power
 from edgemeter.provisioning.rescue.wiring import Wiring
 
 PROGRAM = "uhubctl"
 TIMEOUT_S = 60.0
-# Some systems turn a port on again at once; uhubctl turns it off so many times.
+# Some systems turn a port on again at once; uhubctl turns it off this many times.
 REPEAT = "100"
 PORT = re.compile(r"^\s*Port\s+(\d+):\s+[0-9a-fA-F]{4}\s*(.*)$", re.MULTILINE)
 
@@ -30,23 +31,24 @@ class Uhubctl:
         self._wired = wired
 
     def on(self) -> None:
-        """Give power."""
+        """Switch on."""
         self._run("-a", "on")
 
     def off(self) -> None:
-        """Take it away."""
+        """Switch off."""
         self._run("-a", "off", "-r", REPEAT)
 
-    def cycle(self, off_s: float, sleep: cycling.Sleep = time.sleep) -> None:
-        """Take it away, wait, give it back."""
-        cycling.by_hand(self, off_s, sleep)
+    def cycle(self, off_s: float, sleep: Sleep = time.sleep) -> None:
+        """Switch off, wait, switch on."""
+        cycle_power(self, off_s, sleep)
 
     def state(self) -> Power:
-        """Return whether the port gives power; a hub with a USB 2 and a USB 3 half says so of each."""
+        """Return whether the port is on; a hub with a USB 2 and a USB 3 half reports both."""
         ports = [words.split() for port, words in PORT.findall(self._run()) if port == self._wired.part]
         if not ports:
-            message = f"{PROGRAM} shows no port {self._wired.part} of hub {self._wired.place!r}: `{PROGRAM}` lists what can be switched"
-            raise UnavailableError(message)
+            raise UnavailableError(
+                f"{PROGRAM} shows no port {self._wired.part} of hub {self._wired.place!r}: `{PROGRAM}` lists what can be switched"
+            )
         return Power(any("power" in words for words in ports))
 
     def _run(self, *action: str) -> str:
@@ -54,13 +56,12 @@ class Uhubctl:
         try:
             done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S, check=False)
         except FileNotFoundError as error:
-            message = f"there is no {PROGRAM} here: install it (`apt install {PROGRAM}`)"
-            raise UnavailableError(message) from error
+            raise UnavailableError(f"{PROGRAM} is not installed: install it (`apt install {PROGRAM}`)") from error
         except (OSError, subprocess.TimeoutExpired) as error:
-            message = f"{' '.join(command)} did not end: {error}"
-            raise TransientError(message) from error
+            raise TransientError(f"{' '.join(command)} did not finish: {error}") from error
         if done.returncode:
-            said = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
-            message = f"{' '.join(command)} failed ({said[0] if said else f'status {done.returncode}'}): may this user switch the hub?"
-            raise UnavailableError(message)
+            lines = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
+            raise UnavailableError(
+                f"{' '.join(command)} failed ({lines[0] if lines else f'status {done.returncode}'}): may this user switch the hub?"
+            )
         return done.stdout.decode(errors="replace")

@@ -1,19 +1,23 @@
-"""Which switch gives a device its power, as fleet.toml says it, and who else hangs on it."""
+"""Which switch gives a device its power, as fleet.toml names it, and which other devices share it."""
 
 import re
+from collections import defaultdict
 from dataclasses import dataclass
 from importlib import import_module
 from urllib.parse import urlsplit
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.provisioning.fleet_folder import FleetFolder
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.inventory.fleet_file import FleetFile, SwitchEntry
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.registry.devices import Presence, presence_mentioning
+from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.rescue import SWITCHES, PowerSwitch
 
 NO_ENTRY = SwitchEntry()
 WRITTEN = (
     "shelly://HOST[/CHANNEL], tasmota://HOST[/CHANNEL], tasmota-mqtt://TOPIC[/CHANNEL], uhubctl://HUB/PORT, switch:NAME, external:NAME"
 )
+
 # Boards on one of these share it whole: the ports of many hubs go off together.
 GANGED = frozenset({"uhubctl"})
 DEVICE = "{device}"
@@ -45,19 +49,19 @@ class Wiring:
         return urlsplit(f"//{self.place}").hostname if self.kind in {"shelly", "tasmota"} else None
 
 
-def wiring(device: str, said: FleetFile, folder: FleetFolder) -> Wiring | None:
+def wiring_of(device: str, written: FleetFile, folder: FleetFolder) -> Wiring | None:
     """Return how a device gets its power, None where fleet.toml names no switch.
 
     Raises:
         ConfigError: the switch is written wrong, or a name is not there.
     """
-    entry = said.device.get(device)
+    entry = written.device.get(device)
     if entry is None or entry.switch is None:
         return None
-    return parse(entry.switch, device, said, folder)
+    return parse(entry.switch, device, written, folder)
 
 
-def parse(text: str, device: str, said: FleetFile, folder: FleetFolder) -> Wiring:
+def parse(text: str, device: str, written: FleetFile, folder: FleetFolder) -> Wiring:
     """Return the switch that `text` writes down.
 
     Raises:
@@ -65,10 +69,9 @@ def parse(text: str, device: str, said: FleetFile, folder: FleetFolder) -> Wirin
     """
     kind, _, name = text.partition(":")
     if kind in {"external", "switch"} and not name.startswith("//"):
-        if name not in said.switch:
-            message = f"device {device!r}: switch = {text!r}: there is no [switch.{name}] in {str(folder.fleet_file)!r}: add it"
-            raise ConfigError(message)
-        entry = said.switch[name]
+        if name not in written.switch:
+            raise ConfigError(f"device {device!r}: switch = {text!r}: [switch.{name}] is missing in {str(folder.fleet_file)!r}: add it")
+        entry = written.switch[name]
         if kind == "external" or entry.address is None:
             return Wiring(text, "external", name, "", device, entry, folder)
         text = entry.address
@@ -76,8 +79,7 @@ def parse(text: str, device: str, said: FleetFile, folder: FleetFolder) -> Wirin
         entry = NO_ENTRY
     found = re.fullmatch(r"([a-z-]+)://([^/\s]+)(?:/([A-Za-z0-9_.-]+))?/?", text)
     if found is None or found[1] not in SWITCHES or found[1] == "external" or (found[1] in GANGED and found[3] is None):
-        message = f"device {device!r}: {text!r} is no switch: write {WRITTEN}"
-        raise ConfigError(message)
+        raise ConfigError(f"device {device!r}: {text!r} is not a switch: write {WRITTEN}")
     return Wiring(text, found[1], found[2], found[3] or "", device, entry, folder)
 
 
@@ -90,3 +92,34 @@ def open_switch(wired: Wiring) -> PowerSwitch:
     module, _, name = SWITCHES[wired.kind].partition(":")
     switch: PowerSwitch = getattr(import_module(module), name)(wired)
     return switch
+
+
+class Neighbours:
+    """Which devices share a switch, according to one version of fleet.toml."""
+
+    def __init__(self, written: FleetFile, folder: FleetFolder) -> None:
+        self._on: dict[str, set[str]] = defaultdict(set)
+        for device in written.device:
+            try:
+                wired = wiring_of(device, written, folder)
+            except ConfigError:
+                # Reported when it is this device's turn.
+                continue
+            if wired is not None:
+                self._on[wired.shared].add(device)
+
+    def of(self, wired: Wiring, registry: Registry) -> tuple[str, ...]:
+        """Return the other devices that hang on the same switch, and those that measure their power with it."""
+        found = set(self._on.get(wired.shared, ()))
+        if wired.host is not None:
+            found |= {one.device for one in presence_mentioning(registry, wired.host) if _measures_with(one, wired.host)}
+        return tuple(sorted(found - {wired.device}))
+
+
+def _measures_with(one: Presence, host: str) -> bool:
+    """Return whether a sensor that the device names is the plug at `host`: its id is `shelly:HOST[:PORT][/CHANNEL]`."""
+    for sensor in one.health.sensors if one.health else ():
+        where = (sensor.id or "").partition(":")[2].removeprefix("http://").partition("/")[0]
+        if where == host or where.startswith(f"{host}:"):
+            return True
+    return False

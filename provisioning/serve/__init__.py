@@ -1,1 +1,1 @@
-"""The fleet's service: one process and one MQTT session, at which several desks do their work."""
+"""The fleet's service: one process and one MQTT session, shared by its handlers."""

@@ -1,4 +1,4 @@
-"""The service: takes messages from the broker to the desks, in one thread, and lets each look at what is due."""
+"""The service: passes messages from the broker to the handlers, in one thread, and polls each of them."""
 
 import hashlib
 import logging
@@ -6,29 +6,27 @@ import queue
 import threading
 import time
 
-from edgemeter.agent.delivery.broker_address import BrokerAddress
-from edgemeter.agent.delivery.disconnection import TAKEN_OVER
-from edgemeter.agent.delivery.log_limit import about
-from edgemeter.agent.delivery.mqtt_session import CONNECT_TIMEOUT_S, Message, MqttSession, Profile
-from edgemeter.agent.errors import EdgemeterError
-from edgemeter.provisioning.fleet_folder import FleetFolder
+from edgemeter.agent.base.broker_address import BrokerAddress
+from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.base.log_limit import about
+from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S, TAKEN_OVER, Message, MqttSession, SessionProfile
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.registry import Registry
-from edgemeter.provisioning.serve import desks
-from edgemeter.provisioning.serve.desk import Desk
+from edgemeter.provisioning.serve import handler
+from edgemeter.provisioning.serve.handler import FleetHandler
 
 logger = logging.getLogger(__name__)
 
 CLIENT_ID = "edgemeter-fleet"
-LOOK_S = 0.5
-# More than a thousand devices say at once after a power cut; the broker holds back what comes beyond it.
+POLL_S = 0.5
+# More than a thousand devices report at once after a power cut; the broker holds back what comes beyond it.
 WAITING_MESSAGES = 20_000
 
 
 def client_id(folder: FleetFolder) -> str:
-    """Return the service's name at the broker.
+    """Return the service's client id.
 
-    Whoever comes to the broker with it ends the service's session, and a device may come with any name: so it holds what the authority's
-    key alone tells.
+    Any client that connects with it ends the service's session, so it contains a secret derived from the authority's key.
     """
     try:
         secret = folder.ca_key.read_bytes()
@@ -37,25 +35,25 @@ def client_id(folder: FleetFolder) -> str:
     return f"{CLIENT_ID}-{hashlib.sha256(b'client id of the service ' + secret).hexdigest()[:16]}"
 
 
-class Service:
+class FleetService:
     """Serves the fleet in `folder` at the broker at `address`; `start` once, `stop` once or more."""
 
     def __init__(self, folder: FleetFolder, address: BrokerAddress) -> None:
         self.address = address
         self._registry = Registry(folder.registry)
-        self._session = MqttSession(address, Profile(client_id(folder), "persistent"), self)
-        self._desks = desks.make(folder, self._registry, self._publish)
-        self._topics = sorted({topic for desk in self._desks.values() for topic in desk.topics})
+        self._session = MqttSession(address, SessionProfile(client_id(folder), "persistent"), self)
+        self._handlers = handler.make_handlers(folder, self._registry, self._publish)
+        self._topics = sorted({topic for one in self._handlers.values() for topic in one.topics})
         self._messages: queue.Queue[Message] = queue.Queue(WAITING_MESSAGES)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="edgemeter-fleet", daemon=True)
 
     def start(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
-        """Return when the broker has accepted us.
+        """Connect, and return when the broker has accepted the service.
 
         Raises:
             UnavailableError: no broker answers within `timeout_s`.
-            ConfigError: it refuses who we say we are.
+            ConfigError: it refuses the service.
         """
         self._session.connect(timeout_s)
         self._thread.start()
@@ -66,12 +64,12 @@ class Service:
         if self._thread.is_alive():
             self._thread.join()
         self._session.close()
-        for desk in self._desks.values():
-            desk.close()
+        for one in self._handlers.values():
+            one.close()
         self._registry.close()
 
     def is_alive(self) -> bool:
-        """Return whether it works; when not, the process has to end."""
+        """Return whether it runs; when not, the process has to end."""
         return self._thread.is_alive()
 
     def connected(self) -> None:
@@ -80,15 +78,17 @@ class Service:
             self._session.subscribe(self._topics)
 
     def disconnected(self, reason: str) -> None:
-        """Session event: it comes back by itself, unless another has its name, which ends it."""
+        """Session event: it reconnects by itself, unless another client with its id has taken over, which ends it."""
         if reason == TAKEN_OVER:
-            logger.error("another service of this fleet has come to the broker at %s and ends this one: let one serve it", self.address)
+            logger.error(
+                "another service of this fleet has connected to the broker at %s and replaces this one: run only one", self.address
+            )
             self._ended.set()
         elif not self._ended.is_set():
             logger.info("connection to the broker at %s lost: %s", self.address, reason)
 
     def received(self, message: Message) -> None:
-        """Session event: put it where the thread takes it."""
+        """Session event: queue it for the thread."""
         while not self._ended.is_set():
             try:
                 self._messages.put(message, timeout=1.0)
@@ -97,7 +97,7 @@ class Service:
             return
 
     def answered(self, refusal: str | None) -> None:
-        """Session event: the broker's word on what we sent."""
+        """Session event: the broker's answer to a publish."""
         if refusal is not None:
             text = "the broker at %s refuses: %s; compare its ACL with that of `edgemeter fleet init`"
             logger.warning(text, self.address, refusal, extra=about(refusal))
@@ -113,33 +113,33 @@ class Service:
             except queue.Empty:
                 message = None
             if message is not None:
-                for name, desk in self._desks.items():
-                    if any(fits(pattern, message.topic) for pattern in desk.topics):
-                        self._do(name, desk, message)
+                for name, one in self._handlers.items():
+                    if any(topic_matches(pattern, message.topic) for pattern in one.topics):
+                        self._do(name, one, message)
             if time.monotonic() >= due_s:
-                due_s = time.monotonic() + LOOK_S
+                due_s = time.monotonic() + POLL_S
                 if not self._session.is_connected():
-                    # Nobody can say anything, nor hear it: nobody is late.
+                    # Nobody can report anything: nobody is late.
                     continue
-                for name, desk in self._desks.items():
-                    self._do(name, desk, None)
+                for name, one in self._handlers.items():
+                    self._do(name, one, None)
 
-    def _do(self, name: str, desk: Desk, message: Message | None) -> None:
+    def _do(self, name: str, one: FleetHandler, message: Message | None) -> None:
         try:
             if message is None:
-                desk.look(time.time_ns())
+                one.poll(time.time_ns())
             else:
-                desk.received(message)
+                one.received(message)
         except EdgemeterError as error:
-            # A device can send what is refused as often as it likes; a desk that cannot look says so twice a second.
+            # A device can send rejected messages as often as it likes; a handler that cannot poll fails twice a second.
             where, who = (f" (on {message.topic!r})", message.topic.rpartition("/")[0]) if message else ("", f"{name}: {error}")
             logger.warning("%s: %s%s", name, error, where, extra=about(who))
 
 
-def fits(pattern: str, topic: str) -> bool:
-    """Return whether `topic` is one of those that the MQTT subscription `pattern` names."""
-    wanted, said = pattern.split("/"), topic.split("/")
+def topic_matches(pattern: str, topic: str) -> bool:
+    """Return whether `topic` matches the MQTT subscription `pattern`."""
+    wanted, levels = pattern.split("/"), topic.split("/")
     if wanted[-1] == "#":
         wanted.pop()
-        said = said[: len(wanted)]
-    return len(wanted) == len(said) and all(one in {"+", other} for one, other in zip(wanted, said, strict=True))
+        levels = levels[: len(wanted)]
+    return len(wanted) == len(levels) and all(one in {"+", other} for one, other in zip(wanted, levels, strict=True))

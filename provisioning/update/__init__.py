@@ -1,1 +1,1 @@
-"""Updates: releases that devices can go to, who gets which, and the supervisor that goes there and back on the device."""
+"""Updates: releases that devices can go to, who gets which, and the supervisor that switches and rolls back on the device."""

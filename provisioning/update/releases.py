@@ -1,33 +1,23 @@
-"""Releases in the registry: signed bundles that are among the fleet's content, one row each; a version has one for each kind of board."""
+"""Releases in the registry: signed bundles among the fleet's content, one row each; a version has one for each kind of board."""
 
 import sqlite3
+import tempfile
+import time
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from edgemeter.agent.update import version_order
-
-if TYPE_CHECKING:
-    from edgemeter.provisioning.registry.registry import Registry
-
-SCHEMA = """CREATE TABLE releases (
-    sha256 TEXT PRIMARY KEY,
-    size_bytes INTEGER NOT NULL,
-    name TEXT NOT NULL,
-    version TEXT NOT NULL,
-    board TEXT NOT NULL,
-    arch TEXT NOT NULL,
-    python TEXT NOT NULL,
-    glibc TEXT NOT NULL,
-    checked TEXT NOT NULL,
-    built_ns INTEGER NOT NULL,
-    added_ns INTEGER NOT NULL
-);
-"""
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.orders import version_key
+from edgemeter.provisioning.bundle import manifest
+from edgemeter.provisioning.bundle.manifest import VerifiedBundle
+from edgemeter.provisioning.content.store import ContentStore
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.registry.registry import Registry
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """One bundle: what of the content it is, what it holds, and for what; `checked` says how it was tried before it was signed."""
+    """One bundle: its content, version and target; `checked` is how it was tested before it was signed."""
 
     sha256: str
     size_bytes: int
@@ -42,12 +32,80 @@ class Release:
     added_ns: int
 
 
-def put(connection: sqlite3.Connection, release: Release) -> None:
-    """Keep a release, within the caller's transaction; the same bundle stands once."""
+def put_release(connection: sqlite3.Connection, release: Release) -> None:
+    """Keep a release, within the caller's transaction; the same bundle is kept once."""
     connection.execute("INSERT OR IGNORE INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", astuple(release))
 
 
-def read(registry: "Registry") -> list[Release]:
-    """Return every release, the newest version first, of one version and target the latest build first."""
+def read_releases(registry: "Registry") -> list[Release]:
+    """Return every release, the newest version first; of one version and target the latest build first."""
     found = [Release(**dict(row)) for row in registry.query("SELECT * FROM releases ORDER BY board, python, built_ns DESC, sha256")]
-    return sorted(found, key=lambda one: version_order.key(one.version), reverse=True)
+    return sorted(found, key=lambda one: version_key(one.version), reverse=True)
+
+
+def inspect_bundle(folder: FleetFolder, path: Path) -> VerifiedBundle:
+    """Return the bundle (a folder or `.tar`) once signature and files are verified.
+
+    Raises:
+        ConfigError: it is not a bundle, not signed by the fleet's release key, or its version cannot be compared.
+    """
+    found = manifest.read_bundle(path, folder.release_public_key)
+    version_key(found.manifest.version)
+    return found
+
+
+def add_release(folder: FleetFolder, registry: Registry, found: VerifiedBundle) -> Release:
+    """Keep the bundle and return the release; an existing one stays.
+
+    Raises:
+        ConfigError: it has changed since it was verified.
+        UnavailableError: the content cannot be kept.
+    """
+    fields = found.manifest
+    name = f"edgemeter-{fields.version}-{fields.board}-{fields.arch}-py{fields.python}.tar".replace("+", "_")
+    with tempfile.TemporaryDirectory(prefix="edgemeter-release-") as scratch:
+        # Packed again from verified files: a release has the same bytes, whether it came as a folder or a tar.
+        unpacked, packed = Path(scratch) / "files", Path(scratch) / name
+        unpacked.mkdir()
+        found.unpack(unpacked)
+        manifest.pack_bundle(unpacked, packed)
+        content = ContentStore(folder.content).put(packed)
+    release = Release(
+        content.sha256,
+        content.size_bytes,
+        name,
+        fields.version,
+        fields.board,
+        fields.arch,
+        fields.python,
+        fields.glibc,
+        fields.checked,
+        fields.built_ns,
+        time.time_ns(),
+    )
+    with registry.transaction() as connection:
+        put_release(connection, release)
+    return release
+
+
+def releases_of_version(registry: Registry, version: str | None) -> list[Release]:
+    """Return the releases of a version, by default of the newest.
+
+    `1.2.0` selects all its bundles, for any board; `1.2.0+1a2b3c4d` selects one of them.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    known = read_releases(registry)
+    if not known:
+        raise ConfigError("there is no release yet: `edgemeter fleet release add BUNDLE` adds one built by `edgemeter fleet bundle`")
+    wanted = version or _public(known[0].version)
+    found = [one for one in known if wanted in {one.version, _public(one.version)}]
+    if not found:
+        there = ", ".join(dict.fromkeys(_public(one.version) for one in known))
+        raise ConfigError(f"unknown release {wanted!r}: there are {there}; `edgemeter fleet release add` adds one")
+    return found
+
+
+def _public(version: str) -> str:
+    return version.partition("+")[0]

@@ -1,68 +1,172 @@
-"""An update of many devices: who goes, in which waves, and the jobs that say so."""
+"""An update of many devices: which bundle each gets or why none, who goes, in which waves, and the jobs."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from rich.console import Console
 
-from edgemeter.agent.jobs.contract import Content, Update
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.health import Health
+from edgemeter.agent.contract.orders import Content, Update, version_key
 from edgemeter.provisioning.bundle import boards
-from edgemeter.provisioning.fleet_folder import FleetFolder
-from edgemeter.provisioning.health import presence
-from edgemeter.provisioning.inventory import known
-from edgemeter.provisioning.jobs import following, jobs
-from edgemeter.provisioning.jobs.executions import Execution
-from edgemeter.provisioning.jobs.jobs import NewJob
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.inventory.selection import select_devices
+from edgemeter.provisioning.jobs.job_view import follow_job
+from edgemeter.provisioning.registry import jobs
+from edgemeter.provisioning.registry.devices import Device, read_presence
+from edgemeter.provisioning.registry.jobs import Execution, NewJob
 from edgemeter.provisioning.registry.registry import Registry
-from edgemeter.provisioning.update import addition, choice
-from edgemeter.provisioning.update.choice import Allowed, Choice
+from edgemeter.provisioning.update.releases import Release, releases_of_version
+
+# What an order may allow: an older version, and a version that failed there.
+Allowed: TypeAlias = Literal["older", "bad"]
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateChoice:
+    """The choice for one device: `release` is its new release, None if it stays (`note` is why); `runs` is its present version."""
+
+    device: Device
+    runs: str | None
+    release: Release | None
+    note: str = ""
+    bad: tuple[str, ...] = ()
+
+
+def choose_release(
+    device: Device,
+    health: Health | None,
+    releases: Sequence[Release],
+    *,
+    even_if: Collection[Allowed] = (),
+    is_under_way: bool = False,
+    boards: Collection[str] = (),
+) -> UpdateChoice:
+    """Return the choice among `releases` for a device; `boards` are those that bundles are built for."""
+    if health is None:
+        return UpdateChoice(device, None, None, "it has not reported its state yet: is it online?")
+    release, note = _fitting(device, health, releases, boards)
+    if release is not None and (why := _why_not(health, release.version, even_if, is_under_way=is_under_way)):
+        release, note = None, why
+    return UpdateChoice(device, _runs(health), release, note, health.bad_agents)
+
+
+def canaries(choices: Sequence[UpdateChoice], count: int) -> tuple[list[UpdateChoice], list[UpdateChoice]]:
+    """Return `count` devices to update first, of as many different bundles as there are, and the rest."""
+    by_bundle: dict[str, list[UpdateChoice]] = {}
+    for one in choices:
+        if one.release is not None:
+            by_bundle.setdefault(one.release.sha256, []).append(one)
+    queues = list(by_bundle.values())
+    first: list[UpdateChoice] = []
+    while len(first) < count and any(queues):
+        first += [queue.pop(0) for queue in queues if queue][: count - len(first)]
+    return first, [one for queue in queues for one in queue]
+
+
+def _why_not(health: Health, version: str, even_if: Collection[Allowed], *, is_under_way: bool) -> str:
+    if _runs(health) == version:
+        return "it runs this version"
+    if is_under_way:
+        return "an update is in progress"
+    if version in health.bad_agents and "bad" not in even_if:
+        return "this version failed there before: `--even-if bad` retries it"
+    if "older" not in even_if and _is_older(version, _runs(health)):
+        return f"this is older than {_runs(health)}: `--even-if older` allows it"
+    return ""
+
+
+def _runs(health: Health) -> str:
+    return health.release or health.agent
+
+
+def _is_older(version: str, running: str) -> bool:
+    try:
+        return version_key(version) < version_key(running)
+    except ConfigError:
+        # It runs a version that was never published: any published one may follow.
+        return False
+
+
+def _fitting(device: Device, health: Health, releases: Sequence[Release], boards: Collection[str]) -> tuple[Release | None, str]:
+    is_known = device.board in boards
+    fitting = [
+        one
+        for one in releases
+        if one.arch == health.arch
+        and one.python == _python(health.python)
+        and _numbers(one.glibc) <= _numbers(health.glibc)
+        and (not is_known or one.board == device.board)
+    ]
+    if not fitting:
+        here = f"{device.board if is_known else 'any board'}, {health.arch}, Python {_python(health.python)}, glibc {health.glibc}"
+        there = "; ".join(f"{one.board}, {one.arch}, Python {one.python}, glibc {one.glibc}" for one in releases)
+        return None, f"no bundle fits: it is {here}; there are: {there}"
+    # The bundle for the newest C library that fits has the newest wheels.
+    best = max(fitting, key=lambda one: (_numbers(one.glibc), one.built_ns))
+    return best, "" if is_known else f"its board is not set in fleet.toml: it gets the bundle for {best.board}"
+
+
+def _python(text: str | None) -> str:
+    found = re.match(r"\d+\.\d+", text or "")
+    return found[0] if found else "unknown"
+
+
+def _numbers(text: str | None) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text or "")[:2])
+
 
 _UNDER_WAY = "SELECT device FROM executions WHERE ended_ns IS NULL AND job GLOB 'update-*'"
 
 
-def plan(folder: FleetFolder, registry: Registry, selection: str, version: str | None, even_if: Sequence[Allowed]) -> list[Choice]:
-    """Return what becomes of each device of a selection.
+def plan_update(
+    folder: FleetFolder, registry: Registry, selection: str, version: str | None, even_if: Sequence[Allowed]
+) -> list[UpdateChoice]:
+    """Return the choice for each device of a selection.
 
     Raises:
-        ConfigError: no device fits the selection, or there is no such release.
+        ConfigError: no device matches the selection, or there is no such release.
     """
-    releases = addition.of_version(registry, version)
-    heard = presence.read(registry)
+    releases = releases_of_version(registry, version)
+    heard = read_presence(registry)
     under_way = {row["device"] for row in registry.query(_UNDER_WAY)}
-    supported = set(boards.table())
+    supported = set(boards.all_boards())
     choices = []
-    for device in known.select(folder, registry, selection):
-        if device.standing != "accepted":
-            choices.append(Choice(device, None, None, f"it is {device.standing}: only accepted devices take orders"))
+    for device in select_devices(folder, registry, selection):
+        if device.trust != "accepted":
+            choices.append(UpdateChoice(device, None, None, f"it is {device.trust}: only accepted devices take orders"))
             continue
         health = heard[device.device].health if device.device in heard else None
         is_under_way = device.device in under_way
-        choices.append(choice.choose(device, health, releases, even_if=even_if, is_under_way=is_under_way, boards=supported))
+        choices.append(choose_release(device, health, releases, even_if=even_if, is_under_way=is_under_way, boards=supported))
     return choices
 
 
-def waves(choices: Sequence[Choice], canary: int | None) -> Iterator[list[Choice]]:
-    """Yield those that go together: the canaries, if any, and then the rest."""
+def update_waves(choices: Sequence[UpdateChoice], canary: int | None) -> Iterator[list[UpdateChoice]]:
+    """Yield the devices to update together: the canaries, if any, then the rest."""
     going = [one for one in choices if one.release is not None]
-    first, rest = choice.canaries(going, canary) if canary else ([], going)
+    first, rest = canaries(going, canary) if canary else ([], going)
     yield from (wave for wave in (first, rest) if wave)
 
 
-def order(registry: Registry, wave: Sequence[Choice], even_if: Sequence[Allowed], timeout_s: float, now_ns: int) -> list[str]:
-    """Keep a job for each bundle, and return their names."""
+def order_update(registry: Registry, wave: Sequence[UpdateChoice], even_if: Sequence[Allowed], timeout_s: float, now_ns: int) -> list[str]:
+    """Add a job for each bundle, and return the names of the jobs."""
     made = []
     with registry.transaction() as connection:
         for release in dict.fromkeys(one.release for one in wave if one.release is not None):
             bundle = Content(sha256=release.sha256, size_bytes=release.size_bytes, name=release.name)
             work = Update(version=release.version, bundle=bundle, even_if=tuple(even_if))
             title = f"update to {release.version}, {release.board}, Python {release.python}"
-            # What failed is not tried again by itself.
+            # A failed update is not retried automatically.
             new = NewJob(work, title, timeout_s, retries=0)
             devices = [(one.device.device, one.device.fleet) for one in wave if one.release == release]
             made.append(jobs.add(connection, new, devices, now_ns))
     return made
 
 
-def follow(folder: FleetFolder, registry: Registry, names: Sequence[str]) -> list[Execution]:
-    """Return the executions of these jobs when all have ended; how they come along is shown on stderr."""
+def follow_update(folder: FleetFolder, registry: Registry, names: Sequence[str]) -> list[Execution]:
+    """Return the executions of these jobs when all have ended; their progress is shown on stderr."""
     console = Console(stderr=True)
-    return [one for name in names for one in following.follow(folder, registry, name, console)]
+    return [one for name in names for one in follow_job(folder, registry, name, console)]

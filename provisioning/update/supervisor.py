@@ -1,15 +1,16 @@
-"""The supervisor of a device: goes to a release, and back from one that does not work. A script of its own, for Python 3.8 and later.
+"""The supervisor of a device: installs a release and rolls it back if it is not healthy. A standalone script for Python 3.8 and later.
 
-It runs as root beside the agent, needs no release and no package, and believes nothing that the agent writes but what it wants: the
-bundle's hash is checked here, its signature and files by `install.py` with the public key that came with the device.
+It stays one file with the standard library only, because it is copied to boards and runs without a release. It runs as root beside the
+agent and trusts the agent only for which update it requests: the bundle's hash is checked here, its signature and files by `install.py`
+with the public key that came with the device.
 
-    update/wanted.json    the agent's wish                      update/outcome.json  what became of it
-    update/healthy.json   the agent's word that it works        update/bad.json      the versions that did not
-    update/reboot         the agent's wish to start the board   run.lock             held by a measurement, and by a switch
+    update/wanted.json    the agent's update request            update/outcome.json  the outcome
+    update/healthy.json   the agent's health report             update/bad.json      the versions that failed
+    update/reboot         the agent's request for a reboot      run.lock             held by a measurement, and by a switch
 
-Every step stands in a journal on the disk before it is taken, so that whoever is killed at any moment, by a power cut too, goes on from
-there: `taken` (waits for the end of the measurement), `installing` (beside the release that runs), `trying` (the new release runs and
-has to say that it is healthy), `going back`, `ended`.
+Every step is written to a journal on the disk before it begins, so that after a kill or a power cut at any moment it continues there:
+`taken` (waits for the end of the measurement), `installing` (beside the running release), `trying` (the new release runs and has to
+report that it is healthy), `going back` (rollback to the previous release), `ended`.
 """
 
 from __future__ import annotations
@@ -58,11 +59,11 @@ FORMS = {
 
 
 class Refused(Exception):  # noqa: N818 - a verdict, not a mistake
-    """The update cannot be: why, in one line for people."""
+    """The update is refused: why, in one line for people."""
 
 
 class Folder:
-    """The files in a folder that somebody with fewer rights may write: no link of theirs is followed, no pipe waited for."""
+    """The files in a folder that an unprivileged user may write: links are not followed, pipes not waited for."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -88,7 +89,7 @@ class Folder:
         os.close(self._folder)
 
     def has(self, name: str) -> bool:
-        """Return whether something of that name is there."""
+        """Return whether a file of that name exists."""
         try:
             os.stat(name, dir_fd=self._folder, follow_symlinks=False)
         except FileNotFoundError:
@@ -96,16 +97,16 @@ class Folder:
         return True
 
     def open(self, name: str) -> int:
-        """Return a descriptor of the regular file, to read."""
+        """Return a descriptor of the regular file, for reading."""
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._folder)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            message = f"{name} is no regular file"
+            message = f"{name} is not a regular file"
             raise OSError(message)
         return descriptor
 
     def read(self, name: str) -> Record:
-        """Return the JSON object in that file; empty where there is none that can be read."""
+        """Return the JSON object in that file; empty if none can be read."""
         try:
             with os.fdopen(self.open(name), "rb") as file:
                 found = json.loads(file.read(LARGEST_FILE_BYTES))
@@ -114,7 +115,7 @@ class Folder:
         return found if isinstance(found, dict) else {}
 
     def write(self, name: str, record: Record) -> None:
-        """Put the JSON object there, whole or not at all; it is on the disk afterwards."""
+        """Write the JSON object, whole or not at all, and sync it."""
         self.remove(f".{name}")
         descriptor = os.open(f".{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o640, dir_fd=self._folder)
         with os.fdopen(descriptor, "w") as file:
@@ -126,29 +127,29 @@ class Folder:
         os.fsync(self._folder)
 
     def remove(self, name: str) -> None:
-        """Remove the file; it may be gone."""
+        """Remove the file, if it exists."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self._folder)
             os.fsync(self._folder)
 
 
 class Manager:
-    """Tells the service manager that we are alive, and runs commands meanwhile."""
+    """Keeps the watchdog of the service manager alive, and runs commands meanwhile."""
 
     def pause(self, seconds: float) -> None:
-        """Sleep, alive."""
+        """Sleep, and keep the watchdog alive."""
         self.notify("WATCHDOG=1")
         time.sleep(seconds)
 
-    def notify(self, said: str) -> None:
-        """Tell the service manager. Source: sd_notify(3)."""
+    def notify(self, state: str) -> None:
+        """Notify the service manager. Source: sd_notify(3)."""
         name = os.environ.get("NOTIFY_SOCKET", "")
         if name.startswith(("/", "@")):
-            with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as way:
-                way.sendto(said.encode(), "\0" + name[1:] if name.startswith("@") else name)
+            with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+                channel.sendto(state.encode(), "\0" + name[1:] if name.startswith("@") else name)
 
     def run(self, command: list[str], log: Path, patience_s: float, marks: dict[str, str]) -> tuple[int, str]:
-        """Run the command; return its status and its last line. It is ended, with a status of its own, after `patience_s`."""
+        """Run the command; return its status and its last line. It is killed after `patience_s`."""
         environment = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", **marks}
         try:
             with log.open("wb") as output:
@@ -162,7 +163,7 @@ class Manager:
             lines = log.read_text(errors="replace").strip().splitlines()
         except OSError as error:
             return -1, f"cannot run {command[0]!r}: {error}"
-        return process.returncode, lines[-1][-500:] if lines else f"{command[0]} ended with status {process.returncode} and said nothing"
+        return process.returncode, lines[-1][-500:] if lines else f"{command[0]} ended with status {process.returncode} and printed nothing"
 
 
 class Releases:
@@ -172,11 +173,11 @@ class Releases:
         self.root = root
 
     def path(self, version: str) -> Path:
-        """Return where that release stands."""
+        """Return the path of that release."""
         return self.root / "releases" / version
 
     def current(self) -> str | None:
-        """Return the version that `current` names, None where it names none that could run."""
+        """Return the version that `current` names, None if it cannot run."""
         try:
             target = Path(os.readlink(self.root / "current"))  # noqa: PTH115 - Python 3.8
         except OSError:
@@ -184,7 +185,7 @@ class Releases:
         return target.name if self._runs(target.name) else None
 
     def installed(self) -> list[str]:
-        """Return the versions that are there, the newest installation first."""
+        """Return the installed versions, the newest installation first."""
         try:
             found = [one for one in (self.root / "releases").iterdir() if self._runs(one.name)]
         except OSError:
@@ -192,7 +193,7 @@ class Releases:
         return [one.name for one in sorted(found, key=lambda one: one.stat().st_mtime, reverse=True)]
 
     def switch(self, version: str) -> None:
-        """Let `current` name that version; it does on the disk afterwards."""
+        """Let `current` name that version, and sync it."""
         made = self.root / ".current"
         with contextlib.suppress(FileNotFoundError):
             made.unlink()
@@ -201,20 +202,20 @@ class Releases:
         _sync(self.root)
 
     def keep(self, *versions: str | None) -> None:
-        """Remove every release but these and the one that runs."""
+        """Remove every release except these and the running one."""
         with contextlib.suppress(OSError):
             for one in (self.root / "releases").iterdir():
                 if one.name not in {*versions, self.current()}:
                     shutil.rmtree(str(one), ignore_errors=True)
 
     def size_bytes(self, version: str | None) -> int:
-        """Return what that release takes on the disk."""
+        """Return the disk space of that release."""
         if version is None:
             return 0
         return sum(one.lstat().st_blocks * 512 for one in self.path(version).rglob("*"))
 
     def _runs(self, version: str) -> bool:
-        # The manifest is the last that an installation writes.
+        # An installation writes the manifest last.
         path = self.path(version)
         return (
             re.fullmatch(FORMS["version"], version) is not None and (path / "manifest.json").exists() and (path / "bin" / "python").exists()
@@ -222,28 +223,28 @@ class Releases:
 
 
 class Supervisor:
-    """One device's supervisor; `look` again and again. It raises OSError where the disk does, and the next look goes on."""
+    """One device's supervisor; `poll` is called repeatedly. It raises OSError if the disk fails, and the next poll continues."""
 
-    def __init__(self, said: argparse.Namespace) -> None:
-        self.said = said
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
         self.manager = Manager()
-        self.releases = Releases(said.root)
-        self.own = said.root / "supervisor"
+        self.releases = Releases(options.root)
+        self.own = options.root / "supervisor"
         self.own.mkdir(mode=0o700, exist_ok=True)
         self.journal = Folder(self.own)
-        self.update = Folder(said.home / "update")
-        # The failed starts that are counted from, since when.
+        self.update = Folder(options.home / "update")
+        # The failed starts to count from, and since when.
         self._starts: tuple[int, float] | None = None
         self._counted_s = 0.0
         self._complaint: str | None = None
 
     def close(self) -> None:
-        """Give back what it holds."""
+        """Close the folders."""
         self.journal.close()
         self.update.close()
 
-    def look(self) -> None:
-        """Do what is due: the rest of an update, a wish for one, a reboot, an agent that does not start."""
+    def poll(self) -> None:
+        """Do what is due: continue an update, begin a requested one, reboot, or roll back an agent that does not start."""
         if not self.update.is_there():
             message = f"{str(self.update.path)!r} was replaced"
             raise OSError(message)
@@ -254,14 +255,14 @@ class Supervisor:
         elif self.update.has("reboot"):
             self._reboot()
         elif self.releases.current() is None:
-            self._go_back_from(None, "there was no release at `current`")
-        elif time.monotonic() - self._counted_s > self.said.count_every_s:
+            self._roll_back_from(None, "there was no release at `current`")
+        elif time.monotonic() - self._counted_s > self.options.count_every_s:
             self._counted_s = time.monotonic()
             self._count_starts()
 
     def _take(self) -> None:
         wanted, last = self.update.read("wanted.json"), self.update.read("outcome.json")
-        # What may be believed of it, and nothing else: numbers and names of the form that they have to have.
+        # Only fields of the right form are used.
         order = {name: str(wanted[name]) for name, form in FORMS.items() if name in wanted and re.fullmatch(form, str(wanted[name]))}
         if wanted and (order.get("job"), order.get("attempt")) != (last.get("job"), str(last.get("attempt"))):
             step = {"step": "taken", "order": order, "from": self.releases.current()}
@@ -275,21 +276,21 @@ class Supervisor:
                 self._end(step, "failed", str(why))
         self.update.remove("wanted.json")
 
-    def _check(self, told: Record, wanted: dict[str, str]) -> None:
-        wrong = sorted((set(told) | set(FORMS)) - set(wanted))
+    def _check(self, given: Record, wanted: dict[str, str]) -> None:
+        wrong = sorted((set(given) | set(FORMS)) - set(wanted))
         if wrong:
-            message = f"not a wish for an update: unknown, absent or wrong: {', '.join(wrong)[:200]}"
+            message = f"not an update request: unknown, missing or wrong fields: {', '.join(wrong)[:200]}"
             raise Refused(message)
         bad = self._bad()
         known = bad.pop(wanted["version"], {})
         if known.get("is_bad"):
             if "bad" not in wanted["even_if"]:
-                message = f"version {wanted['version']} failed here before ({known.get('reason')}): it is tried again only `even if bad`"
+                message = f"version {wanted['version']} failed here before ({known.get('reason')}): it is retried only with `--even-if bad`"
                 raise Refused(message)
             self.update.write("bad.json", bad)
 
     def _bad(self) -> dict[str, Record]:
-        """Return what is known of versions that failed here."""
+        """Return the versions that failed here."""
         found = self.update.read("bad.json").items()
         return {version: one for version, one in found if isinstance(one, dict) and isinstance(one.get("attempts"), int)}
 
@@ -298,21 +299,21 @@ class Supervisor:
         wanted = self.update.read("wanted.json")
         if [str(wanted.get(name)) for name in ("job", "attempt")] == [step["order"].get(name) for name in ("job", "attempt")]:
             self.update.remove("wanted.json")
-        _end_leftovers(self.said.root)
-        patience_s = self.said.blocked_after_s
+        _end_leftovers(self.options.root)
+        patience_s = self.options.blocked_after_s
         if step["step"] == "taken":
             patience_s = min(patience_s, float(step["order"]["timeout_s"]))
         with self._quiet(patience_s if step["step"] != "ended" else 0.0) as is_quiet:
             if step["step"] == "taken" and not is_quiet:
                 self._end(step, "failed", f"blocked by run: a measurement was going on for {patience_s:.0f} s")
                 return
-            # One whose trial has begun ends it, even where somebody holds the lock for ever.
+            # A trial that has begun is completed, even if the lock is never released.
             while step.get("step"):
                 {
                     "taken": self._install,
                     "installing": self._install,
                     "trying": self._try,
-                    "going back": self._go_back,
+                    "going back": self._roll_back,
                     "ended": self._report,
                 }[step["step"]](step)
                 step = self.journal.read("journal.json")
@@ -340,65 +341,65 @@ class Supervisor:
         self._note({**step, "step": "trying", "tries": 0})
 
     def _make_room(self, order: Record) -> None:
-        """Refuse before anything is written where the release would not fit: it takes about what the one that runs takes."""
+        """Refuse a release that does not fit, before anything is written: it takes about as much as the running one."""
         size_bytes = int(order["size_bytes"])
         needed = max(2 * size_bytes, size_bytes + self.releases.size_bytes(self.releases.current()))
-        if _free_bytes(self.said.root) < needed:
+        if _free_bytes(self.options.root) < needed:
             self.releases.keep(order["version"])
-        free = _free_bytes(self.said.root)
+        free = _free_bytes(self.options.root)
         if free < needed:
             message = (
-                f"no space: version {order['version']} needs {needed >> 20} MiB below {str(self.said.root)!r}, {free >> 20} MiB are free"
+                f"no space: version {order['version']} needs {needed >> 20} MiB below {str(self.options.root)!r}, {free >> 20} MiB are free"
             )
             raise Refused(message)
 
     def _staged(self, order: Record) -> Path:
-        """Return a copy of the bundle that only root can change, with the hash that was wanted."""
+        """Return a copy of the bundle that only root can change, with the requested hash."""
         staged: Path = self.own / "bundle.tar"
         digest = hashlib.sha256()
-        contents = Folder(self.said.home / "content")
+        contents = Folder(self.options.home / "content")
         try:
             with os.fdopen(contents.open(order["sha256"]), "rb") as source, staged.open("wb") as target:
                 while (piece := source.read(PIECE_BYTES)) and target.tell() < int(order["size_bytes"]):
                     digest.update(piece)
                     target.write(piece)
                     if target.tell() % SYNC_BYTES == 0:
-                        # A slow card takes its time: never for so much at once that we look dead.
+                        # A slow card takes long: never sync so much at once that the watchdog expires.
                         target.flush()
                         os.fsync(target.fileno())
                     self.manager.notify("WATCHDOG=1")
                 target.flush()
                 os.fsync(target.fileno())
         except FileNotFoundError as error:
-            message = f"the bundle {order['sha256'][:12]} is not among the device's content"
+            message = f"the bundle {order['sha256'][:12]} is not in the device's content"
             raise Refused(message) from error
         finally:
             contents.close()
         if digest.hexdigest() != order["sha256"]:
-            message = f"the bundle has not the hash that was ordered ({order['sha256'][:12]})"
+            message = f"the bundle does not have the requested hash ({order['sha256'][:12]})"
             raise Refused(message)
         return staged
 
     def _build(self, order: Record, staged: Path) -> None:
         version = _version(staged)
         if version != order["version"]:
-            message = f"the bundle holds version {version!r}, ordered is {order['version']!r}"
+            message = f"the bundle holds version {version!r}, requested is {order['version']!r}"
             raise Refused(message)
-        root = self.said.root
+        root = self.options.root
         command = [sys.executable, root / "install.py", "--bundle", staged, "--root", root, "--public-key", root / "release.pub"]
         if "older" in order["even_if"]:
             command.append("--allow-downgrade")
-        status, said = self.manager.run(
-            [*map(str, command), "--switch", "no"], self.own / "install.log", self.said.install_s, {MARK: str(root)}
+        status, output = self.manager.run(
+            [*map(str, command), "--switch", "no"], self.own / "install.log", self.options.install_s, {MARK: str(root)}
         )
         if status != 0 or version not in self.releases.installed():
-            message = f"version {version} cannot be installed: {said}"
+            message = f"version {version} cannot be installed: {output}"
             raise Refused(message)
 
     def _try(self, step: Record) -> None:
         tries, order = step.get("tries", 0) + 1, step["order"]
         if tries > MOST_TRIES:
-            self._turn_back(step, f"its trial was interrupted {MOST_TRIES} times")
+            self._begin_rollback(step, f"its trial was interrupted {MOST_TRIES} times")
             return
         self._note({**step, "tries": tries})
         self.update.remove("healthy.json")
@@ -408,40 +409,40 @@ class Supervisor:
         if why is None:
             self._end(step, "done", f"version {order['version']} runs and is healthy")
         else:
-            self._turn_back(step, why)
+            self._begin_rollback(step, why)
 
-    def _turn_back(self, step: Record, why: str) -> None:
+    def _begin_rollback(self, step: Record, why: str) -> None:
         attempts = self._bad().get(step["order"]["version"], {}).get("attempts", 0) + 1
         self._note({**step, "step": "going back", "reason": why, "attempts": attempts})
 
     def _why_unhealthy(self, version: str) -> str | None:
-        """Return None when the release has said that it is healthy, and lived on for a while; else what it lacks."""
-        until_s, healthy_s, first = time.monotonic() + self.said.healthy_within_s, None, self._failed_starts()
-        why = "it never said how it is"
+        """Return None once the release has reported that it is healthy and has kept running for a while; else the reason."""
+        until_s, healthy_s, first = time.monotonic() + self.options.healthy_within_s, None, self._failed_starts()
+        why = "it never reported its health"
         while time.monotonic() < until_s or healthy_s is not None:
-            said = self.update.read("healthy.json")
-            if said.get("release") == version:
-                why = str(said.get("reason") or "it does not say why")[:500]
-                if said.get("state") == "broken":
+            report = self.update.read("healthy.json")
+            if report.get("release") == version:
+                why = str(report.get("reason") or "it gives no reason")[:500]
+                if report.get("state") == "broken":
                     return why
-            if said.get("release") == version and said.get("state") == "healthy" and _lives(said):
+            if report.get("release") == version and report.get("state") == "healthy" and _is_running(report):
                 healthy_s = healthy_s or time.monotonic()
-                if time.monotonic() - healthy_s >= self.said.settle_s:
+                if time.monotonic() - healthy_s >= self.options.settle_s:
                     return None
             elif healthy_s is not None:
-                return "it said that it is healthy, and ended"
+                return "it reported that it is healthy, and then ended"
             failed = self._failed_starts()
-            if failed is not None and failed - (first if first is not None and first <= failed else 0) >= self.said.failed_starts:
-                return f"it was started {self.said.failed_starts} times and ended each time"
-            self.manager.pause(self.said.every_s)
-        return f"it was not healthy within {self.said.healthy_within_s:.0f} s: {why}"
+            if failed is not None and failed - (first if first is not None and first <= failed else 0) >= self.options.failed_starts:
+                return f"it was started {self.options.failed_starts} times and ended each time"
+            self.manager.pause(self.options.every_s)
+        return f"it was not healthy within {self.options.healthy_within_s:.0f} s: {why}"
 
-    def _go_back(self, step: Record) -> None:
+    def _roll_back(self, step: Record) -> None:
         if step["from"] is not None:
             self.releases.switch(step["from"])
             self._restart()
         attempts = step["attempts"]
-        # The line to the broker may be down for both; what a second attempt does not heal is held against the release.
+        # The broker may be unreachable for both releases; only a second failure marks the release as bad.
         is_bad = attempts >= MOST_TRIES or "session with the broker" not in step["reason"]
         bad = {"attempts": attempts, "is_bad": is_bad, "reason": step["reason"], "ended_ns": time.time_ns()}
         self._end(step, "failed", f"rolled back to {step['from']}, because {step['reason']}", bad)
@@ -452,7 +453,7 @@ class Supervisor:
         self._note({"step": "ended", "order": order, "from": step["from"], "state": state, "reason": reason, "bad": bad})
 
     def _note(self, step: Record) -> None:
-        """Write the journal; the copy of the bundle gives way where the disk is full."""
+        """Write the journal; if the disk is full, the copy of the bundle is emptied first."""
         try:
             self.journal.write("journal.json", step)
         except OSError:
@@ -477,82 +478,82 @@ class Supervisor:
             self._adopt(self.releases.path(version))
 
     def _adopt(self, release: Path) -> None:
-        """Let installer and supervisor be those of a release that proved itself; this process goes on as the new one."""
+        """Replace installer and supervisor by those of a healthy release; this process continues as the new one."""
         is_other = False
         for name in ("install.py", "supervisor.py"):
-            source, target = release / name, self.said.root / name
+            source, target = release / name, self.options.root / name
             if source.is_file() and _is_program(source) and source.read_bytes() != (target.read_bytes() if target.exists() else b""):
                 made = self.own / name
                 shutil.copyfile(str(source), str(made))
                 made.chmod(0o755)
                 _sync(made)
                 made.replace(target)
-                _sync(self.said.root)
+                _sync(self.options.root)
                 is_other = is_other or name == "supervisor.py"
-        if is_other and Path(sys.argv[0]) == self.said.root / "supervisor.py":
-            logger.info("going on as the supervisor of release %s", release.name)
+        if is_other and Path(sys.argv[0]) == self.options.root / "supervisor.py":
+            logger.info("continuing as the supervisor of release %s", release.name)
             os.execv(sys.executable, [sys.executable, *sys.argv])  # noqa: S606 - ourselves
 
     def _clear(self, step: Record) -> None:
-        """Give back the space of a release that was not finished."""
+        """Free the space of an unfinished release."""
         if step["order"]["version"] not in self.releases.installed():
             shutil.rmtree(str(self.releases.path(step["order"]["version"])), ignore_errors=True)
-        shutil.rmtree(str(self.said.root / ".incoming"), ignore_errors=True)
+        shutil.rmtree(str(self.options.root / ".incoming"), ignore_errors=True)
         with contextlib.suppress(FileNotFoundError):
             (self.own / "bundle.tar").unlink()
 
-    def _go_back_from(self, version: str | None, reason: str) -> None:
+    def _roll_back_from(self, version: str | None, reason: str) -> None:
         bad = [one for one, known in self._bad().items() if known.get("is_bad")]
         others = [one for one in self.releases.installed() if one not in (version, *bad)]
         if not others:
             if reason != self._complaint:
-                logger.warning("%s, and there is no other release that could be tried", reason)
+                logger.warning("%s, and there is no other release to roll back to", reason)
             self._complaint = reason
             return
         step = {"order": {"version": version}, "from": others[0]}
         self._note({**step, "step": "going back", "reason": reason, "attempts": MOST_TRIES})
 
     def _count_starts(self) -> None:
-        """Go to the release before when the agent was started again and again without being healthy in between."""
-        failed, said = self._failed_starts(), self.update.read("healthy.json")
-        is_healthy = said.get("state") == "healthy" and _lives(said)
+        """Roll back if the agent was started repeatedly without being healthy in between."""
+        failed, report = self._failed_starts(), self.update.read("healthy.json")
+        is_healthy = report.get("state") == "healthy" and _is_running(report)
         if failed is None:
             self._starts = None
         elif self._starts is None or is_healthy or failed < self._starts[0] or time.monotonic() - self._starts[1] > LOOP_S:
             self._starts = (failed, time.monotonic())
-        elif failed - self._starts[0] >= self.said.failed_starts:
+        elif failed - self._starts[0] >= self.options.failed_starts:
             self._starts = None
-            self._go_back_from(self.releases.current(), f"the agent was started {self.said.failed_starts} times and ended each time")
+            self._roll_back_from(self.releases.current(), f"the agent was started {self.options.failed_starts} times and ended each time")
 
     def _failed_starts(self) -> int | None:
-        status, said = self.manager.run(shlex.split(self.said.starts_command), self.own / "starts.log", 30.0, {})
-        return int(said) if status == 0 and re.fullmatch("[0-9]{1,9}", said) else None
+        status, output = self.manager.run(shlex.split(self.options.starts_command), self.own / "starts.log", 30.0, {})
+        return int(output) if status == 0 and re.fullmatch("[0-9]{1,9}", output) else None
 
     def _restart(self) -> None:
-        status, said = self.manager.run(shlex.split(self.said.restart_command), self.own / "restart.log", 120.0, {})
+        status, output = self.manager.run(shlex.split(self.options.restart_command), self.own / "restart.log", 120.0, {})
         if status != 0:
-            logger.warning("cannot restart the agent: %s", said)
+            logger.warning("cannot restart the agent: %s", output)
 
     def _reboot(self) -> None:
         with self._quiet(0.0) as is_quiet:
             if is_quiet:
-                # First, or the board would start again and again.
+                # First, or the board would reboot forever.
                 self.update.remove("reboot")
-                status, said = self.manager.run(shlex.split(self.said.reboot_command), self.own / "restart.log", 120.0, {})
+                status, output = self.manager.run(shlex.split(self.options.reboot_command), self.own / "restart.log", 120.0, {})
                 if status != 0:
-                    logger.warning("cannot reboot: %s", said)
+                    logger.warning("cannot reboot: %s", output)
 
     @contextlib.contextmanager
     def _quiet(self, patience_s: float) -> Iterator[bool]:
-        """Hold the lock of a measurement for the block, so that none begins; False when it was not to be had within `patience_s`."""
-        lock = self.said.home / "run.lock"
-        owner = self.said.home.stat()
+        """Hold the run lock for the block, so that no measurement begins; False if it was not free within `patience_s`."""
+        lock = self.options.home / "run.lock"
+        owner = self.options.home.stat()
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o660)
         try:
             os.fchown(descriptor, owner.st_uid, owner.st_gid)
             until_s = time.monotonic() + patience_s
             while not (is_ours := _locked(descriptor)) and time.monotonic() < until_s:
-                self.manager.pause(self.said.every_s)
+                self.manager.pause(self.options.every_s)
             yield is_ours
         finally:
             os.close(descriptor)
@@ -566,11 +567,11 @@ def _locked(descriptor: int) -> bool:
     return True
 
 
-def _lives(said: Record) -> bool:
-    """Return whether the process that said it is there still: its number, and when it was started (field 22 of proc(5)'s stat)."""
+def _is_running(report: Record) -> bool:
+    """Return whether the process of a health report still runs: its number and start time (field 22 of proc(5)'s stat)."""
     try:
-        fields = Path(f"/proc/{int(said['pid'])}/stat").read_text().rpartition(")")[2].split()
-        return int(fields[19]) == int(said["started_ticks"])
+        fields = Path(f"/proc/{int(report['pid'])}/stat").read_text().rpartition(")")[2].split()
+        return int(fields[19]) == int(report["started_ticks"])
     except (OSError, ValueError, KeyError, TypeError, IndexError, OverflowError):
         return False
 
@@ -597,7 +598,7 @@ def _version(bundle: Path) -> Optional[str]:  # noqa: UP045 - Python 3.8
 
 
 def _end_leftovers(root: Path) -> None:
-    """End what an installation of a supervisor before us left running; systemd does it too, a hand does not."""
+    """Kill what an installation of an earlier supervisor left running, as systemd does."""
     mark = f"{MARK}={root}".encode()
     for one in Path("/proc").iterdir():
         if one.name.isdigit():
@@ -620,15 +621,17 @@ def _sync(path: Path) -> None:
 
 
 def _arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description="Switch releases of the edgemeter agent, and go back from one that does not work.")
+    parser = argparse.ArgumentParser(description="Switch releases of the edgemeter agent, and roll back a release that is not healthy.")
     parser.add_argument("--root", type=Path, default=Path("/opt/edgemeter"))
     parser.add_argument("--home", type=Path, default=Path(os.environ.get("EDGEMETER_HOME") or "/var/lib/edgemeter"))
     parser.add_argument("--restart-command", default=f"systemctl --no-block restart {UNIT}")
-    parser.add_argument("--starts-command", default=f"systemctl show --property=NRestarts --value {UNIT}", help="prints the failed starts")
+    parser.add_argument(
+        "--starts-command", default=f"systemctl show --property=NRestarts --value {UNIT}", help="prints the number of failed starts"
+    )
     parser.add_argument("--reboot-command", default="systemctl reboot")
     parser.add_argument("--healthy-within-s", type=float, default=300.0)
-    parser.add_argument("--settle-s", type=float, default=30.0, help="how long a healthy agent has to live on")
-    parser.add_argument("--blocked-after-s", type=float, default=6 * 3600.0, help="how long a measurement is waited for")
+    parser.add_argument("--settle-s", type=float, default=30.0, help="how long a healthy agent has to keep running")
+    parser.add_argument("--blocked-after-s", type=float, default=6 * 3600.0, help="how long to wait for a measurement")
     parser.add_argument("--install-s", type=float, default=1800.0)
     parser.add_argument("--failed-starts", type=int, default=5)
     parser.add_argument("--count-every-s", type=float, default=60.0)
@@ -637,15 +640,15 @@ def _arguments() -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    """Supervise until ended; return 1 where another supervisor does it already."""
+    """Supervise until killed; return 1 if another supervisor is running."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    said = _arguments().parse_args()
-    lock = os.open(said.root / "supervisor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    # The agent looks whether it is held, for a moment.
+    options = _arguments().parse_args()
+    lock = os.open(options.root / "supervisor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    # The agent checks for a moment whether it is held.
     until_s = time.monotonic() + 5.0
     while not _locked(lock):
         if time.monotonic() > until_s:
-            logger.error("another supervisor holds %s", said.root / "supervisor.lock")
+            logger.error("another supervisor holds %s", options.root / "supervisor.lock")
             return 1
         time.sleep(0.2)
     manager = Manager()
@@ -653,16 +656,16 @@ def main() -> int:
     supervisor = None
     while True:
         try:
-            supervisor = supervisor or Supervisor(said)
-            supervisor.look()
+            supervisor = supervisor or Supervisor(options)
+            supervisor.poll()
         except OSError as error:
-            logger.warning("cannot go on now: %s", error)
+            logger.warning("cannot continue now: %s", error)
             # Its folders may have been replaced.
             if supervisor is not None:
                 supervisor.close()
                 supervisor = None
-            manager.pause(said.every_s)
-        manager.pause(said.every_s)
+            manager.pause(options.every_s)
+        manager.pause(options.every_s)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""An image brought to a disk: its first block last, and every byte read back past the kernel's memory."""
+"""An image written to a disk: its first block last, and every byte read back past the page cache."""
 
 import contextlib
 import errno
@@ -11,54 +11,55 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from edgemeter.agent.errors import UnavailableError
-from edgemeter.provisioning.write.disk import Disk
-from edgemeter.provisioning.write.image import CHUNK_BYTES, Image
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.provisioning.write.image_file import CHUNK_BYTES, ImageFile
+from edgemeter.provisioning.write.target_disk import TargetDisk
 
-# Where the spare copy of an old GPT stands: nothing is to find a way back to what was there.
+# The place of the backup copy of an old GPT, from which nothing must restore the old partitions.
 TAIL_BYTES = 1 << 20
+
 # Source: Linux, include/uapi/linux/fs.h.
 BLKRRPART, BLKFLSBUF = 0x125F, 0x1261
 
 Phase = Literal["writing", "verifying"]
-Told = Callable[[Phase, int, int], None]
+ReportPhase = Callable[[Phase, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """What was written and read back; `past_cache` says how the read was kept from the kernel's memory."""
+class WrittenImage:
+    """What was written and read back; `past_cache` is how the page cache was bypassed."""
 
     size_bytes: int
     sha256: str
     past_cache: Literal["O_DIRECT", "fadvise"]
 
 
-def write(image: Image, disk: Disk, told: Told) -> Written:
-    """Write the image to the disk, read all of it back, and return what is there.
+def write_image(image: ImageFile, disk: TargetDisk, report: ReportPhase) -> WrittenImage:
+    """Write the image to the disk and read all of it back.
 
-    However it ends before that, the first block holds zeros: no board boots from half a card.
+    If it ends before that, for whatever reason, the first block holds zeros: no board boots from half an image.
 
     Raises:
-        UnavailableError: the disk is in use or fails, or does not hold what was written.
+        UnavailableError: the disk is in use or fails, or reads back something else.
     """
     try:
         with _exclusive(disk) as descriptor:
-            hashes = _write_all(image, disk, descriptor, told)
+            hashes = _write_all(image, disk, descriptor, report)
             try:
-                past_cache = _verify(image, disk, hashes, descriptor, told)
+                past_cache = _verify(image, disk, hashes, descriptor, report)
             except BaseException:
                 _zero(descriptor, 0, CHUNK_BYTES, disk.size_bytes)
                 os.fsync(descriptor)
                 raise
-            _seen_anew(descriptor)
+            _reread_partitions(descriptor)
     except OSError as error:
         raise _refused(disk, error) from error
-    return Written(image.size_bytes, image.sha256, past_cache)
+    return WrittenImage(image.size_bytes, image.sha256, past_cache)
 
 
 @contextlib.contextmanager
-def _exclusive(disk: Disk) -> Iterator[int]:
-    # O_EXCL on a disk: the kernel refuses when anything has it mounted or claimed, and lets nobody mount it meanwhile.
+def _exclusive(disk: TargetDisk) -> Iterator[int]:
+    # O_EXCL on a disk: the kernel refuses if it is mounted or claimed, and refuses mounts meanwhile.
     descriptor = os.open(disk.path, os.O_RDWR | os.O_EXCL | os.O_CLOEXEC)
     try:
         yield descriptor
@@ -66,8 +67,8 @@ def _exclusive(disk: Disk) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _write_all(image: Image, disk: Disk, descriptor: int, told: Told) -> list[bytes]:
-    """Write everything, the first chunk last; return the hash of each chunk."""
+def _write_all(image: ImageFile, disk: TargetDisk, descriptor: int, report: ReportPhase) -> list[bytes]:
+    """Write all chunks, the first one last; return their hashes."""
     _zero(descriptor, 0, CHUNK_BYTES, disk.size_bytes)
     _zero(descriptor, max(0, disk.size_bytes - TAIL_BYTES), TAIL_BYTES, disk.size_bytes)
     os.fsync(descriptor)
@@ -79,19 +80,19 @@ def _write_all(image: Image, disk: Disk, descriptor: int, told: Told) -> list[by
             first = chunk
             continue
         _put(descriptor, number * CHUNK_BYTES, chunk)
-        # What is not on the card yet stays little: the bar tells the truth, and an end comes soon after it.
+        # Little stays unwritten, so that the bar is accurate and the last sync short.
         if number % 16 == 0:
             os.fdatasync(descriptor)
-        told("writing", number * CHUNK_BYTES, image.size_bytes)
+        report("writing", number * CHUNK_BYTES, image.size_bytes)
     os.fsync(descriptor)
     _put(descriptor, 0, first)
     os.fsync(descriptor)
-    told("writing", image.size_bytes, image.size_bytes)
+    report("writing", image.size_bytes, image.size_bytes)
     return hashes
 
 
-def _verify(image: Image, disk: Disk, hashes: list[bytes], writer: int, told: Told) -> Literal["O_DIRECT", "fadvise"]:
-    """Compare all that is on the disk, read anew, with what was written."""
+def _verify(image: ImageFile, disk: TargetDisk, hashes: list[bytes], writer: int, report: ReportPhase) -> Literal["O_DIRECT", "fadvise"]:
+    """Compare the whole disk, read back, with what was written."""
     past_cache, reader = _reader(disk, writer)
     buffer = mmap.mmap(-1, CHUNK_BYTES)
     try:
@@ -101,20 +102,19 @@ def _verify(image: Image, disk: Disk, hashes: list[bytes], writer: int, told: To
             _fill(reader, buffer, offset, length)
             with memoryview(buffer)[:length] as piece:
                 if hashlib.sha256(piece).digest() != expected:
-                    message = (
-                        f"{disk.path} ({disk.words}) does not hold what was written, from byte {offset} on: "
-                        "the card or its reader is faulty or fake: use another one"
+                    raise UnavailableError(
+                        f"{disk.path} ({disk.words}) reads back differently from byte {offset} on: "
+                        "the card or its reader is faulty or counterfeit: use another one"
                     )
-                    raise UnavailableError(message)
-            told("verifying", offset + length, image.size_bytes)
+            report("verifying", offset + length, image.size_bytes)
     finally:
         buffer.close()
         os.close(reader)
     return past_cache
 
 
-def _reader(disk: Disk, writer: int) -> tuple[Literal["O_DIRECT", "fadvise"], int]:
-    """Return a fresh handle on the disk, and how its reads are kept from what the kernel remembers."""
+def _reader(disk: TargetDisk, writer: int) -> tuple[Literal["O_DIRECT", "fadvise"], int]:
+    """Return a new descriptor of the disk, and how it bypasses the page cache."""
     if stat.S_ISBLK(os.fstat(writer).st_mode):
         fcntl.ioctl(writer, BLKFLSBUF, 0)
     try:
@@ -128,13 +128,13 @@ def _reader(disk: Disk, writer: int) -> tuple[Literal["O_DIRECT", "fadvise"], in
 
 
 def _fill(reader: int, buffer: mmap.mmap, offset: int, length: int) -> None:
-    """Read at least `length` bytes from `offset`; an aligned buffer and whole blocks, as O_DIRECT wants them."""
+    """Read at least `length` bytes from `offset`, into an aligned buffer and in whole blocks, as O_DIRECT requires."""
     done = 0
     while done < length:
         with memoryview(buffer)[done:] as rest:
             came = os.preadv(reader, [rest], offset + done)
         if came == 0:
-            message = f"the disk ends at byte {offset + done}, before the image does"
+            message = f"the disk ends at byte {offset + done}, before the image ends"
             raise OSError(errno.EIO, message)
         done += came
 
@@ -150,17 +150,17 @@ def _zero(descriptor: int, offset: int, length: int, size_bytes: int) -> None:
     _put(descriptor, offset, bytes(min(length, size_bytes - offset)))
 
 
-def _seen_anew(descriptor: int) -> None:
-    """Let the kernel read the new partition table; one that does not will when the card is plugged in again."""
+def _reread_partitions(descriptor: int) -> None:
+    """Let the kernel read the new partition table; otherwise it does so when the card is plugged in again."""
     if stat.S_ISBLK(os.fstat(descriptor).st_mode):
         with contextlib.suppress(OSError):
             fcntl.ioctl(descriptor, BLKRRPART, 0)
 
 
-def _refused(disk: Disk, error: OSError) -> UnavailableError:
+def _refused(disk: TargetDisk, error: OSError) -> UnavailableError:
     what = f"cannot write {disk.path} ({disk.words})"
     if error.errno == errno.EBUSY:
-        return UnavailableError(f"{what}: something uses it: unmount it, and end what has it open")
+        return UnavailableError(f"{what}: it is in use: unmount it, and close what has it open")
     if error.errno in {errno.EACCES, errno.EPERM}:
-        return UnavailableError(f"{what}: this user may not: run it with sudo")
+        return UnavailableError(f"{what}: permission denied: run it with sudo")
     return UnavailableError(f"{what}: {error.strerror}: the card or its reader is faulty: use another one")

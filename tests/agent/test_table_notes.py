@@ -1,19 +1,19 @@
-"""Facts about what `edgemeter.agent.table` says below the table of an open loop and of a long run."""
+"""Facts about what `edgemeter.agent.cli.run_table` says below the table of an open loop and of a long run."""
 
 import io
 
 import msgspec
 from rich.console import Console
 
-from edgemeter.agent import table
-from edgemeter.agent.records import CurvePoint, Load, Stage, Sustained
+from edgemeter.agent.cli import run_table
+from edgemeter.agent.contract.record_figures import CurvePoint, Load, Stage, Sustained
 from tests.fixtures.record_factory import make_energy, make_record
 
 
 def printed(**changes):
     """Return what is printed of a run."""
     out = io.StringIO()
-    table.print_runs([make_record(**changes)], Console(file=out, width=200))
+    run_table.print_runs([make_record(**changes)], Console(file=out, width=200))
     return out.getvalue()
 
 

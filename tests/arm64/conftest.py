@@ -42,8 +42,8 @@ def pi4(system, index, tmp_path_factory):  # noqa: ARG001 - has to be there
     """Return a bundle for a Raspberry Pi 4 with LiteRT, from real wheels, and its key."""
     folder = tmp_path_factory.mktemp("pi4")
     key, public = small_bundle.keys(folder)
-    wish = release.Wish(boards.target("pi4"), ("litert",), key, root=system)
-    built = release.build(wish, folder / "pi4.tar", lambda _: None)
+    wish = release.BundleRequest(boards.bundle_target("pi4"), ("litert",), key, root=system)
+    built = release.build_bundle(wish, folder / "pi4.tar", lambda _: None)
     return SimpleNamespace(path=built.path, manifest=built.manifest, key=key, public=public)
 
 

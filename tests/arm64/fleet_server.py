@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgemeter.agent.records import RunRecord
-from edgemeter.collector.keep.ledger import Ledger
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.collector.ledger.ledger import Ledger
 from tests.arm64.board import HOST
 from tests.fixtures.servers import LOOPBACK, free_port
 
-EDGEMETER = [sys.executable, "-m", "edgemeter.agent.cli"]
+EDGEMETER = [sys.executable, "-m", "edgemeter.agent.cli.main"]
 START_S = 60.0
 
 

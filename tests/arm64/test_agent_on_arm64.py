@@ -7,8 +7,9 @@ import subprocess
 import pytest
 
 from edgemeter.provisioning.bundle import manifest, smoke
-from tests.arm64.fleet_server import LOOPBACK, served
+from tests.arm64.fleet_server import served
 from tests.arm64.test_bundle_on_arm64 import NAMESPACE
+from tests.fixtures.servers import LOOPBACK
 
 pytestmark = [pytest.mark.arm64, pytest.mark.slow, pytest.mark.mosquitto]
 
@@ -27,7 +28,7 @@ def test_a_bundle_installs_offline_enrols_measures_and_delivers_over_mtls(pi4, s
     """As on a board, by the system's own Python; the collector and the broker are this machine's."""
     folder = tmp_path / "bundle"
     folder.mkdir()
-    manifest.read(pi4.path, pi4.public).unpack(folder)
+    manifest.read_bundle(pi4.path, pi4.public).unpack(folder)
     shutil.copy(pi4.public, folder)
     with served(tmp_path, LOOPBACK) as server:
         shutil.copy(server.join_file("emulated-01"), folder / "join.toml")

@@ -5,8 +5,8 @@ import subprocess
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.provisioning.bundle import boards, bundle_check, manifest, smoke, wheels
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.provisioning.bundle import boards, manifest, release, smoke, wheels
 from tests.provisioning.bundle import small_bundle
 
 pytestmark = [pytest.mark.arm64, pytest.mark.slow]
@@ -32,7 +32,7 @@ LITERT = "import ai_edge_litert.interpreter as litert, numpy, platform; print(li
 def test_the_manifest_says_on_which_core_it_was_tried(pi4, system):
     """Checked while it was built, and again with a check of the finished bundle, as another board too."""
     assert pi4.manifest.checked.endswith("native packages imported under qemu-user as cortex-a72, Python 3.13")
-    _, checked = bundle_check.check(pi4.path, pi4.public, "pi3", system)
+    _, checked = release.check_bundle(pi4.path, pi4.public, "pi3", system)
     assert checked.dead == ()
     assert any(name.startswith("ai_edge_litert-") for name in checked.imported)
     assert checked.words.endswith("as cortex-a53, Python 3.13")
@@ -40,7 +40,7 @@ def test_the_manifest_says_on_which_core_it_was_tried(pi4, system):
 
 def test_the_bundle_installs_on_arm64_with_no_network_and_imports_litert(pi4, system, tmp_path):
     """By the system's own Python, which has no ensurepip; a network namespace of its own has nothing to reach."""
-    manifest.read(pi4.path, pi4.public).unpack(tmp_path)
+    manifest.read_bundle(pi4.path, pi4.public).unpack(tmp_path)
     shutil.copy(pi4.public, tmp_path)
     there = (
         '! "$0" -c "import ensurepip; ensurepip.version()" 2> /dev/null\n'
@@ -62,15 +62,17 @@ def test_the_bundle_installs_on_arm64_with_no_network_and_imports_litert(pi4, sy
 
 def test_a_wheel_that_dies_on_the_boards_core_is_found(system, index, tmp_path):  # noqa: ARG001 - has to be there
     """Onnxruntime 1.21.0 holds instructions that a Cortex-A72 has not (microsoft/onnxruntime #23957); on a Cortex-A76 it imports."""
-    target = boards.target("pi4")
+    target = boards.bundle_target("pi4")
     old, new = tmp_path / "old", tmp_path / "new"
     for folder, need in ((old, "onnxruntime==1.21.0"), (new, "onnxruntime>=1.31")):
         folder.mkdir()
-        wheels.collect(small_bundle.write_wheel(tmp_path, "edgemeter", "9", (need,)), (), target, folder)
-    checked = smoke.check(old, target.arch, target.python_text, target.core, system)
+        wheels.collect_wheels(small_bundle.write_wheel(tmp_path, "edgemeter", "9", (need,)), (), target, folder)
+    checked = smoke.check_imports(old, target.arch, target.python_text, target.core, system)
     assert [name.split("-")[:2] for name, _ in checked.dead] == [["onnxruntime", "1.21.0"]]
-    with pytest.raises(ConfigError, match=r"not a bundle for this board: onnxruntime-1.21.0-.* died of SIGILL: it holds instructions that"):
+    with pytest.raises(
+        ConfigError, match=r"the bundle does not run on this board: onnxruntime-1.21.0-.* died of SIGILL: it holds instructions that"
+    ):
         smoke.refuse_dead(checked)
-    assert smoke.check(old, target.arch, target.python_text, "cortex-a76", system).dead == ()
-    fine = smoke.check(new, target.arch, target.python_text, target.core, system)
+    assert smoke.check_imports(old, target.arch, target.python_text, "cortex-a76", system).dead == ()
+    fine = smoke.check_imports(new, target.arch, target.python_text, target.core, system)
     assert (fine.dead, any(name.startswith("onnxruntime-") for name in fine.imported)) == ((), True)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.vision.coco_ap import CocoAp
+from edgemeter.agent.tasks.coco_ap import CocoAp
 from tests.benchmarks.comparison import Comparison, at_most, interleaved, within
 
 # val2017 has 5,000 images and 36,781 boxes; detectors give up to 100 detections an image.

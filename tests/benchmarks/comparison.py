@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
-from edgemeter.agent.engine import run_statistics
+from edgemeter.agent.base import run_statistics
 
 
 @dataclass(frozen=True, slots=True)

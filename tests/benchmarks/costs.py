@@ -6,11 +6,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from edgemeter.agent.contract import suite
 from edgemeter.agent.energy.sampler import Sampler
-from edgemeter.agent.engine import isolation, job, session, suites
+from edgemeter.agent.engine import isolation, job
 from edgemeter.agent.machine import conditions
 from edgemeter.agent.machine.machine import recorded
 from edgemeter.agent.power import replay
+from edgemeter.agent.session import session
 from tests.benchmarks.comparison import Comparison, within
 from tests.benchmarks.engine import QUICK
 from tests.fixtures import machine_trees
@@ -35,18 +37,18 @@ def _bookkeeping_ms(model: Path) -> float:
 
     Both clocks are the machine's monotonic one. The passes over the kept outputs lie in between and count.
     """
-    settings = suites.Settings(model=str(model), queries=QUERIES, seconds=0.0, mode="rapid", accuracy="never", agreement="never")
-    case = suites.expand(suites.SuiteFile(name="bench", case=[settings]), model.parent).cases[0]
-    work = job.Job(
+    settings = suite.Settings(model=str(model), queries=QUERIES, seconds=0.0, mode="rapid", accuracy="never", agreement="never")
+    case = suite.expand(suite.SuiteFile(name="bench", case=[settings]), model.parent).cases[0]
+    work = job.RunJob(
         case=case, sha256=session.sha256(str(model)), size_bytes=model.stat().st_size, seed=0, accuracy=False, idle=False, spawned_ns=0
     )
     reported: list[int] = []
 
     def follow(event: job.Event, _pid: int) -> None:
-        if isinstance(event, job.Measured):
+        if isinstance(event, job.MeasuredRun):
             reported.append(time.monotonic_ns())
 
-    measured = isolation.run(work, follow)
+    measured = isolation.run_isolated(work, follow)
     return (reported[0] - measured.timed.end_ns) / 1e6
 
 
@@ -54,7 +56,7 @@ def _sampling_ratio() -> float:
     """Return the processor time of watcher and sampler over the time that passes, while nothing else runs here."""
     with tempfile.TemporaryDirectory() as folder:
         machine = recorded(machine_trees.raspberry_pi_5(Path(folder)), "aarch64")
-        watcher = conditions.Watcher(None, machine)
+        watcher = conditions.ConditionWatcher(None, machine)
         sampler = Sampler({"replay": replay.Replay(str(RECORDING))})
         begin, used = time.monotonic(), time.process_time()
         watcher.start()

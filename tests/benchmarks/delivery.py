@@ -122,7 +122,7 @@ def _running(server: Server) -> Iterator[Server]:
 
 @contextmanager
 def _collecting(broker: Server, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "edgemeter.agent.cli", "collector", "up", "--broker", f"127.0.0.1:{broker.port}"]
+    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "collector", "up", "--broker", f"127.0.0.1:{broker.port}"]
     collector = subprocess.Popen([*command, "--ledger", str(folder / "ledger.sqlite")], stderr=subprocess.PIPE, text=True)
     assert collector.stderr is not None
     assert collector.stderr.readline().startswith("receiving from")

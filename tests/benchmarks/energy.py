@@ -24,8 +24,8 @@ import numpy as np
 
 from edgemeter.agent.energy.per_inference import assess
 from edgemeter.agent.energy.sampler import Sampler
-from edgemeter.agent.power.ina3221 import Ina3221
-from edgemeter.agent.power.world import World
+from edgemeter.agent.power.jetson import Ina3221
+from edgemeter.agent.power.world import SensorWorld
 from tests.benchmarks.comparison import Comparison, this_machine, within
 from tests.fixtures.burst_loads import Array, Bursts, Load, Meter, Sensor, run_of
 from tests.fixtures.jetson_trees import AGX_ORIN, ina3221
@@ -212,7 +212,7 @@ def sampling_cpu_ratio(seconds: float) -> float:
     with tempfile.TemporaryDirectory() as folder:
         for place, channels in enumerate(AGX_ORIN):
             write(Path(folder), ina3221(f"sys/class/hwmon/hwmon{place}", channels))
-        sampler = Sampler({"ina3221": Ina3221(World(root=Path(folder)))})
+        sampler = Sampler({"ina3221": Ina3221(SensorWorld(root=Path(folder)))})
         begin, used = time.monotonic(), time.process_time()
         sampler.start()
         threading.Event().wait(seconds)

@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
-from edgemeter.agent import records
-from edgemeter.agent.delivery import messages
+from edgemeter.agent.contract import messages, record
 from edgemeter.collector.receive import mqtt_wire
 from tests.fixtures.record_factory import STARTED_AT_NS, make_record
 
@@ -39,7 +38,7 @@ class Settings:
 def _connected(port: int, name: str) -> socket.socket:
     made = socket.create_connection(("127.0.0.1", port))
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    made.sendall(mqtt_wire.connect(mqtt_wire.Login(name, 0, 0), "3.1.1"))
+    made.sendall(mqtt_wire.connect_packet(mqtt_wire.MqttLogin(name, 0, 0), "3.1.1"))
     assert made.recv(4)[3] == 0
     return made
 
@@ -48,9 +47,7 @@ class Texts:
     """Records' JSON, made from one text; the session is one that no earlier flood had, and no two records began at the same time."""
 
     def __init__(self, session: int) -> None:
-        text = records.encode(
-            make_record(device="DEVICE", session=session, seq=987654321, id="ID", started_at_ns=1_234_567_890_123_456_789)
-        )
+        text = record.encode(make_record(device="DEVICE", session=session, seq=987654321, id="ID", started_at_ns=1_234_567_890_123_456_789))
         self._session = session
         self._parts = re.split(rb"ID|DEVICE|987654321|1234567890123456789", text)
 
@@ -72,7 +69,7 @@ def packets(settings: Settings, session: int) -> Iterator[bytes]:
     for number in range(settings.count // batch):
         device, turn = number % settings.devices, number // settings.devices
         several = [texts.one(device, turn * batch + one + 1, number * batch + one) for one in range(batch)]
-        payload = several[0] if batch == 1 else zlib.compress(messages.join(several), 1)
+        payload = several[0] if batch == 1 else zlib.compress(messages.join_records(several), 1)
         yield b"\x32" + mqtt_wire.sized(heads[device] + (number % 65535 + 1).to_bytes(2, "big") + payload)
 
 
@@ -81,7 +78,7 @@ class Receipts:
 
     def __init__(self, port: int) -> None:
         self.socket = _connected(port, "flood-receipts")
-        self.socket.sendall(mqtt_wire.subscribe(["edgemeter/v1/lab/+/receipt"], "3.1.1"))
+        self.socket.sendall(mqtt_wire.subscribe_packet(["edgemeter/v1/lab/+/receipt"], "3.1.1"))
         self.socket.recv(16)
         self.socket.setblocking(False)
         self.named = 0

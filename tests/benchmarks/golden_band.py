@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from statistics import median
 
-from edgemeter.provisioning.health import band
+from edgemeter.provisioning.health import baseline
 
 Draw = Callable[[random.Random, float], float]
 DAYS = 90
@@ -36,9 +36,9 @@ def course(values: Callable[[int], float], days: int) -> tuple[int, int, int | N
     judged = again = 0
     for day in range(1, days + 1):
         value = values(day)
-        judged += band.of(earlier) is not None
-        found = band.judge("latency_p50_ms", value, earlier)
-        if found and band.is_wrong([found], doubted):
+        judged += baseline.band_of(earlier) is not None
+        found = baseline.judge_figure("latency_p50_ms", value, earlier)
+        if found and baseline.is_fault([found], doubted):
             return judged, again, day
         doubted = [found.side] if found else []
         again += bool(doubted)

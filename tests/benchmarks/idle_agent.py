@@ -41,7 +41,7 @@ def comparisons() -> Iterator[Comparison]:
 
 
 def _start(folder: Path, port: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "edgemeter.agent.cli", "agent", "up", "--broker", f"127.0.0.1:{port}", "--device", "idle"]
+    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "agent", "up", "--broker", f"127.0.0.1:{port}", "--device", "idle"]
     return subprocess.Popen(command, env={**os.environ, "EDGEMETER_HOME": str(folder)}, stderr=subprocess.DEVNULL)
 
 

@@ -16,12 +16,13 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from edgemeter.agent import records, samples
-from edgemeter.collector.keep.drain import BATCH_CHARACTERS, BATCH_POINTS, Drain
-from edgemeter.collector.keep.influx_config import InfluxConfig
-from edgemeter.collector.keep.ledger import Arrival, Ledger
-from edgemeter.collector.keep.points import Points
-from edgemeter.collector.keep.sink import open_sink
+from edgemeter.agent.contract import record, record_figures, samples
+from edgemeter.collector.influx.drain import BATCH_CHARACTERS, BATCH_POINTS, Drain
+from edgemeter.collector.influx.influx_config import InfluxConfig
+from edgemeter.collector.influx.points import Points
+from edgemeter.collector.influx.sink import open_sink
+from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.collector.ledger.ledger_file import Arrival
 from tests.benchmarks.comparison import Comparison, this_machine
 from tests.fixtures.record_factory import STARTED_AT_NS, make_record
 from tests.fixtures.servers import Influx
@@ -131,15 +132,15 @@ def _alone(server: Influx, _ledger: Path, _points: Points, lines: Sequence[str])
     return time.perf_counter() - begun
 
 
-def _trace() -> tuple[records.Series, ...]:
+def _trace() -> tuple[record.Series, ...]:
     chance = np.random.default_rng(1)
     watts, taken_ns = chance.normal(5, 0.25, READINGS).round(3), np.arange(READINGS) * 10_000_000 + chance.integers(0, 99_999, READINGS)
     return samples.pack("power.ina219", "W", watts), samples.pack("power_at.ina219", "ns", taken_ns)
 
 
-def _fill(path: Path, count: int, trace: tuple[records.Series, ...]) -> None:
+def _fill(path: Path, count: int, trace: tuple[record.Series, ...]) -> None:
     chance = np.random.default_rng(2)
-    base = make_record(samples=trace, power_traces=(records.PowerTrace(name="ina219", kind="power"),) if trace else ())
+    base = make_record(samples=trace, power_traces=(record_figures.PowerTrace(name="ina219", kind="power"),) if trace else ())
     with Ledger(path) as ledger:
         for start in range(0, count, COMMIT):
             arrivals = []
@@ -149,7 +150,7 @@ def _fill(path: Path, count: int, trace: tuple[records.Series, ...]) -> None:
                     base, id=f"{number:036d}", device=f"pi-{number % DEVICES}", session=1, seq=number // DEVICES + 1,
                     started_at_ns=STARTED_AT_NS + number * 1_000_000_007, latency=latency, throughput_per_s=80 * chance.random(),
                 )  # fmt: skip
-                arrivals.append(Arrival(made, records.encode(made), f"edgemeter/v1/lab/{made.device}/result", STARTED_AT_NS))
+                arrivals.append(Arrival(made, record.encode(made), f"edgemeter/v1/lab/{made.device}/result", STARTED_AT_NS))
             ledger.commit(arrivals)
 
 

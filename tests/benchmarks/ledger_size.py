@@ -36,7 +36,7 @@ class Asked:
 
 def ask(path: Path, words: list[str]) -> Asked:
     """Ask by the command line, in a process of its own."""
-    command = [sys.executable, "-m", "edgemeter.agent.cli", *(word.format(path=path) for word in words)]
+    command = [sys.executable, "-m", "edgemeter.agent.cli.main", *(word.format(path=path) for word in words)]
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
     wall_s, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)

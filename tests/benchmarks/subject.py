@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from edgemeter.agent import runtimes
-from edgemeter.agent.engine import noise
-from edgemeter.agent.engine.garbage import no_collection
-from edgemeter.agent.engine.scenarios import single_stream
-from edgemeter.agent.engine.scenarios.timing import Plan, Subject
+from edgemeter.agent.engine.scenarios import closed_loop
+from edgemeter.agent.engine.scenarios.timing import TimingPlan, TimingSubject, no_collection
+from edgemeter.agent.runtimes import noise
 
 
 class Loops:
@@ -25,15 +24,15 @@ class Loops:
         self._queries = queries
         self._runtime: Any = runtimes.create("litert")
         self._inputs = noise.inputs(self._runtime.load(model, runtimes.Options(threads=1, backend=None, extra={})), 0)
-        self._subject = Subject(self._runtime.bind, self._runtime.outputs, self._inputs)
+        self._subject = TimingSubject(self._runtime.bind, self._runtime.outputs, self._inputs)
         self.invoke = self._runtime.bind(self._inputs[0])
         for loop in (self.ours_ms, self.bare_ms) * 3:
             loop()
 
     def ours_ms(self) -> float:
         """Return p50 of a block that our own single_stream timed."""
-        plan = Plan(queries=self._queries, seconds=0, expected_ns=1, seed=1)
-        return statistics.median(single_stream.run(self._subject, plan).latency_ns.tolist()) / 1e6
+        plan = TimingPlan(queries=self._queries, seconds=0, expected_ns=1, seed=1)
+        return statistics.median(closed_loop.run_single_stream(self._subject, plan).latency_ns.tolist()) / 1e6
 
     def bare_ms(self) -> float:
         """Return p50 of a block in a loop of nothing but LiteRT's set_tensor, two clock reads and its invoke."""

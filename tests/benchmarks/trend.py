@@ -21,11 +21,11 @@ from importlib import import_module
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.collector.trend import more_runs, noise, thresholds
-from edgemeter.collector.trend.course import WINDOW
-from edgemeter.collector.trend.scan import scan
-from edgemeter.collector.units import student
-from edgemeter.collector.units.outliers import outliers
+from edgemeter.agent.base.statistics import student_quantile
+from edgemeter.collector.trend import scan, watch
+from edgemeter.collector.trend.change_points import WINDOW
+from edgemeter.collector.trend.scan import scan_series
+from edgemeter.collector.units.spread import outlying_boards
 from tests.benchmarks.comparison import Comparison, this_machine
 
 Array = NDArray[np.float64]
@@ -128,7 +128,7 @@ def sigma(case: str) -> float:
     x = found.day + found.run_sd * _tails(found, draw, 1)[:, :, 0]
     if case == "mix":
         x = 0.917 * autoregressive(draw, 300, 0.36) + found.run_sd * draw.normal(size=x.shape)
-    return float(np.median(np.abs(x - np.median(x))) / noise.HALF_NORMAL)
+    return float(np.median(np.abs(x - np.median(x))) / scan.HALF_NORMAL)
 
 
 def _tails(found: Drawn, draw: np.random.Generator, runs: int) -> Array:
@@ -145,7 +145,7 @@ class Watched:
     extra_ratio: float
 
 
-def ours(found: Drawn, draw: np.random.Generator, *, asks: bool, extra: int = more_runs.RUNS, room_ratio: float = math.inf) -> Watched:
+def ours(found: Drawn, draw: np.random.Generator, *, asks: bool, extra: int = watch.MORE_RUNS, room_ratio: float = math.inf) -> Watched:
     """Watch with our scan; with `asks` a suspect has so many more runs the next day.
 
     All series are one fleet: of the runs of the last 30 days more than `room_ratio` are not asked for, the most suspicious come first.
@@ -166,12 +166,12 @@ def ours(found: Drawn, draw: np.random.Generator, *, asks: bool, extra: int = mo
         part = slice(max(0, day + 1 - WINDOW), day + 1)
         known = (found.u[:, part] ** 2 + _run_variance(apart[:, part], found.u[:, part])[:, None]) / count[:, part]
         heat = None if found.temperature_c is None else found.temperature_c[:, part]
-        look = scan(x[:, part], known, np.ones_like(known, dtype=np.bool_), np.full(series, 1e-3), heat)
-        less = thresholds.less_where_confirmed(count[:, part], known, look.day_variance, look.split)
-        is_step = (look.score >= thresholds.step_score(part.stop - part.start) - less) & (look.score >= look.drift)
+        look = scan_series(x[:, part], known, np.ones_like(known, dtype=np.bool_), np.full(series, 1e-3), heat)
+        less = scan.less_where_confirmed(count[:, part], known, look.day_variance, look.split)
+        is_step = (look.score >= scan.step_score(part.stop - part.start) - less) & (look.score >= look.drift)
         first = np.where(is_step & (first == NEVER), day, first)
         if asks:
-            room = room_ratio * series * more_runs.OVER_DAYS - given[max(0, day + 2 - more_runs.OVER_DAYS) : day + 1].sum()
+            room = room_ratio * series * watch.OVER_DAYS - given[max(0, day + 2 - watch.OVER_DAYS) : day + 1].sum()
             asked = _first_so_many(np.where(first == NEVER, look.score, 0.0), room / extra)
             given[day + 1] = extra * asked.sum()
     return Watched(first, float(count.mean()) - 1)
@@ -179,7 +179,7 @@ def ours(found: Drawn, draw: np.random.Generator, *, asks: bool, extra: int = mo
 
 def _first_so_many(score: Array, room: float) -> NDArray[np.bool_]:
     """Return which suspects are among the `room` most suspicious."""
-    is_asked = score >= thresholds.SUSPECT
+    is_asked = score >= scan.SUSPECT_SCORE
     if is_asked.sum() > room:
         line = np.sort(score)[::-1][int(max(room, 0))]
         is_asked &= score > line
@@ -189,9 +189,9 @@ def _first_so_many(score: Array, room: float) -> NDArray[np.bool_]:
 def _run_variance(apart: Array, u: Array) -> Array:
     """Return what runs of one day scatter beyond what is known of them, as `noise.run_variance` does, for many series."""
     variance = np.zeros(len(apart))
-    enough = np.flatnonzero(np.isfinite(apart).sum(axis=(1, 2)) >= noise.ENOUGH_DIFFERENCES)
+    enough = np.flatnonzero(np.isfinite(apart).sum(axis=(1, 2)) >= scan.ENOUGH_DIFFERENCES)
     for row in enough:
-        scale = float(np.nanmedian(apart[row])) / noise.HALF_NORMAL
+        scale = float(np.nanmedian(apart[row])) / scan.HALF_NORMAL
         variance[row] = max(0.0, scale**2 / 2 - float(np.median(u[row] ** 2)))
     return variance
 
@@ -202,7 +202,8 @@ def bencher(found: Drawn, draw: np.random.Generator) -> Watched:
     first = np.full(len(x), NEVER)
     for day in range(FIRST_LOOK, DAYS):
         before = x[:, max(0, day - 64) : day]
-        limit = student.quantile(0.99, before.shape[1] - 1)
+        # From both sides together .98, so .99 from each.
+        limit = student_quantile(0.98, before.shape[1] - 1)
         is_out = np.abs(x[:, day] - before.mean(axis=1)) > limit * before.std(axis=1, ddof=1)
         first = np.where(is_out & (first == NEVER), day, first)
     return Watched(first, 0.0)
@@ -247,7 +248,7 @@ ASKING = "ours, suspects ask for more"
 Watch = Callable[[Drawn, np.random.Generator], Watched | None]
 WATCHES: dict[str, Watch] = {
     "ours, one run a day": lambda found, draw: ours(found, draw, asks=False),
-    ASKING: lambda found, draw: ours(found, draw, asks=True, room_ratio=more_runs.EXTRA_RATIO),
+    ASKING: lambda found, draw: ours(found, draw, asks=True, room_ratio=watch.EXTRA_RATIO),
     "bencher t .99": bencher,
     "cusum": cusum,
     "otava 1e-3": otava,
@@ -291,8 +292,8 @@ def sick_units(fleets: int = 2000) -> dict[str, float]:
     sick = healthy.copy()
     sick[:, 0] += 10
     return {
-        "found_ratio": statistics.fmean(0 in {one.place for one in outliers(list(values)) or ()} for values in sick),
-        "accused_ratio": statistics.fmean(bool(outliers(list(values))) for values in healthy),
+        "found_ratio": statistics.fmean(0 in {one.place for one in outlying_boards(list(values)) or ()} for values in sick),
+        "accused_ratio": statistics.fmean(bool(outlying_boards(list(values))) for values in healthy),
     }
 
 
@@ -326,7 +327,7 @@ def comparisons(series: int = SERIES) -> Iterator[Comparison]:
             name = "trend: days until half of the steps of 1 sigma are found, suspects ask for more runs"
             yield _line(name, "days", asking["days_to_1_sigma"], ("limit", ONE_SIGMA_DAYS), ONE_SIGMA_DAYS)
             yield _line(
-                "trend: runs that stable series ask for", "of the runs", asking["extra_runs_ratio"], ("limit", 0.1), more_runs.EXTRA_RATIO
+                "trend: runs that stable series ask for", "of the runs", asking["extra_runs_ratio"], ("limit", 0.1), watch.EXTRA_RATIO
             )
     found = sick_units()
     yield _line("units: healthy fleets of 20 accused", "of the fleets", found["accused_ratio"], ("limit", 0.05), 0.05)

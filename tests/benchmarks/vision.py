@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from edgemeter.agent import runtimes
-from edgemeter.agent.recognition import card
+from edgemeter.agent.contract import model_card
 from edgemeter.agent.runtimes import Loaded, TensorInfo
-from edgemeter.agent.vision import decoder, photograph
-from edgemeter.agent.vision.decoder import Frame
+from edgemeter.agent.vision import decoders, photograph
+from edgemeter.agent.vision.decoders import PhotoFrame
 from edgemeter.agent.vision.preprocess import Preprocessor, place
 from tests.benchmarks.comparison import Comparison, at_most, interleaved
 
@@ -27,7 +27,7 @@ MODEL = "yolov8n.onnx"
 IOU = 0.7
 # The lower keeps every candidate, as scoring does; the higher is what a camera is shown.
 THRESHOLDS = (0.001, 0.25)
-INPUT = card.Input(height=SIDE, width=SIDE, layout="NCHW", resize="letterbox")
+INPUT = model_card.CardInput(height=SIDE, width=SIDE, layout="NCHW", resize="letterbox")
 
 
 def comparisons(models: Path) -> Iterator[Comparison]:
@@ -93,7 +93,7 @@ def _blob(cv2: Any, pixels: Any, where: Any) -> Any:
     return cv2.dnn.blobFromImage(framed, 1 / 255, swapRB=True)
 
 
-def _answers(model: Path, files: list[Path]) -> Iterator[tuple[np.ndarray, Frame]]:
+def _answers(model: Path, files: list[Path]) -> Iterator[tuple[np.ndarray, PhotoFrame]]:
     """Yield the model's tensor for each photograph, and how the photograph lies in its input."""
     preprocessor = _preprocessor()
     runtime = runtimes.create("onnx")
@@ -107,16 +107,16 @@ def _answers(model: Path, files: list[Path]) -> Iterator[tuple[np.ndarray, Frame
         runtime.close()
 
 
-def _decoding(cv2: Any, name: str, answers: list[tuple[np.ndarray, Frame]], threshold: float) -> Comparison:
-    known = card.Card(
+def _decoding(cv2: Any, name: str, answers: list[tuple[np.ndarray, PhotoFrame]], threshold: float) -> Comparison:
+    known = model_card.Card(
         name="bench",
         task="detection",
         family="yolov8",
         precision="fp32",
         input=INPUT,
-        output=card.Output(classes=80, nms_iou=IOU, score_threshold=threshold, max_detections=100),
+        output=model_card.CardOutput(classes=80, nms_iou=IOU, score_threshold=threshold, max_detections=100),
     )
-    made = decoder.create(known, Loaded("none", "0", "cpu", (), (), {}, 0, 0))
+    made = decoders.create(known, Loaded("none", "0", "cpu", (), (), {}, 0, 0))
 
     def ours() -> list[Any]:
         return [made.decode([tensor], frame) for tensor, frame in answers]
@@ -127,7 +127,7 @@ def _decoding(cv2: Any, name: str, answers: list[tuple[np.ndarray, Frame]], thre
     return at_most(name, "ms", "the best class per anchor, cv2.dnn.NMSBoxesBatched", _timed(ours, peer, len(answers)), LIMIT)
 
 
-def _suppressed(cv2: Any, tensor: Any, frame: Frame, threshold: float) -> tuple[Any, Any, Any]:
+def _suppressed(cv2: Any, tensor: Any, frame: PhotoFrame, threshold: float) -> tuple[Any, Any, Any]:
     """Return boxes in the photograph, scores and classes as users write it: one class an anchor, where ours scores every class."""
     rows = tensor[0].T
     best = rows[:, 4:].max(axis=1)

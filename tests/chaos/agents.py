@@ -11,10 +11,11 @@ import sys
 import time
 from pathlib import Path
 
-from edgemeter.agent.delivery import broker_address, messages
+from edgemeter.agent.base import broker_address
+from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.contract import messages
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.publisher import Publisher
-from edgemeter.agent.errors import EdgemeterError
 from tests.fixtures.record_factory import make_record
 
 FLEET = "chaos"
@@ -98,7 +99,7 @@ class Agent:
 
 def main(folder: Path, broker: str, records: int, rate_per_s: float, devices: list[str]) -> None:
     """Run the devices until all is delivered."""
-    address = broker_address.parse(broker)
+    address = broker_address.parse_address(broker)
     agents = [Agent(folder, address, device) for device in devices]
     due_s = looked_s = time.monotonic()
     while True:

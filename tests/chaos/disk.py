@@ -15,7 +15,7 @@ class Disk:
         self.folder = folder
         self.size_mb = size_mb
         done = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={size_mb}m", "none", str(folder)], capture_output=True, check=False, timeout=20
+            ["mount", "-t", "tmpfs", "-o", f"size={size_mb}m", "none", str(folder)], capture_output=True, check=False, timeout=100
         )
         self.can_fill = done.returncode == 0
 
@@ -35,8 +35,8 @@ class Disk:
     def remove(self) -> None:
         """Unmount it; what lay there is gone."""
         if self.can_fill:
-            subprocess.run(["umount", "-l", str(self.folder)], check=False, timeout=20)
+            subprocess.run(["umount", "-l", str(self.folder)], check=False, timeout=100)
 
     def _resize(self, size: str) -> bool:
         command = ["mount", "-o", f"remount,size={size}", str(self.folder)]
-        return self.can_fill and subprocess.run(command, capture_output=True, check=False, timeout=20).returncode == 0
+        return self.can_fill and subprocess.run(command, capture_output=True, check=False, timeout=100).returncode == 0

@@ -54,7 +54,7 @@ class Supervised:
         process = self._process
         if process is not None and process.poll() is None:
             process.send_signal(number)
-        self._thread.join(30)
+        self._thread.join(150)
         if self._thread.is_alive() and self._process is not None:
             self._process.kill()
             self._thread.join()
@@ -79,7 +79,7 @@ def await_port(port: int) -> None:
     Raises:
         OSError: nobody does within 30 s.
     """
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 150
     while True:
         try:
             socket.create_connection((LOOPBACK, port), 1).close()

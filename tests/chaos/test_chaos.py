@@ -30,6 +30,7 @@ def last_line(module, *arguments):
 
 @pytest.mark.mosquitto
 @pytest.mark.influx
+@pytest.mark.long
 def test_whatever_dies_every_record_is_in_both_stores_once(influxd):
     """Kills, cuts, stalls, a full disk, stepped clocks, a failing InfluxDB."""
     mosquitto_binary()
@@ -39,6 +40,7 @@ def test_whatever_dies_every_record_is_in_both_stores_once(influxd):
     assert counts["lost"] == counts["doubled"] == counts["quarantined"] == 0
 
 
+@pytest.mark.long
 def test_a_cluster_that_loses_a_node_and_a_collector_loses_no_record(influxd):
     """Three broker nodes, three collectors, 200 agents."""
     rmqttd = ROOT.parent / "shared" / "bin" / "rmqttd"
@@ -49,6 +51,7 @@ def test_a_cluster_that_loses_a_node_and_a_collector_loses_no_record(influxd):
     assert counts["lost"] == counts["doubled"] == 0
 
 
+@pytest.mark.long
 def test_the_embedded_broker_killed_with_its_collector_loses_no_record(tmp_path):
     """One process holds broker, receiver and ledger: it dies again and again, and what the devices keep comes again."""
     port, ledger = free_port(), tmp_path / "ledger"

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from edgemeter.collector.keep.influx_config import InfluxConfig
-from edgemeter.collector.keep.sink import open_sink
+from edgemeter.collector.influx.influx_config import InfluxConfig
+from edgemeter.collector.influx.sink import open_sink
 from tests.fixtures.influx1 import Influx1
 from tests.fixtures.servers import Influx
 

@@ -1,8 +1,7 @@
 import pytest
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.collector.trend_cli import trend
-from edgemeter.collector.units_cli import units
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.collector.cli.trend import trend, units
 from tests.fixtures.comparison_factory import document
 from tests.fixtures.series_factory import make_days, noisy
 
@@ -24,14 +23,12 @@ def refusal(command, *arguments):
 
 def test_a_device_that_is_nowhere_is_named_beside_those_that_are(store):
     """A typo is no steady series."""
-    assert refusal(trend, "--store", store, "--device", "pi-3") == "no run is of device 'pi-3'; there are pi-1, pi-2"
-    assert refusal(units, "--store", store, "--board", "Pi 6").startswith("no run is of board 'Pi 6'; there are ")
+    assert refusal(trend, "--store", store, "--device", "pi-3") == "no run has device 'pi-3'; known are pi-1, pi-2"
+    assert refusal(units, "--store", store, "--board", "Pi 6").startswith("no run has board 'Pi 6'; known are ")
 
 
 def test_what_is_there_but_not_together_is_said(tmp_path):
     """Each is somewhere, no run is both."""
     path = tmp_path / "runs.json"
     path.write_bytes(document(*make_days(noisy(100, 5), fleet="a"), *make_days(noisy(100, 5, seed=2), device="pi-2", fleet="b")))
-    assert refusal(trend, "--store", str(path), "--device", "pi-2", "--fleet", "a").startswith(
-        "no run is of fleet 'a', device 'pi-2' together"
-    )
+    assert refusal(trend, "--store", str(path), "--device", "pi-2", "--fleet", "a").startswith("no run has fleet 'a', device 'pi-2'")

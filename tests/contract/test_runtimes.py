@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from edgemeter.agent.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.runtimes import RUNTIMES, Options, create
 from tests.fixtures import stand_ins
 

@@ -18,9 +18,9 @@ SHIPPED = Path(__file__).resolve().parents[2] / "models" / "shipped"
 
 def edgemeter(*arguments: object, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Return the finished command, its home below `cwd`."""
-    command = [sys.executable, "-m", "edgemeter.agent.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "edgemeter.agent.cli.main", *map(str, arguments)]
     variables = {**os.environ, "EDGEMETER_HOME": str(cwd / "home"), **environment}
-    return subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, check=False, timeout=600)
 
 
 @pytest.fixture

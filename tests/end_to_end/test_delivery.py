@@ -10,15 +10,15 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent import records
-from edgemeter.agent.cli import cli
-from edgemeter.agent.delivery import messages, topics
-from edgemeter.agent.delivery.broker_address import parse
+from edgemeter.agent.base.broker_address import parse_address
+from edgemeter.agent.base.errors import TransientError
+from edgemeter.agent.cli.main import cli
+from edgemeter.agent.contract import messages, record
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.publisher import Publisher
-from edgemeter.agent.errors import TransientError
-from edgemeter.collector.keep.influx_config import InfluxConfig
-from edgemeter.collector.keep.ledger import COLLISION, Ledger
+from edgemeter.collector.influx.influx_config import InfluxConfig
+from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.collector.ledger.ledger_file import COLLISION
 from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
 from edgemeter.collector.receive.service import Collector
 from tests.fixtures.mqtt_peer import Peer, wait_until
@@ -87,7 +87,7 @@ class CollectorProcess:
 
     def __init__(self, at_end, ledger, *options):
         at_end.callback(self.kill)
-        self.command = [sys.executable, "-m", "edgemeter.agent.cli", "collector", "up", "--ledger", str(ledger), *options]
+        self.command = [sys.executable, "-m", "edgemeter.agent.cli.main", "collector", "up", "--ledger", str(ledger), *options]
         self.process = None
         self.address = None
 
@@ -95,9 +95,9 @@ class CollectorProcess:
         """Start it and wait until it receives."""
         self.process = subprocess.Popen(self.command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         first = self.process.stderr.readline()
-        found = re.match(r"receiving from (\S+), keeping in ", first)
+        found = re.match(r"receiving from (\S+), storing in ", first)
         assert found, first
-        self.address = parse(found[1])
+        self.address = parse_address(found[1])
 
     def kill(self):
         """End what is left of it."""
@@ -107,7 +107,7 @@ class CollectorProcess:
     def end(self, number):
         """Send it a signal; return its exit status and what else it said."""
         os.kill(self.process.pid, number)
-        out, err = self.process.communicate(timeout=20)
+        out, err = self.process.communicate(timeout=100)
         assert out == ""
         return self.process.returncode, err
 
@@ -132,8 +132,8 @@ def test_every_record_arrives_once_whole_and_the_outbox_is_empty(broker, tmp_pat
     ):
         sent = [outbox.put(make_record(repeat=number)) for number in range(200)]
         publisher.wake()
-        assert publisher.drain(20) == 0
-        assert collector.settled(5)
+        assert publisher.drain(120) == 0
+        assert collector.settled(30)
         with Ledger(tmp_path / "ledger", "read") as ledger:
             assert sorted((held.record for held in ledger.records(with_samples=True)), key=lambda one: one.seq) == sent
             (device,) = ledger.devices()
@@ -150,11 +150,11 @@ def test_what_cannot_be_taken_is_quarantined_and_stops_nothing(broker, tmp_path)
         good, same = make_record(session=5, seq=1), make_record(session=5, seq=1)
         for topic, payload in (
             ("edgemeter/v1/lab/pi-1/result", b"\xff" * 100),
-            ("edgemeter/v1/lab/pi-2/result", records.encode(good)),
+            ("edgemeter/v1/lab/pi-2/result", record.encode(good)),
             ("edgemeter/v1/lab/pi-1/state", b"{}"),
-            ("edgemeter/v1/lab/pi-1/result", records.encode(good)),
-            ("edgemeter/v1/lab/pi-1/result", records.encode(same)),
-            ("edgemeter/v1/lab/pi-1/result", records.encode(good)),
+            ("edgemeter/v1/lab/pi-1/result", record.encode(good)),
+            ("edgemeter/v1/lab/pi-1/result", record.encode(same)),
+            ("edgemeter/v1/lab/pi-1/result", record.encode(good)),
         ):
             rogue.session.publish(topic, payload)
         assert wait_until(lambda: rogue.messages and collector.counts.messages >= 6)
@@ -166,11 +166,12 @@ def test_what_cannot_be_taken_is_quarantined_and_stops_nothing(broker, tmp_path)
     with Ledger(tmp_path / "ledger", "read") as ledger:
         reasons = [entry.reason for entry in ledger.quarantined()]
     assert sum(reason == COLLISION for reason in reasons) == 1
-    assert sum("it came on the topic of device 'pi-2'" in reason for reason in reasons) == 1
+    assert sum("but arrived on the topic of device 'pi-2'" in reason for reason in reasons) == 1
     assert len(reasons) == 4
 
 
 @pytest.mark.mosquitto
+@pytest.mark.slow
 def test_a_collector_process_killed_again_and_again_loses_and_doubles_nothing(tmp_path, at_end):
     """SIGKILL in the middle of the stream: every record is in the ledger exactly once."""
     server = mosquitto(tmp_path, *TUNED)
@@ -189,7 +190,7 @@ def test_a_collector_process_killed_again_and_again_loses_and_doubles_nothing(tm
             collector.end(signal.SIGKILL)
             cut_short += held(ledger, outbox.session) < 400 * round_number
             collector.start()
-        assert publisher.drain(30) == 0
+        assert publisher.drain(180) == 0
         assert seqs_in(ledger, outbox.session) == [(1, 1200)]
     assert cut_short > 0
     with Ledger(ledger, "read") as opened:
@@ -197,10 +198,11 @@ def test_a_collector_process_killed_again_and_again_loses_and_doubles_nothing(tm
         assert opened.quarantined() == []
     status, said = collector.end(signal.SIGTERM)
     assert status == 0
-    assert re.search(r"kept \d+ new records, \d+ came again, 0 quarantined", said)
+    assert re.search(r"stored \d+ new records, dropped \d+ duplicates, quarantined 0", said)
 
 
 @pytest.mark.mosquitto
+@pytest.mark.slow
 def test_a_broker_killed_again_and_again_loses_and_doubles_nothing(tmp_path, at_end):
     """SIGKILL takes the broker's queue and sessions with it; outbox and receipts do not care."""
     server = mosquitto(tmp_path, *TUNED)
@@ -215,7 +217,7 @@ def test_a_broker_killed_again_and_again_loses_and_doubles_nothing(tmp_path, at_
             server.kill()
             time.sleep(0.2)
             server.start()
-        assert publisher.drain(30) == 0
+        assert publisher.drain(180) == 0
         assert seqs_in(ledger, outbox.session) == [(1, 1200)]
         assert collector.counts.inserted == 1200
 
@@ -234,7 +236,7 @@ def test_a_device_that_measured_while_nobody_was_there_delivers_later(tmp_path, 
     address = running(at_end, server)
     with Outbox(path) as outbox, collecting(address, ledger), publishing(address, outbox) as publisher:
         outbox.put(make_record())
-        assert publisher.drain(10) == 0
+        assert publisher.drain(60) == 0
         assert [seqs_in(ledger, session) for session in [*sessions, outbox.session]] == [[(1, 5)], [(1, 5)], [(1, 1)]]
 
 
@@ -252,15 +254,15 @@ def test_a_full_disk_at_the_collector_confirms_nothing_until_there_is_room(tmp_p
         connection.execute(f"PRAGMA max_page_count = {pages}")
         for _ in range(100):
             outbox.put(make_record())
-        assert wait_until(lambda: "nothing can be kept, so nothing is confirmed" in caplog.text)
+        assert wait_until(lambda: "cannot commit, so no receipt is sent" in caplog.text)
         left = publisher.drain(0.5)
         with Ledger(tmp_path / "ledger", "read") as ledger:
             assert left > 50
             assert left + ledger.count() == 100
         connection.execute("PRAGMA max_page_count = 1000000")
-        assert publisher.drain(20) == 0
+        assert publisher.drain(120) == 0
         assert seqs_in(tmp_path / "ledger", outbox.session) == [(1, 100)]
-        assert caplog.text.count("nothing can be kept") == caplog.text.count("what comes is kept again") == 1
+        assert caplog.text.count("cannot commit") == caplog.text.count("results are being committed again") == 1
 
 
 def test_publish_says_whose_records_it_did_not_send(tmp_path, at_end, monkeypatch):
@@ -281,7 +283,7 @@ def test_publish_says_whose_records_it_did_not_send(tmp_path, at_end, monkeypatc
 def test_an_influxdb_that_is_away_is_said_at_the_start(tmp_path, at_end, caplog):
     """With an empty ledger nothing would be tried, and a wrong port be found when results are looked for."""
     with collecting(embedded(at_end), tmp_path / "ledger", InfluxConfig("http://127.0.0.1:1", "t", "o")):
-        assert "not drained yet: no InfluxDB answers at http://127.0.0.1:1" in caplog.text
+        assert "not drained yet: no InfluxDB responds at http://127.0.0.1:1" in caplog.text
 
 
 @pytest.mark.influx
@@ -299,8 +301,8 @@ def test_every_run_is_in_influxdb_with_the_numbers_of_the_ledger(influxd, tmp_pa
     ):
         sent = [outbox.put(make_record(repeat=number, throughput_per_s=80.5 + number)) for number in range(30)]
         publisher.wake()
-        assert publisher.drain(10) == 0
-        assert collector.settled(20), collector.trouble()
+        assert publisher.drain(60) == 0
+        assert collector.settled(120), collector.trouble()
     rows = server.query("SELECT id, throughput_per_s, latency_p50_ms, accuracy_value FROM run", "edgemeter")
     expected = {(one.id, one.throughput_per_s, one.latency.p50_ms, one.accuracy.value) for one in sent}
     assert {(row["id"], row["throughput_per_s"], row["latency_p50_ms"], row["accuracy_value"]) for row in rows} == expected
@@ -312,8 +314,8 @@ def test_the_command_brings_its_own_broker_and_ends_cleanly_on_ctrl_c(tmp_path, 
     collector.start()
     with Outbox(tmp_path / "outbox") as outbox, publishing(collector.address, outbox) as publisher:
         outbox.put(make_record())
-        assert publisher.drain(10) == 0
-    assert collector.end(signal.SIGINT) == (0, "kept 1 new records, 0 came again, 0 quarantined\n")
+        assert publisher.drain(60) == 0
+    assert collector.end(signal.SIGINT) == (0, "stored 1 new records, dropped 0 duplicates, quarantined 0\n")
     assert seqs_in(tmp_path / "ledger", outbox.session) == [(1, 1)]
 
 
@@ -323,7 +325,7 @@ def test_the_command_lists_the_quarantine_for_people_and_for_machines(tmp_path, 
     collector.start()
     peer = Peer(collector.address)
     peer.session.publish("edgemeter/v1/lab/pi-\x1b[31m/result", b"\x1b[2J")
-    command = [sys.executable, "-m", "edgemeter.agent.cli", "collector", "quarantine", "--ledger", str(tmp_path / "ledger")]
+    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "collector", "quarantine", "--ledger", str(tmp_path / "ledger")]
 
     def listed():
         return json.loads(subprocess.run([*command, "--json"], capture_output=True, check=True, text=True).stdout)["quarantined"]
@@ -344,14 +346,14 @@ def test_the_command_lists_the_quarantine_for_people_and_for_machines(tmp_path, 
     ("options", "status", "message"),
     [
         (["--broker", "127.0.0.1:1"], 1, "no MQTT broker answers at 127.0.0.1:1"),
-        (["--broker", "http://x"], 2, "is no broker address"),
+        (["--broker", "http://x"], 2, "is not a broker address"),
         (["--port", "0", "--influx", "http://127.0.0.1:1", "--influx-token-file", "/absent"], 2, "cannot read the InfluxDB token"),
     ],
 )
 def test_a_command_that_cannot_work_ends_in_one_line(tmp_path, options, status, message, at_end):
     """Exit status and remedy; no traceback."""
     command = [*CollectorProcess(at_end, tmp_path / "ledger").command, *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=150)
     assert done.returncode == status
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
@@ -361,7 +363,7 @@ def test_a_ledger_that_is_not_one_ends_the_command_with_a_usage_error(tmp_path, 
     """Somebody's text file is not overwritten."""
     (tmp_path / "ledger").write_text("notes\n")
     done = subprocess.run(
-        [*CollectorProcess(at_end, tmp_path / "ledger").command, "--port", "0"], capture_output=True, text=True, check=False, timeout=30
+        [*CollectorProcess(at_end, tmp_path / "ledger").command, "--port", "0"], capture_output=True, text=True, check=False, timeout=150
     )
     assert done.returncode == 2
     assert "is not an edgemeter ledger" in done.stderr
@@ -372,12 +374,12 @@ def test_the_topics_of_several_fleets_reach_one_collector(tmp_path, at_end):
     """Each receipt goes back to the device that it is for."""
     address = embedded(at_end)
     with collecting(address, tmp_path / "ledger") as collector:
-        peer = Peer(address, f"{topics.ROOT}/+/+/receipt")
+        peer = Peer(address, f"{messages.TOPIC_ROOT}/+/+/receipt")
         for fleet, device, session in (("lab", "a", 7), ("field", "a", 8), ("field", "b", 9)):
-            payload = messages.join(
-                [records.encode(make_record(fleet=fleet, device=device, session=session, seq=seq)) for seq in (1, 2, 4)]
+            payload = messages.join_records(
+                [record.encode(make_record(fleet=fleet, device=device, session=session, seq=seq)) for seq in (1, 2, 4)]
             )
-            peer.session.publish(f"{topics.ROOT}/{fleet}/{device}/result", payload)
+            peer.session.publish(f"{messages.TOPIC_ROOT}/{fleet}/{device}/result", payload)
         assert wait_until(lambda: len(peer.messages) >= 3)
         peer.close()
         assert collector.counts.inserted == 9

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent.engine import job, session, suites
-from edgemeter.agent.records import RunRecord
+from edgemeter.agent.contract import suite
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.engine import job
+from edgemeter.agent.session import session
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
@@ -54,9 +56,21 @@ def replay(tmp_path):
 
 def run(model: Path, home: Path, *options: str) -> dict:
     """Return the one record of `edgemeter run`."""
-    command = [sys.executable, "-m", "edgemeter.agent.cli", "run", "--model", str(model), "--repeats", "1", "--power", "none", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "edgemeter.agent.cli.main",
+        "run",
+        "--model",
+        str(model),
+        "--repeats",
+        "1",
+        "--power",
+        "none",
+        "--json",
+    ]
     done = subprocess.run(
-        [*command, *options], capture_output=True, check=True, env={**os.environ, "EDGEMETER_HOME": str(home)}, timeout=120
+        [*command, *options], capture_output=True, check=True, env={**os.environ, "EDGEMETER_HOME": str(home)}, timeout=600
     )
     (record,) = json.loads(done.stdout)["runs"]
     return record
@@ -93,8 +107,8 @@ def test_a_real_model_of_a_fifth_of_a_millisecond_is_caught_too(realdata, tmp_pa
 def test_hogs_in_the_second_half_alone_are_caught(replay):
     """The first half was quiet: the mean load, or the drift, tells."""
     seconds = 4.0
-    setting = suites.Settings(model=str(replay), mode="rapid", repeats=1, seconds=seconds)
-    cases = suites.expand(suites.SuiteFile(name="s", case=[setting]), replay.parent)
+    setting = suite.Settings(model=str(replay), mode="rapid", repeats=1, seconds=seconds)
+    cases = suite.expand(suite.SuiteFile(name="s", case=[setting]), replay.parent)
     begun = []
 
     def disturb():
@@ -107,7 +121,7 @@ def test_hogs_in_the_second_half_alone_are_caught(replay):
             timer.start()
 
     try:
-        (record,) = session.measure(cases, session.Identity("bench", "lab"), {}, "none", tell)
+        (record,) = session.measure(cases, session.DeviceIdentity("bench", "lab"), {}, "none", tell)
     finally:
         timer.join()
         for one in begun:
@@ -130,12 +144,12 @@ def test_the_agent_itself_is_not_one_of_the_others(replay):
         while not stop.is_set():
             sum(range(1000))
 
-    setting = suites.Settings(model=str(replay), mode="rapid", repeats=1, seconds=2.0)
-    cases = suites.expand(suites.SuiteFile(name="s", case=[setting]), replay.parent)
+    setting = suite.Settings(model=str(replay), mode="rapid", repeats=1, seconds=2.0)
+    cases = suite.expand(suite.SuiteFile(name="s", case=[setting]), replay.parent)
     worker = threading.Thread(target=work)
     worker.start()
     try:
-        (record,) = session.measure(cases, session.Identity("bench", "lab"), {}, "none", lambda _: None)
+        (record,) = session.measure(cases, session.DeviceIdentity("bench", "lab"), {}, "none", lambda _: None)
     finally:
         stop.set()
         worker.join()
@@ -152,9 +166,9 @@ RUNS = 20
 
 def test_a_quiet_machine_gives_valid_runs(replay):
     """Of 20 rapid runs with next to no load beside them at least 19 are valid: 64 queries are not suspect for trivial reasons."""
-    setting = suites.Settings(model=str(replay), mode="rapid", repeats=RUNS)
-    cases = suites.expand(suites.SuiteFile(name="s", case=[setting]), replay.parent)
-    records = list(session.measure(cases, session.Identity("bench", "lab"), {}, "none", lambda _: None))
+    setting = suite.Settings(model=str(replay), mode="rapid", repeats=RUNS)
+    cases = suite.expand(suite.SuiteFile(name="s", case=[setting]), replay.parent)
+    records = list(session.measure(cases, session.DeviceIdentity("bench", "lab"), {}, "none", lambda _: None))
     during = [(record, one.other_load_ratio) for record in records for one in record.conditions if one.when == "during"]
     quiet = [record for record, load in during if load is not None and load <= QUIET_RATIO]
     if len(quiet) < RUNS * 3 // 4:

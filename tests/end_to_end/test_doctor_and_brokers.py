@@ -21,7 +21,7 @@ def test_mosquitto_speaks_mqtt_5(tmp_path):
     finally:
         broker.kill()
     assert (found.state, found.remedy) == ("ok", None)
-    assert found.what.endswith("accepts us, MQTT 5")
+    assert found.what.endswith("accepts this device, MQTT 5")
 
 
 @pytest.mark.mosquitto

@@ -9,9 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from edgemeter.agent import records
-from edgemeter.agent.delivery import messages
-from edgemeter.collector.keep.ledger import Ledger
+from edgemeter.agent.contract import messages, record
+from edgemeter.collector.ledger.ledger import Ledger
 from edgemeter.collector.receive import receiver
 from edgemeter.collector.receive.service import Collector
 from tests.benchmarks import flood
@@ -51,23 +50,23 @@ def test_a_flood_is_committed_and_receipted_to_the_last_record(broker, tmp_path)
         single = flood.flood(flood.Settings(broker.port, 6000, devices=30))
         batched = flood.flood(flood.Settings(broker.port, 6000, batch=100, devices=3))
         assert (single["receipted"], batched["receipted"]) == (6000, 6000)
-        assert collector.settled(20)
+        assert collector.settled(120)
         with Ledger(tmp_path / "ledger", "read") as ledger:
             assert wait_until(lambda: not ledger._connection.execute("SELECT 1 FROM unchecked").fetchone(), 30)
             assert len({held.record.id for held in ledger.records()}) == 12_000
             assert all(one.missing == 0 for one in ledger.sessions())
             assert ledger.quarantined() == []
-        assert (collector.counts.inserted, collector.counts.duplicates_dropped, collector.counts.quarantined) == (12_000, 0, 0)
+        assert (collector.counts.inserted, collector.counts.duplicates, collector.counts.quarantined) == (12_000, 0, 0)
 
 
 def test_a_bad_record_in_a_flood_is_found_when_there_is_time(broker, tmp_path, monkeypatch):
     """Its envelope is right, so that it is held first; then it lies in quarantine, with the reason, and is counted."""
     monkeypatch.setattr(receiver, "WHOLE_BYTES", 0)
     good, bad = make_record(session=5, seq=1), make_record(session=5, seq=2)
-    broken = records.encode(bad).replace(b'"latency":{', b'"latency":7,"other":{')
+    broken = record.encode(bad).replace(b'"latency":{', b'"latency":7,"other":{')
     with collecting(broker, tmp_path / "ledger") as collector:
         peer = Peer(broker)
-        peer.session.publish(TOPIC, messages.join([records.encode(good), broken]))
+        peer.session.publish(TOPIC, messages.join_records([record.encode(good), broken]))
         assert wait_until(lambda: collector.counts.quarantined == 1)
         peer.close()
     with Ledger(tmp_path / "ledger", "read") as ledger:
@@ -95,7 +94,7 @@ def test_the_command_answers_with_metrics_and_health_and_forgets_what_is_old(bro
     command = [
         sys.executable,
         "-m",
-        "edgemeter.agent.cli",
+        "edgemeter.agent.cli.main",
         "collector",
         "up",
         "--broker",
@@ -107,13 +106,13 @@ def test_the_command_answers_with_metrics_and_health_and_forgets_what_is_old(bro
     try:
         found = re.search(r"/metrics at (\S+);", process.stderr.readline())
         peer = Peer(broker, "edgemeter/v1/+/+/receipt")
-        for payload in (records.encode(make_record(session=5, seq=1)), b"garbage"):
+        for payload in (record.encode(make_record(session=5, seq=1)), b"garbage"):
             peer.session.publish(TOPIC, payload)
         assert wait_until(lambda: peer.messages)
         peer.close()
 
         def get(path):
-            with urllib.request.urlopen(f"http://{found[1]}{path}", timeout=5) as response:
+            with urllib.request.urlopen(f"http://{found[1]}{path}", timeout=25) as response:
                 return response.read().decode()
 
         assert wait_until(lambda: "edgemeter_collector_quarantined_total 1\n" in get("/metrics"))
@@ -123,21 +122,21 @@ def test_the_command_answers_with_metrics_and_health_and_forgets_what_is_old(bro
         assert get("/healthz") == "ok\n"
     finally:
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=20)
+        _, said = process.communicate(timeout=100)
     assert process.returncode == 0
-    assert "kept 1 new records, 0 came again, 1 quarantined" in said
+    assert "stored 1 new records, dropped 0 duplicates, quarantined 1" in said
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [(["--metrics", "x"], "write PORT or HOST:PORT"), (["--group", "a/b"], "is no name for a group of collectors")],
+    [(["--metrics", "x"], "write PORT or HOST:PORT"), (["--group", "a/b"], "is not a valid group name")],
 )
 def test_wrong_options_end_in_one_line(broker, tmp_path, options, message):
     """Usage errors, before anything is touched."""
     command = [
         sys.executable,
         "-m",
-        "edgemeter.agent.cli",
+        "edgemeter.agent.cli.main",
         "collector",
         "up",
         "--broker",
@@ -145,7 +144,7 @@ def test_wrong_options_end_in_one_line(broker, tmp_path, options, message):
         "--ledger",
         str(tmp_path / "ledger"),
     ]
-    done = subprocess.run([*command, *options], capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run([*command, *options], capture_output=True, text=True, check=False, timeout=150)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert message in done.stderr
     assert not (tmp_path / "ledger").exists()

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent import records
-from edgemeter.collector.keep.ledger import Ledger
+from edgemeter.agent.contract import record
+from edgemeter.collector.ledger.ledger import Ledger
 from tests.fixtures.servers import mosquitto
 
-EDGEMETER = [sys.executable, "-m", "edgemeter.agent.cli"]
+EDGEMETER = [sys.executable, "-m", "edgemeter.agent.cli.main"]
 
 
 def start(folder: Path, *arguments: object) -> subprocess.Popen[str]:
@@ -60,7 +60,7 @@ def test_a_collector_killed_while_a_suite_runs_gets_every_record_once(broker, tm
     collector = start(tmp_path, "collector", "up", "--broker", address, "--ledger", ledger)
     run = start(tmp_path, "run", "--model", model, "--mode", "rapid", "--repeats", 12, "--broker", address, "--power", "none", "--json")
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while not ledger.exists() or _count(ledger) < 3:
             assert time.monotonic() < deadline
             time.sleep(0.1)
@@ -141,4 +141,4 @@ def _count(ledger: Path) -> int:
 
 def _records(ledger: Path) -> list[dict]:
     with Ledger(ledger, "read") as held:
-        return [json.loads(records.encode(entry.record)) for entry in held.records()]
+        return [json.loads(record.encode(entry.record)) for entry in held.records()]

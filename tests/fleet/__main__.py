@@ -6,7 +6,7 @@ import shutil
 import signal
 import sys
 
-from edgemeter.collector.load import template
+from edgemeter.collector.load import tally
 from tests.fleet.drill import KILLS, drawn_kills, drill
 from tests.fleet.fleet_world import FleetWorld
 
@@ -22,7 +22,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep-logs", metavar="DIR")
     asked = parser.parse_args()
-    with FleetWorld(asked.devices, template.measure(), asked.run_s, asked.enrolment) as world:
+    with FleetWorld(asked.devices, tally.measure_template(), asked.run_s, asked.enrolment) as world:
         print(f"{asked.devices} devices are there, enrolled in {world.enrolled_s} s", file=sys.stderr, flush=True)
         planned = KILLS if asked.kills is None else drawn_kills(asked.kills, asked.seed)
         came = drill(world, asked.limit_s, lambda text: print(text, file=sys.stderr, flush=True), planned=planned)

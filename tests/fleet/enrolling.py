@@ -1,4 +1,4 @@
-"""Enrols devices as boards do: a token each, a key made by openssl, a certificate from the real enrolment desk over TLS."""
+"""Enrols devices as boards do: a token each, a key made by openssl, a certificate from the real enrolment handler over TLS."""
 
 import shutil
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from edgemeter.agent.identity import joining
-from edgemeter.agent.identity.joining import Places
+from edgemeter.agent.identity.joining import JoinPaths
 from edgemeter.agent.machine.machine import recorded
 
 AT_ONCE = 8
@@ -24,7 +24,7 @@ def _join(name: str, card: Path, folder: Path) -> str:
     serial = folder / "tree/proc/device-tree/serial-number"
     serial.parent.mkdir(parents=True)
     serial.write_bytes(f"serial-{name}".encode() + b"\0")
-    identity = joining.join(card, Places(folder / "home", folder / "config.toml"), recorded(folder / "tree"), PATIENCE_S)
+    identity = joining.join_fleet(card, JoinPaths(folder / "home", folder / "config.toml"), recorded(folder / "tree"), PATIENCE_S)
     if identity.device != name:
         message = f"{name} was called {identity.device}"
         raise RuntimeError(message)

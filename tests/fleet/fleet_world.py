@@ -9,9 +9,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
-from edgemeter.agent.delivery.broker_address import BrokerAddress
-from edgemeter.collector.load.template import Template
-from edgemeter.provisioning.fleet_folder import FleetFolder
+from edgemeter.agent.base.broker_address import BrokerAddress
+from edgemeter.collector.load.tally import RecordTemplate
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
@@ -20,7 +20,7 @@ from tests.fixtures.servers import LOOPBACK, free_port, mosquitto_binary
 from tests.fleet import enrolling
 from tests.fleet.replay_devices import Crowd
 
-EDGEMETER = [sys.executable, "-m", "edgemeter.agent.cli"]
+EDGEMETER = [sys.executable, "-m", "edgemeter.agent.cli.main"]
 BROKER = ("set_tcp_nodelay true", "max_inflight_messages 2000", "max_queued_messages 100000", "persistence true", "autosave_interval 5")
 FLEET = "replayed"
 SUITE = 'name = "one job"\n[[case]]\nmodel = "edgemeter-shapes_int8.tflite"\nmode = "rapid"\n'
@@ -38,11 +38,11 @@ group = {group}
 class FleetWorld:
     """Use it as a context; `crowd` are the devices, `broker`, `service` and `collector` the processes.
 
-    Devices come into the registry by `claims`, each with a token, a key and a certificate of its own from the real enrolment desk, or
+    Devices come into the registry by `claims`, each with a token, a key and a certificate of its own from the real enrolment handler, or
     are written there (`registry`). Either way they then speak at a listener without TLS, many over one connection.
     """
 
-    def __init__(self, count: int, template: Template, run_s: float, enrolment: Literal["claims", "registry"] = "registry") -> None:
+    def __init__(self, count: int, template: RecordTemplate, run_s: float, enrolment: Literal["claims", "registry"] = "registry") -> None:
         self.enrolment = enrolment
         self.enrolled_s: float | None = None
         self.names = [f"replay-{number:05d}" for number in range(count)]
@@ -64,7 +64,7 @@ class FleetWorld:
     def call(self, *arguments: str) -> str:
         """Run `edgemeter fleet ...` as people do, and return what it prints."""
         command = [*EDGEMETER, "fleet", *arguments, "--folder", str(self.folder.path)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
         if done.returncode:
             message = f"{arguments}: {done.stderr}"
             raise RuntimeError(message)
@@ -109,7 +109,7 @@ class FleetWorld:
     def in_ledger(self) -> dict[str, int]:
         """Return how many records of each device the collector holds."""
         environment = [*EDGEMETER, "collector", "devices", "--ledger", str(self.path / "ledger"), "--json"]
-        done = subprocess.run(environment, capture_output=True, text=True, check=True, timeout=120)
+        done = subprocess.run(environment, capture_output=True, text=True, check=True, timeout=600)
         return {one["device"]: one["records"] for one in json.loads(done.stdout)["devices"]}
 
     def _build(self) -> None:

@@ -13,14 +13,12 @@ import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
-from edgemeter.agent.delivery import messages
-from edgemeter.agent.delivery.broker_address import BrokerAddress
-from edgemeter.agent.delivery.messages import State
-from edgemeter.agent.delivery.mqtt_session import Message, MqttSession, Profile
-from edgemeter.agent.delivery.topics import Topic
-from edgemeter.agent.jobs import contract
-from edgemeter.agent.jobs.contract import FINAL, Cancel, Noted, Order, Report
-from edgemeter.collector.load.template import Number, Template
+from edgemeter.agent.base.broker_address import BrokerAddress
+from edgemeter.agent.base.mqtt_session import Message, MqttSession, SessionProfile
+from edgemeter.agent.contract import messages, orders
+from edgemeter.agent.contract.messages import DeviceState, Topic
+from edgemeter.agent.contract.orders import FINAL, Cancel, Order, Report, ReportReceipt
+from edgemeter.collector.load.tally import RecordNumber, RecordTemplate
 
 AGAIN_S = 3.0
 TICK_S = 0.02
@@ -54,7 +52,7 @@ class Device:
 class Crowd:
     """The devices `names` of a fleet at a broker; `start` once, `stop` once. Counts are read at any time."""
 
-    def __init__(self, address: BrokerAddress, fleet: str, names: list[str], template: Template, run_s: float, seed: int = 1) -> None:
+    def __init__(self, address: BrokerAddress, fleet: str, names: list[str], template: RecordTemplate, run_s: float, seed: int = 1) -> None:
         self.fleet = fleet
         self.devices = {name: Device(name, secrets.randbits(50) | 1) for name in names}
         # How often each (device, job) was carried out to its end, and how often an order came while another was open.
@@ -110,13 +108,13 @@ class Crowd:
                     for sequence in range(first, last + 1):
                         self._receipts.pop((receipt.session, sequence), None)
                 return
-            said = contract.decode_command(message.payload)
-            if isinstance(said, Noted):
+            said = orders.decode_command(message.payload)
+            if isinstance(said, ReportReceipt):
                 self._noted(device, said)
             else:
                 self._ordered(device, said)
 
-    def _noted(self, device: Device, noted: Noted) -> None:
+    def _noted(self, device: Device, noted: ReportReceipt) -> None:
         entry = device.journal.get((noted.noted, noted.attempt))
         if entry is None or noted.version <= entry.version:
             return
@@ -167,7 +165,7 @@ class Crowd:
             reason=entry.reason,
         )
         self._unsaid[device.name, key] = time.monotonic() + AGAIN_S
-        self._publish(device, "job", contract.encode(report))
+        self._publish(device, "job", orders.encode_order(report))
 
     def _later(self, device: Device, key: tuple[str, int], seconds: float) -> None:
         heapq.heappush(self._events, (time.monotonic() + seconds, next(self._turn), device, key))
@@ -189,7 +187,7 @@ class Crowd:
             entry.state, entry.reason = "failed", "interrupted by a restart"
             return
         device.sequence += 1
-        number = Number(device.session, device.sequence, time.time_ns())
+        number = RecordNumber(device.session, device.sequence, time.time_ns())
         payload = self._template.payload(device.name, self.fleet, number)
         self._receipts[number.session, number.seq] = (device.name, payload, time.monotonic() + AGAIN_S)
         self._publish(device, "result", payload)
@@ -222,7 +220,7 @@ class _Line:
     def __init__(self, crowd: Crowd, address: BrokerAddress, name: str, names: list[str]) -> None:
         self.names = names
         self._crowd = crowd
-        self.session = MqttSession(address, Profile(f"{name}-{secrets.token_hex(3)}", "persistent"), self)
+        self.session = MqttSession(address, SessionProfile(f"{name}-{secrets.token_hex(3)}", "persistent"), self)
 
     def connected(self) -> None:
         """Subscribe for each device, and say that it is there."""
@@ -230,7 +228,7 @@ class _Line:
         for place in range(0, len(own), 100):
             self.session.subscribe(own[place : place + 100])
         for name in self.names:
-            state = messages.encode(State(state="online", session=self._crowd.devices[name].session))
+            state = messages.encode_message(DeviceState(state="online", session=self._crowd.devices[name].session))
             self.session.publish(str(Topic(self._crowd.fleet, name, "state")), state, lasting="retained")
 
     def disconnected(self, reason: str) -> None:

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from edgemeter.provisioning.fleet_folder import FleetFolder
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
@@ -80,7 +80,7 @@ def test_a_suite_is_ordered_measured_and_delivered(lab, tmp_path):
         "--timeout",
         "200",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
     (one,) = json.loads(done.stdout)["executions"]
     logs = "\n".join((tmp_path / f"{name}.log").read_text()[-2000:] for name in ("agent", "service"))
     assert (done.returncode, one["state"], len(one["runs"])) == (0, "done", 2), (one, done.stderr, logs)
@@ -89,7 +89,7 @@ def test_a_suite_is_ordered_measured_and_delivered(lab, tmp_path):
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=300,
     )
     (device,) = json.loads(listed.stdout)["devices"]
     assert (device["device"], device["records"], device["missing"]) == ("pi", 2, 0)

@@ -12,10 +12,9 @@ import zlib
 from collections import Counter
 from dataclasses import dataclass, field
 
-from edgemeter.agent import records
-from edgemeter.agent.delivery import messages
-from edgemeter.agent.delivery.mqtt_session import Message
-from edgemeter.agent.errors import ConfigError, TransientError
+from edgemeter.agent.base.errors import ConfigError, TransientError
+from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.agent.contract import messages, record
 from edgemeter.collector.receive import mqtt_wire
 from edgemeter.collector.receive.admission import NUMBER_LIMIT, TIME_LIMIT_NS, Admitted
 from edgemeter.collector.receive.mqtt_wire import PacketReader
@@ -128,7 +127,7 @@ class Fuzzer:
             admitted.add(message, 1)
             _check(admitted, payload)
         _compare(whole, quick)
-        self.counts["admitted" if whole.arrivals or whole.shipments else "refused"] += 1
+        self.counts["admitted" if whole.arrivals or whole.batches else "refused"] += 1
         for kind in ("birth", "state"):
             Admitted().add(Message(f"edgemeter/v1/lab/pi-1/{kind}", payload, 1, 1, 1), 1)
         try:
@@ -153,7 +152,7 @@ class Fuzzer:
         pieces = [stream[first:last] for first, last in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
         try:
             if _read([stream], version) != _read(pieces, version):
-                raise AssertionError("in pieces it reads otherwise")  # noqa: EM101, TRY003, TRY301 - said below with the stream
+                raise AssertionError("in pieces it reads otherwise")  # noqa: TRY301 - said below with the stream
         except Exception as error:
             message = f"seed {self.seed}, version {version}: {error!r} of {pieces!r}"
             raise FlawError(message) from error
@@ -161,13 +160,15 @@ class Fuzzer:
 
 
 def _check(admitted: Admitted, payload: bytes) -> None:
-    kept = [arrival.record for arrival in admitted.arrivals] + [record for shipment in admitted.shipments for record in shipment.records]
+    kept = [arrival.record for arrival in admitted.arrivals] + [
+        record for arrived_batch in admitted.batches for record in arrived_batch.records
+    ]
     if not kept and not admitted.rejections and payload.lstrip() != b"[]" and not _is_empty_batch(payload):
-        raise AssertionError("neither taken nor refused")  # noqa: EM101, TRY003
+        raise AssertionError("neither taken nor refused")
     for one in kept:
         if (one.fleet, one.device) != ("lab", "pi-1") or not (0 < (one.session or 0) < NUMBER_LIMIT and 0 < (one.seq or 0) < NUMBER_LIMIT):
             raise AssertionError(one)
-        if not 0 < one.started_at_ns < TIME_LIMIT_NS or one.schema > records.SCHEMA:
+        if not 0 < one.started_at_ns < TIME_LIMIT_NS or one.schema > record.SCHEMA:
             raise AssertionError(one)
 
 
@@ -187,7 +188,9 @@ def _compare(whole: Admitted, quick: Admitted) -> None:
 
 
 def _keys(admitted: Admitted) -> set[tuple[object, ...]]:
-    kept = [arrival.record for arrival in admitted.arrivals] + [record for shipment in admitted.shipments for record in shipment.records]
+    kept = [arrival.record for arrival in admitted.arrivals] + [
+        record for arrived_batch in admitted.batches for record in arrived_batch.records
+    ]
     return {(one.id, one.session, one.seq, one.started_at_ns) for one in kept}
 
 
@@ -218,13 +221,13 @@ def _read(pieces: list[bytes], version: str) -> tuple[list[object], str | None]:
 
 
 def _seeds() -> list[bytes]:
-    plain = [records.encode(make_record(session=7, seq=seq)) for seq in (1, 2)]
-    bare = records.encode(make_record(session=7, seq=3, samples=(), conditions=(), energy=None, accuracy=None))
-    several = messages.join([*plain, bare])
+    plain = [record.encode(make_record(session=7, seq=seq)) for seq in (1, 2)]
+    bare = record.encode(make_record(session=7, seq=3, samples=(), conditions=(), energy=None, accuracy=None))
+    several = messages.join_records([*plain, bare])
     other = [
-        messages.encode(messages.Receipt(session=7, held=((1, 3), (5, 5)))),
-        messages.encode(messages.State(state="online", session=7)),
-        messages.encode(
+        messages.encode_message(messages.Receipt(session=7, held=((1, 3), (5, 5)))),
+        messages.encode_message(messages.DeviceState(state="online", session=7)),
+        messages.encode_message(
             messages.Birth(device="pi-1", fleet="lab", session=7, agent="1", board=None, os="x", arch="y", runtimes={"a": "b"})
         ),
     ]

@@ -3,7 +3,7 @@
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.models.cli import models
+from edgemeter.models.cli.main import models
 from tests.fixtures.file_server import FileServer
 
 

@@ -7,12 +7,12 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.errors import ConfigError, UnavailableError
-from edgemeter.agent.recognition import card
-from edgemeter.models import build as builder
-from edgemeter.models import catalogue, cli, entries
-from edgemeter.models.catalogue_entry import Entry
-from edgemeter.models.cli import models
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import model_card
+from edgemeter.models.catalogue import catalogue, shipped_models
+from edgemeter.models.catalogue.catalogue_entry import CatalogueEntry
+from edgemeter.models.cli import main
+from edgemeter.models.cli.main import models
 
 
 def invoke(*arguments):
@@ -23,7 +23,7 @@ def invoke(*arguments):
 def test_the_list_names_every_file_within_80_columns():
     """One line per file, with its AP and the first digits of its hash."""
     lines = invoke("list").output.splitlines()
-    for model in catalogue.models():
+    for model in shipped_models.shipped_models():
         (line,) = [line for line in lines if line.startswith(model.path.name)]
         assert f"{model.about.accuracy['value']:.3f}" in line
         assert model.about.sha256[:8] in line
@@ -33,22 +33,22 @@ def test_the_list_names_every_file_within_80_columns():
 def test_the_list_is_json_for_machines():
     """The same models, with exact figures."""
     rows = json.loads(invoke("list", "--json").output)["models"]
-    assert [row["sha256"] for row in rows] == [model.about.sha256 for model in catalogue.models()]
+    assert [row["sha256"] for row in rows] == [model.about.sha256 for model in shipped_models.shipped_models()]
     assert all(row["size_bytes"] > 0 and row["accuracy"]["metric"] == "coco_ap" for row in rows)
 
 
 def test_show_prints_the_card():
     """By shipped name or by path, as text or as JSON."""
-    model = catalogue.models()[0]
-    text = card.beside(model.path).read_text(encoding="utf-8")
+    model = shipped_models.shipped_models()[0]
+    text = model_card.card_path(model.path).read_text(encoding="utf-8")
     assert invoke("show", model.path.name).output == invoke("show", str(model.path)).output == text
     assert json.loads(invoke("show", model.path.name, "--json").output)["card"]["sha256"] == model.about.sha256
 
 
 def test_show_refuses_a_file_that_is_not_the_one_of_its_card(tmp_path):
     """One byte more than the card knows."""
-    model = catalogue.models()[0]
-    for path in (model.path, card.beside(model.path)):
+    model = shipped_models.shipped_models()[0]
+    for path in (model.path, model_card.card_path(model.path)):
         shutil.copy(path, tmp_path)
     changed = tmp_path / model.path.name
     changed.write_bytes(changed.read_bytes() + b"\0")
@@ -63,19 +63,11 @@ def test_show_says_when_a_model_has_no_card(tmp_path):
         invoke("show", str(tmp_path / "own.onnx"))
 
 
-def test_build_names_the_extra_that_is_missing(monkeypatch, tmp_path):
-    """Before anything is drawn or written."""
-    monkeypatch.setattr(builder, "find_spec", lambda name: None if name in ("torch", "litert_torch") else object())
-    with pytest.raises(UnavailableError, match=r"torch, litert_torch: pip install 'edgemeter\[convert\]'"):
-        invoke("build", "--out", str(tmp_path / "out"))
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize(
     "command",
     [
         (),
-        *((name,) for name in ("add", "build", "cache", "export-bundle", "fetch", "import-bundle", "list", "show", "verify")),
+        *((name,) for name in ("add", "cache", "export-bundle", "fetch", "import-bundle", "list", "show", "verify")),
         ("cache", "list"),
         ("cache", "clear"),
     ],
@@ -99,7 +91,7 @@ def test_the_catalogue_is_listed_for_machines_too():
 def test_an_entry_is_shown_as_text_and_for_machines():
     """By its name; the text is TOML that reads back."""
     text = invoke("show", "yolox-nano").output
-    assert msgspec.convert(msgspec.toml.decode(text), Entry) == entries.find("yolox-nano")
+    assert msgspec.convert(msgspec.toml.decode(text), CatalogueEntry) == catalogue.find_entry("yolox-nano")
     assert json.loads(invoke("show", "yolox-nano", "--json").output)["path"] is None
 
 
@@ -115,11 +107,11 @@ def test_what_ships_is_verified(monkeypatch, tmp_path):
     """Five files, each with its card's hash; a changed one fails the command."""
     rows = json.loads(invoke("verify", "--json").output)["files"]
     assert [row["state"] for row in rows] == ["ok"] * 5
-    model = catalogue.models()[0]
-    for path in (model.path, card.beside(model.path)):
+    model = shipped_models.shipped_models()[0]
+    for path in (model.path, model_card.card_path(model.path)):
         shutil.copy(path, tmp_path)
     (tmp_path / model.path.name).write_bytes(b"changed")
-    monkeypatch.setattr(catalogue, "models", lambda: [catalogue.find(tmp_path / model.path.name)])
+    monkeypatch.setattr(shipped_models, "shipped_models", lambda: [shipped_models.find_model(tmp_path / model.path.name)])
     result = invoke("verify", model.path.name)
     assert (result.exit_code, model.about.sha256 in result.stderr) == (1, True)
 
@@ -131,6 +123,6 @@ def test_a_fetched_name_that_ships_is_where_it_is():
 
 def test_a_command_of_another_module_that_is_not_there_is_left_out(monkeypatch):
     """The others still work."""
-    monkeypatch.setitem(cli.ELSEWHERE, "absent", "edgemeter.models.absent_cli:absent")
+    monkeypatch.setitem(main.ELSEWHERE, "absent", "edgemeter.models.absent_cli:absent")
     assert "absent" not in invoke("--help").output
     assert invoke("absent").exit_code == 2

@@ -166,6 +166,7 @@ def test_every_extra_has_a_smoke_run():
 
 @pytest.mark.packaging
 @pytest.mark.parametrize("extra", SMOKE, ids=lambda name: name or "base")
+@pytest.mark.long
 def test_an_extra_installs_alone_and_works(wheel, tmp_path, extra):
     """From the wheel, in an empty environment, with this extra only."""
     if extra == "tflite" and sys.version_info >= (3, 12):

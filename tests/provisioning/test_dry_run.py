@@ -4,8 +4,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.provisioning.cli import fleet
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.provisioning.cli.main import fleet
 from tests.provisioning import folder_bytes
 
 # A command that is not here has `--dry-run`.

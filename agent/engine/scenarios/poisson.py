@@ -13,8 +13,16 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.engine.garbage import no_collection
-from edgemeter.agent.engine.scenarios.timing import DRAWN, Clock, Kept, Moments, Plan, Subject, Timed
+from edgemeter.agent.engine.scenarios.timing import (
+    DRAWN,
+    Clock,
+    KeptOutputs,
+    Moments,
+    TimedQueries,
+    TimingPlan,
+    TimingSubject,
+    no_collection,
+)
 
 # Sleeping wakes up to about 0.1 ms late: the rest is spun.
 SPIN_NS = 200_000
@@ -24,7 +32,7 @@ GIVE_UP_RATIO = 2
 FEWEST = 11
 
 
-def schedule_ns(plan: Plan) -> NDArray[np.int64]:
+def schedule_ns(plan: TimingPlan) -> NDArray[np.int64]:
     """Return when each query arrives, after the beginning, int64 [n]: as many as `queries`, or as the rate brings in `seconds`."""
     rate_per_s = plan.rate_per_s or 1.0
     count = max(plan.queries, math.ceil(rate_per_s * plan.seconds))
@@ -32,17 +40,17 @@ def schedule_ns(plan: Plan) -> NDArray[np.int64]:
     return (np.cumsum(gaps_s) * 1e9).astype(np.int64)
 
 
-def seconds(plan: Plan) -> float:
-    """Return about how long it will take, at a rate that can be sustained."""
+def seconds(plan: TimingPlan) -> float:
+    """Return the expected duration at a rate that can be sustained."""
     return float(schedule_ns(plan)[-1]) / 1e9
 
 
-def run(subject: Subject, plan: Plan) -> Timed:
+def run(subject: TimingSubject, plan: TimingPlan) -> TimedQueries:
     """Serve the schedule and return the latency of every query that was served, from its scheduled arrival."""
     due = schedule_ns(plan)
     offsets = due.tolist()
     order = plan.drawn(len(subject.inputs))
-    kept = Kept(subject.outputs, len(offsets))
+    kept = KeptOutputs(subject.outputs, len(offsets))
     starts, ends = Moments(len(offsets)), Moments(len(offsets))
     bind, inputs, clock = subject.bind, subject.inputs, subject.clock
     done = 0
@@ -64,7 +72,7 @@ def run(subject: Subject, plan: Plan) -> Timed:
             if end > give_up and done >= FEWEST:
                 break
     arrivals, finished = begin + due[:done], ends.taken(done)
-    return Timed(starts.taken(done), finished - arrivals, kept.by_input, begin, int(finished[-1]), arrivals, len(offsets) - done)
+    return TimedQueries(starts.taken(done), finished - arrivals, kept.by_input, begin, int(finished[-1]), arrivals, len(offsets) - done)
 
 
 def _wait_until(moment_ns: int, clock: Clock, sleep: Callable[[float], None]) -> None:
@@ -75,7 +83,7 @@ def _wait_until(moment_ns: int, clock: Clock, sleep: Callable[[float], None]) ->
         pass
 
 
-def utilisation_ratio(timed: Timed) -> float | None:
+def utilisation_ratio(timed: TimedQueries) -> float | None:
     """Return the share of the arrivals' time in which a query was being worked on; None for a closed loop.
 
     Work on a query begins at its arrival or when the one before it is done, whichever is later. At 1 or more the queue grows without end:

@@ -1,39 +1,146 @@
-"""Scenarios: how queries come. The table of names; each is one file beside this."""
+"""Scenarios: the table of names, the batches and samples of a query, and the load that was offered and served."""
 
-from collections.abc import Callable, Mapping
+import random
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from edgemeter.agent.engine.job import Window
-from edgemeter.agent.engine.scenarios import multi_stream, offline, poisson, single_stream
-from edgemeter.agent.engine.scenarios.timing import Plan, Subject, Timed
+import msgspec
+import numpy as np
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.record_figures import Load
+from edgemeter.agent.contract.suite import Case
+from edgemeter.agent.energy.window import Window
+from edgemeter.agent.engine.scenarios import poisson
+from edgemeter.agent.engine.scenarios.closed_loop import (
+    offline_seconds,
+    run_multi_stream,
+    run_offline,
+    run_single_stream,
+    single_stream_seconds,
+)
+from edgemeter.agent.engine.scenarios.latency_statistics import summarise_stage
+from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, TimingSubject
+from edgemeter.agent.runtimes import Array, TensorInfo
+
+BATCHES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class QueryShape:
+    """A query is `calls` calls of `batch` samples each; `joined` single samples are put together to fill a batch (1: none are)."""
+
+    batch: int
+    calls: int
+    joined: int
+
+    @property
+    def samples(self) -> int:
+        """Return the samples of a query."""
+        return self.batch * self.calls
+
+
+def declared_batch(inputs: Sequence[TensorInfo]) -> int | None:
+    """Return the batch that the model's inputs declare: their common first size; None where all leave it open.
+
+    An input of one dimension or none has no batch; sizes that differ between inputs are not a batch either: 1.
+    """
+    sizes = {info.shape[0] if len(info.shape) > 1 else 1 for info in inputs}
+    return sizes.pop() if len(sizes) == 1 else 1
+
+
+def query_shape(case: Case, inputs: Sequence[TensorInfo]) -> QueryShape:
+    """Return the shape of the queries of a case on a model with these inputs.
+
+    Raises:
+        ConfigError: the model cannot take this batch, or this number of samples a query.
+    """
+    own = declared_batch(inputs)
+    if case.scenario == "offline":
+        if own is None:
+            return QueryShape(case.batch or 1, 1, case.batch or 1)
+        if case.batch in (None, own):
+            return QueryShape(own, 1, 1)
+        raise ConfigError(
+            f"the model takes {own} samples a call, not {case.batch}: remove `batch`, or export it with an open batch dimension"
+        )
+    if case.scenario == "multi_stream":
+        wanted = case.samples_per_query
+        if own is None:
+            return QueryShape(wanted, 1, wanted)
+        if wanted % own == 0:
+            return QueryShape(own, wanted // own, 1)
+        raise ConfigError(
+            f"the model takes {own} samples a call, and {wanted} a query is not a multiple: set samples_per_query = {own} or more"
+        )
+    return QueryShape(own or 1, 1, 1)
+
+
+def join_batch(items: Sequence[list[Array]]) -> list[Array]:
+    """Return one batch: the samples of `items`, input by input, along the first dimension."""
+    return [np.concatenate([item[place] for item in items]) for place in range(len(items[0]))]
+
+
+def joined_batches(prepared: Sequence[list[Array]], samples: int, limit_bytes: int, seed: int) -> list[list[Array]]:
+    """Return a few batches of `samples` items drawn from `prepared`, as many as fit into `limit_bytes`; of 1 sample: `prepared` itself."""
+    if samples == 1:
+        return list(prepared)
+    batch_bytes = samples * max(1, sum(array.nbytes for array in prepared[0]))
+    draw = random.Random(seed)  # noqa: S311 - a published, repeatable order is wanted
+    return [join_batch(draw.choices(prepared, k=samples)) for _ in range(max(1, min(BATCHES, limit_bytes // batch_bytes)))]
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """One way for queries to come; throughput counts over the whole window, or only over the time that calls took.
 
-    `seconds` tells about how long a plan will take.
+    `seconds` estimates how long a plan takes.
     """
 
-    run: Callable[[Subject, Plan], Timed]
+    run: Callable[[TimingSubject, TimingPlan], TimedQueries]
     over_window: bool
-    seconds: Callable[[Plan], float]
+    seconds: Callable[[TimingPlan], float]
 
 
 SCENARIOS: Mapping[str, Scenario] = {
-    "single_stream": Scenario(single_stream.run, over_window=False, seconds=single_stream.seconds),
-    "multi_stream": Scenario(multi_stream.run, over_window=False, seconds=single_stream.seconds),
-    "offline": Scenario(offline.run, over_window=True, seconds=offline.seconds),
+    "single_stream": Scenario(run_single_stream, over_window=False, seconds=single_stream_seconds),
+    "multi_stream": Scenario(run_multi_stream, over_window=False, seconds=single_stream_seconds),
+    "offline": Scenario(run_offline, over_window=True, seconds=offline_seconds),
     "poisson": Scenario(poisson.run, over_window=True, seconds=poisson.seconds),
 }
 
 
-def window(name: str, timed: Timed) -> Window:
+def window(name: str, timed: TimedQueries) -> Window:
     """Return the timed part: from the first query, or where the whole window counts from its beginning, to the end of the last."""
     return Window(timed.begin_ns if SCENARIOS[name].over_window else int(timed.starts_ns[0]), timed.end_ns)
 
 
-def throughput_per_s(name: str, timed: Timed, samples: int) -> float:
+def throughput_per_s(name: str, timed: TimedQueries, samples: int) -> float:
     """Return the samples a second of what was timed, `samples` in all."""
     spent_ns = timed.end_ns - timed.begin_ns if SCENARIOS[name].over_window else int(timed.latency_ns.sum())
     return samples * 1e9 / max(spent_ns, 1)
+
+
+def offered_load(case: Case, queries: QueryShape, timed: TimedQueries) -> Load:
+    """Return the load that was offered, and how much of it was served."""
+    return load_of_timed(timed, queries.samples, queries.calls, case.rate_per_s)
+
+
+def load_of_timed(timed: TimedQueries, samples_per_query: int, calls_per_query: int, rate_per_s: float | None) -> Load:
+    """Return the same from what a record holds."""
+    served = int(timed.latency_ns.size)
+    part = Load(samples_per_query=samples_per_query, calls_per_query=calls_per_query, samples=served * samples_per_query)
+    if timed.arrivals_ns is None:
+        return part
+    queueing_ns = timed.starts_ns - timed.arrivals_ns
+    busy = poisson.utilisation_ratio(timed)
+    return msgspec.structs.replace(
+        part,
+        target_per_s=rate_per_s,
+        achieved_per_s=served * 1e9 / max(timed.end_ns - timed.begin_ns, 1),
+        utilisation_ratio=busy,
+        is_sustained=busy is not None and busy < 1 and timed.unserved == 0,
+        unserved=timed.unserved,
+        queueing=summarise_stage(queueing_ns),
+        service=summarise_stage(timed.latency_ns - queueing_ns),
+    )

@@ -1,9 +1,11 @@
-"""What a scenario times with and what it brings back. Between two clock reads stands nothing but the runtime's own call."""
+"""What a scenario times with and what it returns. Between two clock reads there is nothing but the runtime's own call."""
 
+import gc
 import random
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,14 +15,33 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Bind = Callable[[Sequence[Array]], Callable[[], object]]
 Clock = Callable[[], int]
-
 # Queries drawn ahead (uniformly, with replacement); the draw repeats after them.
 DRAWN = 4096
 KEPT_OUTPUTS = 8
 
 
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Collect what is garbage now, set the rest aside (`gc.freeze`), and switch the collector off until the end of the block.
+
+    Switched off it never runs, so setting aside makes no query quicker: with a 0.2 ms model p50 was 0.1 % above that without (95 %: 0.0
+    to 0.3 %, 250 interleaved rounds). It is for libraries that call `gc.collect()` by themselves: that takes 5 us then, not 40 ms.
+    Memory freed by reference counts is freed as always.
+    """
+    was_on = gc.isenabled()
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if was_on:
+            gc.enable()
+
+
 @dataclass(frozen=True, slots=True)
-class Subject:
+class TimingSubject:
     """The loaded model as a scenario sees it. `inputs` are ready: one list of arrays for each call that may be drawn."""
 
     bind: Bind
@@ -31,7 +52,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TimingPlan:
     """What to time: until both `queries` and `seconds` are reached.
 
     A query is `calls` calls of `batch` samples each. `expected_ns`, the time of a call as the warm-up saw it, sizes the arrays and
@@ -47,7 +68,7 @@ class Plan:
     rate_per_s: float | None = None
 
     def drawn(self, inputs: int) -> list[int]:
-        """Return which of so many inputs each call takes."""
+        """Return the index of the input that each call takes, out of `inputs`."""
         draw = random.Random(self.seed)  # noqa: S311 - a published, repeatable order is wanted
         return [draw.randrange(inputs) for _ in range(DRAWN)]
 
@@ -57,11 +78,11 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class TimedQueries:
     """The timed queries: start and latency of each, monotonic ns, int64 [n]; `kept` holds the outputs of a few, by input index.
 
     The window reaches from `begin_ns` to `end_ns`. `arrivals_ns` are the scheduled moments of an open loop, int64 [n], from which its
-    latencies count; `unserved` are the arrivals that it gave up on.
+    latencies count; `unserved` is the number of arrivals that it dropped.
     """
 
     starts_ns: NDArray[np.int64]
@@ -88,8 +109,8 @@ class Moments:
         return np.array(self.values[:count], dtype=np.int64)
 
 
-class Kept:
-    """Outputs of a few queries spread over the run, copied outside the clock, for the check that they come again afterwards."""
+class KeptOutputs:
+    """Outputs of a few queries spread over the run, copied outside the clock, to be compared with a later repetition."""
 
     def __init__(self, outputs: Callable[[], list[Array]], likely: int) -> None:
         self.by_input: dict[int, list[Array]] = {}

@@ -1,1 +1,111 @@
-"""One file per family of detector outputs; the table is in `edgemeter.agent.vision.decoder`."""
+"""Decoders: from a detector's output tensors to boxes. The protocol, and the table of names; one file per family of outputs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.agent.base.plugins import find_plugin
+from edgemeter.agent.contract.model_card import Card
+from edgemeter.agent.runtimes import Loaded
+
+Floats = NDArray[np.float32]
+
+DECODERS: Mapping[str, str] = {
+    "detr": "edgemeter.agent.vision.decoders.detr:Detr",
+    "edgemeter": "edgemeter.agent.vision.decoders.edgemeter_grid:EdgemeterGrid",
+    "nanodet": "edgemeter.agent.vision.decoders.nanodet:NanoDet",
+    "tflite-postprocess": "edgemeter.agent.vision.decoders.tflite_postprocess:TflitePostprocess",
+    "torchvision": "edgemeter.agent.vision.decoders.torchvision:Torchvision",
+    "yolo26": "edgemeter.agent.vision.decoders.yolo26:Yolo26",
+    "yolov5": "edgemeter.agent.vision.decoders.yolov5:YoloV5",
+    "yolov5-heads": "edgemeter.agent.vision.decoders.yolov5:YoloV5Heads",
+    "yolov8": "edgemeter.agent.vision.decoders.yolov8:YoloV8",
+    "yolox": "edgemeter.agent.vision.decoders.yolox:YoloX",
+}
+# Squares of it, areas and products, stay within float32.
+_LARGEST = np.float32(1e9)
+
+
+@dataclass(frozen=True, slots=True)
+class PhotoFrame:
+    """How one photograph was put into the model's input.
+
+    input_x = photo_x * scale_x + offset_x (pixels of the input), likewise y; sizes in pixels.
+    """
+
+    photo_width: int
+    photo_height: int
+    input_width: int
+    input_height: int
+    scale_x: float
+    scale_y: float
+    offset_x: float
+    offset_y: float
+
+
+@dataclass(frozen=True, slots=True)
+class Detections:
+    """The objects found in one photograph, best first.
+
+    boxes: float32 [n, 4] as x1, y1, x2, y2 in pixels of the photograph, clipped to it where the family's own evaluation does;
+    scores: float32 [n], 0..1; classes: int32 [n], the model's own class index, 0-based (background not counted).
+    """
+
+    boxes: Floats
+    scores: Floats
+    classes: NDArray[np.int32]
+
+
+class Decoder(Protocol):
+    """Turns the outputs of one query (batch 1) into detections; stateless but for what its constructor computed.
+
+    Constructed with the card and what the runtime found; raises ConfigError there when the outputs do not fit the family.
+    """
+
+    def __init__(self, model: Card, loaded: Loaded) -> None: ...
+
+    def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
+        """Return the detections in `outputs` (dequantised, float32, in the model's order), NMS applied where the family needs it."""
+        ...
+
+
+def blanks(loaded: Loaded) -> list[Floats]:
+    """Return zeros in the shapes of the declared outputs, to try a layout on before the first query; none where a size is open."""
+    shapes = [tuple(size for size in info.shape if size is not None) for info in loaded.outputs]
+    if any(len(shape) != len(info.shape) for shape, info in zip(shapes, loaded.outputs, strict=True)):
+        return []
+    return [np.broadcast_to(np.float32(0), shape) for shape in shapes]
+
+
+def create(model: Card, loaded: Loaded) -> Decoder:
+    """Return the decoder of the card's family.
+
+    Raises:
+        ConfigError: no decoder has that name, or the outputs do not fit it.
+    """
+    return _Guarded(find_plugin("decoder", DECODERS, model.family)(model, loaded))
+
+
+class _Guarded:
+    """Keeps invalid values from a decoder: NaN is read as 0 and all else cut to +-1e9; the verdict reports them."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+
+    def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
+        return self._decoder.decode([output if _is_sound(output) else _tamed(output) for output in outputs], frame)
+
+
+def _is_sound(output: Floats) -> bool:
+    """Return whether all values are numbers of a sensible size; the sum of squares is the fastest check of all of them."""
+    flat = output.ravel()
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(flat @ flat))
+
+
+def _tamed(output: Floats) -> Floats:
+    tamed: Floats = np.clip(np.nan_to_num(output, nan=0.0), -_LARGEST, _LARGEST)
+    return tamed

@@ -12,22 +12,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.recognition import card
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.runtimes import Loaded
-from edgemeter.agent.vision import boxes, grid
-from edgemeter.agent.vision.decoder import Detections, Floats, Frame, blanks
+from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, blanks, boxes
+from edgemeter.agent.vision.decoders.boxes import sigmoid
 
 
 class Detr:
     """Decodes boxes and scores; further outputs (encoder states, masks) are left alone."""
 
-    def __init__(self, model: card.Card, loaded: Loaded) -> None:
+    def __init__(self, model: Card, loaded: Loaded) -> None:
         self._output = model.output
         if declared := blanks(loaded):
             self._parts(declared)
 
-    def decode(self, outputs: Sequence[Floats], frame: Frame) -> Detections:
+    def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
         """Return the detections; nothing is suppressed but what the card asks for."""
         centred, values = self._parts(outputs)
         if _is_list(outputs, self._output.classes):
@@ -41,17 +41,13 @@ class Detr:
             above = scores[queries, classes] > self._output.score_threshold
             queries, classes = queries[above], classes[above]
         else:
-            scores = grid.sigmoid(values)
+            scores = sigmoid(values)
             queries, classes = np.nonzero(scores > self._output.score_threshold)
         found = boxes.corners(boxes.in_pixels(centred, frame))
         return boxes.select(found[queries], scores[queries, classes], classes.astype(np.int32), self._output, frame)
 
     def _parts(self, outputs: Sequence[Floats]) -> tuple[Floats, Floats]:
-        """Return boxes [queries, 4] and scores [queries, n].
-
-        Raises:
-            ConfigError: there are none such.
-        """
+        """Return boxes [queries, 4] and scores [queries, n]."""
         classes, sets = self._output.classes, [output[0] for output in outputs if output.ndim == 3 and output.shape[0] == 1]
         if len(outputs) == 1 and sets and sets[0].shape[1] > 4 and (classes in (None, sets[0].shape[1] - 4) or _is_list(outputs, classes)):
             return sets[0][:, :4], sets[0][:, 4:]
@@ -62,15 +58,14 @@ class Detr:
                 if part is not found and len(part) == len(found) and is_right:
                     return found, part
         wanted = "n" if classes is None else f"{classes} or {classes + 1}"
-        message = (
+        raise ConfigError(
             f"family detr needs boxes [1, queries, 4] and scores [1, queries, {wanted}], the model gives "
             f"{[list(output.shape) for output in outputs]}: correct output.classes or `family` in its card"
         )
-        raise ConfigError(message)
 
 
 def _is_list(outputs: Sequence[Floats], classes: int | None) -> bool:
-    """Return whether the one output is [1, n, 6] with a score and a class in each row; of two classes the whole numbers tell."""
+    """Return whether the one output is [1, n, 6], a score and a class in each row; with two classes, whole numbers decide."""
     if len(outputs) != 1 or outputs[0].ndim != 3 or outputs[0].shape[2] != 6:
         return False
     last = outputs[0][0, :, 5]

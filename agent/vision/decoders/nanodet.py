@@ -2,7 +2,7 @@
 
 One output [1, cells, classes + 4 x (reg_max + 1)] (Plus), or scores and distances apart for each stride, as rows or as maps, in any order.
 An edge's distance is the mean of its distribution (softmax). NanoDet's cells (three strides) reach from their centre, those of
-Plus (four strides) from their upper left corner. The sigmoid of the scores is in the graph of most exports: the values tell.
+Plus (four strides) from their upper left corner. The sigmoid of the scores is in the graph of most exports: the values decide.
 Source: RangiLyu/nanodet `nanodet/model/head/nanodet_plus_head.py` (`get_single_level_center_priors`, `get_bboxes`), `gfl_head.py`,
 `config/`.
 """
@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.recognition import card
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.runtimes import Loaded
-from edgemeter.agent.vision import boxes, grid
-from edgemeter.agent.vision.decoder import Detections, Floats, Frame, blanks
+from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, blanks, boxes
+from edgemeter.agent.vision.decoders.boxes import grid_cells, grid_side, sigmoid
 
 PLUS_STRIDES = (8, 16, 32, 64)
 OLD_STRIDES = (8, 16, 32)
@@ -27,19 +27,19 @@ MORE_STEPS = 11
 class NanoDet:
     """Decodes the rows of all strides together; the grid is computed once."""
 
-    def __init__(self, model: card.Card, loaded: Loaded) -> None:
+    def __init__(self, model: Card, loaded: Loaded) -> None:
         self._model, self._output = model, model.output
         self._strides = model.output.strides or PLUS_STRIDES
-        self._sides = [(grid.side(model.input.height, stride), grid.side(model.input.width, stride)) for stride in self._strides]
-        corners, self._reach = grid.cells(model.input.height, model.input.width, self._strides)
+        self._sides = [(grid_side(model.input.height, stride), grid_side(model.input.width, stride)) for stride in self._strides]
+        corners, self._reach = grid_cells(model.input.height, model.input.width, self._strides)
         self._centres = (corners + (0.5 if len(self._strides) == len(OLD_STRIDES) else 0.0)) * self._reach
         if declared := blanks(loaded):
             self._rows(declared)
 
-    def decode(self, outputs: Sequence[Floats], frame: Frame) -> Detections:
+    def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
         """Return the detections; every class of a cell above the threshold is a candidate of its own."""
         raw, distances = self._rows(outputs)
-        scores = grid.sigmoid(raw)
+        scores = sigmoid(raw)
         cells, classes = np.nonzero(scores > self._output.score_threshold)
         reach = _mean(distances[cells].reshape(len(cells), 4, distances.shape[1] // 4)) * self._reach[cells]
         centres = self._centres[cells]
@@ -49,11 +49,7 @@ class NanoDet:
         return boxes.select(found, scores[cells, classes], classes.astype(np.int32), self._output, frame)
 
     def _rows(self, outputs: Sequence[Floats]) -> tuple[Floats, Floats]:
-        """Return the scores [cells, classes] and the distributions [cells, 4 x steps] of all strides.
-
-        Raises:
-            ConfigError: the outputs are not those of this family on this input.
-        """
+        """Return the scores [cells, classes] and the distributions [cells, 4 x steps] of all strides."""
         total = len(self._reach)
         if len(outputs) == 1:
             return self._split(_by_rows(outputs[0], total, None), outputs)
@@ -79,7 +75,7 @@ class NanoDet:
         return rows[:, :split], rows[:, split:]
 
     def _has_scores(self, one: Floats, other: Floats) -> bool:
-        """Return whether `one` holds the scores, not the distributions; the class count tells, else that those are 4 x 8 wide."""
+        """Return whether `one` holds the scores, not the distributions: by the class count, else by the distributions' width, 4 x 8."""
         classes = self._output.classes
         return bool(one.shape[1] == classes if classes is not None else other.shape[1] == 4 * STEPS)
 

@@ -11,11 +11,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.recognition import card
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.runtimes import Loaded
-from edgemeter.agent.vision import boxes
-from edgemeter.agent.vision.decoder import Detections, Floats, Frame
+from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, boxes
 
 ROLES = ("boxes", "classes", "scores", "count")
 # The role by the number that follows the name; no number is 0.
@@ -36,17 +35,16 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
 class TflitePostprocess:
     """Decodes the four tensors of the operator, in whatever order the model gives them."""
 
-    def __init__(self, model: card.Card, loaded: Loaded) -> None:
+    def __init__(self, model: Card, loaded: Loaded) -> None:
         if len(loaded.outputs) != 4:
-            message = (
+            raise ConfigError(
                 f"model {model.name!r}: family tflite-postprocess has four outputs (boxes, classes, scores, count), "
                 f"this model has {len(loaded.outputs)}: choose another family in its card"
             )
-            raise ConfigError(message)
         self._output = model.output
         self._roles = roles_by_name([info.name for info in loaded.outputs])
 
-    def decode(self, outputs: Sequence[Floats], frame: Frame) -> Detections:
+    def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
         """Return the detections; `outputs` are the four tensors, float32."""
         part = self._assign(outputs)
         # The count is not always trustworthy (some exports pad it); a padded row has score 0 and falls to the threshold.
@@ -67,31 +65,29 @@ class TflitePostprocess:
         if (_is_scores(found["classes"]) and not _is_scores(found["scores"])) or found["scores"].max(initial=0.0) >= _NO_SCORE:
             found["classes"], found["scores"] = found["scores"], found["classes"]
         if not len(found["boxes"]) == len(found["classes"]) == len(found["scores"]):
-            message = (
+            raise ConfigError(
                 f"the outputs' shapes {[list(o.shape) for o in outputs]} are not those of boxes, classes, scores and count: check `family`"
             )
-            raise ConfigError(message)
         return found
 
 
 def roles_by_name(names: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the role of each output as its name tells it, None unless the four names tell four roles."""
+    """Return the role of each output by its name, None unless the four names give four roles."""
     roles = tuple(_role(name.lower()) for name in names)
     return roles if sorted(roles) == sorted(ROLES) else None
 
 
 def roles_by_shape(outputs: Sequence[Floats]) -> tuple[str, ...]:
-    """Return the roles as the shapes tell them: boxes end in 4, the count is the smallest, classes come before scores.
+    """Return the roles by the shapes: boxes end in 4, the count is the smallest, classes come before scores.
 
     Raises:
         ConfigError: no tensor has the shape of boxes.
     """
     at = next((i for i, output in enumerate(outputs) if _is_boxes(output)), None)
     if at is None:
-        message = (
-            f"no output of shape [1, n, 4] among {[list(o.shape) for o in outputs]}: these are no detections, check `family` in the card"
+        raise ConfigError(
+            f"no output of shape [1, n, 4] among {[list(o.shape) for o in outputs]}: these are not detections; check `family` in the card"
         )
-        raise ConfigError(message)
     others = [i for i in range(len(outputs)) if i != at]
     # Where all hold one element, the operator's order decides: the count comes last.
     count = min(reversed(others), key=lambda i: outputs[i].size)

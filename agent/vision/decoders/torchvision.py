@@ -9,41 +9,35 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.recognition import card
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.runtimes import Loaded
-from edgemeter.agent.vision import boxes
-from edgemeter.agent.vision.decoder import Detections, Floats, Frame
+from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, boxes
 
 
 class Torchvision:
     """Decodes the three lists; further outputs (masks, keypoints) are left alone."""
 
-    def __init__(self, model: card.Card, loaded: Loaded) -> None:
+    def __init__(self, model: Card, loaded: Loaded) -> None:
         self._output = model.output
         self._labels = [i for i, info in enumerate(loaded.outputs) if info.dtype.startswith("int") and info.scale is None]
         if loaded.outputs and len(loaded.outputs) < 3:
             raise ConfigError(_mismatch([info.shape for info in loaded.outputs]))
 
-    def decode(self, outputs: Sequence[Floats], frame: Frame) -> Detections:
+    def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
         """Return the detections; `outputs` are the lists, float32."""
         found, labels, scores = self._lists(outputs)
         above = scores > self._output.score_threshold
         if np.any(labels[above] < 1):
-            message = (
+            raise ConfigError(
                 "label 0 has a score: labels of family torchvision count from 1, 0 is the background; lists that count from 0 (TensorRT's "
                 "EfficientNMS) are not read: export the model without its suppression"
             )
-            raise ConfigError(message)
         found = boxes.in_pixels(found[above], frame)
         return boxes.select(found, scores[above], labels[above].astype(np.int32) - 1, self._output, frame)
 
     def _lists(self, outputs: Sequence[Floats]) -> tuple[Floats, Floats, Floats]:
-        """Return boxes [n, 4], labels [n] and scores [n].
-
-        Raises:
-            ConfigError: there are no such lists, or they are of different length.
-        """
+        """Return boxes [n, 4], labels [n] and scores [n]."""
         at = next((i for i, output in enumerate(outputs) if output.ndim in (2, 3) and output.shape[-1] == 4), None)
         if at is None:
             raise ConfigError(_mismatch([output.shape for output in outputs]))

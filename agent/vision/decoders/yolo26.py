@@ -1,6 +1,6 @@
 """YOLO26, YOLOv10 and what Ultralytics exports with `nms=True`: [1, n, 6], end to end, nothing is left to suppress.
 
-A row is x1, y1, x2, y2, score, class; boxes are pixels of the input, 0..1 where the file is a TFLite one: the values tell.
+A row is x1, y1, x2, y2, score, class; boxes are pixels of the input, 0..1 where the file is a TFLite one: the values decide.
 Source: ultralytics `nn/modules/head.py` (`Detect.postprocess`).
 """
 
@@ -8,11 +8,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.recognition import card
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.runtimes import Loaded
-from edgemeter.agent.vision import boxes
-from edgemeter.agent.vision.decoder import Detections, Floats, Frame
+from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, boxes
 
 COLUMNS = 6
 # What fp16 may do to a class number; a quantised one is off by more.
@@ -22,12 +21,12 @@ _ROUNDING = 0.01
 class Yolo26:
     """Decodes the one tensor; rows are candidates as they are."""
 
-    def __init__(self, model: card.Card, loaded: Loaded) -> None:
+    def __init__(self, model: Card, loaded: Loaded) -> None:
         self._output = model.output
         if loaded.outputs:
             self._check([info.shape for info in loaded.outputs])
 
-    def decode(self, outputs: Sequence[Floats], frame: Frame) -> Detections:
+    def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
         """Return the detections; `outputs` is the one tensor, float32."""
         self._check([output.shape for output in outputs])
         rows = outputs[0].reshape(-1, COLUMNS)
@@ -35,19 +34,17 @@ class Yolo26:
         above = rows[:, 4] > self._output.score_threshold
         classes = np.rint(rows[above, 5])
         if not np.all(np.abs(rows[above, 5] - classes) <= _ROUNDING):
-            message = (
+            raise ConfigError(
                 "the sixth column should hold class numbers, and they are not whole: quantised with one scale for boxes and classes? "
                 "Export end-to-end models in float, or without the end-to-end head (family yolov8)"
             )
-            raise ConfigError(message)
         return boxes.select(found[above], rows[above, 4], classes.astype(np.int32), self._output, frame)
 
     def _check(self, shapes: Sequence[tuple[int | None, ...]]) -> None:
         shape = shapes[0]
         if len(shapes) == 1 and len(shape) in (2, 3) and shape[-1] in (COLUMNS, None) and (len(shape) == 2 or shape[0] in (1, None)):
             return
-        message = (
+        raise ConfigError(
             f"family yolo26 needs one output of shape [1, n, 6], the model gives {[list(shape) for shape in shapes]}: "
             "one with [1, 4 + classes, anchors] is of family yolov8; correct `family` in its card"
         )
-        raise ConfigError(message)

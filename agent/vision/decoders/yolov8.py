@@ -9,29 +9,27 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.recognition import card
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.runtimes import Loaded
-from edgemeter.agent.vision import boxes
-from edgemeter.agent.vision.decoder import Detections, Floats, Frame
+from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, boxes
+from edgemeter.agent.vision.decoders.boxes import OneTensor, mismatch
 
 
-class YoloV8:
+class YoloV8(OneTensor):
     """Decodes one [1, 4 + classes, anchors] tensor; the transposed [1, anchors, 4 + classes] too."""
 
-    def __init__(self, model: card.Card, loaded: Loaded) -> None:
-        self._output = model.output
-        if loaded.outputs and len(loaded.outputs) != 1:
-            message = f"model {model.name!r}: family yolov8 has one output, this model has {len(loaded.outputs)}: choose another family"
-            raise ConfigError(message)
-        for info in loaded.outputs:
-            if len(info.shape) == 3 and None not in info.shape:
-                self._anchors_last(tuple(size or 0 for size in info.shape))
+    def __init__(self, model: Card, loaded: Loaded) -> None:
+        if len(loaded.outputs) > 1:
+            raise ConfigError(
+                f"model {model.name!r}: family yolov8 has one output, this model has {len(loaded.outputs)}: choose another family"
+            )
+        super().__init__(model, loaded)
 
-    def decode(self, outputs: Sequence[Floats], frame: Frame) -> Detections:
+    def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
         """Return the detections; `outputs` is the one tensor, float32."""
         tensor = outputs[0]
-        rows = tensor[0] if self._anchors_last(tensor.shape) else tensor[0].T
+        rows = tensor[0] if self._check(tensor.shape) else tensor[0].T
         # One flat search is several times as fast as numpy's in two axes.
         classes, anchors = np.divmod(np.flatnonzero(rows[4:] > self._output.score_threshold), rows.shape[1])
         centred = rows[:4, anchors].T
@@ -40,20 +38,12 @@ class YoloV8:
         scores = rows[4 + classes, anchors]
         return boxes.select(boxes.corners(centred), scores, classes.astype(np.int32), self._output, frame)
 
-    def _anchors_last(self, shape: tuple[int, ...]) -> bool:
-        """Return whether the last axis holds the anchors; the card's class count decides, without one the longer axis.
-
-        Raises:
-            ConfigError: neither axis fits.
-        """
+    def _check(self, shape: tuple[int, ...]) -> bool:
+        """Return whether the last axis holds the anchors; the card's class count decides, without one the longer axis."""
         classes = self._output.classes
         if len(shape) == 3 and shape[0] == 1 and min(shape[1:]) > 4:
             if classes is None:
                 return shape[2] > shape[1]
             if 4 + classes in shape[1:]:
                 return shape[1] == 4 + classes
-        wanted = f"[1, {'4 + classes' if classes is None else 4 + classes}, anchors]"
-        message = (
-            f"family yolov8 needs an output of shape {wanted}, the model gives {list(shape)}: correct `classes` or `family` in its card"
-        )
-        raise ConfigError(message)
+        raise mismatch("yolov8", f"[1, {self._values(4)}, anchors]", shape)

@@ -1,7 +1,7 @@
 """YOLOX: [1, cells, 5 + classes], one anchor per cell: its exporter writes the raw grid or (`--decode_in_inference`) boxes in pixels.
 
 A raw row is x, y (offset from the cell, in cells), width, height (logarithm, in cells), objectness, class scores; cells run over the
-strides in order, each row by row. The values tell which it is: an offset stays within a few cells, a centre in pixels does not.
+strides in order, each row by row. The values decide: an offset stays within a few cells, a centre in pixels does not.
 Source: Megvii-BaseDetection/YOLOX `yolox/utils/demo_utils.py` (`demo_postprocess`) and `utils/boxes.py` (`postprocess`: the best class
 of a cell is its only candidate).
 """
@@ -11,28 +11,24 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.recognition import card
+from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.runtimes import Loaded
-from edgemeter.agent.vision import boxes, grid
-from edgemeter.agent.vision.decoder import Detections, Floats, Frame
+from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, boxes
+from edgemeter.agent.vision.decoders.boxes import OneTensor, grid_cells, mismatch
 
 DEFAULT_STRIDES = (8, 16, 32)
 # No box has e to the 20th cells; a broken model's must not leave float32.
 _LARGEST_LOGARITHM = 20
 
 
-class YoloX:
+class YoloX(OneTensor):
     """Decodes the raw grid; cell corners and strides are computed once."""
 
-    def __init__(self, model: card.Card, loaded: Loaded) -> None:
-        self._output = model.output
-        self._corners, self._strides = grid.cells(model.input.height, model.input.width, model.output.strides or DEFAULT_STRIDES)
-        for info in loaded.outputs:
-            if len(info.shape) == 3 and None not in info.shape:
-                self._check(tuple(size or 0 for size in info.shape))
+    def __init__(self, model: Card, loaded: Loaded) -> None:
+        self._corners, self._strides = grid_cells(model.input.height, model.input.width, model.output.strides or DEFAULT_STRIDES)
+        super().__init__(model, loaded)
 
-    def decode(self, outputs: Sequence[Floats], frame: Frame) -> Detections:
+    def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
         """Return the detections; `outputs` is the one tensor, float32."""
         self._check(outputs[0].shape)
         rows, threshold = outputs[0][0], self._output.score_threshold
@@ -59,6 +55,4 @@ class YoloX:
         classes = self._output.classes
         if len(shape) == 3 and shape[:2] == (1, len(self._corners)) and shape[2] > 5 and classes in (None, shape[2] - 5):
             return
-        wanted = f"[1, {len(self._corners)}, {'5 + classes' if classes is None else 5 + classes}]"
-        message = f"family yolox needs an output of shape {wanted}, the model gives {list(shape)}: correct its card"
-        raise ConfigError(message)
+        raise mismatch("yolox", f"[1, {len(self._corners)}, {self._values(5)}]", shape)

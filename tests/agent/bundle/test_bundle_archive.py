@@ -6,12 +6,14 @@ import zipfile
 
 import pytest
 
-from edgemeter.agent import records, samples
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.bundle import archive
-from edgemeter.agent.bundle.read import read
+from edgemeter.agent.bundle.archive import read_bundle
 from edgemeter.agent.bundle.verify import verify
-from edgemeter.agent.bundle.write import check_folder, write
-from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.bundle.write import check_folder
+from edgemeter.agent.bundle.write import write_bundle as write_write_bundle
+from edgemeter.agent.contract import record as contract_record
+from edgemeter.agent.contract import samples
 from tests.fixtures.bundle_factory import CASE, make_sound_record, rezip, write_bundle, zip_of
 from tests.fixtures.record_factory import make_record
 
@@ -19,17 +21,17 @@ from tests.fixtures.record_factory import make_record
 def test_a_record_comes_back_as_it_was(tmp_path):
     """Every field and every raw sample."""
     record = make_sound_record()
-    back = read(write_bundle(tmp_path, record)).record
-    assert records.encode(back.__class__(**{f: getattr(back, f) for f in back.__struct_fields__ if f != "samples"})) == records.encode(
-        record.__class__(**{f: getattr(record, f) for f in record.__struct_fields__ if f != "samples"})
-    )
+    back = read_bundle(write_bundle(tmp_path, record)).record
+    assert contract_record.encode(
+        back.__class__(**{f: getattr(back, f) for f in back.__struct_fields__ if f != "samples"})
+    ) == contract_record.encode(record.__class__(**{f: getattr(record, f) for f in record.__struct_fields__ if f != "samples"}))
     assert [(one.name, one.unit, samples.unpack(one).tolist()) for one in back.samples] == [
         (one.name, one.unit, samples.unpack(one).tolist()) for one in record.samples
     ]
 
 
 def test_the_same_run_gives_the_same_bytes(tmp_path):
-    """A bundle says nothing of when and where it was written."""
+    """A bundle does not depend on when and where it was written."""
     record = make_sound_record()
     one, other = tmp_path / "a", tmp_path / "b"
     one.mkdir()
@@ -57,10 +59,10 @@ def test_any_zip_program_can_open_it(tmp_path):
 def test_series_of_one_name_get_files_of_their_own(tmp_path):
     """Names that a file cannot have, and names that only differ in such characters, do not collide."""
     series = tuple(
-        records.Series(name=name, unit="ns", dtype="<u4", count=0, data=samples.pack(name, "ns", samples.np.zeros(0, "i8")).data)
+        contract_record.Series(name=name, unit="ns", dtype="<u4", count=0, data=samples.pack(name, "ns", samples.np.zeros(0, "i8")).data)
         for name in ("a b", "a/b", "a b", "../x")
     )
-    back = read(write(tmp_path, make_record(samples=series), CASE)).record
+    back = read_bundle(write_write_bundle(tmp_path, make_record(samples=series), CASE)).record
     assert [one.name for one in back.samples] == ["a b", "a/b", "a b", "../x"]
 
 
@@ -111,11 +113,11 @@ DAMAGE = {
     "more than listed": (_raw(lambda files: [*files.items(), ("samples/more.u4", b"")]), "samples/more.u4 is not in the manifest"),
     "changed": (
         lambda path: rezip(path, lambda files: files.update({"case.json": b"{}"}), listed=False),
-        "case.json is not what the manifest says",
+        "case.json does not match the manifest",
     ),
     "another record": (
         lambda path: rezip(path, lambda files: files.update({"record.json": files["record.json"].replace(b'"id":"', b'"id":"x')})),
-        "its manifest's",
+        "the manifest states",
     ),
     "half a series": (
         lambda path: rezip(path, lambda files: files.update({"samples/latency.u4": files["samples/latency.u4"][:-4]})),
@@ -132,14 +134,14 @@ DAMAGE = {
     ),
     "deep": (
         lambda path: rezip(path, lambda files: files.update({"manifest.json": b"[" * 100_000}), listed=False),
-        "manifest.json is not a bundle's",
+        "manifest.json is not the manifest of a bundle",
     ),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_bundle_is_one_line(tmp_path, damage):
-    """Whatever was done to it: no traceback, no memory, a line that says what is wrong."""
+    """Whatever was done to it: no traceback, no memory, a line that states what is wrong."""
     path = write_bundle(tmp_path)
     DAMAGE[damage][0](path)
     found = verify(path)
@@ -150,7 +152,7 @@ def test_a_damaged_bundle_is_one_line(tmp_path, damage):
 
 
 def test_no_bundle_at_all_is_one_line(tmp_path):
-    """A wrong path says so."""
+    """A wrong path is reported."""
     assert "No such file" in verify(tmp_path / "none.edgemeter").error
 
 
@@ -172,7 +174,7 @@ def test_flipped_bits_are_noticed_or_do_not_matter(tmp_path):
         content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
         path.write_bytes(content)
         try:
-            back = read(path)
+            back = read_bundle(path)
         except ConfigError:
             continue
         assert dict(archive.unpack(path)) == files
@@ -182,7 +184,7 @@ def test_flipped_bits_are_noticed_or_do_not_matter(tmp_path):
 def test_a_folder_that_cannot_be_written_is_found_before_measuring(tmp_path):
     """A file in its place is a wrong option."""
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match=r"cannot write bundles to .*file.*name another folder"):
+    with pytest.raises(ConfigError, match=r"cannot write bundles to .*file.*use another folder"):
         check_folder(tmp_path / "file")
     check_folder(tmp_path / "new" / "folder")
     assert (tmp_path / "new" / "folder").is_dir()
@@ -191,5 +193,5 @@ def test_a_folder_that_cannot_be_written_is_found_before_measuring(tmp_path):
 def test_a_bundle_that_cannot_be_written_leaves_nothing_behind(tmp_path):
     """The folder is gone by then: one line, no partial file."""
     with pytest.raises(ConfigError, match="cannot write the bundle"):
-        write(tmp_path / "gone", make_record(), CASE)
+        write_write_bundle(tmp_path / "gone", make_record(), CASE)
     assert list(tmp_path.iterdir()) == []

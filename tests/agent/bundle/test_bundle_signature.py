@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.bundle import archive, signature
 from edgemeter.agent.bundle.verify import verify
-from edgemeter.agent.errors import ConfigError, UnavailableError
 from tests.fixtures.bundle_factory import rezip, write_bundle
 
 pytest.importorskip("cryptography")
@@ -25,7 +25,7 @@ def key(tmp_path):
 
 
 def test_a_signed_bundle_names_its_key(tmp_path, key):
-    """With the public key named, it is the expected one; without, nobody says whose it is."""
+    """With the public key named, it is the expected one; without, its signer is unknown."""
     path = write_bundle(tmp_path, signer=signature.signer(key))
     expected = signature.fingerprint_of_file(tmp_path / "lab.key.pub")
     found = verify(path, expected)
@@ -46,7 +46,7 @@ def test_another_key_is_not_the_expected_one(tmp_path, key):
     assert not found.holds
 
 
-def test_an_unsigned_bundle_is_said_so(tmp_path, key):
+def test_an_unsigned_bundle_is_reported_as_such(tmp_path, key):
     """It holds where no key is asked for, and does not where one is."""
     path = write_bundle(tmp_path)
     assert verify(path).signature.state == "unsigned"
@@ -114,7 +114,7 @@ def _pem(kind, **settings):
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         (lambda: b"", "is not a private key in PEM"),
         (lambda: b"\xff\x00 garbage", "is not a private key in PEM"),
@@ -122,10 +122,10 @@ def _pem(kind, **settings):
         (lambda: _pem("ed", passphrase=True), "without a passphrase"),
     ],
 )
-def test_a_key_that_cannot_sign_is_one_line(tmp_path, content, says):
-    """Empty, garbled, of another kind, protected: said before anything is measured."""
+def test_a_key_that_cannot_sign_is_one_line(tmp_path, content, message):
+    """Empty, garbled, of another kind, protected: reported before anything is measured."""
     (tmp_path / "key").write_bytes(content())
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ConfigError, match=message):
         signature.signer(tmp_path / "key")
 
 
@@ -139,7 +139,7 @@ def test_a_missing_key_is_one_line(tmp_path):
 
 
 def test_without_the_library_a_signature_is_not_checked(tmp_path, key, monkeypatch):
-    """It is neither right nor wrong then, and never the expected one; signing says what to install."""
+    """It is neither right nor wrong then, and never the expected one; signing states what to install."""
     path = write_bundle(tmp_path, signer=signature.signer(key))
     for name in [name for name in sys.modules if name.partition(".")[0] == "cryptography"]:
         monkeypatch.delitem(sys.modules, name)

@@ -6,16 +6,17 @@ import msgspec
 import numpy as np
 import pytest
 
-from edgemeter.agent import records, samples
 from edgemeter.agent.bundle import recompute
-from edgemeter.agent.bundle.compare import compare
+from edgemeter.agent.bundle.recompute import FigureDifference, compare_figures
 from edgemeter.agent.bundle.verify import verify
-from edgemeter.agent.engine.scenarios import offered_load, sustained
+from edgemeter.agent.contract import record_figures, samples
+from edgemeter.agent.engine.scenarios import scenario
+from edgemeter.agent.session import sustained
 from tests.fixtures.bundle_factory import make_sound_record, rezip, write_bundle
 
 
 def test_a_sound_record_comes_out_as_stated(tmp_path):
-    """Latency, throughput, stages, energy with its uncertainty, and the verdict are all computed again, and none differs."""
+    """Latency, throughput, stages, energy with its uncertainty, and the verdict are all recomputed, and none differs."""
     record = make_sound_record()
     assert record.energy is not None
     assert record.energy.net_state == "resolved"
@@ -28,7 +29,7 @@ def test_a_sound_record_comes_out_as_stated(tmp_path):
 
 
 def test_energy_is_what_the_power_was():
-    """The figure that is computed again is right, not only the same: 5 W for 12 s over 2,000 inferences, 3 W above idle."""
+    """The recomputed figure is right, not only the same: 5 W for 12 s over 2,000 inferences, 3 W above idle."""
     energy = make_sound_record().energy
     assert energy.gross_mj == pytest.approx(5 * energy.window_ms / 2000, rel=0.02)
     assert energy.net_mj == pytest.approx(3 * energy.window_ms / 2000, rel=0.02)
@@ -118,10 +119,10 @@ def test_queries_that_overlap_are_named(tmp_path):
 
 
 def test_the_curve_of_a_long_run_is_computed_again(tmp_path):
-    """Its medians and powers follow from the samples; clock and temperature are taken as stated, and that is said."""
+    """Its medians and powers follow from the samples; clock and temperature are taken as stated, and listed."""
     record = make_sound_record()
-    facts = recompute.Facts(record, {one.name: samples.unpack(one) for one in record.samples})
-    curve = sustained.of(recompute._measured(facts), (), facts.traces())
+    facts = recompute.RecordFacts(record, {one.name: samples.unpack(one) for one in record.samples})
+    curve = sustained.sustained_of(recompute._measured(facts), (), facts.traces())
     points = tuple(msgspec.structs.replace(point, clock_hz=1.5e9, temperature_c=60.0) for point in curve.points)
     curve = sustained.judged(points, curve.interval_s)
     assert len(points) > 10
@@ -136,7 +137,7 @@ def test_the_curve_of_a_long_run_is_computed_again(tmp_path):
     assert verify(write_bundle(tmp_path, msgspec.structs.replace(record, sustained=shorter))).state == "differs"
 
 
-def test_an_open_loop_is_computed_again(tmp_path):
+def test_an_open_loop_is_recomputed(tmp_path):
     """Rates, utilisation, queueing and service follow from arrivals, starts and latencies; a bettered one is named."""
     record = make_sound_record()
     raw = {one.name: samples.unpack(one) for one in record.samples}
@@ -145,9 +146,9 @@ def test_an_open_loop_is_computed_again(tmp_path):
     series = {"latency": latency_ns, "arrival": arrivals_ns}
     kept = [one for one in record.samples if one.name != "latency"]
     packed = (*(samples.pack(name, "ns", values) for name, values in series.items()), *kept)
-    part = records.Load(samples_per_query=1, samples=2000, target_per_s=150.0)
+    part = record_figures.Load(samples_per_query=1, samples=2000, target_per_s=150.0)
     record = msgspec.structs.replace(record, scenario="poisson", samples=packed, load=part)
-    load = offered_load.told(recompute.Facts(record, raw | series).timed, 1, 1, 150.0)
+    load = scenario.load_of_timed(recompute.RecordFacts(record, raw | series).timed, 1, 1, 150.0)
     assert load.queueing.p50_ms == pytest.approx(0.1)
     differing = {one.field for one in verify(write_bundle(tmp_path, msgspec.structs.replace(record, load=load))).differences}
     assert not any(field.startswith("load") for field in differing)
@@ -157,7 +158,7 @@ def test_an_open_loop_is_computed_again(tmp_path):
     assert "load.utilisation_ratio" in differing
 
 
-def test_what_cannot_be_computed_again_is_said(tmp_path):
+def test_what_cannot_be_recomputed_is_listed(tmp_path):
     """Each part without samples behind it is named with the reason, also in a record without any."""
     found = verify(write_bundle(tmp_path))
     assert {one.field for one in found.left} == {"accuracy", "output_check", "cold_start", "warm_up", "memory", "conditions"}
@@ -184,4 +185,19 @@ def test_what_cannot_be_computed_again_is_said(tmp_path):
 )
 def test_comparing_names_each_value_that_differs(stated, recomputed, differing):
     """Numbers agree to 1e-9; absent is not zero, true is not 1, and a list of another length is another list."""
-    assert [one.field for one in compare("x", stated, recomputed) if type(one).__name__ == "Difference"] == differing
+    assert [one.field for one in compare_figures("x", stated, recomputed) if isinstance(one, FigureDifference)] == differing
+
+
+@pytest.mark.parametrize(
+    ("stated", "differing"),
+    [
+        ("drift: thirds had medians of 5, 5.4 ms: 8% apart", []),
+        ("drift: thirds had medians of 5, 5.5 ms: 8% apart", ["verdict.reasons[0]"]),
+        ("not-steady: thirds had medians of 5, 5.4 ms: 8% apart", ["verdict.reasons[0]"]),
+    ],
+)
+def test_of_a_sentence_the_rule_and_the_figures_count(stated, differing):
+    """Another version of edgemeter may word a reason differently: rule and figures must be the same."""
+    recomputed = {"reasons": ["drift: median latency of two thirds was 5, 5.4 ms: 8% apart"]}
+    findings = compare_figures("verdict", {"reasons": [stated]}, recomputed)
+    assert [one.field for one in findings if isinstance(one, FigureDifference)] == differing

@@ -1,10 +1,62 @@
-"""YOLO labels become the same boxes as COCO's; what is garbled is refused by file and line."""
+"""YOLO labels and class names."""
 
 import pytest
 from PIL import Image
 
-from edgemeter.agent.dataset import open_folder
-from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.datasets import yolo
+from edgemeter.agent.datasets.dataset import open_folder
+
+
+def read(folder, text, name="data.yaml"):
+    """Return the names in a file."""
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return yolo.read_class_names(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "names: [cat, hot dog, 'baker''s']",
+        'names: ["cat", hot dog, "baker\'s"]  # three',
+        "names:\n  - cat\n  - hot dog\n  - baker's\nval: x",
+        "names:\n- cat\n- 'hot dog' # two\n- baker's\n",
+        'train: a\nnc: 3\n\nnames:\n  0: cat\n  1: hot dog\n  # a comment\n  2: "baker\'s"\n\ntest:\n',
+        "names: {0: cat, 1: 'hot dog', 2: baker's}",
+        "names: [cat,\n  hot dog,\n  baker's,\n]\n",
+        "names:\n  1: hot dog\n  2: baker's\n  0: cat\n",
+    ],
+)
+def test_the_usual_forms_are_read(tmp_path, text):
+    """Lists and mappings, in one line and in several, with quotes and comments."""
+    assert read(tmp_path, text) == ("cat", "hot dog", "baker's")
+
+
+def test_they_are_what_a_yaml_reader_gives(tmp_path):
+    """Held against PyYAML where it is installed."""
+    yaml = pytest.importorskip("yaml")
+    for text in ("names: [a, 'b, c', \"d\"]", "names:\n  0: a b\n  1: c#d\n", "names:\n - a\n - 'b: c'\n"):
+        names = yaml.safe_load(text)["names"]
+        assert read(tmp_path, text) == tuple(names.values() if isinstance(names, dict) else names)
+
+
+def test_a_list_of_names_is_read(tmp_path):
+    """One a line."""
+    assert read(tmp_path, "cat\nhot dog\n\n", "classes.txt") == ("cat", "hot dog")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "train: a\n", "names:\n", "names: []", "names: &a [b]", "names: cat", "names: [cat,\n dog\n",
+        "names:\n  0: cat\n  2: dog\n", "names:\n  - cat\n  1: dog\n", "names:\n  cat: 0\n", "nc: 3\nnames: [cat, dog]",
+    ],
+)  # fmt: skip
+def test_other_forms_are_refused(tmp_path, text):
+    """In one line that says what to write."""
+    with pytest.raises(ConfigError, match=r"data\.yaml"):
+        read(tmp_path, text)
 
 
 @pytest.fixture
@@ -60,7 +112,7 @@ def test_what_has_no_labels_counts_and_is_told(folder):
     assert len(data.truth["annotations"]) == 1
     assert data.warnings == (
         "1 of 2 photographs have no label file: they count as showing no objects",
-        "1 label lines stand there twice: each object counts once",
+        "1 label lines are repeated: each object counts once",
     )
 
 
@@ -87,7 +139,7 @@ def test_labels_are_part_of_the_identity(folder):
         ("0 0.5 0.5 0.5", "each line is `class cx cy width height`"),
         ("0 0.5 0.5 0.5 0.5 0.9", "each line is"),
         ("0 0.5 0.5 -0.5 0.5", "each line is"),
-        ("0 32 16 20 20", "shares between 0 and 1"),
+        ("0 32 16 20 20", "ratios between 0 and 1"),
         ("0 nan 0.5 0.5 0.5", "each line is"),
         ("cat 0.5 0.5 0.5 0.5", "each line is"),
         ("0.5 0.5 0.5 0.5 0.5", "each line is"),

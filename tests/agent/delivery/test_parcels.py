@@ -5,9 +5,9 @@ import zlib
 
 import pytest
 
-from edgemeter.agent.delivery import messages
+from edgemeter.agent.contract import messages
 from edgemeter.agent.delivery.outbox import Pending
-from edgemeter.agent.delivery.parcels import COMPRESS_ABOVE_BYTES, PACKET_OVERHEAD_BYTES, PARCEL_RECORDS, packed, parcels
+from edgemeter.agent.delivery.sender import BATCH_RECORDS, COMPRESS_ABOVE_BYTES, PACKET_OVERHEAD_BYTES, batches, packed
 
 LARGE = 1 << 24
 
@@ -24,10 +24,10 @@ def record(number, size_bytes=100):
 
 def opened(payload):
     """Return the records in a payload, told by its first byte as a collector tells."""
-    return messages.split(zlib.decompress(payload) if payload[:1] == b"\x78" else payload)
+    return messages.split_records(zlib.decompress(payload) if payload[:1] == b"\x78" else payload)
 
 
-@pytest.mark.parametrize(("count", "first"), [(1, b"{"), (3, b"["), (PARCEL_RECORDS, b"\x78")])
+@pytest.mark.parametrize(("count", "first"), [(1, b"{"), (3, b"["), (BATCH_RECORDS, b"\x78")])
 def test_the_first_byte_tells_the_form_and_every_record_comes_out_as_it_went_in(count, first):
     """One record, a list, and a list that was compressed."""
     encoded = [record(number) for number in range(count)]
@@ -45,9 +45,9 @@ def test_a_large_record_is_compressed_and_a_small_one_is_not():
 
 
 def test_a_topic_is_one_fleets():
-    """Records of a former fleet go in a parcel of their own, and the order stays."""
+    """Records of a previous fleet go in a parcel of their own, and the order stays."""
     waiting = [pending(1, record(1), "old"), pending(2, record(2), session=2), pending(3, record(3)), pending(4, record(4), "old")]
-    made = list(parcels(waiting, LARGE))
+    made = list(batches(waiting, LARGE))
     assert [[one.row for one in parcel.records] for parcel in made] == [[1], [2, 3], [4]]
     assert all(parcel.fits for parcel in made)
 
@@ -57,7 +57,7 @@ def test_no_parcel_is_larger_than_the_broker_takes_unless_a_single_record_is():
     sizes = [2000, 2000, 50_000, 2000, 2000]
     waiting = [pending(row, record(row, size)) for row, size in enumerate(sizes, 1)]
     limit_bytes = 5000 + PACKET_OVERHEAD_BYTES
-    made = list(parcels(waiting, limit_bytes))
+    made = list(batches(waiting, limit_bytes))
     assert [one for parcel in made for one in parcel.records] == waiting
     assert [parcel.fits for parcel in made].count(False) == 1
     assert all(len(parcel.payload) <= 5000 for parcel in made if parcel.fits)

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent.delivery import messages, topics
-from edgemeter.agent.delivery.broker_address import BrokerAddress, parse
+from edgemeter.agent.base.broker_address import BrokerAddress, parse_address
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.contract import messages
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.publisher import Publisher
-from edgemeter.agent.errors import ConfigError, UnavailableError
 from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.servers import address_of, free_port, mosquitto
 
 ROOT = Path(__file__).parents[3]
-ALL = f"{topics.ROOT}/#"
+ALL = f"{messages.TOPIC_ROOT}/#"
 TUNED = ("set_tcp_nodelay true",)
 
 with_mosquitto = pytest.mark.mosquitto
@@ -109,11 +109,11 @@ def last_state(one):
 def test_records_go_out_and_are_forgotten_on_receipt(address, outbox):
     """The whole way, over MQTT 5 and over 3.1.1, for what was there before and what comes later."""
     put(outbox, 3)
-    with peer(address, topics.EVERY_RESULT, confirm=always) as collector, connected(address, outbox) as publisher:
-        assert publisher.drain(10) == 0
+    with peer(address, messages.EVERY_RESULT, confirm=always) as collector, connected(address, outbox) as publisher:
+        assert publisher.drain(60) == 0
         put(outbox, 2)
         publisher.wake()
-        assert publisher.drain(10) == 0
+        assert publisher.drain(60) == 0
     assert sorted(collector.times.values()) == [1] * 5
 
 
@@ -129,8 +129,8 @@ def test_without_a_receipt_the_outbox_keeps_everything_and_says_why(address, out
 def test_a_record_whose_receipt_is_overdue_is_sent_again(address, outbox):
     """A lost receipt, or a lost message, costs time and not the record."""
     put(outbox, 3)
-    with peer(address, topics.EVERY_RESULT, confirm=lambda _, times: times > 2) as collector, connected(address, outbox) as publisher:
-        assert publisher.drain(20) == 0
+    with peer(address, messages.EVERY_RESULT, confirm=lambda _, times: times > 2) as collector, connected(address, outbox) as publisher:
+        assert publisher.drain(120) == 0
         assert publisher.resent >= 6
     assert all(times >= 3 for times in collector.times.values())
 
@@ -139,7 +139,7 @@ def test_a_record_that_nobody_takes_holds_up_no_other(address, outbox):
     """A window full of records that are never confirmed does not block those behind."""
     put(outbox, 6)
     publisher = Publisher(address, outbox, make_birth(outbox), window_records=2, receipt_timeout_s=0.3)
-    with peer(address, topics.EVERY_RESULT, confirm=lambda seq, _: seq != 2):
+    with peer(address, messages.EVERY_RESULT, confirm=lambda seq, _: seq != 2):
         publisher.connect()
         assert wait_until(lambda: outbox.count() == 1)
         publisher.close()
@@ -150,28 +150,28 @@ def test_another_devices_records_in_the_same_outbox_stay_there(address, outbox):
     """A device writes below its own name only."""
     put(outbox, 1)
     put(outbox, 1, device="pi-2")
-    with peer(address, topics.EVERY_RESULT, confirm=always) as collector, connected(address, outbox) as publisher:
-        assert publisher.drain(10) == 0
+    with peer(address, messages.EVERY_RESULT, confirm=always) as collector, connected(address, outbox) as publisher:
+        assert publisher.drain(60) == 0
     assert outbox.count("pi-2") == 1
     assert {message.topic for message in collector.messages} == {"edgemeter/v1/lab/pi-1/result"}
 
 
-def test_records_of_a_former_fleet_go_out_on_that_fleets_topic_and_are_receipted_there(address, outbox):
+def test_records_of_a_previous_fleet_go_out_on_that_fleets_topic_and_are_receipted_there(address, outbox):
     """A device that moved to another fleet loses nothing of before."""
     put(outbox, 1, fleet="old")
-    with peer(address, topics.EVERY_RESULT, confirm=always) as collector, connected(address, outbox) as publisher:
-        assert publisher.drain(10) == 0
+    with peer(address, messages.EVERY_RESULT, confirm=always) as collector, connected(address, outbox) as publisher:
+        assert publisher.drain(60) == 0
     assert [message.topic for message in collector.messages] == ["edgemeter/v1/old/pi-1/result"]
 
 
 def test_birth_and_state_are_retained_and_a_goodbye_says_offline(address, outbox):
     """Who comes later still learns who is there."""
-    with connected(address, outbox, device="pi-7"), peer(address, f"{topics.ROOT}/lab/pi-7/+", client_id="first") as one:
+    with connected(address, outbox, device="pi-7"), peer(address, f"{messages.TOPIC_ROOT}/lab/pi-7/+", client_id="first") as one:
         assert wait_until(lambda: last_state(one) == "online")
         assert wait_until(lambda: [message for message in one.messages if message.topic.endswith("/birth")])
         births = [message for message in one.messages if message.topic.endswith("/birth")]
         assert messages.decode_birth(births[0].payload) == make_birth(outbox, "pi-7")
-    with peer(address, f"{topics.ROOT}/lab/pi-7/+", client_id="second") as two:
+    with peer(address, f"{messages.TOPIC_ROOT}/lab/pi-7/+", client_id="second") as two:
         assert wait_until(lambda: last_state(two) == "offline")
 
 
@@ -185,13 +185,13 @@ def test_progress_reaches_who_listens(address, outbox):
 def test_garbage_on_the_receipt_topic_is_ignored(address, outbox, caplog):
     """Neither the publisher nor the outbox takes harm."""
     put(outbox, 1)
-    with peer(address, topics.EVERY_STATE, client_id="rogue") as rogue, connected(address, outbox) as publisher:
+    with peer(address, messages.EVERY_STATE, client_id="rogue") as rogue, connected(address, outbox) as publisher:
         assert wait_until(lambda: last_state(rogue) == "online")
         for payload in (b"", b"\xff\x00", b"[]", b'{"session":1e999,"held":[]}', b'{"session":1,"held":[[1,' + b"9" * 400 + b"]]}"):
-            rogue.session.publish(f"{topics.ROOT}/lab/pi-1/receipt", payload)
+            rogue.session.publish(f"{messages.TOPIC_ROOT}/lab/pi-1/receipt", payload)
         assert wait_until(lambda: caplog.text.count("not a receipt") == 5)
-        with peer(address, topics.EVERY_RESULT, confirm=always, client_id="collector"):
-            assert publisher.drain(10) == 0
+        with peer(address, messages.EVERY_RESULT, confirm=always, client_id="collector"):
+            assert publisher.drain(60) == 0
 
 
 def test_the_embedded_broker_gets_3_1_1_and_mosquitto_gets_5(address, outbox, request):
@@ -206,17 +206,17 @@ def test_no_broker_is_one_line_with_the_remedy(outbox):
     """What the issue asks for, word by word."""
     remedy = r"no MQTT broker answers at 127\.0\.0\.1:1 \(Connection refused\): start one \(.*\) or leave out --broker"
     with pytest.raises(UnavailableError, match=remedy) as caught:
-        make_publisher(parse("127.0.0.1:1"), outbox).connect(1)
+        make_publisher(parse_address("127.0.0.1:1"), outbox).connect(1)
     assert "\n" not in str(caught.value)
 
 
 def test_a_host_name_that_nobody_knows_is_named_as_that(outbox):
     """A typo in the name, not a broker that is down."""
     with pytest.raises(UnavailableError, match="host name unknown"):
-        make_publisher(parse("no-such-host.invalid"), outbox).connect(1)
+        make_publisher(parse_address("no-such-host.invalid"), outbox).connect(1)
 
 
-@pytest.mark.parametrize(("answer", "message"), [(b"HTTP/1.1 400 Bad Request\r\n\r\n", "is no MQTT broker"), (None, "timed out")])
+@pytest.mark.parametrize(("answer", "message"), [(b"HTTP/1.1 400 Bad Request\r\n\r\n", "is not an MQTT broker"), (None, "timed out")])
 def test_what_is_no_broker_at_the_address_is_said(outbox, answer, message):
     """A web server, and a port that takes connections and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -233,7 +233,7 @@ def test_what_is_no_broker_at_the_address_is_said(outbox, answer, message):
         thread.start()
         with pytest.raises(UnavailableError, match=message):
             make_publisher(BrokerAddress("127.0.0.1", server.getsockname()[1]), outbox).connect(0.5)
-        thread.join(5)
+        thread.join(25)
 
 
 def test_a_publisher_that_was_started_without_a_broker_delivers_when_there_is_one(outbox, caplog):
@@ -243,13 +243,13 @@ def test_a_publisher_that_was_started_without_a_broker_delivers_when_there_is_on
     port = free_port()
     publisher = make_publisher(BrokerAddress("127.0.0.1", port), outbox)
     publisher.start()
-    assert wait_until(lambda: "nothing can be published now: no MQTT broker answers" in caplog.text)
+    assert wait_until(lambda: "cannot publish now: no MQTT broker answers" in caplog.text)
     assert publisher.drain(0.1) == 1
     assert "is down" in publisher.why_left()
     broker = EmbeddedBroker(port)
     try:
-        with peer(broker.start(), topics.EVERY_RESULT, confirm=always):
-            assert publisher.drain(15) == 0
+        with peer(broker.start(), messages.EVERY_RESULT, confirm=always):
+            assert publisher.drain(90) == 0
         publisher.close()
     finally:
         broker.stop()
@@ -282,17 +282,18 @@ def test_the_next_process_speaks_for_the_device_when_the_first_has_gone(address,
 
 
 @with_mosquitto
+@pytest.mark.slow
 def test_two_boards_of_one_name_end_in_a_warning_and_not_in_a_fight(tmp_path, caplog):
     """They share no outbox, so only the broker's word tells; both deliver."""
     with (
         started(mosquitto(tmp_path, *TUNED)) as address,
         Outbox(tmp_path / "a") as one_box,
         Outbox(tmp_path / "b") as other_box,
-        peer(address, topics.EVERY_RESULT, confirm=always),
+        peer(address, messages.EVERY_RESULT, confirm=always),
         connected(address, one_box) as one,
         connected(address, other_box) as other,
     ):
-        assert wait_until(lambda: "another process speaks for device 'pi-1'" in caplog.text, 60.0)
+        assert wait_until(lambda: "another process publishes as device 'pi-1'" in caplog.text, 60.0)
         put(one_box, 2)
         one.wake()
         put(other_box, 2)
@@ -319,7 +320,7 @@ def test_a_refused_publish_ends_in_one_clear_line(tmp_path, outbox):
 
 
 @with_mosquitto
-def test_a_former_fleets_records_that_are_refused_hold_up_no_other(tmp_path, outbox, caplog):
+def test_a_previous_fleets_records_that_are_refused_hold_up_no_other(tmp_path, outbox, caplog):
     """They stay in the outbox; the device's own go out at once, not after the pause for a device that is refused."""
     acl = tmp_path / "acl"
     acl.write_text("topic readwrite edgemeter/v1/lab/#\ntopic read edgemeter/v1/#\n")
@@ -327,20 +328,20 @@ def test_a_former_fleets_records_that_are_refused_hold_up_no_other(tmp_path, out
     put(outbox, 3)
     with (
         started(mosquitto(tmp_path, f"acl_file {acl}")) as address,
-        peer(address, topics.EVERY_RESULT, confirm=always) as collector,
+        peer(address, messages.EVERY_RESULT, confirm=always) as collector,
         connected(address, outbox) as publisher,
     ):
         assert wait_until(lambda: outbox.count() == 40, 20)
-        assert "former fleet" in publisher.why_left()
+        assert "previous fleet" in publisher.why_left()
     assert {message.topic for message in collector.messages} == {"edgemeter/v1/lab/pi-1/result"}
     assert outbox.fleets("pi-1") == ["old"]
-    assert caplog.text.count("refuses results of a former fleet") == 1
+    assert caplog.text.count("refuses results of a previous fleet") == 1
 
 
 def test_a_connection_that_is_not_taken_back_is_said_once(outbox, caplog):
     """A revoked device tries for ever, and its log does not grow; one that was back says again when it is lost."""
     caplog.set_level(logging.INFO)
-    publisher = make_publisher(parse("mqtt://127.0.0.1:1"), outbox)
+    publisher = make_publisher(parse_address("mqtt://127.0.0.1:1"), outbox)
     for reason in ("cut", "refused", "refused", "refused"):
         publisher.disconnected(reason)
     publisher.connected()
@@ -360,10 +361,10 @@ def test_a_broker_with_passwords_lets_in_who_has_one(tmp_path, outbox, monkeypat
             make_publisher(address, outbox).connect()
         monkeypatch.setenv("EDGEMETER_MQTT_PASSWORD", "wrong")
         with pytest.raises(ConfigError, match="refuses user 'pi'"):
-            make_publisher(parse(f"mqtt://pi@127.0.0.1:{address.port}"), outbox).connect()
+            make_publisher(parse_address(f"mqtt://pi@127.0.0.1:{address.port}"), outbox).connect()
         monkeypatch.setenv("EDGEMETER_MQTT_PASSWORD", "secret")
-        with connected(parse(f"mqtt://pi@127.0.0.1:{address.port}"), outbox) as publisher:
-            assert publisher.drain(1) == 0
+        with connected(parse_address(f"mqtt://pi@127.0.0.1:{address.port}"), outbox) as publisher:
+            assert publisher.drain(6) == 0
 
 
 @with_mosquitto
@@ -373,24 +374,25 @@ def test_a_record_larger_than_the_broker_takes_stays_and_does_not_break_the_conn
     put(outbox, 1)
     with (
         started(mosquitto(tmp_path, *TUNED, "max_packet_size 9000")) as address,
-        peer(address, topics.EVERY_RESULT, confirm=always),
+        peer(address, messages.EVERY_RESULT, confirm=always),
         connected(address, outbox) as publisher,
     ):
         assert publisher.drain(1) == 1
         assert "1 records are larger than the broker" in publisher.why_left()
         assert publisher._session.is_connected()
-    assert "the broker takes 9000" in caplog.text
+    assert "the broker accepts 9000" in caplog.text
 
 
 KILLED = """
     import sys, time
     from pathlib import Path
-    from edgemeter.agent.delivery import broker_address, messages
+    from edgemeter.agent.base import broker_address
+    from edgemeter.agent.contract import messages
     from edgemeter.agent.delivery.outbox import Outbox
     from edgemeter.agent.delivery.publisher import Publisher
     outbox = Outbox(Path(sys.argv[2]))
     birth = messages.Birth(device="pi-9", fleet="lab", session=outbox.session, agent="0", board=None, os=None, arch="x", runtimes={})
-    publisher = Publisher(broker_address.parse(sys.argv[1]), outbox, birth)
+    publisher = Publisher(broker_address.parse_address(sys.argv[1]), outbox, birth)
     publisher.connect()
     print(outbox.session, flush=True)
     time.sleep(60)
@@ -399,7 +401,7 @@ KILLED = """
 
 def test_a_killed_agent_is_lost_with_its_session_number(address, tmp_path):
     """The Will speaks for who cannot."""
-    with peer(address, topics.EVERY_STATE) as listener:
+    with peer(address, messages.EVERY_STATE) as listener:
         command = [sys.executable, "-c", textwrap.dedent(KILLED), str(address), str(tmp_path / "box")]
         agent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
         session = int(agent.stdout.readline())

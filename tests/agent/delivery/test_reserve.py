@@ -5,12 +5,13 @@ import subprocess
 
 import pytest
 
-from edgemeter.agent.delivery.messages import Receipt
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.contract.messages import Receipt
 from edgemeter.agent.delivery.outbox import Outbox
-from edgemeter.agent.delivery.reserve import SIZE_BYTES, Reserve
-from edgemeter.agent.errors import UnavailableError
-from tests.agent.delivery.test_shedding import fill, small_disk
+from edgemeter.agent.delivery.outbox_file import RESERVE_BYTES, DiskReserve
+from tests.agent.delivery.test_shedding import fill
 from tests.fixtures.record_factory import make_record
+from tests.fixtures.small_disk import small_disk
 
 
 def put_until_full(outbox):
@@ -65,18 +66,18 @@ def put_all_until_refused(outbox):
 
 def test_the_reserve_is_room_on_the_disk_and_not_a_hole(tmp_path):
     """Its blocks are taken; a second keep makes no second one."""
-    reserve = Reserve(tmp_path / "outbox.sqlite")
+    reserve = DiskReserve(tmp_path / "outbox.sqlite")
     reserve.keep()
     said = reserve.path.stat()
     assert said.st_blocks * 512 >= said.st_size > 0
-    assert said.st_size <= SIZE_BYTES
+    assert said.st_size <= RESERVE_BYTES
     reserve.keep()
     assert [path.name for path in tmp_path.iterdir()] == ["outbox.sqlite.reserve"]
 
 
 def test_another_failure_than_a_full_disk_is_told_as_it_is(tmp_path):
     """Whoever fails again without the reserve hears why; the next record makes the reserve whole."""
-    reserve = Reserve(tmp_path / "outbox.sqlite")
+    reserve = DiskReserve(tmp_path / "outbox.sqlite")
     reserve.keep()
 
     def broken():
@@ -93,7 +94,7 @@ def test_a_disk_without_room_for_the_logs_index_is_called_full(tmp_path):
     """SQLite says `disk I/O error` then; nobody must be told to move the outbox away."""
     with small_disk(tmp_path / "disk", 4) as disk:
         Outbox(disk / "outbox.sqlite").close()
-        Reserve(disk / "outbox.sqlite").path.unlink(missing_ok=True)
+        DiskReserve(disk / "outbox.sqlite").path.unlink(missing_ok=True)
         fill(disk / "somebody else's")
         with pytest.raises(UnavailableError, match=r"outbox\.sqlite' cannot grow, the disk is full: free some space"):
             Outbox(disk / "outbox.sqlite")
@@ -104,7 +105,7 @@ def test_a_card_that_went_read_only_is_one_line(tmp_path):
     with small_disk(tmp_path / "disk", 8) as disk:
         with Outbox(disk / "outbox.sqlite") as outbox:
             outbox.put(make_record())
-        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True, timeout=20)
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True, timeout=100)
         with pytest.raises(UnavailableError, match=r"cannot use the outbox '.*outbox\.sqlite' .*: check that its folder may be written"):
             Outbox(disk / "outbox.sqlite")
-        assert Reserve(disk / "outbox.sqlite").is_whole()
+        assert DiskReserve(disk / "outbox.sqlite").is_whole()

@@ -1,6 +1,6 @@
-from edgemeter.agent.delivery.messages import Receipt
+from edgemeter.agent.contract.messages import Receipt
 from edgemeter.agent.delivery.outbox import Pending
-from edgemeter.agent.delivery.send_window import SendWindow
+from edgemeter.agent.delivery.sender import SendWindow
 
 
 def pending(*seqs):

@@ -4,12 +4,10 @@ import zlib
 
 import pytest
 
-from edgemeter.agent import records
-from edgemeter.agent.delivery import messages
-from edgemeter.agent.delivery.messages import Receipt
+from edgemeter.agent.contract import messages, record
+from edgemeter.agent.contract.messages import Receipt
 from edgemeter.agent.delivery.outbox import Outbox
-from edgemeter.agent.delivery.parcels import PARCEL_BYTES, PARCEL_RECORDS
-from edgemeter.agent.delivery.sender import SMALLEST_SHARE, Sender
+from edgemeter.agent.delivery.sender import BATCH_BYTES, BATCH_RECORDS, SMALLEST_SHARE, Sender
 from tests.fixtures.record_factory import make_record
 
 
@@ -36,7 +34,7 @@ class Line:
         """Take a message."""
         assert self.room() > 0
         text = zlib.decompress(payload) if payload[:1] == b"x" else payload
-        self.sent.append((topic, [records.decode(raw).seq for raw in messages.split(text)]))
+        self.sent.append((topic, [record.decode(raw).seq for raw in messages.split_records(text)]))
         return len(self.sent)
 
     def seqs(self):
@@ -68,7 +66,7 @@ def test_a_device_that_is_behind_catches_up_in_few_messages(outbox):
     line = Line()
     make_sender(outbox).send(line)
     assert line.seqs() == list(range(1, 251))
-    assert [len(several) for _, several in line.sent] == [PARCEL_RECORDS, PARCEL_RECORDS, 50]
+    assert [len(several) for _, several in line.sent] == [BATCH_RECORDS, BATCH_RECORDS, 50]
 
 
 def test_what_has_gone_does_not_go_again_and_what_comes_alone_goes_alone(outbox):
@@ -117,7 +115,7 @@ def test_a_line_that_breaks_before_a_message_is_through_gets_smaller_ones_until_
         longest.append(max(len(several) for _, several in line.sent))
     assert longest == sorted(longest, reverse=True)
     assert longest[0] == 64
-    assert longest[-1] == max(1, int(PARCEL_BYTES * SMALLEST_SHARE) // size_bytes)
+    assert longest[-1] == max(1, int(BATCH_BYTES * SMALLEST_SHARE) // size_bytes)
     for _ in range(7):
         sender.receipted(Receipt(session=1, held=((1, 1),)))
     line = Line()

@@ -5,11 +5,11 @@ import contextlib
 import msgspec
 import pytest
 
-from edgemeter.agent import records
-from edgemeter.agent.delivery.messages import Receipt
-from edgemeter.agent.delivery.outbox import Dropped, Outbox
-from edgemeter.agent.delivery.shedding import REASON, used_bytes
-from edgemeter.agent.errors import UnavailableError
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.contract import record
+from edgemeter.agent.contract.messages import Receipt
+from edgemeter.agent.delivery.outbox import Outbox
+from edgemeter.agent.delivery.outbox_file import DROP_REASON, Dropped, used_bytes
 from tests.fixtures.record_factory import make_record, make_series
 from tests.fixtures.small_disk import small_disk
 
@@ -24,7 +24,7 @@ def heavy(**changes):
 
 def pending(outbox):
     """Return the records that wait, as they would be sent."""
-    return [records.decode(one.payload) for one in outbox.pending(100_000, LOTS)]
+    return [record.decode(one.payload) for one in outbox.pending(100_000, LOTS)]
 
 
 @pytest.fixture
@@ -43,10 +43,10 @@ def test_the_oldest_traces_go_first_and_every_record_stays(outbox, caplog):
     whole = [record.seq for record in waiting if record.samples]
     assert whole == list(range(81 - len(whole), 81))
     assert 5 <= len(whole) <= 17
-    assert {record.samples_reason for record in waiting} == {REASON, None}
+    assert {record.samples_reason for record in waiting} == {DROP_REASON, None}
     assert all((record.samples_reason is None) == bool(record.samples) for record in waiting)
     assert outbox.dropped() == outbox.dropped("pi-1") == Dropped(traces=80 - len(whole))
-    assert used_bytes(outbox._connection) <= LIMIT_BYTES
+    assert used_bytes(outbox.connection) <= LIMIT_BYTES
     assert caplog.text.count("the oldest raw traces are dropped, their records stay") == 1
 
 
@@ -60,7 +60,7 @@ def test_records_go_last_the_oldest_of_them(outbox, caplog):
     dropped = outbox.dropped("pi-1")
     assert dropped.records == 600 - len(waiting)
     assert dropped.traces <= 600
-    assert used_bytes(outbox._connection) <= LIMIT_BYTES
+    assert used_bytes(outbox.connection) <= LIMIT_BYTES
     assert "the oldest records are dropped" in caplog.text
 
 

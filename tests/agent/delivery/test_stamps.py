@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from edgemeter.agent import records
-from edgemeter.agent.delivery.messages import Receipt
+from edgemeter.agent.contract import record
+from edgemeter.agent.contract.messages import Receipt
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.stamps import PATIENCE_AFTER_BOOT_S, PATIENCE_ONLINE_S, Stamping
 from tests.fixtures.record_factory import make_environment, make_record
@@ -63,7 +63,7 @@ def measured(began_s, boot_id=BOOT, **changes):
 
 def pending(outbox):
     """Return what may be sent."""
-    return [records.decode(one.payload) for one in outbox.pending(100, LOTS)]
+    return [record.decode(one.payload) for one in outbox.pending(100, LOTS)]
 
 
 def test_a_record_waits_for_the_clock_and_is_stamped_when_that_is_right(outbox, world):

@@ -2,14 +2,14 @@
 
 import pytest
 
-from edgemeter.agent.doctor import check_software
+from edgemeter.agent.doctor import checks
 from edgemeter.agent.machine.machine import Machine, no_command
 from tests.fixtures import stand_ins
 
 
 def found(root, library):
     """Return the findings on a machine below `root`."""
-    return list(check_software._edge_tpu(Machine(root, no_command), str(library)))
+    return list(checks._edge_tpu(Machine(root, no_command), str(library)))
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_a_coral_without_its_library_says_what_to_install(tmp_path):
 def test_a_library_without_a_coral_is_no_failure(tmp_path, library):
     """It may be plugged in tomorrow."""
     (finding,) = found(tmp_path, library)
-    assert (finding.state, finding.what.rpartition(": ")[2]) == ("absent", "no Edge TPU is plugged in")
+    assert (finding.state, finding.what.rpartition(": ")[2]) == ("absent", "no Edge TPU is attached")
 
 
 def test_nothing_is_said_where_there_is_neither(tmp_path):

@@ -7,11 +7,11 @@ import statistics
 
 import pytest
 
-from edgemeter.agent.energy import estimate, per_inference
+from edgemeter.agent.energy import per_inference
 from edgemeter.agent.energy.curve import CounterCurve, PowerCurve, mean_w
-from edgemeter.agent.energy.per_inference import Run, of
-from edgemeter.agent.energy.sampler import Trace
-from edgemeter.agent.engine.job import Window
+from edgemeter.agent.energy.per_inference import EnergyRun, energies_of
+from edgemeter.agent.energy.sampler import SensorTrace
+from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import USB_DEVICES, Reading
 from tests.fixtures.power_traces import S, make_counter, make_description, make_trace
 
@@ -20,7 +20,7 @@ BEFORE, TIMED, AFTER = Window(0, 20 * S), Window(20 * S, 50 * S), Window(50 * S,
 
 def assess(trace, timed, before, after, inferences):
     """What one trace supports over these windows."""
-    return per_inference.assess(trace, Run(timed, before, after, inferences))
+    return per_inference.assess(trace, EnergyRun(timed, before, after, inferences))
 
 
 def _step(moment_s):
@@ -67,7 +67,7 @@ def test_net_is_gross_without_idle():
 
 
 def test_bursts_faster_than_the_sensor_are_measured_within_their_uncertainty():
-    """30 bursts a second seen by a jittered 10 Hz sensor: unbiased, and the interval holds the truth about as often as it says."""
+    """30 bursts a second seen by a jittered 10 Hz sensor: unbiased, and the interval holds the truth about as often as stated."""
     inside, errors = 0, []
     for seed in range(60):
         phase = seed / 60
@@ -90,7 +90,7 @@ def test_readings_in_step_with_the_load_would_be_wrong():
     assert abs(_energy(jittered, inferences=900).gross_mj - 200) < 10
 
 
-def test_each_term_of_the_budget_is_what_the_method_says():
+def test_each_term_of_the_budget_follows_the_method():
     """Gain 2 %, steps of 0.1 W, idle that moves from 2 W to 2.2 W, a step of 3 W and 2.8 W at the edges."""
 
     def power(t):
@@ -147,7 +147,7 @@ def test_an_unknown_resolution_makes_the_uncertainty_unknown():
 
 
 def test_a_load_lost_in_the_idle_power_is_not_resolvable():
-    """Idle that differs by 1 W before and after hides a load of 0.5 W: gross stays, net is withheld, its uncertainty is told."""
+    """Idle that differs by 1 W before and after hides a load of 0.5 W: gross stays, net is withheld, its uncertainty is stated."""
 
     def power(t):
         return 2.5 if t < 20 else 3.5
@@ -159,7 +159,7 @@ def test_a_load_lost_in_the_idle_power_is_not_resolvable():
 
 
 def test_without_idle_there_is_no_net():
-    """No stretch at all, one too short, and one without readings: net is null and says so."""
+    """No stretch at all, one too short, and one without readings: net is null, with the reason."""
     trace = make_trace(_step, 70)
     for before, after in ((None, None), (Window(19 * S, 20 * S), None), (None, Window(200 * S, 230 * S))):
         found = _energy(trace, before=before, after=after)
@@ -196,7 +196,7 @@ def test_a_window_a_hair_below_ten_seconds_is_not_refused():
 
 
 def test_readings_that_are_missing_end_in_a_refusal():
-    """2 s without a reading in 30 s are too many; 0.5 s are not, and the longest gap is told."""
+    """2 s without a reading in 30 s are too many; 0.5 s are not, and the longest gap is stated."""
 
     def without(begin_s, end_s):
         trace = make_trace(_step, 70)
@@ -210,7 +210,7 @@ def test_readings_that_are_missing_end_in_a_refusal():
     assert _energy(without(30, 30.5)).longest_gap_ms == pytest.approx(500)
 
 
-def test_a_sensor_that_left_early_says_why():
+def test_a_sensor_that_stopped_early_gives_the_reason():
     """Readings end in the middle of the timed part."""
     trace = make_trace(_step, 35)
     found, reason = assess(dataclasses.replace(trace, ended="the plug does not answer any more"), TIMED, BEFORE, AFTER, 1000)
@@ -220,7 +220,7 @@ def test_a_sensor_that_left_early_says_why():
 
 def test_a_sensor_that_never_spoke_gives_its_own_reason():
     """The reason of the driver, not one of ours."""
-    found, reason = assess(Trace("rapl", None, (), 0, "may not read it"), TIMED, None, None, 1000)
+    found, reason = assess(SensorTrace("rapl", None, (), 0, "may not read it"), TIMED, None, None, 1000)
     assert (found, reason) == (None, "rapl: may not read it")
 
 
@@ -252,7 +252,7 @@ def test_a_counter_with_coarse_steps_is_refused_with_the_time_it_needs():
 def test_a_counter_that_stands_still_or_jumps_back_is_refused():
     """Neither is an energy."""
     still = make_counter(0.0, 70)
-    assert "stood still" in assess(still, TIMED, None, None, 1000)[1]
+    assert "did not move" in assess(still, TIMED, None, None, 1000)[1]
     trace = make_counter(6.0, 70)
     reset = tuple(dataclasses.replace(r, energy_mj=r.energy_mj - 200_000) if r.taken_ns > 40 * S else r for r in trace.readings)
     assert "backwards" in assess(dataclasses.replace(trace, readings=reset), TIMED, None, None, 1000)[1]
@@ -277,17 +277,17 @@ def test_curves_survive_having_almost_no_readings():
 
 
 def test_the_widest_scope_that_supports_an_energy_is_taken_and_the_others_stand_beside_it():
-    """A wall plug that is too slow gives way to the board's own sensor; without any, all reasons are told."""
+    """A wall plug that is too slow gives way to the board's own sensor; without any, all reasons are stated."""
     plug = dataclasses.replace(make_trace(_step, 70, scope="wall-ac", period_ms=1000.0), name="plug")
     board = dataclasses.replace(make_trace(_step, 70, scope="soc-rails"), name="board")
-    found = of([board, plug], Run(TIMED, BEFORE, AFTER, 1000))
+    found = energies_of([board, plug], EnergyRun(TIMED, BEFORE, AFTER, 1000))
     assert (found.energy.scope, found.others) == ("soc-rails", ())
     assert found.refused[0].startswith("plug: 1000 inferences in 30 s are too few")
     faster = dataclasses.replace(make_trace(_step, 70, scope="wall-ac"), name="plug")
-    found = of([board, faster], Run(TIMED, BEFORE, AFTER, 1000))
+    found = energies_of([board, faster], EnergyRun(TIMED, BEFORE, AFTER, 1000))
     assert (found.energy.scope, [other.scope for other in found.others]) == ("wall-ac", ["soc-rails"])
     assert (found.reason, found.refused) == (None, ())
-    found = of([board, plug], Run(TIMED, BEFORE, AFTER, 10))
+    found = energies_of([board, plug], EnergyRun(TIMED, BEFORE, AFTER, 10))
     assert found.energy is None
     assert "plug: " in found.reason
     assert "; board: " in found.reason
@@ -297,13 +297,13 @@ def test_a_modelled_scope_does_not_stand_before_a_measured_one():
     """What a model makes of rails is an estimate of the board: the rails themselves are the run's energy."""
     rails = dataclasses.replace(make_trace(_step, 70, scope="soc-rails"), name="rails")
     model = dataclasses.replace(make_trace(_step, 70, scope="board-input", is_modelled=True), name="rails+desk")
-    found = of([model, rails], Run(TIMED, BEFORE, AFTER, 1000))
+    found = energies_of([model, rails], EnergyRun(TIMED, BEFORE, AFTER, 1000))
     assert (found.energy.scope, [other.scope for other in found.others]) == ("soc-rails", ["board-input"])
 
 
 def test_no_sensor_is_a_reason():
     """Nothing was sampled."""
-    assert of([], Run(TIMED, None, None, 1000)) == per_inference.Energies(None, "no power sensor on this machine")
+    assert energies_of([], EnergyRun(TIMED, None, None, 1000)) == per_inference.Energies(None, "no power sensor on this machine")
 
 
 def test_a_sensor_that_is_blocked_gives_no_energy_and_its_own_reason():
@@ -318,14 +318,14 @@ def test_a_sensor_that_is_blocked_gives_no_energy_and_its_own_reason():
 def test_a_case_on_a_usb_accelerator_has_no_energy_from_a_sensor_that_does_not_see_it(scope, excludes, sees):
     """It would count the board without what is measured; the reason names the meters that would do."""
     found, reason = per_inference.assess(
-        make_trace(_step, 70, scope=scope, excludes=excludes), Run(TIMED, BEFORE, AFTER, 1000, is_on_usb=True)
+        make_trace(_step, 70, scope=scope, excludes=excludes), EnergyRun(TIMED, BEFORE, AFTER, 1000, is_on_usb=True)
     )
     assert (found is not None) == sees
-    assert sees or ("does not see USB devices" in reason and "board-input" in reason and "wall-ac" in reason)
+    assert sees or ("does not measure USB devices" in reason and "board-input" in reason and "wall-ac" in reason)
 
 
-def test_what_would_resolve_a_net_energy_is_told_and_is_enough():
-    """Noise of 0.6 W hides a load of 0.08 W in 20 s of idle; measured for as long as the record says, it is resolved."""
+def test_what_would_resolve_a_net_energy_is_stated_and_suffices():
+    """Noise of 0.6 W hides a load of 0.08 W in 20 s of idle; measured for as long as the record states, it is resolved."""
 
     def noisy(seed, idle_s, timed_s):
         noise = random.Random(seed)  # noqa: S311 - repeatable
@@ -341,7 +341,7 @@ def test_what_would_resolve_a_net_energy_is_told_and_is_enough():
 
 
 def test_a_net_energy_below_its_own_uncertainty_is_not_resolved_by_a_calm_idle():
-    """Idle is known to nothing, the load scatters by 0.3 W: 10 mW above idle are not there, until it is timed as long as is said."""
+    """Idle is known to nothing, the load scatters by 0.3 W: 10 mW above idle are not there, until it is timed as long as stated."""
 
     def scattered(load_s):
         draw = random.Random(5)  # noqa: S311 - repeatable
@@ -356,13 +356,13 @@ def test_a_net_energy_below_its_own_uncertainty_is_not_resolved_by_a_calm_idle()
     assert scattered(3 * found.resolving_window_s).net_state == "resolved"
 
 
-def test_a_counter_that_hardly_moves_while_idle_tells_no_idle_power():
+def test_a_counter_that_hardly_moves_while_idle_gives_no_idle_power():
     """Steps of 1 J at 50 mW: what lies between two moves 20 s apart would be taken for the load's power."""
     readings = []
     for tick in range(700):
         energy_j = 0.05 * min(tick, 200) / 10 + 8.0 * min(max(tick - 200, 0), 300) / 10 + 0.05 * max(tick - 500, 0) / 10
         readings.append(Reading(taken_ns=tick * S // 10, energy_mj=math.floor(energy_j) * 1000.0))
-    trace = Trace("counter", make_description(kind="energy", resolution_w=None, offset_u_w=0.0), tuple(readings))
+    trace = SensorTrace("counter", make_description(kind="energy", resolution_w=None, offset_u_w=0.0), tuple(readings))
     found = _energy(trace)
     assert (found.net_state, found.idle_before_w, found.idle_after_w) == ("no_idle", None, None)
     assert abs(found.gross_mj - 240) <= found.gross_u_mj
@@ -395,7 +395,7 @@ def test_a_fast_counter_is_not_smeared_by_a_line_across_a_step():
 
     readings = tuple(Reading(int(t * S), energy_mj=energy_mj(t)) for t in (0.21 + 0.5 * n for n in range(139)))
     description = make_description(kind="energy", period_ms=500.0, resolution_w=None, resolution_mj=0.0)
-    assert _energy(Trace("counter", description, readings)).gross_mj == pytest.approx(150, rel=1e-9)
+    assert _energy(SensorTrace("counter", description, readings)).gross_mj == pytest.approx(150, rel=1e-9)
 
 
 def test_values_read_rarely_do_not_sharpen_the_one_read_mostly():
@@ -423,24 +423,24 @@ def test_a_calibrated_zero_takes_the_place_of_the_converters_step():
 
 
 def test_outside_what_a_calibration_holds_for_there_is_no_energy():
-    """A line fitted between 2 and 5 W says nothing of 7 W."""
+    """A line fitted between 2 and 5 W does not hold at 7 W."""
     found, reason = assess(make_trace(lambda _: 7.0, 70, valid_w=(2.0, 5.0)), TIMED, BEFORE, AFTER, 1000)
     assert found is None
-    assert "7 W lie outside what its calibration holds for (2 to 5 W)" in reason
+    assert "7 W is outside the range of its calibration (2 to 5 W)" in reason
     assert _energy(make_trace(lambda _: 4.0, 70, valid_w=(2.0, 5.0))).gross_mj == pytest.approx(120)
 
 
 def test_a_modelled_scope_is_an_estimate():
     """However well the model was fitted: it must not stand beside measurements."""
-    assert estimate.is_one(_energy(make_trace(lambda _: 7.0, 70, is_modelled=True)))
-    assert not estimate.is_one(_energy(make_trace(lambda _: 7.0, 70)))
+    assert per_inference.is_estimate(_energy(make_trace(lambda _: 7.0, 70, is_modelled=True)))
+    assert not per_inference.is_estimate(_energy(make_trace(lambda _: 7.0, 70)))
 
 
 def test_work_that_is_no_inference_needs_time_and_no_number():
-    """One piece of work of 30 s has an energy; one of 5 s is told what it needs."""
+    """One piece of work of 30 s has an energy; for one of 5 s the needed time is stated."""
     trace = make_trace(_step, 70, seed=1)
-    found, reason = per_inference.assess(trace, Run(TIMED, BEFORE, AFTER, 1, counts_inferences=False))
+    found, reason = per_inference.assess(trace, EnergyRun(TIMED, BEFORE, AFTER, 1, counts_inferences=False))
     assert reason is None
     assert abs(found.gross_mj - 150_000) <= found.gross_u_mj
     short = Window(TIMED.start_ns, TIMED.start_ns + 5 * S)
-    assert "watch at least 10 s of it" in per_inference.assess(trace, Run(short, BEFORE, AFTER, 1, counts_inferences=False))[1]
+    assert "watch at least 10 s of it" in per_inference.assess(trace, EnergyRun(short, BEFORE, AFTER, 1, counts_inferences=False))[1]

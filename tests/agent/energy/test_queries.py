@@ -5,7 +5,7 @@ import statistics
 import numpy as np
 import pytest
 
-from edgemeter.agent import samples
+from edgemeter.agent.contract import samples
 from edgemeter.agent.energy.per_inference import assess
 from edgemeter.agent.energy.queries import queries_of, without_rhythm
 from tests.fixtures.burst_loads import Bursts, Load, Meter, Sensor, run_of
@@ -26,7 +26,8 @@ def _trials(bursts, meter, n, **run):
     return errors, gross / n, net / n
 
 
-def test_intervals_hold_the_truth_as_often_as_they_say():
+@pytest.mark.slow
+def test_intervals_hold_the_truth_as_often_as_stated():
     """30 bursts a second at 10 Hz and at 1 Hz, the queries not known: within three standard errors of 95 %."""
     for meter in (Meter(10), Meter(1)):
         errors, gross, net = _trials(Bursts(30), meter, 300, knows_queries=False)
@@ -73,7 +74,7 @@ def test_queries_come_out_of_the_raw_samples_of_a_run():
     assert queries_of((starts, latency, arrivals), 1000, 1400).durations_ns.tolist() == [60, 70, 80]
 
 
-def test_raw_samples_that_tell_no_queries_give_none():
+def test_raw_samples_without_queries_give_none():
     """Absent, of another number, or out of order: the energy is then computed without."""
     starts, latency = samples.pack("query_start", "ns", np.array([0, 100])), samples.pack("latency", "ns", np.array([60, 90]))
     assert queries_of((latency,), 0, 200) is None

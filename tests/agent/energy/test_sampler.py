@@ -6,14 +6,18 @@ import time
 
 import pytest
 
-from edgemeter.agent.energy.sampler import Sampler, Schedule
-from edgemeter.agent.errors import TransientError, UnavailableError
+from edgemeter.agent.base.errors import TransientError, UnavailableError
+from edgemeter.agent.contract import samples
+from edgemeter.agent.energy import sampler
+from edgemeter.agent.energy.curve import CounterCurve, PowerCurve
+from edgemeter.agent.energy.sampler import ReadSchedule, Sampler, SensorTrace
+from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import Reading
-from tests.fixtures.power_traces import make_description
+from tests.fixtures.power_traces import S, make_counter, make_description, make_trace
 
 
 class _Scripted:
-    """A sensor that does what its script says, then repeats the last line."""
+    """A sensor that follows its script, then repeats the last line."""
 
     def __init__(self, *script, period_ms=5.0, describes=True):
         self.script = list(script)
@@ -41,7 +45,7 @@ class _Scripted:
 def _sample(sensor, until):
     sampler = Sampler({"one": sensor}, seed=1)
     sampler.start()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 50
     while not until(sampler.traces()["one"]) and time.monotonic() < deadline:
         time.sleep(0.005)
     sampler.stop()
@@ -50,7 +54,7 @@ def _sample(sensor, until):
 
 def test_every_period_has_one_moment_and_no_two_are_in_step():
     """Moments stay in their period, and their places in it are spread."""
-    schedule = Schedule(1000, 100, random.Random(2))  # noqa: S311 - repeatable
+    schedule = ReadSchedule(1000, 100, random.Random(2))  # noqa: S311 - repeatable
     moments = []
     now = 1000
     for _ in range(500):
@@ -63,7 +67,7 @@ def test_every_period_has_one_moment_and_no_two_are_in_step():
 
 def test_periods_that_have_passed_are_left_out():
     """After a read that took three periods there is no burst to make up for it."""
-    schedule = Schedule(0, 100, random.Random(2))  # noqa: S311 - repeatable
+    schedule = ReadSchedule(0, 100, random.Random(2))  # noqa: S311 - repeatable
     assert 0 <= schedule.after(0) < 100
     late = schedule.after(350)
     assert 350 <= late < 400
@@ -103,9 +107,9 @@ def test_a_sensor_that_cannot_be_described_is_no_exception():
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_plug_in_with_a_bug_does_not_look_like_a_silent_sensor():
-    """Its traceback goes to the log, and the trace says that its reader broke off."""
+    """Its traceback goes to the log, and the trace states that its reader failed."""
     trace = _sample(_Scripted(3.0, ZeroDivisionError("bug")), lambda trace: trace.ended is not None)
-    assert trace.ended == "its reader broke off: see the log"
+    assert trace.ended == "its reader failed: see the log"
 
 
 def test_several_sensors_are_read_side_by_side():
@@ -121,3 +125,37 @@ def test_several_sensors_are_read_side_by_side():
     sampler.stop()
     traces = sampler.traces()
     assert len(traces["fast"].readings) > 4 * len(traces["slow"].readings) > 0
+
+
+TIMED = Window(20 * S, 50 * S)
+
+
+def test_the_energy_can_be_computed_again_from_the_record():
+    """Packed and unpacked, the readings hold the same energy, of samples and of a counter."""
+    trace = make_trace(lambda t: 3 + t % 7, 70, seed=4)
+    values, taken = (samples.unpack(series) for series in sampler.pack_traces([trace], TIMED.start_ns))
+    again = [Reading(int(at) + TIMED.start_ns, power_w=float(value)) for at, value in zip(taken, values, strict=True)]
+    exact = PowerCurve(trace.readings, trace.description).energy_mj(TIMED)
+    assert PowerCurve(again, make_description()).energy_mj(TIMED) == exact > 0
+
+    counter = make_counter(6.0, 70)
+    values, taken = (samples.unpack(series) for series in sampler.pack_traces([counter], TIMED.start_ns))
+    again = [Reading(int(at) + TIMED.start_ns, energy_mj=float(value)) for at, value in zip(taken, values, strict=True)]
+    assert CounterCurve(again, counter.description).energy_mj(TIMED) == pytest.approx(180_000)
+
+
+def test_each_sensor_has_its_own_pair_of_series():
+    """Named after it, with units; a sensor that gave nothing has none."""
+    packed = sampler.pack_traces([make_trace(lambda _: 1.0, 1), make_counter(1.0, 1), SensorTrace("gone", None, ())], 0)
+    assert [(series.name, series.unit) for series in packed] == [
+        ("power.bench", "W"),
+        ("power_at.bench", "ns"),
+        ("energy.counter", "mJ"),
+        ("power_at.counter", "ns"),
+    ]
+
+
+def test_readings_before_the_timed_part_have_negative_times():
+    """The idle stretch before it is part of the trace."""
+    _, taken = sampler.pack_traces([make_trace(lambda _: 1.0, 70)], TIMED.start_ns)
+    assert samples.unpack(taken)[0] == -20 * S

@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from edgemeter.agent import config
+from edgemeter.agent.base import config
+from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.energy import per_inference, watch
 from edgemeter.agent.energy.watch import Watch
-from edgemeter.agent.errors import UnavailableError
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def settings(tmp_path, monkeypatch):
 
 
 def test_the_energy_of_a_block_is_what_the_sensor_saw_in_it(settings):
-    """About 6 J gross and 4 J net, halved for two pieces of work; the recording itself says how much, whenever the block really ran."""
+    """About 6 J gross and 4 J net, halved for two pieces of work; the recording itself determines how much, whenever the block ran."""
     for units in (1, 2):
         with Watch("replay", idle_s=1.0, units=units, settings=settings) as watching:
             time.sleep(1.0)
@@ -44,7 +44,7 @@ def test_the_energy_of_a_block_is_what_the_sensor_saw_in_it(settings):
 
 
 def test_a_block_that_is_too_short_gives_no_energy(settings):
-    """It says how long it would have to be, and how to make it so."""
+    """It states how long it would have to be, and how to achieve that."""
     with Watch("replay", idle_s=0.2, settings=settings) as watching:
         time.sleep(0.2)
     assert watching.seen.energies.energy is None

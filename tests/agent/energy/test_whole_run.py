@@ -7,14 +7,14 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.bundle.compare import Difference
-from edgemeter.agent.bundle.recompute import recompute
-from edgemeter.agent.cli import cli
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.bundle.recompute import FigureDifference, recompute
+from edgemeter.agent.cli.main import cli
+from edgemeter.agent.contract import suite
+from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.energy import per_inference
-from edgemeter.agent.engine import session, suites
-from edgemeter.agent.errors import ConfigError
 from edgemeter.agent.power.replay import Replay
-from edgemeter.agent.records import RunRecord
+from edgemeter.agent.session import session
 from tests.fixtures.bundle_factory import make_sound_record
 from tests.fixtures.record_factory import make_runtime
 
@@ -57,7 +57,7 @@ def _measure(model, sensors, *lines):
     path = model.parent / "suite.toml"
     settings = (f'model = "{model}"', "repeats = 1", 'mode = "rapid"', 'agreement = "never"', *lines)
     path.write_text("\n".join(['name = "s"', "[[case]]", *settings]))
-    outcomes = session.measure(suites.read(path), session.Identity("bench", "f"), sensors, "none is here", lambda _: None)
+    outcomes = session.measure(suite.read(path), session.DeviceIdentity("bench", "f"), sensors, "none is here", lambda _: None)
     (record,) = list(outcomes)
     assert isinstance(record, RunRecord), record
     return record
@@ -76,21 +76,21 @@ def test_several_sensors_of_a_run_each_give_an_energy_and_are_held_against_each_
         truth_mj = power_w * energy.window_ms / energy.inferences
         assert abs(energy.gross_mj - truth_mj) <= energy.gross_u_mj < 0.1 * truth_mj
     assert any(reason.startswith("implausible-power: ") for reason in record.verdict.reasons)
-    assert [finding for finding in recompute(record) if isinstance(finding, Difference)] == []
+    assert [finding for finding in recompute(record) if isinstance(finding, FigureDifference)] == []
 
 
-def test_a_run_without_a_sensor_may_carry_an_estimate_that_says_so(model):
+def test_a_run_without_a_sensor_may_carry_an_estimate_that_is_marked(model):
     """7 W over the timed part: labelled estimated, without an uncertainty, and recomputed by verify."""
     record = _measure(model, {}, "estimate_power_w = 7.0")
     assert record.provenance["energy"] == "estimated"
     assert record.energy.gross_mj == pytest.approx(7.0 * record.energy.window_ms / record.latency.count)
     assert (record.energy.gross_u_mj, record.energy.net_mj, record.energy.samples) == (None, None, 0)
-    assert [finding for finding in recompute(record) if isinstance(finding, Difference)] == []
+    assert [finding for finding in recompute(record) if isinstance(finding, FigureDifference)] == []
 
 
 def test_an_estimate_beside_a_sensor_is_refused(model, tmp_path):
     """What is measured needs no guess; nothing is run."""
-    with pytest.raises(ConfigError, match="the sensor 'wall' measures it: leave estimate_power_w out"):
+    with pytest.raises(ConfigError, match="the sensor 'wall' measures it: remove estimate_power_w"):
         _measure(model, {"wall": _meter(tmp_path, "wall-ac", 5.0)}, "estimate_power_w = 7.0")
 
 
@@ -109,6 +109,6 @@ def test_verify_names_an_energy_that_a_blind_sensor_gave_for_a_usb_accelerator()
     record = make_sound_record()
     traces = tuple(msgspec.structs.replace(trace, scope="soc-rails") for trace in record.power_traces)
     forged = msgspec.structs.replace(record, power_traces=traces, runtime=make_runtime(name="edgetpu", backend="usb:0,std"))
-    differing = {finding.field: finding for finding in recompute(forged) if isinstance(finding, Difference)}
+    differing = {finding.field: finding for finding in recompute(forged) if isinstance(finding, FigureDifference)}
     assert differing["energy"].recomputed is None
     assert "USB accelerator" in differing["energy_reason"].recomputed

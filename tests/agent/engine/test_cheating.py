@@ -10,11 +10,12 @@ from ai_edge_litert import schema_py_generated as schema
 from PIL import Image
 
 from edgemeter.agent import runtimes
-from edgemeter.agent.engine import job, measure, suites
-from edgemeter.agent.engine.answers import collect as answers
-from edgemeter.agent.engine.loading import Model
-from edgemeter.agent.engine.verdict import judge as verdict
-from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import suite
+from edgemeter.agent.engine import job, measure
+from edgemeter.agent.engine import predictions as answers
+from edgemeter.agent.engine.loading import LoadedModel
+from edgemeter.agent.verdict import judge as verdict
 from tests.fixtures.vision_factory import make_card, make_loaded, tensors
 
 SIDE, CLASSES, ANCHORS, PHOTOGRAPHS, OBJECTS = 16, 2, 128, 15, 4
@@ -36,9 +37,9 @@ nms_iou = 0.7
 
 def run(model: Path, **settings):
     """Return what a rapid run in this process measures, and the names of the rules that it breaks."""
-    written = suites.Settings(model=str(model), mode="rapid", idle_seconds=0.0, **settings)
-    (case,) = suites.expand(suites.SuiteFile(name="s", case=[written]), model.parent).cases
-    work = job.Job(case=case, sha256="0" * 64, size_bytes=1, seed=3, accuracy=True, idle=False, spawned_ns=0)
+    written = suite.Settings(model=str(model), mode="rapid", idle_seconds=0.0, **settings)
+    (case,) = suite.expand(suite.SuiteFile(name="s", case=[written]), model.parent).cases
+    work = job.RunJob(case=case, sha256="0" * 64, size_bytes=1, seed=3, accuracy=True, idle=False, spawned_ns=0)
     found = measure.measure(work, 0, lambda _: None)
     # Another process on this machine may make a run of microseconds unsteady; here only the answers are judged.
     broken = [reason for reason in verdict.judge(found, ()).reasons if reason.partition(":")[0] in ANSWER_RULES]
@@ -79,7 +80,7 @@ class Undecodable:
 def test_kept_outputs_that_cannot_be_decoded_are_another_answer():
     """A detector whose timed outputs are not even of its own shape has not answered: no error that hides it, a difference."""
     loaded = make_loaded(tensors((1, 6, 20)))
-    model = Model(None, loaded, make_card("yolov8"), (), None, Undecodable())
+    model = LoadedModel(None, loaded, make_card("yolov8"), (), None, Undecodable())
     found = answers._compared(model, 0, [np.zeros((1, 3))], [np.zeros((1, 6, 20))])
     assert not found.is_same
 
@@ -134,7 +135,7 @@ def photographs(tmp_path):
     [
         (1 / 255, [], ""),
         # One scale for boxes and for much smaller scores: it is the boxes', and all scores round to 0.
-        (0.6, ["no-detections", "implausible-accuracy"], "output 'output0' has one scale for all that it holds, a step is 0.6"),
+        (0.6, ["no-detections", "implausible-accuracy"], "output 'output0' has one scale for all values, a step is 0.6"),
         # Calibrated on something else: what is above a fifth is cut off, and all boxes are in one corner.
         (0.2 / 255, ["implausible-accuracy"], "coco_ap 0.000 on 60 annotated objects in 15 photographs"),
     ],

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent.engine import session, suites
-from edgemeter.agent.records import RunRecord
+from edgemeter.agent.contract import suite as contract_suite
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.session import session
 
 MODELS = Path(__file__).parents[2] / "fixtures" / "runtimes"
 # Stands before the real library on the path of the measuring process: it does nothing, slowly, and writes down when.
@@ -83,13 +84,13 @@ def run(tmp_path, monkeypatch):
     model = MODELS / "litert.tflite"
     suite = tmp_path / "suite.toml"
     suite.write_text(f'name = "cold"\n[[case]]\nmodel = "{model}"\nmode = "rapid"\nrepeats = 1\nagreement = "never"\n')
-    (record,) = session.measure(suites.read(suite), session.Identity("bench", "lab"), {}, "none", lambda _: None)
+    (record,) = session.measure(contract_suite.read(suite), session.DeviceIdentity("bench", "lab"), {}, "none", lambda _: None)
     assert isinstance(record, RunRecord), record
     return record, json.loads(marks.read_text())
 
 
 def test_each_part_of_the_cold_start_is_its_own(run):
-    """Import, load and first query are what the library's own clock says, within what stands around it; none holds another."""
+    """Import, load and first query are as by the library's own clock, within what surrounds it; none contains another."""
     record, marks = run
     cold = record.cold_start
     for part, found_ms in (("import", cold.import_ms), ("load", cold.load_ms), ("first", cold.first_ms)):

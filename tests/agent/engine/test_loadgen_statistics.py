@@ -6,7 +6,7 @@ from itertools import cycle
 import numpy as np
 import pytest
 
-from edgemeter.agent.engine import statistics
+from edgemeter.agent.engine.scenarios import latency_statistics
 
 pytest.importorskip("mlperf_loadgen", reason="LoadGen is not installed: pip install 'edgemeter[bench]' (x86_64 only)")
 from tests.fixtures import loadgen
@@ -33,11 +33,11 @@ def skewed_call():
 @pytest.mark.parametrize("name", STATED)
 def test_our_early_stopping_estimate_is_loadgens_own(name, skewed_call, tmp_path):
     """On the latencies that LoadGen took, our estimate and the number of discarded queries are those of its summary, to the nanosecond."""
-    summary = loadgen.single_stream(skewed_call, tmp_path, queries=QUERIES, percentile=statistics.PERCENTILES[name])
+    summary = loadgen.single_stream(skewed_call, tmp_path, queries=QUERIES, percentile=latency_statistics.PERCENTILES[name])
     assert len(summary.latency_ns) == QUERIES
-    ours = statistics.summarise(np.array(summary.latency_ns, dtype=np.int64))
+    ours = latency_statistics.summarise_latency(np.array(summary.latency_ns, dtype=np.int64))
     assert round(ours.early_stopping_ms[name] * 1e6) == summary.figures["early_stopping_latency_ss"]
-    discarded = statistics.over_latency_limit(QUERIES, statistics.PERCENTILES[name]) - 1
+    discarded = latency_statistics.over_latency_limit(QUERIES, latency_statistics.PERCENTILES[name]) - 1
     assert f"Would discard {discarded} highest latency queries" in summary.figures["early_stopping_result"]
     assert round(ours.early_stopping_ms["p99"] * 1e6) == summary.figures["early_stopping_latency_ms"]
 
@@ -45,10 +45,10 @@ def test_our_early_stopping_estimate_is_loadgens_own(name, skewed_call, tmp_path
 def test_our_percentiles_lie_beside_loadgens(skewed_call, tmp_path):
     """LoadGen states element floor(n p) of the sorted latencies; ours, which interpolates, lies at most one element below it."""
     summary = loadgen.single_stream(skewed_call, tmp_path, queries=QUERIES)
-    ours = statistics.summarise(np.array(summary.latency_ns, dtype=np.int64))
+    ours = latency_statistics.summarise_latency(np.array(summary.latency_ns, dtype=np.int64))
     ordered = sorted(summary.latency_ns)
     for name, theirs in STATED.items():
-        place = int(QUERIES * statistics.PERCENTILES[name])
+        place = int(QUERIES * latency_statistics.PERCENTILES[name])
         stated = summary.figures[f"result_{theirs}_percentile_latency_ns"]
         assert stated == ordered[place]
         assert ordered[place - 1] <= round(getattr(ours, f"{name}_ms") * 1e6, 3) <= stated

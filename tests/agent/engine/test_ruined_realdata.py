@@ -6,8 +6,9 @@ import flatbuffers
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 
-from edgemeter.agent.engine import job, measure, suites
-from edgemeter.agent.engine.verdict import judge as verdict
+from edgemeter.agent.contract import suite
+from edgemeter.agent.engine import job, measure
+from edgemeter.agent.verdict import judge
 
 pytestmark = [pytest.mark.realdata, pytest.mark.slow]
 SOUND = "yolov8n_full_integer_quant.tflite"
@@ -29,22 +30,23 @@ def ruined(path: Path, factor: float) -> bytes:
 
 def broken_rules(model: Path, realdata: Path) -> tuple[float, list[str]]:
     """Return the AP of a rapid run in this process, and the rules about answers that it breaks."""
-    settings = suites.Settings(
+    settings = suite.Settings(
         model=str(model),
         mode="rapid",
         agreement="every",
         images=str(realdata / "images" / "coco_tiny_80"),
         annotations=str(realdata / "annotations" / "coco_tiny_80_instances_val2017.json"),
     )
-    (case,) = suites.expand(suites.SuiteFile(name="s", case=[settings]), model.parent).cases
-    work = job.Job(case=case, sha256="0" * 64, size_bytes=1, seed=3, accuracy=True, agreement=True, idle=False, spawned_ns=0)
+    (case,) = suite.expand(suite.SuiteFile(name="s", case=[settings]), model.parent).cases
+    work = job.RunJob(case=case, sha256="0" * 64, size_bytes=1, seed=3, accuracy=True, agreement=True, idle=False, spawned_ns=0)
     found = measure.measure(work, 0, lambda _: None)
-    ours = {"outputs-differ", *(rule.name for rule in verdict.accuracy_rules.RULES)}
-    named = [reason.partition(":")[0] for reason in verdict.judge(found, ()).reasons]
+    ours = {"outputs-differ", *(rule.name for rule in judge.accuracy_rules.RULES)}
+    named = [reason.partition(":")[0] for reason in judge.judge(found, ()).reasons]
     assert found.agreement is not None, found.agreement_reason
     return found.accuracy.value, [name for name in named if name in ours]
 
 
+@pytest.mark.long
 def test_a_sound_int8_model_breaks_no_rule_about_answers(realdata):
     """Its AP is what independent runners found, and the reference kernels agree with it."""
     value, broken = broken_rules(realdata / "models" / SOUND, realdata)
@@ -52,8 +54,9 @@ def test_a_sound_int8_model_breaks_no_rule_about_answers(realdata):
     assert broken == []
 
 
+@pytest.mark.long
 def test_a_model_ruined_by_wrong_scales_is_invalid_by_name(realdata, tmp_path):
-    """It runs as fast as before, and what it finds is worth nothing: said without a reference value and without a card."""
+    """It runs as fast as before, and its predictions are worthless: found without a reference value and without a card."""
     model = tmp_path / SOUND
     model.write_bytes(ruined(realdata / "models" / SOUND, 0.2))
     value, broken = broken_rules(model, realdata)

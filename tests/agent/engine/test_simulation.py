@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
-from edgemeter.agent import samples
-from edgemeter.agent.engine import ab_verdict, run_statistics, statistics
-from edgemeter.agent.engine.verdict import judge as verdict
-from edgemeter.agent.records import Condition
+from edgemeter.agent.base import run_statistics
+from edgemeter.agent.contract import samples
+from edgemeter.agent.contract.record_conditions import Condition
+from edgemeter.agent.engine.scenarios import latency_statistics
+from edgemeter.agent.session import ab
+from edgemeter.agent.verdict import judge as verdict
 from tests.fixtures.measured_factory import measured
 from tests.fixtures.synthetic_device import FAMILIES, RUN_SPREAD, STEADY, WIDER_RUN_SPREAD, Family
 
@@ -31,14 +33,14 @@ def log_ratios(family: Family, devices: int, ratio: float, spread: float, seed: 
     return np.where(b_first, first - second, second - first) + np.log(ratio)
 
 
-def judged(rows) -> list[ab_verdict.Judgement]:
+def judged(rows) -> list[ab.AbJudgement]:
     """Return the judgement on each device, stopped early by the rule."""
-    return [ab_verdict.judge(row[: stopping_place(row)]) for row in rows.tolist()]
+    return [ab.judge_pairs(row[: stopping_place(row)]) for row in rows.tolist()]
 
 
 def stopping_place(row: list[float]) -> int:
     """Return after how many pairs the comparison ends."""
-    return next((n for n in range(1, PAIRS) if ab_verdict.is_settled(row[:n], PAIRS)), PAIRS)
+    return next((n for n in range(1, PAIRS) if ab.is_settled(row[:n], PAIRS)), PAIRS)
 
 
 @pytest.mark.parametrize("family", STEADY, ids=lambda family: family.name)
@@ -47,9 +49,9 @@ def test_the_bounds_of_a_percentile_cover_it(family):
     draw = np.random.default_rng(11)
     covered = dict.fromkeys(("p50", "p90", "p95"), 0)
     for row in family.queries(draw, (DEVICES, 1024)):
-        latency = statistics.summarise((row * 5e6).astype(np.int64))
+        latency = latency_statistics.summarise_latency((row * 5e6).astype(np.int64))
         for name in covered:
-            truth_ms = 5 * family.quantile(statistics.PERCENTILES[name])
+            truth_ms = 5 * family.quantile(latency_statistics.PERCENTILES[name])
             covered[name] += getattr(latency, f"{name}_low_ms") <= truth_ms <= getattr(latency, f"{name}_high_ms")
     assert all(covers_as_stated(count, DEVICES) for count in covered.values()), covered
 
@@ -100,6 +102,7 @@ def test_a_against_a_is_hardly_ever_a_difference(family, spread, devices):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_false_alarms_over_all_devices_are_at_most_one_percent():
     """Over 12,000 comparisons of a device with itself (four families, three spreads) at most 1 % are alarms."""
     seeds = range(100, 103)
@@ -116,9 +119,8 @@ def run_of(latency_ms):
     """Return what a measuring process would report of a run with these queries."""
     latency_ns = (latency_ms * 1e6).astype(np.int64)
     return measured(
-        latency=statistics.summarise(latency_ns),
+        latency=latency_statistics.summarise_latency(latency_ns),
         samples=(samples.pack("latency", "ns", latency_ns),),
-        thirds_p50_ms=tuple(float(np.median(third)) for third in np.array_split(latency_ms, 3)),
     )
 
 
@@ -146,7 +148,7 @@ def test_throttling_within_a_run_is_seen(devices):
     def step(place, moment):
         return np.where(place > 0.2 + 0.6 * moment, 1.3, 1.0)
 
-    told = reasons_of(step, devices, Condition(when="during", throttled_now=True))
-    assert all(state == "invalid" and "throttled" in reasons for state, reasons in told)
+    reasons_seen = reasons_of(step, devices, Condition(when="during", throttled_now=True))
+    assert all(state == "invalid" and "throttled" in reasons for state, reasons in reasons_seen)
     untold = reasons_of(step, devices)
     assert all(state != "valid" for state, _ in untold)

@@ -9,7 +9,7 @@ MS = 1_000_000
 
 
 def warm(script, limit_s=10.0):
-    """Return what a warm-up saw of queries that take what the script says."""
+    """Return the result of a warm-up with queries that take as long as scripted."""
     return warm_up(World(script).subject(), limit_s)
 
 
@@ -20,14 +20,14 @@ def test_a_settled_model_is_steady_after_few_queries():
 
 
 def test_a_quick_model_is_warmed_for_half_a_second():
-    """Clocks take tens of milliseconds to rise: 64 queries of 0.1 ms say nothing yet."""
+    """Clocks take tens of milliseconds to rise: 64 queries of 0.1 ms do not suffice."""
     warmed = warm(lambda _: MS // 10)
     assert warmed.steady
     assert 0.5e9 <= warmed.duration_ns <= 0.7e9
 
 
 def test_a_latency_that_keeps_falling_is_never_steady():
-    """A warm-up that improves by 1 % with every query runs into its limit and says so."""
+    """A warm-up that improves by 1 % with every query reaches its limit and reports it."""
     warmed = warm(lambda n: int(1e9 * 0.99**n), 60.0)
     assert not warmed.steady
     assert warmed.duration_ns >= 60e9
@@ -58,7 +58,7 @@ def test_a_limit_that_comes_first_asks_only_that_it_looks_settled():
 
 
 def test_a_model_too_slow_for_a_trend_is_judged_by_its_halves():
-    """Six queries of 2 s that agree are steady; four that halve are not; two say nothing."""
+    """Six queries of 2 s that agree are steady; four that halve are not; two are unknown."""
     assert warm(lambda _: 2_000 * MS, 11.0).steady
     assert not warm(lambda n: 8_000 * MS // 2**n, 14.5).steady
     assert not warm(lambda _: 20_000 * MS, 11.0).steady

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from edgemeter.agent.health import certificate, disk, releases, reset_reason
+from edgemeter.agent.health import collect, health_handler
 from edgemeter.agent.machine.machine import THIS_MACHINE, recorded
 from tests.fixtures.machine_trees import write
 
@@ -25,14 +25,14 @@ BLOCK = "sys/dev/block/179:2"
 def test_an_emmc_tells_its_wear_and_a_card_tells_nothing(tmp_path, files, expected):
     """A step of 10 %, of the worse of its two kinds of cells; 0 means undefined."""
     machine = recorded(write(tmp_path, {f"{BLOCK}/device/{name}": text for name, text in files.items()}))
-    assert disk.wear(BLOCK, machine) == expected
+    assert collect.wear(BLOCK, machine) == expected
 
 
 def test_the_disk_of_a_folder_is_counted_and_one_that_is_gone_is_unknown(tmp_path):
     """Free is never more than all."""
-    found = disk.read(tmp_path, THIS_MACHINE)
+    found = collect.read_disk(tmp_path, THIS_MACHINE)
     assert 0 <= found.free_bytes <= found.size_bytes
-    assert disk.read(tmp_path / "gone", THIS_MACHINE).free_bytes is None
+    assert collect.read_disk(tmp_path / "gone", THIS_MACHINE).free_bytes is None
 
 
 @pytest.mark.parametrize(
@@ -44,13 +44,13 @@ def test_the_disk_of_a_folder_is_counted_and_one_that_is_gone_is_unknown(tmp_pat
         ({"sys/devices/platform/c360000.pmc/reset_reason": "TEGRA_POWER_ON_RESET\n"}, "TEGRA_POWER_ON_RESET"),
         ({"sys/class/watchdog/watchdog0/bootstatus": "32\n"}, "watchdog"),
         ({"sys/class/watchdog/watchdog0/bootstatus": "0\n"}, None),
-        ({"sys/fs/pstore/dmesg-ramoops-0": "Panic", "sys/class/watchdog/watchdog0/bootstatus": "32\n"}, reset_reason.PANIC),
+        ({"sys/fs/pstore/dmesg-ramoops-0": "Panic", "sys/class/watchdog/watchdog0/bootstatus": "32\n"}, collect.PANIC),
         ({}, None),
     ],
 )
 def test_the_reason_of_the_restart_is_what_the_hardware_kept(tmp_path, files, expected):
     """A kernel's own last record goes before a bit of the watchdog."""
-    assert reset_reason.read(recorded(write(tmp_path, files))) == expected
+    assert collect.read_reset_reason(recorded(write(tmp_path, files))) == expected
 
 
 def test_the_end_of_a_certificate_is_read_by_openssl(tmp_path):
@@ -59,17 +59,17 @@ def test_the_end_of_a_certificate_is_read_by_openssl(tmp_path):
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=pi-1"]
     subprocess.run([*command, "-days", "30", "-keyout", key, "-out", path], check=True, capture_output=True)
     told = subprocess.run(["openssl", "x509", "-noout", "-enddate", "-in", path], check=True, capture_output=True, text=True).stdout
-    found_ns = certificate.not_after_ns(path, THIS_MACHINE)
+    found_ns = health_handler.certificate_end_ns(path, THIS_MACHINE)
     date = subprocess.run(["date", "-u", "-d", told.split("=")[1], "+%s"], check=True, capture_output=True, text=True).stdout
     assert found_ns == int(date) * 10**9
     path.write_text("-----BEGIN CERTIFICATE-----\nMII\n")
-    assert certificate.not_after_ns(path, THIS_MACHINE) is None
-    assert certificate.not_after_ns(tmp_path / "none", THIS_MACHINE) is None
+    assert health_handler.certificate_end_ns(path, THIS_MACHINE) is None
+    assert health_handler.certificate_end_ns(tmp_path / "none", THIS_MACHINE) is None
 
 
 def test_the_release_before_is_the_other_one(tmp_path):
     """Of an installation as a fleet makes it, and of no other."""
     for name in ("1.0", "1.1"):
         (tmp_path / "releases" / name).mkdir(parents=True)
-    assert releases.read(tmp_path / "releases" / "1.1", tmp_path)[0] == "1.0"
-    assert releases.read(tmp_path / "venv", tmp_path) == (None, ())
+    assert collect.read_releases(tmp_path / "releases" / "1.1", tmp_path)[0] == "1.0"
+    assert collect.read_releases(tmp_path / "venv", tmp_path) == (None, ())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgemeter.agent.health.stop_marker import FILE, StopMarker
+from edgemeter.agent.health.health_handler import STOP_MARKER_FILE, StopMarker
 from edgemeter.agent.machine.machine import recorded
 from tests.fixtures.machine_trees import write
 
@@ -48,16 +48,16 @@ def test_an_agent_that_said_nothing_is_judged_by_the_boot_and_the_kernels_count(
 @pytest.mark.parametrize("content", [b"", b"{", b"\x00" * 40, b'{"boot_id": 5}'])
 def test_a_damaged_marker_says_that_it_is_not_known(tmp_path, board, content):
     """A power cut may leave anything."""
-    (tmp_path / FILE).write_bytes(content)
+    (tmp_path / STOP_MARKER_FILE).write_bytes(content)
     assert StopMarker(tmp_path, board()).last_words.kind == "unknown"
 
 
 def test_the_floor_of_the_clock_only_rises(tmp_path, board):
     """The latest time that was ever shown outlives a clock that is set back."""
     marker = StopMarker(tmp_path, board())
-    text = (tmp_path / FILE).read_text()
+    text = (tmp_path / STOP_MARKER_FILE).read_text()
     later_ns = marker.floor_ns + 10**18
-    (tmp_path / FILE).write_text(text.replace(f'"floor_ns":{marker.floor_ns}', f'"floor_ns":{later_ns}'))
+    (tmp_path / STOP_MARKER_FILE).write_text(text.replace(f'"floor_ns":{marker.floor_ns}', f'"floor_ns":{later_ns}'))
     again = StopMarker(tmp_path, board())
     again.touch()
     assert StopMarker(tmp_path, board()).floor_ns == later_ns

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from edgemeter.agent.identity import board_serial
-from edgemeter.agent.identity.board_serial import BoardSerial
+from edgemeter.agent.identity import identity
+from edgemeter.agent.identity.identity import BoardSerial
 from edgemeter.agent.machine.machine import recorded
 
 
@@ -39,7 +39,7 @@ SD = {"sys/block/mmcblk1/device/type": "SD\n", "sys/block/mmcblk1/device/cid": "
 )
 def test_the_surest_number_is_taken(tmp_path, files, expected):
     """What is soldered on before what is installed, a card's number never, nor what stands for none."""
-    found = board_serial.read(tree(tmp_path / "tree", files))
+    found = identity.read_board_serial(tree(tmp_path / "tree", files))
     if expected is None:
         assert (found.source, found.path) == ("made", None)
     else:
@@ -48,27 +48,27 @@ def test_the_surest_number_is_taken(tmp_path, files, expected):
 
 def test_a_number_of_many_characters_is_cut():
     """A message has room for 128."""
-    assert board_serial._LONGEST == 128
+    assert identity._LONGEST == 128
 
 
 def test_another_board_is_told_by_the_place_where_the_number_was_found(tmp_path):
     """The same number is the same board; another is another; a board without such a place is another."""
-    known = board_serial.read(tree(tmp_path / "a", PI))
-    assert not board_serial.is_other_board(known, tree(tmp_path / "a", {}))
-    assert board_serial.is_other_board(known, tree(tmp_path / "b", {**PI, "proc/device-tree/serial-number": b"10000000abcdef02\0"}))
-    assert board_serial.is_other_board(known, tree(tmp_path / "c", EMMC))
+    known = identity.read_board_serial(tree(tmp_path / "a", PI))
+    assert not identity.differs_from_board(known, tree(tmp_path / "a", {}))
+    assert identity.differs_from_board(known, tree(tmp_path / "b", {**PI, "proc/device-tree/serial-number": b"10000000abcdef02\0"}))
+    assert identity.differs_from_board(known, tree(tmp_path / "c", EMMC))
 
 
 def test_what_may_not_be_read_tells_nothing(tmp_path):
     """Root joined by a number that the agent's user may not read: it is no copied card."""
     known = BoardSerial("03000200", "dmi", "sys/class/dmi/id/product_uuid")
     there = tree(tmp_path / "a", {"sys/class/dmi/id/product_uuid": "", "etc/machine-id": "1"})
-    assert not board_serial.is_other_board(known, there)
+    assert not identity.differs_from_board(known, there)
     if os.geteuid() != 0:
         (tmp_path / "a/sys/class/dmi/id/product_uuid").chmod(0)
-        assert not board_serial.is_other_board(known, there)
+        assert not identity.differs_from_board(known, there)
 
 
 def test_a_number_that_was_drawn_tells_nothing(tmp_path):
     """Such a board has none that a copy could differ in."""
-    assert not board_serial.is_other_board(BoardSerial("made-1", "made", None), tree(tmp_path / "a", PI))
+    assert not identity.differs_from_board(BoardSerial("made-1", "made", None), tree(tmp_path / "a", PI))

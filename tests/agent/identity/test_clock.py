@@ -5,9 +5,9 @@ from datetime import datetime, timezone
 
 import pytest
 
-from edgemeter.agent.delivery import credentials
-from edgemeter.agent.delivery.credentials import TlsFiles
-from edgemeter.agent.identity import clock_floor
+from edgemeter.agent.base import tls
+from edgemeter.agent.base.tls import TlsFiles
+from edgemeter.agent.identity import identity
 from edgemeter.provisioning.identity import authority
 from edgemeter.provisioning.identity.authority import Authority
 
@@ -45,36 +45,36 @@ def test_dates_count_where_the_clock_was_set(fleet):
     """A certificate that ran out is refused."""
     files, server = fleet
     with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
-        shake_hands(credentials.tls_context(files), server)
+        shake_hands(tls.tls_context(files), server)
 
 
 def test_dates_do_not_count_before_2020_and_count_again_when_the_clock_is_set(fleet, monkeypatch):
     """The name and the authority are checked all the same."""
     files, server = fleet
     with monkeypatch.context() as patch:
-        patch.setattr(credentials.time, "time", lambda: IN_1970_S)
-        context = credentials.tls_context(files)
+        patch.setattr(tls.time, "time", lambda: IN_1970_S)
+        context = tls.tls_context(files)
         shake_hands(context, server)
         with pytest.raises(ssl.SSLCertVerificationError, match=r"other\.example"):
             shake_hands(context, server, "other.example")
-    credentials.renew(context, files)
+    tls.renew(context, files)
     with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
         shake_hands(context, server)
 
 
 def test_the_time_is_not_before_the_release_was_built_nor_before_the_fleet_was_last_heard(tmp_path):
     """Whichever is later; what cannot be read says nothing."""
-    assert clock_floor.floor_ns(None, tmp_path) == 0
+    assert identity.clock_floor_ns(None, tmp_path) == 0
     (tmp_path / "manifest.json").write_text('{"built_ns": 7, "name": "x"}')
-    assert clock_floor.floor_ns(None, tmp_path) == 7
-    assert clock_floor.floor_ns(5, tmp_path) == 7
-    assert clock_floor.floor_ns(9, tmp_path) == 9
+    assert identity.clock_floor_ns(None, tmp_path) == 7
+    assert identity.clock_floor_ns(5, tmp_path) == 7
+    assert identity.clock_floor_ns(9, tmp_path) == 9
     for text in ("", "[]", '{"built_ns": "x"}', '{"built_ns": -1}'):
         (tmp_path / "manifest.json").write_text(text)
-        assert clock_floor.floor_ns(9, tmp_path) == 9
+        assert identity.clock_floor_ns(9, tmp_path) == 9
 
 
 def test_without_an_authority_of_our_own_dates_count_always(monkeypatch):
     """The system's authorities are many, and their certificates short-lived for a reason."""
-    monkeypatch.setattr(credentials.time, "time", lambda: IN_1970_S)
-    assert not credentials.tls_context(TlsFiles()).verify_flags & 0x200000
+    monkeypatch.setattr(tls.time, "time", lambda: IN_1970_S)
+    assert not tls.tls_context(TlsFiles()).verify_flags & 0x200000

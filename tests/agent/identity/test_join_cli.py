@@ -11,9 +11,10 @@ from contextlib import ExitStack
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.agent_cli import agent
-from edgemeter.agent.errors import ConfigError, TransientError
-from edgemeter.agent.identity import join_file, own
+from edgemeter.agent.base.errors import ConfigError, TransientError
+from edgemeter.agent.cli.agent import agent
+from edgemeter.agent.contract import identity
+from edgemeter.agent.identity import identity as identity_identity
 from tests.fixtures.mqtt_peer import wait_until
 from tests.provisioning.identity.lab import Lab
 
@@ -47,7 +48,7 @@ def test_it_joins_once_and_says_so_again_without_a_network(lab):
     assert "device 'pi-1' of fleet 'lab'" in run(lab, path)
     # The same file once more, as a power cut before it was wiped would leave it.
     assert "device 'pi-1' of fleet 'lab'" in run(lab, copy)
-    assert join_file.read(copy).token is None
+    assert identity.read_join_file(copy).token is None
 
 
 @pytest.mark.parametrize("order", ["broker first", "service first"])
@@ -63,7 +64,7 @@ def test_it_waits_for_a_broker_and_a_service_that_start_later(lab, order):
     if order == "broker first":
         time.sleep(3.0)
     lab.serve()
-    thread.join(60)
+    thread.join(300)
     assert said == [f"device 'pi-1' of fleet 'lab', broker mqtts://127.0.0.1:{lab.port}\n"]
 
 
@@ -80,25 +81,26 @@ def test_it_goes_on_when_the_broker_dies_while_it_waits_for_a_person(lab):
     lab.broker.kill()
     lab.broker.start()
     lab.run("accept", "pi-1")
-    thread.join(90)
+    thread.join(450)
     assert len(said) == 1
-    assert own.read(lab.path / "home").device == "pi-1"
+    assert identity_identity.read_identity(lab.path / "home").device == "pi-1"
 
 
+@pytest.mark.long
 def test_killed_at_any_moment_it_joins_the_next_time(lab):
     """SIGKILL after 0 to 1.2 seconds, twelve times; the token serves, one certificate is valid, and the card is clean."""
     lab.start()
     path = lab.token("pi-1")
-    command = [sys.executable, "-m", "edgemeter.agent.cli", "agent", "join", str(path), "--wait", "30"]
+    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "agent", "join", str(path), "--wait", "30"]
     command += ["--home", str(lab.path / "home"), "--config", str(lab.path / "config.toml")]
     for tenth in range(12):
         with subprocess.Popen(command, env={**os.environ}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             time.sleep(tenth / 10)
             process.kill()
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
-    assert join_file.read(path).token is None
-    assert own.read(lab.path / "home").device == "pi-1"
+    assert identity.read_join_file(path).token is None
+    assert identity_identity.read_identity(lab.path / "home").device == "pi-1"
     listed = lab.registry.query("SELECT * FROM certificates WHERE revoked_ns IS NULL")
     assert len(listed) == 1
 
@@ -109,7 +111,7 @@ def test_nobody_there_is_for_later_and_no_token_is_for_a_person(lab):
     with pytest.raises(TransientError) as caught:
         run(lab, path, "--wait", "2")
     assert "\n" not in str(caught.value)
-    join_file.wipe(path)
+    identity.wipe_secrets(path)
     with pytest.raises(ConfigError, match="no token any more"):
         run(lab, path)
 
@@ -137,7 +139,7 @@ def test_a_broker_of_another_authority_gets_no_token(lab):
     text = path.read_text()
     begin, end = text.index("-----BEGIN"), text.index("-----END")
     path.write_text(text[:begin] + foreign.folder.ca_certificate.read_text().split("-----END")[0] + text[end:])
-    with pytest.raises(TransientError, match="does not hold"):
+    with pytest.raises(TransientError, match="is not valid"):
         run(lab, path, "--wait", "2")
 
 
@@ -145,7 +147,7 @@ def test_a_broker_of_another_authority_gets_no_token(lab):
 def test_a_token_travels_over_tls_only(lab, address):
     """Whatever the file says."""
     path = lab.token("pi-1")
-    found = join_file.read(path)
+    found = identity.read_join_file(path)
     path.write_text(path.read_text().replace(found.enrol, address))
     with pytest.raises(ConfigError, match="over TLS only"):
         run(lab, path, "--wait", "2")

@@ -6,13 +6,13 @@ import time
 
 import pytest
 
-from edgemeter.agent import config, durable_file
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.identity import joining, own, own_key
-from edgemeter.agent.identity.board_serial import BoardSerial
-from edgemeter.agent.identity.joining import Places
-from edgemeter.agent.identity.messages import Answer
-from edgemeter.agent.identity.own import Identity, IdentityFiles
+from edgemeter.agent.base import config, durable_file
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.identity import EnrolmentAnswer
+from edgemeter.agent.identity import identity as identity_identity
+from edgemeter.agent.identity import joining
+from edgemeter.agent.identity.identity import BoardSerial, Identity, IdentityFiles
+from edgemeter.agent.identity.joining import JoinPaths
 from edgemeter.provisioning.identity import authority
 from edgemeter.provisioning.identity.authority import Authority
 from tests.provisioning.identity.lab import now
@@ -32,14 +32,14 @@ def signing():
 def files(tmp_path):
     """Return a home with a key for which a certificate was asked."""
     made = IdentityFiles(tmp_path / "home")
-    own_key.make(made.next_key)
+    identity_identity.make_key(made.next_key)
     return made
 
 
 def accepted(signing, key, device="pi-1"):
     """Return the desk's answer for the key in a file."""
-    issued = signing.issue_device(authority.read_request(own_key.request(key, device)), device, time.time_ns())
-    return Answer(
+    issued = signing.issue_device(authority.read_request(identity_identity.certificate_request(key, device)), device, time.time_ns())
+    return EnrolmentAnswer(
         request="00",
         state="accepted",
         now_ns=time.time_ns(),
@@ -53,10 +53,10 @@ def accepted(signing, key, device="pi-1"):
 
 def test_key_and_certificate_change_together_whenever_the_power_goes(signing, files, monkeypatch):
     """Cut off at each rename in turn: the next start finds the old pair or the new one, never a mixture."""
-    joining.take(files, accepted(signing, files.next_key), SERIAL, BROKER, "00")
-    old = own.read(files.home)
+    joining.take_certificate(files, accepted(signing, files.next_key), SERIAL, BROKER, "00")
+    old = identity_identity.read_identity(files.home)
     for cut in range(6):
-        own_key.make(files.next_key)
+        identity_identity.make_key(files.next_key)
         answer = accepted(signing, files.next_key, f"pi-{cut + 2}")
         left = [cut]
 
@@ -76,23 +76,23 @@ def test_key_and_certificate_change_together_whenever_the_power_goes(signing, fi
             patch.setattr(durable_file, "write", write)
             patch.setattr(joining.durable_file, "sync_folder", sync)
             with contextlib.suppress(KeyboardInterrupt):
-                joining.take(files, answer, SERIAL, BROKER, "00")
-        joining.settle(files)
-        found = own.read(files.home)
-        assert own_key.belong_together(files.certificate, files.key), cut
+                joining.take_certificate(files, answer, SERIAL, BROKER, "00")
+        joining.settle_identity(files)
+        found = identity_identity.read_identity(files.home)
+        assert identity_identity.belong_together(files.certificate, files.key), cut
         assert found.device in {old.device, f"pi-{cut + 2}"}
-        assert f"CN = {found.device}" in own_key._openssl("x509", "-in", str(files.certificate), "-noout", "-subject").decode()
+        assert f"CN = {found.device}" in identity_identity._openssl("x509", "-in", str(files.certificate), "-noout", "-subject").decode()
         old = found
     assert old.device == "pi-7"
 
 
 def test_a_certificate_for_another_key_changes_nothing(signing, files, tmp_path):
     """Whoever sent it."""
-    own_key.make(tmp_path / "other.key")
+    identity_identity.make_key(tmp_path / "other.key")
     with pytest.raises(ConfigError, match="another key"):
-        joining.take(files, accepted(signing, tmp_path / "other.key"), SERIAL, BROKER, None)
-    assert joining.settle(files) is None
-    assert own.read(files.home) is None
+        joining.take_certificate(files, accepted(signing, tmp_path / "other.key"), SERIAL, BROKER, None)
+    assert joining.settle_identity(files) is None
+    assert identity_identity.read_identity(files.home) is None
 
 
 def identity(**changes):
@@ -105,7 +105,7 @@ def test_the_configuration_keeps_what_was_there(tmp_path):
     """Our keys are set above the first table; a key of the same name in a table is another one; a second time changes nothing."""
     path = tmp_path / "config.toml"
     path.write_text('# mine\nbroker = "old"\npower = ["replay"]\n\n[sensors.replay]\npath = "trace.csv"\ndevice = "x"\n')
-    places = Places(tmp_path / "home", path)
+    places = JoinPaths(tmp_path / "home", path)
     joining.configure(places, identity(), "https://content.example")
     text = path.read_text()
     joining.configure(places, identity(), "https://content.example")
@@ -124,16 +124,16 @@ def test_a_configuration_may_be_absent_or_empty(tmp_path, before):
     if before is not None:
         path.parent.mkdir()
         path.write_text(before)
-    joining.configure(Places(tmp_path / "home", path), identity())
+    joining.configure(JoinPaths(tmp_path / "home", path), identity())
     assert config.read(path).device == "pi-1"
 
 
 def test_the_name_in_the_certificate_is_the_devices(tmp_path):
     """A copied card got another name; its configuration, which the agent's user may not write, has the old one."""
     path = tmp_path / "config.toml"
-    joining.configure(Places(tmp_path / "home", path), identity())
+    joining.configure(JoinPaths(tmp_path / "home", path), identity())
     assert config.read(path).device == "pi-1"
-    own.write(tmp_path / "home", identity(device="pi-2", fleet="field"))
+    identity_identity.write_identity(tmp_path / "home", identity(device="pi-2", fleet="field"))
     assert (config.read(path).device, config.read(path).fleet) == ("pi-2", "field")
     IdentityFiles(tmp_path / "home").identity.write_text("garbage")
     assert config.read(path).device == "pi-1"
@@ -152,18 +152,18 @@ def test_an_identity_that_cannot_be_read_is_one_line(tmp_path):
     IdentityFiles(tmp_path).folder.mkdir()
     IdentityFiles(tmp_path).identity.write_text('{"device": "pi')
     with pytest.raises(ConfigError, match="agent join"):
-        own.read(tmp_path)
+        identity_identity.read_identity(tmp_path)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_what_root_writes_belongs_to_the_agents_user(tmp_path):
-    """The first boot runs as root; the agent that stays, which renews the certificate, does not."""
+    """The first boot runs as root; the daemon, which renews the certificate, does not."""
     home = tmp_path / "home"
     home.mkdir()
     os.chown(home, 65534, 65534)
     files = IdentityFiles(home)
     joining._make_private(files.folder)
-    own_key.make(files.next_key)
+    identity_identity.make_key(files.next_key)
     durable_file.write(files.joined, b"")
     for path in (files.folder, files.next_key, files.joined):
         assert (path.stat().st_uid, path.stat().st_gid) == (65534, 65534), path

@@ -1,4 +1,4 @@
-"""Renewal over the live session, and what the agent that stays makes of a copied card: processes, the real mosquitto, the real desk."""
+"""Renewal over the live session, and what the daemon makes of a copied card: processes, the real mosquitto, the real desk."""
 
 import json
 import os
@@ -10,14 +10,15 @@ from contextlib import ExitStack
 import msgspec
 import pytest
 
-from edgemeter.agent.config import Config
-from edgemeter.agent.delivery.attendant import Post
-from edgemeter.agent.delivery.mqtt_session import Message
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.identity import messages, own, own_key
-from edgemeter.agent.identity.messages import Answer
-from edgemeter.agent.identity.renewal import ASK_AGAIN_S, LOOK_S, Renewal
-from edgemeter.provisioning.identity import certificates
+from edgemeter.agent.base.config import Config
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.agent.contract import identity as contract_identity
+from edgemeter.agent.contract.identity import EnrolmentAnswer
+from edgemeter.agent.daemon.handler import HandlerContext
+from edgemeter.agent.identity import identity
+from edgemeter.agent.identity.renewal import POLL_S, RETRY_S, RenewalHandler
+from edgemeter.provisioning.registry import certificates
 from tests.fixtures.mqtt_peer import wait_until
 from tests.provisioning.identity.lab import Lab
 
@@ -44,16 +45,16 @@ def board(lab):
 
 def age(lab, board):
     """Let most of the certificate's life have passed."""
-    known = own.read(board.home)
-    own.write(board.home, msgspec.structs.replace(known, issued_ns=known.issued_ns - YEARS_NS))
+    known = identity.read_identity(board.home)
+    identity.write_identity(board.home, msgspec.structs.replace(known, issued_ns=known.issued_ns - YEARS_NS))
     with lab.registry.transaction() as connection:
         connection.execute("UPDATE certificates SET issued_ns = issued_ns - ?", (YEARS_NS,))
     return known
 
 
 def up(lab, board):
-    """Return the agent that stays, as a process, ended with the test."""
-    command = [sys.executable, "-m", "edgemeter.agent.cli", "agent", "up", "--config", str(board.config)]
+    """Return the daemon, as a process, ended with the test."""
+    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "agent", "up", "--config", str(board.config)]
     process = subprocess.Popen(command, env={**os.environ, "EDGEMETER_HOME": str(board.home)}, stderr=subprocess.PIPE, text=True)
     lab.stack.callback(process.communicate)
     lab.stack.callback(process.kill)
@@ -67,8 +68,8 @@ def states(operator):
 
 def this_board(board):
     """Make the identity this machine's: the process reads the real one's serial number."""
-    known = own.read(board.home)
-    own.write(board.home, msgspec.structs.replace(known, serial_path=None))
+    known = identity.read_identity(board.home)
+    identity.write_identity(board.home, msgspec.structs.replace(known, serial_path=None))
 
 
 def test_a_certificate_is_renewed_over_the_live_session(lab, board):
@@ -78,80 +79,87 @@ def test_a_certificate_is_renewed_over_the_live_session(lab, board):
     key = board.files.key.read_bytes()
     operator = lab.service_client("operator")
     up(lab, board)
-    assert wait_until(lambda: own.read(board.home).number != known.number, LONG_S)
-    assert own_key.belong_together(board.files.certificate, board.files.key)
+    assert wait_until(lambda: identity.read_identity(board.home).number != known.number, LONG_S)
+    assert identity.belong_together(board.files.certificate, board.files.key)
     assert board.files.key.read_bytes() == key
     assert len(certificates.of_device(lab.registry, "pi-1")) == 2
     assert certificates.revoked(lab.registry) == set()
     assert states(operator) == ["online"]
-    assert not own.read(board.home).is_due(own.read(board.home).seen_ns)
+    assert not identity.read_identity(board.home).is_due(identity.read_identity(board.home).seen_ns)
 
 
 def test_a_young_certificate_is_left_alone_and_a_lost_answer_costs_none(lab, board):
     """Not due: no question. Asked three times: one new certificate."""
-    post = a_post(board)
-    assert Renewal(post).look() == LOOK_S
+    context = a_context(board)
+    assert RenewalHandler(context).poll() == POLL_S
     age(lab, board)
     for _ in range(3):
-        assert Renewal(post).look() == ASK_AGAIN_S
-    assert wait_until(lambda: len(post.publish.peer.messages) == 3)
-    numbers = {messages.decode_answer(message.payload).number for message in post.publish.peer.messages}
+        assert RenewalHandler(context).poll() == RETRY_S
+    assert wait_until(lambda: len(context.publish.peer.messages) == 3)
+    numbers = {contract_identity.decode_answer(message.payload).number for message in context.publish.peer.messages}
     assert len(numbers) == 1
     assert len(certificates.of_device(lab.registry, "pi-1")) == 2
 
 
 def test_a_revoked_device_is_not_renewed(lab, board):
     """Over a session that was not ended yet."""
-    post = a_post(board)
+    context = a_context(board)
     age(lab, board)
     with lab.registry.transaction() as connection:
         connection.execute("UPDATE devices SET standing = 'pending'")
-    renewal = Renewal(post)
-    renewal.look()
-    assert wait_until(lambda: bool(post.publish.peer.messages))
-    with pytest.raises(ConfigError, match="no accepted device"):
-        renewal.received(post.publish.peer.messages[0])
+    renewal = RenewalHandler(context)
+    renewal.poll()
+    assert wait_until(lambda: bool(context.publish.peer.messages))
+    with pytest.raises(ConfigError, match="not an accepted device"):
+        renewal.received(context.publish.peer.messages[0])
     assert len(certificates.of_device(lab.registry, "pi-1")) == 1
 
 
 def test_answers_to_nobodys_question_change_nothing(lab, board):
     """Forged, garbled, to another's question, for another key."""
-    post = a_post(board)
+    context = a_context(board)
     age(lab, board)
-    renewal = Renewal(post)
+    renewal = RenewalHandler(context)
     before = {path: path.read_bytes() for path in board.files.folder.iterdir()}
     for payload in (b"", b"{", b"\xff" * 100, b"[]"):
         with pytest.raises(ConfigError):
-            renewal.received(Message(post.topic("certificate"), payload))
-    answer = Answer(request="00", state="accepted", now_ns=1, device="pi-2", fleet="lab", number="1", certificate="x", not_after_ns=2)
-    renewal.received(Message(post.topic("certificate"), messages.encode(answer)))
-    renewal.look()
+            renewal.received(Message(context.topic("certificate"), payload))
+    answer = EnrolmentAnswer(
+        request="00", state="accepted", now_ns=1, device="pi-2", fleet="lab", number="1", certificate="x", not_after_ns=2
+    )
+    renewal.received(Message(context.topic("certificate"), contract_identity.encode_identity(answer)))
+    renewal.poll()
     for certificate in (None, "x"):
         renewal._request = "00"
         with pytest.raises(ConfigError):
-            renewal.received(Message(post.topic("certificate"), messages.encode(msgspec.structs.replace(answer, certificate=certificate))))
-    assert own_key.belong_together(board.files.certificate, board.files.key)
+            renewal.received(
+                Message(
+                    context.topic("certificate"),
+                    contract_identity.encode_identity(msgspec.structs.replace(answer, certificate=certificate)),
+                )
+            )
+    assert identity.belong_together(board.files.certificate, board.files.key)
     assert {path: path.read_bytes() for path in before} == before
 
 
 def test_a_device_that_has_joined_no_fleet_renews_nothing(tmp_path):
     """It hears nothing and asks nothing."""
-    post = a_post(None, tmp_path / "empty")
-    renewal = Renewal(post)
-    assert (tuple(renewal.topics), renewal.look()) == ((), LOOK_S)
+    context = a_context(None, tmp_path / "empty")
+    renewal = RenewalHandler(context)
+    assert (tuple(renewal.topics), renewal.poll()) == ((), POLL_S)
 
 
 def test_a_copied_card_says_nothing_in_the_first_boards_name(lab, board):
-    """The agent that stays waits, as pi-1 is another board, and goes on as pi-2 when it may; the first one's session is never touched."""
+    """The daemon waits, as pi-1 is another board, and goes on as pi-2 when it may; the first one's session is never touched."""
     copy = lab.board("copy", "100000002")
     shutil.copytree(board.home, copy.home, dirs_exist_ok=True)
     shutil.copy(board.config, copy.config)
     copy.config.write_text(copy.config.read_text().replace(str(board.home), str(copy.home)))
     place = lab.path / "serial"
     place.write_text("another board's")
-    known = own.read(copy.home)
+    known = identity.read_identity(copy.home)
     # What this machine has at that place is not what the card remembers.
-    own.write(copy.home, msgspec.structs.replace(known, serial_path=str(place).lstrip("/")))
+    identity.write_identity(copy.home, msgspec.structs.replace(known, serial_path=str(place).lstrip("/")))
     operator = lab.service_client("operator")
     first = board.client("pi-1")
     process = up(lab, copy)
@@ -165,7 +173,7 @@ def test_a_copied_card_says_nothing_in_the_first_boards_name(lab, board):
 
 
 class _Way:
-    """A post's way to the broker: a client with the board's certificate."""
+    """A context's way to the broker: a client with the board's certificate."""
 
     def __init__(self, peer):
         self.peer = peer
@@ -176,10 +184,10 @@ class _Way:
         return True
 
 
-def a_post(board, home=None):
-    """Return what an attendant is given."""
+def a_context(board, home=None):
+    """Return what a handler is given."""
     way = _Way(board.client("pi-1", "edgemeter/v1/lab/pi-1/certificate") if board else None)
-    return Post(
+    return HandlerContext(
         device="pi-1",
         fleet="lab",
         session=1,

@@ -51,7 +51,7 @@ class Agent:
         """Start it."""
         # INVOCATION_ID is how systemd names this start: somebody starts it again.
         own = {"EDGEMETER_HOME": str(self.home), "INVOCATION_ID": "test", **environment}
-        command = [sys.executable, "-m", "edgemeter.agent.cli", "agent", "up", "--config", str(self.config)]
+        command = [sys.executable, "-m", "edgemeter.agent.cli.main", "agent", "up", "--config", str(self.config)]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, env=os.environ | own, stderr=log, stdout=log)
 
@@ -75,7 +75,7 @@ def agent(tmp_path, broker, server):
 
 @pytest.fixture
 def device(tmp_path):
-    """Return a device without a broker, its attendant made."""
+    """Return a device without a broker, its handler made."""
     home = tmp_path / "device"
     home.mkdir()
     made = Driver(home)

@@ -1,17 +1,16 @@
-"""Drives the attendant of jobs without a broker: what it publishes is kept, and content that it wants is handed to it."""
+"""Drives the handler of jobs without a broker: what it publishes is kept, and content that it wants is handed to it."""
 
 import hashlib
 import time
 from collections import deque
 
-from edgemeter.agent import config
-from edgemeter.agent.delivery import messages
-from edgemeter.agent.delivery.attendant import Post
-from edgemeter.agent.delivery.mqtt_session import Message
-from edgemeter.agent.delivery.topics import parse
-from edgemeter.agent.jobs import contract
-from edgemeter.agent.jobs.contract import Chunk, Content, Measure, Noted, Order
-from edgemeter.agent.jobs.jobs_attendant import JobsAttendant
+from edgemeter.agent.base import config
+from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.agent.contract import messages, orders
+from edgemeter.agent.contract.messages import parse_topic
+from edgemeter.agent.contract.orders import Chunk, Content, Measure, Order, ReportReceipt
+from edgemeter.agent.daemon.handler import HandlerContext
+from edgemeter.agent.jobs.jobs_handler import JobsHandler
 
 REPLAY = b"""{"format": "edgemeter-replay", "schema": 1, "latencies_ms": [2.0, 2.5],
  "inputs": [{"name": "x", "shape": [1, 3], "dtype": "float32"}], "outputs": [{"name": "y", "shape": [1, 3], "dtype": "float32"}]}"""
@@ -42,7 +41,7 @@ class Driver:
         self.doings = []
         self.is_connected = True
         self.restarts = 0
-        self.attendant = None
+        self.handler = None
         self.boot_id = "boot-1"
         self.change = lambda payload: payload
         self.acknowledges = True
@@ -51,8 +50,8 @@ class Driver:
         self.start()
 
     def start(self):
-        """Make the attendant, as the agent does at its start."""
-        post = Post(
+        """Make the handler, as the agent does at its start."""
+        context = HandlerContext(
             device="pi-1",
             fleet="lab",
             session=7,
@@ -65,14 +64,14 @@ class Driver:
             restart=self._restart,
             log=lambda: ["2026-11-20T12:00:00Z info agent of 'pi-1'", "2026-11-20T12:00:01Z info password=hunter2"],
         )
-        self.attendant = JobsAttendant(post, boot_id=lambda: self.boot_id)
-        self.attendant.connected()
+        self.handler = JobsHandler(context, boot_id=lambda: self.boot_id)
+        self.handler.connected()
 
     def stop(self):
         """End it in good order."""
-        if self.attendant is not None:
-            self.attendant.close()
-            self.attendant = None
+        if self.handler is not None:
+            self.handler.close()
+            self.handler = None
 
     def hold(self, data, name):
         """Keep content that the device may want."""
@@ -85,20 +84,20 @@ class Driver:
         held = tuple(self.hold(data, name) for name, data in models)
         return Measure(suite=self.hold(document or suite(), "suite.toml"), models=held, **more)
 
-    def order(self, work, job="job-1", attempt=1, version=1, timeout_s=60.0):
+    def order(self, work, job="job-1", attempt=1, version=1, timeout_s=300.0):
         """Give an order."""
         self._versions.setdefault((job, attempt), version)
-        self.say(contract.encode(Order(job=job, attempt=attempt, version=version, work=work, timeout_s=timeout_s)))
+        self.say(orders.encode_order(Order(job=job, attempt=attempt, version=version, work=work, timeout_s=timeout_s)))
 
     def say(self, payload, kind="command"):
         """Let the device hear any bytes."""
-        self.attendant.received(Message(f"edgemeter/v1/lab/pi-1/{kind}", payload))
+        self.handler.received(Message(f"edgemeter/v1/lab/pi-1/{kind}", payload))
 
-    def until(self, condition, timeout_s=60.0):
-        """Let the attendant look until `condition()` holds; return whether it did."""
+    def until(self, condition, timeout_s=300.0):
+        """Let the handler look until `condition()` holds; return whether it did."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
-            self.attendant.look()
+            self.handler.poll()
             while self._on_the_way:
                 self.say(*self._on_the_way.popleft())
             if condition():
@@ -110,7 +109,7 @@ class Driver:
         """Return the last report of a job, once it has ended."""
 
         def ends():
-            return [one for one in self.reports if (one.job, one.attempt) == (job, attempt) and one.state in contract.FINAL]
+            return [one for one in self.reports if (one.job, one.attempt) == (job, attempt) and one.state in orders.FINAL]
 
         assert self.until(ends), self.reports
         return ends()[-1]
@@ -125,21 +124,21 @@ class Driver:
     def _publish(self, topic, payload, *, qos=1, lasting="passing"):  # noqa: ARG002 - the protocol's
         if not self.is_connected:
             return False
-        kind = parse(topic).kind
+        kind = parse_topic(topic).kind
         if kind == "job":
-            report = contract.decode_report(payload)
+            report = orders.decode_report(payload)
             self.reports.append(report)
             if self.acknowledges:
                 self._acknowledge(report)
         elif kind == "progress":
             self.doings.append(messages.decode_progress(payload).doing)
         elif kind == "want":
-            want = contract.decode_want(payload)
+            want = orders.decode_want(payload)
             self.wants.append(want)
             data = self.contents.get(want.sha256)
             head = Chunk(sha256=want.sha256, offset=want.offset, size_bytes=None if data is None else len(data))
             piece = b"" if data is None else data[want.offset : want.offset + want.length]
-            changed = self.change(contract.join_chunk(head, piece))
+            changed = self.change(orders.join_chunk(head, piece))
             if changed is not None:
                 self._on_the_way.append((changed, "content"))
         return True
@@ -148,5 +147,5 @@ class Driver:
         key = (report.job, report.attempt)
         if report.expected_version == self._versions.get(key, report.expected_version):
             self._versions[key] = report.expected_version + 1
-        noted = Noted(noted=report.job, attempt=report.attempt, version=self._versions[key])
-        self._on_the_way.append((contract.encode(noted), "command"))
+        noted = ReportReceipt(noted=report.job, attempt=report.attempt, version=self._versions[key])
+        self._on_the_way.append((orders.encode_order(noted), "command"))

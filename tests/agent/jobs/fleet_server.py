@@ -3,10 +3,10 @@
 import hashlib
 import threading
 
-from edgemeter.agent.delivery.mqtt_session import MqttSession, Profile
-from edgemeter.agent.delivery.topics import Topic
-from edgemeter.agent.jobs import contract
-from edgemeter.agent.jobs.contract import Chunk, Content, Noted, Order
+from edgemeter.agent.base.mqtt_session import MqttSession, SessionProfile
+from edgemeter.agent.contract import orders
+from edgemeter.agent.contract.messages import Topic
+from edgemeter.agent.contract.orders import Chunk, Content, Order, ReportReceipt
 from tests.fixtures.mqtt_peer import wait_until
 
 FLEET, DEVICE = "lab", "pi-1"
@@ -31,9 +31,9 @@ class FleetServer:
         self.change_piece = lambda _head, piece: piece
         self._versions = {}
         self._subscribed = threading.Event()
-        self.session = MqttSession(address, Profile("edgemeter-fleet"), self)
+        self.session = MqttSession(address, SessionProfile("edgemeter-fleet"), self)
         self.session.connect()
-        self._subscribed.wait(5)
+        self._subscribed.wait(25)
 
     def connected(self):
         """Subscribe."""
@@ -55,9 +55,9 @@ class FleetServer:
         elif kind == "progress":
             self.progress.append(message.payload)
         elif kind == "want":
-            self._hand_out(contract.decode_want(message.payload))
+            self._hand_out(orders.decode_want(message.payload))
         else:
-            self._note(contract.decode_report(message.payload))
+            self._note(orders.decode_report(message.payload))
 
     def hold(self, data, name):
         """Keep content, and return what an order calls it."""
@@ -69,7 +69,7 @@ class FleetServer:
         """Order something, and return the order."""
         order = Order(job=job, attempt=attempt, version=version, work=work, timeout_s=timeout_s)
         self._versions.setdefault((job, attempt), version)
-        self.say(contract.encode(order))
+        self.say(orders.encode_order(order))
         return order
 
     def say(self, payload, kind="command"):
@@ -89,7 +89,7 @@ class FleetServer:
         """Return the last report of a job that has ended, once it is here."""
 
         def ends():
-            return [r for r in list(self.reports) if (r.job, r.attempt) == (job, attempt) and r.state in contract.FINAL]
+            return [r for r in list(self.reports) if (r.job, r.attempt) == (job, attempt) and r.state in orders.FINAL]
 
         wait_until(ends, timeout_s)
         return ends()[-1]
@@ -109,12 +109,12 @@ class FleetServer:
         key = (report.job, report.attempt)
         if report.expected_version == self._versions.get(key, report.expected_version):
             self._versions[key] = report.expected_version + 1
-        noted = Noted(noted=report.job, attempt=report.attempt, version=self._versions[key])
-        self.session.publish(topic("command"), contract.encode(noted))
+        noted = ReportReceipt(noted=report.job, attempt=report.attempt, version=self._versions[key])
+        self.session.publish(topic("command"), orders.encode_order(noted))
 
     def _hand_out(self, want):
         self.wants.append(want)
         data = self.contents.get(want.sha256)
         head = Chunk(sha256=want.sha256, offset=want.offset, size_bytes=None if data is None else len(data))
         piece = b"" if data is None else data[want.offset : want.offset + want.length]
-        self.session.publish(topic("content"), contract.join_chunk(head, self.change_piece(head, piece)))
+        self.session.publish(topic("content"), orders.join_chunk(head, self.change_piece(head, piece)))

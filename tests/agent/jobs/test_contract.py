@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.jobs import contract
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import orders
 
 SUITE = {"sha256": "a" * 64, "size_bytes": 10, "name": "nightly.toml"}
 ORDER = {"job": "nightly-7", "attempt": 1, "version": 3, "timeout_s": 600, "work": {"type": "measure", "suite": SUITE}}
@@ -18,27 +18,27 @@ def encoded(**changes):
 def test_an_order_comes_back_as_it_was_sent():
     """Every kind of work, and the server's acknowledgement."""
     works = [
-        contract.Measure(suite=contract.Content(**SUITE)),
-        contract.Measure(suite=contract.Content(**SUITE), data=(contract.Data(**SUITE),), cool_down_s=2.0),
-        contract.Golden(discard_first=True),
-        contract.Update(version="1.2.3", bundle=contract.Content(**SUITE)),
-        contract.Doctor(),
-        contract.Logs(lines=5),
-        contract.Restart(what="board"),
-        contract.Schedule(name="nightly", cron="0 2 * * *", work=contract.Golden()),
-        contract.Cancel(),
+        orders.Measure(suite=orders.Content(**SUITE)),
+        orders.Measure(suite=orders.Content(**SUITE), data=(orders.Data(**SUITE),), cool_down_s=2.0),
+        orders.Golden(discard_first=True),
+        orders.Update(version="1.2.3", bundle=orders.Content(**SUITE)),
+        orders.Doctor(),
+        orders.Logs(lines=5),
+        orders.Restart(what="board"),
+        orders.Schedule(name="nightly", cron="0 2 * * *", work=orders.Golden()),
+        orders.Cancel(),
     ]
     for work in works:
-        order = contract.Order(job="a", attempt=1, version=0, work=work, timeout_s=1.0)
-        assert contract.decode_command(contract.encode(order)) == order
-    noted = contract.Noted(noted="a", attempt=1, version=4)
-    assert contract.decode_command(contract.encode(noted)) == noted
+        order = orders.Order(job="a", attempt=1, version=0, work=work, timeout_s=1.0)
+        assert orders.decode_command(orders.encode_order(order)) == order
+    noted = orders.ReportReceipt(noted="a", attempt=1, version=4)
+    assert orders.decode_command(orders.encode_order(noted)) == noted
 
 
 def test_an_order_without_photographs_is_one_that_older_agents_take():
     """They know no `data`, and refuse what they do not know."""
-    order = contract.Order(job="a", attempt=1, version=0, work=contract.Measure(suite=contract.Content(**SUITE)), timeout_s=1.0)
-    assert b"data" not in contract.encode(order)
+    order = orders.Order(job="a", attempt=1, version=0, work=orders.Measure(suite=orders.Content(**SUITE)), timeout_s=1.0)
+    assert b"data" not in orders.encode_order(order)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_an_order_without_photographs_is_one_that_older_agents_take():
         {"work": {"type": "measure", "suite": SUITE | {"sha256": "A" * 64}}},
         {"work": {"type": "measure", "suite": SUITE, "path": "models"}},
         {"work": {"type": "measure", "suite": SUITE, "data": [SUITE | {"name": "../val.zip"}]}},
-        {"work": {"type": "measure", "suite": SUITE, "data": [SUITE | {"size_bytes": contract.LARGEST_DATA_BYTES + 1}]}},
+        {"work": {"type": "measure", "suite": SUITE, "data": [SUITE | {"size_bytes": orders.LARGEST_DATA_BYTES + 1}]}},
         {"work": {"type": "update", "version": "1.0/../2", "bundle": SUITE}},
         {"work": {"type": "logs", "lines": 10**9}},
     ],
@@ -63,17 +63,17 @@ def test_an_order_without_photographs_is_one_that_older_agents_take():
 def test_a_path_a_shell_text_or_an_unknown_field_refuses_the_order(wrong):
     """The whole order, with one line of why."""
     with pytest.raises(ConfigError, match="not an order"):
-        contract.decode_command(encoded(**wrong))
+        orders.decode_command(encoded(**wrong))
 
 
 @pytest.mark.parametrize("payload", [b"", b"[]", b"\xff", b'{"noted"', b"[" * 100_000, b"x" * (65 << 10)])
 def test_garbage_is_one_line(payload):
     """Empty, of another kind, truncated, deep, too large."""
     with pytest.raises(ConfigError, match="not an"):
-        contract.decode_command(payload)
+        orders.decode_command(payload)
 
 
 def test_a_piece_of_content_comes_back_as_it_was_sent():
     """Bytes that look like the head's end included."""
-    head = contract.Chunk(sha256="b" * 64, offset=4, size_bytes=10)
-    assert contract.split_chunk(contract.join_chunk(head, b"\n{}\n")) == (head, b"\n{}\n")
+    head = orders.Chunk(sha256="b" * 64, offset=4, size_bytes=10)
+    assert orders.split_chunk(orders.join_chunk(head, b"\n{}\n")) == (head, b"\n{}\n")

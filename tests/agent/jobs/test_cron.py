@@ -7,8 +7,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.jobs import cron
+from edgemeter.agent.base import cron
+from edgemeter.agent.base.errors import ConfigError
 
 BERLIN, UTC, KOLKATA, LORD_HOWE = "Europe/Berlin", "UTC", "Asia/Kolkata", "Australia/Lord_Howe"
 
@@ -142,7 +142,7 @@ def test_summer_time_skips_nothing_and_doubles_nothing(zone, zone_name, expressi
 )
 def test_what_cron_would_not_take_is_refused(wrong):
     """With one line that names it."""
-    with pytest.raises(ConfigError, match="is no schedule"):
+    with pytest.raises(ConfigError, match="is not a schedule"):
         cron.parse(wrong)
 
 

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError, UnavailableError
-from edgemeter.agent.jobs import data_archive
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.contract import data_archive
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_what_leads_elsewhere_refuses_all_of_it(tmp_path, folder, name):
     [
         ([("images/s/a", b"1"), ("images/s/a", b"2")], {}, "twice"),
         ([("images/s/a", b"1"), ("images/s/a/b", b"2")], {}, "in another file"),
-        ([("images/s/a", b"1" * 10_000_000)], {"compression": zipfile.ZIP_DEFLATED}, "more than it has bytes"),
+        ([("images/s/a", b"1" * 10_000_000)], {"compression": zipfile.ZIP_DEFLATED}, "more content than it has bytes"),
         ([("images/s/a", os.urandom(1000)), ("images/s/b", b"1" * 60)], {"compression": zipfile.ZIP_DEFLATED}, "compressed"),
     ],
 )

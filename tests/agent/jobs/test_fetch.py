@@ -7,10 +7,10 @@ import threading
 import msgspec
 import pytest
 
-from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.orders import Content
 from edgemeter.agent.jobs import fetch
-from edgemeter.agent.jobs.contract import Content
-from edgemeter.agent.jobs.fetch_task import HERE, INCOMPLETE, WRONG_HASH, Task
+from edgemeter.agent.jobs.content import HERE, INCOMPLETE, WRONG_HASH, FetchTask
 
 DATA = bytes(range(256)) * 5000
 SHA256 = hashlib.sha256(DATA).hexdigest()
@@ -61,7 +61,7 @@ def server():
 def task(tmp_path, server):
     """Return the task of fetching the data from that server, nothing of it here yet."""
     (tmp_path / "x.part").touch()
-    return Task(
+    return FetchTask(
         content=Content(sha256=SHA256, size_bytes=len(DATA), name="m.tflite"),
         part=str(tmp_path / "x.part"),
         final=str(tmp_path / SHA256),

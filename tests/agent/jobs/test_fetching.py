@@ -4,9 +4,10 @@ import os
 
 import pytest
 
-from edgemeter.agent.jobs import contract, fetching, jobs_attendant
-from edgemeter.agent.jobs.contract import Chunk, Content
-from edgemeter.agent.jobs.kept_content import FOLDER, KeptContent
+from edgemeter.agent.contract import orders
+from edgemeter.agent.contract.orders import Chunk, Content
+from edgemeter.agent.jobs import fetching, jobs_handler
+from edgemeter.agent.jobs.content import CONTENT_FOLDER, DeviceContent
 from tests.agent.jobs.driver import suite
 
 pytestmark = pytest.mark.slow
@@ -18,7 +19,7 @@ BIG = ("m.replay.json", os.urandom(600_000))
 def part(device):
     """Return where the big model stands while it comes."""
     content = device.hold(BIG[1], BIG[0])
-    return device.home / FOLDER / f"{content.sha256}.part"
+    return device.home / CONTENT_FOLDER / f"{content.sha256}.part"
 
 
 def ask(device):
@@ -38,14 +39,14 @@ def test_the_server_hears_how_far_it_is_and_when_all_is_here(device):
     """Name and size of what is fetched; the last word on it is not that something is missing."""
     device.order(device.measure())
     assert device.final().state == "done"
-    fetched = [one for one in device.doings if one.startswith("fetches ")]
-    assert fetched[0] == "fetches suite.toml, 0.0 of 0.0 MB"
-    assert device.doings[len(fetched)] == jobs_attendant.GATHERED
+    fetched = [one for one in device.doings if one.startswith("fetching ")]
+    assert fetched[0] == "fetching suite.toml, 0.0 of 0.0 MB"
+    assert device.doings[len(fetched)] == jobs_handler.GATHERED
     device.change = lambda _payload: None
     device.doings.clear()
     late = ("late.replay.json", os.urandom(700_000))
     device.order(device.measure(suite(), (late,)), job="job-2")
-    assert device.until(lambda: "fetches late.replay.json, 0.0 of 0.7 MB" in device.doings)
+    assert device.until(lambda: "fetching late.replay.json, 0.0 of 0.7 MB" in device.doings)
 
 
 def test_what_came_survives_a_restart(device, part):
@@ -70,11 +71,11 @@ def test_what_came_survives_a_restart(device, part):
 
 def test_a_lost_piece_is_asked_for_again(device, monkeypatch):
     """After a silence."""
-    monkeypatch.setattr(fetching, "SILENCE_S", 0.3)
+    monkeypatch.setattr(fetching, "TIMEOUT_S", 0.3)
     lost = []
 
     def lose_one(payload):
-        if lost or contract.split_chunk(payload)[0].offset == 0:
+        if lost or orders.split_chunk(payload)[0].offset == 0:
             return payload
         lost.append(payload)
         return None
@@ -98,20 +99,18 @@ def test_a_lost_piece_is_asked_for_again(device, monkeypatch):
 )
 def test_a_piece_that_was_not_asked_for_is_not_taken(device, change):
     """Of another content, at another place, beyond the end, of nothing: not a byte of it is kept."""
-    device.change = lambda payload: contract.join_chunk(*change(*contract.split_chunk(payload)))
+    device.change = lambda payload: orders.join_chunk(*change(*orders.split_chunk(payload)))
     ask(device)
     assert device.until(lambda: device.wants)
     device.until(lambda: False, 1.0)
-    assert all(path.stat().st_size == 0 for path in (device.home / FOLDER).iterdir())
+    assert all(path.stat().st_size == 0 for path in (device.home / CONTENT_FOLDER).iterdir())
 
 
 def test_content_of_another_size_than_ordered_is_refused(device):
     """The order says how large it is."""
-    device.change = lambda payload: contract.join_chunk(
-        Chunk(sha256=contract.split_chunk(payload)[0].sha256, offset=0, size_bytes=5), b"12345"
-    )
+    device.change = lambda payload: orders.join_chunk(Chunk(sha256=orders.split_chunk(payload)[0].sha256, offset=0, size_bytes=5), b"12345")
     ask(device)
-    assert "has 5 bytes, the order says" in device.final().reason
+    assert "has 5 bytes instead of" in device.final().reason
 
 
 def test_a_wrong_hash_fails_the_job_at_the_second_time(device):
@@ -121,13 +120,13 @@ def test_a_wrong_hash_fails_the_job_at_the_second_time(device):
     final = device.final()
     assert final.state == "failed"
     assert "has not the hash" in final.reason
-    assert [path.name for path in (device.home / FOLDER).iterdir() if len(path.name) == 64] == []
+    assert [path.name for path in (device.home / CONTENT_FOLDER).iterdir() if len(path.name) == 64] == []
 
 
 def test_what_is_used_least_goes_first_and_never_what_is_in_use(tmp_path):
     """Within the limit."""
-    kept = KeptContent(tmp_path, 350)
-    folder = tmp_path / FOLDER
+    kept = DeviceContent(tmp_path, 350)
+    folder = tmp_path / CONTENT_FOLDER
     folder.mkdir()
     contents = [Content(sha256=f"{place:064x}", size_bytes=100, name="m") for place in range(4)]
     for place, content in enumerate(contents[:3]):

@@ -8,9 +8,10 @@ import time
 import msgspec
 import pytest
 
+from edgemeter.agent.base import file_lock
+from edgemeter.agent.contract import orders
+from edgemeter.agent.contract.orders import Golden, Measure, Restart
 from edgemeter.agent.delivery.outbox import Outbox
-from edgemeter.agent.jobs import contract, run_lock
-from edgemeter.agent.jobs.contract import Golden, Measure, Restart
 from tests.agent.jobs.driver import REPLAY, suite
 from tests.agent.jobs.fleet_server import LONG_S, topic
 from tests.fixtures.mqtt_peer import wait_until
@@ -42,7 +43,7 @@ def test_a_suite_is_fetched_measured_and_reported(server, agent):
     assert [record["id"] for record in records(agent.home)] == list(final.runs)
     assert len(final.runs) == 2
     assert any(b"m.replay.json" in said for said in server.progress)
-    assert not run_lock.is_held(agent.home)
+    assert not file_lock.is_run_locked(agent.home)
 
 
 def test_a_restart_is_done_when_the_agent_is_back(server, agent):
@@ -52,7 +53,7 @@ def test_a_restart_is_done_when_the_agent_is_back(server, agent):
     assert agent.process.wait(LONG_S) == 0
     agent.start()
     final = server.final()
-    assert (final.state, final.reason) == ("done", "the agent was started anew")
+    assert (final.state, final.reason) == ("done", "the agent was restarted")
 
 
 def test_an_order_reaches_an_agent_that_was_away(server, agent, broker):
@@ -70,6 +71,7 @@ def test_an_order_reaches_an_agent_that_was_away(server, agent, broker):
     assert server.final("job-2").state == "done"
 
 
+@pytest.mark.long
 def test_killed_at_any_moment_each_job_is_done_once(server, agent):
     """SIGKILL again and again, and every order that has not ended comes again: no job is measured twice, and none is forgotten."""
     draw = random.Random(7)  # noqa: S311 - the same every time
@@ -95,6 +97,7 @@ def test_killed_at_any_moment_each_job_is_done_once(server, agent):
     assert sum(final.state == "done" for final in ended.values()) >= 3
 
 
+@pytest.mark.long
 def test_the_golden_run_is_in_the_report(server, agent):
     """With its figures; the first run is discarded and said so."""
     pytest.importorskip("ai_edge_litert")
@@ -117,7 +120,7 @@ def test_anybodys_bytes_do_not_end_the_agent(server, agent):
         b"[" * 200_000,
         b"x" * (10 << 20),
         b"{}\n" + b"y" * 200_000,
-        contract.encode(contract.Want(sha256="a" * 64, offset=0, length=1)),
+        orders.encode_order(orders.Want(sha256="a" * 64, offset=0, length=1)),
     ):
         for kind in ("command", "content"):
             server.say(payload, kind)

@@ -2,16 +2,17 @@
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.jobs import contract, journal
-from edgemeter.agent.jobs.contract import Golden, Logs, Noted, Order
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import orders
+from edgemeter.agent.contract.orders import Golden, Logs, Order, ReportReceipt
+from edgemeter.agent.jobs import journal
 from edgemeter.agent.jobs.journal import Journal
 
 
 @pytest.fixture
 def path(tmp_path):
     """Return where the journal stands."""
-    return tmp_path / journal.NAME
+    return tmp_path / journal.JOURNAL_FILE
 
 
 @pytest.fixture
@@ -29,12 +30,12 @@ def order(job="job-1", attempt=1, version=3, work=None):
 
 def reports(book):
     """Return the reports that are due."""
-    return [contract.decode_report(one.report) for one in book.due(7)]
+    return [orders.decode_report(one.report) for one in book.due(7)]
 
 
 def acknowledge(book, version, job="job-1"):
     """Let the server say that it holds the execution at `version`."""
-    book.noted(Noted(noted=job, attempt=1, version=version))
+    book.noted(ReportReceipt(noted=job, attempt=1, version=version))
 
 
 def test_an_order_comes_back_as_it_was_given_after_a_restart(book, path):

@@ -5,10 +5,11 @@ import shutil
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError, UnavailableError
-from edgemeter.agent.jobs import data_archive, kept_data
-from edgemeter.agent.jobs.contract import Data
-from edgemeter.agent.jobs.kept_content import FOLDER, KeptContent
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.contract import data_archive
+from edgemeter.agent.contract.orders import Data
+from edgemeter.agent.jobs import measuring
+from edgemeter.agent.jobs.content import CONTENT_FOLDER, DeviceContent
 from tests.fixtures.small_disk import small_disk
 
 SHA256 = "d" * 64
@@ -17,16 +18,16 @@ SHA256 = "d" * 64
 @pytest.fixture
 def archive(tmp_path):
     """Return an archive of two photographs, where the device keeps it."""
-    (tmp_path / FOLDER).mkdir()
+    (tmp_path / CONTENT_FOLDER).mkdir()
     (tmp_path / "a.jpg").write_bytes(b"A" * 400)
-    with (tmp_path / FOLDER / SHA256).open("wb") as file:
+    with (tmp_path / CONTENT_FOLDER / SHA256).open("wb") as file:
         data_archive.write({f"images/set/{name}.jpg": tmp_path / "a.jpg" for name in "ab"}, file)
-    return tmp_path / FOLDER / SHA256
+    return tmp_path / CONTENT_FOLDER / SHA256
 
 
 def names(tmp_path):
     """Return what is among the content, by the end of its name."""
-    return sorted(path.name.removeprefix(SHA256) for path in (tmp_path / FOLDER).iterdir())
+    return sorted(path.name.removeprefix(SHA256) for path in (tmp_path / CONTENT_FOLDER).iterdir())
 
 
 def content(size_bytes, sha256=SHA256):
@@ -37,14 +38,14 @@ def content(size_bytes, sha256=SHA256):
 def test_it_is_unpacked_once_and_takes_the_place_of_its_archive(archive, tmp_path):
     """A second job finds it as the first left it; for the fetching it is here."""
     size_bytes = archive.stat().st_size
-    assert KeptContent(tmp_path, 10_000).is_here(content(size_bytes))
-    found = kept_data.opened(archive)
+    assert DeviceContent(tmp_path, 10_000).is_here(content(size_bytes))
+    found = measuring.open_data(archive)
     assert sorted(path.name for path in found.images.iterdir()) == ["a.jpg", "b.jpg"]
     assert found.annotations is None
     assert names(tmp_path) == [".data"]
-    assert KeptContent(tmp_path, 10_000).is_here(content(size_bytes))
+    assert DeviceContent(tmp_path, 10_000).is_here(content(size_bytes))
     inode = (found.images / "a.jpg").stat().st_ino
-    assert kept_data.opened(archive) == found
+    assert measuring.open_data(archive) == found
     assert (found.images / "a.jpg").stat().st_ino == inode
 
 
@@ -60,11 +61,11 @@ def test_a_power_cut_leaves_nothing_that_passes_for_whole(archive, tmp_path, mon
 
     monkeypatch.setattr(data_archive, "_take_out", cut)
     if (child := os.fork()) == 0:
-        kept_data.opened(archive)
+        measuring.open_data(archive)
     os.waitpid(child, 0)
     assert names(tmp_path) == ["", ".data.part"]
     monkeypatch.undo()
-    assert len(list(kept_data.opened(archive).images.iterdir())) == 2
+    assert len(list(measuring.open_data(archive).images.iterdir())) == 2
     assert names(tmp_path) == [".data"]
 
 
@@ -73,12 +74,12 @@ def test_what_cannot_be_unpacked_leaves_nothing(archive, tmp_path):
     archive.write_bytes(b"no archive")
     for _ in range(2):
         with pytest.raises(ConfigError, match="cannot be read"):
-            kept_data.opened(archive)
+            measuring.open_data(archive)
     (tmp_path / "t.json").write_bytes(b"{}")
     with archive.open("wb") as file:
         data_archive.write({"annotations/t.json": tmp_path / "t.json"}, file)
     with pytest.raises(ConfigError, match="0 folders"):
-        kept_data.opened(archive)
+        measuring.open_data(archive)
     assert names(tmp_path) == [""]
 
 
@@ -89,26 +90,26 @@ def test_a_card_that_is_full_half_way_keeps_the_archive_and_nothing_half(archive
         place.write_bytes(archive.read_bytes())
         (card / "ballast").write_bytes(b"x" * (shutil.disk_usage(card).free - 4096))
         with pytest.raises(UnavailableError, match="no space"):
-            kept_data.opened(place)
+            measuring.open_data(place)
         monkeypatch.setattr(data_archive, "_must_fit", lambda *_given: None)
         with pytest.raises(UnavailableError, match="No space left"):
-            kept_data.opened(place)
+            measuring.open_data(place)
         assert {path.name for path in card.iterdir()} == {SHA256, "ballast"}
         (card / "ballast").unlink()
-        assert len(list(kept_data.opened(place).images.iterdir())) == 2
+        assert len(list(measuring.open_data(place).images.iterdir())) == 2
 
 
 def test_a_folder_that_cannot_be_made_is_said(archive, tmp_path):
     """In one line."""
-    (tmp_path / FOLDER / f"{SHA256}.data.part").write_bytes(b"a file")
+    (tmp_path / CONTENT_FOLDER / f"{SHA256}.data.part").write_bytes(b"a file")
     with pytest.raises(UnavailableError, match="cannot unpack"):
-        kept_data.opened(archive)
+        measuring.open_data(archive)
 
 
 def test_it_is_cleaned_by_the_same_limit(archive, tmp_path):
     """It counts with what it takes, goes when it was used longest ago, whole, and never while an order names it."""
-    kept_data.opened(archive)
-    kept = KeptContent(tmp_path, 1000)
+    measuring.open_data(archive)
+    kept = DeviceContent(tmp_path, 1000)
     wanted = content(700, "e" * 64)
     kept.make_room(wanted, {SHA256})
     assert names(tmp_path)[0] == ".data"
@@ -122,9 +123,9 @@ def test_it_is_cleaned_by_the_same_limit(archive, tmp_path):
 def test_what_was_used_lately_stays(archive, tmp_path):
     """Of two data sets the older goes."""
     size_bytes = archive.stat().st_size
-    kept_data.opened(archive)
-    kept = KeptContent(tmp_path, 1500)
-    other = tmp_path / FOLDER / ("c" * 64)
+    measuring.open_data(archive)
+    kept = DeviceContent(tmp_path, 1500)
+    other = tmp_path / CONTENT_FOLDER / ("c" * 64)
     other.write_bytes(b"x" * 500)
     os.utime(other, (2, 2))
     os.utime(archive.with_name(f"{SHA256}.data"), (1, 1))
@@ -136,10 +137,10 @@ def test_what_was_used_lately_stays(archive, tmp_path):
 
 def test_what_a_cut_left_while_it_was_removed_goes_too(archive, tmp_path):
     """Half a data set has another name."""
-    part = tmp_path / FOLDER / f"{SHA256}.data.part"
-    kept_data.opened(archive)
+    part = tmp_path / CONTENT_FOLDER / f"{SHA256}.data.part"
+    measuring.open_data(archive)
     archive.with_name(f"{SHA256}.data").rename(part)
-    kept = KeptContent(tmp_path, 1000)
+    kept = DeviceContent(tmp_path, 1000)
     assert not kept.is_here(content(1))
     kept.make_room(content(900, "e" * 64), set())
     assert not part.exists()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgemeter.agent.jobs.look_inside import redacted
+from edgemeter.agent.jobs.carry_out import redacted
 
 SHA256 = "0123456789abcdef" * 4
 TOKEN = "Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4"

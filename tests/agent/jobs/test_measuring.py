@@ -6,11 +6,11 @@ import io
 import msgspec
 import pytest
 
-from edgemeter.agent.dataset import open_folder
+from edgemeter.agent.contract import data_archive, order_suite
+from edgemeter.agent.contract.orders import Data, Measure, Schedule
+from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.delivery.outbox import Outbox
-from edgemeter.agent.jobs import data_archive, order_suite
-from edgemeter.agent.jobs.contract import Data, Measure, Schedule
-from edgemeter.agent.jobs.journal import NAME, Journal
+from edgemeter.agent.jobs.journal import JOURNAL_FILE, Journal
 
 pytestmark = pytest.mark.slow
 
@@ -82,7 +82,7 @@ def test_an_archive_that_leads_elsewhere_rejects_the_order(device):
     device.order(work(device, target.getvalue()))
     final = device.final()
     assert final.state == "rejected"
-    assert "is no plain name" in final.reason
+    assert "is not a plain name" in final.reason
     assert list(device.home.rglob("evil")) == []
 
 
@@ -91,10 +91,10 @@ def test_a_schedule_measures_on_its_photographs(device, archive):
     device.order(Schedule(name="nightly", cron="* * * * *", work=work(device, archive[0])))
     assert device.final().state == "done"
     device.is_connected = False
-    book = Journal(device.home / NAME)
+    book = Journal(device.home / JOURNAL_FILE)
     with book.transaction() as connection:
         connection.execute("UPDATE schedules SET next_ns = 1")
-    device.attendant._schedules._is_right = lambda: True
+    device.handler._schedules._is_right = lambda: True
     assert device.until(lambda: any(one.schedule and one.state == "done" for one in book.latest(5)))
     book.close()
     assert records(device)[0]["accuracy"]["dataset_sha256"] == archive[1].sha256

@@ -5,13 +5,13 @@ import sys
 
 import pytest
 
-from edgemeter.agent.errors import UnavailableError
-from edgemeter.agent.jobs import run_lock
-from edgemeter.agent.jobs.run_lock import RunLock
+from edgemeter.agent.base import file_lock
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.file_lock import RunLock
 from tests.fixtures.mqtt_peer import wait_until
 
 HOLD = """import sys, time, pathlib
-from edgemeter.agent.jobs.run_lock import RunLock
+from edgemeter.agent.base.file_lock import RunLock
 lock = RunLock(pathlib.Path(sys.argv[1]))
 print(lock.take("another"), flush=True)
 time.sleep(60)"""
@@ -19,15 +19,15 @@ time.sleep(60)"""
 
 def test_it_is_held_by_one_and_free_again(tmp_path):
     """Who waits is told who holds it."""
-    assert not run_lock.is_held(tmp_path)
+    assert not file_lock.is_run_locked(tmp_path)
     first, second = RunLock(tmp_path), RunLock(tmp_path)
     assert first.take("edgemeter run")
-    assert run_lock.is_held(tmp_path)
+    assert file_lock.is_run_locked(tmp_path)
     assert not second.take("job nightly")
-    assert second.holder().startswith("edgemeter run (process ")
+    assert second.holder().startswith("edgemeter run (pid ")
     first.release()
     first.release()
-    assert not run_lock.is_held(tmp_path)
+    assert not file_lock.is_run_locked(tmp_path)
     assert second.take("job nightly")
     second.release()
 
@@ -36,11 +36,11 @@ def test_it_goes_with_its_process(tmp_path):
     """SIGKILL: nobody has to clean up."""
     holder = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE)
     assert holder.stdout.readline() == b"True\n"
-    assert run_lock.is_held(tmp_path)
+    assert file_lock.is_run_locked(tmp_path)
     holder.kill()
     holder.wait()
     holder.stdout.close()
-    assert not run_lock.is_held(tmp_path)
+    assert not file_lock.is_run_locked(tmp_path)
 
 
 def test_a_child_holds_it_on_when_its_parent_has_let_go(tmp_path):
@@ -49,10 +49,10 @@ def test_a_child_holds_it_on_when_its_parent_has_let_go(tmp_path):
     assert lock.take("job")
     child = subprocess.Popen(["sleep", "60"], pass_fds=(lock.descriptor(),))
     lock.release()
-    assert run_lock.is_held(tmp_path)
+    assert file_lock.is_run_locked(tmp_path)
     child.kill()
     child.wait()
-    assert wait_until(lambda: not run_lock.is_held(tmp_path))
+    assert wait_until(lambda: not file_lock.is_run_locked(tmp_path))
 
 
 def test_who_waits_says_so_once_and_goes_on_when_it_is_free(tmp_path):
@@ -68,7 +68,7 @@ def test_who_waits_says_so_once_and_goes_on_when_it_is_free(tmp_path):
 
     second.wait("edgemeter ab", said.append, sleep)
     assert len(said) == 1
-    assert "waits for edgemeter run (process" in said[0]
+    assert "edgemeter run (pid" in said[0]
     assert len(pauses) == 3
     second.release()
 
@@ -80,7 +80,7 @@ def test_a_folder_that_may_not_be_written_is_said(tmp_path):
     with pytest.raises(UnavailableError, match="cannot make the lock"):
         RunLock(wrong).take("x")
     said = []
-    with run_lock.held(wrong, "edgemeter run", said.append):
+    with file_lock.run_lock(wrong, "edgemeter run", said.append):
         pass
     assert "cannot make the lock" in said[0]
 

@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.jobs.contract import Golden, Order, Schedule
-from edgemeter.agent.jobs.journal import NAME, Journal
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.orders import Golden, Order, Schedule
+from edgemeter.agent.jobs.journal import JOURNAL_FILE, Journal
 from edgemeter.agent.jobs.schedules import ClockTrust, Schedules
 
 NS = 1_000_000_000
@@ -46,7 +46,7 @@ class Board:
     def at(self, seconds):
         """Let the board look at that time."""
         self.now_s = NOON_S + seconds
-        return self.schedules.look()
+        return self.schedules.poll()
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def board(tmp_path, monkeypatch):
     """Return a board in UTC."""
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
-    made = Board(tmp_path / NAME)
+    made = Board(tmp_path / JOURNAL_FILE)
     yield made
     made.book.close()
     monkeypatch.undo()
@@ -118,7 +118,7 @@ def test_a_schedule_of_the_same_name_takes_the_place_and_an_empty_one_ends_it(bo
     board.order("30 * * * *")
     assert [one.schedule.cron for one in board.schedules.read()] == ["30 * * * *"]
     assert board.order("") == "schedule 'nightly' ended"
-    assert board.order(" ") == "there was no schedule 'nightly'"
+    assert board.order(" ") == "no schedule 'nightly' existed"
     assert board.at(100 * HOUR_S) == 60
     assert board.begun() == []
 
@@ -162,6 +162,6 @@ def test_a_virtual_machines_clock_is_that_of_its_host(tmp_path):
 def test_who_orders_a_schedule_is_told_that_the_clock_holds_it_up(board):
     """At once, not after a night in which nothing was measured."""
     board.is_right = False
-    assert "the clock of this board is not known to be right" in board.order("0 2 * * *")
+    assert "the clock of this board may be wrong" in board.order("0 2 * * *")
     board.is_right = True
     assert "clock" not in board.order("0 2 * * *")

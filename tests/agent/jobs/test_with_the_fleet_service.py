@@ -11,16 +11,16 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.delivery.mqtt_session import MqttSession, Profile
+from edgemeter.agent.base.mqtt_session import MqttSession, SessionProfile
+from edgemeter.agent.contract.messages import Topic
+from edgemeter.agent.contract.order_suite import SHIPPED
 from edgemeter.agent.delivery.outbox import Outbox
-from edgemeter.agent.delivery.topics import Topic
-from edgemeter.agent.jobs.order_suite import SHIPPED
-from edgemeter.provisioning.cli import fleet
-from edgemeter.provisioning.fleet_folder import FleetFolder
+from edgemeter.provisioning.cli.main import fleet
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
-from edgemeter.provisioning.serve.service import Service
+from edgemeter.provisioning.serve.service import FleetService
 from tests.agent.jobs.driver import REPLAY, suite
 from tests.agent.jobs.fleet_server import DEVICE, FLEET, LONG_S
 from tests.fixtures.mqtt_peer import wait_until
@@ -34,7 +34,7 @@ class Births:
 
     def __init__(self, address):
         self.births = 0
-        self.session = MqttSession(address, Profile("edgemeter-tests"), self)
+        self.session = MqttSession(address, SessionProfile("edgemeter-tests"), self)
         self.session.connect()
 
     def connected(self):
@@ -68,7 +68,7 @@ def folder(tmp_path, broker):
     with registry.transaction() as connection:
         devices.put(connection, Device(DEVICE, FLEET, "serial", "pi5", (), "accepted", None, None, 1, 1))
     registry.close()
-    service = Service(made, address_of(broker))
+    service = FleetService(made, address_of(broker))
     service.start()
     yield made
     service.stop()
@@ -91,6 +91,7 @@ def test_a_suite_goes_from_a_command_to_the_device_and_its_result_back(folder, a
     assert (execution["state"], len(execution["runs"])) == ("done", 2), execution
 
 
+@pytest.mark.long
 def test_a_device_that_is_killed_while_it_measures_does_it_in_the_second_attempt(folder, agent, tmp_path):
     """The first is interrupted; the retry is a new attempt, and the only one that gives a run."""
     (tmp_path / "suite.toml").write_bytes(suite(seconds=12))
@@ -146,7 +147,7 @@ def scenes(tmp_path):
 
 def measured_here(scenes):
     """Return what `edgemeter run` on this machine says of the suite."""
-    command = [sys.executable, "-m", "edgemeter.agent.cli", "run", str(scenes / "suite.toml"), "--device", "server-1", "--json"]
+    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "run", str(scenes / "suite.toml"), "--device", "server-1", "--json"]
     home = {"EDGEMETER_HOME": str(scenes / "home")}
     done = subprocess.run(command, capture_output=True, env=os.environ | home, check=True)
     (scenes / "here.json").write_bytes(done.stdout)
@@ -162,6 +163,7 @@ def measured_there(agent, scenes):
     return [json.loads(bytes(one)) for one in found]
 
 
+@pytest.mark.long
 def test_a_device_measures_the_accuracy_that_is_measured_here(folder, agent, scenes):
     """Photographs by hash: the same AP to the last digit, the same data set and case, so that `compare` sets both side by side."""
     agent.start()
@@ -176,7 +178,7 @@ def test_a_device_measures_the_accuracy_that_is_measured_here(folder, agent, sce
     assert there[0]["accuracy"]["value"] > 0
     assert there[0]["accuracy"]["robustness"]["corruptions"][0]["name"] == "brightness"
     assert there[0]["dataset"]["subset"]["images"] == 24
-    command = [sys.executable, "-m", "edgemeter.agent.cli", "compare", "--reference", "server-1", "--json"]
+    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "compare", "--reference", "server-1", "--json"]
     stores = [word for name in ("here", "there") for word in ("--store", str(scenes / f"{name}.json"))]
     compared = json.loads(subprocess.run([*command, *stores], capture_output=True, check=True).stdout)
     assert {row["device"] for row in compared["rows"]} == {"server-1", DEVICE}, compared["left_out"]
@@ -184,6 +186,7 @@ def test_a_device_measures_the_accuracy_that_is_measured_here(folder, agent, sce
     assert held == {one["sha256"] for one in rehearsed}
 
 
+@pytest.mark.long
 def test_a_campaign_measures_accuracy_too(folder, agent, scenes):
     """The same photographs, by the same hash as the suite's."""
     agent.start()

@@ -7,9 +7,9 @@ import platform
 import msgspec
 import pytest
 
-from edgemeter.agent.machine import attached, board, clock, cpu_clock, fingerprint, meminfo
+from edgemeter.agent.contract.record_conditions import Environment
+from edgemeter.agent.machine import board, clock, fingerprint, load, throttling
 from edgemeter.agent.machine.machine import Machine, recorded
-from edgemeter.agent.records import Environment
 from tests.fixtures import machine_trees
 
 VCGENCMD_VERSION = "2024/09/23 14:02:56 \nCopyright (c) 2012 Broadcom\nversion 26826259 (release) (embedded)\n"
@@ -84,14 +84,14 @@ def test_clusters_of_different_cores_are_counted(tmp_path):
 def test_governors_that_differ_are_all_named(tmp_path):
     """One line per distinct governor, joined."""
     files = {f"sys/devices/system/cpu/cpufreq/policy{n}/scaling_governor": text for n, text in ((0, "performance"), (4, "schedutil"))}
-    assert cpu_clock.governor(recorded(machine_trees.write(tmp_path, files))) == "performance+schedutil"
+    assert throttling.governor(recorded(machine_trees.write(tmp_path, files))) == "performance+schedutil"
 
 
 def test_a_coral_on_usb_2_and_one_on_pcie_are_found(tmp_path):
     """After its firmware is loaded the USB one has another id; the PCIe one is a device node."""
     device = "sys/bus/usb/devices/1-1"
     files = {f"{device}/idVendor": "18d1\n", f"{device}/idProduct": "9302\n", f"{device}/speed": "480\n", "dev/apex_0": ""}
-    assert attached.accelerators(recorded(machine_trees.write(tmp_path, files))) == (
+    assert board.accelerators(recorded(machine_trees.write(tmp_path, files))) == (
         "Coral USB (18d1:9302) at 480 Mbit/s",
         "Coral PCIe (apex_0)",
     )
@@ -138,23 +138,23 @@ def test_versions_are_read_without_an_import():
 def test_the_kernels_own_error_bound_decides_about_the_clock(tmp_path):
     """Below the kernel's limit of 16 s: synchronised; at it: not; without a kernel's word only timesyncd's mark counts."""
     machine = recorded(tmp_path)
-    assert clock.synchronised(machine, lambda: 250_000) is True
-    assert clock.synchronised(machine, lambda: clock.UNSYNCHRONISED_US) is False
-    assert clock.synchronised(machine, lambda: None) is None
+    assert clock.synchronised(machine, lambda _: clock.KernelClock(0.0, 250.0)) is True
+    assert clock.synchronised(machine, lambda _: clock.KernelClock(0.0, clock.UNSYNCHRONISED_MS)) is False
+    assert clock.synchronised(machine, lambda _: None) is None
     machine_trees.write(tmp_path, {"run/systemd/timesync/synchronized": ""})
-    assert clock.synchronised(machine, lambda: None) is True
+    assert clock.synchronised(machine, lambda _: None) is True
 
 
 def test_the_real_kernel_answers_with_a_bound():
     """The layout of struct timex is right: the bound lies between 0 and the kernel's limit (or a container forbids to ask)."""
-    error_us = clock.kernel_error_us()
-    assert error_us is None or 0 <= error_us <= 2 * clock.UNSYNCHRONISED_US
+    state = clock.kernel_clock()
+    assert state is None or 0 <= state.error_ms <= 2 * clock.UNSYNCHRONISED_MS
 
 
 def test_meminfo_without_swap_lines_knows_no_swap(tmp_path):
     """Absent is None, not 0."""
     machine = recorded(machine_trees.write(tmp_path, {"proc/meminfo": "MemTotal: 1000 kB\nMemAvailable: many kB\n"}))
-    assert meminfo.read(machine) == meminfo.MemInfo(1.024, None, None, None)
+    assert load.read_memory(machine) == load.MemInfo(1.024, None, None, None)
 
 
 @pytest.mark.captures
@@ -181,6 +181,6 @@ def test_captured_jetson_release_and_mode_are_read(tmp_path, captures):
     """nv_tegra_release of R36.4.3 and nvpmodel of an Orin Nano Super."""
     jetson = captures / "jetson"
     machine_trees.write(tmp_path, {"etc/nv_tegra_release": (jetson / "nv_tegra_release_r36_4_3.txt").read_bytes()})
-    said = (jetson / "nvpmodel_q_orin_nano_super.txt").read_text()
-    machine = Machine(tmp_path, lambda arguments: said if arguments[0] == "nvpmodel" else None)
+    output = (jetson / "nvpmodel_q_orin_nano_super.txt").read_text()
+    machine = Machine(tmp_path, lambda arguments: output if arguments[0] == "nvpmodel" else None)
     assert (board.firmware(machine), board.power_mode(machine)) == ("L4T 36.4.3", "2 MAXN_SUPER")

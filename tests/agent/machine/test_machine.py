@@ -57,7 +57,7 @@ def test_a_folder_that_is_closed_to_us_is_empty():
                 closed.chmod(0o755)
 
 
-def test_a_command_that_fails_says_nothing():
+def test_a_command_that_fails_gives_none():
     """Absent and failing commands give None; a working one what it printed."""
     assert command_output(["edgemeter-no-such-command"]) is None
     assert command_output(["sh", "-c", "echo text; exit 1"]) is None

@@ -2,11 +2,11 @@
 
 import pytest
 
-from edgemeter.agent.errors import TransientError, UnavailableError
+from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError
 from edgemeter.agent.power.battery import Battery
 from edgemeter.agent.power.recording import Recording
-from edgemeter.agent.power.world import World
+from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.machine_trees import write
 
 BASE = "sys/class/power_supply"
@@ -18,7 +18,7 @@ def _supply(root, name="BAT0", **files):
 
 
 def _sensor(root):
-    return Battery(World(root))
+    return Battery(SensorWorld(root))
 
 
 def test_a_discharging_battery_gives_the_boards_power(tmp_path):
@@ -65,7 +65,7 @@ def test_an_adapter_beside_the_battery_is_refused(tmp_path, kind):
     sensor = _sensor(root)
     assert sensor.read().power_w == pytest.approx(6.123)
     (root / BASE / "AC/online").write_text("1\n")
-    with pytest.raises(UnavailableError, match="AC feeds the machine beside"):
+    with pytest.raises(UnavailableError, match="AC feeds the machine in addition"):
         sensor.read()
 
 
@@ -131,7 +131,7 @@ def test_what_no_battery_can_be_is_no_number(tmp_path, files):
         {f"sys/class/power_supply/BAT0/{name}": said for name, said in {"type": "Battery", "status": "Discharging", **files}.items()},
     )
     with pytest.raises(UnavailableError):
-        Battery(World(tmp_path)).describe()
+        Battery(SensorWorld(tmp_path)).describe()
 
 
 def test_a_gauge_that_garbles_is_no_number(tmp_path):

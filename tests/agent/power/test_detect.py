@@ -1,12 +1,17 @@
-"""Facts about `edgemeter.agent.power.detect`."""
+"""Which power sensors are found, chosen and opened, and what one reads now."""
 
 import json
 from typing import get_args
 
+import pytest
+
 from edgemeter.agent import power
-from edgemeter.agent.power.detect import NO_SENSOR, WIDEST_FIRST, Found, choose, detect
-from edgemeter.agent.power.world import World
-from edgemeter.agent.records import Scope
+from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.contract.record_figures import Scope
+from edgemeter.agent.power import Reading, calibration, detect
+from edgemeter.agent.power.calibration import SensorCalibration
+from edgemeter.agent.power.detect import NO_SENSOR, WIDEST_FIRST, FoundSensor, choose_sensor, detect_sensors, open_sensors, read_now
+from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.machine_trees import intel_pc
 from tests.fixtures.power_traces import make_description
 
@@ -19,38 +24,38 @@ def test_every_scope_has_its_place():
 def test_the_widest_scope_is_chosen_and_told():
     """The wall plug before the module's rails; what it was preferred to is named."""
     found = [
-        Found("rails", make_description(scope="soc-rails"), None),
-        Found("plug", make_description(scope="wall-ac"), None),
-        Found("absent", None, "not here"),
+        FoundSensor("rails", make_description(scope="soc-rails"), None),
+        FoundSensor("plug", make_description(scope="wall-ac"), None),
+        FoundSensor("absent", None, "not here"),
     ]
-    assert choose(found) == ("plug", "plug, which sees wall-ac, more than rails")
+    assert choose_sensor(found) == ("plug", "plug, which sees wall-ac, more than rails")
 
 
 def test_without_a_sensor_nothing_is_chosen():
     """The reason is what a record carries."""
-    assert choose([Found("rapl", None, "no counters", is_absent=True)]) == (None, NO_SENSOR)
-    assert choose([]) == (None, "no power sensor on this machine")
+    assert choose_sensor([FoundSensor("rapl", None, "no counters", is_absent=True)]) == (None, NO_SENSOR)
+    assert choose_sensor([]) == (None, "no power sensor on this machine")
 
 
 def test_a_sensor_that_is_here_and_not_readable_is_told():
     """Rails that only root may read are no reason to say that there is none."""
-    found = [Found("rapl", None, "no counters", is_absent=True), Found("ina3221", None, "may not read '/sys/x'")]
-    assert choose(found) == (None, "ina3221 is here and cannot be read: may not read '/sys/x'")
+    found = [FoundSensor("rapl", None, "no counters", is_absent=True), FoundSensor("ina3221", None, "no permission to read '/sys/x'")]
+    assert choose_sensor(found) == (None, "ina3221 is here and cannot be read: no permission to read '/sys/x'")
 
 
 def test_a_blocked_sensor_yields_to_one_that_may_give_an_energy():
     """The widest scope is of no use where its shunt is not confirmed."""
-    blocked = Found("ina2xx", make_description(scope="board-input", blocked="confirm its shunt"), None)
-    rails = Found("rails", make_description(scope="soc-rails"), None)
-    assert choose([blocked, rails])[0] == "rails"
-    assert choose([blocked])[0] == "ina2xx"
+    blocked = FoundSensor("ina2xx", make_description(scope="board-input", blocked="confirm its shunt"), None)
+    rails = FoundSensor("rails", make_description(scope="soc-rails"), None)
+    assert choose_sensor([blocked, rails])[0] == "rails"
+    assert choose_sensor([blocked])[0] == "ina2xx"
 
 
 def test_a_present_sensor_is_described_and_an_absent_one_has_its_reason(tmp_path):
     """The real driver on two trees."""
-    (here,) = detect(names=["rapl"], world=World(intel_pc(tmp_path)))
+    (here,) = detect_sensors(names=["rapl"], world=SensorWorld(intel_pc(tmp_path)))
     assert (here.name, here.description.id, here.reason) == ("rapl", "rapl:package-0+dram", None)
-    (absent,) = detect(names=["rapl"], world=World(tmp_path / "nothing"))
+    (absent,) = detect_sensors(names=["rapl"], world=SensorWorld(tmp_path / "nothing"))
     assert absent.description is None
     assert "no RAPL counter" in absent.reason
     assert absent.is_absent
@@ -58,23 +63,132 @@ def test_a_present_sensor_is_described_and_an_absent_one_has_its_reason(tmp_path
 
 def test_a_replay_is_found_only_when_configured_and_never_chosen(tmp_path):
     """It plays a recording; nobody may take it for a meter unasked."""
-    assert "replay" not in [found.name for found in detect()]
+    assert "replay" not in [found.name for found in detect_sensors()]
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"scope": "wall-ac", "t_s": [0, 1], "power_w": [1, 1]}))
-    found = {one.name: one for one in detect({"replay": {"path": str(path)}}, ["replay", "rapl"], World(tmp_path))}
+    found = {one.name: one for one in detect_sensors({"replay": {"path": str(path)}}, ["replay", "rapl"], SensorWorld(tmp_path))}
     assert found["replay"].description is not None
-    assert choose(found.values())[0] is None
+    assert choose_sensor(found.values())[0] is None
 
 
 def test_a_wrong_setting_is_a_reason_and_no_exception():
     """An unknown key, and a name that nobody has."""
-    (wrong,) = detect({"rapl": {"sysfss": "/sys"}}, names=["rapl"])
+    (wrong,) = detect_sensors({"rapl": {"sysfss": "/sys"}}, names=["rapl"])
     assert not wrong.is_absent
     assert "sysfss" in wrong.reason
-    (unknown,) = detect(names=["wattmeter"])
+    (unknown,) = detect_sensors(names=["wattmeter"])
     assert "'wattmeter'" in unknown.reason
 
 
 def test_all_our_sensors_are_looked_for():
     """Every name of the table but the replay."""
-    assert {found.name for found in detect()} >= set(power.SENSORS) - {"replay"}
+    assert {found.name for found in detect_sensors()} >= set(power.SENSORS) - {"replay"}
+
+
+@pytest.fixture
+def settings(tmp_path, monkeypatch):
+    """Return the settings of a replayed sensor of 2 W, on a board `b`, in a home of its own."""
+    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
+    monkeypatch.setattr(detect, "board_key", lambda: "b")
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"id": "bench", "scope": "module", "t_s": [0, 1], "power_w": [2, 2]}))
+    return {"replay": {"path": str(path)}}
+
+
+def calibrate(**changes):
+    """Keep a calibration of it: 1 W + 1.5 x shown."""
+    usual = {
+        "kind": "gain", "board": "b", "sensor": "replay:bench", "scope": "module", "gain": 1.5, "offset_w": 1.0, "gain_u_ratio": 0.01,
+        "offset_u_w": 0.1, "residual_w": 0.1, "lowest_w": 1.0, "highest_w": 9.0, "steps": 6, "reference": "r", "made_at": "2026-11-20",
+    }  # fmt: skip
+    calibration.save_calibration(SensorCalibration(**(usual | changes)))
+
+
+def test_none_is_none_and_says_so(settings):
+    """Somebody asked for it."""
+    with open_sensors("none", ("replay",), settings) as (sensors, why):
+        assert (sensors, why) == ({}, "power was not to be measured (--power none)")
+
+
+def test_what_is_named_goes_before_what_is_usual(settings):
+    """And what is usual before what is found."""
+    for said, usual in (("replay", ()), (" replay ,replay", ()), (None, ("replay",))):
+        with open_sensors(said, usual, settings) as (sensors, _):
+            assert list(sensors) == ["replay"]
+
+
+def test_a_named_sensor_that_is_not_here_ends_the_command(settings):
+    """Before anything is measured; those that were opened before it are closed."""
+    for said in ("replay,shelly", "shelly"):
+        with pytest.raises(UnavailableError, match="set address"), open_sensors(said, (), settings):
+            pytest.fail("opened")
+    with pytest.raises(ConfigError, match="wattmeter"), open_sensors("wattmeter", (), settings):
+        pytest.fail("opened")
+
+
+def test_a_calibration_of_this_board_is_applied_unasked(settings):
+    """Another board's is not."""
+    with open_sensors("replay", (), settings) as (sensors, _):
+        assert sensors["replay"].read().power_w == 2.0
+    calibrate(board="another")
+    with open_sensors("replay", (), settings) as (sensors, _):
+        assert sensors["replay"].read().power_w == 2.0
+    calibrate()
+    with open_sensors("replay", (), settings) as (sensors, _):
+        assert sensors["replay"].read().power_w == 4.0
+
+
+def test_a_promotion_is_applied_by_its_name_only(settings):
+    """Its scope is a model's, so nobody gets it unasked."""
+    calibrate(kind="promotion", name="desk", scope="wall-ac")
+    with open_sensors("replay", (), settings) as (sensors, _):
+        assert sensors["replay"].describe().scope == "module"
+    with open_sensors("replay+desk", (), settings) as (sensors, _):
+        found = sensors["replay+desk"].describe()
+    assert (found.scope, found.is_modelled) == ("wall-ac", True)
+    with pytest.raises(ConfigError, match="'lab'"), open_sensors("replay+lab", (), settings):
+        pytest.fail("opened")
+
+
+class _Plays:
+    def __init__(self, *readings, **described):
+        self._readings = iter(readings)
+        self._description = make_description(**described)
+
+    def describe(self):
+        return self._description
+
+    def read(self):
+        reading = next(self._readings)
+        if isinstance(reading, Exception):
+            raise reading
+        return reading
+
+
+def test_a_power_sensor_shows_its_reading():
+    """At once."""
+    assert read_now("x", _Plays(Reading(1, power_w=-0.4)), sleep=pytest.fail).power_w == -0.4
+
+
+def test_a_counter_shows_how_fast_it_moves():
+    """2.5 J in half a second are 5 W."""
+    readings = Reading(0, energy_mj=1000.0), Reading(500_000_000, energy_mj=3500.0)
+    assert read_now("x", _Plays(*readings, kind="energy"), sleep=lambda _: None).power_w == pytest.approx(5.0)
+
+
+def test_a_counter_that_stands_still_shows_no_power():
+    """Not zero: it may move in coarse steps."""
+    readings = Reading(0, energy_mj=1000.0), Reading(500_000_000, energy_mj=1000.0)
+    assert read_now("x", _Plays(*readings, kind="energy"), sleep=lambda _: None).power_w is None
+
+
+def test_a_counter_that_knows_its_power_shows_it():
+    """Without a second reading."""
+    assert read_now("x", _Plays(Reading(0, energy_mj=1.0, power_w=4.5), kind="energy"), sleep=pytest.fail).power_w == 4.5
+
+
+def test_a_reading_that_fails_is_shown_with_its_reason():
+    """A list of sensors goes on."""
+    shown = read_now("x", _Plays(TransientError("busy")))
+    assert (shown.power_w, shown.error) == (None, "busy")
+    assert shown.description is not None

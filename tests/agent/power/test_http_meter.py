@@ -1,12 +1,13 @@
-"""Facts about `edgemeter.agent.power.http_meter`: a real HTTP server plays the meter."""
+"""Facts about `edgemeter.agent.power.http_plugs`: a real HTTP server plays the meter."""
 
 from contextlib import closing
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError, TransientError, UnavailableError
-from edgemeter.agent.power import AbsentError, http_meter
-from edgemeter.agent.power.http_meter import HttpMeter, authorisation, challenge, decoded, number
+from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.base.http_client import authorisation, challenge, json_number, json_object
+from edgemeter.agent.power import AbsentError, http_plugs
+from edgemeter.agent.power.http_plugs import HttpMeter
 from tests.fixtures.http_meter import PlayedMeter, playing
 
 
@@ -77,7 +78,7 @@ def test_a_wrong_password_says_so_and_does_not_show_it(tmp_path, password_file):
 
 def test_a_slow_meter_is_a_reading_that_failed(monkeypatch):
     """Its answer is not waited for without end, and does not turn up as that of the next request."""
-    monkeypatch.setattr(http_meter, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(http_plugs, "TIMEOUT_S", 0.2)
     played = answers(b"late")
     played.delay_s = 1.0
     with playing(played):
@@ -163,23 +164,23 @@ CUT = [
 def test_an_answer_that_is_cut_or_garbled_is_a_reading_that_failed(content):
     """In one line, whatever its depth."""
     with pytest.raises(TransientError) as caught:
-        decoded(content, "the meter")
+        json_object(content, "the meter")
     assert len(str(caught.value)) < 300
 
 
 def test_headers_or_a_topic_before_the_answer_do_no_harm():
     """As people paste them."""
-    assert decoded(b'HTTP/1.1 200 OK\r\nServer: x\r\n\r\n{"a": 1}', "") == {"a": 1}
-    assert decoded(b'tele/plug/SENSOR = {"a": 1}\n', "") == {"a": 1}
+    assert json_object(b'HTTP/1.1 200 OK\r\nServer: x\r\n\r\n{"a": 1}', "") == {"a": 1}
+    assert json_object(b'tele/plug/SENSOR = {"a": 1}\n', "") == {"a": 1}
 
 
 def test_what_stands_behind_an_answer_does_no_harm():
     """The prompt behind curl's output, which ends without a new line, and the next answers of a log."""
-    assert decoded(b'{"a": 1}pi@board:~ $ ', "") == {"a": 1}
-    assert decoded(b'{"a": 1}\n{"a": 2}\n', "") == {"a": 1}
+    assert json_object(b'{"a": 1}pi@board:~ $ ', "") == {"a": 1}
+    assert json_object(b'{"a": 1}\n{"a": 2}\n', "") == {"a": 1}
 
 
 def test_numbers_may_be_strings_and_nothing_else():
     """True is no watt, and infinity none either."""
-    assert [number(value) for value in (1, 2.5, "3.5", " 4")] == [1.0, 2.5, 3.5, 4.0]
-    assert [number(value) for value in (True, None, "", "x", [1], {}, "inf", "nan", float("inf"))] == [None] * 9
+    assert [json_number(value) for value in (1, 2.5, "3.5", " 4")] == [1.0, 2.5, 3.5, 4.0]
+    assert [json_number(value) for value in (True, None, "", "x", [1], {}, "inf", "nan", float("inf"))] == [None] * 9

@@ -7,12 +7,12 @@ import struct
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.cli.sensors import sensors
 from edgemeter.agent.power import AbsentError
 from edgemeter.agent.power.ina2xx import Ina2xx
 from edgemeter.agent.power.recording import Recording
-from edgemeter.agent.power.world import World
-from edgemeter.agent.sensors_cli import sensors
+from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.machine_trees import write
 
 FOLDER = "sys/class/hwmon/hwmon2"
@@ -25,7 +25,7 @@ def _chip(root, folder=FOLDER, **files):
 
 
 def _sensor(root, **settings):
-    return Ina2xx(world=World(root), **settings)
+    return Ina2xx(world=SensorWorld(root), **settings)
 
 
 def test_power_is_voltage_times_current_not_the_power_register(tmp_path):
@@ -38,7 +38,7 @@ def test_power_is_voltage_times_current_not_the_power_register(tmp_path):
 
 def test_a_garbled_current_is_no_reading(tmp_path):
     """The largest that 32 bits hold."""
-    with pytest.raises(UnavailableError, match="figure is garbled"):
+    with pytest.raises(UnavailableError, match="value is garbled"):
         _sensor(_chip(tmp_path, curr1_input=2147483647)).describe()
 
 

@@ -1,4 +1,4 @@
-"""Facts about `edgemeter.agent.power.ina3221`, and of the channels it shares with others."""
+"""Facts about `edgemeter.agent.power.jetson`, and of the channels it shares with others."""
 
 import math
 import tempfile
@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from edgemeter.agent import power
-from edgemeter.agent.errors import TransientError, UnavailableError
+from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError, detect
-from edgemeter.agent.power.ina3221 import Ina3221
+from edgemeter.agent.power.jetson import Ina3221
 from edgemeter.agent.power.recording import Recording
-from edgemeter.agent.power.world import World
+from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.jetson_trees import AGX_ORIN, AGX_XAVIER, ORIN_NANO, THOR, device_tree, ina3221
 from tests.fixtures.machine_trees import write
 from tests.fixtures.ordinary_user import closed_mode, ordinary_user
@@ -21,13 +21,13 @@ DRIVER = "sys/bus/i2c/drivers/ina3221"
 
 
 def _total_w(root):
-    return Ina3221(World(root)).read().power_w
+    return Ina3221(SensorWorld(root)).read().power_w
 
 
 def test_power_is_voltage_times_current_of_the_input_rail(tmp_path):
     """5.032 V x 1.096 A; not millivolts for milliwatts, not the shunt voltages, not the sums."""
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", ORIN_NANO))
-    sensor = Ina3221(World(tmp_path))
+    sensor = Ina3221(SensorWorld(tmp_path))
     found, reading = sensor.describe(), sensor.read()
     assert reading.power_w == pytest.approx(5.515072)
     assert [(rail.name, rail.power_w) for rail in reading.rails] == [
@@ -44,7 +44,7 @@ def test_agx_orin_is_not_counted_twice(tmp_path):
     """VDDQ_VDD2_1V8AO lies inside VIN_SYS_5V0; NC channels are not shown."""
     for place, (chip, channels) in enumerate(zip(("hwmon3", "hwmon2"), AGX_ORIN, strict=True)):
         write(tmp_path, ina3221(f"{DRIVER}/1-004{place}/hwmon/{chip}", channels, shunt_uohm=2000))
-    sensor = Ina3221(World(tmp_path))
+    sensor = Ina3221(SensorWorld(tmp_path))
     reading = sensor.read()
     assert reading.power_w == pytest.approx(19.896 * 0.140 + 19.896 * 0.040 + 5.032 * 0.780)
     assert {rail.name for rail in reading.rails} == {"VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0", "VDDQ_VDD2_1V8AO"}
@@ -69,7 +69,7 @@ def test_a_chip_found_on_several_ways_is_one(tmp_path):
         (tmp_path / way).symlink_to(device / "hwmon/hwmon4" if "class" in way else device)
     write(tmp_path / "copied", ina3221(f"{HWMON}/hwmon4", ORIN_NANO) | ina3221(f"{DRIVER}/1-0040/hwmon/hwmon4", ORIN_NANO))
     for root in (tmp_path, tmp_path / "copied"):
-        reading = Ina3221(World(root)).read()
+        reading = Ina3221(SensorWorld(root)).read()
         assert reading.power_w == pytest.approx(5.515072)
         assert len(reading.rails) == 3
     assert _total_w(tmp_path) == pytest.approx(5.515072)
@@ -93,7 +93,7 @@ def test_chips_of_one_number_are_told_apart_by_their_address(tmp_path):
     """A recording that was put together by hand."""
     for place, channels in enumerate(AGX_XAVIER):
         write(tmp_path, ina3221(f"{DRIVER}/1-004{place}/hwmon/hwmon0", channels))
-    assert len(Ina3221(World(tmp_path)).read().rails) == 6
+    assert len(Ina3221(SensorWorld(tmp_path)).read().rails) == 6
 
 
 def test_an_excerpt_without_the_chip_s_name_is_known_by_its_rails(tmp_path):
@@ -111,28 +111,28 @@ def test_an_excerpt_without_the_chip_s_name_is_known_by_its_rails(tmp_path):
 def test_a_garbled_number_is_no_reading(tmp_path):
     """The largest that 32 bits hold."""
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", [("VDD_IN", 5000, 2147483647)]))
-    with pytest.raises(UnavailableError, match="figure is garbled"):
-        Ina3221(World(tmp_path)).describe()
+    with pytest.raises(UnavailableError, match="value is garbled"):
+        Ina3221(SensorWorld(tmp_path)).describe()
 
 
 def test_the_step_follows_shunt_and_voltage(tmp_path):
     """By shuntN_resistor; without it by the board's usual one."""
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", [("VDD_IN", 5000, 1000)], shunt_uohm=2000))
-    assert Ina3221(World(tmp_path)).describe().resolution_w == pytest.approx(0.1)
+    assert Ina3221(SensorWorld(tmp_path)).describe().resolution_w == pytest.approx(0.1)
     (tmp_path / f"{HWMON}/hwmon4/shunt1_resistor").unlink()
-    assert Ina3221(World(tmp_path)).describe().resolution_w == pytest.approx(0.04)
+    assert Ina3221(SensorWorld(tmp_path)).describe().resolution_w == pytest.approx(0.04)
 
 
 def test_a_slow_chip_is_not_read_faster_than_it_measures(tmp_path):
     """With 64 samples a cycle takes longer than our 100 ms."""
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", ORIN_NANO) | {f"{HWMON}/hwmon4/update_interval": "422\n"})
-    assert Ina3221(World(tmp_path)).describe().period_ms == 422.0
+    assert Ina3221(SensorWorld(tmp_path)).describe().period_ms == 422.0
 
 
 def test_a_negative_current_stays_negative(tmp_path):
     """Of a rail at its offset."""
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", [("VDD_IN", 5000, 800), ("VDD_SOC", 5000, -8)]))
-    reading = Ina3221(World(tmp_path)).read()
+    reading = Ina3221(SensorWorld(tmp_path)).read()
     assert (reading.power_w, reading.rails[1].power_w) == (pytest.approx(4.0), pytest.approx(-0.04))
 
 
@@ -140,13 +140,13 @@ def test_a_rail_of_the_total_that_is_switched_off_is_an_error(tmp_path):
     """With the way to switch it on; what the file still shows is not taken."""
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", ORIN_NANO) | {f"{HWMON}/hwmon4/in1_enable": "0\n"})
     with pytest.raises(UnavailableError, match=r"'VDD_IN' is part of the total .*in1_enable.*sudo tee"):
-        Ina3221(World(tmp_path)).describe()
+        Ina3221(SensorWorld(tmp_path)).describe()
 
 
 def test_another_rail_that_is_switched_off_is_a_warning(tmp_path):
     """The total needs it not."""
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", ORIN_NANO) | {f"{HWMON}/hwmon4/in3_enable": "0\n"})
-    sensor = Ina3221(World(tmp_path))
+    sensor = Ina3221(SensorWorld(tmp_path))
     (warning,) = sensor.describe().warnings
     assert "'VDD_SOC'" in warning
     reading = sensor.read()
@@ -156,7 +156,7 @@ def test_another_rail_that_is_switched_off_is_a_warning(tmp_path):
 def test_a_driver_that_answers_with_an_error_gives_no_number(tmp_path):
     """EIO, which /proc/self/mem answers at its beginning: unavailable at first, a failed reading later; elsewhere a warning."""
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", ORIN_NANO))
-    sensor = Ina3221(World(tmp_path))
+    sensor = Ina3221(SensorWorld(tmp_path))
     sensor.describe()
     for number, needed in ((3, False), (1, True)):
         path = tmp_path / f"{HWMON}/hwmon4/curr{number}_input"
@@ -166,10 +166,10 @@ def test_a_driver_that_answers_with_an_error_gives_no_number(tmp_path):
             with pytest.raises(TransientError, match=r"curr1_input.*Input/output error"):
                 sensor.read()
             with pytest.raises(UnavailableError, match=r"'VDD_IN'.*Input/output error"):
-                Ina3221(World(tmp_path)).describe()
+                Ina3221(SensorWorld(tmp_path)).describe()
         else:
             assert sensor.read().rails[2].power_w is None
-            assert "Input/output error" in Ina3221(World(tmp_path)).describe().warnings[0]
+            assert "Input/output error" in Ina3221(SensorWorld(tmp_path)).describe().warnings[0]
 
 
 def test_files_that_only_root_may_read_come_with_the_remedy():
@@ -184,9 +184,9 @@ def test_files_that_only_root_may_read_come_with_the_remedy():
         (Path(folder) / f"{HWMON}/hwmon4/curr1_input").chmod(closed_mode())
         with ordinary_user():
             with pytest.raises(UnavailableError, match="run as root") as caught:
-                Ina3221(World(Path(folder))).describe()
+                Ina3221(SensorWorld(Path(folder))).describe()
             assert not isinstance(caught.value, AbsentError)
-            name, why = detect.choose(detect.detect(world=World(Path(folder))))
+            name, why = detect.choose_sensor(detect.detect_sensors(world=SensorWorld(Path(folder))))
         assert name is None
         assert "ina3221 is here and cannot be read" in why
 
@@ -203,7 +203,7 @@ def test_a_rail_whose_files_are_not_there_is_not_absent_hardware(tmp_path):
     """A recording that kept the labels only."""
     write(tmp_path, {f"{HWMON}/hwmon4/name": "ina3221\n", f"{HWMON}/hwmon4/in1_label": "VDD_IN\n"})
     with pytest.raises(UnavailableError, match="in1_input") as caught:
-        Ina3221(World(tmp_path)).describe()
+        Ina3221(SensorWorld(tmp_path)).describe()
     assert not isinstance(caught.value, AbsentError)
 
 

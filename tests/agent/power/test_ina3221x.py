@@ -1,11 +1,11 @@
-"""Facts about `edgemeter.agent.power.ina3221x`."""
+"""Facts about `edgemeter.agent.power.jetson`."""
 
 import pytest
 
-from edgemeter.agent.errors import TransientError, UnavailableError
-from edgemeter.agent.power.ina3221x import Ina3221x
+from edgemeter.agent.base.errors import TransientError, UnavailableError
+from edgemeter.agent.power.jetson import Ina3221x
 from edgemeter.agent.power.recording import Recording
-from edgemeter.agent.power.world import World
+from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.jetson_trees import AGX_XAVIER, ina3221x
 from tests.fixtures.machine_trees import write
 
@@ -16,7 +16,7 @@ NANO = (("POM_5V_IN", 5088, 392), ("POM_5V_GPU", 5080, 24), ("POM_5V_CPU", 5080,
 def test_the_driver_s_milliwatts_are_the_power(tmp_path):
     """5088 mV x 392 mA, which the driver cuts to 1994 mW; fresh every 422 ms at worst."""
     write(tmp_path, ina3221x(f"{DRIVER}/6-0040/iio:device0", NANO))
-    sensor = Ina3221x(World(tmp_path))
+    sensor = Ina3221x(SensorWorld(tmp_path))
     found, reading = sensor.describe(), sensor.read()
     assert (reading.power_w, [rail.power_w for rail in reading.rails]) == (1.994, [1.994, 0.121, 0.568])
     assert (found.id, found.scope, found.period_ms) == ("ina3221x:POM_5V_IN", "module", 422.0)
@@ -35,14 +35,14 @@ def test_the_driver_s_milliwatts_are_the_power(tmp_path):
 def test_the_device_is_found_wherever_it_is(tmp_path, place):
     """Recordings of the devices alone, of the boards and releases there were."""
     write(tmp_path, ina3221x(place, NANO))
-    assert Ina3221x(World(tmp_path)).read().power_w == 1.994
+    assert Ina3221x(SensorWorld(tmp_path)).read().power_w == 1.994
 
 
 def test_without_power_files_it_is_voltage_times_current(tmp_path):
     """Of a recording that kept those only."""
     files = {path: text for path, text in ina3221x(f"{DRIVER}/6-0040/iio:device0", NANO).items() if "in_power" not in path}
     write(tmp_path, files)
-    assert Ina3221x(World(tmp_path)).read().power_w == pytest.approx(1.994496)
+    assert Ina3221x(SensorWorld(tmp_path)).read().power_w == pytest.approx(1.994496)
 
 
 def test_agx_xavier_adds_up_both_its_chips_once(tmp_path):
@@ -52,7 +52,7 @@ def test_agx_xavier_adds_up_both_its_chips_once(tmp_path):
             write(tmp_path, ina3221x(f"{place}/1-004{number}/iio:device{number}", channels))
     write(tmp_path, ina3221x("sys/bus/iio/devices/iio:device1", AGX_XAVIER[1]))
     write(tmp_path, {"sys/bus/iio/devices/iio:device2/name": "adc\n"})
-    reading = Ina3221x(World(tmp_path)).read()
+    reading = Ina3221x(SensorWorld(tmp_path)).read()
     assert reading.power_w == pytest.approx((465 + 465 + 1240 + 0 + 310 + 2754) / 1000)
     assert len(reading.rails) == 6
 
@@ -62,7 +62,7 @@ def test_devices_of_one_name_are_told_apart_by_their_address(tmp_path, name):
     """Some kernels call each of them iio_device; and a recording may be put together by hand."""
     for number, channels in enumerate(AGX_XAVIER):
         write(tmp_path, ina3221x(f"{DRIVER}/1-004{number}/{name}", channels))
-    assert len(Ina3221x(World(tmp_path)).read().rails) == 6
+    assert len(Ina3221x(SensorWorld(tmp_path)).read().rails) == 6
 
 
 def test_tx2_is_its_module_and_not_its_carrier(tmp_path):
@@ -71,7 +71,7 @@ def test_tx2_is_its_module_and_not_its_carrier(tmp_path):
         tmp_path, ina3221x(f"{DRIVER}/0-0041/iio:device1", [("VDD_IN", 19096, 160), ("VDD_SYS_CPU", 19096, 16), ("VDD_SYS_DDR", 4784, 184)])
     )
     write(tmp_path, ina3221x(f"{DRIVER}/0-0042/iio:device2", [("VDD_MUX", 19088, 300), ("VDD_5V0_IO_SYS", 4984, 520)]))
-    sensor = Ina3221x(World(tmp_path))
+    sensor = Ina3221x(SensorWorld(tmp_path))
     assert sensor.read().power_w == pytest.approx(3.055)
     assert "carrier board" in sensor.describe().excludes
 
@@ -79,7 +79,7 @@ def test_tx2_is_its_module_and_not_its_carrier(tmp_path):
 def test_a_rail_that_garbles_fails_the_reading(tmp_path):
     """The next one may not."""
     write(tmp_path, ina3221x(f"{DRIVER}/6-0040/iio:device0", NANO))
-    sensor = Ina3221x(World(tmp_path))
+    sensor = Ina3221x(SensorWorld(tmp_path))
     sensor.describe()
     power = tmp_path / DRIVER / "6-0040/iio:device0/in_power0_input"
     power.write_text("")
@@ -89,7 +89,7 @@ def test_a_rail_that_garbles_fails_the_reading(tmp_path):
     assert sensor.read().power_w == 1.5
     (tmp_path / DRIVER / "6-0040/iio:device0/rail_name_0").write_text("")
     with pytest.raises(UnavailableError, match="needs POM_5V_IN"):
-        Ina3221x(World(tmp_path)).describe()
+        Ina3221x(SensorWorld(tmp_path)).describe()
 
 
 def test_a_transcript_with_the_shell_s_backslash_is_read(tmp_path):

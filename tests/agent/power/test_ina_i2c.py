@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError
 from edgemeter.agent.power.i2c_bus import open_bus
 from edgemeter.agent.power.ina_i2c import InaI2c
 from edgemeter.agent.power.recording import Recording
-from edgemeter.agent.power.world import World
+from edgemeter.agent.power.world import SensorWorld
 
 TI = 0x5449
 IDENTITIES = {
@@ -295,11 +295,11 @@ def test_a_missing_bus_says_how_to_switch_it_on(tmp_path):
     """With the real library; and a file that is no bus."""
     pytest.importorskip("smbus2")
     with pytest.raises(UnavailableError, match="raspi-config"):
-        InaI2c(bus="1", shunt_ohm="0.1", world=World(tmp_path)).describe()
+        InaI2c(bus="1", shunt_ohm="0.1", world=SensorWorld(tmp_path)).describe()
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/i2c-1").write_bytes(b"")
-    with pytest.raises(UnavailableError, match="is it an I2C bus"):
-        InaI2c(bus="1", shunt_ohm="0.1", world=World(tmp_path)).describe()
+    with pytest.raises(UnavailableError, match="check that it is an I2C bus"):
+        InaI2c(bus="1", shunt_ohm="0.1", world=SensorWorld(tmp_path)).describe()
 
 
 DUMP = Path(__file__).resolve().parents[2] / "fixtures/power/ina_i2c/i2cdump.txt"

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from edgemeter.agent.errors import TransientError, UnavailableError
+from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power import USB_DEVICES, Rail, jetson_rails
 from tests.fixtures.jetson_trees import device_tree
 from tests.fixtures.machine_trees import write
@@ -60,7 +60,7 @@ def test_the_device_tree_overrules_a_likeness_of_names(tmp_path):
         tmp_path,
         device_tree("NVIDIA Jetson AGX Thor Developer Kit", "nvidia,p4071-0000+p3834-0008", "nvidia,p3834-0008", "nvidia,tegra264"),
     )
-    said = jetson_rails.device_tree_says(tmp_path)
+    said = jetson_rails.device_tree_names(tmp_path)
     with pytest.raises(UnavailableError, match="Jetson Thor needs VIN"):
         jetson_rails.board_of(["VDD_IN", "VDD_SOC"], said)
     assert jetson_rails.board_of(["VDD_IN", "VDD_SOC"], "").total.keys() == {"VDD_IN"}
@@ -83,9 +83,9 @@ def test_a_device_tree_leaves_its_own_board_possible(tmp_path, model, compatible
     """With the model alone too, as some recordings have it; an unknown board goes by the names of its rails."""
     rails = next(names.split() for names in ALL.values() if total in names.split())
     tree = write(tmp_path, device_tree(model, *compatible.split()))
-    assert total in jetson_rails.board_of(rails, jetson_rails.device_tree_says(tree)).total
+    assert total in jetson_rails.board_of(rails, jetson_rails.device_tree_names(tree)).total
     (tree / "proc/device-tree/compatible").unlink()
-    assert total in jetson_rails.board_of(rails, jetson_rails.device_tree_says(tree)).total
+    assert total in jetson_rails.board_of(rails, jetson_rails.device_tree_names(tree)).total
 
 
 def test_the_usual_steps_are_those_of_shunt_and_voltage():
@@ -119,7 +119,7 @@ def test_a_rail_of_the_total_that_was_not_read_is_no_zero():
 def test_a_rail_that_shows_what_no_board_draws_is_garbled(power_w):
     """In either direction."""
     rails = _rails(VDD_GPU_SOC=1.0, VDD_CPU_CV=power_w, VIN_SYS_5V0=3.0)
-    with pytest.raises(TransientError, match=r"'VDD_CPU_CV' shows .*e.07 W, more than it can"):
+    with pytest.raises(TransientError, match=r"'VDD_CPU_CV' shows .*e.07 W, more than its maximum"):
         jetson_rails.total_w(jetson_rails.board_of([rail.name for rail in rails]), rails)
 
 

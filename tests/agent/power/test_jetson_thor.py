@@ -1,12 +1,12 @@
-"""Facts about `edgemeter.agent.power.jetson_thor`."""
+"""Facts about `edgemeter.agent.power.jetson`."""
 
 import pytest
 
-from edgemeter.agent.errors import TransientError, UnavailableError
+from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power import USB_DEVICES, AbsentError
-from edgemeter.agent.power.jetson_thor import JetsonThor
+from edgemeter.agent.power.jetson import JetsonThor
 from edgemeter.agent.power.recording import Recording
-from edgemeter.agent.power.world import World
+from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.jetson_trees import ORIN_NANO, THOR, device_tree, ina3221
 from tests.fixtures.machine_trees import write
 
@@ -38,44 +38,44 @@ def test_a_labelled_input_needs_no_other_evidence(tmp_path):
     """By a label of the channel or of the chip; one with another label is somebody's own."""
     for name in ("in1_label", "power1_label", "label"):
         root = write(tmp_path / name, INPUT | POWER | {f"{HWMON}/hwmon3/{name}": "VIN\n"})
-        assert JetsonThor(World(root)).read().power_w == pytest.approx(25.686)
+        assert JetsonThor(SensorWorld(root)).read().power_w == pytest.approx(25.686)
     root = write(tmp_path / "other", INPUT | POWER | {f"{HWMON}/hwmon3/label": "12V_AUX\n"} | ina3221(f"{HWMON}/hwmon5", THOR))
     with pytest.raises(AbsentError):
-        JetsonThor(World(root)).describe()
+        JetsonThor(SensorWorld(root)).describe()
 
 
 def test_an_ina238_without_a_label_is_a_thor_s_only_on_a_thor(tmp_path):
     """By the device tree, or the rail that only Thor has; not beside an Orin Nano's, not alone, not one of two."""
     with pytest.raises(AbsentError):
-        JetsonThor(World(write(tmp_path / "alone", INPUT | POWER))).describe()
+        JetsonThor(SensorWorld(write(tmp_path / "alone", INPUT | POWER))).describe()
     with pytest.raises(AbsentError):
-        JetsonThor(World(write(tmp_path / "nano", INPUT | POWER | ina3221(f"{HWMON}/hwmon5", ORIN_NANO)))).describe()
+        JetsonThor(SensorWorld(write(tmp_path / "nano", INPUT | POWER | ina3221(f"{HWMON}/hwmon5", ORIN_NANO)))).describe()
     root = write(
         tmp_path / "tree", INPUT | POWER | device_tree("NVIDIA Jetson AGX Thor Developer Kit", "nvidia,p3834-0008", "nvidia,tegra264")
     )
-    assert JetsonThor(World(root)).read().power_w == pytest.approx(25.686)
+    assert JetsonThor(SensorWorld(root)).read().power_w == pytest.approx(25.686)
     write(root, {path.replace("hwmon3", "hwmon7"): text for path, text in (INPUT | POWER).items()})
     with pytest.raises(AbsentError):
-        JetsonThor(World(root)).describe()
+        JetsonThor(SensorWorld(root)).describe()
 
 
 def test_without_a_power_file_it_is_voltage_times_current(tmp_path):
     """19.912 V x 1.29 A."""
     root = write(tmp_path, INPUT | ina3221(f"{HWMON}/hwmon5", THOR))
-    assert JetsonThor(World(root)).read().power_w == pytest.approx(19.912 * 1.29)
+    assert JetsonThor(SensorWorld(root)).read().power_w == pytest.approx(19.912 * 1.29)
 
 
 def test_rails_that_cannot_be_read_leave_the_input(thor):
     """They are not needed for it: a warning."""
     (thor / f"{HWMON}/hwmon5/curr2_input").write_text("")
-    sensor = JetsonThor(World(thor))
+    sensor = JetsonThor(SensorWorld(thor))
     assert "VDD_CPU_SOC_MSS" in sensor.describe().warnings[0]
     assert sensor.read().power_w == pytest.approx(25.686)
 
 
 def test_an_input_that_cannot_be_read_is_not_replaced_by_rails(thor):
     """They are less than it."""
-    sensor = JetsonThor(World(thor))
+    sensor = JetsonThor(SensorWorld(thor))
     sensor.describe()
     (thor / f"{HWMON}/hwmon3/power1_input").write_text("\n")
     with pytest.raises(TransientError, match="power1_input"):

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgemeter.agent.errors import TransientError, UnavailableError
+from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError, joulescope
 from edgemeter.agent.power.joulescope import Joulescope
-from edgemeter.agent.power.world import World
+from edgemeter.agent.power.world import SensorWorld
 
 
 def value(joules, watts, units="J"):
@@ -138,7 +138,7 @@ def test_an_instrument_that_cannot_be_opened_says_what_to_do(played, monkeypatch
 def test_a_value_is_read_however_it_was_written_down(content):
     """As JSON, behind its topic, as Python prints it, and without the units."""
     assert Joulescope.recognises(content.encode())
-    reading = Joulescope(world=World(content=content.encode())).read()
+    reading = Joulescope(world=SensorWorld(content=content.encode())).read()
     assert (reading.energy_mj, reading.power_w) == (50_000.0, 2.5)
 
 
@@ -159,4 +159,4 @@ def test_a_value_is_read_however_it_was_written_down(content):
 def test_a_recorded_value_that_is_cut_or_garbled_gives_no_number(content):
     """Nor does one in another unit."""
     with pytest.raises(UnavailableError):
-        Joulescope(world=World(content=content)).read()
+        Joulescope(world=SensorWorld(content=content)).read()

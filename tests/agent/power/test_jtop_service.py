@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError
 from edgemeter.agent.power.jtop_service import Jtop
 from edgemeter.agent.power.recording import Recording
-from edgemeter.agent.power.world import World
+from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.machine_trees import write
 
 if sys.version_info >= (3, 11):
@@ -126,7 +126,7 @@ def test_what_jtop_says_when_it_fails_is_told(recorded, text):
 
 def test_a_document_without_end_gives_no_power(recorded):
     """Thousands of objects in one another, which no reader goes through."""
-    with pytest.raises(UnavailableError, match="jtop answered no rails"):
+    with pytest.raises(UnavailableError, match="jtop gave no rails"):
         recorded('{"rail": ' + '{"a": ' * 5000)
 
 
@@ -179,7 +179,7 @@ def service(tmp_path, monkeypatch):
         (folder / "powers.json").write_text(json.dumps(powers))
         if refuses:
             (folder / "refuses").write_text(refuses)
-        return World(tmp_path)
+        return SensorWorld(tmp_path)
 
     yield start
     sys.modules.pop("jtop", None)
@@ -229,10 +229,10 @@ def test_a_missing_library_says_how_to_get_it(tmp_path, monkeypatch):
     """Where the service runs; without a service the sensor is absent, which is no fault."""
     monkeypatch.setitem(sys.modules, "jtop", None)
     with pytest.raises(AbsentError, match=r"edgemeter\[jtop\]"):
-        Jtop(world=World(tmp_path)).describe()
+        Jtop(world=SensorWorld(tmp_path)).describe()
     write(tmp_path, {"run/jtop.sock": ""})
     with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[jtop\]'") as caught:
-        Jtop(world=World(tmp_path)).describe()
+        Jtop(world=SensorWorld(tmp_path)).describe()
     assert not isinstance(caught.value, AbsentError)
 
 
@@ -240,7 +240,7 @@ def test_a_missing_library_says_how_to_get_it(tmp_path, monkeypatch):
 def test_an_interval_that_is_none_is_refused(tmp_path, interval_s):
     """With its value and the section that holds it."""
     with pytest.raises(ConfigError, match=r"interval_s.*\[sensors.jtop\]"):
-        Jtop(interval_s, World(tmp_path)).describe()
+        Jtop(interval_s, SensorWorld(tmp_path)).describe()
 
 
 def test_nothing_else_imports_or_needs_jetson_stats():

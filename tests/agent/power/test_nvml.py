@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError
-from edgemeter.agent.power.detect import detect
+from edgemeter.agent.power.detect import detect_sensors
 from edgemeter.agent.power.nvml import Nvml
-from edgemeter.agent.power.world import World
+from edgemeter.agent.power.world import SensorWorld
 
 PLAYED = Path(__file__).resolve().parents[2] / "fixtures/power/nvml/pynvml.py"
 
@@ -68,7 +68,7 @@ def test_without_driver_or_library_there_is_no_sensor(library, monkeypatch):
     with pytest.raises(AbsentError, match="no NVIDIA driver answers"):
         Nvml().describe()
     with pytest.raises(AbsentError, match="recording"):
-        Nvml(world=World(content=b"")).describe()
+        Nvml(world=SensorWorld(content=b"")).describe()
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with pytest.raises(AbsentError, match=r"edgemeter\[nvidia\]"):
         Nvml().describe()
@@ -100,7 +100,7 @@ def test_a_gpu_that_is_lost_before_it_was_described_is_one_line(library, monkeyp
 def test_the_real_library_is_asked():
     """Where there is no GPU it says so; where there is one it gives a reading."""
     pytest.importorskip("pynvml")
-    (found,) = detect(names=["nvml"])
+    (found,) = detect_sensors(names=["nvml"])
     if found.description is None:
         assert found.is_absent
         assert "NVIDIA" in found.reason or "no power" in found.reason

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent.errors import TransientError, UnavailableError
+from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power import USB_DEVICES, AbsentError
 from edgemeter.agent.power.pi5_pmic import RAILS, Pi5Pmic
 from edgemeter.agent.power.recording import Recording
-from edgemeter.agent.power.world import Printed, World
+from edgemeter.agent.power.world import CommandOutput, SensorWorld
 from tests.fixtures.machine_trees import raspberry_pi_5, write
 
 SWEEP = (Path(__file__).resolve().parents[2] / "fixtures/power/pi5_pmic/pmic_read_adc.txt").read_text()
@@ -17,7 +17,7 @@ OLD_BOARD = 'error=1 error_msg="Command not registered"\n'
 
 
 def _sensor(stdout, stderr="", status=0, root="/nowhere"):
-    return Pi5Pmic(World(Path(root), lambda _: Printed(stdout, stderr, status)))
+    return Pi5Pmic(SensorWorld(Path(root), lambda _: CommandOutput(stdout, stderr, status)))
 
 
 def test_the_sum_is_of_twelve_products_paired_by_name():
@@ -47,7 +47,7 @@ def test_it_says_that_it_does_not_see_usb_devices():
 
 def test_a_rail_that_shows_what_no_board_draws_is_garbled():
     """A figure whose point has moved."""
-    with pytest.raises(TransientError, match=r"'VDD_CORE' shows .* W, more than it can"):
+    with pytest.raises(TransientError, match=r"'VDD_CORE' shows .* W, more than its maximum"):
         _sensor(SWEEP.replace("1.56250000A", "156250.000A")).read()
 
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from edgemeter.agent.errors import TransientError, UnavailableError
+from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError
 from edgemeter.agent.power.power_hwmon import PowerHwmon
 from edgemeter.agent.power.recording import Recording
-from edgemeter.agent.power.world import World
+from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.machine_trees import write
 
 FOLDER = "sys/class/hwmon/hwmon3"
@@ -18,7 +18,7 @@ def _chip(root, name, folder=FOLDER, **files):
 
 
 def _sensor(root, **settings):
-    return PowerHwmon(world=World(root), **settings)
+    return PowerHwmon(world=SensorWorld(root), **settings)
 
 
 def test_microwatts_become_watts_of_a_known_scope(tmp_path):
@@ -33,7 +33,7 @@ def test_microwatts_become_watts_of_a_known_scope(tmp_path):
 
 def test_a_garbled_power_is_no_reading(tmp_path):
     """The largest that 64 bits hold."""
-    with pytest.raises(UnavailableError, match="figure is garbled"):
+    with pytest.raises(UnavailableError, match="value is garbled"):
         _sensor(_chip(tmp_path, "amdgpu", power1_input=2**63 - 1)).describe()
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from edgemeter.agent.errors import TransientError, UnavailableError
+from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power.powerz import PowerZ
-from edgemeter.agent.power.world import World
+from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.machine_trees import write
 
 
@@ -23,7 +23,7 @@ def _meter(root, number=4, voltage_mv=5000, current_ma=600):
 
 def test_power_is_vbus_times_ibus(tmp_path):
     """5 V x 0.6 A; in1 is a configuration channel's voltage, not the bus'."""
-    sensor = PowerZ(world=World(_meter(tmp_path)))
+    sensor = PowerZ(world=SensorWorld(_meter(tmp_path)))
     found = sensor.describe()
     assert (found.scope, found.kind, found.gain_u_ratio, found.warnings) == ("board-input", "power", None, ())
     assert found.resolution_w == pytest.approx(0.005)
@@ -32,8 +32,8 @@ def test_power_is_vbus_times_ibus(tmp_path):
 
 def test_a_garbled_current_is_no_reading(tmp_path):
     """More than any USB-C lead carries."""
-    with pytest.raises(UnavailableError, match="figure is garbled"):
-        PowerZ(world=World(_meter(tmp_path, current_ma=2147483647))).describe()
+    with pytest.raises(UnavailableError, match="value is garbled"):
+        PowerZ(world=SensorWorld(_meter(tmp_path, current_ma=2147483647))).describe()
 
 
 def test_a_meter_without_a_name_is_known_by_its_label(tmp_path):
@@ -41,19 +41,19 @@ def test_a_meter_without_a_name_is_known_by_its_label(tmp_path):
     root = _meter(tmp_path)
     (root / "sys/class/hwmon/hwmon4/name").unlink()
     with pytest.raises(UnavailableError):
-        PowerZ(world=World(root)).describe()
+        PowerZ(world=SensorWorld(root)).describe()
     write(root, {"sys/class/hwmon/hwmon4/in0_label": "VBUS\n"})
-    assert PowerZ(world=World(root)).read().power_w == pytest.approx(3.0)
+    assert PowerZ(world=SensorWorld(root)).read().power_w == pytest.approx(3.0)
 
 
 def test_a_meter_plugged_the_other_way_round_is_negative_until_told(tmp_path):
     """The sign is the direction."""
     root = _meter(tmp_path, current_ma=-600)
-    sensor = PowerZ(world=World(root))
+    sensor = PowerZ(world=SensorWorld(root))
     (warning,) = sensor.describe().warnings
     assert "reverse" in warning
     assert sensor.read().power_w == pytest.approx(-3.0)
-    assert PowerZ(direction="reverse", world=World(root)).read().power_w == pytest.approx(3.0)
+    assert PowerZ(direction="reverse", world=SensorWorld(root)).read().power_w == pytest.approx(3.0)
 
 
 def test_of_two_meters_one_is_named(tmp_path):
@@ -61,17 +61,17 @@ def test_of_two_meters_one_is_named(tmp_path):
     _meter(tmp_path)
     _meter(tmp_path, 5, current_ma=100)
     with pytest.raises(UnavailableError, match="hwmon4 or hwmon5"):
-        PowerZ(world=World(tmp_path)).describe()
-    assert PowerZ(device="hwmon5", world=World(tmp_path)).read().power_w == pytest.approx(0.5)
+        PowerZ(world=SensorWorld(tmp_path)).describe()
+    assert PowerZ(device="hwmon5", world=SensorWorld(tmp_path)).read().power_w == pytest.approx(0.5)
 
 
 def test_a_meter_that_does_not_answer_once_may_answer_again(tmp_path):
     """The driver gives EIO after 5 ms; here the file is garbled."""
     root = _meter(tmp_path)
-    sensor = PowerZ(world=World(root))
+    sensor = PowerZ(world=SensorWorld(root))
     sensor.describe()
     (root / "sys/class/hwmon/hwmon4/curr1_input").write_text("")
     with pytest.raises(TransientError):
         sensor.read()
     with pytest.raises(UnavailableError):
-        PowerZ(world=World(root)).describe()
+        PowerZ(world=SensorWorld(root)).describe()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent.errors import TransientError, UnavailableError
+from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power.rapl import Rapl
-from edgemeter.agent.power.world import World
+from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.machine_trees import intel_pc, rapl_zone, write
 from tests.fixtures.ordinary_user import closed_mode, ordinary_user
 
@@ -30,7 +30,7 @@ class _Machine:
         return self.now_ns
 
     def sensor(self, during_check=lambda: None):
-        return Rapl(World(self.root), clock=self.clock, sleep=lambda _: during_check())
+        return Rapl(SensorWorld(self.root), clock=self.clock, sleep=lambda _: during_check())
 
 
 @pytest.fixture
@@ -128,16 +128,16 @@ def test_a_recording_of_the_devices_alone_is_read(tmp_path):
     """Without the class folder that links to them."""
     below = {path.replace("class/powercap", "devices/virtual/powercap/intel-rapl"): text for path, text in
              rapl_zone("intel-rapl:0", "package-0", 5_000).items()}  # fmt: skip
-    assert Rapl(World(write(tmp_path, below)), sleep=lambda _: None).describe().id == "rapl:package-0"
+    assert Rapl(SensorWorld(write(tmp_path, below)), sleep=lambda _: None).describe().id == "rapl:package-0"
 
 
 def test_a_machine_without_counters_says_so(tmp_path):
     """A virtual machine; and one whose only zone is of another kind."""
     with pytest.raises(UnavailableError, match="virtual machine"):
-        Rapl(World(tmp_path)).describe()
+        Rapl(SensorWorld(tmp_path)).describe()
     write(tmp_path, rapl_zone("intel-rapl-mmio:0", "package-0", 1))
     with pytest.raises(UnavailableError, match="no RAPL counter"):
-        Rapl(World(tmp_path)).describe()
+        Rapl(SensorWorld(tmp_path)).describe()
 
 
 def test_counters_that_only_root_may_read_come_with_the_remedy():
@@ -189,4 +189,4 @@ def test_the_captured_shape_is_understood(tmp_path, captures):
     shutil.copytree(captures / "server/powercap_shape", tmp_path / "sys/class/powercap")
     zone = tmp_path / "sys/class/powercap/intel-rapl:0"
     (zone / "energy_uj").write_text("123\n")
-    assert Rapl(World(tmp_path)).describe().id == "rapl:package-0"
+    assert Rapl(SensorWorld(tmp_path)).describe().id == "rapl:package-0"

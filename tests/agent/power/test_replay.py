@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.power.replay import Replay
-from edgemeter.agent.power.world import World
+from edgemeter.agent.power.world import SensorWorld
 
 
 class _Clock:
@@ -97,7 +97,7 @@ def test_what_is_no_recording_is_refused_by_name(tmp_path, content):
 
 def test_a_recorded_file_is_named_in_its_errors(tmp_path):
     """It has no setting that would name it; and a mark before its text does no harm."""
-    world = World(tmp_path / "trace.csv", content="\ufefft_s,power_w\r\n0,1\r\n1,1\r\n".encode())
+    world = SensorWorld(tmp_path / "trace.csv", content="\ufefft_s,power_w\r\n0,1\r\n1,1\r\n".encode())
     with pytest.raises(ConfigError, match=r"trace.csv' has scope None: .* in it or in \[sensors.replay\]"):
         Replay(world=world).describe()
     assert Replay(world=world, scope="module").read().power_w == 1.0

@@ -1,14 +1,14 @@
-"""Facts about `edgemeter.agent.power.shelly`."""
+"""Facts about `edgemeter.agent.power.http_plugs`."""
 
 import json
 from contextlib import closing
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.power.http_plugs import Shelly
 from edgemeter.agent.power.recording import Recording
-from edgemeter.agent.power.shelly import Shelly
-from edgemeter.agent.power.world import World
+from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.http_meter import PlayedMeter, playing
 
 SWITCH = {"id": 0, "source": "init", "output": True, "apower": 25.7, "voltage": 230.1, "current": 0.13, "aenergy": {"total": 5.0}}
@@ -17,7 +17,7 @@ SWITCH = {"id": 0, "source": "init", "output": True, "apower": 25.7, "voltage": 
 def shown(document, **settings):
     """Return the reading of a recorded answer."""
     content = document if isinstance(document, bytes) else json.dumps(document).encode()
-    return Shelly(world=World(content=content), **settings).read()
+    return Shelly(world=SensorWorld(content=content), **settings).read()
 
 
 @pytest.mark.parametrize(
@@ -81,14 +81,14 @@ def test_one_channel_of_several_is_measured_when_it_is_named():
     assert shown(both, channel="switch:1").power_w == 4.3
     with pytest.raises(ConfigError, match="this device has switch:0, switch:1"):
         shown(both, channel="switch:2")
-    warnings = Shelly(world=World(content=json.dumps(both).encode())).describe().warnings
+    warnings = Shelly(world=SensorWorld(content=json.dumps(both).encode())).describe().warnings
     assert warnings == ("2 channels are added up (switch:0, switch:1): set channel to measure one",)
 
 
 def test_a_small_power_is_doubted():
     """Some models show nothing below a few watts."""
     content = json.dumps(SWITCH | {"apower": 2.0}).encode()
-    assert "check this one with a known load" in Shelly(world=World(content=content)).describe().warnings[0]
+    assert "check this one with a known load" in Shelly(world=SensorWorld(content=content)).describe().warnings[0]
 
 
 @pytest.mark.parametrize(

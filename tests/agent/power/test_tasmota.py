@@ -1,21 +1,21 @@
-"""Facts about `edgemeter.agent.power.tasmota`."""
+"""Facts about `edgemeter.agent.power.http_plugs`."""
 
 import json
 from contextlib import closing
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.power.http_plugs import Tasmota
 from edgemeter.agent.power.recording import Recording
-from edgemeter.agent.power.tasmota import Tasmota
-from edgemeter.agent.power.world import World
+from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.http_meter import PlayedMeter, playing
 
 
 def sensor_of(answer, **settings):
     """Return the sensor on a recorded answer."""
     content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-    return Tasmota(world=World(content=content), **settings)
+    return Tasmota(world=SensorWorld(content=content), **settings)
 
 
 def status(power, **energy):
@@ -53,14 +53,14 @@ def test_the_power_of_every_form_of_answer(answer, total_w, channels):
         ({"StatusSNS": {"ENERGY": {"Total": 1}}}, UnavailableError, "does not measure power"),
         ({"Command": "Unknown"}, UnavailableError, "does not measure power"),
         ({"WARNING": "Need user=<username>&password=<password>"}, UnavailableError, "set user and password_file"),
-        (status(None), TransientError, "gives no power"),
-        (status([11, None]), TransientError, "gives no power"),
-        (status([]), TransientError, "gives no power"),
-        (status("much"), TransientError, "gives no power"),
-        (status("26,5"), TransientError, "gives no power"),
-        (status(1e13), TransientError, "gives no power"),
+        (status(None), TransientError, "gives no valid power"),
+        (status([11, None]), TransientError, "gives no valid power"),
+        (status([]), TransientError, "gives no valid power"),
+        (status("much"), TransientError, "gives no valid power"),
+        (status("26,5"), TransientError, "gives no valid power"),
+        (status(1e13), TransientError, "gives no valid power"),
         (b'STATE {"POWER":"ON"}\nSENSOR {"ENERGY":{"Power":26', TransientError, "cut or garbled"),
-        (status(True), TransientError, "gives no power"),
+        (status(True), TransientError, "gives no valid power"),
         (b'{"StatusSNS":{"ENERGY":{"Power":26', TransientError, "cut or garbled"),
     ],
 )
@@ -83,7 +83,7 @@ def test_the_resolution_is_what_the_plug_shows(answer, step_w):
 def test_one_channel_of_several_is_measured_when_it_is_named():
     """Counted from 1, as on the plug."""
     assert sensor_of(status([11, 0, 4.5]), channel="3").read().power_w == 4.5
-    with pytest.raises(ConfigError, match="this plug has 1, 2, 3"):
+    with pytest.raises(ConfigError, match="this device has 1, 2, 3"):
         sensor_of(status([11, 0, 4.5]), channel="4").read()
 
 

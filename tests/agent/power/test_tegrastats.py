@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError
 from edgemeter.agent.power.recording import Recording
 from edgemeter.agent.power.tegrastats import Tegrastats
-from edgemeter.agent.power.world import World
+from edgemeter.agent.power.world import SensorWorld
 
 NANO = (
     "RAM 812/3964MB (lfb 71x4MB) SWAP 12/1982MB (cached 0MB) IRAM 0/252kB(lfb 252kB) CPU [12%@307,7%@307,3%@307,0%@307] EMC_FREQ 1%@1600 "
@@ -50,7 +50,7 @@ class _Line:
     def line(self, _timeout_s):
         if self._lines:
             return self._lines.pop()
-        message = "the recording is at its end"
+        message = "the recording has ended"
         raise UnavailableError(message)
 
     def close(self):
@@ -91,7 +91,7 @@ def test_a_line_that_is_cut_anywhere_gives_its_total_or_none(line):
     for place in range(1, len(line)):
         for kept in (line[:place], line[place:]):
             try:
-                power_w = Tegrastats(world=World(stream=lambda _, kept=kept: _Line(kept), content=kept.encode())).read().power_w
+                power_w = Tegrastats(world=SensorWorld(stream=lambda _, kept=kept: _Line(kept), content=kept.encode())).read().power_w
             except EdgemeterError:
                 power_w = None
             outcomes.add(None if power_w is None else round(power_w, 6))
@@ -147,7 +147,7 @@ def test_what_stands_before_the_first_line_is_passed_over(recorded):
 
 
 def test_a_recording_is_read_line_by_line(tmp_path):
-    """Each reading a line; a cut one is a reading that failed; then the recording is at its end."""
+    """Each reading a line; a cut one is a reading that failed; then the recording has ended."""
     path = tmp_path / "recorded.txt"
     path.write_text("\n".join((ORIN_NANO, ORIN_NANO.replace("7160", "8160"), ORIN_NANO[:-80], ORIN_NANO.replace("7160", "9160"))))
     with Recording(path) as recording:
@@ -156,7 +156,7 @@ def test_a_recording_is_read_line_by_line(tmp_path):
         with pytest.raises(TransientError, match="VDD_IN"):
             sensor.read()
         assert sensor.read().power_w == 9.16
-        with pytest.raises(UnavailableError, match="at its end"):
+        with pytest.raises(UnavailableError, match="has ended"):
             sensor.read()
 
 
@@ -212,12 +212,12 @@ def test_after_a_pause_it_is_started_anew(program):
 def test_a_tegrastats_that_ends_is_an_error(program):
     """At once, and after a line."""
     program("exit 1")
-    with pytest.raises(UnavailableError, match="ended by itself"):
+    with pytest.raises(UnavailableError, match="ended unexpectedly"):
         Tegrastats().describe()
     program(f"echo '{ORIN_NANO}'")
     sensor = Tegrastats()
     assert sensor.read().power_w == 7.16
-    with pytest.raises(UnavailableError, match="ended by itself"):
+    with pytest.raises(UnavailableError, match="ended unexpectedly"):
         sensor.read()
     sensor.close()
 

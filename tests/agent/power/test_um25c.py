@@ -1,50 +1,25 @@
 """Facts about `edgemeter.agent.power.um25c`: a real pseudo-terminal plays the meter."""
 
-import os
-import pty
-import threading
-import tty
-from contextlib import closing, contextmanager
+from contextlib import closing
 
 import pytest
 
-from edgemeter.agent.errors import TransientError, UnavailableError
+from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError, um25c
 from edgemeter.agent.power.um25c import Um25c
-from edgemeter.agent.power.world import World
+from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.power.make_usb_meters import um25c_block
+from tests.fixtures.serial_port import DIALOGUES, PlayedPort
 
 
 def read(block):
     """Return the reading of a recorded block."""
-    return Um25c(world=World(content=block)).read()
+    return Um25c(world=SensorWorld(content=block)).read()
 
 
-@contextmanager
-def meter(answers):
-    """Yield the name of a port at which a meter gives one of `answers` for each 0xF0."""
-    ours, theirs = pty.openpty()
-    tty.setraw(theirs)
-    name = os.ttyname(theirs)
-    left = list(answers)
-
-    def play():
-        while left:
-            try:
-                asked = os.read(ours, 1)
-            except OSError:
-                return
-            if asked == b"\xf0":
-                os.write(ours, left.pop(0))
-
-    thread = threading.Thread(target=play, daemon=True)
-    thread.start()
-    try:
-        yield name
-    finally:
-        os.close(theirs)
-        os.close(ours)
-        thread.join(2)
+def meter(blocks):
+    """Return a port at which a meter gives one of `blocks` for each request."""
+    return PlayedPort(DIALOGUES["um25c"], blocks)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +30,7 @@ def test_a_block_is_read_by_the_scale_of_its_model(model, digit_v, digit_a, name
     """Ten times finer on the UM25C: taken for another, it would show a hundredth of the power."""
     block = um25c_block(5.12, 1.234, model, digit_v, digit_a)
     assert read(block).power_w == pytest.approx(5.12 * 1.234, rel=1e-6)
-    assert Um25c(world=World(content=block)).describe().id == f"um25c:{name}:recorded"
+    assert Um25c(world=SensorWorld(content=block)).describe().id == f"um25c:{name}:recorded"
 
 
 @pytest.mark.parametrize("block", [b"", um25c_block()[:129], um25c_block(watts=9.9), um25c_block(model=0x1234), bytes(130)])
@@ -68,7 +43,7 @@ def test_a_block_that_is_cut_or_garbled_gives_no_number(block):
 def test_a_meter_is_asked_over_its_port():
     """A real terminal: each reading asks once; a block that stays out is a reading that failed."""
     blocks = [um25c_block(), um25c_block(5.0, 1.0), um25c_block()[:60], um25c_block(5.0, 2.0)]
-    with meter(blocks) as port, closing(Um25c(port)) as sensor:
+    with meter(blocks) as port, closing(Um25c(port.name)) as sensor:
         found = sensor.describe()
         assert (found.scope, found.excludes) == ("board-input", ("power-supply loss",))
         assert found.resolution_w == pytest.approx(0.0001 * 5.123)
@@ -81,7 +56,7 @@ def test_a_meter_is_asked_over_its_port():
 def test_a_silent_meter_is_not_waited_for_without_end(monkeypatch):
     """It may be switched off."""
     monkeypatch.setattr(um25c, "TIMEOUT_S", 0.1)
-    with meter([b""]) as port, closing(Um25c(port)) as sensor, pytest.raises(UnavailableError, match="0 of 130 bytes"):
+    with meter([b""]) as port, closing(Um25c(port.name)) as sensor, pytest.raises(UnavailableError, match="0 of 130 bytes"):
         sensor.describe()
 
 

@@ -22,11 +22,11 @@ MODELS = [
 def edgemeter(*arguments, **environment):
     """Return the finished process of `edgemeter ARGUMENTS`."""
     return subprocess.run(
-        [sys.executable, "-m", "edgemeter.agent.cli", *map(str, arguments)],
+        [sys.executable, "-m", "edgemeter.agent.cli.main", *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=900,
         env={**os.environ, "COLUMNS": "140", **environment},
     )
 
@@ -39,7 +39,7 @@ def profiled(*arguments):
 
 
 def check_trace(path):
-    """Check that a file is a Chrome trace as the format's description says it, and return its complete events."""
+    """Check that a file is a Chrome trace as the format is described, and return its complete events."""
     trace = json.loads(path.read_text())
     assert trace["displayTimeUnit"] == "ms"
     lines = {}
@@ -72,6 +72,7 @@ def _check_nesting(events):
 
 
 @pytest.mark.parametrize(("model", "runtime"), MODELS)
+@pytest.mark.slow
 def test_every_operator_ran_once_an_inference(tmp_path, model, runtime):
     """The plain and the profiled queries are counted, no operator is lost, and coverage is a ratio of what was timed."""
     if importlib.util.find_spec(LIBRARIES[runtime]) is None:
@@ -93,6 +94,7 @@ def test_every_operator_ran_once_an_inference(tmp_path, model, runtime):
 
 
 @pytest.mark.realdata
+@pytest.mark.slow
 def test_a_real_detector_is_mostly_convolution(realdata, tmp_path):
     """YOLOX in ONNX Runtime: nodes by name, convolutions first, most of the time covered, inferences around their operators."""
     found = profiled("--model", realdata / "models" / "yolox_nano.onnx", "--trace", tmp_path / "trace.json")
@@ -123,7 +125,7 @@ def test_litert_names_each_operator_of_a_real_model(realdata):
 @pytest.mark.alone
 @pytest.mark.realdata
 def test_photographs_and_outputs_of_open_size_are_taken(realdata):
-    """The SSD's post-processing says its output shapes only after it ran."""
+    """The SSD's post-processing has output shapes only after it ran."""
     if importlib.util.find_spec("ai_edge_litert") is None:
         pytest.skip("ai_edge_litert is not installed")
     model = realdata / "models" / "coco_ssd_mobilenet_v1_1.0_quant_2018_06_29.tflite"
@@ -134,7 +136,7 @@ def test_photographs_and_outputs_of_open_size_are_taken(realdata):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "says"),
+    ("arguments", "status", "message"),
     [
         (("--model", "none.onnx"), 2, "there is no model at"),
         (("--model", FIXTURES / "replay.replay.json"), 1, "runtime 'replay' has no profile"),
@@ -143,16 +145,16 @@ def test_photographs_and_outputs_of_open_size_are_taken(realdata):
         (("--model", FIXTURES / "onnx.onnx", "--queries", "5", "--trace", "/nonexistent/trace.json"), 2, "cannot write the trace"),
     ],
 )
-def test_what_cannot_be_profiled_is_one_line(arguments, status, says):
+def test_what_cannot_be_profiled_is_one_line(arguments, status, message):
     """Status and words."""
     done = edgemeter("profile", *arguments)
     assert done.returncode == status, done.stderr
-    assert says in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_a_crash_of_the_library_is_one_line(tmp_path):
-    """The process that profiles dies by a signal: the command says so, and what to do."""
+    """The process that profiles dies by a signal: the command reports it, with a remedy."""
     (tmp_path / "onnxruntime.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
     done = edgemeter("profile", "--model", FIXTURES / "onnx.onnx", PYTHONPATH=str(tmp_path))
     assert done.returncode == 1

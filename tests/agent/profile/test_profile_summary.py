@@ -6,21 +6,19 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from edgemeter.agent.profile.job import Recorded
-from edgemeter.agent.profile.profiler import Event
-from edgemeter.agent.profile.show import notes, show
-from edgemeter.agent.profile.summary import self_times, summarise
+from edgemeter.agent.profile.profiler import ProfileEvent, RecordedProfile
+from edgemeter.agent.profile.report import profile_notes, self_times, show_profile, summarise
 
 
 def op(name, start_us, duration_us, **fields):
     """Return an operator's event."""
-    return Event(name=name, type=name[:1], start_us=start_us, duration_us=duration_us, **fields)
+    return ProfileEvent(name=name, type=name[:1], start_us=start_us, duration_us=duration_us, **fields)
 
 
 def recorded(events, profiled_ms=(1.0, 1.0), plain_ms=(0.8, 0.8)):
     """Return what a process that profiled answers."""
     times = {name: [round(ms * 1e6) for ms in each] for name, each in (("plain_ns", plain_ms), ("profiled_ns", profiled_ms))}
-    return Recorded(model="m", package="p", version="1", backend="cpu", threads=1, data="noise", events=list(events), **times)
+    return RecordedProfile(model="m", package="p", version="1", backend="cpu", threads=1, data="noise", events=list(events), **times)
 
 
 def test_an_operator_does_not_count_what_it_called():
@@ -44,19 +42,19 @@ def test_an_operator_does_not_count_what_it_called():
 
 
 def test_the_order_of_events_does_not_matter():
-    """Profilers tell children before parents, or after."""
+    """Profilers report children before parents, or after."""
     events = [op("b", 10, 10), op("a", 0, 100), op("c", 30, 5)]
     assert sorted(us for _, us in self_times(events)) == sorted(us for _, us in self_times(events[::-1])) == [5, 10, 85]
 
 
 def test_made_up_starts_nest_in_nothing():
-    """A duration that was laid out by us inside another operator's time says nothing of that operator."""
+    """A duration that was laid out by us inside another operator's time does not concern that operator."""
     assert [us for _, us in self_times([op("a", 0, 100), op("b", 10, 50, laid_out=True)])] == [100, 50]
 
 
 def test_totals_shares_and_coverage():
     """Shares are of the wall time of the profiled inferences, and coverage is their sum."""
-    inference = Event(name="inference", type="inference", start_us=0, duration_us=990, category="inference")
+    inference = ProfileEvent(name="inference", type="inference", start_us=0, duration_us=990, category="inference")
     found = summarise("onnx", recorded([op("conv1", 0, 300), op("conv1", 1000, 500), op("add", 600, 200), op("copy", 800, 200), inference]))
     assert [(one.name, one.calls, one.total_ms, one.mean_ms, one.share_ratio) for one in found.operators] == [
         ("conv1", 2, 0.8, 0.4, 0.4),
@@ -72,7 +70,7 @@ def test_totals_shares_and_coverage():
 def printed(profile, **options):
     """Return what `show` prints."""
     console = Console(file=io.StringIO(), width=100)
-    show(profile, **({"by_type": False, "top": 15} | options), console=console)
+    show_profile(profile, **({"by_type": False, "top": 15} | options), console=console)
     return console.file.getvalue()
 
 
@@ -81,16 +79,16 @@ def test_nobody_believes_a_profile_that_covers_half():
     text = printed(summarise("onnx", recorded([op("conv1", 0, 900), op("add", 0, 100, thread=1)])))
     assert "(in no operator)" in text
     assert "50.0%" in text
-    assert "coverage: 50.0% of the time of these inferences lies in operators; the rest is the runtime's own" in text
+    assert "coverage: 50.0% of the inference time is spent in operators; the rest is overhead of the runtime" in text
     assert "(25% slower)" in text
     assert "`edgemeter run` measures latency" in text
 
 
 def test_a_profiler_that_costs_nothing_is_not_believed():
-    """Profiled faster than plain: noise, and said so."""
+    """Profiled faster than plain: noise, and reported as such."""
     found = summarise("onnx", recorded([op("conv1", 0, 1900)], plain_ms=(1.2, 1.2)))
-    assert "lost in the machine's unrest" in notes(found)[1]
-    assert "the rest is" not in notes(found)[0]
+    assert "the overhead of the profiler is less than the noise" in profile_notes(found)[1]
+    assert "the rest is" not in profile_notes(found)[0]
 
 
 def test_what_is_not_shown_is_summed_up():

@@ -5,9 +5,9 @@ import struct
 
 import pytest
 
-from edgemeter.agent.errors import MeasurementError, UnavailableError
-from edgemeter.agent.profile import litert_c, litert_events, onnx_events, profiler
-from edgemeter.agent.profile.litert_c import RawEvent
+from edgemeter.agent.base.errors import MeasurementError, UnavailableError
+from edgemeter.agent.profile import litert_profiler, onnx_profiler, profiler
+from edgemeter.agent.profile.litert_profiler import RawEvent
 from edgemeter.agent.runtimes import RUNTIMES
 
 
@@ -26,7 +26,7 @@ def test_onnx_events_are_those_of_the_recorded_runs():
     """Warm-up runs, fences and the executor around the nodes are left out."""
     start = [{"cat": "Session", "ph": "X", "name": "session_initialization", "ts": 1, "dur": 1000, "args": {}}]
     text = json.dumps([*start, *run_at(2000), *run_at(3000), *run_at(4000), *run_at(5000)]).encode()
-    found = onnx_events.parse(text, skip=2)
+    found = onnx_profiler.parse_profile(text, skip=2)
     assert [(one.name, one.type, one.start_us, one.duration_us, one.category) for one in found] == [
         ("conv", "Conv", 4010, 50, "operator"),
         ("relu", "Relu", 4070, 5, "operator"),
@@ -38,7 +38,7 @@ def test_onnx_events_are_those_of_the_recorded_runs():
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         (b"", "cannot be read"),
         (b'[{"cat": "Node", "name": "x_kernel_time"}]', "cannot be read"),
@@ -47,10 +47,10 @@ def test_onnx_events_are_those_of_the_recorded_runs():
         (json.dumps(run_at(1)).encode(), "holds 1 runs"),
     ],
 )
-def test_a_profile_that_holds_nothing_is_no_profile(text, says):
+def test_a_profile_that_holds_nothing_is_no_profile(text, message):
     """Garbled, empty, or of the warm-up only."""
-    with pytest.raises(MeasurementError, match=says):
-        onnx_events.parse(text, skip=1)
+    with pytest.raises(MeasurementError, match=message):
+        onnx_profiler.parse_profile(text, skip=1)
 
 
 @pytest.mark.parametrize("event_bytes", [88, 104, 120])
@@ -62,7 +62,7 @@ def test_litert_events_of_any_size_are_read(event_bytes, written):
     for event in events:
         raw += struct.pack("<Qi4xQQ", *event).ljust(event_bytes - 4, b"\0") + (b"\0\0\0\0" if written else b"\xa5\xa5\xa5\xa5")
     raw += b"\xa5" * (len(events) * 512 - len(raw))
-    found = litert_c.unpack(raw, len(events), lambda address: f"at {address}")
+    found = litert_profiler.unpack_events(raw, len(events), lambda address: f"at {address}")
     assert [(one.tag, one.kind, one.start_us, one.elapsed_us) for one in found] == [
         (f"at {address}", kind, start, elapsed) for address, kind, start, elapsed in events
     ]
@@ -81,7 +81,7 @@ def test_litert_durations_without_a_start_follow_each_other():
         RawEvent("invoke", 16, 5300, 100),
         RawEvent("Conv", 8, 0, 41),
     ]
-    found = list(litert_events.events(raw))
+    found = list(litert_profiler.operator_events(raw))
     assert [(one.name, one.type, one.start_us, one.duration_us, one.laid_out) for one in found] == [
         ("inference", "inference", 5100, 100, False),
         ("Conv #1", "Conv", 5100, 40, True),
@@ -98,10 +98,8 @@ def test_every_runtime_has_a_profiler_or_a_word_of_advice():
     assert not set(profiler.PROFILERS) & set(profiler.ABSENT)
 
 
-@pytest.mark.parametrize(
-    ("name", "says"), [("replay", "profile the model that was recorded"), ("other", "use its own tools, or one of litert")]
-)
-def test_a_runtime_without_a_profiler_says_what_to_use(name, says):
+@pytest.mark.parametrize(("name", "message"), [("replay", "profile the recorded model"), ("other", "use its own tools, or one of litert")])
+def test_a_runtime_without_a_profiler_names_an_alternative(name, message):
     """One line."""
-    with pytest.raises(UnavailableError, match=says):
+    with pytest.raises(UnavailableError, match=message):
         profiler.create(name)

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.recognition import card, recognise
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import model_card
+from edgemeter.agent.recognition import recognise
 from edgemeter.agent.runtimes import TensorInfo
 from tests.fixtures.vision_factory import make_loaded, tensors
 
@@ -53,7 +54,7 @@ def test_yolov8_in_onnx():
     """Letterbox, RGB, 0..1, its own names, COCO's hundred detections."""
     made, guesses = recognised("yolov8n.onnx", tensors((1, 3, 640, 640)), YOLO, NAMES)
     assert (made.name, made.task, made.family, made.precision) == ("yolov8n", "detection", "yolov8", "fp32")
-    assert made.input == card.Input(height=640, width=640, layout="NCHW", resize="letterbox")
+    assert made.input == model_card.CardInput(height=640, width=640, layout="NCHW", resize="letterbox")
     assert (made.output.classes, made.output.nms_iou, made.output.max_detections) == (80, 0.7, 100)
     assert made.output.labels[79] == "thing 79"
     assert all(guess.startswith("yolov8n.onnx has no card; guessed: ") for guess in guesses)
@@ -223,7 +224,7 @@ def test_what_is_not_recognised_says_what_to_write(inputs, outputs, why):
 
 def test_the_shipped_family_is_never_guessed():
     """Its files have cards; two outputs alone do not make one."""
-    with pytest.raises(ConfigError, match="cannot tell"):
+    with pytest.raises(ConfigError, match="cannot identify"):
         recognised("edgemeter-shapes_fp32.onnx", tensors((1, 3, 128, 128)), tensors((1, 336, 4), (1, 336, 5)))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgemeter.agent.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.runtimes import Options, edgetpu, tflite_file
 from edgemeter.agent.runtimes.edgetpu import EdgeTpu
 
@@ -149,7 +149,7 @@ def test_a_board_without_libedgetpu_says_what_to_install(opened):
 def test_a_library_that_is_no_delegate_is_told(opened, tmp_path):
     """Another library under that name is not called."""
     (tmp_path / "a.c").write_text("int nothing = 0;\n")
-    with pytest.raises(UnavailableError, match="is no Edge TPU library: it lacks tflite_plugin_create_delegate"):
+    with pytest.raises(UnavailableError, match="is not an Edge TPU library: it lacks tflite_plugin_create_delegate"):
         opened(library=built(tmp_path / "other", tmp_path / "a.c"))
 
 
@@ -179,8 +179,8 @@ def test_a_delegate_that_leaves_the_compiled_operator_is_an_error(models, tmp_pa
 CODE = """
 import sys
 from pathlib import Path
-from edgemeter.agent.runtimes import edgetpu_library
-print(edgetpu_library.load(sys.argv[1], Path(sys.argv[2])))
+from edgemeter.agent.runtimes.edgetpu import load_edgetpu_library
+print(load_edgetpu_library(sys.argv[1], Path(sys.argv[2])))
 """
 
 
@@ -229,9 +229,12 @@ def test_the_debian_package_tells_clock_and_version(models, tmp_path, variant):
 
 def test_operators_are_counted(models):
     """One was compiled, one was left to the CPU."""
-    file = tflite_file.read(models / "edgetpu.tflite")
+    file = tflite_file.read_tflite(models / "edgetpu.tflite")
     assert (file.custom_uses, file.builtin_uses) == ({"edgetpu-custom-op": 1}, 1)
-    assert (tflite_file.read(models / "litert.tflite").custom_uses, tflite_file.read(models / "litert.tflite").builtin_uses) == ({}, 2)
+    assert (
+        tflite_file.read_tflite(models / "litert.tflite").custom_uses,
+        tflite_file.read_tflite(models / "litert.tflite").builtin_uses,
+    ) == ({}, 2)
 
 
 GOOGLE = """
@@ -289,7 +292,7 @@ def _pycoral_is_forgotten():
 def test_a_real_compiled_model_is_read_and_not_run_on_a_cpu(realdata, tmp_path, delegate):
     """Its operators are counted; without a Coral nothing is measured."""
     model = realdata / "models" / "mobilenet_v1_0.25_128_quant_edgetpu.tflite"
-    file = tflite_file.read(model)
+    file = tflite_file.read_tflite(model)
     assert file.custom_uses == {"edgetpu-custom-op": 1}
     with pytest.raises(UnavailableError, match="opened no Edge TPU"):
         EdgeTpu(tmp_path, str(delegate)).load(model, Options(backend="pci"))

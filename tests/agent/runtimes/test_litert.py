@@ -6,7 +6,7 @@ from importlib.metadata import version
 import numpy as np
 import pytest
 
-from edgemeter.agent.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.runtimes import Options, dequantise
 from edgemeter.agent.runtimes.litert import LiteRt
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.runtimes import ncnn_param
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.runtimes import tencent_ncnn
 
 WHOLE = "7767517\n3 4\nInput in0 0 1 in0 0=640 1=480 2=3\nSplit s 1 2 in0 out1 2\nReLU r 1 1 2 out0 -23330=4,3,2,3,4 0=0.1\n"
 
@@ -15,7 +15,7 @@ def written(tmp_path):
     def read(text):
         path = tmp_path / "model.param"
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return ncnn_param.read(path)
+        return tencent_ncnn.read_param(path)
 
     return read
 
@@ -62,5 +62,5 @@ def test_what_is_not_whole_is_refused_in_one_line(written, text, words):
 
 def test_the_binary_form_is_not_taken(written):
     """ncnn2mem's .param.bin begins with the mark as a number."""
-    with pytest.raises(ConfigError, match="lacks the mark 7767517: give the text file"):
+    with pytest.raises(ConfigError, match="lacks the magic number 7767517: give the text file"):
         written((7767517).to_bytes(4, "little") + bytes(40))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgemeter.agent.errors import ConfigError, MeasurementError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
 from edgemeter.agent.runtimes import Options, dequantise
 from edgemeter.agent.runtimes.onnx_runtime import OnnxRuntime
 from edgemeter.agent.runtimes.open_vino import OpenVino

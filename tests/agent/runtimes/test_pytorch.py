@@ -8,7 +8,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from edgemeter.agent.errors import ConfigError, MeasurementError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.pytorch import PyTorch
 
@@ -126,7 +126,7 @@ def test_a_gpu_that_is_not_here_is_unavailable(runtime, models, torch):
 def test_an_array_that_pytorch_has_no_dtype_for_is_refused(runtime, models):
     """Where no input is declared, the library's refusal ends in one line."""
     runtime.load(models / "pytorch_nested.pt", Options())
-    with pytest.raises(ConfigError, match="PyTorch does not take the input"):
+    with pytest.raises(ConfigError, match="PyTorch rejects the input"):
         runtime.bind([np.array([["a"]])])
 
 

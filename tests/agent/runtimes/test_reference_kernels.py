@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgemeter.agent import runtimes
-from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.runtimes import Options
 
 MODELS = Path(__file__).parents[2] / "fixtures" / "runtimes"

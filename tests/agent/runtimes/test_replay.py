@@ -1,12 +1,13 @@
 """Replay: lasts as long as recorded, gives what was recorded, and says what is wrong with a recording."""
 
 import json
+import math
 import time
 
 import numpy as np
 import pytest
 
-from edgemeter.agent.errors import ConfigError, MeasurementError
+from edgemeter.agent.base.errors import ConfigError, MeasurementError
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.replay import Replay
 
@@ -41,11 +42,16 @@ def played(path, count, **extra):
 def test_no_call_is_shorter_than_recorded_and_most_are_not_longer(recording):
     """Whatever else the machine does, the quickest of repeated calls is within 0.2 ms of the recording."""
     latencies_ms = [1.0, 3.0, 2.0]
-    durations = played(recording(latencies_ms=latencies_ms), 30)
-    for place, latency_ms in enumerate(latencies_ms):
-        same = durations[place::3]
-        assert min(same) >= latency_ms
-        assert min(same) < latency_ms + 0.2
+    path = recording(latencies_ms=latencies_ms)
+    shortest = [math.inf] * 3
+    # A busy machine delays most calls; it takes more of them until one is left alone.
+    for _ in range(100):
+        durations = played(path, 30)
+        shortest = [min(known, *durations[place::3]) for place, known in enumerate(shortest)]
+        if all(found < latency_ms + 0.2 for found, latency_ms in zip(shortest, latencies_ms, strict=True)):
+            break
+    for found, latency_ms in zip(shortest, latencies_ms, strict=True):
+        assert latency_ms <= found < latency_ms + 0.2
 
 
 def test_sleeping_alone_is_never_short_either(recording):

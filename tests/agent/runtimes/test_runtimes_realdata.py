@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.runtimes import Options, create
 
 pytestmark = pytest.mark.realdata
@@ -67,8 +67,8 @@ def test_a_torchscript_model_from_outside_loads_and_runs(opened):
     [
         ("mobilenet_v1_0.25_128_quant_edgetpu.tflite", "is compiled for the Edge TPU"),
         ("model_invoking_error.tflite", "fake-op-double"),
-        ("coco80_labels.txt", "lacks the mark TFL3"),
-        ("yolov8n.onnx", "lacks the mark TFL3"),
+        ("coco80_labels.txt", "lacks the identifier TFL3"),
+        ("yolov8n.onnx", "lacks the identifier TFL3"),
     ],
 )
 def test_a_model_that_cannot_run_here_is_refused_in_one_line(opened, file, words):
@@ -118,6 +118,7 @@ def interleaved_p50_ratio(one, other, count: int) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "file", "count"), [("litert", RUNS[2][1], 1000), ("onnx", RUNS[6][1], 100)], ids=["litert", "onnx"])
+@pytest.mark.long
 def test_the_bare_call_costs_what_the_library_costs(opened, name, file, count):
     """Timed in turns, p50 of our call and of the library's own differ by less than 2 %.
 

@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-from edgemeter.agent.errors import ConfigError, MeasurementError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.tencent_ncnn import Ncnn
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.runtimes import flatbuffer, tflite_file
-from edgemeter.agent.runtimes.flatbuffer import GarbledError
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.runtimes import tflite_file
+from edgemeter.agent.runtimes.tflite_file import GarbledError
 
 NAMES = ["litert", "litert_signed", "litert_int8", "litert_int32", "litert_open", "litert_edgetpu", "litert_custom"]
 
@@ -15,25 +15,25 @@ NAMES = ["litert", "litert_signed", "litert_int8", "litert_int32", "litert_open"
 @pytest.mark.parametrize("name", NAMES)
 def test_whole_files_pass(models, name):
     """The check refuses nothing that is whole."""
-    tflite_file.read(models / f"{name}.tflite")
+    tflite_file.read_tflite(models / f"{name}.tflite")
 
 
 def test_custom_operators_are_named(models):
     """That is how an Edge TPU model is recognised before it is loaded."""
-    assert tflite_file.read(models / "litert_edgetpu.tflite").custom_operators == ("edgetpu-custom-op",)
-    assert tflite_file.read(models / "litert.tflite").custom_operators == ()
+    assert tflite_file.read_tflite(models / "litert_edgetpu.tflite").custom_operators == ("edgetpu-custom-op",)
+    assert tflite_file.read_tflite(models / "litert.tflite").custom_operators == ()
 
 
 def test_the_signature_names_tensors_by_index(models):
     """Index 0 is the input, 4 the output of the fixture."""
-    file = tflite_file.read(models / "litert_signed.tflite")
+    file = tflite_file.read_tflite(models / "litert_signed.tflite")
     assert (file.inputs, file.outputs) == ({0: "x"}, {4: "y"})
-    assert tflite_file.read(models / "litert.tflite").outputs == {}
+    assert tflite_file.read_tflite(models / "litert.tflite").outputs == {}
 
 
 def test_what_the_file_says_of_itself_is_read(models):
     """Names, normalisation and the labels behind the model."""
-    assert tflite_file.read(models / "litert_signed.tflite").metadata == {
+    assert tflite_file.read_tflite(models / "litert_signed.tflite").metadata == {
         "name": "Linear",
         "author": "nobody",
         "input_names": "image",
@@ -51,8 +51,8 @@ def test_every_truncation_is_found(models, tmp_path, name):
     path = tmp_path / "cut.tflite"
     for length in range(1, len(whole), 3):
         path.write_bytes(whole[:length])
-        with pytest.raises(ConfigError, match=r"truncated or garbled|lacks the mark"):
-            tflite_file.read(path)
+        with pytest.raises(ConfigError, match=r"truncated or garbled|lacks the identifier"):
+            tflite_file.read_tflite(path)
 
 
 def test_a_garbled_file_never_raises_anything_else(models, tmp_path):
@@ -63,7 +63,7 @@ def test_a_garbled_file_never_raises_anything_else(models, tmp_path):
     for at in range(0, len(whole), 3):
         path.write_bytes(whole[:at] + b"\xff" + whole[at + 1 :])
         try:
-            tflite_file.read(path)
+            tflite_file.read_tflite(path)
         except ConfigError:
             refused += 1
     assert refused > len(whole) // 30
@@ -94,18 +94,18 @@ def at_code(top):
 def test_an_offset_that_leads_outside_is_found_wherever_it_stands(models, tmp_path, place, offset):
     """Each of these ends an interpreter without a verifier."""
     content = bytearray((models / "litert_int8.tflite").read_bytes())
-    struct.pack_into("<I", content, place(flatbuffer.root(bytes(content))), offset)
+    struct.pack_into("<I", content, place(tflite_file.root_table(bytes(content))), offset)
     path = tmp_path / "garbled.tflite"
     path.write_bytes(content)
     with pytest.raises(ConfigError, match="truncated or garbled"):
-        tflite_file.read(path)
+        tflite_file.read_tflite(path)
 
 
 def test_offsets_before_the_file_are_refused():
     """A vtable may lie in front of its table, but not in front of the file."""
     table = struct.pack("<Ii", 4, 1000)
     with pytest.raises(GarbledError, match="-996"):
-        flatbuffer.root(table)
+        tflite_file.root_table(table)
 
 
 def test_a_vector_that_claims_more_than_the_file_is_refused():
@@ -113,7 +113,7 @@ def test_a_vector_that_claims_more_than_the_file_is_refused():
     vtable = struct.pack("<HHH", 6, 8, 4)
     # root offset, vtable (padded), table: distance to vtable, field 0: offset to vector, vector: length 9, no items
     data = struct.pack("<I", 12) + vtable + bytes(2) + struct.pack("<iI", 8, 4) + struct.pack("<I", 9)
-    table = flatbuffer.root(data)
+    table = tflite_file.root_table(data)
     assert table.vector(1, 4) == (0, 0)
     with pytest.raises(GarbledError):
         table.vector(0, 1)
@@ -122,11 +122,11 @@ def test_a_vector_that_claims_more_than_the_file_is_refused():
 @pytest.mark.parametrize(("name", "precision"), [("litert", "fp32"), ("litert_int8", "int8"), ("litert_int32", "fp32")])
 def test_tensors_tell_the_precision(models, name, precision):
     """Integers count only with a scale: indices are not quantised."""
-    assert tflite_file.read(models / f"{name}.tflite").precision == precision
+    assert tflite_file.read_tflite(models / f"{name}.tflite").precision == precision
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_the_shipped_files_are_what_they_are_called(precision):
     """Both by their tensors."""
     shipped = Path(__file__).resolve().parents[3] / "models" / "shipped"
-    assert tflite_file.read(shipped / f"edgemeter-shapes_{precision}.tflite").precision == precision
+    assert tflite_file.read_tflite(shipped / f"edgemeter-shapes_{precision}.tflite").precision == precision

@@ -2,8 +2,8 @@
 
 import pytest
 
-from edgemeter.agent import runtimes, task
-from edgemeter.agent.dataset import open_folder
+from edgemeter.agent import runtimes, tasks
+from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.recognition import recognise
 
 pytestmark = [pytest.mark.realdata, pytest.mark.slow]
@@ -28,7 +28,7 @@ def scored(model, runtime_name, data):
     runtime = runtimes.create(runtime_name)
     try:
         loaded = runtime.load(model, runtimes.Options(threads=2))
-        work = task.create(recognise.card_for(model, loaded)[0], loaded, data)
+        work = tasks.create(recognise.card_for(model, loaded)[0], loaded, data)
         for index in range(len(data.files)):
             runtime.bind(work.prepare(index))()
             work.answer(index, runtime.outputs())
@@ -38,6 +38,7 @@ def scored(model, runtime_name, data):
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
+@pytest.mark.long
 def test_detectors_score_as_published(realdata, name):
     """AP and AP50 within 0.003, AP75 within 0.004, on all 80 photographs."""
     runtime, ap, ap50, ap75 = PUBLISHED[name]
@@ -53,6 +54,7 @@ def test_detectors_score_as_published(realdata, name):
 @pytest.mark.parametrize(
     ("name", "top1", "apart"), [("mobilenet_v2_1.0_224_quant.tflite", 0.88, 0.084), ("mobilenet_v1_0.25_128_quant.tflite", 0.54, 0.129)]
 )
+@pytest.mark.long
 def test_classifiers_score_as_published(realdata, name, top1, apart):
     """Sixty photographs of sixty classes; the background class of the model is taken off."""
     data = open_folder(realdata / "images" / "imagenet_60", realdata / "annotations" / "imagenet_60_index.json")

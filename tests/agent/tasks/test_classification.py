@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edgemeter.agent import task
-from edgemeter.agent.dataset import open_folder
-from edgemeter.agent.errors import ConfigError
+from edgemeter.agent import tasks
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.runtimes import TensorInfo
 from tests.fixtures.vision_factory import make_card, make_loaded, make_truth
 
@@ -37,7 +37,7 @@ def opened(folder, truth):
 def make_task(data, **output):
     """Return the task of a classifier whose first class is the background."""
     card = make_card("classifier", "classification", **{"classes": CLASSES, "label_offset": -1, **output})
-    return task.create(card, make_loaded([OUTPUT], [INPUT]), data)
+    return tasks.create(card, make_loaded([OUTPUT], [INPUT]), data)
 
 
 def scores(*best):
@@ -71,7 +71,7 @@ def test_an_index_that_counts_from_another_class_is_told(tmp_path, shift, word):
         made.answer(index, scores(index + 2))
     score = made.score()
     assert score.value == (word is None)
-    assert [f"one {word}, top-1 were 1.000" in warning for warning in score.warnings] == ([] if word is None else [True])
+    assert [f"one {word}, top-1 would be 1.000" in warning for warning in score.warnings] == ([] if word is None else [True])
 
 
 def test_of_equal_scores_the_lower_class_is_first(folder):
@@ -99,7 +99,7 @@ def test_without_ground_truth_there_is_no_score(folder):
 
 def test_another_number_of_scores_is_refused(folder):
     """The card says how many classes there are."""
-    with pytest.raises(ConfigError, match="gives 5 scores, its card says 11"):
+    with pytest.raises(ConfigError, match="gives 5 scores, its card has 11"):
         make_task(open_folder(folder)).answer(0, [np.zeros((1, 5), np.uint8)])
 
 

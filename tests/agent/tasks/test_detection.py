@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edgemeter.agent import task
-from edgemeter.agent.dataset import open_folder
-from edgemeter.agent.errors import ConfigError
+from edgemeter.agent import tasks
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.runtimes import TensorInfo
 from tests.fixtures.vision_factory import make_card, make_loaded, make_truth, tensors
 
@@ -37,7 +37,7 @@ def opened(folder, truth):
 def make_task(data, outputs=None, **output):
     """Return the task of a two-class YOLOv8 model on the data."""
     card = make_card("yolov8", **{"classes": 2, "nms_iou": 0.7, **output})
-    return task.create(card, make_loaded(outputs or tensors(HEAD), [INPUT]), data)
+    return tasks.create(card, make_loaded(outputs or tensors(HEAD), [INPUT]), data)
 
 
 def perfect(scale=1.0):
@@ -132,12 +132,12 @@ def test_classes_that_the_annotations_do_not_know_are_left_out(folder):
 
 def test_a_class_beyond_the_cards_is_an_error(folder):
     """A PostProcess model does not declare its classes; the card is wrong, and no number is made of it."""
-    made = task.create(
+    made = tasks.create(
         make_card("tflite-postprocess", classes=2), make_loaded(tensors((), (), (), ()), [INPUT]), opened(folder, make_truth())
     )
     made.prepare(0)
     made.answer(0, [np.array(part, np.float32) for part in ([[[0, 0, 1, 1]]], [[5]], [[0.5]], [1])])
-    with pytest.raises(ConfigError, match="found class 5, its card says 2 classes"):
+    with pytest.raises(ConfigError, match="found class 5, its card has 2 classes"):
         made.score()
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edgemeter.agent.dataset import Dataset
+from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.tasks.classification import Classification
 from edgemeter.agent.tasks.detection import Detection
 from tests.fixtures.vision_factory import make_card, make_loaded, tensors
@@ -38,7 +38,7 @@ def test_a_detector_returns_the_scores_found_and_compares_boxes(data):
     assert task.same_answer(0, one, yolo((44, 44, 16, 16, 0.7, 1), (21, 20, 16, 16, 0.5, 0))) == 1.0
     assert task.same_answer(0, one, yolo((44, 44, 16, 16, 0.7, 1))) == pytest.approx(2 / 3)
     assert task.same_answer(0, yolo(), yolo()) is None
-    assert task._answers[0].scores.tolist() == [0.75, 0.5]
+    assert task._predictions[0].scores.tolist() == [0.75, 0.5]
 
 
 def test_a_classifier_compares_the_best_class(data):

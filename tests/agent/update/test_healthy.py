@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent.config import Config
-from edgemeter.agent.delivery import attendants
-from edgemeter.agent.delivery.attendant import Post
+from edgemeter.agent.base.config import Config
+from edgemeter.agent.daemon import handler
+from edgemeter.agent.daemon.handler import HandlerContext
 from edgemeter.agent.delivery.outbox import Outbox
-from edgemeter.agent.update import place
-from edgemeter.agent.update.healthy import Healthy
-from edgemeter.agent.update.place import Release
+from edgemeter.agent.update import release
+from edgemeter.agent.update.healthy import ReleaseHealthHandler
+from edgemeter.agent.update.release import InstalledRelease
 from edgemeter.provisioning.update import supervisor
 from tests.fixtures.mqtt_peer import wait_until
 
@@ -22,7 +22,7 @@ IMPORTS_BADLY = (sys.executable, "-c", "print('onnxruntime 1.21.0 is installed b
 
 
 class World:
-    """A home with an outbox and the folder that the supervisor makes, and what the attendant is given."""
+    """A home with an outbox and the folder that the supervisor makes, and what the handler is given."""
 
     def __init__(self, home):
         self.home = home
@@ -30,13 +30,13 @@ class World:
         (home / "update").mkdir()
         with Outbox(home / "outbox.sqlite"):
             pass
-        self.release = Release(home / "opt", "2.0")
+        self.release = InstalledRelease(home / "opt", "2.0")
 
-    def attendant(self, imports=IMPORTS_WELL):
+    def handler(self, imports=IMPORTS_WELL):
         """Return a new one, as after a start."""
         none = lambda *_, **__: None  # noqa: E731
-        post = Post("pi-1", "lab", 1, Config(), self.home, None, none, lambda: self.is_connected, none, none, list)
-        return Healthy(post, self.release, imports)
+        context = HandlerContext("pi-1", "lab", 1, Config(), self.home, None, none, lambda: self.is_connected, none, none, list)
+        return ReleaseHealthHandler(context, self.release, imports)
 
     def said(self):
         """Return what the file says."""
@@ -52,42 +52,42 @@ def world(tmp_path):
     return World(tmp_path)
 
 
-def looked(world, attendant, state):
+def looked(world, handler, state):
     """Return whether it says that after some looks."""
 
-    def look():
-        attendant.look()
+    def poll():
+        handler.poll()
         return world.said().get("state") == state
 
-    return wait_until(look)
+    return wait_until(poll)
 
 
 def test_it_is_healthy_once_it_imports_reads_and_is_connected(world):
     """With the number and start of this process, by which the supervisor sees that it lives."""
-    attendant = world.attendant()
-    assert looked(world, attendant, "waiting")
-    assert wait_until(lambda: (attendant.look(), "broker" in (world.said()["reason"] or ""))[1])
+    handler = world.handler()
+    assert looked(world, handler, "waiting")
+    assert wait_until(lambda: (handler.poll(), "broker" in (world.said()["reason"] or ""))[1])
     world.is_connected = True
-    assert looked(world, attendant, "healthy")
+    assert looked(world, handler, "healthy")
     said = world.said()
     assert (said["release"], said["pid"], said["reason"]) == ("2.0", os.getpid(), None)
-    assert supervisor._lives(said)
-    assert not supervisor._lives({**said, "started_ticks": said["started_ticks"] + 1})
-    attendant.close()
+    assert supervisor._is_running(said)
+    assert not supervisor._is_running({**said, "started_ticks": said["started_ticks"] + 1})
+    handler.close()
 
 
 def test_a_runtime_that_does_not_import_breaks_the_release(world):
     """In a child: a processor without its instructions ends that child only. The line says which."""
     world.is_connected = True
-    attendant = world.attendant(IMPORTS_BADLY)
-    assert looked(world, attendant, "broken")
+    handler = world.handler(IMPORTS_BADLY)
+    assert looked(world, handler, "broken")
     assert "onnxruntime 1.21.0" in world.said()["reason"]
 
 
 def test_an_import_that_is_killed_without_a_word_breaks_the_release(world):
     """By a signal."""
-    attendant = world.attendant((sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"))
-    assert looked(world, attendant, "broken")
+    handler = world.handler((sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"))
+    assert looked(world, handler, "broken")
     assert "status -9" in world.said()["reason"]
 
 
@@ -96,39 +96,43 @@ def test_an_outbox_that_cannot_be_read_breaks_the_release(world, spoil):
     """It is gone, or something else."""
     world.is_connected = True
     spoil(world.home / "outbox.sqlite")
-    assert looked(world, world.attendant(), "broken")
+    assert looked(world, world.handler(), "broken")
     assert "outbox" in world.said()["reason"]
 
 
 def test_a_release_that_was_healthy_does_not_import_all_again(world):
     """At each start of a board that measures that would take its time; after a switch the supervisor has taken the word away."""
     world.is_connected = True
-    assert looked(world, world.attendant(), "healthy")
-    again = world.attendant(IMPORTS_BADLY)
-    again.look()
+    assert looked(world, world.handler(), "healthy")
+    again = world.handler(IMPORTS_BADLY)
+    again.poll()
     assert world.said()["state"] == "healthy"
     (world.home / "update" / "healthy.json").unlink()
-    assert looked(world, world.attendant(IMPORTS_BADLY), "broken")
+    assert looked(world, world.handler(IMPORTS_BADLY), "broken")
 
 
 def test_without_a_supervisor_nothing_is_written(world):
     """An agent that was installed in another way, and one whose supervisor never made the folder."""
     (world.home / "update").rmdir()
-    world.attendant().look()
+    world.handler().poll()
     world.release = None
     (world.home / "update").mkdir()
-    world.attendant().look()
+    world.handler().poll()
     assert list((world.home / "update").iterdir()) == []
 
 
 def test_the_agent_that_stays_has_it():
     """In its table, and it can be made there."""
-    assert attendants.ATTENDANTS["update"] == f"{Healthy.__module__}:{Healthy.__name__}"
+    assert handler.HANDLERS["update"] == f"{ReleaseHealthHandler.__module__}:{ReleaseHealthHandler.__name__}"
 
 
 def test_a_release_is_known_by_its_place(tmp_path):
     """Through the link `current` too; anything else is none."""
     (tmp_path / "releases" / "1.2.3").mkdir(parents=True)
     (tmp_path / "current").symlink_to("releases/1.2.3")
-    assert place.find(tmp_path / "current") == place.find(tmp_path / "releases" / "1.2.3") == Release(tmp_path, "1.2.3")
-    assert place.find(Path(sys.prefix)) is None
+    assert (
+        release.find_release(tmp_path / "current")
+        == release.find_release(tmp_path / "releases" / "1.2.3")
+        == InstalledRelease(tmp_path, "1.2.3")
+    )
+    assert release.find_release(Path(sys.prefix)) is None

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.vision import corruptions
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.suite import corruption_names
 from edgemeter.agent.vision.corruptions import CORRUPTIONS, SEVERITIES, corrupt
 
 # Made once by numpy 2.4; RandomState promises the same of every version.
@@ -111,7 +111,7 @@ def test_a_mosaic_is_coarser_at_every_severity(photo):
 
 def test_names_are_taken_in_the_order_of_the_table():
     """All, some, and never one that there is not."""
-    assert corruptions.names_of(["all"]) == tuple(CORRUPTIONS)
-    assert corruptions.names_of(["contrast", "gaussian_noise"]) == ("gaussian_noise", "contrast")
+    assert corruption_names(["all"]) == tuple(CORRUPTIONS)
+    assert corruption_names(["contrast", "gaussian_noise"]) == ("gaussian_noise", "contrast")
     with pytest.raises(ConfigError, match="no corruption is called 'rain': choose from gaussian_noise"):
-        corruptions.names_of(["gaussian_noise", "rain"])
+        corruption_names(["gaussian_noise", "rain"])

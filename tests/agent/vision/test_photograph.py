@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.vision import photograph
 
 

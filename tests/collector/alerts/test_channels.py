@@ -3,10 +3,10 @@ from email import message_from_string, policy
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError, TransientError, UnavailableError
-from edgemeter.collector.alerts import sending
-from edgemeter.collector.alerts.notice import Notice
-from edgemeter.collector.alerts.rules import Channel, Rules
+from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.collector.alerts import check
+from edgemeter.collector.alerts.channels import Notice
+from edgemeter.collector.alerts.rules import AlertRules, Channel
 from tests.fixtures.listeners import http_listener, mail_listener
 
 FACTS = {"fleet": "lab", "device": "pi-1", "metric": "energy"}
@@ -33,7 +33,7 @@ def mail():
 
 def send(notices, **channel):
     """Send notices to a channel as a check does."""
-    sending.sender_of(Channel(name="c", **channel)).send(notices)
+    check.sender_of(Channel(name="c", **channel)).send(notices)
 
 
 def test_a_webhook_for_slack_gets_one_text(http):
@@ -126,9 +126,9 @@ def test_what_a_server_answers_decides_whether_it_is_tried_again(http, status, e
 def test_an_address_that_is_none_and_a_secret_that_is_absent_are_errors(tmp_path, monkeypatch):
     """Each named, each with what to do."""
     monkeypatch.delenv("NOPE", raising=False)
-    with pytest.raises(ConfigError, match="no http"):
+    with pytest.raises(ConfigError, match="not an http"):
         send([OPENED], kind="webhook", url="ftp://x")
-    with pytest.raises(ConfigError, match="NOPE holds no address"):
+    with pytest.raises(ConfigError, match="NOPE contains no address"):
         send([OPENED], kind="webhook", url_env="NOPE")
     with pytest.raises(ConfigError, match="cannot read the address"):
         send([OPENED], kind="webhook", url_file=str(tmp_path / "none"))
@@ -154,8 +154,8 @@ def test_apprise_delivers_or_says_how_to_install_it(http):
 
 def test_a_test_goes_to_the_channel_that_is_named(http):
     """And only one that is there."""
-    rules = Rules(channel=(Channel(name="chat", kind="webhook", url=http.url, format="slack"),))
-    sending.test(rules, "chat")
-    assert "nothing happened" in http.kept[0][2]["text"]
-    with pytest.raises(ConfigError, match="the rules have chat"):
-        sending.test(rules, "pager")
+    rules = AlertRules(channel=(Channel(name="chat", kind="webhook", url=http.url, format="slack"),))
+    check.send_test(rules, "chat")
+    assert "no alert has opened" in http.kept[0][2]["text"]
+    with pytest.raises(ConfigError, match="the rules define chat"):
+        check.send_test(rules, "pager")

@@ -1,15 +1,16 @@
 import numpy as np
 import pytest
 
-from edgemeter.agent import records
-from edgemeter.agent.delivery.messages import State
-from edgemeter.agent.records import Verdict
+from edgemeter.agent.contract import record
+from edgemeter.agent.contract.messages import DeviceState
+from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.collector.alerts import lifecycle
-from edgemeter.collector.alerts.check import check
-from edgemeter.collector.alerts.rules import Channel, Rule, Rules
-from edgemeter.collector.keep.ledger import Arrival, Ledger
-from edgemeter.collector.keep.presence import Change
-from edgemeter.collector.trend import more_runs
+from edgemeter.collector.alerts.check import check_alerts
+from edgemeter.collector.alerts.rules import AlertRule, AlertRules, Channel
+from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.collector.ledger.ledger_file import Arrival
+from edgemeter.collector.ledger.presence import PresenceChange
+from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.history import LedgerHistory, RunHistory
 from edgemeter.collector.trend.watch_file import WatchFile
 from tests.fixtures.listeners import http_listener
@@ -27,7 +28,7 @@ def file(tmp_path):
 
 def at(runs, rules, file, *, day, is_dry=False):
     """Return what a check on a day (of the series) does with these runs."""
-    return check(RunHistory(runs), "runs.json", file, rules, (FIRST_DAY + day) * DAY_NS, is_dry=is_dry)
+    return check_alerts(RunHistory(runs), "runs.json", file, rules, (FIRST_DAY + day) * DAY_NS, is_dry=is_dry)
 
 
 def titles(done):
@@ -37,7 +38,7 @@ def titles(done):
 
 def test_a_confirmed_step_alerts_once_and_closes_when_it_is_history(file):
     """Open on day 70, silent on day 71, closed when the step is two months old."""
-    rules = Rules(rule=(Rule(name="step", kind="step", metrics=("energy",)),), more_runs=False)
+    rules = AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy",)),), more_runs=False)
     runs = make_days(STEPPED)
     assert titles(at(runs, rules, file, day=70)) == [("opened", "step: energy of tiny-detector fp32 on pi-1")]
     assert titles(at(runs, rules, file, day=71)) == []
@@ -47,10 +48,10 @@ def test_a_confirmed_step_alerts_once_and_closes_when_it_is_history(file):
 def test_an_improvement_alerts_only_where_both_are_asked_for(file):
     """Nine per cent less energy is no bad news."""
     better = make_days(noisy(100, 70, step_at=55, step_ratio=0.91))
-    worse, both = (Rules(rule=(Rule(name="step", kind="step", metrics=("energy",), direction=way),)) for way in ("worse", "both"))
+    worse, both = (AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy",), direction=way),)) for way in ("worse", "both"))
     assert titles(at(better, worse, file, day=70, is_dry=True)) == []
     assert len(titles(at(better, both, file, day=70, is_dry=True))) == 1
-    large = Rules(rule=(Rule(name="step", kind="step", metrics=("energy",), direction="both", at_least=20.0),))
+    large = AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy",), direction="both", at_least=20.0),))
     assert titles(at(better, large, file, day=70, is_dry=True)) == []
 
 
@@ -62,7 +63,7 @@ def test_what_befell_a_whole_board_type_is_one_alert(file):
         if unit == 3:
             values[30:] *= 1.12
         runs += make_days(values, device=f"pi-{unit}", firmwares=["a"] * 60 + ["b"] * 20)
-    rules = Rules(rule=(Rule(name="step", kind="step", metrics=("energy",)),))
+    rules = AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy",)),))
     done = at(runs, rules, file, day=80, is_dry=True)
     assert len(done.changes) == 1
     assert "on 10 of 10 devices" in done.changes[0].alert.firing.text
@@ -73,7 +74,7 @@ def test_a_limit_alerts_while_the_level_is_beyond_it(file):
     runs = make_days(STEPPED)
 
     def firing(**limit):
-        return titles(at(runs, Rules(rule=(Rule(name="limit", kind="limit", **limit),)), file, day=70, is_dry=True))
+        return titles(at(runs, AlertRules(rule=(AlertRule(name="limit", kind="limit", **limit),)), file, day=70, is_dry=True))
 
     assert len(firing(metrics=("energy",), above=105.0)) == 1
     assert firing(metrics=("energy",), above=120.0) == []
@@ -82,7 +83,7 @@ def test_a_limit_alerts_while_the_level_is_beyond_it(file):
 
 def test_a_verdict_that_went_invalid_alerts_and_recovers(file):
     """The two newest runs are invalid; a valid one after them closes the alert."""
-    rules = Rules(rule=(Rule(name="invalid", kind="invalid", runs=2),))
+    rules = AlertRules(rule=(AlertRule(name="invalid", kind="invalid", runs=2),))
     bad = make_days([None] * 10 + [100.0, 100.0], seq=10, verdict=Verdict(state="invalid", reasons=("answers: always the same",)))
     runs = make_days(noisy(100, 10)) + bad
     assert [event for event, _ in titles(at(runs, rules, file, day=12))] == ["opened"]
@@ -96,11 +97,11 @@ def test_a_gap_a_drift_and_a_sick_board_alert_by_their_rules(file):
     for unit in range(8):
         runs += make_days(noisy(140 if unit == 4 else 100, 90, seed=60 + unit), device=f"board-{unit}")
     kinds = ("missing", "drift", "sick-unit")
-    rules = Rules(rule=tuple(Rule(name=kind, kind=kind, metrics=("energy",)) for kind in kinds))
+    rules = AlertRules(rule=tuple(AlertRule(name=kind, kind=kind, metrics=("energy",)) for kind in kinds))
     said = [title for _, title in titles(at(runs, rules, file, day=100, is_dry=True))]
     assert sum(title.startswith("missing") for title in said) == 8
     assert [title for title in said if title.startswith("drift")] == ["drift: energy of tiny-detector fp32 on pi-1"]
-    assert any(title.startswith("sick board: board-4") for title in said)
+    assert any(title.startswith("outlying board: board-4") for title in said)
 
 
 def test_devices_that_are_lost_or_send_nothing_alert(tmp_path, file):
@@ -109,14 +110,15 @@ def test_devices_that_are_lost_or_send_nothing_alert(tmp_path, file):
     runs = make_days(noisy(100, 20), device="pi-1") + make_days(noisy(100, 20), device="pi-2")
     last_ns = (FIRST_DAY + 19) * DAY_NS
     with Ledger(path) as ledger:
-        ledger.commit([Arrival(run, records.encode(run), "t", run.started_at_ns) for run in runs])
+        ledger.commit([Arrival(run, record.encode(run), "t", run.started_at_ns) for run in runs])
         states = [("pi-1", "lost", last_ns + 3 * DAY_NS - 7_200_000_000_000), ("pi-2", "online", last_ns)]
-        ledger.commit([], [], [Change("lab", device, State(state=state, session=1), when) for device, state, when in states])
-    rules = Rules(
-        rule=(Rule(name="lost", kind="device-lost", hours=1.0), Rule(name="stopped", kind="outbox-stopped", hours=24.0)), more_runs=False
+        ledger.commit([], [], [PresenceChange("lab", device, DeviceState(state=state, session=1), when) for device, state, when in states])
+    rules = AlertRules(
+        rule=(AlertRule(name="lost", kind="device-lost", hours=1.0), AlertRule(name="stopped", kind="outbox-stopped", hours=24.0)),
+        more_runs=False,
     )
     history = LedgerHistory(path)
-    done = check(history, str(path), file, rules, last_ns + 3 * DAY_NS)
+    done = check_alerts(history, str(path), file, rules, last_ns + 3 * DAY_NS)
     assert titles(done) == [("opened", "device lost: pi-1"), ("opened", "outbox stopped: pi-2")]
     history.close()
 
@@ -125,7 +127,7 @@ def test_what_does_not_get_through_is_sent_at_the_next_check(file):
     """The chat is down when the alert opens, and gets it a day later, once."""
     with http_listener() as server:
         channel = Channel(name="chat", kind="webhook", url=f"http://127.0.0.1:{server.server_port}", format="slack")
-        rules = Rules(rule=(Rule(name="step", kind="step", metrics=("energy",), channels=("chat",)),), channel=(channel,))
+        rules = AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy",), channels=("chat",)),), channel=(channel,))
         runs = make_days(STEPPED)
         server.status = 503
         (failed,) = at(runs, rules, file, day=70).sent
@@ -141,7 +143,7 @@ def test_alertmanager_hears_of_what_is_open_at_every_check(file):
     """Or it would take the alert for over."""
     with http_listener() as server:
         channel = Channel(name="pager", kind="alertmanager", url=f"http://127.0.0.1:{server.server_port}")
-        rules = Rules(rule=(Rule(name="step", kind="step", metrics=("energy",), channels=("pager",)),), channel=(channel,))
+        rules = AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy",), channels=("pager",)),), channel=(channel,))
         for day in (70, 71, 72):
             at(make_days(STEPPED), rules, file, day=day)
         assert [len(body) for _, _, body in server.kept] == [1, 1, 1]
@@ -149,14 +151,14 @@ def test_alertmanager_hears_of_what_is_open_at_every_check(file):
 
 def test_a_dry_run_writes_and_sends_nothing(file):
     """It says what would happen."""
-    rules = Rules(
-        rule=(Rule(name="step", kind="step", metrics=("energy",), channels=("chat",)),),
+    rules = AlertRules(
+        rule=(AlertRule(name="step", kind="step", metrics=("energy",), channels=("chat",)),),
         channel=(Channel(name="chat", kind="webhook", url="http://127.0.0.1:1"),),
     )
     done = at(make_days(STEPPED), rules, file, day=70, is_dry=True)
     assert len(done.changes) == 1
     assert (done.sent, done.requests) == ((), ())
-    assert lifecycle.read(file, with_closed=True) == []
+    assert lifecycle.read_alerts(file, with_closed=True) == []
 
 
 def test_a_check_asks_boards_of_suspects_for_more_runs(file):
@@ -164,7 +166,7 @@ def test_a_check_asks_boards_of_suspects_for_more_runs(file):
     runs = []
     for unit in range(30):
         runs += make_days(noisy(100, 57, seed=300 + unit, step_at=52 if unit < 8 else None, step_ratio=1.035), device=f"pi-{unit:02}")
-    done = at(runs, Rules(), file, day=57)
+    done = at(runs, AlertRules(), file, day=57)
     assert done.requests
     assert sum(one.runs for one in done.requests) <= 0.1 * 30 * 30
-    assert more_runs.read(file, "pending") == list(done.requests)
+    assert watch.read_requests(file, "pending") == list(done.requests)

@@ -1,10 +1,10 @@
 import pytest
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.collector.alerts import judging, lifecycle
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.collector.alerts import lifecycle
 from edgemeter.collector.alerts.firing import Firing
-from edgemeter.collector.alerts.health import health
-from edgemeter.collector.trend import annotations
+from edgemeter.collector.alerts.lifecycle import rules_health
+from edgemeter.collector.trend import watch_file
 from edgemeter.collector.trend.watch_file import WatchFile
 
 DAY_NS = 86_400 * 1_000_000_000
@@ -26,7 +26,7 @@ def file(tmp_path):
 
 def events(file, *found, day=0, is_dry=False):
     """Return what happens when these fire on a day."""
-    return [change.event for change in lifecycle.settle(file, list(found), NOW + day * DAY_NS, is_dry=is_dry)]
+    return [change.event for change in lifecycle.settle_alerts(file, list(found), NOW + day * DAY_NS, is_dry=is_dry)]
 
 
 def test_an_alert_opens_once_is_updated_and_closes(file):
@@ -36,7 +36,7 @@ def test_an_alert_opens_once_is_updated_and_closes(file):
     assert events(file, firing("+6 %"), day=2) == ["updated"]
     assert events(file, day=3) == ["closed"]
     assert events(file, day=4) == []
-    (alert,) = lifecycle.read(file, with_closed=True)
+    (alert,) = lifecycle.read_alerts(file, with_closed=True)
     assert (alert.firing.text, alert.outcome, alert.opened_ns, alert.closed_ns) == ("+6 %", "over", NOW, NOW + 3 * DAY_NS)
 
 
@@ -45,7 +45,7 @@ def test_a_step_that_fades_and_comes_back_is_the_same_alert(file):
     events(file, firing())
     events(file, day=1)
     assert events(file, firing(day=19_992), day=2) == ["updated"]
-    assert len(lifecycle.read(file, with_closed=True)) == 1
+    assert len(lifecycle.read_alerts(file, with_closed=True)) == 1
     events(file, day=3)
     assert events(file, firing(day=20_030), day=50) == ["opened"]
 
@@ -53,34 +53,34 @@ def test_a_step_that_fades_and_comes_back_is_the_same_alert(file):
 def test_what_was_dismissed_does_not_open_again_for_its_day(file):
     """A new step of the same series does."""
     events(file, firing())
-    judging.dismiss(file, 1, "the meter was moved")
-    assert lifecycle.read(file) == []
+    lifecycle.dismiss(file, 1, "the meter was moved")
+    assert lifecycle.read_alerts(file) == []
     assert events(file, firing("+7 %", day=19_991), day=1) == []
     assert events(file, firing(day=20_020), day=30) == ["opened"]
-    assert lifecycle.one_of(file, 1).remark == "the meter was moved"
+    assert lifecycle.find_alert(file, 1).remark == "the meter was moved"
 
 
 def test_acknowledging_begins_a_new_level(file):
     """The annotation stands on the first bad day, for that device and metric; the alert stays until the step is no finding any more."""
     events(file, firing())
-    judging.acknowledge(file, 1, "new power supply")
-    (note,) = annotations.read(file)
+    lifecycle.acknowledge(file, 1, "new power supply")
+    (note,) = watch_file.read_annotations(file)
     assert (note.day, note.device, note.metric, note.text) == (19_990, "pi-1", "energy", "new power supply")
     assert events(file, day=1) == ["closed"]
-    assert lifecycle.one_of(file, 1).outcome == "confirmed"
+    assert lifecycle.find_alert(file, 1).outcome == "confirmed"
 
 
 def test_a_dry_look_writes_nothing(file):
     """It says what would happen, again and again."""
     assert events(file, firing(), is_dry=True) == ["opened"]
     assert events(file, firing(), is_dry=True) == ["opened"]
-    assert lifecycle.read(file, with_closed=True) == []
+    assert lifecycle.read_alerts(file, with_closed=True) == []
 
 
 def test_an_alert_that_is_not_there_is_named(file):
     """With where to look."""
     with pytest.raises(ConfigError, match="no alert 7"):
-        judging.dismiss(file, 7, None)
+        lifecycle.dismiss(file, 7, None)
 
 
 def test_the_health_of_a_rule_counts_what_became_of_its_alerts(file):
@@ -88,8 +88,8 @@ def test_the_health_of_a_rule_counts_what_became_of_its_alerts(file):
     for place, subject in enumerate(("a", "b", "c")):
         events(file, *(firing(subject=name) for name in ("a", "b", "c")[: place + 1]))
         assert subject
-    lifecycle.say(file, 1, "confirmed", None)
-    lifecycle.say(file, 2, "dismissed", "noise")
-    spoke, silent = health(lifecycle.read(file, with_closed=True), ["confirmed step", "drift"], NOW, 90)
+    lifecycle.judge_alert(file, 1, "confirmed", None)
+    lifecycle.judge_alert(file, 2, "dismissed", "noise")
+    spoke, silent = rules_health(lifecycle.read_alerts(file, with_closed=True), ["confirmed step", "drift"], NOW, 90)
     assert (spoke.opened, spoke.open_now, spoke.confirmed, spoke.dismissed, spoke.not_judged, spoke.precise_ratio) == (3, 2, 1, 1, 1, 0.5)
     assert (silent.rule, silent.opened, silent.precise_ratio) == ("drift", 0, None)

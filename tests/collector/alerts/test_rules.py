@@ -2,7 +2,7 @@ from importlib.resources import files
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.alerts import rules
 
 
@@ -13,7 +13,7 @@ def written(tmp_path):
     def read(text):
         path = tmp_path / "alerts.toml"
         path.write_text(text)
-        return rules.read(path)
+        return rules.read_rules(path)
 
     return read
 
@@ -23,10 +23,10 @@ def test_the_sample_loads_and_shows_every_kind(tmp_path):
     text = files("edgemeter.collector.alerts").joinpath("sample_alerts.toml").read_text()
     path = tmp_path / "sample.toml"
     path.write_text(text)
-    found = rules.read(path)
-    assert {rule.kind for rule in found.rule} == set(rules.Kind.__args__)
+    found = rules.read_rules(path)
+    assert {rule.kind for rule in found.rule} == set(rules.RuleKind.__args__)
     assert {channel.kind for channel in found.channel} == {"webhook", "alertmanager", "ntfy", "email", "apprise"}
-    for key in (*rules.Rule.__struct_fields__, *rules.Rules.__struct_fields__):
+    for key in (*rules.AlertRule.__struct_fields__, *rules.AlertRules.__struct_fields__):
         assert key in text, key
 
 
@@ -61,4 +61,4 @@ def test_what_is_wrong_is_named(written, text, said):
 def test_a_file_that_is_not_there_is_an_error(tmp_path):
     """Not silently the usual rules."""
     with pytest.raises(ConfigError, match="cannot read the rules"):
-        rules.read(tmp_path / "none.toml")
+        rules.read_rules(tmp_path / "none.toml")

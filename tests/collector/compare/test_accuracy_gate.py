@@ -1,9 +1,9 @@
-"""Facts about `edgemeter.collector.compare.accuracy_gate`: what keeps too little of its accuracy has no rank."""
+"""Facts about `edgemeter.collector.compare.comparison`: what keeps too little of its accuracy has no rank."""
 
 import pytest
 
-from edgemeter.agent.records import AccuracyGate
-from edgemeter.collector.show.answer import answer
+from edgemeter.agent.contract.record_figures import AccuracyGate
+from edgemeter.collector.show.conclusions import conclusions
 from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run
 
 
@@ -29,7 +29,7 @@ def test_a_ruined_quantisation_has_no_ratio_and_says_why_by_name():
     assert row.ratios.accuracy_difference == pytest.approx(-0.38)
     assert row.not_ranked == (
         "tiny-detector int8 on onnx, pi-1: AP 0.020 of the 0.400 that tiny-detector fp32 on onnx, server-1 has, "
-        "needed 0.360 (90% of it): its speed does not rank"
+        "needed 0.360 (90% of it): its speed is not ranked"
     )
     assert [(entry.run, entry.reason) for entry in comparison.left_out] == [("ruined", f"not ranked: {row.not_ranked}")]
 
@@ -72,7 +72,7 @@ def test_like_is_held_against_like_only():
 def test_the_answer_does_not_praise_a_ruined_case():
     """The fastest case is the fastest of those that rank; where none ranks the answer says so."""
     ruined = make_run(precision="int8", p50_ms=0.2, ap=0.02)
-    with_another = answer(compare_runs(ruined, make_run(p50_ms=10.0, ap=0.4), make_reference(ap=0.4)))
-    alone = answer(compare_runs(ruined, make_reference(ap=0.4)))
+    with_another = conclusions(compare_runs(ruined, make_run(p50_ms=10.0, ap=0.4), make_reference(ap=0.4)))
+    alone = conclusions(compare_runs(ruined, make_reference(ap=0.4)))
     assert "in 10.0 ms at best (p50, fp32" in with_another[0]
     assert alone[0].startswith("On pi-1 no case of tiny-detector ranks: tiny-detector int8 on onnx, pi-1: AP 0.020 of the 0.400")

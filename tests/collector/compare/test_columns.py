@@ -2,7 +2,8 @@ import csv
 import io
 import json
 
-from edgemeter.collector.compare.columns import COLUMNS, JOINT, to_csv, to_json
+from edgemeter.agent.base.documents import JOINT
+from edgemeter.collector.compare.columns import COLUMNS, to_csv, to_json
 from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run, no_energy
 from tests.fixtures.record_factory import make_energy
 
@@ -36,7 +37,7 @@ def test_one_row_carries_everything():
     device, reference = make_run(id="d", energy=make_energy(gross_mj=125.0)), make_reference(id="r")
     rows = both(compare_runs(device, reference))[0]["rows"]
     row = rows[1]
-    told = {
+    printed = {
         "device": "pi-1",
         "model": "tiny-detector",
         "latency_p50_ms": 10.0,
@@ -59,7 +60,7 @@ def test_one_row_carries_everything():
         "run_ids": ["d"],
         "reference_run_ids": ["r"],
     }
-    assert {name: row[name] for name in told} == told
+    assert {name: row[name] for name in printed} == printed
     assert (rows[0]["is_reference"], rows[0]["latency_p50_ratio"]) == (True, 1.0)
 
 

@@ -1,9 +1,9 @@
 import pytest
 
-from edgemeter.agent import records
-from edgemeter.agent.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.contract import record_conditions, record_figures
 from edgemeter.collector.compare.comparison import MARKS, compare
-from edgemeter.collector.compare.store import Contents, LeftOut
+from edgemeter.collector.runs.store import LeftOut, StoreContents
 from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run, no_energy
 from tests.fixtures.record_factory import make_accuracy, make_energy, make_environment
 
@@ -68,7 +68,7 @@ def test_a_run_on_other_data_is_left_out_with_the_reason():
         ({"task": "classification"}, "no reference for the same task: this is classification, the reference has detection"),
         ({"scenario": "offline"}, "no reference in the same scenario: this is offline, the reference has single_stream"),
         (
-            {"inputs": (records.Tensor(name="x", shape=(1, 3, 64, 64), dtype="float32"),)},
+            {"inputs": (record_conditions.Tensor(name="x", shape=(1, 3, 64, 64), dtype="float32"),)},
             "no reference at the same input size: this is 12288 values, the reference has 27648 values",
         ),
     ],
@@ -80,16 +80,16 @@ def test_what_is_not_alike_is_left_out_and_says_in_what(change, reason):
 
 def test_the_layout_of_an_input_makes_no_difference():
     """NHWC on the device and NCHW on the server are the same photograph."""
-    channels_last = (records.Tensor(name="x", shape=(1, 96, 96, 3), dtype="uint8"),)
+    channels_last = (record_conditions.Tensor(name="x", shape=(1, 96, 96, 3), dtype="uint8"),)
     assert not compare_runs(make_run(inputs=channels_last), make_reference()).left_out
 
 
 def test_a_rate_or_a_query_of_other_size_is_left_out():
     """Waiting times at another rate, and queries of more samples, are other figures; offline each machine takes its own batch."""
-    slow, fast = (records.Load(samples_per_query=1, samples=100, target_per_s=rate) for rate in (10.0, 50.0))
+    slow, fast = (record_figures.Load(samples_per_query=1, samples=100, target_per_s=rate) for rate in (10.0, 50.0))
     found = compare_runs(make_run(scenario="poisson", load=slow), make_reference(scenario="poisson", load=fast))
     assert "no reference at the same rate: this is 10.0 per s, the reference has 50.0 per s" in only_reason(found)
-    one, eight = (records.Load(samples_per_query=samples, samples=100) for samples in (1, 8))
+    one, eight = (record_figures.Load(samples_per_query=samples, samples=100) for samples in (1, 8))
     found = compare_runs(make_run(scenario="multi_stream", load=one), make_reference(scenario="multi_stream", load=eight))
     assert "no reference with as many samples a query: this is 1, the reference has 8" in only_reason(found)
     assert device_row(compare_runs(make_run(scenario="offline", load=one), make_reference(scenario="offline", load=eight)))
@@ -97,7 +97,7 @@ def test_a_rate_or_a_query_of_other_size_is_left_out():
 
 def test_an_invalid_run_is_left_out_with_the_reasons_of_its_verdict():
     """An invalid run is in no median."""
-    verdict = records.Verdict(state="invalid", reasons=("throttled: the board throttled", "drift: 12 %"))
+    verdict = record_conditions.Verdict(state="invalid", reasons=("throttled: the board throttled", "drift: 12 %"))
     comparison = compare_runs(make_run(id="bad", verdict=verdict, p50_ms=99.0), make_run(p50_ms=10.0), make_reference())
     assert comparison.left_out == (LeftOut("bad", "invalid: throttled: the board throttled; drift: 12 %"),)
     assert device_row(comparison).case.p50_ms.high == 10.0
@@ -105,7 +105,9 @@ def test_an_invalid_run_is_left_out_with_the_reasons_of_its_verdict():
 
 def test_a_suspect_run_stays_and_is_marked_with_its_reasons():
     """Its reasons stand once, with how many of the runs they hold for."""
-    suspect, likewise = (records.Verdict(state="suspect", reasons=(f"busy-machine: other processes used {load} %",)) for load in (30, 50))
+    suspect, likewise = (
+        record_conditions.Verdict(state="suspect", reasons=(f"busy-machine: other processes used {load} %",)) for load in (30, 50)
+    )
     row = device_row(compare_runs(make_run(verdict=suspect), make_run(verdict=likewise), make_run(), make_reference(verdict=suspect)))
     assert (row.case.verdict, row.case.suspect) == ("suspect", 2)
     assert row.case.verdict_reasons == ("busy-machine: other processes used 30 % (2 of 3 runs)",)
@@ -121,7 +123,7 @@ def test_an_estimated_or_published_latency_never_ranks_beside_a_measured_one(sou
 
 def test_a_run_that_does_not_say_where_its_latency_comes_from_is_left_out():
     """Silence is no measurement."""
-    assert "does not say" in only_reason(compare_runs(make_run(provenance={}), make_run(), make_reference()))
+    assert "does not state that it was measured" in only_reason(compare_runs(make_run(provenance={}), make_run(), make_reference()))
 
 
 def test_an_estimated_energy_is_left_out_and_the_rest_of_the_run_is_compared():
@@ -147,7 +149,7 @@ def test_the_same_run_read_from_two_stores_counts_once():
 def test_what_the_store_could_not_read_stays_in_the_list():
     """A newer schema is reported to the very end."""
     unread = LeftOut("newer", "schema 2")
-    assert compare(Contents([make_run(), make_reference()], [unread]), "reference").left_out == (unread,)
+    assert compare(StoreContents([make_run(), make_reference()], [unread]), "reference").left_out == (unread,)
 
 
 def test_int8_is_compared_with_the_fp32_reference_when_no_int8_reference_exists():
@@ -170,7 +172,7 @@ def test_the_same_precision_on_the_same_runtime_is_preferred_to_a_higher_precisi
 
 def test_a_valid_reference_is_preferred_to_a_faster_suspect_one():
     """Of equal kinds the one to believe is taken, and the row says that there were several."""
-    suspect = records.Verdict(state="suspect", reasons=("drift: x",))
+    suspect = record_conditions.Verdict(state="suspect", reasons=("drift: x",))
     row = device_row(compare_runs(make_run(), make_reference(threads=8, p50_ms=1.0, verdict=suspect), make_reference(threads=4)))
     assert row.reference.key.threads == 4
     assert row.choice == "same precision and runtime; the first of 2 such by verdict, batch and p50"
@@ -280,20 +282,20 @@ def test_the_reference_may_be_named_by_device_or_by_role():
 
 def test_an_unknown_reference_is_answered_with_those_that_exist():
     """Devices and roles are listed."""
-    with pytest.raises(ConfigError, match="called 'server-9': devices here are pi-1, server-1; roles are device, reference"):
+    with pytest.raises(ConfigError, match="role 'server-9': devices are pi-1, server-1; roles are device, reference"):
         compare_runs(make_run(), make_reference(), reference="server-9")
 
 
 def test_an_empty_store_is_an_error_that_says_how_to_fill_it():
     """Nothing to compare is not an empty table."""
-    with pytest.raises(UnavailableError, match=r"holds no run yet: .*edgemeter run"):
-        compare(Contents([]), "reference")
+    with pytest.raises(UnavailableError, match=r"has no run yet: .*edgemeter run"):
+        compare(StoreContents([]), "reference")
 
 
 def test_a_reference_case_without_company_is_left_out():
     """A server that measured a hundred models does not fill the table of two."""
     comparison = compare_runs(make_run(), make_reference(), make_reference(id="alone", model="another", sha256="c3" * 32))
-    assert comparison.left_out == (LeftOut("alone", "no device run to compare with this reference run"),)
+    assert comparison.left_out == (LeftOut("alone", "no device run matches this reference run"),)
 
 
 def test_a_reference_alone_is_shown():

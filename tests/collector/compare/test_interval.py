@@ -3,16 +3,16 @@ import math
 import numpy as np
 import pytest
 
-from edgemeter.agent.engine.run_statistics import median_interval
-from edgemeter.collector.compare import interval
-from edgemeter.collector.compare.interval import Point
+from edgemeter.agent.base.run_statistics import median_interval
+from edgemeter.collector.compare import spread as compare_spread
+from edgemeter.collector.compare.spread import RunPoint
 
 DAYS = 10
 
 
 def points(values, device="pi-1", day=0):
     """Return a point for each value, of one device on one day."""
-    return [Point(value, device, day) for value in values]
+    return [RunPoint(value, device, day) for value in values]
 
 
 @pytest.mark.parametrize("count", [3, 4, 5, 6, 7, 12, 60, 1000])
@@ -20,19 +20,33 @@ def test_the_interval_is_that_of_the_agent(count):
     """`edgemeter ab` and `compare` would otherwise give two answers to one question."""
     values = np.random.default_rng(count).lognormal(0, 0.1, count).tolist()
     expected = median_interval(values)
-    assert interval.of_median(values) == pytest.approx((expected.low, expected.high), rel=1e-9)
+    found = compare_spread.interval_of_points(points(values))
+    assert (found.low, found.high) == (expected.low, expected.high)
+
+
+@pytest.mark.parametrize("count", [6, 7, 12, 60, 1000])
+def test_the_interval_interpolates_between_exact_order_statistics(count):
+    """By whole numbers, which logarithms of the gamma function must come close to."""
+    ordered = np.sort(np.random.default_rng(count).lognormal(0, 0.1, count))
+    held = 1 - 2 * np.cumsum([math.comb(count, place) for place in range(count // 2 + 1)]) / 2.0**count
+    inner = int(np.searchsorted(-held, -0.95, side="right"))
+    share = (held[inner - 1] - 0.95) / (held[inner - 1] - held[inner])
+    weight = (count - inner) * share / (inner + (count - 2 * inner) * share)
+    bounds = [(1 - weight) * side[inner - 1] + weight * side[inner] for side in (ordered, ordered[::-1])]
+    found = median_interval(ordered.tolist())
+    assert (found.low, found.high) == pytest.approx(bounds, rel=1e-9)
 
 
 def test_two_runs_have_no_interval():
     """Nor has a figure that is not above zero: it has no logarithm."""
-    assert interval.of_points(points([1.0, 2.0])) is None
-    assert interval.of_points(points([1.0, 2.0, 0.0])) is None
+    assert compare_spread.interval_of_points(points([1.0, 2.0])) is None
+    assert compare_spread.interval_of_points(points([1.0, 2.0, 0.0])) is None
 
 
 def test_runs_of_several_days_count_as_days():
     """A thousand runs on three days are three days: their interval is far wider than that of the runs."""
     spread = [point for day, level in enumerate((1.0, 1.1, 1.2)) for point in points([level] * 300, day=day)]
-    found = interval.of_points(spread)
+    found = compare_spread.interval_of_points(spread)
     assert (found.level, found.members, found.days, found.runs) == ("day", 3, 3, 900)
     assert found.low < 1.0
     assert found.high > 1.2
@@ -41,19 +55,19 @@ def test_runs_of_several_days_count_as_days():
 def test_days_of_several_devices_count_as_devices():
     """Many days of three boards are three boards."""
     spread = [point for device in "abc" for day in range(DAYS) for point in points([1.0 + day / 100], device, day)]
-    found = interval.of_points(spread)
+    found = compare_spread.interval_of_points(spread)
     assert (found.level, found.members, found.devices, found.days) == ("device", 3, 3, DAYS)
 
 
 def test_two_days_are_too_few_to_speak_of_days():
     """The runs are counted, and the interval says from how many days they are."""
-    found = interval.of_points([*points([1.0, 1.1, 1.2]), *points([1.0, 1.1, 1.2], day=1)])
+    found = compare_spread.interval_of_points([*points([1.0, 1.1, 1.2]), *points([1.0, 1.1, 1.2], day=1)])
     assert (found.level, found.members, found.days, found.over) == ("run", 6, 2, "6 runs")
 
 
 def test_days_of_two_devices_are_called_device_days():
     """Five days of two boards are ten of them, and not ten days."""
-    found = interval.of_points([point for device in "ab" for day in range(5) for point in points([1.0], device, day)])
+    found = compare_spread.interval_of_points([point for device in "ab" for day in range(5) for point in points([1.0], device, day)])
     assert found.over == "10 device-days"
 
 
@@ -67,9 +81,9 @@ def test_the_interval_of_a_ratio_holds_its_truth_in_95_of_100_trials():
             for day in range(5):
                 level = source.normal(0, 0.01)
                 spread += points([math.exp(level + source.normal(0, 0.01)) for _ in range(3)], day=day)
-            found = interval.of_points(spread)
+            found = compare_spread.interval_of_points(spread)
             sides.append((sorted(point.value for point in spread)[7], (found.low, found.high)))
-        low, high = interval.of_ratio(*sides[0], *sides[1])
+        low, high = compare_spread.interval_of_ratio(*sides[0], *sides[1])
         held += low <= 1 <= high
     assert 0.95 <= held / trials <= 0.999
 
@@ -83,22 +97,24 @@ def test_two_days_that_differ_widen_the_interval_to_what_the_next_may_be(day_sd,
         for _ in range(2):
             levels = source.normal(0, day_sd, 2)
             spread = [one for day in range(2) for one in points(np.exp(levels[day] + source.normal(0, 0.01, 5)).tolist(), day=day)]
-            found = interval.of_points(spread)
+            found = compare_spread.interval_of_points(spread)
             sides.append((float(np.median([point.value for point in spread])), (found.low, found.high)))
-        low, high = interval.of_ratio(*sides[0], *sides[1])
+        low, high = compare_spread.interval_of_ratio(*sides[0], *sides[1])
         held += low <= 1 <= high
     assert held / trials >= at_least
 
 
 def test_the_interval_of_a_ratio_holds_the_ratio():
     """Even where days with few runs pull the interval away from the median over all runs."""
-    low, high = interval.of_ratio(5.0, (1.0, 2.0), 1.0, (0.9, 1.1))
+    low, high = compare_spread.interval_of_ratio(5.0, (1.0, 2.0), 1.0, (0.9, 1.1))
     assert low <= 5.0 <= high
 
 
 def test_the_interval_of_unequal_days_holds_the_median_that_is_shown():
     """Twenty runs of one day pull the median over all runs out of what the other days span."""
-    found = interval.of_points([*points([12.0] * 20, day=0), *(one for day in range(1, 12) for one in points([10.0 + day / 100], day=day))])
+    found = compare_spread.interval_of_points(
+        [*points([12.0] * 20, day=0), *(one for day in range(1, 12) for one in points([10.0 + day / 100], day=day))]
+    )
     assert (found.level, found.members) == ("day", 12)
     assert found.low < 10.2
     assert found.high >= 12.0
@@ -106,12 +122,12 @@ def test_the_interval_of_unequal_days_holds_the_median_that_is_shown():
 
 def test_a_thousand_runs_and_more_have_an_interval():
     """2**1024 is no float."""
-    low, high = interval.of_median([1.0 + place / 5000 for place in range(5000)])
-    assert 1.45 < low < 1.5 < high < 1.55
+    found = median_interval([1.0 + place / 5000 for place in range(5000)])
+    assert 1.45 < found.low < 1.5 < found.high < 1.55
 
 
 def test_what_a_meter_may_be_wrong_by_widens_in_squares():
     """3 % over runs and 4 % of the meter are 5 %."""
-    low, high = interval.widened((10 * math.exp(-0.03), 10 * math.exp(0.03)), 10.0, 10 * math.expm1(0.04))
+    low, high = compare_spread.widened_interval((10 * math.exp(-0.03), 10 * math.exp(0.03)), 10.0, 10 * math.expm1(0.04))
     assert math.log(high / 10) == pytest.approx(0.05)
     assert math.log(10 / low) == pytest.approx(0.05)

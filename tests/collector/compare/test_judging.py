@@ -1,8 +1,8 @@
 import pytest
 
 from edgemeter.collector.compare.comparison import compare
-from edgemeter.collector.compare.judging import Matters
-from edgemeter.collector.compare.store import Contents
+from edgemeter.collector.compare.judgement import SmallestDifferences
+from edgemeter.collector.runs.store import StoreContents
 from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run
 from tests.fixtures.record_factory import make_accuracy, make_energy
 
@@ -71,9 +71,9 @@ def test_another_class_of_precision_gets_no_verdict():
 def test_what_matters_can_be_set():
     """With 10 % at stake 6 % are none."""
     runs = [run for factor in NOISE for run in (make_run(p50_ms=2.12 * factor), make_reference(p50_ms=2.0 * factor))]
-    row = compare(Contents(runs), "reference", Matters(ratio=0.1)).rows[-1]
+    row = compare(StoreContents(runs), "reference", SmallestDifferences(ratio=0.1)).rows[-1]
     assert row.judgements.latency.state == "alike"
-    assert compare(Contents(runs), "reference").rows[-1].judgements.latency.state == "higher"
+    assert compare(StoreContents(runs), "reference").rows[-1].judgements.latency.state == "higher"
 
 
 def test_energies_of_two_meters_carry_what_the_meters_may_be_wrong_by():
@@ -98,7 +98,7 @@ def test_one_meter_on_one_board_compares_two_cases_without_its_gain():
     for factor in NOISE:
         runs.append(make_run(energy=make_energy(gross_mj=100 * factor, gross_u_mj=8.0), threads=1))
         runs.append(make_run(energy=make_energy(gross_mj=110 * factor, gross_u_mj=8.0), threads=1, role="reference"))
-    (row,) = [row for row in compare(Contents(runs), "reference").rows if not row.is_reference]
+    (row,) = [row for row in compare(StoreContents(runs), "reference").rows if not row.is_reference]
     assert row.judgements.energy.state == "lower"
     assert row.judgements.energy.words.endswith("one meter measured both")
 
@@ -107,7 +107,7 @@ def test_an_unknown_uncertainty_of_a_meter_leaves_no_interval():
     """Unknown is not zero."""
     runs = [run for _ in NOISE for run in (make_run(energy=make_energy(gross_u_mj=None)), make_reference())]
     found = compare_runs(*runs).rows[-1].judgements.energy
-    assert (found.state, found.words.startswith("the meters' uncertainty is not known")) == ("not enough runs", True)
+    assert (found.state, found.words.startswith("the uncertainty of the meters is unknown")) == ("not enough runs", True)
 
 
 def test_accuracies_are_told_apart_by_their_bounds_over_images():
@@ -137,9 +137,9 @@ def test_a_case_without_a_like_is_told_its_nearest():
 def test_a_case_below_the_gate_has_no_verdict_on_its_speed():
     """Its ratios are withheld, so there is nothing to judge but the accuracy."""
     runs = [run for _ in NOISE for run in (make_run(ap=0.1, precision="int8"), make_reference(ap=0.6))]
-    said = compare_runs(*runs).rows[-1].judgements
-    assert (said.latency, said.energy) == (None, None)
-    assert said.accuracy is not None
+    output = compare_runs(*runs).rows[-1].judgements
+    assert (output.latency, output.energy) == (None, None)
+    assert output.accuracy is not None
 
 
 def test_published_figures_never_reach_a_median():

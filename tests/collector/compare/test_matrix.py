@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from edgemeter.agent import records
+from edgemeter.agent.base.documents import json_document
+from edgemeter.agent.contract import record_conditions
 from edgemeter.collector.compare import views
-from edgemeter.collector.compare.accuracy_gate import most_precise, not_ranked
-from edgemeter.collector.compare.coverage import coverage
-from edgemeter.collector.compare.matrix import matrix
-from edgemeter.collector.compare.store import Contents
+from edgemeter.collector.compare.comparison import most_precise, not_ranked
+from edgemeter.collector.compare.matrix import coverage, matrix
 from edgemeter.collector.compare.trade_off import trade_offs
+from edgemeter.collector.runs.store import StoreContents
 from tests.fixtures.comparison_factory import make_reference, make_run, no_energy
 from tests.fixtures.record_factory import STARTED_AT_NS, make_energy, make_environment
 
@@ -20,7 +20,7 @@ NOW_NS = STARTED_AT_NS + DAY_NS
 
 def made(*runs, figure="latency", across="device", now_ns=NOW_NS):
     """Return the matrix of `runs`."""
-    gathered = views.gather(Contents(runs))
+    gathered = views.gather(StoreContents(runs))
     return matrix(gathered.summaries, figure, now_ns, across, refused=gathered.refused)
 
 
@@ -32,7 +32,7 @@ def cell(found, column, model="tiny-detector"):
 
 def test_a_cell_holds_the_best_sound_case():
     """A faster case that is suspect gives way to one to believe; the best of a row is marked."""
-    suspect = records.Verdict(state="suspect", reasons=("drift: x",))
+    suspect = record_conditions.Verdict(state="suspect", reasons=("drift: x",))
     runs = [make_run(threads=1, p50_ms=10.0), make_run(threads=4, p50_ms=5.0, verdict=suspect), make_reference()]
     found = made(*runs)
     assert (cell(found, "pi-1").figure.median, cell(found, "pi-1").is_best) == (10.0, False)
@@ -67,7 +67,7 @@ def test_energies_of_different_scopes_are_never_best_of_one_another():
 
 def test_what_was_never_measured_is_stale_or_unusable_is_told_apart():
     """Each with its reason; the coverage counts them."""
-    invalid = records.Verdict(state="invalid", reasons=("throttled: hot",))
+    invalid = record_conditions.Verdict(state="invalid", reasons=("throttled: hot",))
     runs = [
         make_run(),
         make_run("pi-2", model="other"),
@@ -104,7 +104,7 @@ def test_rows_are_the_same_in_json_and_csv():
     """A cell is a row, whatever its state."""
     rows = views.matrix_rows(made(make_run(), make_reference(), make_run("pi-2", model="other")))
     table = list(csv.DictReader(io.StringIO(views.to_csv(rows))))
-    document = json.loads(views.to_json({"matrix": rows}))["matrix"]
+    document = json.loads(json_document({"matrix": rows}))["matrix"]
     assert len(rows) == len(table) == len(document) == 6
     assert [row["state"] for row in table] == [row["state"] for row in document]
 
@@ -117,7 +117,7 @@ def test_the_front_holds_what_nothing_beats_and_names_what_beats_the_rest():
         make_run(model="worse", p50_ms=25.0, ap=0.5),
         make_run(model="blind", ap=None),
     ]
-    (found,), absent = trade_offs(views.gather(Contents(runs)).summaries, "latency")
+    (found,), absent = trade_offs(views.gather(StoreContents(runs)).summaries, "latency")
     assert [(place.case.key.model, place.beaten_by.key.model if place.beaten_by else None) for place in found.places] == [
         ("quick", None),
         ("good", None),
@@ -130,29 +130,31 @@ def test_the_front_holds_what_nothing_beats_and_names_what_beats_the_rest():
 def test_energies_of_two_scopes_are_two_fronts(cost, stages):
     """In latency they are one."""
     runs = [make_run(), make_run("pi-2", energy=make_energy(scope="wall-ac"))]
-    found, _ = trade_offs(views.gather(Contents(runs)).summaries, cost)
+    found, _ = trade_offs(views.gather(StoreContents(runs)).summaries, cost)
     assert len(found) == stages
 
 
 def test_a_ruined_file_has_no_place_on_the_front():
     """However fast it is."""
-    found, absent = trade_offs(views.gather(Contents([make_run(), make_run(precision="int8", p50_ms=1.0, ap=0.2)])).summaries, "latency")
+    found, absent = trade_offs(
+        views.gather(StoreContents([make_run(), make_run(precision="int8", p50_ms=1.0, ap=0.2)])).summaries, "latency"
+    )
     assert [place.case.key.precision for place in found[0].places] == ["fp32"]
-    assert "does not rank" in absent[0].reason
+    assert "is not ranked" in absent[0].reason
 
 
 def test_the_gate_says_the_same_of_the_most_precise_as_of_all():
     """Whatever the precision, the accuracy and the input size of 60 cases."""
     runs = []
     for place in range(60):
-        sized = records.Tensor(name="x", shape=(1, 3, 32 * (1 + place % 2), 32), dtype="float32")
+        sized = record_conditions.Tensor(name="x", shape=(1, 3, 32 * (1 + place % 2), 32), dtype="float32")
         runs.append(
             make_run(
                 f"pi-{place}", precision=("fp32", "int8", "fp16")[place % 3], ap=(0.6, 0.55, 0.5, 0.2)[place % 4],
                 inputs=() if place % 7 == 0 else (sized,), model=("a", "b")[place % 5 == 0],
             )
         )  # fmt: skip
-    summaries = views.gather(Contents(runs)).summaries
+    summaries = views.gather(StoreContents(runs)).summaries
     of_model = most_precise(summaries)
     assert sum(len(cases) for cases in of_model.values()) < len(summaries) / 2
     for case in summaries:

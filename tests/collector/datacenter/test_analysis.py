@@ -2,13 +2,14 @@ import json
 
 import pytest
 
-from edgemeter.collector.datacenter import constants, wording
-from edgemeter.collector.datacenter.analysis import Setting, analyse
-from edgemeter.collector.datacenter.band import Band, exactly
+from edgemeter.collector.datacenter import constants
+from edgemeter.collector.datacenter import document as datacenter_document
+from edgemeter.collector.datacenter.analysis import AnalysisSetting, analyse
 from edgemeter.collector.datacenter.document import document
-from edgemeter.collector.datacenter.sides import Edge, Server
+from edgemeter.collector.datacenter.formulas import Band, exactly
+from edgemeter.collector.datacenter.sides import EdgeSide, ServerSide
 
-ASSUMED = constants.read()
+ASSUMED = constants.read_constants()
 NETWORKS = ("fixed-marginal", "mobile-gsma")
 
 
@@ -25,7 +26,7 @@ def make_edge(**changes):
         "rate_per_s": exactly(40.0),
         "latency_ms": 25.0,
     }
-    return Edge(**(fields | changes))
+    return EdgeSide(**(fields | changes))
 
 
 def make_server(**changes):
@@ -41,12 +42,12 @@ def make_server(**changes):
         "rate_per_s": exactly(6000.0),
         "latency_ms": 30.0,
     }
-    return Server(**(fields | changes))
+    return ServerSide(**(fields | changes))
 
 
 def analysed(edge=None, server=None, rate=None, networks=NETWORKS):
     """Return the analysis and its one part."""
-    found = analyse(edge or make_edge(), [server or make_server()], ASSUMED, Setting(rate, 100_000, networks))
+    found = analyse(edge or make_edge(), [server or make_server()], ASSUMED, AnalysisSetting(rate, 100_000, networks))
     return found, found.parts[0]
 
 
@@ -60,14 +61,14 @@ def test_the_network_decides_who_wins_at_a_low_rate():
     _, part = analysed(rate=1.0)
     assert set(winners(part.gross, "fixed-marginal")) == {"datacenter"}
     assert set(winners(part.gross, "mobile-gsma")) == {"edge"}
-    assert "of 10 parts (utilisation x network) the edge wins in 5, the datacenter in 5" in wording.headline(part)
+    assert "of 10 parts (utilisation x network) the edge wins in 5, the datacenter in 5" in datacenter_document.headline(part)
 
 
 def test_a_busy_board_wins_everywhere():
     """At 40 a second it costs 150 mJ, less than the server alone at 80 % and the cheapest network."""
     _, part = analysed()
     assert {cell.winner for cell in part.gross} == {"edge"}
-    assert "the edge wins in all 10 parts" in wording.headline(part)
+    assert "the edge wins in all 10 parts" in datacenter_document.headline(part)
 
 
 def test_a_winner_holds_at_both_ends_of_every_band():
@@ -76,7 +77,7 @@ def test_a_winner_holds_at_both_ends_of_every_band():
     cell = next(cell for cell in part.gross if (cell.utilisation_ratio, cell.network) == (0.2, "fixed-marginal"))
     assert (cell.winner, cell.margin_mj) == ("either", 0.0)
     assert cell.pue_from * (300 + 600 * 0.2) / (0.2 * 6000) * 1000 + 40.0 == pytest.approx(500.0)
-    assert wording.cell_text(cell) == f"edge from PUE {cell.pue_from:.2f}"
+    assert datacenter_document.cell_text(cell) == f"edge from PUE {cell.pue_from:.2f}"
 
 
 @pytest.mark.parametrize(("edge_scope", "is_proven"), [("wall-ac", True), ("board-input", False), ("soc-rails", False)])
@@ -85,9 +86,9 @@ def test_an_edge_that_leaves_something_out_wins_with_a_question_mark(edge_scope,
     edge = make_edge(scope=edge_scope, excludes=() if is_proven else ("power-supply loss",))
     _, part = analysed(edge=edge)
     assert {cell.is_proven for cell in part.gross} == {is_proven}
-    text = {wording.cell_text(cell) for cell in part.gross}
+    text = {datacenter_document.cell_text(cell) for cell in part.gross}
     assert text == {"edge"} if is_proven else {"edge?"}
-    assert bool(wording.proofs(part, edge)) is not is_proven
+    assert bool(datacenter_document.proofs(part, edge)) is not is_proven
 
 
 def test_a_server_of_which_only_the_gpu_was_seen_does_not_win_outright():
@@ -95,8 +96,8 @@ def test_a_server_of_which_only_the_gpu_was_seen_does_not_win_outright():
     server = make_server(scope="gpu-board", excludes=("processor", "fans"))
     _, part = analysed(server=server, rate=1.0)
     assert {(cell.winner, cell.is_proven) for cell in part.gross} == {("datacenter", False), ("edge", True)}
-    (said,) = wording.proofs(part, make_edge())
-    assert "leaves out processor, fans" in said
+    (output,) = datacenter_document.proofs(part, make_edge())
+    assert "excludes processor, fans" in output
 
 
 def test_net_of_idle_a_board_may_win_where_it_loses_gross():
@@ -108,7 +109,7 @@ def test_net_of_idle_a_board_may_win_where_it_loses_gross():
 def test_break_evens_say_where_the_sides_are_equal():
     """In words that never promise more than the bands hold."""
     found, part = analysed(rate=1.0)
-    low, high = wording.break_even_lines(part, found.edge)
+    low, high = datacenter_document.break_even_lines(part, found.edge)
     assert low.startswith("fixed-marginal: the datacenter wins from a utilisation of 2.")
     assert "mobile-gsma: the edge wins at any utilisation" in high
     assert "bytes a request" in low
@@ -120,7 +121,7 @@ def test_a_board_too_slow_for_the_break_even_rate_never_wins():
     found, part = analysed(edge=edge, networks=("fixed-marginal",))
     server = make_server(idle_w=exactly(10.0), max_w=exactly(900.0))
     found, part = analysed(edge=edge, server=server, networks=("fixed-marginal",))
-    assert "the datacenter wins at every rate that the edge can do (40.0 per s)" in wording.break_even_lines(part, found.edge)[0]
+    assert "the datacenter wins at every rate the edge can reach (40.0 per s)" in datacenter_document.break_even_lines(part, found.edge)[0]
 
 
 def test_without_idle_power_there_is_no_rate_and_no_net():
@@ -129,22 +130,22 @@ def test_without_idle_power_there_is_no_rate_and_no_net():
     found, part = analysed(edge=edge)
     assert part.net == ()
     assert part.break_evens[0].rate_per_s is None
-    assert any("idle power was not measured" in line for line in wording.cautions(found))
+    assert any("idle power was not measured" in line for line in datacenter_document.cautions(found))
 
 
 def test_what_was_not_measured_says_so():
     """A stated server makes a stated answer."""
     found, _ = analysed(server=make_server(provenance="stated"))
-    assert wording.cautions(found) == ["server: stated, not measured: so is what follows from it"]
+    assert datacenter_document.cautions(found) == ["server: stated, not measured; the same holds for every figure derived from it"]
 
 
 def test_the_document_is_json_with_every_band_and_constant():
     """An infinite break-even is null."""
     found, _ = analysed()
-    told = json.loads(json.dumps(document(found, ASSUMED, 100_000, "DE", ("a note",)), allow_nan=False))
-    part = told["against"][0]
+    printed = json.loads(json.dumps(document(found, ASSUMED, 100_000, "DE", ("a note",)), allow_nan=False))
+    part = printed["against"][0]
     assert part["break_even"][0]["utilisation_ratio"]["high"] is None
     assert [row["utilisation_ratio"] for row in part["gross_by_utilisation"]] == [0.05, 0.1, 0.2, 0.4, 0.8]
     assert part["per_million"][0]["carbon_g"]["low"] < part["per_million"][0]["carbon_g"]["high"]
-    assert told["constants"]["pue"]["source"]
-    assert told["notes"] == ["a note"]
+    assert printed["constants"]["pue"]["source"]
+    assert printed["notes"] == ["a note"]

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.datacenter import constants
 
 
@@ -16,7 +16,7 @@ def test_every_constant_that_ships_has_a_source_and_a_year():
                 for one in found.values():
                     yield from entries(one)
 
-    every = list(entries({k: v for k, v in msgspec.to_builtins(constants.read()).items() if v is not None}))
+    every = list(entries({k: v for k, v in msgspec.to_builtins(constants.read_constants()).items() if v is not None}))
     assert len(every) > 20
     assert all(entry["source"] and 2000 < entry["year"] < 2100 for entry in every)
 
@@ -29,7 +29,7 @@ def test_a_user_overrides_one_entry_and_adds_another(tmp_path):
         '[network.ours]\nkind = "average"\naccess = "fixed"\nkwh_per_gb = 0.01\nsource = "our provider"\nyear = 2026\n'
         '[tariff.edge]\nper_kwh = 0.3\ncurrency = "EUR"\nsource = "our bill"\nyear = 2026\n'
     )
-    shipped, found = constants.read(), constants.read(own)
+    shipped, found = constants.read_constants(), constants.read_constants(own)
     assert (found.pue.low, found.network["ours"].kwh_per_gb, found.tariff.edge.per_kwh) == (1.05, 0.01, 0.3)
     assert found.tariff.datacenter == shipped.tariff.datacenter
     assert {*shipped.network, "ours"} == set(found.network)
@@ -51,7 +51,7 @@ def test_a_user_overrides_one_entry_and_adds_another(tmp_path):
         ('[link]\nuplink_mbit_per_s = 1\nrtt_ms = [9, 3]\nsource = "x"\nyear = 2026\n', "give the best first"),
         ('[stated.datacenter]\nidle_w = 9\nmax_w = 5\nrate_per_s = 1\nscope = "wall-ac"\nsource = "x"\nyear = 2026\n', "above its 5 W"),
         ("pue = 3\n", "Expected `object`"),
-        ("[pue", "are no TOML"),
+        ("[pue", "are not valid TOML"),
     ],
 )
 def test_a_wrong_override_is_refused_and_named(tmp_path, text, message):
@@ -59,14 +59,14 @@ def test_a_wrong_override_is_refused_and_named(tmp_path, text, message):
     own = tmp_path / "own.toml"
     own.write_text(text)
     with pytest.raises(ConfigError, match=r"own\.toml'") as caught:
-        constants.read(own)
+        constants.read_constants(own)
     assert message in str(caught.value)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
-    """With what the system says; bytes that are no text are no TOML."""
+    """With what the system says; bytes that are no text are not valid TOML."""
     with pytest.raises(ConfigError, match=r"cannot read the constants .*No such file"):
-        constants.read(tmp_path / "none.toml")
+        constants.read_constants(tmp_path / "none.toml")
     (tmp_path / "b.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match="are no TOML"):
-        constants.read(tmp_path / "b.toml")
+    with pytest.raises(ConfigError, match="are not valid TOML"):
+        constants.read_constants(tmp_path / "b.toml")

@@ -3,9 +3,9 @@ import math
 import numpy as np
 import pytest
 
-from edgemeter.collector.datacenter import break_even, constants, costs, energy
-from edgemeter.collector.datacenter.band import Band, exactly, through
+from edgemeter.collector.datacenter import constants, formulas
 from edgemeter.collector.datacenter.constants import Hardware, Link
+from edgemeter.collector.datacenter.formulas import Band, exactly, through
 
 # Eight H200 at 10,802 inferences a second and 5,019 W (MLPerf v4.1, RetinaNet), 1.4 kW idle taken as given: worked out by hand.
 H200 = {"pue": 1.54, "idle_w": 1400.0, "max_w": 5019.0, "full_rate_per_s": 10802.0}
@@ -14,14 +14,14 @@ H200 = {"pue": 1.54, "idle_w": 1400.0, "max_w": 5019.0, "full_rate_per_s": 10802
 @pytest.mark.parametrize(("share", "expected_mj"), [(1.0, 715.5), (0.5, 915.1), (0.2, 1513.9), (0.1, 2511.9), (0.01, 20475.2)])
 def test_a_server_costs_the_more_the_less_it_is_used(share, expected_mj):
     """Its idle power is shared out over what it serves."""
-    assert energy.datacenter_mj(utilisation_ratio=share, **H200) == pytest.approx(expected_mj, abs=0.1)
+    assert formulas.datacenter_mj(utilisation_ratio=share, **H200) == pytest.approx(expected_mj, abs=0.1)
 
 
 def test_net_energy_is_the_same_at_every_utilisation():
     """What one more inference adds: the limit of the gross energy without idle power."""
-    net = energy.datacenter_net_mj(**H200)
+    net = formulas.datacenter_net_mj(**H200)
     assert net == pytest.approx(1.54 * (5019 - 1400) / 10802 * 1000)
-    assert energy.datacenter_mj(1.54, 0.0, 5019 - 1400, 10802, 0.05) == pytest.approx(net)
+    assert formulas.datacenter_mj(1.54, 0.0, 5019 - 1400, 10802, 0.05) == pytest.approx(net)
 
 
 @pytest.mark.parametrize(
@@ -38,53 +38,53 @@ def test_net_energy_is_the_same_at_every_utilisation():
 )
 def test_a_photograph_costs_two_thousand_times_more_or_less(name, joules):
     """100 kB by each estimate, in joules."""
-    assert energy.network_mj(constants.read().network[name], 100_000) == pytest.approx(joules * 1000)
+    assert formulas.network_mj(constants.read_constants().network[name], 100_000) == pytest.approx(joules * 1000)
 
 
 def test_an_edge_device_that_is_asked_less_costs_more():
     """3 W idle at one inference a second is 3 J and what the inference adds."""
-    assert energy.edge_mj(3.0, 75.0, 1.0) == pytest.approx(3075.0)
-    assert energy.edge_mj(3.0, 75.0, 40.0) == pytest.approx(150.0)
+    assert formulas.edge_mj(3.0, 75.0, 1.0) == pytest.approx(3075.0)
+    assert formulas.edge_mj(3.0, 75.0, 40.0) == pytest.approx(150.0)
 
 
 def test_at_the_break_even_utilisation_both_sides_cost_the_same():
     """The formula put back into the energies, for the best values and at both ends of the band."""
     network_mj, edge_mj = 40.0, 900.0
-    found = break_even.utilisation(
+    found = formulas.break_even_utilisation(
         exactly(edge_mj), exactly(network_mj), Band(1.1, 1.3, 1.6), exactly(1400.0), exactly(5019.0), exactly(10802.0)
     )
     for share, pue in ((found.low, 1.1), (found.value, 1.3), (found.high, 1.6)):
-        there = energy.datacenter_mj(pue, 1400.0, 5019.0, 10802.0, share)
+        there = formulas.datacenter_mj(pue, 1400.0, 5019.0, 10802.0, share)
         assert there + network_mj == pytest.approx(edge_mj)
 
 
 def test_an_edge_below_the_servers_own_work_wins_at_any_utilisation():
     """There is no break-even, and that is infinite and not negative."""
-    found = break_even.utilisation(*map(exactly, (100.0, 40.0, 1.54, 1400.0, 5019.0, 10802.0)))
+    found = formulas.break_even_utilisation(*map(exactly, (100.0, 40.0, 1.54, 1400.0, 5019.0, 10802.0)))
     assert math.isinf(found.value)
 
 
 def test_at_the_break_even_rate_both_sides_cost_the_same():
     """And where the network is dearer than the edge's own work the rate exists; where it is cheaper it does not."""
-    found = break_even.rate_per_s(exactly(3.0), exactly(75.0), exactly(500.0))
-    assert energy.edge_mj(3.0, 75.0, found.value) == pytest.approx(500.0)
-    assert math.isinf(break_even.rate_per_s(exactly(3.0), exactly(75.0), exactly(60.0)).value)
+    found = formulas.break_even_rate_per_s(exactly(3.0), exactly(75.0), exactly(500.0))
+    assert formulas.edge_mj(3.0, 75.0, found.value) == pytest.approx(500.0)
+    assert math.isinf(formulas.break_even_rate_per_s(exactly(3.0), exactly(75.0), exactly(60.0)).value)
 
 
 def test_at_the_break_even_bytes_both_sides_cost_the_same():
     """A cheaper edge needs none."""
-    network = constants.read().network["fixed-traficom"]
-    found = break_even.sent_bytes(exactly(900.0), exactly(300.0), exactly(energy.mj_per_byte(network)))
-    assert 300.0 + energy.network_mj(network, found.value) == pytest.approx(900.0)
-    assert break_even.sent_bytes(exactly(200.0), exactly(300.0), exactly(1.0)).high == 0.0
+    network = constants.read_constants().network["fixed-traficom"]
+    found = formulas.break_even_sent_bytes(exactly(900.0), exactly(300.0), exactly(formulas.mj_per_byte(network)))
+    assert 300.0 + formulas.network_mj(network, found.value) == pytest.approx(900.0)
+    assert formulas.break_even_sent_bytes(exactly(200.0), exactly(300.0), exactly(1.0)).high == 0.0
 
 
 def test_the_break_even_pue_is_where_both_cost_the_same():
     """Below 1 there is none: the edge wins at every PUE."""
-    it_mj = energy.datacenter_mj(1.0, 1400.0, 5019.0, 10802.0, 0.2)
-    found = break_even.pue(1500.0, 40.0, it_mj)
+    it_mj = formulas.datacenter_mj(1.0, 1400.0, 5019.0, 10802.0, 0.2)
+    found = formulas.break_even_pue(1500.0, 40.0, it_mj)
     assert found * it_mj + 40.0 == pytest.approx(1500.0)
-    assert break_even.pue(10.0, 40.0, it_mj) is None
+    assert formulas.break_even_pue(10.0, 40.0, it_mj) is None
 
 
 def test_bands_hold_every_mixture_within_them():
@@ -97,11 +97,11 @@ def test_bands_hold_every_mixture_within_them():
         Band(4900, 5019, 5100),
         Band(10000, 10802, 11000),
     )
-    found = break_even.utilisation(*inputs)
+    found = formulas.break_even_utilisation(*inputs)
     source = np.random.default_rng(3)
     for _ in range(2000):
         drawn = [exactly(float(source.uniform(one.low, one.high))) for one in inputs]
-        assert found.low <= break_even.utilisation(*drawn).value <= found.high
+        assert found.low <= formulas.break_even_utilisation(*drawn).value <= found.high
 
 
 def test_a_band_through_a_falling_formula_keeps_its_order():
@@ -111,18 +111,18 @@ def test_a_band_through_a_falling_formula_keeps_its_order():
 
 def test_a_million_inferences_cost_what_their_energy_and_hardware_do():
     """A million of 3.6 J are one kWh; 95 EUR over five years at two a second."""
-    assumed = constants.read()
-    found = costs.edge_million(exactly(3600.0), 2.0, assumed, "DE")
+    assumed = constants.read_constants()
+    found = formulas.edge_million(exactly(3600.0), 2.0, assumed, "DE")
     assert found.electricity.value == pytest.approx(0.2872)
     assert found.carbon_g.value == pytest.approx(342.0)
     assert found.hardware is None
     priced = Hardware(price=95.0, life_years=5.0, source="x", year=2026)
-    assert costs._hardware(priced, 2.0) == pytest.approx(1e6 * 95 / (5 * 365.25 * 86400 * 2))
+    assert formulas._hardware(priced, 2.0) == pytest.approx(1e6 * 95 / (5 * 365.25 * 86400 * 2))
 
 
 def test_a_response_is_upload_round_trip_queue_and_service():
     """100 kB at 20 Mbit/s are 40 ms; half busy, a queue of 5 ms services is 2.5 ms long."""
     link = Link(uplink_mbit_per_s=20.0, rtt_ms=(10.0, 30.0), source="x", year=2026)
-    found = costs.response_ms(link, 100_000, 8.0, 200.0, 0.5)
+    found = formulas.response_ms(link, 100_000, 8.0, 200.0, 0.5)
     assert (found.low, found.value, found.high) == (pytest.approx(60.5), pytest.approx(70.5), pytest.approx(80.5))
-    assert math.isinf(costs.response_ms(link, 100_000, 8.0, 200.0, 1.0).value)
+    assert math.isinf(formulas.response_ms(link, 100_000, 8.0, 200.0, 1.0).value)

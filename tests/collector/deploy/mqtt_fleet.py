@@ -41,7 +41,7 @@ _NEW_KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes
 
 
 def _openssl(*arguments: object) -> None:
-    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=30)
+    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=150)
 
 
 def shipped_broker(folder: Path, deploy: Path, authority: Authority) -> Server:
@@ -88,7 +88,7 @@ class Client:
         properties.SessionExpiryInterval = 600
         client.connect(LOOPBACK, port, 30, clean_start=False, properties=properties)
         client.loop_start()
-        if not self._up.wait(10):
+        if not self._up.wait(50):
             self.refusal = self.refusal or "no answer"
 
     def publish(self, topic: str, payload: bytes = b"x", *, retain: bool = False) -> str:

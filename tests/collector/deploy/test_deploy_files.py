@@ -8,16 +8,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent import config
-from edgemeter.collector.cli import collector
-from edgemeter.collector.deploy_cli import SHIPPED
-from edgemeter.collector.keep import influx_config
+from edgemeter.agent.base import config
+from edgemeter.collector.cli.collector import DEPLOY_FILES, collector
+from edgemeter.collector.influx import influx_config
 
 
 def compose():
     """Return the compose file as it is understood."""
     yaml = pytest.importorskip("yaml")
-    return yaml.safe_load((SHIPPED / "compose.yaml").read_text())
+    return yaml.safe_load((DEPLOY_FILES / "compose.yaml").read_text())
 
 
 def test_the_files_are_written_once_and_nobodys_own_is_overwritten(tmp_path):
@@ -37,7 +36,7 @@ def test_the_files_are_written_once_and_nobodys_own_is_overwritten(tmp_path):
     (folder / "acl").write_text("# mine\n")
     (folder / "mosquitto.conf").unlink()
     refused = CliRunner().invoke(collector, ["deploy-files", str(folder)])
-    assert "differs from the one that ships" in str(refused.exception)
+    assert "differs from the shipped file" in str(refused.exception)
     assert (folder / "acl").read_text() == "# mine\n"
     assert not (folder / "mosquitto.conf").exists()
 
@@ -51,7 +50,7 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
 
 def test_every_setting_of_ours_that_the_files_name_is_one_that_the_product_reads(monkeypatch):
     """A variable that nobody reads would be a setting that does nothing."""
-    named = {name for path in SHIPPED.rglob("*") if path.is_file() for name in re.findall(r"EDGEMETER_[A-Z_]+", path.read_text())}
+    named = {name for path in DEPLOY_FILES.rglob("*") if path.is_file() for name in re.findall(r"EDGEMETER_[A-Z_]+", path.read_text())}
     options = {option.envvar for option in collector.commands["up"].params}
     assert named - options == {"EDGEMETER_HOME", "EDGEMETER_INFLUX_TOKEN"}
     assert influx_config.TOKEN_VARIABLES[0] == "EDGEMETER_INFLUX_TOKEN"
@@ -62,7 +61,7 @@ def test_every_setting_of_ours_that_the_files_name_is_one_that_the_product_reads
 def test_the_compose_file_is_closed_in_itself():
     """Every volume and service that one names is there, every mounted file ships or is named as to be made."""
     document = compose()
-    said = (SHIPPED / "compose.yaml").read_text()
+    said = (DEPLOY_FILES / "compose.yaml").read_text()
     services, volumes = document["services"], set(document["volumes"])
     assert set(services) == {"broker", "influxdb", "grafana", "collector"}
     for service in services.values():
@@ -70,7 +69,7 @@ def test_the_compose_file_is_closed_in_itself():
         assert set(service.get("depends_on", ())) <= set(services)
         for mount in service["volumes"]:
             source = mount.split(":")[0]
-            assert source in volumes or (SHIPPED / source).exists() or source == "./certs", mount
+            assert source in volumes or (DEPLOY_FILES / source).exists() or source == "./certs", mount
     assert "certs/   ca.crt, broker.crt, broker.key, collector.crt, collector.key" in said
     wanted = set(re.findall(r"\$\{([A-Z_]+)", said))
     assert wanted == set(re.findall(r"([A-Z_]+)=\.\.\.", said))
@@ -85,7 +84,7 @@ def test_what_the_compose_file_shows_to_the_world_is_the_broker_alone():
 def test_grafana_reads_the_bucket_that_the_collector_writes():
     """One name in three places."""
     yaml = pytest.importorskip("yaml")
-    (source,) = yaml.safe_load((SHIPPED / "grafana" / "influxdb.yaml").read_text())["datasources"]
+    (source,) = yaml.safe_load((DEPLOY_FILES / "grafana" / "influxdb.yaml").read_text())["datasources"]
     services = compose()["services"]
     bucket = services["influxdb"]["environment"]["DOCKER_INFLUXDB_INIT_BUCKET"]
     assert source["jsonData"]["dbName"] == bucket
@@ -98,6 +97,6 @@ def test_systemd_takes_the_unit(tmp_path):
     if analyze is None:
         pytest.skip("no systemd-analyze")
     unit = tmp_path / "edgemeter-collector.service"
-    unit.write_bytes((SHIPPED / unit.name).read_bytes())
-    done = subprocess.run([analyze, "verify", str(unit)], capture_output=True, text=True, check=False, timeout=60)
+    unit.write_bytes((DEPLOY_FILES / unit.name).read_bytes())
+    done = subprocess.run([analyze, "verify", str(unit)], capture_output=True, text=True, check=False, timeout=300)
     assert (done.returncode, done.stderr) == (0, "")

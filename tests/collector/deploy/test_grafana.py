@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent import records
-from edgemeter.collector.changes import changes, point
-from edgemeter.collector.deploy_cli import SHIPPED
-from edgemeter.collector.keep.drain import Drain
-from edgemeter.collector.keep.ledger import Arrival, Ledger
+from edgemeter.agent.contract import record
+from edgemeter.collector.cli.collector import DEPLOY_FILES
+from edgemeter.collector.influx.drain import Drain
+from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.collector.ledger.ledger_file import Arrival
+from edgemeter.collector.trend.changes import change_point_line, changes_of
 from tests.fixtures.fleet_ledger import Fleet, fleet_records
 from tests.fixtures.mqtt_peer import wait_until
 
-GRAFANA = SHIPPED / "grafana"
+GRAFANA = DEPLOY_FILES / "grafana"
 DASHBOARDS = sorted((GRAFANA / "dashboards").glob("*.json"))
 # No id of Grafana's for millijoules: `si:mJ` scales from milli by itself.
 UNITS = {"ms", "si:mJ", "watt", "decmbytes", "short", "none", "suffix: / s"}
@@ -52,14 +53,14 @@ def filled(place, tmp_path, sink_of):
     """Return a place with runs of a small fleet of every verdict, a firmware change and a confirmed step in it, by our drain."""
     path = tmp_path / "ledger.sqlite"
     made = list(fleet_records(Fleet(devices=3, days=2, cases=4)))
-    made[1] = records.decode(records.encode(made[1]).replace(b'"state":"valid"', b'"state":"invalid"'))
-    made[2] = records.decode(records.encode(made[2]).replace(b'"state":"valid"', b'"state":"suspect"'))
+    made[1] = record.decode(record.encode(made[1]).replace(b'"state":"valid"', b'"state":"invalid"'))
+    made[2] = record.decode(record.encode(made[2]).replace(b'"state":"valid"', b'"state":"suspect"'))
     made += [
-        records.decode(records.encode(one).replace(b'"firmware":"1"', b'"firmware":"2"').replace(b'"session":2', b'"session":3'))
+        record.decode(record.encode(one).replace(b'"firmware":"1"', b'"firmware":"2"').replace(b'"session":2', b'"session":3'))
         for one in made[-4:]
     ]
     with Ledger(path) as ledger:
-        ledger.commit([Arrival(one, records.encode(one), "t", 7) for one in made])
+        ledger.commit([Arrival(one, record.encode(one), "t", 7) for one in made])
         last = ledger.last_row()
     drain = Drain(path, sink_of(place.config()))
     drain.start()
@@ -67,10 +68,10 @@ def filled(place, tmp_path, sink_of):
         assert wait_until(lambda: drain.has_reached(last), 20), drain.trouble
     finally:
         drain.stop()
-    found = changes(made)
+    found = changes_of(made)
     assert found
     step = f'change,device=board-0002,fleet=lab,kind=step text="gross energy +5 %" {made[-1].started_at_ns}'
-    sink_of(place.config()).write([*map(point, found), step])
+    sink_of(place.config()).write([*map(change_point_line, found), step])
     return place
 
 
@@ -162,7 +163,7 @@ def test_the_provisioning_names_what_ships():
         assert {one["model"]["expression"] for one in rule["data"] if "expression" in one["model"]} <= known
         assert rule["noDataState"] in {"NoData", "Alerting", "OK"}
     (provider,) = yaml.safe_load((GRAFANA / "dashboards.yaml").read_text())["providers"]
-    mounts = yaml.safe_load((SHIPPED / "compose.yaml").read_text())["services"]["grafana"]["volumes"]
+    mounts = yaml.safe_load((DEPLOY_FILES / "compose.yaml").read_text())["services"]["grafana"]["volumes"]
     assert f"./grafana/dashboards:{provider['options']['path']}:ro" in mounts
     assert any(mount.startswith("./grafana/alerts.yaml:/etc/grafana/provisioning/alerting/") for mount in mounts)
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.collector import deploy_cli
+from edgemeter.collector.cli import collector
 from tests.collector.deploy.mqtt_fleet import Authority, Client, shipped_broker
 
 pytestmark = pytest.mark.mosquitto
 
-DEPLOY = Path(deploy_cli.__file__).parent / "deploy"
+DEPLOY = collector.DEPLOY_FILES
 OWN, OTHER = "edgemeter/v1/lab/pi-1", "edgemeter/v1/lab/pi-2"
 REFUSED = "Not authorized"
 

@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent import records
-from edgemeter.agent.cli import cli
-from edgemeter.agent.errors import ConfigError, UnavailableError
-from edgemeter.collector import selection, store
-from edgemeter.collector.export import columns, csv_file, parquet_file
-from edgemeter.collector.keep import line_protocol, point_schema
-from edgemeter.collector.keep.ledger import Arrival, Ledger
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.cli.main import cli
+from edgemeter.agent.contract import record
+from edgemeter.collector import store
+from edgemeter.collector.export import run_table
+from edgemeter.collector.influx import point_schema, points
+from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.collector.ledger.ledger_file import Arrival
+from edgemeter.collector.runs import selection
 from tests.fixtures.bundle_factory import write_bundle
 from tests.fixtures.comparison_factory import document, make_reference, make_run, no_energy
 from tests.fixtures.fleet_ledger import Fleet, fleet_records, write_ledger
@@ -28,7 +30,7 @@ from tests.fixtures.record_factory import make_record
 def rows_of(runs, names=None):
     """Return what a CSV of these runs says, read back."""
     out = io.StringIO(newline="")
-    csv_file.write(runs, columns.every() if names is None else columns.chosen(names), out)
+    run_table.write_csv(runs, run_table.every_column() if names is None else run_table.chosen_columns(names), out)
     out.seek(0)
     return list(csv.DictReader(out))
 
@@ -48,7 +50,7 @@ def test_a_csv_read_back_has_every_value_of_every_record():
     """Texts with quotes, line ends and commas, extreme numbers, what is absent."""
     made = [random_record(seed) for seed in range(100)]
     for run, row in zip(made, rows_of(made), strict=True):
-        for column in columns.every():
+        for column in run_table.every_column():
             value = column.value(run)
             assert same(row[column.name], value, column.kind), column.name
             if column.kind == "json" and value is not None:
@@ -57,13 +59,13 @@ def test_a_csv_read_back_has_every_value_of_every_record():
 
 def test_the_columns_are_named_as_the_fields_and_tags_in_influxdb():
     """One name for one figure everywhere; beside them only the highest temperature."""
-    names = [column.name for column in columns.every()]
+    names = [column.name for column in run_table.every_column()]
     assert len(set(names)) == len(names)
     assert set(names) - {"temperature_max_c"} == {
         *point_schema.TAGS,
         *(field.name for field in point_schema.every_field(point_schema.RECORD)),
     }
-    line = line_protocol.line(make_record(session=1, seq=1))
+    line = points.point_line(make_record(session=1, seq=1))
     assert all(f"{name}=" in line for name in ("latency_p50_ms", "energy_gross_mj", "accuracy_value", "memory_peak_mb", "device"))
 
 
@@ -78,8 +80,8 @@ def test_parquet_read_back_has_every_value_and_type(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
 
     made = [random_record(seed) for seed in range(50)]
-    wanted = columns.every()
-    assert parquet_file.write(iter(made), wanted, tmp_path / "runs.parquet") == 50
+    wanted = run_table.every_column()
+    assert run_table.write_parquet(iter(made), wanted, tmp_path / "runs.parquet") == 50
     table = parquet.read_table(tmp_path / "runs.parquet")
     assert table.num_columns == len(wanted) + 1
     for column in wanted:
@@ -92,11 +94,11 @@ def test_parquet_of_more_than_one_batch_and_of_none(tmp_path, monkeypatch):
     """The batches join; no run is still a file with its columns."""
     parquet = pytest.importorskip("pyarrow.parquet")
 
-    monkeypatch.setattr(parquet_file, "BATCH_ROWS", 7)
+    monkeypatch.setattr(run_table, "BATCH_ROWS", 7)
     made = list(fleet_records(Fleet(devices=3, days=5, cases=2)))
-    assert parquet_file.write(made, columns.chosen(), tmp_path / "a.parquet") == 30
+    assert run_table.write_parquet(made, run_table.chosen_columns(), tmp_path / "a.parquet") == 30
     assert parquet.read_table(tmp_path / "a.parquet")["id"].to_pylist() == [run.id for run in made]
-    assert parquet_file.write([], columns.chosen(), tmp_path / "b.parquet") == 0
+    assert run_table.write_parquet([], run_table.chosen_columns(), tmp_path / "b.parquet") == 0
     assert parquet.read_table(tmp_path / "b.parquet").num_rows == 0
 
 
@@ -105,7 +107,7 @@ def test_without_pyarrow_one_line_says_what_to_install(tmp_path):
     if importlib.util.find_spec("pyarrow"):
         pytest.skip("pyarrow is installed")
     with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[parquet\]'"):
-        parquet_file.write([], columns.chosen(), tmp_path / "x.parquet")
+        run_table.write_parquet([], run_table.chosen_columns(), tmp_path / "x.parquet")
 
 
 def test_the_command_writes_all_runs_of_a_ledger_or_some(tmp_path):
@@ -142,7 +144,7 @@ def test_an_unknown_column_and_a_folder_that_is_none_are_one_line(tmp_path):
 def test_the_list_names_every_column_with_its_type():
     """One a line."""
     lines = CliRunner().invoke(cli, ["export", "--list"]).stdout.splitlines()
-    assert lines == [f"{column.name}  {column.kind}" for column in columns.every()]
+    assert lines == [f"{column.name}  {column.kind}" for column in run_table.every_column()]
 
 
 def test_a_notebook_gets_arrays_by_name(tmp_path):
@@ -165,12 +167,12 @@ def test_a_notebook_chooses_runs_and_sees_their_raw_samples(tmp_path):
     path = tmp_path / "ledger.sqlite"
     runs = [make_run(latencies_ms=[1.0, 2.0, 4.0], session=1, seq=1), make_run("pi-2", session=1, seq=2)]
     with Ledger(path) as ledger:
-        ledger.commit([Arrival(run, records.encode(run), "t", 7) for run in runs])
+        ledger.commit([Arrival(run, record.encode(run), "t", 7) for run in runs])
     (found,) = store.runs(str(path), device="pi-1", with_samples=True)
     assert store.samples(found)["latency"].tolist() == [1_000_000, 2_000_000, 4_000_000]
     (bare,) = store.runs(str(path), device="pi-1")
     assert store.samples(bare) == {}
-    with pytest.raises(ConfigError, match="no selector"):
+    with pytest.raises(ConfigError, match="not a selector"):
         store.runs(str(path), colour="red")
 
 
@@ -196,16 +198,16 @@ def test_a_side_is_a_ledger_a_document_a_bundle_or_a_folder(tmp_path):
     write_bundle(folder)
     (folder / "more.json").write_bytes(document(make_run()))
     write_ledger(folder / "ledger.sqlite", Fleet(devices=1, days=2, cases=1))
-    assert len(list(selection.parse(str(folder)).runs())) == 4
-    assert selection.parse(str(folder / "ledger.sqlite")).total() == 2
+    assert len(list(selection.parse_selection(str(folder)).runs())) == 4
+    assert selection.parse_selection(str(folder / "ledger.sqlite")).total() == 2
     with pytest.raises(ConfigError, match="holds no bundle"):
-        list(selection.parse(str(tmp_path / "results" / "..")).runs())
+        list(selection.parse_selection(str(tmp_path / "results" / "..")).runs())
 
 
 def test_a_bundle_is_read_with_its_samples(tmp_path):
     """As `edgemeter verify` reads it."""
     path = write_bundle(tmp_path)
-    (run,) = selection.parse(str(path)).runs(with_samples=True)
+    (run,) = selection.parse_selection(str(path)).runs(with_samples=True)
     assert run.samples
     assert all(math.isfinite(value) for value in store.samples(run)["latency"].tolist())
 
@@ -215,6 +217,6 @@ def test_an_export_of_no_run_is_an_error_and_writes_nothing(tmp_path):
     store = tmp_path / "runs.json"
     store.write_bytes(document(make_run()))
     target = tmp_path / "out.csv"
-    with pytest.raises(UnavailableError, match="nothing is written"):
+    with pytest.raises(UnavailableError, match="nothing was written"):
         CliRunner().invoke(cli, ["export", f"{store}?device=nobody", "--csv", str(target)], catch_exceptions=False)
     assert not target.exists()

@@ -1,13 +1,12 @@
 import msgspec
 import pytest
 
-from edgemeter.agent import records
-from edgemeter.agent.delivery import messages
-from edgemeter.agent.delivery.mqtt_session import Message
-from edgemeter.agent.health import contract
-from edgemeter.agent.health.contract import Health
-from edgemeter.collector.keep import chunks
-from edgemeter.collector.keep.ledger import Ledger
+from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.agent.contract import health as contract_health
+from edgemeter.agent.contract import messages, record
+from edgemeter.agent.contract.health import Health
+from edgemeter.collector.ledger import ledger_file
+from edgemeter.collector.ledger.ledger import Ledger
 from edgemeter.collector.receive.admission import Admitted
 from tests.fixtures.record_factory import make_record
 
@@ -23,7 +22,7 @@ def admit(payload, topic=TOPIC):
 
 def encoded(**changes):
     """Return a numbered record as JSON."""
-    return records.encode(make_record(**({"session": 5, "seq": 1} | changes)))
+    return record.encode(make_record(**({"session": 5, "seq": 1} | changes)))
 
 
 def altered(**fields):
@@ -43,15 +42,15 @@ def test_one_record_and_a_batch_of_them_are_taken():
     """Both forms of the wire, the JSON text kept as it came."""
     one, two = encoded(seq=1), encoded(seq=2)
     assert [arrival.payload for arrival in admit(one).arrivals] == [one]
-    batch = messages.join([one, two])
-    (shipment,) = admit(batch).shipments
-    assert ([record.seq for record in shipment.records], chunks.text(shipment.body)) == ([1, 2], batch)
+    batch = messages.join_records([one, two])
+    (arrived_batch,) = admit(batch).batches
+    assert ([record.seq for record in arrived_batch.records], ledger_file.chunk_text(arrived_batch.body)) == ([1, 2], batch)
 
 
 def test_one_bad_record_of_a_batch_does_not_take_the_others_along():
     """Each record of a batch stands for itself."""
     good, bad = encoded(seq=1), altered(latency="fast")
-    admitted = admit(messages.join([good, bad, encoded(seq=3)]))
+    admitted = admit(messages.join_records([good, bad, encoded(seq=3)]))
     assert [arrival.record.seq for arrival in admitted.arrivals] == [1, 3]
     assert [rejection.payload for rejection in admitted.rejections] == [bad]
     assert "Expected `object`, got `str` - at `$.latency`" in admitted.rejections[0].reason
@@ -66,7 +65,7 @@ def test_a_field_from_the_future_is_tolerated_and_a_schema_from_the_future_is_no
 @pytest.mark.parametrize(("field", "value"), [("device", "pi-2"), ("fleet", "field")])
 def test_a_record_on_another_devices_topic_is_not_taken(field, value):
     """The broker's access list guards topics; this ties records to them."""
-    assert "it came on the topic of device 'pi-1' of fleet 'lab'" in reason_of(admit(encoded(**{field: value})))
+    assert "but arrived on the topic of device 'pi-1' of fleet 'lab'" in reason_of(admit(encoded(**{field: value})))
 
 
 @pytest.mark.parametrize(
@@ -84,7 +83,7 @@ def test_a_record_on_another_devices_topic_is_not_taken(field, value):
 )
 def test_a_record_without_a_number_that_a_ledger_can_hold_is_not_taken(fields):
     """Absent, zero, negative, and larger than a column."""
-    assert "went through no outbox" in reason_of(admit(altered(**fields)))
+    assert "did not come from an outbox" in reason_of(admit(altered(**fields)))
 
 
 GARBAGE = [
@@ -158,14 +157,14 @@ def test_a_topic_that_is_not_ours_is_rejected(topic):
 
 def test_state_birth_and_health_are_changes_of_presence_and_an_emptied_topic_is_nothing():
     """Who is there; a retained message that was deleted says nothing."""
-    state = messages.State(state="online", session=3)
+    state = messages.DeviceState(state="online", session=3)
     birth = messages.Birth(device="pi-1", fleet="lab", session=3, agent="0", board=None, os=None, arch="x", runtimes={})
-    assert admit(messages.encode(state), "edgemeter/v1/lab/pi-1/state").changes[0].message == state
-    assert admit(messages.encode(birth), "edgemeter/v1/lab/pi-1/birth").changes[0].message == birth
+    assert admit(messages.encode_message(state), "edgemeter/v1/lab/pi-1/state").changes[0].message == state
+    assert admit(messages.encode_message(birth), "edgemeter/v1/lab/pi-1/birth").changes[0].message == birth
     health = Health(device="pi-1", fleet="lab", session=3, told_ns=5, agent="0")
-    assert admit(contract.encode(health), "edgemeter/v1/lab/pi-1/health").changes[0].message == health
-    assert "came on the topic" in reason_of(admit(contract.encode(health), "edgemeter/v1/lab/pi-2/health"))
+    assert admit(contract_health.encode_health(health), "edgemeter/v1/lab/pi-1/health").changes[0].message == health
+    assert "arrived on the topic" in reason_of(admit(contract_health.encode_health(health), "edgemeter/v1/lab/pi-2/health"))
     assert "not a device's health" in reason_of(admit(b"{}", "edgemeter/v1/lab/pi-1/health"))
     assert admit(b"", "edgemeter/v1/lab/pi-1/state").changes == []
-    assert "came on the topic" in reason_of(admit(messages.encode(birth), "edgemeter/v1/lab/pi-2/birth"))
+    assert "arrived on the topic" in reason_of(admit(messages.encode_message(birth), "edgemeter/v1/lab/pi-2/birth"))
     assert "not a device's state" in reason_of(admit(b"{}", "edgemeter/v1/lab/pi-1/state"))

@@ -5,8 +5,8 @@ import threading
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.errors import UnavailableError
-from edgemeter.collector.cli import collector
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.collector.cli.collector import collector
 from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
 from edgemeter.collector.receive.receiver import Receiver
 from tests.fixtures.mqtt_peer import Peer, wait_until
@@ -76,7 +76,7 @@ def test_a_group_at_a_broker_that_cannot_share_is_said(tmp_path, caplog):
     receiver = Receiver(broker.start(), tmp_path / "ledger", group="g")
     try:
         receiver.start()
-        assert "MQTT 3.1.1 only, which cannot share" in caplog.text
+        assert "MQTT 3.1.1 only, which has no shared subscriptions" in caplog.text
     finally:
         receiver.stop()
         broker.stop()

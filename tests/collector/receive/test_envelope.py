@@ -3,12 +3,12 @@ import zlib
 
 import pytest
 
-from edgemeter.agent import records
-from edgemeter.agent.delivery import messages
-from edgemeter.agent.delivery.mqtt_session import Message
-from edgemeter.agent.errors import ConfigError
-from edgemeter.collector.keep.ledger import Ledger
-from edgemeter.collector.receive import envelope
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.agent.contract import messages
+from edgemeter.agent.contract import record as contract_record
+from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.collector.receive import admission
 from edgemeter.collector.receive.admission import Admitted
 from tests.fixtures.record_factory import make_record
 
@@ -17,7 +17,7 @@ TOPIC = "edgemeter/v1/lab/pi-1/result"
 
 def encoded(seq=1, **changes):
     """Return a numbered record as JSON."""
-    return records.encode(make_record(session=5, seq=seq, **changes))
+    return contract_record.encode(make_record(session=5, seq=seq, **changes))
 
 
 def admit(payload, look="whole"):
@@ -30,7 +30,7 @@ def admit(payload, look="whole"):
 def test_an_envelope_says_what_the_record_says():
     """Every field of the envelope is the record's own."""
     record = make_record(session=5, seq=1)
-    read = envelope.read(records.encode(record))
+    read = admission.read_envelope(contract_record.encode(record))
     for name in ("id", "device", "fleet", "role", "session", "seq", "started_at_ns", "clock_synchronised", "precision", "scenario"):
         assert getattr(read, name) == getattr(record, name)
     assert (read.model.name, read.model.task) == (record.model.name, record.model.task)
@@ -44,11 +44,11 @@ def test_an_envelope_says_what_the_record_says():
 def test_every_form_of_the_wire_arrives_whole(tmp_path, look, count, is_compressed):
     """One or several, plain or compressed, looked at now or later: the ledger holds the same records."""
     sent = [make_record(session=5, seq=seq) for seq in range(1, count + 1)]
-    payload = messages.join([records.encode(one) for one in sent])
+    payload = messages.join_records([contract_record.encode(one) for one in sent])
     admitted = admit(zlib.compress(payload) if is_compressed else payload, look)
     assert not admitted.rejections
     with Ledger(tmp_path / "ledger") as ledger:
-        ledger.commit(admitted.arrivals, (), (), admitted.shipments)
+        ledger.commit(admitted.arrivals, (), (), admitted.batches)
         assert [held.record for held in ledger.records(with_samples=True)] == sent
         assert ledger.ranges("pi-1", 5) == [(1, count)]
 
@@ -67,7 +67,7 @@ def test_a_zip_bomb_is_refused_and_its_memory_is_bounded():
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert most < 3 * envelope.LONGEST_TEXT_BYTES
+    assert most < 3 * admission.LONGEST_TEXT_BYTES
 
 
 def test_what_is_compressed_and_broken_is_refused_with_a_reason():
@@ -80,20 +80,20 @@ def test_what_is_compressed_and_broken_is_refused_with_a_reason():
 
 def test_text_just_at_the_limit_is_taken_and_one_more_is_not(monkeypatch):
     """The bound is on what comes out, whatever the ratio."""
-    monkeypatch.setattr(envelope, "LONGEST_TEXT_BYTES", 100_000)
-    assert len(envelope.text_of(zlib.compress(b"a" * 100_000))) == 100_000
+    monkeypatch.setattr(admission, "LONGEST_TEXT_BYTES", 100_000)
+    assert len(admission.payload_text(zlib.compress(b"a" * 100_000))) == 100_000
     with pytest.raises(ConfigError, match="MiB when decompressed"):
-        envelope.text_of(zlib.compress(b"a" * 100_001))
+        admission.payload_text(zlib.compress(b"a" * 100_001))
 
 
 @pytest.mark.parametrize("look", ["whole", "envelope"])
 def test_a_batch_with_one_foreign_record_gives_the_others(look):
     """A record of another device in the middle: it alone is refused."""
-    batch = messages.join([encoded(1), encoded(2, device="pi-2"), encoded(3)])
+    batch = messages.join_records([encoded(1), encoded(2, device="pi-2"), encoded(3)])
     admitted = admit(batch, look)
-    assert not admitted.shipments
+    assert not admitted.batches
     assert [one.record.seq for one in admitted.arrivals] == [1, 3]
-    assert "it came on the topic of device 'pi-1'" in admitted.rejections[0].reason
+    assert "but arrived on the topic of device 'pi-1'" in admitted.rejections[0].reason
 
 
 @pytest.mark.parametrize("look", ["whole", "envelope"])
@@ -102,9 +102,9 @@ def test_a_record_whose_clock_never_came_right_is_stamped_on_receipt_and_says_so
     """A board that thinks it is 1970: the ledger has the time of receipt, and who set it; a clock that was right is left alone."""
     wrong = [make_record(session=5, seq=seq, clock_synchronised=False, started_at_ns=12) for seq in range(1, many + 1)]
     later = make_record(session=5, seq=9, clock_synchronised=False, stamped_by="device-later")
-    admitted = admit(messages.join([records.encode(one) for one in [*wrong, later]]), look)
+    admitted = admit(messages.join_records([contract_record.encode(one) for one in [*wrong, later]]), look)
     with Ledger(tmp_path / "ledger") as ledger:
-        ledger.commit(admitted.arrivals, admitted.rejections, (), admitted.shipments)
+        ledger.commit(admitted.arrivals, admitted.rejections, (), admitted.batches)
         *stamped, kept = [held.record for held in ledger.records()]
     assert [(one.started_at_ns, one.stamped_by, one.clock_synchronised) for one in stamped] == [
         (1_900_000_000_000_000_000, "collector", False)
@@ -133,7 +133,7 @@ def test_hostile_payloads_end_in_the_quarantine(tmp_path, payload, look):
     for form in (payload, zlib.compress(payload)):
         admitted = admit(form, look)
         with Ledger(tmp_path / "ledger") as ledger:
-            ledger.commit(admitted.arrivals, admitted.rejections, (), admitted.shipments)
+            ledger.commit(admitted.arrivals, admitted.rejections, (), admitted.batches)
             assert list(ledger.records()) == []
             while ledger.check(1) is not None:
                 pass

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from edgemeter.agent.delivery.broker_address import BrokerAddress
-from edgemeter.agent.delivery.credentials import TlsFiles
-from edgemeter.agent.delivery.disconnection import TAKEN_OVER
-from edgemeter.agent.errors import ConfigError, UnavailableError
-from edgemeter.collector.receive import feed as feed_module
+from edgemeter.agent.base.broker_address import BrokerAddress
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.mqtt_session import TAKEN_OVER
+from edgemeter.agent.base.tls import TlsFiles
+from edgemeter.collector.receive import feed as receive_feed
 from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
 from edgemeter.collector.receive.feed import Feed
 from edgemeter.collector.receive.service import Collector
@@ -23,7 +23,7 @@ from tests.fixtures.servers import LOOPBACK, address_of, free_port, mosquitto
 TUNED = ("set_tcp_nodelay true", "max_inflight_messages 2000", "max_queued_messages 0")
 
 
-class Taker:
+class Handler:
     """Keeps what a feed reports; `full` stops it."""
 
     def __init__(self):
@@ -50,9 +50,9 @@ class Taker:
 
 
 @contextmanager
-def feeding(address, taker, topics=("a/+",), client_id="feed", **how):
+def feeding(address, handler, topics=("a/+",), client_id="feed", **how):
     """Keep a feed up for the block."""
-    feed = Feed(address, client_id, topics, taker, **how)
+    feed = Feed(address, client_id, topics, handler, **how)
     feed.connect()
     try:
         yield feed
@@ -76,16 +76,16 @@ def broker(request, tmp_path):
 
 def test_messages_come_in_order_and_whole_and_answers_go_out(broker):
     """Both versions of MQTT: QoS 1 in, QoS 0 out."""
-    taker = Taker()
-    with feeding(broker, taker) as feed:
+    handler = Handler()
+    with feeding(broker, handler) as feed:
         peer = Peer(broker, "b")
         sent = [bytes([number]) * (number * 37) for number in range(1, 101)]
         for payload in sent:
             peer.session.publish("a/1", payload)
-        assert wait_until(lambda: len(taker.messages) == 100)
-        assert [message.payload for message in taker.messages] == sent
-        assert {(message.topic, message.qos) for message in taker.messages} == {("a/1", 1)}
-        feed.acknowledge(taker.messages)
+        assert wait_until(lambda: len(handler.messages) == 100)
+        assert [message.payload for message in handler.messages] == sent
+        assert {(message.topic, message.qos) for message in handler.messages} == {("a/1", 1)}
+        feed.acknowledge(handler.messages)
         feed.publish("b", b"answer")
         assert wait_until(lambda: [message.payload for message in peer.messages] == [b"answer"])
         peer.close()
@@ -96,13 +96,13 @@ def test_what_was_not_acknowledged_comes_again_after_the_connection(tmp_path):
     """A collector that died before its commit gets at once what it had not committed, and nothing else."""
     server = mosquitto(tmp_path, *TUNED)
     server.start()
-    taker, again = Taker(), Taker()
-    with feeding(address_of(server), taker) as feed:
+    handler, again = Handler(), Handler()
+    with feeding(address_of(server), handler) as feed:
         peer = Peer(address_of(server))
         for number in range(10):
             peer.session.publish("a/1", b"%d" % number)
-        assert wait_until(lambda: len(taker.messages) == 10)
-        feed.acknowledge(taker.messages[:4])
+        assert wait_until(lambda: len(handler.messages) == 10)
+        feed.acknowledge(handler.messages[:4])
     with feeding(address_of(server), again):
         peer.session.publish("a/1", b"last")
         assert wait_until(lambda: again.messages and again.messages[-1].payload == b"last")
@@ -118,43 +118,43 @@ def test_a_kept_session_brings_what_came_meanwhile_and_a_clean_one_does_not(tmp_
     server.start()
     address = address_of(server)
     for lasting, expected in (("persistent", [b"missed"]), ("clean", [])):
-        with feeding(address, Taker(), client_id=lasting, lasting=lasting):
+        with feeding(address, Handler(), client_id=lasting, lasting=lasting):
             pass
         peer = Peer(address)
         peer.session.publish("a/1", b"missed")
         peer.session.flush(5)
-        taker = Taker()
-        with feeding(address, taker, client_id=lasting, lasting=lasting):
+        handler = Handler()
+        with feeding(address, handler, client_id=lasting, lasting=lasting):
             peer.session.publish("a/1", b"now")
-            assert wait_until(lambda taker=taker: b"now" in [message.payload for message in taker.messages])
-        assert [message.payload for message in taker.messages] == [*expected, b"now"]
+            assert wait_until(lambda handler=handler: b"now" in [message.payload for message in handler.messages])
+        assert [message.payload for message in handler.messages] == [*expected, b"now"]
         peer.close()
     server.kill()
 
 
 @pytest.mark.mosquitto
-def test_a_full_taker_is_sent_nothing_and_loses_nothing(tmp_path):
+def test_a_full_handler_is_sent_nothing_and_loses_nothing(tmp_path):
     """Backpressure: the socket is not read, pings and answers go on, and everything is there when there is room."""
     server = mosquitto(tmp_path, *TUNED)
     server.start()
     address = address_of(server)
-    taker = Taker()
-    with feeding(address, taker) as feed:
+    handler = Handler()
+    with feeding(address, handler) as feed:
         peer = Peer(address, "b")
-        taker.full = True
+        handler.full = True
         feed.wake()
         time.sleep(0.2)
         for _ in range(300):
             peer.session.publish("a/1", b"x" * 100_000)
         assert peer.session.is_connected()
-        before = len(taker.messages)
+        before = len(handler.messages)
         feed.publish("b", b"still here")
         assert wait_until(lambda: peer.messages)
-        assert len(taker.messages) == before
+        assert len(handler.messages) == before
         assert before < 300
-        taker.full = False
+        handler.full = False
         feed.wake()
-        assert wait_until(lambda: len(taker.messages) == 300)
+        assert wait_until(lambda: len(handler.messages) == 300)
         peer.close()
     server.kill()
 
@@ -165,21 +165,21 @@ def test_a_broker_that_dies_is_found_again_and_old_acknowledgements_are_dropped(
     server = mosquitto(tmp_path, *TUNED)
     server.start()
     address = address_of(server)
-    taker = Taker()
-    with feeding(address, taker) as feed:
+    handler = Handler()
+    with feeding(address, handler) as feed:
         peer = Peer(address)
         peer.session.publish("a/1", b"old")
-        assert wait_until(lambda: taker.messages)
+        assert wait_until(lambda: handler.messages)
         server.kill()
-        assert wait_until(lambda: taker.reasons)
+        assert wait_until(lambda: handler.reasons)
         assert not feed.is_connected()
         server.start()
         assert wait_until(feed.is_connected)
         assert wait_until(peer.session.is_connected)
         peer.session.publish("a/1", b"new")
-        assert wait_until(lambda: taker.messages[-1].payload == b"new")
-        assert taker.messages[-1].generation == taker.messages[0].generation + 1
-        feed.acknowledge(taker.messages[:1])
+        assert wait_until(lambda: handler.messages[-1].payload == b"new")
+        assert handler.messages[-1].generation == handler.messages[0].generation + 1
+        feed.acknowledge(handler.messages[:1])
         assert feed._outgoing == b""
         peer.close()
     server.kill()
@@ -190,14 +190,14 @@ def test_another_client_of_our_name_ends_it_or_is_named(tmp_path):
     """Two collectors with copies of one ledger."""
     server = mosquitto(tmp_path, *TUNED)
     server.start()
-    taker, other = Taker(), Taker()
-    with feeding(address_of(server), taker), feeding(address_of(server), other):
-        assert wait_until(lambda: taker.reasons)
+    handler, other = Handler(), Handler()
+    with feeding(address_of(server), handler), feeding(address_of(server), other):
+        assert wait_until(lambda: handler.reasons)
         # mosquitto 2.0 says why or hangs up without a word, by version.
-        assert taker.reasons[0] in {TAKEN_OVER, "the broker closed the connection"}
-        if TAKEN_OVER not in taker.reasons:
+        assert handler.reasons[0] in {TAKEN_OVER, "the broker closed the connection"}
+        if TAKEN_OVER not in handler.reasons:
             # Then nobody can know: each comes back, and says what it may be.
-            assert wait_until(lambda: any("work with a copy of this ledger?" in one for one in taker.reasons), 30)
+            assert wait_until(lambda: any("work with a copy of this ledger?" in one for one in handler.reasons), 30)
     server.kill()
 
 
@@ -207,7 +207,7 @@ def test_a_ledger_has_one_collector(tmp_path):
     address = broker.start()
     first, second = (Collector(address, tmp_path / "ledger.sqlite") for _ in range(2))
     first.start()
-    with pytest.raises(UnavailableError, match=r"another collector works with the ledger '.*': stop that one, or give this one"):
+    with pytest.raises(UnavailableError, match=r"another collector uses the ledger '.*': stop it, or give this one"):
         second.start()
     assert first.unwell() is None
     first.stop()
@@ -224,8 +224,8 @@ def test_who_may_not_enter_is_told_so(tmp_path):
     subprocess.run(["mosquitto_passwd", "-b", tmp_path / "passwords", "c", "right"], check=True, capture_output=True)
     server.start()
     with pytest.raises(ConfigError, match=r"refuses user 'c'.*EDGEMETER_MQTT_PASSWORD"):
-        Feed(BrokerAddress(LOOPBACK, server.port, user="c", password="wrong"), "f", ["a"], Taker()).connect()
-    with feeding(BrokerAddress(LOOPBACK, server.port, user="c", password="right"), Taker()) as feed:
+        Feed(BrokerAddress(LOOPBACK, server.port, user="c", password="wrong"), "f", ["a"], Handler()).connect()
+    with feeding(BrokerAddress(LOOPBACK, server.port, user="c", password="right"), Handler()) as feed:
         assert feed.is_connected()
     server.kill()
 
@@ -248,14 +248,14 @@ def test_a_refused_subscription_is_reported_and_no_collector_is_well_with_it(tmp
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = BrokerAddress(LOOPBACK, server.server_address[1])
-        taker = Taker()
-        with feeding(address, taker, topics=("a", "b", "c")):
-            assert wait_until(lambda: taker.refusals, 5)
-        assert taker.refusals == ["reason 0x87"]
+        handler = Handler()
+        with feeding(address, handler, topics=("a", "b", "c")):
+            assert wait_until(lambda: handler.refusals, 5)
+        assert handler.refusals == ["reason 0x87"]
         collector = Collector(address, tmp_path / "ledger.sqlite")
         collector.start()
         assert wait_until(lambda: collector.unwell() is not None, 5)
-        assert "refuses the collector (reason 0x87): allow it to read edgemeter/v1/#" in collector.unwell()
+        assert "rejects the collector's subscription (reason 0x87): allow it to read edgemeter/v1/#" in collector.unwell()
         collector.stop()
         server.shutdown()
 
@@ -263,26 +263,27 @@ def test_a_refused_subscription_is_reported_and_no_collector_is_well_with_it(tmp
 def test_nobody_there_and_somebody_else_there_end_in_one_line():
     """A closed port; a server that takes the connection and says nothing."""
     with socket.create_server((LOOPBACK, 0)) as silent, pytest.raises(UnavailableError, match="no MQTT broker answers"):
-        Feed(BrokerAddress(LOOPBACK, silent.getsockname()[1]), "f", ["a"], Taker()).connect(0.3)
+        Feed(BrokerAddress(LOOPBACK, silent.getsockname()[1]), "f", ["a"], Handler()).connect(0.3)
     with pytest.raises(UnavailableError, match="no MQTT broker answers"):
-        Feed(BrokerAddress(LOOPBACK, free_port()), "f", ["a"], Taker()).connect(1)
+        Feed(BrokerAddress(LOOPBACK, free_port()), "f", ["a"], Handler()).connect(1)
 
 
 @pytest.mark.mosquitto
+@pytest.mark.slow
 def test_a_broker_that_stops_answering_is_given_up(tmp_path, monkeypatch):
     """SIGSTOP: the connection is up and nothing comes; after a while it is made anew."""
-    monkeypatch.setattr(feed_module, "KEEP_ALIVE_S", 2)
+    monkeypatch.setattr(receive_feed, "KEEP_ALIVE_S", 2)
     server = mosquitto(tmp_path, *TUNED)
     server.start()
-    taker = Taker()
-    with feeding(address_of(server), taker) as feed:
+    handler = Handler()
+    with feeding(address_of(server), handler) as feed:
         time.sleep(4)
-        assert taker.reasons == []
+        assert handler.reasons == []
         server.process.send_signal(signal.SIGSTOP)
         waker = threading.Timer(6, server.process.send_signal, [signal.SIGCONT])
         waker.start()
-        assert wait_until(lambda: taker.reasons)
-        assert "nothing heard" in taker.reasons[0]
+        assert wait_until(lambda: handler.reasons)
+        assert "nothing received" in handler.reasons[0]
         assert wait_until(feed.is_connected, 20)
         waker.join()
     server.kill()
@@ -299,17 +300,17 @@ def test_many_messages_come_whole_through_mtls_and_a_stranger_does_not(tmp_path)
     own = authority.signed("collector")
     tls = TlsFiles(authority.certificate, own.certificate, own.key)
     address = BrokerAddress(LOOPBACK, server.port, "mqtts", tls=tls)
-    taker = Taker()
-    with feeding(address, taker) as feed:
+    handler = Handler()
+    with feeding(address, handler) as feed:
         peer = Peer(address, "b")
         sent = [b"%d" % number + b"x" * (number * 131 % 40_000) for number in range(500)]
         for payload in sent:
             peer.session.publish("a/1", payload)
-        assert wait_until(lambda: len(taker.messages) == 500)
-        assert [message.payload for message in taker.messages] == sent
+        assert wait_until(lambda: len(handler.messages) == 500)
+        assert [message.payload for message in handler.messages] == sent
         feed.publish("b", b"y" * 1_000_000)
         assert wait_until(lambda: [len(message.payload) for message in peer.messages] == [1_000_000])
         peer.close()
-    with pytest.raises(ConfigError, match="wants a certificate of ours"):
-        Feed(BrokerAddress(LOOPBACK, server.port, "mqtts", tls=TlsFiles(authority.certificate)), "f", ["a"], Taker()).connect()
+    with pytest.raises(ConfigError, match="requires a client certificate"):
+        Feed(BrokerAddress(LOOPBACK, server.port, "mqtts", tls=TlsFiles(authority.certificate)), "f", ["a"], Handler()).connect()
     server.kill()

@@ -1,7 +1,7 @@
 import threading
 
-from edgemeter.agent.delivery.mqtt_session import Message
-from edgemeter.collector.receive.inbox import Inbox
+from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.collector.receive.receiver import Inbox
 
 ANY = 1 << 30
 
@@ -60,7 +60,7 @@ def test_a_closed_inbox_lets_everybody_go_and_takes_nothing_more():
     waiting = threading.Thread(target=inbox.take, args=(1, ANY, 60))
     waiting.start()
     inbox.close()
-    waiting.join(5)
+    waiting.join(25)
     assert not waiting.is_alive()
     inbox = Inbox()
     inbox.put([message(5)])

@@ -5,8 +5,8 @@ import urllib.request
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError, TransientError, UnavailableError
-from edgemeter.collector.receive.monitor import LOOPBACK, Metric, Monitor, as_text, parse
+from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.collector.receive.monitor import LOOPBACK, Metric, Monitor, as_text, parse_monitor_address
 
 
 class Watched:
@@ -41,7 +41,7 @@ def monitor():
 def get(monitor, path):
     """Return status and text of an answer."""
     try:
-        with urllib.request.urlopen(f"http://{monitor.host}:{monitor.port}{path}", timeout=5) as response:
+        with urllib.request.urlopen(f"http://{monitor.host}:{monitor.port}{path}", timeout=25) as response:
             return response.status, response.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -61,42 +61,42 @@ def test_metrics_are_what_prometheus_reads(monitor):
 def test_health_is_a_status_that_a_supervisor_understands(monitor):
     """200 while results are received, 503 with the reason while not."""
     assert get(monitor, "/healthz") == (200, "ok\n")
-    monitor._watched.reason = "no connection to the broker"
+    monitor.service.reason = "no connection to the broker"
     assert get(monitor, "/healthz") == (503, "no connection to the broker\n")
 
 
 def test_what_cannot_be_answered_is_said(monitor):
     """A ledger that is busy, a path that is not there, a request that is none."""
-    monitor._watched.error = TransientError("the ledger is held")
+    monitor.service.error = TransientError("the ledger is held")
     assert get(monitor, "/metrics") == (503, "the ledger is held\n")
     assert get(monitor, "/else")[0] == 404
-    connection = http.client.HTTPConnection(monitor.host, monitor.port, timeout=5)
+    connection = http.client.HTTPConnection(monitor.host, monitor.port, timeout=25)
     connection.request("POST", "/metrics")
     assert connection.getresponse().status == 501
     connection.close()
     assert get(monitor, "/healthz")[0] == 200
 
 
-def test_it_listens_on_loopback_unless_told_otherwise():
+def test_it_listens_on_loopback_unless_told_otherwise(monitor):
     """It asks for no password."""
-    assert parse("9468") == (LOOPBACK, 9468)
-    assert parse("0.0.0.0:9468") == ("0.0.0.0", 9468)  # noqa: S104 - as somebody may ask
-    assert parse("[::1]:1") == ("::1", 1)
-    assert Monitor(Watched()).host == LOOPBACK
+    assert parse_monitor_address("9468") == (LOOPBACK, 9468)
+    assert parse_monitor_address("0.0.0.0:9468") == ("0.0.0.0", 9468)  # noqa: S104 - as somebody may ask
+    assert parse_monitor_address("[::1]:1") == ("::1", 1)
+    assert monitor.host == LOOPBACK
     for text in ("", "x", "1:x", "99999", "1:-2"):
         with pytest.raises(ConfigError, match="write PORT or HOST:PORT"):
-            parse(text)
+            parse_monitor_address(text)
 
 
 def test_a_taken_port_ends_in_one_line(monitor):
     """Two collectors on one machine."""
-    with pytest.raises(UnavailableError, match=f"cannot answer at {LOOPBACK}:{monitor.port}.*--metrics"):
+    with pytest.raises(UnavailableError, match=f"cannot listen at '{LOOPBACK}', port {monitor.port}.*--metrics"):
         Monitor(Watched(), port=monitor.port).start()
 
 
 def test_a_probe_that_asks_for_the_head_alone_gets_it(monitor):
     """Load balancers and `wget --spider` do; an error would take a collector that is well for one that is not."""
-    connection = http.client.HTTPConnection(monitor.host, monitor.port, timeout=5)
+    connection = http.client.HTTPConnection(monitor.host, monitor.port, timeout=25)
     connection.request("HEAD", "/healthz")
     answer = connection.getresponse()
     assert (answer.status, answer.getheader("Content-Length"), answer.read()) == (200, "3", b"")
@@ -105,12 +105,12 @@ def test_a_probe_that_asks_for_the_head_alone_gets_it(monitor):
 
 def test_it_answers_on_a_host_of_ipv6_too():
     """`--metrics [::1]:PORT` is an address like any other."""
-    monitor = Monitor(Watched(), *parse("[::1]:0"))
+    monitor = Monitor(Watched(), *parse_monitor_address("[::1]:0"))
     try:
         monitor.start()
     except UnavailableError as error:
         pytest.skip(f"no IPv6 here: {error}")
-    connection = http.client.HTTPConnection("::1", monitor.port, timeout=5)
+    connection = http.client.HTTPConnection("::1", monitor.port, timeout=25)
     connection.request("GET", "/healthz")
     assert connection.getresponse().status == 200
     connection.close()

@@ -2,10 +2,10 @@ import random
 
 import pytest
 
-from edgemeter.agent.delivery.mqtt_session import LARGEST_MESSAGE_BYTES, Message
-from edgemeter.agent.errors import TransientError
+from edgemeter.agent.base.errors import TransientError
+from edgemeter.agent.base.mqtt_session import LARGEST_MESSAGE_BYTES, Message
 from edgemeter.collector.receive import mqtt_wire
-from edgemeter.collector.receive.mqtt_wire import Answer, Login, PacketReader
+from edgemeter.collector.receive.mqtt_wire import BrokerResponse, MqttLogin, PacketReader
 
 
 def packet(topic, payload, *, mid=0, version="5", properties=b""):
@@ -51,7 +51,7 @@ def test_answers_are_told_from_messages():
     assert connack.reason() == 0x87
     assert mqtt_wire.refusals(suback, "5") == [0x87, 0x80]
     assert (taken_over.reason(), ended.reason()) == (mqtt_wire.SESSION_TAKEN_OVER, 0)
-    assert mqtt_wire.refusals(Answer(mqtt_wire.SUBACK, b"\x00\x01\x01\x80"), "3.1.1") == [0x80]
+    assert mqtt_wire.refusals(BrokerResponse(mqtt_wire.SUBACK, b"\x00\x01\x01\x80"), "3.1.1") == [0x80]
 
 
 def test_a_message_beyond_the_limit_is_cut_and_the_next_one_is_whole():
@@ -91,11 +91,11 @@ def test_random_bytes_are_read_or_refused():
 
 def test_a_login_says_what_was_asked():
     """User, password, expiry: against the bytes of the standard, written out."""
-    made = mqtt_wire.connect(Login("c1", 30, 86_400, "u", "pw"), "5")
+    made = mqtt_wire.connect_packet(MqttLogin("c1", 30, 86_400, "u", "pw"), "5")
     properties = b"\x11\x00\x01\x51\x80" + b"\x21\xff\xff" + b"\x27\x01\x00\x00\x00"
     body = b"\x00\x04MQTT\x05\xc0\x00\x1e" + bytes([len(properties)]) + properties + b"\x00\x02c1\x00\x01u\x00\x02pw"
     assert made == b"\x10" + bytes([len(body)]) + body
-    assert mqtt_wire.connect(Login("c", 30, 0), "3.1.1") == b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x1e\x00\x01c"
+    assert mqtt_wire.connect_packet(MqttLogin("c", 30, 0), "3.1.1") == b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x1e\x00\x01c"
 
 
 def test_acknowledgements_are_four_bytes_each():

@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.reference import mlperf
-from edgemeter.collector.reference.footnote import DERIVED, LEGEND, UNVERIFIED, footnote
+from edgemeter.collector.reference.mlperf import DERIVED, LEGEND, UNVERIFIED, footnote
 from tests.fixtures.mlperf_factory import make_row, v41, v60, write
 
 
@@ -94,11 +94,11 @@ def test_keys_that_are_not_needed_may_be_absent_and_new_ones_appear(official):
         ({"Performance_Units": "Furlongs/s"}, r"Performance_Units 'Furlongs/s' are not known"),
         ({"Power_Result": 5.0, "Power_Units": "Joules"}, r"Power_Units 'Joules' are not known"),
         ({"Power_Result": 5.0}, r"'Power_Units' is missing"),
-        ({"Performance_Result": None}, r"Performance_Result None is no number above 0"),
-        ({"Performance_Result": "fast"}, r"Performance_Result 'fast' is no number"),
-        ({"Performance_Result": -1}, r"is no number above 0"),
-        ({"Performance_Result": True}, r"Performance_Result True is no number above 0"),
-        ({"Scenario": None}, r"'Scenario' is missing: this is no row of an MLPerf"),
+        ({"Performance_Result": None}, r"Performance_Result None is not a number above 0"),
+        ({"Performance_Result": "fast"}, r"Performance_Result 'fast' is not a number"),
+        ({"Performance_Result": -1}, r"is not a number above 0"),
+        ({"Performance_Result": True}, r"Performance_Result True is not a number above 0"),
+        ({"Scenario": None}, r"'Scenario' is missing: this is not a row of an MLPerf"),
         ({"version": "next", "ID": "x"}, r"names a round"),
     ],
 )
@@ -151,7 +151,7 @@ def test_a_file_that_is_not_there_is_named(official):
 def test_what_stands_behind_the_list_is_refused(official, more):
     """Two files in one, or a list that was closed too early, would lose rows unseen."""
     official.write_text(json.dumps([make_row()], indent=2) + more)
-    with pytest.raises(ConfigError, match=r"line \d+: there is more behind the end of the list"):
+    with pytest.raises(ConfigError, match=r"line \d+: text after the end of the list"):
         mlperf.read(official)
 
 

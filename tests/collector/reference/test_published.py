@@ -1,9 +1,9 @@
 import pytest
 
-from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.reference import published
+from edgemeter.collector.reference.imported import SAMPLE, ReferenceStore
 from edgemeter.collector.reference.published import PublishedRow
-from edgemeter.collector.reference.shelf import SAMPLE, Shelf
 
 
 def make_row(**changes):
@@ -69,20 +69,20 @@ def test_published_units_become_ours(metric, value, unit, canonical):
     ("changes", "message"),
     [
         ({"unit": "parsec"}, "unit 'parsec' is not one of latency: ms, s, us"),
-        ({"value": float("nan")}, "is no number above 0"),
-        ({"value": -3.0}, "is no number above 0"),
-        ({"address": "somewhere"}, "is no https:// address"),
+        ({"value": float("nan")}, "is not a number above 0"),
+        ({"value": -3.0}, "is not a number above 0"),
+        ({"address": "somewhere"}, r"is not an http\(s\):// address"),
         ({"metric": "accuracy", "value": 0.61, "unit": "ratio", "images": 4}, "at least 100: this has 4"),
         ({"metric": "accuracy", "value": 0.61, "unit": "ratio"}, "at least 100: this has None"),
         ({"metric": "accuracy", "value": 61.0, "unit": "ratio", "images": 5000}, "is above 1"),
-        ({"date": "2026-13-40"}, "date '2026-13-40' is no day of the calendar"),
+        ({"date": "2026-13-40"}, "date '2026-13-40' is not a calendar date"),
         ({"conditions": "bell \a"}, "control character"),
     ],
 )
 def test_a_figure_that_cannot_be_what_it_says_is_refused(tmp_path, changes, message):
     """When it is added, with the reason."""
     with pytest.raises(ConfigError, match=message):
-        Shelf(tmp_path).add([make_row(**changes)])
+        ReferenceStore(tmp_path).add([make_row(**changes)])
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_figure_that_cannot_be_what_it_says_is_refused(tmp_path, changes, mess
         ("own.csv", b"source,version\na,b,c\n", "line 2: more cells than the header"),
         ("own.csv", b"", "holds no figure"),
         ("own.csv", b"source,version\n", "holds no figure"),
-        ("own.csv", b"\xff\xfe", "no CSV file in UTF-8"),
+        ("own.csv", b"\xff\xfe", "not a CSV file in UTF-8"),
     ],
 )
 def test_a_wrong_file_is_refused_and_named(tmp_path, name, content, message):
@@ -109,7 +109,7 @@ def test_a_wrong_file_is_refused_and_named(tmp_path, name, content, message):
 
 def test_a_page_that_changed_is_another_version(tmp_path):
     """The same edition cannot have two figures; another edition stands beside it."""
-    shelf = Shelf(tmp_path)
+    shelf = ReferenceStore(tmp_path)
     assert len(shelf.add([make_row()])) == 1
     assert shelf.add([make_row()]) == []
     with pytest.raises(ConfigError, match=r"already has 88\.026 ms .* a changed page is another version or date"):

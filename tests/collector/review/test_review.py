@@ -6,14 +6,15 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent import records
-from edgemeter.agent.cli import cli
-from edgemeter.agent.errors import ConfigError
-from edgemeter.collector.compare.store import Contents
-from edgemeter.collector.keep.ledger import Arrival, Ledger
-from edgemeter.collector.review import gate, markdown
-from edgemeter.collector.review.review import review
-from edgemeter.collector.review.sides import read
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.cli.main import cli
+from edgemeter.agent.contract import record, record_conditions
+from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.collector.ledger.ledger_file import Arrival
+from edgemeter.collector.review import document as review_document
+from edgemeter.collector.review import gate
+from edgemeter.collector.review.review import read_side, review
+from edgemeter.collector.runs.store import StoreContents
 from tests.fixtures.bundle_factory import write_bundle
 from tests.fixtures.comparison_factory import document, no_energy
 from tests.fixtures.review_runs import make_side
@@ -23,7 +24,7 @@ LIMITS = "slower:3%,energy:5%,ap:0.5"
 
 def reviewed(before, after):
     """Return the review of two lists of runs."""
-    return review(("before", Contents(before)), ("after", Contents(after)))
+    return review(("before", StoreContents(before)), ("after", StoreContents(after)))
 
 
 def outcomes(before, after, limits=LIMITS):
@@ -80,7 +81,7 @@ def test_without_energy_on_a_side_the_limit_on_energy_is_not_kept_in_silence():
 
 def test_a_case_that_became_invalid_breaks_every_limit():
     """A model ruined by the change has no figures, and that is no pass."""
-    ruined = records.Verdict(state="invalid", reasons=("gate: accuracy 0.1, needed 0.56",))
+    ruined = record_conditions.Verdict(state="invalid", reasons=("gate: accuracy 0.1, needed 0.56",))
     before = [*make_side(agent="1"), *make_side(agent="1", start=50, model="other")]
     after = [*make_side(agent="2", start=100), *make_side(agent="2", start=150, model="other", verdict=ruined)]
     findings = gate.judge(reviewed(before, after), gate.parse("slower:3%"))
@@ -133,13 +134,13 @@ def test_a_comment_begins_with_its_mark_and_the_verdict_and_the_worst_case():
     before = [*make_side(agent="1"), *make_side(agent="1", start=50, model="other")]
     after = [*make_side(agent="2", start=100), *make_side(agent="2", start=150, model="other", factor=1.2)]
     found = reviewed(before, after)
-    text = markdown.to_markdown(found, gate.judge(found, gate.parse(LIMITS)))
+    text = review_document.to_markdown(found, gate.judge(found, gate.parse(LIMITS)))
     lines = text.splitlines()
-    assert lines[0] == markdown.MARK
+    assert lines[0] == review_document.MARK
     assert lines[1] == "### Edgemeter: **1 limit broken**, 2 cases compared: 1 worse, 1 alike"
     rows = [line for line in lines if line.startswith("| ") and "case" not in line]
     assert "other" in rows[0]
-    assert rows[0].endswith("**worse**<br>**breaks slower:3%** |")
+    assert rows[0].endswith("**worse**<br>**violates slower:3%** |")
     assert rows[1].endswith("alike |")
     assert re.search(r"12\.\d → 14\.\d ms<br>\+\d+\.\d% \(\+\d+\.\d% to \+\d+\.\d%\)", rows[0])
     assert "`slower:3%`: 1 broken, 1 kept, 0 not judged" in text
@@ -154,17 +155,17 @@ def test_a_comment_is_never_too_long_to_post():
             make_side(agent="2", runs=1, start=9000 + number, model=f"m{number}"),
         ]
     found = reviewed([run for side in pairs[::2] for run in side], [run for side in pairs[1::2] for run in side])
-    text = markdown.to_markdown(found, gate.judge(found, gate.parse(LIMITS)))
+    text = review_document.to_markdown(found, gate.judge(found, gate.parse(LIMITS)))
     assert len(text) < 65_536
-    assert "more cases did not fit" in text
+    assert "more cases do not fit" in text
 
 
 def test_texts_from_devices_are_only_text_in_a_comment():
     """No table is broken, nobody is mentioned, no page and no image is linked."""
     odd = "odd: a|b <img src=x> `c` @someone ![x](http://x)\n# head"
-    after = make_side(agent="2 @all|x", start=100, verdict=records.Verdict(state="invalid", reasons=(odd,)))
+    after = make_side(agent="2 @all|x", start=100, verdict=record_conditions.Verdict(state="invalid", reasons=(odd,)))
     found = reviewed(make_side(agent="1"), [*after, *make_side(agent="2 @all|x", start=200)])
-    text = markdown.to_markdown(found, ())
+    text = review_document.to_markdown(found, ())
     body = text.split("\n", 1)[1]
     assert not re.search(r"@(someone|all)|<img|!\[|\n# head", body)
     for line in body.splitlines():
@@ -177,18 +178,18 @@ def test_a_side_is_a_ledger_a_document_a_bundle_or_a_folder_narrowed_by_selector
     runs = [*make_side(agent="1", runs=2), *make_side(agent="2", runs=3, start=86_400, device="pi-2")]
     path, printed, folder = tmp_path / "ledger.sqlite", tmp_path / "runs.json", tmp_path / "bundles"
     with Ledger(path) as ledger:
-        ledger.commit([Arrival(run, records.encode(run), "t", 7) for run in runs])
+        ledger.commit([Arrival(run, record.encode(run), "t", 7) for run in runs])
     printed.write_bytes(document(*runs))
     folder.mkdir()
     write_bundle(folder)
     for where in (path, printed):
-        assert len(read(str(where)).runs) == 5
-        assert len(read(f"{where}?device=pi-2").runs) == 3
-        assert len(read(f"{where}?agent=1&model=tiny-detector").runs) == 2
-        assert len(read(f"{where}?since=2024-10-05").runs) == 3
-        assert len(read(f"{where}?until=2024-10-05").runs) == 2
-    assert len(read(str(folder)).runs) == 1
-    assert len(read(str(next(folder.iterdir()))).runs) == 1
+        assert len(read_side(str(where)).runs) == 5
+        assert len(read_side(f"{where}?device=pi-2").runs) == 3
+        assert len(read_side(f"{where}?agent=1&model=tiny-detector").runs) == 2
+        assert len(read_side(f"{where}?since=2024-10-05").runs) == 3
+        assert len(read_side(f"{where}?until=2024-10-05").runs) == 2
+    assert len(read_side(str(folder)).runs) == 1
+    assert len(read_side(str(next(folder.iterdir()))).runs) == 1
 
 
 @pytest.mark.parametrize("selector", ["?x=1", "?", "?device", "?since=yesterday", "?device=nobody"])
@@ -196,8 +197,8 @@ def test_a_selector_that_selects_nothing_is_refused(tmp_path, selector):
     """A typing error must not become an empty baseline."""
     path = tmp_path / "runs.json"
     path.write_bytes(document(*make_side(agent="1", runs=1)))
-    with pytest.raises(ConfigError, match=r"selector|no time|to compare"):
-        read(f"{path}{selector}")
+    with pytest.raises(ConfigError, match=r"selector|not a time|to compare"):
+        read_side(f"{path}{selector}")
 
 
 def test_the_command_prints_the_comment_and_fails_where_a_limit_is_broken(tmp_path):
@@ -208,7 +209,7 @@ def test_the_command_prints_the_comment_and_fails_where_a_limit_is_broken(tmp_pa
     same.write_bytes(document(*make_side(agent="2", start=100, seed=9)))
     run = CliRunner().invoke
     broken = run(cli, ["compare", str(before), str(after), "--markdown", "--fail-on", LIMITS])
-    assert (broken.exit_code, broken.stdout.splitlines()[0]) == (1, markdown.MARK)
+    assert (broken.exit_code, broken.stdout.splitlines()[0]) == (1, review_document.MARK)
     assert run(cli, ["compare", str(before), str(same), "--markdown", "--fail-on", LIMITS]).exit_code == 0
     assert run(cli, ["compare", str(before), str(after)]).exit_code == 0
     found = json.loads(run(cli, ["compare", str(before), str(after), "--json", "--fail-on", LIMITS]).stdout)
@@ -224,12 +225,12 @@ def test_of_two_cases_that_are_called_alike_only_the_one_that_broke_the_limit_is
     after = [*make_side(agent="2", start=100, threads=1), *make_side(agent="2", start=150, threads=4, factor=1.3)]
     found = reviewed(before, after)
     assert sorted(pair.name.rpartition(", ")[2] for pair in found.pairs) == ["1 thread", "4 threads"]
-    text = markdown.to_markdown(found, gate.judge(found, gate.parse("slower:3%")))
+    text = review_document.to_markdown(found, gate.judge(found, gate.parse("slower:3%")))
     one, four = (
         next(line for line in text.splitlines() if line.startswith("| ") and threads in line) for threads in ("1 thread", "4 threads")
     )
-    assert "breaks" in four
-    assert "breaks" not in one
+    assert "violates" in four
+    assert "violates" not in one
     assert found.left_out == ()
 
 
@@ -248,5 +249,5 @@ def test_an_empty_gate_is_no_gate_that_passes(tmp_path):
     for name, start in (("before", 0), ("after", 100)):
         sides.append(tmp_path / f"{name}.json")
         sides[-1].write_bytes(document(*make_side(agent=name, start=start)))
-    with pytest.raises(ConfigError, match="is no limit"):
+    with pytest.raises(ConfigError, match="is not a limit"):
         CliRunner().invoke(cli, ["compare", *map(str, sides), "--fail-on", ""], catch_exceptions=False, standalone_mode=False)

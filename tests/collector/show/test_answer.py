@@ -1,19 +1,19 @@
 import pytest
 
-from edgemeter.agent import records
-from edgemeter.collector.show import answer
+from edgemeter.agent.contract import record_conditions
+from edgemeter.collector.show import conclusions
 from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run, no_energy
 from tests.fixtures.record_factory import make_energy
 
 
-def said(*runs):
+def output(*runs):
     """Return the whole answer to the comparison of `runs`."""
-    return " ".join(answer.answer(compare_runs(*runs)))
+    return " ".join(conclusions.conclusions(compare_runs(*runs)))
 
 
 def test_the_answer_names_the_fastest_case_its_ratio_and_what_it_is_to():
     """Figures, not adjectives."""
-    text = said(make_run(p50_ms=20.0), make_run(precision="int8", runtime="litert", p50_ms=8.0, ap=0.58), make_reference())
+    text = output(make_run(p50_ms=20.0), make_run(precision="int8", runtime="litert", p50_ms=8.0, ap=0.58), make_reference())
     assert "pi-1 runs tiny-detector in 8.00 ms at best (p50, int8 on litert 1.22.1)" in text
     assert "4.0 times as long as the reference (fp32 on onnx 1.22.1, server-1), no verdict: int8 against fp32." in text
     assert "Its AP is 0.580 against 0.600 of the reference." in text
@@ -26,13 +26,13 @@ def test_the_answer_names_the_fastest_case_its_ratio_and_what_it_is_to():
         (4.88, 4.8, 4.9, "4.9 times as long as the reference"),
         (0.5, 0.49, 0.51, "2.0 times as fast as the reference"),
         (1.02, 1.01, 1.03, "as fast as the reference within 3%"),
-        (1.2, 0.9, 1.5, "not told apart from the reference by these runs"),
+        (1.2, 0.9, 1.5, "indistinguishable from the reference by these runs"),
         (None, None, None, "with no ratio to the reference"),
     ],
 )
 def test_a_ratio_is_worded_no_more_certain_than_the_runs_are(ratio, low, high, words):
     """Within 3 % nothing is faster, and ranges that straddle 1 decide nothing."""
-    assert answer.compared(ratio, low, high) == words
+    assert conclusions.compared(ratio, low, high) == words
 
 
 def test_energy_is_worded_with_scope_uncertainty_and_only_like_with_like():
@@ -41,40 +41,40 @@ def test_energy_is_worded_with_scope_uncertainty_and_only_like_with_like():
     same, other = make_reference(), make_reference(energy=make_energy(scope="wall-ac"))
     assert (
         "An inference costs 125.0 ± 3.0 mJ gross (board-input), 30.0 ± 2.0 mJ net of idle; gross that is 2.0 times the reference's."
-        in said(device, same)
+        in output(device, same)
     )
-    assert "the reference was measured at another scope (wall-ac), so the two are not compared" in said(device, other)
-    assert "the reference's energy was not measured" in said(device, make_reference(**no_energy()))
+    assert "the reference was measured at another scope (wall-ac), so the two are not compared" in output(device, other)
+    assert "the reference's energy was not measured" in output(device, make_reference(**no_energy()))
 
 
 def test_no_energy_is_answered_with_the_reason():
     """No sensor, no number."""
-    assert "Its energy was not measured: no power sensor here." in said(make_run(**no_energy()), make_reference())
+    assert "Its energy was not measured: no power sensor here." in output(make_run(**no_energy()), make_reference())
 
 
 def test_a_suspect_figure_is_called_suspect_in_the_same_breath():
     """And counted among the cautions."""
-    suspect = records.Verdict(state="suspect", reasons=("drift: x",))
+    suspect = record_conditions.Verdict(state="suspect", reasons=("drift: x",))
     comparison = compare_runs(make_run(verdict=suspect), make_reference())
-    assert "Suspect: this figure." in " ".join(answer.answer(comparison))
-    assert "Suspect: this figure and the reference's." in said(make_run(verdict=suspect), make_reference(verdict=suspect))
-    assert "1 of 2 cases is suspect" in " ".join(answer.cautions(comparison))
+    assert "Suspect: this figure." in " ".join(conclusions.conclusions(comparison))
+    assert "Suspect: this figure and the reference's." in output(make_run(verdict=suspect), make_reference(verdict=suspect))
+    assert "1 of 2 cases is suspect" in " ".join(conclusions.cautions(comparison))
 
 
 def test_cautions_tell_single_runs_and_what_was_left_out():
     """A reader sees what the figures rest on before seeing them."""
-    once = " ".join(answer.cautions(compare_runs(make_run(), make_run(data=OTHER_DATA), make_reference())))
+    once = " ".join(conclusions.cautions(compare_runs(make_run(), make_run(data=OTHER_DATA), make_reference())))
     assert "measured once" in once
     assert "1 run or parts of runs were left out" in once
     assert "median over 2 to 3 runs" in " ".join(
-        answer.cautions(compare_runs(*[make_run() for _ in range(3)], make_reference(), make_reference()))
+        conclusions.cautions(compare_runs(*[make_run() for _ in range(3)], make_reference(), make_reference()))
     )
 
 
 def test_several_devices_are_answered_with_the_nearest_and_the_farthest():
     """One sentence each; the cards and the table have the rest."""
     runs = [make_run(), make_run(device="pi-2", p50_ms=40.0, **no_energy()), make_reference()]
-    text = said(*runs)
+    text = output(*runs)
     assert "Nearest to the reference, or ahead of it, comes pi-1" in text
     assert "Farthest from it is pi-2 with tiny-detector, fp32 on onnx 1.22.1: 40.0 ms (p50), 20 times as long as the reference, " in text
     assert "from too few runs for an interval" in text
@@ -83,22 +83,22 @@ def test_several_devices_are_answered_with_the_nearest_and_the_farthest():
 
 def test_nothing_compared_is_said():
     """With the place where the reasons stand."""
-    assert "No device case could be compared" in said(make_reference())
-    assert answer.title(compare_runs(make_reference())) == "server-1: nothing to compare with it yet"
+    assert "No device case matches a reference case" in output(make_reference())
+    assert conclusions.title(compare_runs(make_reference())) == "server-1: nothing to compare with yet"
 
 
 def test_the_title_names_model_device_and_reference():
     """And counts where there are many."""
-    assert answer.title(compare_runs(make_run(), make_reference())) == "tiny-detector on pi-1, against server-1"
+    assert conclusions.title(compare_runs(make_run(), make_reference())) == "tiny-detector on pi-1, against server-1"
     same = compare_runs(make_run(device="server-1"), make_reference())
-    assert answer.title(same) == "tiny-detector on server-1"
+    assert conclusions.title(same) == "tiny-detector on server-1"
     many = [make_run(device=f"pi-{index}", model=model) for index in range(6) for model in ("a", "b")]
     references = [make_reference(model=model) for model in ("a", "b")]
-    assert answer.title(compare_runs(*many, *references)) == "2 models on pi-0, pi-1, pi-2 and 3 more, against server-1"
+    assert conclusions.title(compare_runs(*many, *references)) == "2 models on pi-0, pi-1, pi-2 and 3 more, against server-1"
 
 
 def test_medians_that_are_close_are_not_called_equal_where_the_runs_do_not_say_so():
     """The headline says no more than the judgement: its interval reaches far beyond 3 %."""
-    text = said(*(make_run(p50_ms=value) for value in (9.0, 10.0, 11.0, 10.0, 10.0)), *(make_reference(p50_ms=10.0) for _ in range(5)))
-    assert "not told apart from the reference by these runs" in text
+    text = output(*(make_run(p50_ms=value) for value in (9.0, 10.0, 11.0, 10.0, 10.0)), *(make_reference(p50_ms=10.0) for _ in range(5)))
+    assert "indistinguishable from the reference by these runs" in text
     assert "within 3%" not in text

@@ -3,8 +3,8 @@ import io
 import pytest
 from rich.console import Console
 
-from edgemeter.agent import records
-from edgemeter.collector.show.compare_table import ROWS_SHOWN, shortened, show
+from edgemeter.agent.contract import record_conditions
+from edgemeter.collector.show.compare_table import ROWS_SHOWN, shortened, show_comparison
 from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run, no_energy
 from tests.fixtures.record_factory import make_energy, make_environment
 
@@ -12,7 +12,7 @@ from tests.fixtures.record_factory import make_energy, make_environment
 def printed(comparison, width=200):
     """Return the lines that a terminal of `width` shows."""
     out = io.StringIO()
-    show(comparison, Console(file=out, width=width))
+    show_comparison(comparison, Console(file=out, width=width))
     return out.getvalue().splitlines()
 
 
@@ -48,7 +48,7 @@ def test_a_comparison_with_another_precision_says_so_in_a_note():
 
 def test_a_suspect_case_points_to_its_reasons():
     """The verdict cites each reason once."""
-    suspect = records.Verdict(state="suspect", reasons=("drift: 12 %", "busy-machine: 40 %"))
+    suspect = record_conditions.Verdict(state="suspect", reasons=("drift: 12 %", "busy-machine: 40 %"))
     lines = printed(compare_runs(make_run(verdict=suspect, **no_energy()), make_reference()))
     assert line_with(lines, "5.00x").rstrip().endswith("suspect [2] [3]")
     assert {"[2] drift: 12 %", "[3] busy-machine: 40 %"} <= set(lines)
@@ -79,12 +79,12 @@ def test_what_is_left_out_is_counted_by_reason():
     lines = printed(compare_runs(*runs, make_run(), make_reference()))
     start = lines.index("Left out (11 runs or parts of runs):")
     assert lines[start + 1].startswith("    2  no reference on the same data")
-    assert lines[-1] == "       and 2 more reasons: --json lists every run"
+    assert lines[-1] == "       and 2 more reasons: list every run with --json"
 
 
 def test_nothing_to_compare_is_said_and_the_reasons_are_listed():
     """An empty table would look like a fault of the program."""
-    verdict = records.Verdict(state="invalid", reasons=("throttled: it was",))
+    verdict = record_conditions.Verdict(state="invalid", reasons=("throttled: it was",))
     lines = printed(compare_runs(make_run(verdict=verdict), make_reference(verdict=verdict)))
     assert lines[0] == "No run could be compared."
     assert any("invalid: throttled: it was" in line for line in lines)
@@ -93,7 +93,9 @@ def test_nothing_to_compare_is_said_and_the_reasons_are_listed():
 def test_a_terminal_that_knows_ascii_only_gets_ascii():
     """Plus-minus is spelled, and nothing ends in an error of encoding."""
     out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    show(compare_runs(make_run(environment=make_environment(power_mode="µ-mode")), make_reference()), Console(file=out, width=200))
+    show_comparison(
+        compare_runs(make_run(environment=make_environment(power_mode="µ-mode")), make_reference()), Console(file=out, width=200)
+    )
     out.flush()
     text = out.buffer.getvalue().decode("ascii")
     assert "30.0 +- 2.0" in text

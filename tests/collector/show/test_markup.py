@@ -1,8 +1,11 @@
 import math
+import sys
 
 import pytest
 
-from edgemeter.collector.show.markup import Markup, element, join, number
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.collector.show import markup
+from edgemeter.collector.show.markup import Markup, element, join, number, part
 
 
 def test_text_is_escaped_in_content_and_attributes():
@@ -38,3 +41,24 @@ def test_a_drawing_cannot_hold_what_is_no_number(value):
 def test_control_characters_do_not_reach_the_page():
     """They have no place in HTML."""
     assert element("p", None, "a\x00b\x1bc") == "<p>a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}c</p>"
+
+
+def test_a_template_escapes_text_and_keeps_markup():
+    """In content and in attributes, without control characters; what was made here stays."""
+    facts = part("facts", {"<Board>": "a\x1b<b>&", "Kernel": None})
+    assert (
+        facts == "<dl><div><dt>&lt;Board&gt;</dt><dd>a\N{REPLACEMENT CHARACTER}&lt;b&gt;&amp;</dd></div>"
+        "<div><dt>Not reported</dt><dd>Kernel</dd></div></dl>"
+    )
+    drawn = part("figure", "x", element("svg"), "", {"data-device": '"><script>\x00', "data-board": None})
+    assert drawn.startswith('<figure data-device="&quot;&gt;&lt;script&gt;\N{REPLACEMENT CHARACTER}"><figcaption>x</figcaption><svg></svg>')
+    assert isinstance(drawn, Markup)
+
+
+def test_without_jinja2_a_page_names_the_extra(monkeypatch):
+    """One line, no traceback."""
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    markup._environment.cache_clear()
+    with pytest.raises(UnavailableError, match=r"edgemeter\[collector\]"):
+        part("facts", {})
+    markup._environment.cache_clear()

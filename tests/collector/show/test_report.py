@@ -9,8 +9,8 @@ from html.parser import HTMLParser
 import msgspec
 import pytest
 
-from edgemeter.agent import records
-from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import record_conditions
 from edgemeter.collector.compare.columns import COLUMNS
 from edgemeter.collector.show import report
 from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run, no_energy
@@ -56,12 +56,12 @@ class Page(HTMLParser):
 
 def page_of(*runs):
     """Return the page that compares `runs` with the reference role."""
-    return report.page(compare_runs(*runs), "edgemeter compare --reference reference", MADE_NS)
+    return report.report_page(compare_runs(*runs), "edgemeter compare --reference reference", MADE_NS)
 
 
 def many_cases():
     """Return runs of 60 cases: devices, precisions, runtimes; some suspect, some without energy or accuracy."""
-    suspect = records.Verdict(state="suspect", reasons=("drift: 12 %",))
+    suspect = record_conditions.Verdict(state="suspect", reasons=("drift: 12 %",))
     device = [
         make_run(
             device=f"board-{index % 10}",
@@ -70,7 +70,7 @@ def many_cases():
             sha256=f"{index:064x}",
             p50_ms=1.5**index % 700 + 0.3,
             ap=None if index % 7 == 0 else 0.3 + index / 200,
-            verdict=suspect if index % 9 == 0 else records.Verdict(state="valid"),
+            verdict=suspect if index % 9 == 0 else record_conditions.Verdict(state="valid"),
             **(no_energy() if index % 4 else {}),
         )
         for index in range(59)
@@ -158,7 +158,7 @@ def test_what_a_device_sent_stays_text_everywhere():
     hostile = make_run(
         task=HOSTILE,
         environment=make_environment(board=HOSTILE, libraries={HOSTILE: HOSTILE}, power_mode=HOSTILE),
-        verdict=records.Verdict(state="suspect", reasons=(f"{HOSTILE}: {HOSTILE}",)),
+        verdict=record_conditions.Verdict(state="suspect", reasons=(f"{HOSTILE}: {HOSTILE}",)),
         suite=HOSTILE,
         mode=HOSTILE,
         **no_energy(HOSTILE),
@@ -255,7 +255,7 @@ def test_a_thousand_raw_samples_of_sixty_cases_stay_below_a_megabyte():
 def test_the_page_is_written_as_utf8_and_an_unwritable_place_is_an_error(tmp_path):
     """One line with the remedy."""
     comparison = compare_runs(make_run(), make_reference())
-    report.write(comparison, tmp_path / "report.html", "asked")
+    report.write_report(comparison, tmp_path / "report.html", "asked")
     assert (tmp_path / "report.html").read_bytes().decode("utf-8").endswith("</html>\n")
     with pytest.raises(ConfigError, match=r"cannot write the report to .*: name another file"):
-        report.write(comparison, tmp_path, "asked")
+        report.write_report(comparison, tmp_path, "asked")

@@ -1,32 +1,31 @@
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.collector.trend import annotations
-from edgemeter.collector.trend.annotations import Annotation
-from edgemeter.collector.trend.watch_file import WatchFile, beside
-from edgemeter.collector.trend_cli import annotate
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.collector.cli.trend import annotate
+from edgemeter.collector.trend import watch_file
+from edgemeter.collector.trend.watch_file import Annotation, WatchFile, watch_file_beside
 
 
 def test_annotations_are_kept_listed_and_taken_back(tmp_path):
     """By day, with everything that was said."""
     with WatchFile(tmp_path / "w") as file:
-        late = annotations.add(file, Annotation(9, "new supply", device="pi-1", author="ada"))
-        annotations.add(file, Annotation(3, "moved", begins_level=False))
-        found = annotations.read(file)
+        late = watch_file.add_annotation(file, Annotation(9, "new supply", device="pi-1", author="ada"))
+        watch_file.add_annotation(file, Annotation(3, "moved", begins_level=False))
+        found = watch_file.read_annotations(file)
         assert [(one.day, one.text, one.begins_level, one.device, one.author) for one in found] == [
             (3, "moved", False, None, None),
             (9, "new supply", True, "pi-1", "ada"),
         ]
-        assert annotations.remove(file, late)
-        assert not annotations.remove(file, late)
-        assert len(annotations.read(file)) == 1
+        assert watch_file.remove_annotation(file, late)
+        assert not watch_file.remove_annotation(file, late)
+        assert len(watch_file.read_annotations(file)) == 1
 
 
 def test_a_store_that_nobody_annotated_has_none(tmp_path):
     """And no file is made by looking."""
-    assert annotations.of_store(str(tmp_path / "ledger.sqlite")) == []
-    assert not beside(str(tmp_path / "ledger.sqlite")).exists()
+    assert watch_file.annotations_of(str(tmp_path / "ledger.sqlite")) == []
+    assert not watch_file_beside(str(tmp_path / "ledger.sqlite")).exists()
 
 
 @pytest.mark.parametrize("content", [b"some notes", b"", b"SQLite format 3\0 and no more"])

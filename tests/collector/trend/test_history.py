@@ -1,8 +1,9 @@
 import pytest
 
-from edgemeter.agent import records
-from edgemeter.agent.errors import ConfigError
-from edgemeter.collector.keep.ledger import Arrival, Ledger
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import record
+from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.collector.ledger.ledger_file import Arrival
 from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.history import LedgerHistory, RunHistory, open_history
 from tests.fixtures.comparison_factory import document
@@ -12,7 +13,7 @@ from tests.fixtures.series_factory import make_days, noisy
 def keep(path, runs):
     """Commit runs to the ledger at `path`."""
     with Ledger(path) as ledger:
-        ledger.commit([Arrival(run, records.encode(run), "edgemeter/v1/lab/pi-1/result", run.started_at_ns) for run in runs])
+        ledger.commit([Arrival(run, record.encode(run), "edgemeter/v1/lab/pi-1/result", run.started_at_ns) for run in runs])
 
 
 @pytest.fixture
@@ -32,21 +33,21 @@ def test_the_index_answers_as_the_records_themselves(ledger):
     (key,) = indexed.series()
     assert [run._replace(received_ns=0) for run, _ in indexed.points(key)] == [run._replace(received_ns=0) for run, _ in direct.points(key)]
     metrics = ("energy", "latency", "accuracy", "throttling")
-    assert watch.look(indexed, (), metrics) == watch.look(direct, (), metrics)
+    assert watch.trends_of(indexed, (), metrics) == watch.trends_of(direct, (), metrics)
     # From what was kept, too.
-    assert watch.look(indexed, (), metrics) == watch.look(direct, (), metrics)
+    assert watch.trends_of(indexed, (), metrics) == watch.trends_of(direct, (), metrics)
     indexed.close()
 
 
 def test_what_came_since_is_taken_in(ledger):
     """A second opening reads the new records only, and its findings are new."""
     first = LedgerHistory(ledger)
-    (before,) = watch.look(first, (), ["energy"])
+    (before,) = watch.trends_of(first, (), ["energy"])
     first.close()
     keep(ledger, make_days([None] * 60 + noisy(108, 5, seed=9), seq=60))
     told = []
     second = LedgerHistory(ledger, progress=lambda row, last: told.append((row, last)))
-    (after,) = watch.look(second, (), ["energy"])
+    (after,) = watch.trends_of(second, (), ["energy"])
     assert (before.points, after.points) == (60, 65)
     assert told == [(65, 65)]
     second.close()
@@ -61,7 +62,7 @@ def test_another_ledger_at_the_same_place_begins_anew(ledger):
     keep(ledger, make_days(noisy(50, 20), device="pi-2"))
     history = LedgerHistory(ledger)
     assert [key.device for key in history.series()] == ["pi-2"]
-    assert [one.points for one in watch.look(history, (), ["energy"])] == [20]
+    assert [one.points for one in watch.trends_of(history, (), ["energy"])] == [20]
     history.close()
 
 
@@ -81,7 +82,7 @@ def test_a_document_of_a_board_is_a_history_too(tmp_path):
     path = tmp_path / "runs.json"
     path.write_bytes(document(*make_days(noisy(100, 15))))
     history = open_history([str(path)])
-    assert [one.points for one in watch.look(history, (), ["energy"])] == [15]
+    assert [one.points for one in watch.trends_of(history, (), ["energy"])] == [15]
 
 
 def test_a_document_in_which_nothing_can_be_read_is_refused(tmp_path):

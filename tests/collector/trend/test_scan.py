@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from edgemeter.collector.trend import noise, thresholds
-from edgemeter.collector.trend.scan import scan
+from edgemeter.collector.trend import scan
+from edgemeter.collector.trend.scan import scan_series
 
 
 def looked(x, known=None, temperature=None, only=None, present=None):
@@ -10,7 +10,7 @@ def looked(x, known=None, temperature=None, only=None, present=None):
     x = np.atleast_2d(np.asarray(x, dtype=float))
     known = np.zeros_like(x) if known is None else np.atleast_2d(known)
     present = np.ones_like(x, dtype=bool) if present is None else present
-    return scan(x, known, present, np.full(len(x), 0.01), temperature, only)
+    return scan_series(x, known, present, np.full(len(x), 0.01), temperature, only)
 
 
 def test_a_step_is_found_at_its_day_with_its_size():
@@ -29,8 +29,8 @@ def test_a_step_is_that_of_a_regression_that_is_computed_the_long_way():
     x, heat = draw.uniform(-1, 1, size=(1, 50)), draw.normal(size=(1, 50))
     known = draw.uniform(0.5, 4.0, size=(1, 50))
     found = looked(x, known, heat, only=np.array([30]))
-    own, between = noise.day_variances(x, known, np.ones_like(x, dtype=bool), np.array([0.01]))
-    weight = 1 / (own[0] + noise.long_run(between, found.day_variance - between))
+    own, between = scan.day_variances(x, known, np.ones_like(x, dtype=bool), np.array([0.01]))
+    weight = 1 / (own[0] + scan.long_run(between, found.day_variance - between))
     design = np.stack([np.ones(50), heat[0], (np.arange(50) >= 30).astype(float)], axis=1)
     covariance = np.linalg.inv(design.T @ (weight[:, None] * design))
     coefficients = covariance @ design.T @ (weight * x[0])
@@ -65,8 +65,8 @@ def test_temperature_alone_is_no_step_and_its_coefficient_is_told():
     heat = np.tile(np.concatenate([np.zeros(50), np.linspace(0, 10, 50)]), (100, 1)) + draw.normal(size=(100, 100))
     x = 0.5 * heat + draw.normal(size=(100, 100))
     with_heat, without = looked(x, temperature=heat), looked(x)
-    assert np.mean(without.score > thresholds.step_score(100)) > 0.9
-    assert np.mean(with_heat.score > thresholds.step_score(100)) < 0.02
+    assert np.mean(without.score > scan.step_score(100)) > 0.9
+    assert np.mean(with_heat.score > scan.step_score(100)) < 0.02
     assert np.mean(with_heat.slope) == pytest.approx(0.5, abs=0.02)
 
 
@@ -84,7 +84,7 @@ def test_days_that_are_known_badly_count_less():
     u = np.where(draw.random((200, 120)) < 0.25, 5.0, 1.0)
     x = u * draw.normal(size=(200, 120))
     x[:, 100:] += 2.0
-    limit = thresholds.step_score(120)
+    limit = scan.step_score(120)
     assert np.mean(looked(x, u**2).score > limit) > np.mean(looked(x).score > limit) + 0.2
 
 
@@ -93,7 +93,7 @@ def test_an_uncertainty_that_all_days_share_does_not_blunt_the_scan():
     x = 0.2 * np.random.default_rng(9).normal(size=(50, 80))
     x[:, 60:] += 1.0
     found = looked(x, np.full((50, 80), 4.0))
-    assert np.all(found.score > thresholds.step_score(80))
+    assert np.all(found.score > scan.step_score(80))
 
 
 def test_a_straight_line_is_a_drift_and_no_step():
@@ -113,9 +113,9 @@ def test_figures_that_never_change_have_no_score():
 
 def test_chance_falls_with_the_score_and_agrees_with_its_table():
     """A score of the table has its probability; beyond it goes on falling."""
-    assert thresholds.chance(4.80, 80) == pytest.approx(1e-4, rel=1e-6)
-    assert thresholds.chance(3.40, 60) == pytest.approx(0.01, rel=1e-6)
-    chances = [thresholds.chance(score, 50) for score in np.linspace(0, 40, 100)]
+    assert scan.chance(4.80, 80) == pytest.approx(1e-4, rel=1e-6)
+    assert scan.chance(3.40, 60) == pytest.approx(0.01, rel=1e-6)
+    chances = [scan.chance(score, 50) for score in np.linspace(0, 40, 100)]
     assert chances == sorted(chances, reverse=True)
     assert chances[0] == 1.0
     assert chances[-1] > 0
@@ -124,7 +124,7 @@ def test_chance_falls_with_the_score_and_agrees_with_its_table():
 def test_the_table_of_chance_holds_on_new_noise():
     """Stable series of another seed exceed the 1 % score about once in a hundred."""
     x = np.random.default_rng(11).normal(size=(6000, 60))
-    share = np.mean(looked(x).score > thresholds.CHANCE[60][3])
+    share = np.mean(looked(x).score > scan.CHANCE[60][3])
     assert 0.006 < share < 0.015
 
 
@@ -137,9 +137,9 @@ def test_fresh_runs_that_confirm_a_suspect_lower_the_threshold_and_nothing_else_
     variance = np.where(confirmed > 1, 0.15, 0.75)
 
     def less(runs, known, day_variance):
-        return thresholds.less_where_confirmed(runs, known, np.array([day_variance]), split)[0]
+        return scan.less_where_confirmed(runs, known, np.array([day_variance]), split)[0]
 
-    assert less(confirmed, variance, 0.25) == thresholds.CONFIRMED_LESS
+    assert less(confirmed, variance, 0.25) == scan.CONFIRMED_LESS
     assert less(confirmed, variance, 2.0) == 0
     assert less(always, known, 0.25) == 0
     assert less(briefly, variance, 0.25) == 0

@@ -2,19 +2,19 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from edgemeter.agent.records import Verdict
-from edgemeter.collector.trend import annotations, watch
-from edgemeter.collector.trend.annotations import Annotation
-from edgemeter.collector.trend.digest import digest
+from edgemeter.agent.contract.record_conditions import Verdict
+from edgemeter.collector.trend import watch, watch_file
 from edgemeter.collector.trend.history import RunHistory
-from edgemeter.collector.trend.run_figures import figures_of
+from edgemeter.collector.trend.metrics import figures_of
+from edgemeter.collector.trend.series_trend import standing_out
+from edgemeter.collector.trend.watch_file import Annotation
 from tests.fixtures.record_factory import make_accuracy, make_latency
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 
 
 def trend(runs, metric="energy", known=()):
     """Return the trend of the one series that `runs` are."""
-    (found,) = watch.look(RunHistory(runs), known, [metric])
+    (found,) = watch.trends_of(RunHistory(runs), known, [metric])
     return found
 
 
@@ -107,7 +107,7 @@ def test_runs_that_are_not_valid_and_energies_that_are_not_resolved_do_not_count
     found = trend(runs)
     assert (found.steps, found.points, found.not_valid) == ((), 60, 7)
     lost = [replace(run, energy=replace(run.energy, net_state="not_resolvable")) for run in make_days(good)]
-    assert watch.look(RunHistory(lost), (), ["energy-net"]) == []
+    assert watch.trends_of(RunHistory(lost), (), ["energy-net"]) == []
 
 
 def test_one_wild_day_is_no_step():
@@ -182,7 +182,7 @@ def test_a_board_type_is_looked_at_as_a_whole_and_what_changed_is_counted():
         level = 100 * (1 + 0.04 * (unit - 3.5) / 3.5)
         values = noisy(level, 80, seed=100 + unit, step_at=50, step_ratio=1.045)
         runs += make_days(values, device=f"pi-{unit}", firmwares=["a"] * 50 + ["b"] * 30)
-    (found,) = watch.look(RunHistory(runs), (), ["energy"], by_type=True)
+    (found,) = watch.trends_of(RunHistory(runs), (), ["energy"], by_type=True)
     (step,) = found.steps
     assert found.devices == 8
     assert step.low < 4.5 < step.high
@@ -199,7 +199,7 @@ def test_a_run_of_a_device_that_does_not_know_the_time_is_placed_by_its_receipt(
 
 def test_a_latency_without_a_median_is_no_point():
     """Too few queries support none."""
-    assert watch.look(RunHistory([make_days([100.0], latency=make_latency(p50_ms=None, p90_ms=None))[0]]), (), ["latency"]) == []
+    assert watch.trends_of(RunHistory([make_days([100.0], latency=make_latency(p50_ms=None, p90_ms=None))[0]]), (), ["latency"]) == []
 
 
 def test_of_many_series_the_digest_names_those_that_stand_out():
@@ -208,8 +208,8 @@ def test_of_many_series_the_digest_names_those_that_stand_out():
     for unit in range(36):
         values = noisy(100, 60, seed=200 + unit, step_at=52 if unit < 6 else None, step_ratio=1.022)
         runs += make_days(values, device=f"pi-{unit:02}")
-    found = watch.look(RunHistory(runs), (), ["energy"])
-    named = {one.key.device for one in digest(found).stand_out}
+    found = watch.trends_of(RunHistory(runs), (), ["energy"])
+    named = {one.key.device for one in standing_out(found).stand_out}
     stepped = {f"pi-{unit:02}" for unit in range(6)}
     assert len(named & stepped) >= 4
     assert len(named - stepped) <= 1
@@ -224,7 +224,7 @@ def test_cuts_are_those_of_the_series_and_of_all():
         Annotation(7, "theirs", fleet="other"),
         Annotation(9, "ap", metric="accuracy"),
     ]
-    assert annotations.cuts(known, key, "energy") == {5: "all; mine"}
+    assert watch_file.cuts(known, key, "energy") == {5: "all; mine"}
 
 
 def test_a_step_that_came_long_ago_has_an_interval_too():

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from edgemeter.agent.records import Condition
+from edgemeter.agent.contract.record_conditions import Condition
 from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.units.board_types import board_types
@@ -40,16 +40,16 @@ def test_a_sick_board_is_named_over_all_of_its_cases():
 
 
 def test_what_differs_on_the_board_itself_is_looked_at_first():
-    """Another firmware than all the others, throttling, heat, and too low a voltage, before what is usual."""
+    """Another firmware than all the others, throttling, heat, and under-voltage, before what is usual."""
     runs = fleet(12, sick=3, firmware="2025-03", ratio=1.3)
     hot = Condition(when="before", temperatures_c={"cpu": 80.0}, throttled_now=True, under_voltage_now=True)
     cool = Condition(when="before", temperatures_c={"cpu": 50.0}, throttled_now=False, under_voltage_now=False)
     runs = [replace(run, conditions=(hot if run.device == "pi-03" else cool,)) for run in runs]
     (one,) = judged(runs).sick
     text = "; ".join(one.look_at[:4])
-    assert "too low a voltage in 100 %" in text.replace("100%", "100 %")
+    assert "under-voltage in 100 %" in text.replace("100%", "100 %")
     assert "throttled in 100%" in text
-    assert "80 °C, the others 50 °C" in text
+    assert "80 °C, the other boards 50 °C" in text
     assert "firmware: 2025-03, 11 of 11 others have 2026-01" in text
 
 
@@ -90,4 +90,4 @@ def test_boards_that_do_not_tell_their_type_accuse_nobody():
     history = RunHistory(runs)
     found = board_types(history, "energy", list(history.series()))
     assert [(one.board, one.boards, one.sick) for one in found] == [(f"pi-{unit:02}, unknown board", 1, None) for unit in range(10)]
-    assert watch.look(history, (), ("energy",), by_type=True) == []
+    assert watch.trends_of(history, (), ("energy",), by_type=True) == []

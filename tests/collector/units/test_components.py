@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from edgemeter.collector.units import student
-from edgemeter.collector.units.components import boards_needed, components
+from edgemeter.collector.units import spread
+from edgemeter.collector.units.spread import boards_needed, variance_components
 
 
 def drawn(draw, boards=12, days=6, runs=5, sd=(3.0, 1.0, 0.8), kept_ratio=0.8):
@@ -21,7 +21,7 @@ def drawn(draw, boards=12, days=6, runs=5, sd=(3.0, 1.0, 0.8), kept_ratio=0.8):
 def test_what_was_put_in_comes_out():
     """Over 300 fleets of unequal numbers: variances of 9, 1 and 0.64 without a bias."""
     draw = np.random.default_rng(1)
-    found = [components(*drawn(draw)) for _ in range(300)]
+    found = [variance_components(*drawn(draw)) for _ in range(300)]
     assert np.mean([one.between_boards**2 for one in found]) == pytest.approx(9.0, rel=0.06)
     assert np.mean([one.between_days**2 for one in found]) == pytest.approx(1.0, rel=0.06)
     assert np.mean([one.between_runs**2 for one in found]) == pytest.approx(0.64, rel=0.03)
@@ -30,23 +30,23 @@ def test_what_was_put_in_comes_out():
 def test_the_interval_of_a_type_holds_its_mean():
     """In about 95 of 100 fleets."""
     draw = np.random.default_rng(2)
-    found = [components(*drawn(draw)) for _ in range(400)]
+    found = [variance_components(*drawn(draw)) for _ in range(400)]
     assert 0.92 < np.mean([one.low <= 100 <= one.high for one in found]) < 0.98
 
 
 def test_one_board_supports_nothing_about_its_type():
     """No interval, no spread of boards; days and runs are told."""
-    found = components(*drawn(np.random.default_rng(3), boards=1))
+    found = variance_components(*drawn(np.random.default_rng(3), boards=1))
     assert (found.low, found.high, found.between_boards, found.boards) == (None, None, None, 1)
     assert found.between_days is not None
 
 
 def test_one_run_a_day_does_not_tell_days_from_runs():
     """What runs scatter is not known then; nothing is divided by nought."""
-    found = components(np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]), np.array([1.0, 2.0, 5.0, 6.0]))
+    found = variance_components(np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]), np.array([1.0, 2.0, 5.0, 6.0]))
     assert found.between_runs is None
     assert found.between_days == pytest.approx(np.sqrt(0.5))
-    assert components(np.array([0]), np.array([0]), np.array([1.0])).mean == 1.0
+    assert variance_components(np.array([0]), np.array([0]), np.array([1.0])).mean == 1.0
 
 
 @pytest.mark.parametrize(("spread", "within", "boards"), [(1, 1, 7), (1, 2, 4), (2, 1, 18), (2, 2, 7), (2, 3, 5), (3, 2, 12), (5, 2, 27)])
@@ -55,7 +55,14 @@ def test_how_many_boards_a_mean_needs(spread, within, boards):
     assert boards_needed(spread, within) == boards
 
 
-@pytest.mark.parametrize(("freedom", "t"), [(1, 12.706), (2, 4.303), (4, 2.776), (5, 2.571), (10, 2.228), (30, 2.042), (1000, 1.962)])
-def test_quantiles_of_t_are_those_of_the_tables(freedom, t):
-    """To half a per cent."""
-    assert student.two_sided_95(freedom) == pytest.approx(t, rel=0.005)
+@pytest.mark.parametrize(("boards", "t"), [(2, 12.7062), (3, 4.3027), (4, 3.1824), (5, 2.7764), (6, 2.5706), (7, 2.4469), (11, 2.2281)])
+def test_the_interval_of_few_boards_is_that_of_the_tables_of_t(boards, t):
+    """Student's t of boards - 1 degrees of freedom, not an approximation that is too narrow at four boards."""
+    x = np.arange(boards, dtype=float)
+    found = variance_components(np.arange(boards), np.zeros(boards, int), x)
+    assert found.high - found.mean == pytest.approx(t * x.std(ddof=1) / np.sqrt(boards), rel=2e-4)
+
+
+def test_boards_that_spread_too_far_need_the_most_that_are_counted():
+    """The search ends there."""
+    assert boards_needed(1e6, 1.0) == spread.MOST_BOARDS

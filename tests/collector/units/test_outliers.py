@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from edgemeter.collector.units.outliers import outliers
-from edgemeter.collector.units.residuals import board_effects
+from edgemeter.collector.units.spread import board_effects, outlying_boards
 
 
 def test_a_board_ten_per_cent_off_is_found_and_healthy_fleets_are_hardly_accused():
@@ -10,8 +9,8 @@ def test_a_board_ten_per_cent_off_is_found_and_healthy_fleets_are_hardly_accused
     draw = np.random.default_rng(1)
     healthy = [2 * draw.normal(size=20) for _ in range(1500)]
     sick = [np.concatenate([[values[0] + 10], values[1:]]) for values in healthy]
-    assert np.mean([bool(outliers(values)) for values in healthy]) <= 0.05
-    assert np.mean([0 in {one.place for one in outliers(values) or ()} for values in sick]) >= 0.80
+    assert np.mean([bool(outlying_boards(values)) for values in healthy]) <= 0.05
+    assert np.mean([0 in {one.place for one in outlying_boards(values) or ()} for values in sick]) >= 0.80
 
 
 def test_two_sick_boards_do_not_hide_each_other():
@@ -21,21 +20,21 @@ def test_two_sick_boards_do_not_hide_each_other():
     for _ in range(400):
         values = 2 * draw.normal(size=20)
         values[:2] += 10
-        found.append({0, 1} <= {one.place for one in outliers(values) or ()})
+        found.append({0, 1} <= {one.place for one in outlying_boards(values) or ()})
     assert np.mean(found) > 0.65
 
 
 def test_below_six_boards_nobody_is_judged():
     """Five boards, one of them at twice the energy: too few; with six it is named."""
-    assert outliers([0.0, 1.0, 0.0, -1.0, 100.0]) is None
-    (one,) = outliers([0.0, 1.0, 0.0, -1.0, 0.5, 100.0])
+    assert outlying_boards([0.0, 1.0, 0.0, -1.0, 100.0]) is None
+    (one,) = outlying_boards([0.0, 1.0, 0.0, -1.0, 0.5, 100.0])
     assert one.place == 5
     assert one.distance == pytest.approx(99.9, abs=0.1)
 
 
 def test_boards_that_are_all_alike_accuse_none_for_a_trifle():
     """One per cent off among boards alike to a tenth: less than what boards of one type always spread."""
-    assert outliers([0.0, 0.1, -0.1, 0.05, 0.0, -0.05, 0.1, 1.0]) == []
+    assert outlying_boards([0.0, 0.1, -0.1, 0.05, 0.0, -0.05, 0.1, 1.0]) == []
 
 
 def test_a_board_lies_apart_over_all_of_its_cases_and_gaps_do_not_matter():
@@ -47,3 +46,10 @@ def test_a_board_lies_apart_over_all_of_its_cases_and_gaps_do_not_matter():
     assert effects[3] == pytest.approx(12.0, abs=0.5)
     assert np.argmax(effects) == 3
     assert np.isnan(board_effects(np.array([[np.nan, np.nan], [1.0, 2.0]]))[0])
+
+
+@pytest.mark.parametrize(("boards", "t"), [(6, 5.1668), (10, 3.9910), (20, 3.6105)])
+def test_the_limit_is_the_quantile_of_t_for_so_many_boards(boards, t):
+    """4 % of false accusations shared by all boards, both sides, boards - 2 degrees of freedom; checked by integrating the density."""
+    (one,) = outlying_boards([0.0] * (boards - 1) + [100.0])
+    assert one.limit == pytest.approx(t, rel=1e-3)

@@ -6,16 +6,17 @@ import threading
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent import records
-from edgemeter.agent.errors import ConfigError, EdgemeterError, UnavailableError
-from edgemeter.collector.cli import collector
-from edgemeter.collector.compare.store import open_store
-from edgemeter.collector.digest import digest, digest_file
-from edgemeter.collector.keep.ledger import Arrival, Ledger
-from edgemeter.collector.keep.retention import Retention
-from edgemeter.collector.trend import annotations, watch_file
-from edgemeter.collector.upkeep import beside, copies
-from edgemeter.collector.upkeep.stats import look
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.contract import record
+from edgemeter.collector.cli.collector import collector
+from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.collector.ledger.ledger_file import Arrival
+from edgemeter.collector.ledger.retention import Retention
+from edgemeter.collector.rollup import rollup, rollup_file
+from edgemeter.collector.runs.store import open_store
+from edgemeter.collector.trend import watch_file
+from edgemeter.collector.upkeep import copies
+from edgemeter.collector.upkeep.stats import ledger_stats
 from tests.fixtures.fleet_ledger import Fleet, write_ledger
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.small_disk import small_disk
@@ -33,7 +34,7 @@ def keep(path, *seqs, received_ns=7, session=1):
     """Put records with these numbers into a ledger."""
     made = [make_record(id=f"{session}-{seq}", session=session, seq=seq) for seq in seqs]
     with Ledger(path) as ledger:
-        ledger.commit([Arrival(one, records.encode(one), "t", received_ns) for one in made])
+        ledger.commit([Arrival(one, record.encode(one), "t", received_ns) for one in made])
 
 
 def test_a_backup_brought_back_is_the_ledger_as_it_was(tmp_path):
@@ -60,13 +61,13 @@ def test_annotations_travel_with_the_ledger(tmp_path):
     """Nothing else has them."""
     path, copy = tmp_path / "ledger.sqlite", tmp_path / "copy.sqlite"
     keep(path, 1)
-    with watch_file.WatchFile(watch_file.beside(str(path))) as file, file.writing() as connection:
+    with watch_file.WatchFile(watch_file.watch_file_beside(str(path))) as file, file.writing() as connection:
         connection.execute("INSERT INTO annotations (day, text, begins_level, made_ns) VALUES (7, 'new supply', 1, 7)")
-    assert copies.backup(path, copy).files == (copy, beside.watch(copy))
+    assert copies.backup(path, copy).files == (copy, watch_file.watch_file_beside(str(copy)))
     for one in tmp_path.glob("ledger*"):
         one.unlink()
     copies.restore(copy, path)
-    assert [one.text for one in annotations.of_store(str(path))] == ["new supply"]
+    assert [one.text for one in watch_file.annotations_of(str(path))] == ["new supply"]
 
 
 def test_what_was_made_from_the_old_ledger_goes_with_it(tmp_path):
@@ -75,13 +76,13 @@ def test_what_was_made_from_the_old_ledger_goes_with_it(tmp_path):
     write_ledger(path, Fleet(devices=3, days=2, cases=2))
     copies.backup(path, copy)
     keep(path, *range(1, 30), session=99)
-    digest.digested(open_store(str(path)), worth_runs=0)
+    rollup.rolled_up(open_store(str(path)), worth_runs=0)
     for part in ("", "-wal", "-shm"):
         path.with_name(path.name + part).unlink(missing_ok=True)
     copies.restore(copy, path)
-    assert not digest_file.path_of(path).exists()
+    assert not rollup_file.rollup_path(path).exists()
     keep(path, *range(1, 40), session=77)
-    found = digest.digested(open_store(str(path)), worth_runs=0)
+    found = rollup.rolled_up(open_store(str(path)), worth_runs=0)
     ids = {run for summary in found.summaries for run in summary.around.run_ids}
     assert not {run for run in ids if run.startswith("99-")}
 
@@ -94,7 +95,7 @@ def test_a_restore_overwrites_nothing(tmp_path, there):
     copies.backup(path, copy)
     target = tmp_path / "ledger.sqlite"
     (tmp_path / there).write_bytes(b"mine")
-    with pytest.raises(ConfigError, match="is there: end the collector"):
+    with pytest.raises(ConfigError, match="exists: stop the collector"):
         copies.restore(copy, target)
     assert (tmp_path / there).read_bytes() == b"mine"
 
@@ -120,7 +121,7 @@ def test_a_backup_while_a_collector_writes_is_of_one_moment(tmp_path):
         with Ledger(path) as ledger:
             while not stop.is_set() and written[-1] < 5000:
                 made = make_record(id=f"1-{written[-1] + 1}", session=1, seq=written[-1] + 1)
-                ledger.commit([Arrival(made, records.encode(made), "t", 7)])
+                ledger.commit([Arrival(made, record.encode(made), "t", 7)])
                 written.append(written[-1] + 1)
 
     writer = threading.Thread(target=write)
@@ -179,15 +180,15 @@ def test_packing_gives_back_what_was_forgotten_and_nothing_else(tmp_path):
     with Ledger(path) as ledger:
         while not ledger.forget(Retention(records_days=10), 1_727_740_800_000_000_000 + 60 * DAY_NS).is_all:
             pass
-    before, kept = look(path), runs_of(path)
+    before, kept = ledger_stats(path), runs_of(path)
     done = copies.vacuum(path)
-    after = look(path)
+    after = ledger_stats(path)
     assert done.after_bytes < done.before_bytes / 2
     assert (after.runs, runs_of(path)) == (before.runs, kept)
-    assert {part.name: part.size_bytes for part in after.parts}["free, to be filled again"] == 0
+    assert {part.name: part.size_bytes for part in after.parts}["free, to be reused"] == 0
     first = make_record(device="server-1", session=1, seq=1)
     with Ledger(path) as ledger:
-        assert ledger.commit([Arrival(first, records.encode(first), "t", 7)]).inserted == 0
+        assert ledger.commit([Arrival(first, record.encode(first), "t", 7)]).inserted == 0
 
 
 def test_packing_without_room_for_it_says_what_it_takes(tmp_path, monkeypatch):
@@ -195,7 +196,7 @@ def test_packing_without_room_for_it_says_what_it_takes(tmp_path, monkeypatch):
     path = tmp_path / "ledger.sqlite"
     keep(path, 1)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9, 1000))
-    with pytest.raises(UnavailableError, match="MB of the disk for a while"):
+    with pytest.raises(UnavailableError, match="MB of free disk space"):
         copies.vacuum(path)
 
 
@@ -206,7 +207,7 @@ def test_the_numbers_of_a_ledger_are_those_of_its_records(tmp_path):
     keep(path, 1)
     with Ledger(path, "read") as ledger:
         held = [one.record for one in ledger.records()]
-    found = look(path)
+    found = ledger_stats(path)
     assert (found.runs, found.devices) == (len(held), len({run.device for run in held}))
     assert found.cases == len({(run.device, run.model.name, run.runtime.name, run.precision) for run in held})
     assert found.verdicts == {

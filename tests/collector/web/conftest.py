@@ -4,10 +4,11 @@ import time
 
 import pytest
 
-from edgemeter.agent import records
-from edgemeter.collector import simulated_fleet
-from edgemeter.collector.keep.ledger import Arrival, Ledger
-from edgemeter.collector.web.book import NoHappenings
+from edgemeter.agent.contract import record
+from edgemeter.collector.demo import simulated_fleet
+from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.collector.ledger.ledger_file import Arrival
+from edgemeter.collector.web.context import NoEvents
 from edgemeter.collector.web.run_index import open_index
 from edgemeter.collector.web.server import PageServer
 from edgemeter.collector.web.sources import LedgerSource
@@ -25,9 +26,9 @@ def fill(path, runs):
             one = (
                 run
                 if run.session is not None
-                else records.decode(records.encode(run).replace(b'"session":null,"seq":null', b'"session":7,"seq":%d' % seq))
+                else record.decode(record.encode(run).replace(b'"session":null,"seq":null', b'"session":7,"seq":%d' % seq))
             )
-            arrivals.append(Arrival(one, records.encode(one), f"edgemeter/v1/{one.fleet}/{one.device}/result", time.time_ns()))
+            arrivals.append(Arrival(one, record.encode(one), f"edgemeter/v1/{one.fleet}/{one.device}/result", time.time_ns()))
         ledger.commit(arrivals)
     return path
 
@@ -50,7 +51,7 @@ def fleet_index(fleet_ledger):
 @pytest.fixture(scope="session")
 def fleet_page(fleet_index):
     """Serve the page of the simulated fleet; return its server."""
-    server = PageServer(fleet_index, NoHappenings())
+    server = PageServer(fleet_index, NoEvents())
     server.start()
     yield server
     server.stop()

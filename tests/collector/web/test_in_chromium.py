@@ -9,13 +9,13 @@ from xml.etree import ElementTree as ET
 import msgspec
 import pytest
 
-from edgemeter.agent import records
-from edgemeter.agent.health.contract import Clock, Disk, Health, Sensor
-from edgemeter.collector.keep.ledger import Ledger
-from edgemeter.collector.keep.presence import Change
+from edgemeter.agent.contract import record_conditions
+from edgemeter.agent.contract.health import Clock, Disk, Health, Sensor
+from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.collector.ledger.presence import PresenceChange
 from edgemeter.collector.web import one_file
-from edgemeter.collector.web.book import NoHappenings
-from edgemeter.collector.web.queries import Narrowing
+from edgemeter.collector.web.context import NoEvents
+from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.run_index import open_index
 from edgemeter.collector.web.server import PageServer
 from edgemeter.collector.web.sources import LedgerSource
@@ -59,7 +59,7 @@ def tab(browser, fleet_page):
 def report(fleet_index, tmp_path_factory):
     """Return the address of the page as one file."""
     path = tmp_path_factory.mktemp("report") / "report.html"
-    one_file.write(fleet_index, NoHappenings(), path, Narrowing(), runs=6)
+    one_file.write_one_file(fleet_index, NoEvents(), path, CaseFilter(), runs=6)
     return path.as_uri()
 
 
@@ -213,7 +213,7 @@ def test_the_file_writes_its_figures(tab, report, tmp_path):
 def test_what_a_device_says_of_its_health_stands_on_the_overview_and_on_its_page(browser, tmp_path):
     """Agent, calibration, certificate, clock and disk in the table; what to look at among the first things; all of it on its page."""
     ledger = fill(tmp_path / "ledger.sqlite", [make_run(device="pi-1"), make_reference()])
-    said = Health(
+    output = Health(
         device="pi-1",
         fleet="lab",
         session=7,
@@ -225,17 +225,19 @@ def test_what_a_device_says_of_its_health_stands_on_the_overview_and_on_its_page
         disk=Disk(free_bytes=20 * 10**9, size_bytes=30 * 10**9),
     )
     with Ledger(ledger) as opened:
-        opened.commit((), (), [Change("lab", "pi-1", said, time.time_ns())])
+        opened.commit((), (), [PresenceChange("lab", "pi-1", output, time.time_ns())])
     index = open_index(LedgerSource(ledger))
     index.refresh()
-    server = PageServer(index, NoHappenings())
+    server = PageServer(index, NoEvents())
     server.start()
     try:
         page = browser.open(server.url, width=1280)
         row = page.run("document.querySelector('#devices tr[data-device=\"pi-1\"]').textContent")
         assert "9.8.7" in row
-        assert "not set" in row
-        assert "its certificate ends in 5 days; its clock is not set" in page.run("document.querySelector('#first').textContent")
+        assert "not synchronised" in row
+        assert "its certificate expires in 5 days; its clock is not synchronised" in page.run(
+            "document.querySelector('#first').textContent"
+        )
         assert page.fits()
         assert page.complaints() == []
         page.close()
@@ -251,7 +253,7 @@ def test_what_devices_send_stays_text(browser, tmp_path):
     """A board, a file and a verdict that are markup do nothing, served and in a file."""
     fields = {
         "environment": make_environment(board=HOSTILE, kernel=HOSTILE),
-        "verdict": records.Verdict(state="suspect", reasons=(HOSTILE,)),
+        "verdict": record_conditions.Verdict(state="suspect", reasons=(HOSTILE,)),
         "suite": HOSTILE,
         "precision": HOSTILE,
     }
@@ -259,14 +261,14 @@ def test_what_devices_send_stays_text(browser, tmp_path):
     runs = [make_run(device="pi-1", id=HOSTILE, **fields), make_reference(**fields)]
     ledger = fill(tmp_path / "ledger.sqlite", [msgspec.structs.replace(run, model=model) for run in runs])
     sensors = (Sensor(name=HOSTILE, trouble=HOSTILE),)
-    said = Health(device="pi-1", fleet="lab", session=7, told_ns=5, agent=HOSTILE, sensors=sensors)
+    output = Health(device="pi-1", fleet="lab", session=7, told_ns=5, agent=HOSTILE, sensors=sensors)
     with Ledger(ledger) as opened:
-        opened.commit((), (), [Change("lab", "pi-1", said, 5)])
+        opened.commit((), (), [PresenceChange("lab", "pi-1", output, 5)])
     index = open_index(LedgerSource(ledger))
     index.refresh()
     file = tmp_path / "report.html"
-    one_file.write(index, NoHappenings(), file, Narrowing())
-    server = PageServer(index, NoHappenings())
+    one_file.write_one_file(index, NoEvents(), file, CaseFilter())
+    server = PageServer(index, NoEvents())
     server.start()
     try:
         for address in (

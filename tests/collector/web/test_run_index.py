@@ -5,13 +5,14 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from edgemeter.agent import records
+from edgemeter.agent.contract import record, record_conditions
 from edgemeter.collector.compare.comparison import compare
-from edgemeter.collector.compare.store import LedgerFile
-from edgemeter.collector.keep.ledger import Arrival, Ledger
-from edgemeter.collector.web import book, queries
-from edgemeter.collector.web.book import Book, NoHappenings
-from edgemeter.collector.web.queries import NS_PER_DAY, Narrowing
+from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.collector.ledger.ledger_file import Arrival
+from edgemeter.collector.runs.store import LedgerStore
+from edgemeter.collector.web import context, queries
+from edgemeter.collector.web.context import NoEvents, ViewContext
+from edgemeter.collector.web.queries import NS_PER_DAY, CaseFilter
 from edgemeter.collector.web.run_index import open_index
 from edgemeter.collector.web.sources import DocumentSource, LedgerSource
 from edgemeter.collector.web.view import ServedLinks
@@ -19,12 +20,12 @@ from tests.collector.web.conftest import fill
 from tests.fixtures.comparison_factory import make_reference, make_run, no_energy
 from tests.fixtures.record_factory import STARTED_AT_NS, make_energy, make_environment
 
-INVALID = records.Verdict(state="invalid", reasons=("clock: it jumped",))
+INVALID = record_conditions.Verdict(state="invalid", reasons=("clock: it jumped",))
 
 
 def mixed_runs():
     """Return runs of several cases: suspect, invalid, without energy, of another meter, estimated, net not resolved."""
-    suspect = records.Verdict(state="suspect", reasons=("drift: 12 %",))
+    suspect = record_conditions.Verdict(state="suspect", reasons=("drift: 12 %",))
     unresolved = make_energy(gross_mj=70.0, net_mj=None, net_u_mj=None, net_state="not_resolvable")
     estimated = {"latency": "measured", "energy": "estimated", "accuracy": "measured"}
     varied = [
@@ -76,10 +77,10 @@ def figures(row):
 def test_the_index_gives_the_same_comparison_as_reading_every_run(mixed):
     """Figure for figure: medians, ranges, intervals, energies, ratios, judgements."""
     path, index = mixed
-    whole = compare(LedgerFile(path).contents(), "reference")
+    whole = compare(LedgerStore(path).contents(), "reference")
     with index.reading() as connection:
-        held = Book(connection, index.source, ServedLinks(), NoHappenings())
-        ours = book.compare(held, queries.cases(connection, Narrowing()), Narrowing(), "reference").comparison
+        held = ViewContext(connection, index.source, ServedLinks(), NoEvents())
+        ours = context.compare(held, queries.cases(connection, CaseFilter()), CaseFilter(), "reference").comparison
     assert {row.case.key: figures(row) for row in ours.rows} == {row.case.key: figures(row) for row in whole.rows}
 
 
@@ -89,10 +90,10 @@ def test_what_comes_later_is_taken_in_and_nothing_twice(mixed):
     before = index.position()
     fresh = msgspec.structs.replace(make_run(p50_ms=30.0), session=8, seq=1)
     with Ledger(path) as ledger:
-        ledger.commit([Arrival(fresh, records.encode(fresh), "edgemeter/v1/lab/pi-1/result", time.time_ns())])
+        ledger.commit([Arrival(fresh, record.encode(fresh), "edgemeter/v1/lab/pi-1/result", time.time_ns())])
     assert index.refresh() == index.refresh() == before + 1
     with index.reading() as connection:
-        (case,) = queries.cases(connection, Narrowing(device="pi-1"))
+        (case,) = queries.cases(connection, CaseFilter(device="pi-1"))
         assert case.figures.runs == 9
         assert case.figures.invalid == 1
         assert case.figures.spreads["p50_ms"].high == 30.0
@@ -145,8 +146,8 @@ def test_a_period_holds_the_runs_of_that_period_only(mixed):
     """Of seven days the runs from the newest back; a case without any is not there."""
     _, index = mixed
     with index.reading() as connection:
-        whole = {case.key.device: case.figures.runs for case in queries.cases(connection, Narrowing())}
-        late = {case.key.device: case.figures.runs for case in queries.cases(connection, Narrowing(days=7))}
+        whole = {case.key.device: case.figures.runs for case in queries.cases(connection, CaseFilter())}
+        late = {case.key.device: case.figures.runs for case in queries.cases(connection, CaseFilter(days=7))}
     assert whole["pi-1"] == 8
     assert late["pi-1"] == 8
     with index.reading() as connection:
@@ -167,7 +168,7 @@ def test_a_change_of_firmware_is_told_in_words():
     index = open_index(DocumentSource(runs))
     index.refresh()
     with index.reading() as connection:
-        (case,) = queries.cases(connection, Narrowing())
+        (case,) = queries.cases(connection, CaseFilter())
         before, after = queries.runs_of(connection, case.number, newest=10)
         known = queries.fingerprints(connection, [before.fingerprint, after.fingerprint])
     assert known[before.fingerprint].changes_to(known[after.fingerprint]) == ["firmware a to b"]

@@ -3,36 +3,35 @@ import time
 
 import pytest
 
-from edgemeter.collector import simulated_fleet
+from edgemeter.collector.demo import simulated_fleet
 from edgemeter.collector.show import plot
 from edgemeter.collector.web import queries
-from edgemeter.collector.web.book import Book, Happening, NoHappenings
-from edgemeter.collector.web.happenings import open_happenings
-from edgemeter.collector.web.queries import NS_PER_DAY, Narrowing
+from edgemeter.collector.web.context import NoEvents, SeriesEvent, ViewContext
+from edgemeter.collector.web.events import open_events
+from edgemeter.collector.web.queries import NS_PER_DAY, CaseFilter
 from edgemeter.collector.web.run_index import open_index
-from edgemeter.collector.web.series import METRICS, series
+from edgemeter.collector.web.series import METRICS, series, trend_view
 from edgemeter.collector.web.sources import DocumentSource
-from edgemeter.collector.web.trend import trend
-from edgemeter.collector.web.view import Asked, FileLinks, ServedLinks, address, read_address
+from edgemeter.collector.web.view import FileLinks, ServedLinks, ViewRequest, address, read_address
 from tests.fixtures.record_factory import make_record
 
 
-class Found(NoHappenings):
+class Found(NoEvents):
     """A step that was found."""
 
     def of(self, _run, _metric):
         """Return it, of every series."""
-        return (Happening(1, "step of +6 %, 95 %: 5 to 7 %", "step"),)
+        return (SeriesEvent(1, "step of +6 %, 95 %: 5 to 7 %", "step"),)
 
 
 @pytest.fixture
 def drawn(fleet_index):
     """Return what draws the series of a device and metric."""
 
-    def draw(device, metric, happenings=None):
+    def draw(device, metric, events=None):
         with fleet_index.reading() as connection:
-            members = queries.cases(connection, Narrowing(device=device, precision="fp32"))
-            held = Book(connection, fleet_index.source, ServedLinks(), happenings or NoHappenings())
+            members = queries.cases(connection, CaseFilter(device=device, precision="fp32"))
+            held = ViewContext(connection, fleet_index.source, ServedLinks(), events or NoEvents())
             return series(held, members, METRICS[metric], days=None, span=None)
 
     return draw
@@ -72,7 +71,7 @@ def test_simulated_series_say_so(drawn):
 )
 def test_any_span_of_time_is_drawn_with_finite_numbers(ats):
     """One run, several of one moment, or years: every coordinate is a number within the sheet."""
-    svg = plot.over_time("title", "ms", [plot.Dot(at, 1.0 + index) for index, at in enumerate(ats)])
+    svg = plot.over_time("title", "ms", [plot.PlotDot(at, 1.0 + index) for index, at in enumerate(ats)])
     numbers = [float(value) for value in re.findall(r'(?:x1|x2|y1|y2)="([^"]*)"', svg)]
     assert numbers
     assert all(-1 <= value <= 441 for value in numbers)
@@ -108,10 +107,10 @@ def test_the_trend_begins_with_what_moved_and_shows_every_type_of_board():
     records = tuple(simulated_fleet.records_of(make_record(), end_ns=time.time_ns(), days=45))
     index = open_index(DocumentSource(records))
     index.refresh()
-    happenings = open_happenings(index)
-    happenings.refresh()
+    events = open_events(index)
+    events.refresh()
     with index.reading() as connection:
-        view = trend(Book(connection, index.source, ServedLinks(), happenings), Asked("trend"), Narrowing())
+        view = trend_view(ViewContext(connection, index.source, ServedLinks(), events), ViewRequest("trend"), CaseFilter())
     index.close()
     devices = re.findall(r'data-device="(simulated-[a-z0-9]+)-\d+"', str(view.body))
     assert set(devices) == {"simulated-server", "simulated-pi5", "simulated-orin"}

@@ -3,14 +3,15 @@ import gzip
 import http.client
 import io
 import json
+import time
 
 import msgspec
 import pytest
 
-from edgemeter.agent import records
-from edgemeter.agent.errors import ConfigError, UnavailableError
-from edgemeter.collector.web import conditions
-from edgemeter.collector.web.book import NoHappenings
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.contract import record_conditions
+from edgemeter.collector.web import run
+from edgemeter.collector.web.context import NoEvents
 from edgemeter.collector.web.run_index import open_index
 from edgemeter.collector.web.server import PageServer
 from edgemeter.collector.web.sources import DocumentSource
@@ -20,7 +21,7 @@ from tests.fixtures.record_factory import make_environment
 
 def ask(server, path, method="GET", **headers):
     """Return status, headers and body of a request, over a real connection."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=100)
     try:
         connection.request(method, path, headers=headers)
         answer = connection.getresponse()
@@ -41,7 +42,7 @@ def small():
 @pytest.fixture
 def guarded(small):
     """Serve it with a token."""
-    server = PageServer(small, NoHappenings(), token="open sesame")
+    server = PageServer(small, NoEvents(), token="open sesame")
     server.start()
     yield server
     server.stop()
@@ -148,30 +149,30 @@ def test_the_token_opens_as_a_bearer_or_once_in_the_address(guarded):
 def test_beyond_the_loopback_it_needs_a_token(small):
     """Said before anything listens."""
     with pytest.raises(ConfigError, match="token"):
-        PageServer(small, NoHappenings(), host="192.0.2.1")
+        PageServer(small, NoEvents(), host="192.0.2.1")
 
 
 def test_a_port_in_use_is_one_line(small, fleet_page):
     """It names the port."""
     with pytest.raises(UnavailableError, match=str(fleet_page.port)):
-        PageServer(small, NoHappenings(), port=fleet_page.port)
+        PageServer(small, NoEvents(), port=fleet_page.port)
 
 
 def test_the_page_of_a_run_speaks_no_field_names():
-    """What stood around a run, its percentiles and accuracies are in words, and every field of a condition has some."""
-    assert set(conditions.FIELDS) == set(records.Condition.__struct_fields__) - {"when"}
-    around = records.Condition(
+    """The conditions of a run, its percentiles and accuracies are in words, and every field of a condition has some."""
+    assert set(run.FIELDS) == set(record_conditions.Condition.__struct_fields__) - {"when"}
+    around = record_conditions.Condition(
         when="before",
         temperatures_c={"soc": 61.3},
         clock_hz=1.5e9,
         throttled_now=False,
-        busiest_other=records.OtherProcess(name="make", pid=7, load_ratio=0.25, count=3),
+        busiest_other=record_conditions.OtherProcess(name="make", pid=7, load_ratio=0.25, count=3),
         clock_error_ms=16000.0,
     )
     latency = msgspec.structs.replace(make_run().latency, refused={"p99_9": 6636})
     index = open_index(DocumentSource((make_run(id="told", conditions=(around,), latency=latency), make_reference())))
     index.refresh()
-    server = PageServer(index, NoHappenings())
+    server = PageServer(index, NoEvents())
     server.start()
     try:
         text = ask(server, "/run?id=told")[2].decode()
@@ -197,7 +198,7 @@ def test_the_model_page_does_not_call_many_runs_one():
     runs = [make_run(id=f"run-{number}", p50_ms=10 + number / 10) for number in range(5)]
     index = open_index(DocumentSource((*runs, make_reference())))
     index.refresh()
-    server = PageServer(index, NoHappenings())
+    server = PageServer(index, NoEvents())
     server.start()
     try:
         text = ask(server, "/model?model=tiny-detector")[2].decode()
@@ -209,19 +210,19 @@ def test_the_model_page_does_not_call_many_runs_one():
     assert "came without raw samples" not in text
 
 
-def test_a_device_is_never_among_its_own_like():
+def test_a_device_is_never_compared_with_itself():
     """In the role of a reference and as a device it is still one machine, and another back-end is no like case."""
     board = make_environment(board="Raspberry Pi 5")
     runs = [make_run(environment=board), make_run(role="reference", environment=board)]
     assert "to the median of" not in _device_page(*runs)
     assert "to the median of 1 other device" in _device_page(*runs, make_run(device="pi-2", environment=board))
-    assert "does not tell what board it is" in _device_page(make_run(environment=make_environment(board=None)))
+    assert "does not report its board type" in _device_page(make_run(environment=make_environment(board=None)))
 
 
 def _device_page(*runs):
     index = open_index(DocumentSource(runs))
     index.refresh()
-    server = PageServer(index, NoHappenings())
+    server = PageServer(index, NoEvents())
     server.start()
     try:
         return ask(server, "/device?device=pi-1")[2].decode()
@@ -231,31 +232,47 @@ def _device_page(*runs):
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("path", "output"),
     [
-        ("/compare?days=abc", "is no period"),
-        ("/compare?days=-5", "is no period"),
-        ("/trend?metric=bogus", "is no figure"),
+        ("/compare?days=abc", "is not a period"),
+        ("/compare?days=-5", "is not a period"),
+        ("/trend?metric=bogus", "is not a metric"),
         ("/run?id=nope", "there is no run"),
         ("/run?id=nope&format=json", "there is no run"),
         ("/compare?format=xml", "There is no such format"),
         ("/device?device=nobody&format=csv", "no figure that a CSV file could hold"),
     ],
 )
-def test_an_address_that_asks_for_what_is_not_there_says_so(fleetless, path, said):
+def test_an_address_that_asks_for_what_is_not_there_says_so(fleetless, path, output):
     """All days in place of a period that is none, or a page in place of a CSV file, would be something else than was asked for."""
     status, _, body = ask(fleetless, path)
     assert status == 404
-    assert said in body.decode()
+    assert output in body.decode()
 
 
 @pytest.fixture
 def fleetless(small):
     """Serve the two runs."""
-    server = PageServer(small, NoHappenings())
+    server = PageServer(small, NoEvents())
     server.start()
     yield server
     server.stop()
+
+
+def test_an_index_that_cannot_be_opened_is_tried_again(small, fleetless, monkeypatch):
+    """A folder that is gone for a moment ends neither the page nor the thread that keeps it up to date."""
+    monkeypatch.setattr("edgemeter.collector.web.server.REFRESH_S", 0.02)
+    folder, away = small.path.parent, small.path.parent.with_name(small.path.parent.name + "-away")
+    folder.rename(away)
+    try:
+        time.sleep(2.5)
+        status, _, body = ask(fleetless, "/compare")
+    finally:
+        away.rename(folder)
+    assert status == 503
+    assert "check its disk and its folder" in body.decode()
+    assert fleetless._refreshing.is_alive()
+    assert ask(fleetless, "/compare")[0] == 200
 
 
 def test_any_number_of_days_is_a_period(fleetless):
@@ -267,7 +284,7 @@ def test_a_page_of_nothing_offers_no_button_and_a_page_of_one_run_no_range():
     """There is nothing to pick from, and 10.0 to 10.0 ms is no range."""
     index = open_index(DocumentSource(()))
     index.refresh()
-    server = PageServer(index, NoHappenings())
+    server = PageServer(index, NoEvents())
     server.start()
     try:
         assert "Apply" not in ask(server, "/")[2].decode()
@@ -276,7 +293,7 @@ def test_a_page_of_nothing_offers_no_button_and_a_page_of_one_run_no_range():
         index.close()
     index = open_index(DocumentSource((make_run(),)))
     index.refresh()
-    server = PageServer(index, NoHappenings())
+    server = PageServer(index, NoEvents())
     server.start()
     try:
         text = ask(server, "/")[2].decode()
@@ -293,7 +310,7 @@ def test_the_same_model_with_more_threads_is_drawn_under_a_name_of_its_own():
         DocumentSource((make_run(id="one", threads=1), make_run(id="four", threads=4), make_run(id="half", precision="fp16")))
     )
     index.refresh()
-    server = PageServer(index, NoHappenings())
+    server = PageServer(index, NoEvents())
     server.start()
     try:
         pages = [ask(server, path)[2].decode() for path in ("/trend", "/device?device=pi-1")]

@@ -5,14 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from edgemeter.models.convert.agreement import Comparison
+from edgemeter.models.convert.agreement import OutputComparison
 
 RAMP = np.arange(1, 101, dtype=np.float32).reshape(1, 100)
 
 
 def compared(*pairs, same=None):
     """Return the agreement of one output over these pairs."""
-    comparison = Comparison(("scores",))
+    comparison = OutputComparison(("scores",))
     for ours, theirs in pairs:
         comparison.add([ours], [theirs], same)
     return comparison.summary()

@@ -8,18 +8,17 @@ from zipfile import ZipFile, is_zipfile
 import numpy as np
 import pytest
 
-from edgemeter.agent.dataset import open_folder
-from edgemeter.agent.engine.suites import runtime_for
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.recognition import card
-from edgemeter.agent.runtimes import model_file
-from edgemeter.models.convert import conversion, formats, parity, shipped, source
-from edgemeter.models.convert.answers import Pictures
-from edgemeter.models.convert.calibration import Calibration
-from edgemeter.models.progress import silent
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.progress import no_progress
+from edgemeter.agent.contract import model_card, model_file
+from edgemeter.agent.contract.suite import runtime_for
+from edgemeter.agent.datasets.dataset import open_folder
+from edgemeter.models.convert import conversion, conversion_report, formats, parity, source
+from edgemeter.models.convert.parity import image_inputs
+from edgemeter.models.convert.source import CalibrationImages
 
 pytestmark = [pytest.mark.convert, pytest.mark.torch, pytest.mark.slow]
-for module in ("torch", "litert_torch", "ai_edge_quantizer", "ai_edge_litert", "onnx", "onnxruntime", "onnxscript", "PIL", "hotcoco"):
+for module in ("ai_edge_quantizer", "onnxscript", "onnx", "litert_torch", "torch", "ai_edge_litert", "onnxruntime", "PIL", "hotcoco"):
     pytest.importorskip(module)
 
 HERE = [name for name, one in formats.FORMATS.items() if one.program is None]
@@ -27,16 +26,16 @@ HERE = [name for name, one in formats.FORMATS.items() if one.program is None]
 
 def request(out, goals, calibration=None, name="edgemeter-shapes", pictures=None, keep=()):
     """Return a request for the shipped detector, on the scenes that ship."""
-    found = source.load(source.find(name))
-    measured = None if calibration is None else Calibration(calibration, found.about)
-    return conversion.Request(found, tuple(goals), out, measured, pictures or shipped.scenes(), "validation", keep)
+    found = source.load_source(source.find_source(name))
+    measured = None if calibration is None else CalibrationImages(calibration, found.about)
+    return conversion_report.ConversionRequest(found, tuple(goals), out, measured, pictures or source.shipped_scenes(), "validation", keep)
 
 
 @pytest.fixture(scope="module")
 def converted(tmp_path_factory):
     """Return the shipped detector in all formats that need no other program, by name."""
-    with shipped.calibration(silent) as drawn:
-        outcome = conversion.convert(request(tmp_path_factory.mktemp("converted"), ["all"], drawn), silent)
+    with source.drawn_calibration(no_progress) as drawn:
+        outcome = conversion.convert(request(tmp_path_factory.mktemp("converted"), ["all"], drawn), no_progress)
     assert outcome.errors == []
     return {one.format.name: one for one in outcome.written}, outcome
 
@@ -70,11 +69,11 @@ def test_the_card_says_how_it_was_made_and_what_it_cost(converted):
     """Source and calibration by hash, tools by version, parity in figures; and the file is the one it speaks of."""
     written, _ = converted
     one = written["litert-int8"]
-    about = card.read(card.beside(one.path))
+    about = model_card.read_card(model_card.card_path(one.path))
     assert about.sha256 == model_file.sha256(one.path)
-    assert about.made["from_sha256"] == model_file.sha256(source.find("edgemeter-shapes"))
+    assert about.made["from_sha256"] == model_file.sha256(source.find_source("edgemeter-shapes"))
     assert {"torch", "litert-torch", "ai-edge-quantizer"} <= {tool.split()[0] for tool in about.made["with"].split(", ")}
-    assert (about.made["calibration_images"], len(about.made["calibration_sha256"])) == (shipped.CALIBRATION_SCENES, 64)
+    assert (about.made["calibration_images"], len(about.made["calibration_sha256"])) == (source.CALIBRATION_SCENES, 64)
     assert (about.input.layout, about.precision) == ("NHWC", "int8")
     assert about.accuracy["value"] == pytest.approx(one.parity.after.value, abs=1e-4)
     assert (about.parity["verdict"], about.parity["before"]) == ("ok", 0.7495)
@@ -85,7 +84,7 @@ def test_the_full_integer_file_has_integer_ends(converted):
     """Nothing of the shipped detector has to stay in float, and an Edge TPU takes integers only."""
     written, _ = converted
     one = written["litert-int8"]
-    found = source.load(one.path)
+    found = source.load_source(one.path)
     assert {info.dtype for info in (*found.loaded.inputs, *found.loaded.outputs)} == {"int8"}
     assert (found.form, one.made["settings"][:17]) == ("litert-int8", "every tensor int8")
 
@@ -116,17 +115,17 @@ def test_a_ruined_calibration_is_told_as_ruined(tmp_path, goal):
     ending = formats.FORMATS[goal].ending
     older = out / f"edgemeter-shapes{ending}"
     older.write_bytes(b"an older one")
-    (one,) = conversion.convert(request(out, [goal], open_folder(tmp_path / "black")), silent).written
+    (one,) = conversion.convert(request(out, [goal], open_folder(tmp_path / "black")), no_progress).written
     assert one.parity.verdict.state == "ruined"
     assert ".RUINED." in one.path.name
     assert not older.exists()
-    assert card.read(card.beside(one.path)).parity["verdict"] == "ruined"
+    assert model_card.read_card(model_card.card_path(one.path)).parity["verdict"] == "ruined"
 
 
 def test_pictures_that_are_scored_and_calibrated_on_are_counted(tmp_path):
     """All 112, where one folder is given for both."""
-    scenes = shipped.scenes()
-    (one,) = conversion.convert(request(tmp_path, ["onnx-int8"], scenes, "edgemeter-shapes_fp32.onnx"), silent).written
+    scenes = source.shipped_scenes()
+    (one,) = conversion.convert(request(tmp_path, ["onnx-int8"], scenes, "edgemeter-shapes_fp32.onnx"), no_progress).written
     assert one.made["calibration_images_also_scored"] == len(scenes.files)
 
 
@@ -134,16 +133,16 @@ def test_a_wrong_weight_is_not_ok(tmp_path):
     """One layer holds another's numbers, as litert-torch 0.10 writes channels_last models: parity tells."""
     onnx = pytest.importorskip("onnx")
 
-    good = source.find("edgemeter-shapes_fp32.onnx")
+    good = source.find_source("edgemeter-shapes_fp32.onnx")
     model = onnx.load(str(good))
     first, second = [tensor for tensor in model.graph.initializer if list(tensor.dims) == [48, 48, 3, 3]][:2]
     second.raw_data = first.raw_data
     bad = tmp_path / "bad.onnx"
     onnx.save(model, str(bad))
-    found = source.load(good)
-    pictures = Pictures(found.about, open_folder(shipped.scenes().files[0].parent, subset=8))
-    expected = parity.reference(good, runtime_for(good), pictures, tmp_path, silent)
-    verdict = parity.compare(expected, bad, "onnx", pictures, "fp32", silent).verdict
+    found = source.load_source(good)
+    pictures = image_inputs(found.about, open_folder(source.shipped_scenes().files[0].parent, subset=8))
+    expected = parity.reference(good, runtime_for(good), pictures, tmp_path, no_progress)
+    verdict = parity.compare(expected, bad, "onnx", pictures, "fp32", no_progress).verdict
     assert verdict.state == "ruined"
 
 
@@ -159,9 +158,9 @@ def test_a_detector_compiled_for_the_edge_tpu_carries_its_coverage(tmp_path, mon
     )
     script.chmod(0o755)
     monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
-    outcome = conversion.convert(request(tmp_path / "out", ["edgetpu"], name="edgemeter-shapes_int8.tflite"), silent)
+    outcome = conversion.convert(request(tmp_path / "out", ["edgetpu"], name="edgemeter-shapes_int8.tflite"), no_progress)
     (one,) = outcome.written
-    about = card.read(card.beside(one.path))
+    about = model_card.read_card(model_card.card_path(one.path))
     assert (about.made["edgetpu_operations"], about.made["cpu_operations"]) == (63, 2)
     assert about.parity["of"].startswith("litert-int8")
     assert about.accuracy == {}
@@ -169,16 +168,16 @@ def test_a_detector_compiled_for_the_edge_tpu_carries_its_coverage(tmp_path, mon
 
 def test_ways_that_do_not_exist_are_refused_before_anything_is_run(tmp_path):
     """With what to give instead."""
-    with pytest.raises(ConfigError, match=r"no way leads from .*fp32\.onnx.* to litert-int8: give the PyTorch model"):
-        conversion.convert(request(tmp_path / "out", ["litert-int8"], name="edgemeter-shapes_fp32.onnx"), silent)
+    with pytest.raises(ConfigError, match=r"cannot convert .*fp32\.onnx.* to litert-int8: give the PyTorch model"):
+        conversion.convert(request(tmp_path / "out", ["litert-int8"], name="edgemeter-shapes_fp32.onnx"), no_progress)
     with pytest.raises(ConfigError, match="give the fp32 file"):
-        conversion.convert(request(tmp_path / "out", ["onnx-fp16"], name="edgemeter-shapes_int8.onnx"), silent)
+        conversion.convert(request(tmp_path / "out", ["onnx-fp16"], name="edgemeter-shapes_int8.onnx"), no_progress)
     assert not (tmp_path / "out").exists()
 
 
 def test_int8_without_pictures_says_what_to_give(tmp_path):
     """The other format of the same request is written."""
-    outcome = conversion.convert(request(tmp_path, ["onnx-int8", "onnx-fp16"], name="edgemeter-shapes_fp32.onnx"), silent)
+    outcome = conversion.convert(request(tmp_path, ["onnx-int8", "onnx-fp16"], name="edgemeter-shapes_fp32.onnx"), no_progress)
     assert [one.format.name for one in outcome.written] == ["onnx-fp16"]
     assert "give --calibration FOLDER" in str(outcome.errors[0])
 

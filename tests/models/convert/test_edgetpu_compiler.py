@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError, UnavailableError
-from edgemeter.models.convert import edgetpu_compiler
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.models.convert import compilers
 
 MODEL = Path(__file__).parents[2] / "fixtures" / "runtimes" / "litert_int8.tflite"
 # As version 16 prints it.
@@ -67,7 +67,7 @@ def compiler(tmp_path, monkeypatch):
         folder.mkdir()
         (folder / "said.txt").write_text(said)
         copy = 'cp "$4" "$3/$(basename "$4" .tflite)_edgetpu.tflite"' if writes else ""
-        script = folder / edgetpu_compiler.PROGRAM
+        script = folder / compilers.EDGETPU_COMPILER
         script.write_text(
             textwrap.dedent(f"""\
                 #!/bin/sh
@@ -87,7 +87,7 @@ def test_operations_on_both_processors_are_read(compiler, tmp_path):
     """63 and 2, with why each of the two stayed, and where the weights lie."""
     compiler(PARTLY)
     target = tmp_path / "out.tflite"
-    coverage = edgetpu_compiler.compile_file(MODEL, target)
+    coverage = compilers.compile_for_edgetpu(MODEL, target)
     assert target.read_bytes() == MODEL.read_bytes()
     assert coverage.facts == {
         "edgetpu_compiler": "16.0.384591198",
@@ -106,29 +106,29 @@ def test_operations_on_both_processors_are_read(compiler, tmp_path):
 
 def test_sums_that_are_not_printed_come_from_the_table():
     """A model that is mapped as a whole."""
-    coverage = edgetpu_compiler.read(WHOLLY)
+    coverage = compilers.read_coverage(WHOLLY)
     assert (coverage.facts["edgetpu_operations"], coverage.facts["cpu_operations"], coverage.on_cpu) == (27, 0, ())
 
 
 @pytest.mark.parametrize("said", ["", "Edge TPU Compiler version 16.0.384591198\nOperator   Count", "\x00\xff" * 40])
 def test_what_is_not_said_is_not_made_up(said):
     """Silence, half a table, garbage."""
-    coverage = edgetpu_compiler.read(said)
+    coverage = compilers.read_coverage(said)
     assert "edgetpu_operations" not in coverage.facts
-    assert "did not say" in coverage.in_words
+    assert "did not report" in coverage.in_words
 
 
 def test_without_the_compiler_one_line_says_where_to_get_it(monkeypatch, tmp_path):
     """It is no Python package."""
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UnavailableError, match=r"edgetpu_compiler is not on the PATH: install .*coral\.ai"):
-        edgetpu_compiler.compile_file(MODEL, tmp_path / "out.tflite")
+        compilers.compile_for_edgetpu(MODEL, tmp_path / "out.tflite")
 
 
-@pytest.mark.parametrize(("status", "reason"), [(1, "refused"), (0, "made nothing of")])
-def test_a_refused_model_is_told_in_the_compilers_words(compiler, tmp_path, status, reason):
+@pytest.mark.parametrize(("status", "reason"), [(1, "refused"), (0, "wrote no file from")])
+def test_a_refused_model_is_reported_in_the_compilers_words(compiler, tmp_path, status, reason):
     """With an error status, and without: version 2 ends with 0 all the same."""
     compiler("Edge TPU Compiler version 16.0.384591198\n\nInvalid model: model.tflite\nModel not quantized\n", status=status, writes=False)
     with pytest.raises(ConfigError, match=rf"{reason}.*Model not quantized"):
-        edgetpu_compiler.compile_file(MODEL, tmp_path / "out.tflite")
+        compilers.compile_for_edgetpu(MODEL, tmp_path / "out.tflite")
     assert not (tmp_path / "out.tflite").exists()

@@ -2,8 +2,8 @@
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError, MeasurementError, UnavailableError
-from edgemeter.models.convert import failures
+from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
+from edgemeter.models.convert import converter_output
 
 
 class Foreign(Exception):  # noqa: N818 - as ONNX Runtime names its own
@@ -23,7 +23,7 @@ class Foreign(Exception):  # noqa: N818 - as ONNX Runtime names its own
 )
 def test_a_converters_error_is_one_line_with_what_to_do(raised, becomes):
     """Its kind, its words and the advice; a missing library with what to install."""
-    with pytest.raises(becomes) as caught, failures.named("converting 'a.onnx'", "export it again"):
+    with pytest.raises(becomes) as caught, converter_output.converter_errors("converting 'a.onnx'", "export it again"):
         raise raised
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith("converting 'a.onnx' failed: ")
@@ -32,6 +32,6 @@ def test_a_converters_error_is_one_line_with_what_to_do(raised, becomes):
 @pytest.mark.parametrize("raised", [KeyboardInterrupt(), MeasurementError("ours"), SystemExit(3)])
 def test_what_is_no_converters_passes(raised):
     """Unchanged."""
-    with pytest.raises(type(raised)) as caught, failures.named("converting", "export it again"):
+    with pytest.raises(type(raised)) as caught, converter_output.converter_errors("converting", "export it again"):
         raise raised
     assert caught.value is raised

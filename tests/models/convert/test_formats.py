@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.models.convert import formats
 
 
@@ -17,19 +17,19 @@ from edgemeter.models.convert import formats
 )
 def test_the_way_leads_over_the_forms_between(start, goal, steps):
     """Each form is made from the one before it."""
-    assert [step.name for step in formats.way(start, goal)] == steps
+    assert [step.name for step in formats.steps_to(start, goal)] == steps
 
 
 @pytest.mark.parametrize(("start", "goal"), [("onnx-fp32", "litert-int8"), ("litert-int8", "litert-fp16"), ("onnx-int8", "tensorrt-int8")])
 def test_no_way_leads_back_or_across(start, goal):
     """An int8 file holds no fp32 weights, and ONNX is not read by LiteRT's tools."""
-    assert formats.way(start, goal) is None
+    assert formats.steps_to(start, goal) is None
 
 
 def test_an_unknown_format_is_named_with_the_known_ones():
     """One line that says what to choose from."""
     with pytest.raises(ConfigError, match=r"'onnx-int4'.*onnx-fp16.*litert-int8.*or all"):
-        formats.find("onnx-int4")
+        formats.find_format("onnx-int4")
 
 
 def test_no_two_formats_write_one_file():

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.runtimes import onnx_file
-from edgemeter.models.convert import onnx_files
+from edgemeter.models.convert import onnx_quantise
 
 pytestmark = pytest.mark.convert
 onnx = pytest.importorskip("onnx")
@@ -52,7 +52,7 @@ def run(path, image=IMAGES[0]):
 def test_scores_beside_pixels_survive_int8(joined, tmp_path):
     """One scale for both would round every score to 0 or 1: what joins them stays float, and says so."""
     target = tmp_path / "int8.onnx"
-    kept = onnx_files.int8(joined, target, IMAGES, keep=())
+    kept = onnx_quantise.onnx_int8(joined, target, IMAGES, keep=())
     assert set(kept) == {"sigmoid", "join"}
     np.testing.assert_allclose(run(target)[0, 4:], run(joined)[0, 4:], atol=0.05)
     assert onnx_file.precision(target) == "int8"
@@ -64,13 +64,13 @@ def test_outputs_of_one_range_are_quantised_whole(joined, tmp_path):
     (weights,) = [tensor for tensor in model.graph.initializer if tensor.name == "wb"]
     weights.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(weights) / 400, "wb"))
     onnx.save(model, str(joined))
-    assert onnx_files.int8(joined, tmp_path / "int8.onnx", IMAGES, keep=()) == []
+    assert onnx_quantise.onnx_int8(joined, tmp_path / "int8.onnx", IMAGES, keep=()) == []
 
 
 def test_excluded_nodes_stay_float(joined, tmp_path):
     """A convolution that --exclude names has float weights."""
     target = tmp_path / "int8.onnx"
-    assert "box" in onnx_files.int8(joined, target, IMAGES, keep=("^box$",))
+    assert "box" in onnx_quantise.onnx_int8(joined, target, IMAGES, keep=("^box$",))
     written = onnx.load(str(target)).graph
     made = {output: node.op_type for node in written.node for output in node.output}
     (node,) = [node for node in written.node if node.name == "box"]
@@ -83,7 +83,7 @@ def test_an_old_operator_set_is_brought_up_to_date(joined, tmp_path):
     model.opset_import[0].version = 11
     onnx.save(model, str(joined))
     target = tmp_path / "int8.onnx"
-    onnx_files.int8(joined, target, IMAGES, keep=())
+    onnx_quantise.onnx_int8(joined, target, IMAGES, keep=())
     np.testing.assert_allclose(run(target)[0, 4:], run(joined)[0, 4:], atol=0.05)
 
 
@@ -91,13 +91,13 @@ def test_an_old_operator_set_is_brought_up_to_date(joined, tmp_path):
 def test_an_exclusion_that_excludes_nothing_is_refused(joined, tmp_path, pattern, reason):
     """A misspelt name would quantise what was to be kept."""
     with pytest.raises(ConfigError, match=reason):
-        onnx_files.int8(joined, tmp_path / "int8.onnx", IMAGES, keep=(pattern,))
+        onnx_quantise.onnx_int8(joined, tmp_path / "int8.onnx", IMAGES, keep=(pattern,))
 
 
 def test_symmetric_files_have_zero_points_of_zero(joined, tmp_path):
     """TensorRT takes no other."""
     target = tmp_path / "int8.onnx"
-    onnx_files.int8(joined, target, IMAGES, keep=(), symmetric=True)
+    onnx_quantise.onnx_int8(joined, target, IMAGES, keep=(), symmetric=True)
     graph = onnx.load(str(target)).graph
     constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
     zero_points = [constants[node.input[2]] for node in graph.node if node.op_type in ("QuantizeLinear", "DequantizeLinear")]
@@ -105,7 +105,9 @@ def test_symmetric_files_have_zero_points_of_zero(joined, tmp_path):
     assert not any(value.any() for value in zero_points)
 
 
-@pytest.mark.parametrize(("write", "precision", "off"), [(onnx_files.fp16, "fp16", 2e-3), (onnx_files.int8_dynamic, "int8-dynamic", 2e-2)])
+@pytest.mark.parametrize(
+    ("write", "precision", "off"), [(onnx_quantise.onnx_fp16, "fp16", 2e-3), (onnx_quantise.onnx_int8_dynamic, "int8-dynamic", 2e-2)]
+)
 def test_other_precisions_stay_close(joined, tmp_path, write, precision, off):
     """Relative to the largest value, boxes and scores by themselves; input and output stay float32."""
     target = tmp_path / "other.onnx"

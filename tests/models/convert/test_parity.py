@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from edgemeter.agent import runtimes
+from edgemeter.agent.base.progress import no_progress
 from edgemeter.models.convert import parity
-from edgemeter.models.convert.answers import noise_for
-from edgemeter.models.progress import silent
+from edgemeter.models.convert.parity import noise_inputs
 
 
 def test_outputs_in_another_order_are_found_by_what_they_say():
@@ -31,9 +31,9 @@ def test_the_same_file_agrees_with_itself(tmp_path):
     runtime = runtimes.create("onnx")
     loaded = runtime.load(model, runtimes.Options())
     runtime.close()
-    inputs = noise_for(loaded, tuple(loaded.inputs[0].shape))
-    expected = parity.reference(model, "onnx", inputs, tmp_path, silent)
-    found = parity.compare(expected, model, "onnx", inputs, "fp32", silent)
+    inputs = noise_inputs(loaded, tuple(loaded.inputs[0].shape))
+    expected = parity.reference(model, "onnx", inputs, tmp_path, no_progress)
+    found = parity.compare(expected, model, "onnx", inputs, "fp32", no_progress)
     assert found.verdict.state == "ok"
     assert [output.largest_error for output in found.agreement.outputs] == [0.0] * len(expected.names)
     assert found.agreement.inputs == inputs.count

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError, UnavailableError
-from edgemeter.models.convert import trtexec
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.models.convert import compilers
 
 PASSED = "&&&& RUNNING TensorRT.trtexec [TensorRT v{version}] # trtexec\n[I] Engine built in 12.3 sec.\n&&&& PASSED TensorRT.trtexec\n"
 FAILED = """\
@@ -24,7 +24,7 @@ def program(tmp_path):
         folder = tmp_path / "bin"
         folder.mkdir()
         (folder / "said.txt").write_text(said)
-        script = folder / trtexec.PROGRAM
+        script = folder / compilers.TRTEXEC
         engine = '[ "${one#--saveEngine=}" = "$one" ] || echo engine >"${one#--saveEngine=}"'
         write = f"for one; do {engine}; done" if status == 0 else ""
         script.write_text(f'#!/bin/sh\necho "$@" >"{folder}/arguments"\ncat "{folder}/said.txt"\n{write}\nexit {status}\n')
@@ -38,7 +38,7 @@ def program(tmp_path):
 def test_the_engine_is_built_as_the_card_says(program, tmp_path, precision, flag):
     """Found in the Jetson's folder, which is not on the PATH there."""
     folder = program(PASSED.format(version=8502))
-    facts = trtexec.build(tmp_path / "a.onnx", tmp_path / "a.engine", precision, jetson=str(folder))
+    facts = compilers.build_engine(tmp_path / "a.onnx", tmp_path / "a.engine", precision, jetson=str(folder))
     assert (folder / "arguments").read_text().split() == [f"--onnx={tmp_path / 'a.onnx'}", f"--saveEngine={tmp_path / 'a.engine'}", flag]
     assert facts == {"tensorrt": "8.5.2", "command": f"trtexec --onnx=... --saveEngine=... {flag}"}
 
@@ -46,25 +46,25 @@ def test_the_engine_is_built_as_the_card_says(program, tmp_path, precision, flag
 @pytest.mark.parametrize(("number", "version"), [("8502", "8.5.2"), ("8601", "8.6.1"), ("100300", "10.3.0"), ("101303", "10.13.3")])
 def test_the_version_is_read_from_the_banner(number, version):
     """TensorRT changed its numbering with version 10."""
-    assert trtexec._dotted(number) == version
+    assert compilers._dotted(number) == version
 
 
 def test_its_first_error_is_the_reason(program, tmp_path):
     """Not the last line, which only says that it failed."""
     folder = program(FAILED, status=1)
     with pytest.raises(ConfigError, match=r"built no engine of 'a\.onnx' \(status 1\): .*No importer registered"):
-        trtexec.build(tmp_path / "a.onnx", tmp_path / "a.engine", "int8", jetson=str(folder))
+        compilers.build_engine(tmp_path / "a.onnx", tmp_path / "a.engine", "int8", jetson=str(folder))
 
 
 def test_without_a_gpu_it_is_unavailable(program, tmp_path):
     """TensorRT may be installed where no GPU is."""
     folder = program("[E] Cuda failure: no CUDA-capable device is detected\n", status=1)
     with pytest.raises(UnavailableError, match="no CUDA-capable device"):
-        trtexec.build(tmp_path / "a.onnx", tmp_path / "a.engine", "fp16", jetson=str(folder))
+        compilers.build_engine(tmp_path / "a.onnx", tmp_path / "a.engine", "fp16", jetson=str(folder))
 
 
 def test_without_trtexec_one_line_says_where_it_comes_from(monkeypatch, tmp_path):
     """On the PATH and in the Jetson's folder it was looked for."""
     monkeypatch.setenv("PATH", os.devnull)
     with pytest.raises(UnavailableError, match=r"trtexec is neither on the PATH nor in .*install TensorRT"):
-        trtexec.build(tmp_path / "a.onnx", tmp_path / "a.engine", "fp16", jetson=str(tmp_path))
+        compilers.build_engine(tmp_path / "a.onnx", tmp_path / "a.engine", "fp16", jetson=str(tmp_path))

@@ -4,13 +4,12 @@ import math
 
 import pytest
 
-from edgemeter.models.convert.agreement import Agreement, OutputAgreement
-from edgemeter.models.convert.verdict import judge
+from edgemeter.models.convert.agreement import ModelAgreement, OutputAgreement, judge_conversion
 
 
 def agreement(snr_db=90.0, same=None, *, not_finite=0, stuck=False):
     """Return an agreement of one output."""
-    return Agreement(10, (OutputAgreement("scores", 0.1, 0.9, snr_db),), not_finite, stuck, same)
+    return ModelAgreement(10, (OutputAgreement("scores", 0.1, 0.9, snr_db),), not_finite, stuck, same)
 
 
 @pytest.mark.parametrize(
@@ -32,34 +31,34 @@ def agreement(snr_db=90.0, same=None, *, not_finite=0, stuck=False):
 )
 def test_with_ground_truth_the_accuracy_decides(precision, before, after, state):
     """Whatever the tensors say."""
-    assert judge(precision, agreement(), before, after).state == state
+    assert judge_conversion(precision, agreement(), before, after).state == state
 
 
 @pytest.mark.parametrize(("same", "state"), [(0.99, "ok"), (0.8, "degraded"), (0.5, "ruined")])
 def test_without_ground_truth_the_answers_in_common_decide(same, state):
     """Objects that both show."""
-    assert judge("int8", agreement(same=same), None, None).state == state
+    assert judge_conversion("int8", agreement(same=same), None, None).state == state
 
 
 @pytest.mark.parametrize(("snr_db", "state"), [(40.0, "ok"), (8.0, "degraded"), (1.0, "ruined"), (None, "degraded")])
 def test_of_an_unknown_model_the_outputs_decide(snr_db, state):
     """And where they cannot be compared nothing is called ok."""
-    assert judge("int8", agreement(snr_db), None, None).state == state
+    assert judge_conversion("int8", agreement(snr_db), None, None).state == state
 
 
 def test_a_wrong_weight_shows_although_the_accuracy_does_not():
     """An fp32 file agrees to rounding, or it is another model."""
-    found = judge("fp32", agreement(35.0), 0.75, 0.75)
+    found = judge_conversion("fp32", agreement(35.0), 0.75, 0.75)
     assert (found.state, "35.0 dB" in found.reason) == ("degraded", True)
-    assert judge("fp32", agreement(math.inf), 0.75, 0.75).state == "ok"
+    assert judge_conversion("fp32", agreement(math.inf), 0.75, 0.75).state == "ok"
 
 
 def test_nan_and_one_answer_for_all_are_ruin():
     """Even with the accuracy of a lucky set."""
-    assert judge("fp16", agreement(not_finite=1), 0.75, 0.75).state == "ruined"
-    assert judge("int8", agreement(stuck=True), 0.75, 0.75).state == "ruined"
+    assert judge_conversion("fp16", agreement(not_finite=1), 0.75, 0.75).state == "ruined"
+    assert judge_conversion("int8", agreement(stuck=True), 0.75, 0.75).state == "ruined"
 
 
 def test_a_source_that_finds_nothing_tells_nothing_of_accuracy():
     """0 before and 0 after is not ok: the answers decide."""
-    assert judge("int8", agreement(same=0.2), 0.0, 0.0).state == "ruined"
+    assert judge_conversion("int8", agreement(same=0.2), 0.0, 0.0).state == "ruined"

@@ -4,11 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgemeter.agent.errors import TransientError, UnavailableError
-from edgemeter.models.fetch.download import TRIES, Want, download
-from edgemeter.models.fetch.part import Origin, Part
-from edgemeter.models.fetch.transport import Transport
-from edgemeter.models.progress import silent
+from edgemeter.agent.base.errors import TransientError, UnavailableError
+from edgemeter.agent.base.progress import no_progress
+from edgemeter.models.fetch.download import TRIES, ExpectedFile, Origin, PartFile, Transport, download
 from tests.fixtures.catalogue_factory import content
 
 BODY = content(300_000)
@@ -17,13 +15,13 @@ BODY = content(300_000)
 @pytest.fixture
 def part(tmp_path):
     """Return a part of which nothing has arrived."""
-    return Part(tmp_path / "m.onnx")
+    return PartFile(tmp_path / "m.onnx")
 
 
-def get(address, part, size_bytes=None, limit_bytes=10_000_000, tell=silent, timeout_s=5.0):
+def get(address, part, size_bytes=None, limit_bytes=10_000_000, tell=no_progress, timeout_s=5.0):
     """Download without pauses and return what was paused."""
     paused = []
-    download(address, part, Want(size_bytes, limit_bytes), Transport(timeout_s=timeout_s, pause=paused.append), tell)
+    download(address, part, ExpectedFile(size_bytes, limit_bytes), Transport(timeout_s=timeout_s, pause=paused.append), tell)
     return paused
 
 
@@ -140,7 +138,7 @@ def test_a_busy_server_is_asked_again(server, part):
 @pytest.mark.parametrize("status", [401, 403, 404, 410])
 def test_a_refusal_is_said_at_once(server, part, status):
     """Another try would not help."""
-    with pytest.raises(UnavailableError, match=f"/m: the server says {status}"):
+    with pytest.raises(UnavailableError, match=f"/m: the server responds {status}"):
         get(server.put("/m", BODY, statuses=[status] * 9), part)
     assert len(server.requests) == 1
 
@@ -189,5 +187,5 @@ def test_a_compressed_answer_is_refused(server, part):
 def test_a_disk_without_room_is_said_before_the_body(server, part, monkeypatch):
     """How much is missing, and what to do."""
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1000))
-    with pytest.raises(TransientError, match=r"no space left .* 300000 bytes are to come, 1000 are free; make room"):
+    with pytest.raises(TransientError, match=r"no space left .* 300000 bytes are needed, 1000 are free; make room"):
         get(server.put("/m", BODY), part)

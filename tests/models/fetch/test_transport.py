@@ -5,8 +5,8 @@ import ipaddress
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError, UnavailableError
-from edgemeter.models.fetch.transport import Transport, shown
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.models.fetch.download import Transport, shown
 from tests.fixtures.file_server import FileServer
 
 

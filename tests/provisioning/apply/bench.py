@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from edgemeter.provisioning.apply import applying, offer
-from edgemeter.provisioning.apply.applying import Settings, Wish
-from edgemeter.provisioning.fleet_folder import FleetFolder
+from edgemeter.provisioning.apply.applying import ApplyRequest, ApplySettings
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from tests.fixtures import device_bundle
 from tests.fixtures.ssh_server import sshd
 
@@ -35,7 +35,7 @@ class Bench:
 
     def settings(self, **changed):
         """Return what is the same for all devices."""
-        offers = [offer.read(bundle, self.fleet.release_public_key, self.folder) for bundle in self.bundles]
+        offers = [offer.read_offer(bundle, self.fleet.release_public_key, self.folder) for bundle in self.bundles]
         given = {
             "offers": offers,
             "public_key": self.fleet.release_public_key.read_text(),
@@ -44,11 +44,11 @@ class Bench:
             "prefix": str(self.prefix),
             "sysfs": str(self.folder / "sys"),
         }
-        return Settings(**{**given, **changed})
+        return ApplySettings(**{**given, **changed})
 
     def apply(self, wish=None, **changed):
         """Apply to the device."""
-        return applying.apply(wish or Wish(self.device.target()), self.settings(**changed), self.told)
+        return applying.apply_one(wish or ApplyRequest(self.device.target()), self.settings(**changed), self.told)
 
     def told(self, *what):
         """Remember what was said while it went on."""

@@ -5,10 +5,10 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.provisioning.apply import wishes
-from edgemeter.provisioning.apply.wishes import Login
-from edgemeter.provisioning.apply_cli import apply
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.provisioning.apply import targets
+from edgemeter.provisioning.apply.targets import SshLogin
+from edgemeter.provisioning.cli.apply import apply
 from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile
 from edgemeter.provisioning.registry.registry import Registry
 from tests.fixtures.servers import LOOPBACK, free_port
@@ -25,18 +25,18 @@ FLEET = FleetFile(
 
 def test_fleet_toml_says_where_a_device_is_and_how_it_is_to_run():
     """Port 22 is left to ssh's own configuration, which may know better; a device named twice is one."""
-    pi, nano = wishes.of_fleet(["pi", "nano", "pi"], FLEET, Login())
+    pi, nano = targets.of_fleet(["pi", "nano", "pi"], FLEET, SshLogin())
     assert (pi.target.login, pi.target.port, pi.governor, pi.power_mode) == ("pi@pi.example", None, "performance", None)
     assert (nano.target.login, nano.target.port, nano.power_mode) == ("192.0.2.7", 2222, "15W")
 
 
 def test_the_command_line_has_the_last_word():
     """User and port, of a device that fleet.toml knows and of one that it does not."""
-    (pi,) = wishes.of_fleet(["pi"], FLEET, Login("root", 22))
+    (pi,) = targets.of_fleet(["pi"], FLEET, SshLogin("root", 22))
     assert (pi.target.login, pi.target.port) == ("root@pi.example", 22)
-    other = wishes.of_host("new.example", None, FLEET, Login("me"))
+    other = targets.of_host("new.example", None, FLEET, SshLogin("me"))
     assert (other.target.name, other.target.login, other.governor) == ("new", "me@new.example", None)
-    assert wishes.of_host("192.0.2.9", "pi", FLEET, Login()).governor == "performance"
+    assert targets.of_host("192.0.2.9", "pi", FLEET, SshLogin()).governor == "performance"
 
 
 @pytest.mark.parametrize(
@@ -45,19 +45,19 @@ def test_the_command_line_has_the_last_word():
 def test_a_device_without_a_host_names_the_lines_to_add(name, said):
     """In fleet.toml."""
     if said is None:
-        assert wishes.of_fleet([name], FLEET, Login())
+        assert targets.of_fleet([name], FLEET, SshLogin())
         return
     with pytest.raises(ConfigError, match=said):
-        wishes.of_fleet([name], FLEET, Login())
+        targets.of_fleet([name], FLEET, SshLogin())
     with pytest.raises(ConfigError, match=said):
-        wishes.of_fleet([name], None if name == "absent" else FLEET, Login())
+        targets.of_fleet([name], None if name == "absent" else FLEET, SshLogin())
 
 
 def test_an_address_is_no_name():
     """Nor is an IPv6 one."""
     for host in ("192.0.2.1", "2001:db8::1"):
         with pytest.raises(ConfigError, match="NAME"):
-            wishes.of_host(host, None, None, Login())
+            targets.of_host(host, None, None, SshLogin())
 
 
 @pytest.fixture

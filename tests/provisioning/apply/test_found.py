@@ -4,12 +4,13 @@ import platform
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError, UnavailableError
-from edgemeter.provisioning.apply import found, offer, python_tar
-from edgemeter.provisioning.apply.found import Python
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.provisioning.apply import board, offer
+from edgemeter.provisioning.apply.board import Interpreter
 from edgemeter.provisioning.apply.offer import Offer
+from edgemeter.provisioning.bundle import install
 from edgemeter.provisioning.bundle.install import Manifest
-from edgemeter.provisioning.fleet_folder import FleetFolder
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from tests.fixtures import device_bundle
 
 PI = """arch=aarch64
@@ -39,7 +40,7 @@ def changed(**values):
 
 def read(**values):
     """Return what is found then."""
-    return found.read(changed(**values), "unreadable")
+    return board.parse_inspection(changed(**values), "unreadable")
 
 
 def a_bundle(folder, arch="aarch64", python="3.13", glibc="2.27"):
@@ -54,7 +55,7 @@ def test_a_raspberry_pi_is_read():
         "aarch64",
         "Raspberry Pi 5 Model B Rev 1.0",
         (2, 41),
-        (Python("3.13", "/usr/bin/python3"),),
+        (Interpreter("3.13", "/usr/bin/python3"),),
     )
     assert (pi.rights, pi.has_systemd, pi.release, pi.manifest_sha256) == ("password", True, "0.2.0", None)
     assert pi.free_bytes == 24_000_000 * 1024
@@ -94,7 +95,7 @@ def test_a_32_bit_system_on_a_64_bit_kernel_is_what_its_programs_are():
 def test_half_an_answer_is_none(text):
     """A connection that broke, a login that runs a menu."""
     with pytest.raises(UnavailableError, match="unreadable"):
-        found.read(text, "unreadable")
+        board.parse_inspection(text, "unreadable")
 
 
 def test_what_a_board_calls_itself_gives_a_terminal_no_orders():
@@ -112,8 +113,8 @@ def test_the_first_bundle_that_fits_is_taken_with_its_python(tmp_path):
         a_bundle(tmp_path),
     ]
     two = "3.13 /usr/bin/python3\npython=3.11 /usr/local/bin/python3.11"
-    assert offer.choose(offers, read()) == (offers[4], Python("3.13", "/usr/bin/python3"))
-    assert offer.choose(offers, read(python=two)) == (offers[3], Python("3.11", "/usr/local/bin/python3.11"))
+    assert offer.choose_offer(offers, read()) == (offers[4], Interpreter("3.13", "/usr/bin/python3"))
+    assert offer.choose_offer(offers, read(python=two)) == (offers[3], Interpreter("3.11", "/usr/local/bin/python3.11"))
 
 
 @pytest.mark.parametrize(
@@ -133,7 +134,7 @@ def test_the_first_bundle_that_fits_is_taken_with_its_python(tmp_path):
 def test_where_none_fits_it_says_what_to_build_or_bring(tmp_path, values, said):
     """Old boards are told to bring a Python, and nobody is told that it will work somehow."""
     with pytest.raises(UnavailableError, match=said):
-        offer.choose([a_bundle(tmp_path)], read(**values))
+        offer.choose_offer([a_bundle(tmp_path)], read(**values))
 
 
 @pytest.mark.parametrize("form", ["folder", "tar"])
@@ -141,11 +142,11 @@ def test_a_bundle_is_read_as_it_was_made(tmp_path, form):
     """A folder, and a tar of it."""
     fleet = FleetFolder(tmp_path / "fleet")
     bundle = device_bundle.make(tmp_path / "bundle", fleet)
-    taken = offer.read(device_bundle.as_tar(bundle) if form == "tar" else bundle, fleet.release_public_key, tmp_path)
+    taken = offer.read_offer(device_bundle.as_tar(bundle) if form == "tar" else bundle, fleet.release_public_key, tmp_path)
     assert {file.path: file.sha256 for file in taken.files()} == {
-        str(path.relative_to(bundle)): offer.sha256(path) for path in bundle.rglob("*") if path.is_file() and path.suffix != ".tar"
+        str(path.relative_to(bundle)): install.sha256(path) for path in bundle.rglob("*") if path.is_file() and path.suffix != ".tar"
     }
-    assert all(offer.sha256(taken.folder / file.path) == file.sha256 for file in taken.files())
+    assert all(install.sha256(taken.folder / file.path) == file.sha256 for file in taken.files())
     assert taken.unpacked_bytes() > device_bundle.PADDING_BYTES
     assert taken.manifest.arch == platform.machine()
 
@@ -158,7 +159,7 @@ def test_one_changed_byte_is_refused_before_any_board_is_asked(tmp_path, name):
     content = (bundle / name).read_bytes()
     (bundle / name).write_bytes(content[:-2] + bytes([content[-2] ^ 1]) + content[-1:])
     with pytest.raises(ConfigError, match="bundle"):
-        offer.read(bundle, fleet.release_public_key, tmp_path)
+        offer.read_offer(bundle, fleet.release_public_key, tmp_path)
 
 
 def test_the_bundle_of_another_fleet_is_refused(tmp_path):
@@ -166,10 +167,10 @@ def test_the_bundle_of_another_fleet_is_refused(tmp_path):
     bundle = device_bundle.make(tmp_path / "bundle", FleetFolder(tmp_path / "theirs"))
     ours = FleetFolder(tmp_path / "ours")
     with pytest.raises(ConfigError, match="fleet init"):
-        offer.read(bundle, ours.release_public_key, tmp_path)
+        offer.read_offer(bundle, ours.release_public_key, tmp_path)
     device_bundle.release_key(ours)
     with pytest.raises(ConfigError, match="not signed"):
-        offer.read(bundle, ours.release_public_key, tmp_path)
+        offer.read_offer(bundle, ours.release_public_key, tmp_path)
 
 
 @pytest.mark.parametrize("content", [b"", b"no tar", b"\0" * 10240])
@@ -177,4 +178,4 @@ def test_a_tar_without_a_python_is_refused(tmp_path, content):
     """Empty, no tar at all, an empty one."""
     (tmp_path / "python.tar").write_bytes(content)
     with pytest.raises(ConfigError, match="relocatable"):
-        python_tar.read(tmp_path / "python.tar")
+        offer.read_python_tar(tmp_path / "python.tar")

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.provisioning.apply import copying
-from edgemeter.provisioning.apply.copying import Parcel
-from edgemeter.provisioning.apply.ssh import Connection
+from edgemeter.provisioning.apply import ssh
+from edgemeter.provisioning.apply.ssh import FileToCopy, SshConnection
 from tests.fixtures import device_bundle
 from tests.provisioning.apply.bench import states
 
@@ -29,16 +28,16 @@ while piece := sys.stdin.buffer.read1(16384):
 """
 COMMAND = """import sys
 sys.path.insert(0, sys.argv[1])
-from edgemeter.agent.cli import main
+from edgemeter.agent.cli.main import main
 sys.argv[1:] = sys.argv[2:]
 main()
 """
 
 
-def parcel(path, content):
+def file_to_copy(path, content):
     """Write a file to send."""
     path.write_bytes(content)
-    return Parcel(path, path.name, hashlib.sha256(content).hexdigest(), len(content))
+    return FileToCopy(path, path.name, hashlib.sha256(content).hexdigest(), len(content))
 
 
 def started(bench, *more):
@@ -80,17 +79,17 @@ def killed_when(process, is_so, patience_s=120.0):
 def test_a_part_of_a_file_is_continued_and_what_is_there_is_not_sent(bench, tmp_path):
     """Known by their hashes; a part that is not the beginning of the file is thrown away."""
     contents = {name: hashlib.shake_256(name.encode()).digest(200_000) for name in ("whole", "part", "other", "absent")}
-    parcels = [parcel(tmp_path / name, content) for name, content in contents.items()]
+    files = [file_to_copy(tmp_path / name, content) for name, content in contents.items()]
     folder = bench.device.home / "staged files"
     folder.mkdir()
     (folder / "whole").write_bytes(contents["whole"])
     (folder / "part").write_bytes(contents["part"][:150_000])
     (folder / "other").write_bytes(b"?" * 100_000)
     (folder / "of another bundle").write_bytes(b"x")
-    with Connection(bench.device.target(), bench.device.options()) as connection:
-        offsets = {part.parcel.name: part.offset for part in copying.missing(connection, str(folder), parcels)}
+    with SshConnection(bench.device.target(), bench.device.options()) as connection:
+        offsets = {part.file.name: part.offset for part in ssh.missing_files(connection, str(folder), files)}
         assert offsets == {"part": 150_000, "other": 0, "absent": 0}
-        assert copying.copy(connection, str(folder), parcels, lambda _done, _total: None) == 450_000
+        assert ssh.copy_files(connection, str(folder), files, lambda _done, _total: None) == 450_000
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == contents
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.provisioning.apply import parallel
-from edgemeter.provisioning.apply.applying import Wish
-from edgemeter.provisioning.apply.ssh import SshOptions, Target
+from edgemeter.provisioning.apply import applying
+from edgemeter.provisioning.apply.applying import ApplyRequest
+from edgemeter.provisioning.apply.ssh import SshOptions, SshTarget
 from tests.fixtures.servers import LOOPBACK, free_port
 from tests.fixtures.ssh_server import keygen
 from tests.provisioning.apply.bench import Bench, states
@@ -58,13 +58,13 @@ def test_an_unknown_host_is_refused_where_that_is_wanted(bench):
 
 def test_nobody_listens(bench):
     """The port is closed."""
-    outcome = bench.apply(Wish(Target("away", LOOPBACK, bench.device.user, free_port())))
+    outcome = bench.apply(ApplyRequest(SshTarget("away", LOOPBACK, bench.device.user, free_port())))
     assert "systemctl enable --now ssh" in outcome.remedy
 
 
 def test_a_name_that_nobody_knows(bench):
     """`.invalid` is reserved for that."""
-    assert "host" in bench.apply(Wish(Target("away", "board.invalid", "pi"))).remedy
+    assert "host" in bench.apply(ApplyRequest(SshTarget("away", "board.invalid", "pi"))).remedy
 
 
 def test_a_program_that_is_no_ssh_ends_in_one_line(bench):
@@ -77,16 +77,16 @@ def test_a_program_that_is_no_ssh_ends_in_one_line(bench):
 
 def test_a_host_name_is_no_option_of_ssh(bench, tmp_path):
     """Whatever stands in fleet.toml: it is a host."""
-    outcome = bench.apply(Wish(Target("board", f"-oProxyCommand=touch {tmp_path}/smuggled", None)))
+    outcome = bench.apply(ApplyRequest(SshTarget("board", f"-oProxyCommand=touch {tmp_path}/smuggled", None)))
     assert outcome.state == "failed"
     assert not (tmp_path / "smuggled").exists()
 
 
 def test_one_that_fails_does_not_stop_the_others(bench):
     """Side by side, and in the order in which they were named."""
-    away = Wish(Target("away", LOOPBACK, bench.device.user, free_port()))
+    away = ApplyRequest(SshTarget("away", LOOPBACK, bench.device.user, free_port()))
     ended = []
-    outcomes = parallel.apply([away, Wish(bench.device.target("board"))], bench.settings(), 2, bench.told, ended.append)
+    outcomes = applying.apply_all([away, ApplyRequest(bench.device.target("board"))], bench.settings(), 2, bench.told, ended.append)
     assert [(one.device, one.state) for one in outcomes] == [("away", "failed"), ("board", "changed")]
     assert sorted(one.device for one in ended) == ["away", "board"]
 

@@ -4,12 +4,13 @@ import os
 import re
 import subprocess
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from edgemeter.provisioning.apply import applying, python_tar
-from edgemeter.provisioning.apply.found import LOOK
+from edgemeter.provisioning.apply import applying, offer
+from edgemeter.provisioning.apply.board import LOOK
 from tests.fixtures import device_bundle
 from tests.fixtures.small_disk import small_disk
 from tests.provisioning.apply.bench import states
@@ -28,7 +29,9 @@ def test_a_full_board_is_told_before_anything_is_copied(bench, tmp_path):
 @pytest.mark.slow
 def test_a_disk_that_fills_up_on_the_way_is_one_line_and_room_is_all_it_needs(bench, tmp_path, monkeypatch):
     """The check was passed, then somebody else wrote."""
-    monkeypatch.setattr(applying._Device, "_make_room", lambda *_: None)
+    inspected = applying.inspect_board
+    room = {"free_bytes": 10**12, "home_free_bytes": 10**12}
+    monkeypatch.setattr(applying, "inspect_board", lambda *given: replace(inspected(*given), **room))
     with small_disk(tmp_path / "small", 1) as small:
         bench.device.home.rmdir()
         bench.device.home.symlink_to(small)
@@ -47,7 +50,7 @@ def old_board(monkeypatch, tmp_path):
     text = re.sub(r"^for name in python3 .*; do$", "for name in none-of-its-own; do", LOOK.read_text(), flags=re.MULTILINE)
     assert text != LOOK.read_text()
     (tmp_path / "look.sh").write_text(text)
-    monkeypatch.setattr("edgemeter.provisioning.apply.found.LOOK", tmp_path / "look.sh")
+    monkeypatch.setattr("edgemeter.provisioning.apply.board.LOOK", tmp_path / "look.sh")
 
 
 def a_python(folder):
@@ -68,7 +71,7 @@ def a_python(folder):
 def test_an_old_board_is_told_to_bring_a_python_and_works_with_one(bench, tmp_path):
     """Unpacked where nothing replaces it; the second time it is found there."""
     assert "--python-tar" in bench.apply().remedy
-    brought = python_tar.read(a_python(tmp_path))
+    brought = offer.read_python_tar(a_python(tmp_path))
     dry = bench.apply(python_tar=brought, is_dry=True)
     assert (dry.remedy, states(dry)) == (None, {"python": "changed"})
     assert list(bench.prefix.iterdir()) == []
@@ -92,7 +95,7 @@ def test_a_python_for_another_machine_is_not_kept(bench, tmp_path):
     broken.chmod(0o755)
     with tarfile.open(path, "w:gz") as archive:
         archive.add(tmp_path / "python", "python")
-    brought = python_tar.read(path)
+    brought = offer.read_python_tar(path)
     outcome = bench.apply(python_tar=brought)
     assert "cannot unpack the Python" in outcome.remedy
     assert not Path(brought.folder(str(bench.prefix))).exists()
@@ -109,6 +112,6 @@ def test_what_looks_at_a_board_is_posix_shell(tmp_path):
         if program:
             command = [*program, *(["sh"] if shell == "busybox" else []), "-s", "--", str(tmp_path)]
             told = subprocess.run(
-                command, input=LOOK.read_bytes(), capture_output=True, check=True, timeout=60, env={"HOME": str(tmp_path)}
+                command, input=LOOK.read_bytes(), capture_output=True, check=True, timeout=300, env={"HOME": str(tmp_path)}
             )
             assert told.stdout.endswith(b"end=yes\n")

@@ -7,8 +7,8 @@ import zipfile
 from functools import cache
 from pathlib import Path
 
-from edgemeter.provisioning.bundle import install, manifest, own_wheel, release
-from edgemeter.provisioning.bundle.boards import Target
+from edgemeter.provisioning.bundle import install, manifest, release, wheels
+from edgemeter.provisioning.bundle.boards import BundleTarget
 
 COMMAND = """import sys
 import click, msgspec
@@ -80,14 +80,14 @@ def edgemeter_wheel(folder: Path, version: str) -> Path:
 def _packed(folder: Path) -> Path:
     folder.mkdir()
     for name in ("click", "msgspec", "pip"):
-        own_wheel.repack(name, folder)
+        wheels.repack_wheel(name, folder)
     return folder
 
 
-def this_target() -> Target:
+def this_target() -> BundleTarget:
     """Return this machine as a target."""
     _, _, minor = platform.libc_ver()[1].partition(".")
-    return Target("pc", platform.machine(), sys.version_info[:2], (2, int(minor)))
+    return BundleTarget("pc", platform.machine(), sys.version_info[:2], (2, int(minor)))
 
 
 def make(folder: Path, version: str, key: Path, packed: Path) -> Path:
@@ -98,12 +98,12 @@ def make(folder: Path, version: str, key: Path, packed: Path) -> Path:
         (bundle / "wheels" / wheel.name).hardlink_to(wheel)
     edgemeter_wheel(bundle / "wheels", version)
     release.add_scripts(bundle)
-    release.seal(release.Wish(this_target(), (), key), bundle, "unchecked: a test", version)
+    release.seal_bundle(release.BundleRequest(this_target(), (), key), bundle, "unchecked: a test", version)
     return bundle
 
 
 def tar(bundle: Path) -> Path:
     """Return the bundle packed."""
     path = bundle.with_suffix(".tar")
-    manifest.pack(bundle, path)
+    manifest.pack_bundle(bundle, path)
     return path

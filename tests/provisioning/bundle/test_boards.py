@@ -2,83 +2,83 @@
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.bundle import boards
 
 # Source: `qemu-aarch64-static -cpu help` of qemu 7.2.
 CORES = {"cortex-a35", "cortex-a53", "cortex-a57", "cortex-a72", "cortex-a76"}
 
 
-@pytest.mark.parametrize("name", boards.table())
+@pytest.mark.parametrize("name", boards.all_boards())
 def test_every_board_has_a_core_that_qemu_knows_and_a_level_that_is_explained(name):
     """A 64-bit arm board names the core that it is tried on; others have no emulation and name none."""
-    board = boards.table()[name]
+    board = boards.all_boards()[name]
     assert (board.core in CORES) == (board.arch == "aarch64")
     assert all(system.level in boards.LEVELS for system in board.system)
     assert all((system.level == "none") == (board.arch in {"armv7l", "armv6l"}) for system in board.system)
 
 
-@pytest.mark.parametrize("name", [name for name, board in boards.table().items() if boards.numbers(board.system[0].python) >= (3, 10)])
+@pytest.mark.parametrize("name", [name for name, board in boards.all_boards().items() if boards.numbers(board.system[0].python) >= (3, 10)])
 def test_every_system_with_a_new_enough_python_makes_a_target(name):
     """Python and glibc of the system are those of the target, for each of its systems."""
-    board = boards.table()[name]
+    board = boards.all_boards()[name]
     if board.arch not in {"aarch64", "x86_64"}:
         pytest.skip("32 bits")
     for system in board.system:
-        found = boards.target(name, system.python)
+        found = boards.bundle_target(name, system.python)
         assert (found.python_text, found.arch) == (system.python, board.arch)
         assert found.glibc_text in {one.glibc for one in board.system if one.python == system.python}
 
 
 def test_the_ladder_holds_every_tag_up_to_the_glibc():
     """A wheel of any older tag runs; LiteRT's is 2_27, which neither 2014 nor one tag 2_28 would find."""
-    tags = boards.target("pi5", "3.11").platforms()
+    tags = boards.bundle_target("pi5", "3.11").platforms()
     assert [tag for tag in tags if tag.startswith("manylinux_2_")] == [f"manylinux_2_{minor}_aarch64" for minor in range(36, 16, -1)]
     assert "manylinux2014_aarch64" in tags
     assert "manylinux_2_37_aarch64" not in tags
-    assert "manylinux1_x86_64" in boards.target("pc").platforms()
+    assert "manylinux1_x86_64" in boards.bundle_target("pc").platforms()
 
 
 def test_a_python_that_is_brought_along_runs_on_the_old_glibc():
     """JetPack 4 has Python 3.6 and glibc 2.27: with a Python 3.11 of its own the wheels are for glibc 2.27."""
-    assert boards.target("jetson-nano", "3.11").glibc == (2, 27)
-    assert boards.target("coral", "3.11").platforms()[0] == "manylinux_2_28_aarch64"
-    assert boards.target("jetson-nano", "3.11", "2.31").glibc == (2, 31)
+    assert boards.bundle_target("jetson-nano", "3.11").glibc == (2, 27)
+    assert boards.bundle_target("coral", "3.11").platforms()[0] == "manylinux_2_28_aarch64"
+    assert boards.bundle_target("jetson-nano", "3.11", "2.31").glibc == (2, 31)
 
 
 @pytest.mark.parametrize(
     ("name", "python", "glibc", "why"),
     [
-        ("pi2", None, None, "put a 64-bit system on the board"),
+        ("pi2", None, None, "install a 64-bit system if"),
         ("pi-zero", "3.11", "2.36", "no 32-bit wheels"),
-        ("jetson-nano", None, None, "needs Python 3.10 or newer; bring a newer Python"),
+        ("jetson-nano", None, None, "needs Python 3.10 or newer; install a newer Python"),
         ("coral", "3.7", None, "needs Python 3.10 or newer"),
         ("pi5", "3.9", None, "use Raspberry Pi OS 13"),
         ("pi5", "2.7", None, "needs Python 3.10 or newer"),
-        ("pi5", "three", None, "'three' is no version"),
-        ("pi5", "3.13", "musl", "'musl' is no version"),
+        ("pi5", "three", None, "'three' is not a version"),
+        ("pi5", "3.13", "musl", "'musl' is not a version"),
         ("pi5", "3.13", "2.12", "glibc 2.17 or newer"),
-        ("toaster", None, None, "there is no board 'toaster'"),
+        ("toaster", None, None, "unknown board 'toaster'"),
     ],
 )
 def test_what_cannot_work_is_refused_with_the_remedy(name, python, glibc, why):
     """Before anything is downloaded."""
     with pytest.raises(ConfigError, match=why):
-        boards.target(name, python, glibc)
+        boards.bundle_target(name, python, glibc)
 
 
 def test_the_level_is_that_of_the_system():
     """From the card where a first boot was tried, over SSH elsewhere, and for a Python that was brought along."""
-    assert boards.level(boards.target("pi5")).startswith("A on Raspberry Pi OS 13 (64-bit), from the card")
-    assert boards.level(boards.target("jetson-nano", "3.11")).startswith("B, over SSH")
-    both = boards.level(boards.target("jetson-orin", "3.10"))
+    assert boards.support_level(boards.bundle_target("pi5")).startswith("A on Raspberry Pi OS 13 (64-bit), from the card")
+    assert boards.support_level(boards.bundle_target("jetson-nano", "3.11")).startswith("B, over SSH")
+    both = boards.support_level(boards.bundle_target("jetson-orin", "3.10"))
     assert "B on JetPack 6" in both
     assert "A on Ubuntu 22.04 for Jetson" in both
 
 
 def test_markers_are_those_of_the_target():
     """A requirement for another Python or machine is read as the board reads it."""
-    told = boards.target("jetson-orin").markers()
+    told = boards.bundle_target("jetson-orin").markers()
     assert (told["python_version"], told["platform_machine"], told["sys_platform"]) == ("3.10", "aarch64", "linux")
 
 
@@ -96,4 +96,4 @@ def test_markers_are_those_of_the_target():
 )
 def test_a_board_is_known_by_what_it_calls_itself(model, name):
     """So that `board=pi5` picks a board that joined with a token alone, and an update its own bundle."""
-    assert boards.named(model) == name
+    assert boards.board_of_model(model) == name

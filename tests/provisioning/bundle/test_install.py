@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from edgemeter.provisioning.bundle import install
-from edgemeter.provisioning.bundle.signing import sign
+from edgemeter.provisioning.bundle.manifest import sign
 from tests.provisioning.bundle import small_bundle
 
 # At length: EDGEMETER_POWER_CUTS=20.
@@ -242,8 +242,8 @@ REFUSED = [
     (changed_manifest, "is not signed by the key"),
     (outside, "outside of it"),
     (absolute, "outside of it"),
-    (symlink, "no plain file"),
-    (twice, "there twice"),
+    (symlink, "not a plain file"),
+    (twice, "duplicate"),
     (stranger, "not in its manifest"),
     (stray_wheel, "not in its manifest"),
     (linked_file, "cannot read 'install.py'"),
@@ -262,8 +262,8 @@ REFUSED = [
     (field("arch", "aarch64"), "the bundle is for aarch64"),
     (field("python", "3.99"), "for Python 3.99"),
     (field("glibc", "2.99"), "needs glibc 2.99"),
-    (field("built_ns", -1), "no natural number"),
-    (field("files", {}), "no list"),
+    (field("built_ns", -1), "not a natural number"),
+    (field("files", {}), "not a list"),
     (path_in_manifest, "path '../../etc/passwd'"),
     (field_of_a_file, "unknown or missing fields: 'run'"),
 ]
@@ -349,6 +349,7 @@ def test_a_full_disk_is_told_before_anything_is_written(shelf, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_killed_at_any_moment_the_old_release_runs_and_the_next_try_succeeds(shelf, tmp_path):
     """SIGKILL of the installer and all that it started, at random moments of an installation: what ran runs, and then the new one does."""
     root = tmp_path / "opt"

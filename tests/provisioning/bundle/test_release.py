@@ -10,10 +10,11 @@ import zipfile
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.provisioning.bundle import boards, bundle_check, own_wheel, release, smoke
-from edgemeter.provisioning.bundle_cli import boards as boards_command
-from edgemeter.provisioning.bundle_cli import bundle as bundle_command
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.provisioning.bundle import boards, release, smoke
+from edgemeter.provisioning.bundle import wheels as bundle_wheels
+from edgemeter.provisioning.cli.bundle import boards as boards_command
+from edgemeter.provisioning.cli.bundle import bundle as bundle_command
 from tests.provisioning import folder_bytes
 from tests.provisioning.bundle import small_bundle
 
@@ -47,7 +48,7 @@ def test_a_bundle_is_built_checked_and_installs(shelf, offline, tmp_path):
     assert "unchecked" in said["checked"] or "1 native packages imported by Python" in said["checked"]
     checked = run(bundle_command, "check", tmp_path / said["path"], "--public-key", shelf.public)
     assert checked.exit_code == 0, checked.output
-    assert f"signature and {len(said['files'])} files are right" in checked.output
+    assert f"signature and {len(said['files'])} files are valid" in checked.output
     installer = [
         sys.executable,
         "-I",
@@ -68,9 +69,9 @@ def test_the_same_wheels_make_the_same_version(shelf, offline, tmp_path):
     """What the bundle holds is in its version, so that the same edgemeter with another runtime is another release."""
     first, second = (json.loads(run(bundle_command, *offline, "--json", "--out", tmp_path / name).stdout) for name in ("1.tar", "2.tar"))
     assert first["version"] == second["version"]
-    found = bundle_check.check(tmp_path / "1.tar", shelf.public, None, None)[0].manifest
+    found = release.check_bundle(tmp_path / "1.tar", shelf.public, None, None)[0].manifest
     other = [*found.files[:-1], found.files[-1]._replace(sha256="0" * 64)]
-    assert release.version("3.1", other) != first["version"]
+    assert release.bundle_version("3.1", other) != first["version"]
 
 
 def test_a_rehearsed_bundle_is_the_one_that_is_built_then_and_no_file(offline, tmp_path):
@@ -127,13 +128,13 @@ def test_what_cannot_be_tried_is_unchecked_with_the_reason(tmp_path):
     """No Python of that version, no arm64 system, no such Python in it, no arm64 system where one is named."""
     wheels = tmp_path / "wheels"
     wheels.mkdir()
-    own_wheel.repack("msgspec", wheels)
+    bundle_wheels.repack_wheel("msgspec", wheels)
     other = "aarch64" if platform.machine() != "aarch64" else "x86_64"
-    assert "unchecked: Python 3.99 is not installed here" in smoke.check(wheels, platform.machine(), "3.99", None, None).words
-    assert smoke.check(wheels, other, "3.13", "cortex-a72", None).words.startswith("unchecked: ")
+    assert "unchecked: Python 3.99 is not installed here" in smoke.check_imports(wheels, platform.machine(), "3.99", None, None).words
+    assert smoke.check_imports(wheels, other, "3.13", "cortex-a72", None).words.startswith("unchecked: ")
     empty = tmp_path / "root"
     empty.mkdir()
-    assert smoke.check(wheels, other, "3.13", "cortex-a72", empty).words.startswith("unchecked: ")
+    assert smoke.check_imports(wheels, other, "3.13", "cortex-a72", empty).words.startswith("unchecked: ")
 
 
 def test_a_distribution_packed_again_is_a_wheel_that_pip_installs(tmp_path):
@@ -141,8 +142,8 @@ def test_a_distribution_packed_again_is_a_wheel_that_pip_installs(tmp_path):
     first, second = tmp_path / "1", tmp_path / "2"
     first.mkdir()
     second.mkdir()
-    wheel = own_wheel.repack("click", first)
-    assert wheel.read_bytes() == own_wheel.repack("click", second).read_bytes()
+    wheel = bundle_wheels.repack_wheel("click", first)
+    assert wheel.read_bytes() == bundle_wheels.repack_wheel("click", second).read_bytes()
     target = ["--no-index", "--no-deps", "--target", tmp_path / "site"]
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *target, wheel]
     subprocess.run([str(one) for one in command], check=True, capture_output=True)
@@ -152,15 +153,15 @@ def test_a_distribution_packed_again_is_a_wheel_that_pip_installs(tmp_path):
 @pytest.mark.slow
 def test_edgemeters_own_wheel_holds_what_a_board_needs(tmp_path):
     """Built from the source here: the installer, the supervisor, the boards and the models that ship."""
-    names = set(zipfile.ZipFile(own_wheel.make(tmp_path)).namelist())
+    names = set(zipfile.ZipFile(bundle_wheels.make_own_wheel(tmp_path)).namelist())
     assert {"edgemeter/provisioning/bundle/install.py", "edgemeter/provisioning/update/supervisor.py"} <= names
-    assert {"edgemeter/provisioning/bundle/boards.toml", "edgemeter/agent/cli.py"} <= names
+    assert {"edgemeter/provisioning/bundle/boards.toml", "edgemeter/agent/cli/main.py"} <= names
 
 
 def test_the_boards_are_shown_with_their_levels():
     """As a table with what the levels mean, and as JSON."""
     shown = run(boards_command)
     assert shown.exit_code == 0
-    assert all(board.title.split(",")[0] in shown.output for board in boards.table().values())
+    assert all(board.title.split(",")[0] in shown.output for board in boards.all_boards().values())
     assert "A: from the card or a stick" in shown.output
     assert json.loads(run(boards_command, "--json").output)["pi5"]["system"][0]["level"] == "A"

@@ -2,11 +2,11 @@
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.bundle import boards, wheels
 from tests.provisioning.bundle.small_bundle import write_wheel
 
-PI5, ORIN, PC = boards.target("pi5"), boards.target("jetson-orin"), boards.target("pc", "3.10")
+PI5, ORIN, PC = boards.bundle_target("pi5"), boards.bundle_target("jetson-orin"), boards.bundle_target("pc", "3.10")
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def collected(tmp_path, target, wheel, extras=("litert",)):
     """Return the names of the wheels that are collected."""
     folder = tmp_path / "-".join(target.words.split())
     folder.mkdir()
-    wheels.collect(wheel, extras, target, folder)
+    wheels.collect_wheels(wheel, extras, target, folder)
     return {path.name.split("-")[0] for path in folder.iterdir()}
 
 
@@ -48,7 +48,7 @@ def test_markers_are_read_as_on_the_board(index, tmp_path):  # noqa: ARG001 - th
     assert collected(tmp_path, PI5, wheel) == {"edgemeter", "pip", "runtime", "forarm"}
     assert collected(tmp_path, ORIN, wheel) == {"edgemeter", "pip", "runtime", "forarm", "backport"}
     assert collected(tmp_path, PC, wheel) == {"edgemeter", "pip", "runtime", "backport"}
-    assert collected(tmp_path, boards.target("pi4"), wheel, ()) == {"edgemeter", "pip"}
+    assert collected(tmp_path, boards.bundle_target("pi4"), wheel, ()) == {"edgemeter", "pip"}
 
 
 def test_a_wheel_for_another_python_is_not_taken(index, tmp_path):
@@ -57,7 +57,7 @@ def test_a_wheel_for_another_python_is_not_taken(index, tmp_path):
     wheel = own(tmp_path)
     folder = tmp_path / "found"
     folder.mkdir()
-    wheels.collect(wheel, ["litert"], PI5, folder)
+    wheels.collect_wheels(wheel, ["litert"], PI5, folder)
     assert (folder / "runtime-1.0-py3-none-any.whl").exists()
 
 
@@ -78,7 +78,7 @@ def test_an_unknown_extra_is_refused(index, tmp_path):  # noqa: ARG001 - the wor
     [
         ("forarm-1.0", None, r"forarm \(of runtime\) is missing"),
         ("runtime-1.0", ("runtime", "0.9", {"Provides_Extra": "fast"}), r"runtime>=1 \(of edgemeter\) is not met by runtime 0.9"),
-        ("forarm-1.0", ("forarm", "1.0", {"Requires_Python": "<3.12"}), "forarm 1.0 wants Python <3.12"),
+        ("forarm-1.0", ("forarm", "1.0", {"Requires_Python": "<3.12"}), "forarm 1.0 needs Python <3.12"),
         ("pip-26.0", None, "pip>=23"),
     ],
 )
@@ -93,4 +93,4 @@ def test_a_set_that_lacks_something_is_refused(index, tmp_path, taken, put, why)
     if put:
         write_wheel(folder, put[0], put[1], **put[2])
     with pytest.raises(ConfigError, match=why):
-        wheels.check(["litert"], PI5, folder)
+        wheels.check_wheels(["litert"], PI5, folder)

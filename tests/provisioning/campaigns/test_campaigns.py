@@ -1,4 +1,4 @@
-"""Campaigns from the file to the coverage, with the real desks and devices that answer by hand."""
+"""Campaigns from the file to the coverage, with the real handlers and devices that answer by hand."""
 
 import json
 import time
@@ -7,22 +7,21 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.jobs.contract import Order
-from edgemeter.provisioning.campaigns import campaign_file, campaigns, changes, coverage, planning
-from edgemeter.provisioning.campaigns.campaign_desk import CampaignDesk
-from edgemeter.provisioning.cli import fleet
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.orders import Order
+from edgemeter.provisioning.campaigns import campaign_handler, planning
+from edgemeter.provisioning.campaigns.campaign_handler import CampaignHandler
+from edgemeter.provisioning.cli.main import fleet
 from edgemeter.provisioning.content.store import ContentStore
-from edgemeter.provisioning.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory import fleet_file
-from edgemeter.provisioning.jobs import executions
-from edgemeter.provisioning.registry import devices
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.registry import campaigns, devices, jobs
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 from tests.provisioning import folder_bytes
-from tests.provisioning.jobs.test_desk import Bench
+from tests.provisioning.jobs.test_job_handler import Bench
 
-SAMPLE = Path(campaign_file.__file__).with_name("sample_campaign.toml")
+SAMPLE = Path(planning.__file__).with_name("sample_campaign.toml")
 FLEET = """
 fleet = "lab"
 [circuit.c]
@@ -47,7 +46,7 @@ def device(name, board="pi5"):
 
 
 class World(Bench):
-    """A bench with a campaign desk, four devices of two boards, and a fleet.toml."""
+    """A bench with a campaign handler, four devices of two boards, and a fleet.toml."""
 
     def __init__(self, path):
         super().__init__(path / "fleet")
@@ -62,7 +61,7 @@ class World(Bench):
     def start(self):
         """Start the service anew."""
         super().start()
-        self.campaigns = CampaignDesk(self.folder, self.registry, None)
+        self.campaigns = CampaignHandler(self.folder, self.registry, None)
 
     def begin(self, more=""):
         """Start a campaign by the command, as people do."""
@@ -78,16 +77,16 @@ class World(Bench):
         return done.stdout
 
     def orders(self, seconds=2.0):
-        """Let both desks look, and return what goes out by device."""
+        """Let both handlers look, and return what goes out by device."""
         self.now_ns += int(seconds * 1e9)
-        self.campaigns.look(self.now_ns)
-        return {device: said for device, said in self.look(0) if isinstance(said, Order)}
+        self.campaigns.poll(self.now_ns)
+        return {device: said for device, said in self.poll(0) if isinstance(said, Order)}
 
     def end(self, orders, state="done", **more):
         """Let the devices end what they were ordered."""
         for name, order in orders.items():
             self.report(name, order, state, order.version, **more)
-        self.look(0)
+        self.poll(0)
 
 
 @pytest.fixture
@@ -101,11 +100,11 @@ def world(tmp_path):
 
 def test_the_sample_loads_with_and_without_its_commented_defaults(tmp_path):
     """Every key that it shows exists, and each says the default."""
-    read = campaign_file.read(SAMPLE)
+    read = planning.read_campaign_file(SAMPLE)
     assert [mode.name for mode in read.modes] == ["one-thread", "four-threads", "15-watts"]
     bare = tmp_path / "campaign.toml"
     bare.write_text("\n".join(line.removeprefix("# ") for line in SAMPLE.read_text().splitlines()).replace("canary = 2\n", ""))
-    all_said = campaign_file.read(bare)
+    all_said = planning.read_campaign_file(bare)
     assert (all_said.exclusive, all_said.rules.group, all_said.rules.canary_ratio) == (("box-1",), 20, 0.05)
     assert (all_said.timeout_s, all_said.retries, all_said.rules.abort) == (read.timeout_s, read.retries, read.rules.abort)
     assert all_said.rules.success_ratio == read.rules.success_ratio
@@ -120,7 +119,7 @@ def test_the_sample_loads_with_and_without_its_commented_defaults(tmp_path):
         ('name = "a"\non = "all"\nmodels = ["m"]\nmodes = []', "`modes` is empty"),
         ('name = "a"\non = "all"\nmodels = ["m"]\nmodel = 1', "model"),
         ('name = "a"\non = "all"\nmodels = ["m"]\n[[modes]]\nname = "x"\n[[modes]]\nname = "x"', "two modes"),
-        ('name = "a"\non = "all"\nmodels = ["m"]\n[rules]\ncanary = 1\ncanary_ratio = 0.5', "twice"),
+        ('name = "a"\non = "all"\nmodels = ["m"]\n[rules]\ncanary = 1\ncanary_ratio = 0.5', "exclude each other"),
         ('name = "a"\non = "all"\nmodels = ["m"]\n[rules]\nsuccess_ratio = 80', "success_ratio"),
         ("name = ", "campaign.toml"),
     ],
@@ -130,21 +129,21 @@ def test_a_wrong_file_is_one_line(tmp_path, text, said):
     path = tmp_path / "campaign.toml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=said):
-        campaign_file.read(path)
+        planning.read_campaign_file(path)
 
 
 def test_a_canary_group_measures_first_and_the_others_when_it_is_done(world):
     """Boards of every type are in it; coverage grows to all possible cells."""
     said = world.begin("[rules]\ncanary = 2\ngroup = 1\n")
     assert "group 1 of 3" in said
-    assert "d, edgemeter-shapes_int8.tflite, quick: impossible: it draws 11 W, its circuit 'c' gives 10 W" in said
+    assert "d, edgemeter-shapes_int8.tflite, quick: impossible: it draws 11 W, but its circuit 'c' gives 10 W" in said
     first = world.orders()
     assert set(first) == {"a", "b"}
     assert world.orders() == {}
     world.end(first)
     second = world.orders()
     assert set(second) == {"c"}
-    assert coverage.read(world.registry, "autumn").counts == {"done": 2, "pending": 1, "lost": 0, "impossible": 1}
+    assert campaigns.read_coverage(world.registry, "autumn").counts == {"done": 2, "pending": 1, "lost": 0, "impossible": 1}
     world.end(second)
     world.orders()
     world.orders()
@@ -171,7 +170,7 @@ def test_a_bad_canary_stops_the_campaign_and_somebody_can_go_on_with_it(world):
     said = world.call("campaign", "status", "autumn")
     assert "aborted (group 1 of 2: 0 of 2 done, 80% needed)" in said
     assert "lost: no such runtime" in said
-    assert "goes on with group 2 of 2" in world.call("campaign", "resume", "autumn")
+    assert "resumed with group 2 of 2" in world.call("campaign", "resume", "autumn")
     last = world.orders()
     assert set(last) == {"c"}
     world.end(last)
@@ -219,26 +218,26 @@ def test_paused_means_that_nothing_begins(world):
     world.begin("[rules]\nmax_in_flight = 1\n")
     (only,) = world.orders().items()
     assert world.orders() == {}
-    assert "2 executions wait" in world.call("campaign", "pause", "autumn")
+    assert "2 executions held" in world.call("campaign", "pause", "autumn")
     world.end(dict([only]))
     assert world.orders() == {}
     world.call("campaign", "resume", "autumn")
     (other,) = world.orders().items()
     assert other[0] != only[0]
-    assert "1 executions will not begin, 1 are told to end" in world.call("campaign", "cancel", "autumn")
+    assert "1 executions not started, 1 being cancelled" in world.call("campaign", "cancel", "autumn")
     assert [type(order.work).__name__ for order in world.orders().values()] == ["Cancel"]
-    assert world.call("campaign", "cancel", "autumn") == "autumn: is cancelled already\n"
+    assert world.call("campaign", "cancel", "autumn") == "autumn: already cancelled\n"
     with pytest.raises(ConfigError, match="is over"):
-        changes.resume(world.registry, "autumn")
+        campaign_handler.resume_campaign(world.registry, "autumn")
 
 
 @pytest.mark.parametrize(
     ("verb", "is_paused", "said"),
     [
-        ("pause", False, "would be paused; 2 executions would wait, what is in flight would go on"),
-        ("resume", True, "would go on with group 1 of 1, 2 executions would be queued"),
-        ("resume", False, "runs already"),
-        ("cancel", False, "would be cancelled; 2 executions would not begin, 1 would be told to end"),
+        ("pause", False, "would be paused; 2 executions held, those in flight continue"),
+        ("resume", True, "would be resumed with group 1 of 1, 2 executions queued"),
+        ("resume", False, "already running"),
+        ("cancel", False, "would be cancelled; 2 executions not started, 1 being cancelled"),
     ],
 )
 def test_a_rehearsed_change_of_a_campaign_changes_nothing(world, verb, is_paused, said):
@@ -256,7 +255,7 @@ def test_a_rehearsed_change_of_a_campaign_changes_nothing(world, verb, is_paused
     done = json.loads(world.call("campaign", verb, "autumn", "--json"))
     assert not done["dry_run"]
     assert [word for word in done["done"].split() if word.isdigit()] == [word for word in said.split() if word.isdigit()]
-    assert (folder_bytes.read(world.folder.path) == before) == (said == "runs already")
+    assert (folder_bytes.read(world.folder.path) == before) == (said == "already running")
 
 
 def test_what_is_over_cannot_be_rehearsed_either(world):
@@ -275,7 +274,9 @@ def test_modes_are_for_whom_they_say(world):
     )
     world.begin(modes)
     why = {
-        (one.cell.mode, one.cell.device): one.why for one in coverage.read(world.registry, "autumn").cells if one.standing == "impossible"
+        (one.cell.mode, one.cell.device): one.why
+        for one in campaigns.read_coverage(world.registry, "autumn").cells
+        if one.state == "impossible"
     }
     assert why["watts", "b"] == "mode 'watts' needs power mode '15W', the device has none in fleet.toml"
     assert why["pi", "a"] == "mode 'pi' is for board=pi5 & !d"
@@ -294,25 +295,25 @@ def test_a_name_is_used_once_and_a_rehearsal_starts_nothing(world):
     world.begin()
     with pytest.raises(ConfigError, match="already"):
         world.begin()
-    assert len(executions.of_campaign(world.registry, "autumn")) == 3
+    assert len(jobs.executions_of_campaign(world.registry, "autumn")) == 3
 
 
 def test_groups_mix_the_boards():
     """A canary of two sees two types."""
     many = [device(f"p{number}") for number in range(8)] + [device("o1", "orin"), device("o2", "orin")]
-    rules = campaign_file.Rules(canary_ratio=0.2, group=3)
+    rules = campaigns.GroupRules(canary_ratio=0.2, group=3)
     found = planning.groups(many, rules)
     assert {name for name, wave in found.items() if wave == 0} == {"p0", "o1"}
     assert sorted(found.values()) == [0, 0, 1, 1, 1, 2, 2, 2, 3, 3]
-    assert set(planning.groups(many, campaign_file.Rules()).values()) == {0}
+    assert set(planning.groups(many, campaigns.GroupRules()).values()) == {0}
 
 
 def test_a_plan_with_nothing_possible_is_refused(tmp_path):
     """With the first reason."""
-    written = campaign_file.CampaignFile(
-        name="c", on="all", models=("edgemeter-shapes_int8.tflite",), modes=(campaign_file.Mode(name="m", on="board=none"),)
+    written = planning.CampaignFile(
+        name="c", on="all", models=("edgemeter-shapes_int8.tflite",), modes=(planning.CampaignMode(name="m", on="board=none"),)
     )
-    source = planning.Source(written, tmp_path, fleet_file.FleetFile(fleet="lab"), ContentStore(FleetFolder(tmp_path).content))
+    source = planning.PlanSource(written, tmp_path, fleet_file.FleetFile(fleet="lab"), ContentStore(FleetFolder(tmp_path).content))
     with pytest.raises(ConfigError, match="mode 'm' is for board=none"):
         planning.plan(source, [device("a")])
 
@@ -321,5 +322,5 @@ def test_the_registry_of_a_campaign_is_read_by_another_process(world):
     """The command's file is the service's file."""
     world.begin()
     other = Registry(world.folder.registry, "read")
-    assert [one.campaign for one in campaigns.open_ones(other)] == ["autumn"]
+    assert [one.campaign for one in campaigns.read_open(other)] == ["autumn"]
     other.close()

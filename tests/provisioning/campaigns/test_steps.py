@@ -4,20 +4,19 @@ import random
 
 import pytest
 
-from edgemeter.agent.jobs.contract import FINAL
-from edgemeter.provisioning.campaigns import steps
-from edgemeter.provisioning.campaigns.campaign_file import Abort, Rules
-from edgemeter.provisioning.campaigns.campaigns import Campaign
+from edgemeter.agent.contract.orders import FINAL
+from edgemeter.provisioning.campaigns import campaign_handler
+from edgemeter.provisioning.registry.campaigns import AbortRules, Campaign, GroupRules
 
 
 def running(wave=0, waves=3, **rules):
     """Return a running campaign."""
-    return Campaign("c", "running", None, wave, waves, Rules(**rules), 0, 0)
+    return Campaign("c", "running", None, wave, waves, GroupRules(**rules), 0, 0)
 
 
 def after(campaign, counts):
     """Return the state and the released group after one step."""
-    taken = steps.step(campaign, counts, counts, 9)
+    taken = campaign_handler.next_step(campaign, counts, counts, 9)
     return None if taken is None else (taken.campaign.state, taken.campaign.wave, taken.releases)
 
 
@@ -54,7 +53,7 @@ def test_the_last_group_ends_the_campaign_when_all_have_ended():
 @pytest.mark.parametrize("state", ["paused", "aborted", "done", "cancelled"])
 def test_a_campaign_that_does_not_run_does_nothing(state):
     """Whatever the counts."""
-    assert steps.step(Campaign("c", state, None, 0, 3, Rules(), 0, 0), {(0, "done"): 1}, {}, 9) is None
+    assert campaign_handler.next_step(Campaign("c", state, None, 0, 3, GroupRules(), 0, 0), {(0, "done"): 1}, {}, 9) is None
 
 
 @pytest.mark.parametrize(
@@ -73,7 +72,7 @@ def test_a_campaign_that_does_not_run_does_nothing(state):
 )
 def test_the_criteria_stop_at_their_share(counts, stops):
     """Of at least three; cancelled ones count for nothing."""
-    assert (steps.why_abort(Abort(), counts) is not None) is stops
+    assert (campaign_handler.why_abort(AbortRules(), counts) is not None) is stops
 
 
 def test_a_campaign_always_comes_to_an_end():
@@ -88,7 +87,7 @@ def test_a_campaign_always_comes_to_an_end():
             counts = {}
             for (wave, _), state in held.items():
                 counts[wave, state] = counts.get((wave, state), 0) + 1
-            taken = steps.step(campaign, counts, counts, 9)
+            taken = campaign_handler.next_step(campaign, counts, counts, 9)
             if taken is not None:
                 campaign = taken.campaign
                 if taken.releases is not None:

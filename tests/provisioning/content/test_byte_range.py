@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgemeter.provisioning.content import byte_range
+from edgemeter.provisioning.content import content_server
 
 
 @pytest.mark.parametrize(
@@ -25,11 +25,11 @@ from edgemeter.provisioning.content import byte_range
 )
 def test_a_part_is_read_as_the_standard_says(header, size_bytes, expected):
     """What is not understood is answered with the whole."""
-    assert byte_range.parse(header, size_bytes) == expected
+    assert content_server.parse_range(header, size_bytes) == expected
 
 
 @pytest.mark.parametrize(("header", "size_bytes"), [("bytes=10-", 10), ("bytes=0-", 0), ("bytes=-0", 10), ("bytes=-5", 0)])
 def test_what_lies_beyond_the_end_is_told(header, size_bytes):
     """Nothing of it is there."""
-    with pytest.raises(byte_range.UnsatisfiableError):
-        byte_range.parse(header, size_bytes)
+    with pytest.raises(content_server.UnsatisfiableRangeError):
+        content_server.parse_range(header, size_bytes)

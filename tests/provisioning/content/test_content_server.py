@@ -11,14 +11,14 @@ import time
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError, UnavailableError
-from edgemeter.agent.jobs import fetch, fetch_task
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.jobs import content as jobs_content
+from edgemeter.agent.jobs import fetch
 from edgemeter.provisioning.content.content_server import ContentServer
 from edgemeter.provisioning.content.store import ContentStore
-from edgemeter.provisioning.fleet_folder import FleetFolder
-from edgemeter.provisioning.identity import certificates
-from edgemeter.provisioning.identity.certificates import Certificate
-from edgemeter.provisioning.registry import devices
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.registry import certificates, devices
+from edgemeter.provisioning.registry.certificates import Certificate
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 from tests.fixtures.certificates import EXPIRED, Authority
@@ -74,7 +74,7 @@ def connect(server, authority, pair=None):
     context = ssl.create_default_context(cafile=authority.certificate)
     if pair is not None:
         context.load_cert_chain(pair.certificate, pair.key)
-    return http.client.HTTPSConnection("127.0.0.1", server.port, context=context, timeout=20)
+    return http.client.HTTPSConnection("127.0.0.1", server.port, context=context, timeout=100)
 
 
 def ask(connection, path, method="GET", **headers):
@@ -148,7 +148,7 @@ def test_who_has_no_certificate_of_the_fleet_gets_no_answer(folder, server, auth
         with pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)):
             ask(connection, f"/content/{put.sha256}")
         connection.close()
-    plain = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    plain = http.client.HTTPConnection("127.0.0.1", server.port, timeout=100)
     with pytest.raises((OSError, http.client.HTTPException)):
         ask(plain, f"/content/{put.sha256}")
     plain.close()
@@ -207,11 +207,11 @@ def test_an_agent_fetches_and_goes_on_where_it_was(folder, server, authority, pa
     put = ContentStore(folder.content).put_bytes(content, "model")
     part, final = tmp_path / "part", tmp_path / "final"
     tls = (str(authority.certificate), str(pair.certificate), str(pair.key))
-    task = fetch_task.Task(content=put, part=str(part), final=str(final), url=server.url, tls=tls)
+    task = jobs_content.FetchTask(content=put, part=str(part), final=str(final), url=server.url, tls=tls)
     part.write_bytes(b"x" * 1_000_000)
-    assert fetch.bring(task) == fetch_task.WRONG_HASH
+    assert fetch.bring(task) == jobs_content.WRONG_HASH
     part.write_bytes(content[:1_000_000])
-    assert fetch.bring(task) == fetch_task.HERE
+    assert fetch.bring(task) == jobs_content.HERE
     assert final.read_bytes() == content
 
 
@@ -266,7 +266,7 @@ def test_without_certificates_it_is_for_this_machine_only(tmp_path):
     server = ContentServer(folder)
     server.start()
     assert server.url.startswith("http://127.0.0.1:")
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=100)
     assert ask(connection, f"/content/{put.sha256}")[2] == b"abc"
     connection.close()
     with pytest.raises(UnavailableError, match="--content-port"):

@@ -9,7 +9,7 @@ import urllib.request
 import pytest
 
 from edgemeter.provisioning.content.store import ContentStore
-from edgemeter.provisioning.fleet_folder import FleetFolder
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from tests.fixtures.servers import mosquitto
 
 pytestmark = pytest.mark.mosquitto
@@ -29,7 +29,7 @@ def served(tmp_path):
             command = [
                 sys.executable,
                 "-m",
-                "edgemeter.agent.cli",
+                "edgemeter.agent.cli.main",
                 "fleet",
                 "serve",
                 "--folder",
@@ -52,7 +52,7 @@ def test_content_is_served_at_the_port_that_is_said(served):
     url = next(
         found[1] for line in start("--content-port", "0") if (found := re.search(r"content at (http://127\.0\.0\.1:\d+/content)", line))
     )
-    with urllib.request.urlopen(f"{url}/{put.sha256}", timeout=30) as answer:  # noqa: S310 - our own server
+    with urllib.request.urlopen(f"{url}/{put.sha256}", timeout=150) as answer:  # noqa: S310 - our own server
         assert answer.read() == b"abc"
 
 

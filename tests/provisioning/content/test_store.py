@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError, UnavailableError
-from edgemeter.provisioning.content.store import YOUNG_NS, ContentStore, Rehearsal
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.provisioning.content.store import YOUNG_NS, ContentStore, DryRunStore
 from tests.fixtures.small_disk import small_disk
 
 
@@ -32,7 +32,7 @@ def test_what_is_put_comes_back_by_its_hash_and_in_pieces(tmp_path):
 
 def test_what_is_written_piece_by_piece_is_kept_as_if_it_were_a_file(tmp_path):
     """And a rehearsal calls it the same, without keeping it; a source that cannot be read ends both."""
-    store, rehearsal = ContentStore(tmp_path / "content"), Rehearsal()
+    store, rehearsal = ContentStore(tmp_path / "content"), DryRunStore()
 
     def write(target):
         for piece in (b"a", b"", b"bc"):

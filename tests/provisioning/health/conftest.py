@@ -1,58 +1,58 @@
-"""What the tests of health share: a desk over a real registry, and a clock that the test sets."""
+"""What the tests of health share: a handler over a real registry, and a clock that the test sets."""
 
 from dataclasses import replace
 
 import pytest
 
-from edgemeter.agent.delivery import messages
-from edgemeter.agent.delivery.mqtt_session import Message
-from edgemeter.agent.health import contract
-from edgemeter.agent.health.contract import Health
-from edgemeter.provisioning.fleet_folder import FleetFolder
-from edgemeter.provisioning.health.health_desk import HealthDesk
-from edgemeter.provisioning.jobs import executions
+from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.agent.contract import health as contract_health
+from edgemeter.agent.contract import messages
+from edgemeter.agent.contract.health import Health
+from edgemeter.provisioning.health.health_handler import FleetHealthHandler
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.registry import jobs
 from edgemeter.provisioning.registry.registry import Registry
 
 S = 1_000_000_000
 
 
 class Lab:
-    """A fleet's desk for health, with devices that say what the test says."""
+    """A fleet's handler for health, with devices that say what the test says."""
 
     def __init__(self, path):
         self.folder = FleetFolder(path)
         self.registry = Registry(self.folder.registry)
         self.now_ns = 1_800_000_000 * S
-        self.desk = HealthDesk(self.folder, self.registry, lambda *_: None)
+        self.handler = FleetHealthHandler(self.folder, self.registry, lambda *_: None)
 
     def says(self, device, state=None, session=1, **health):
         """Let a device say its state, its health, or both."""
         if state is not None:
-            payload = messages.encode(messages.State(state=state, session=session))
-            self.desk.received(Message(f"edgemeter/v1/lab/{device}/state", payload))
+            payload = messages.encode_message(messages.DeviceState(state=state, session=session))
+            self.handler.received(Message(f"edgemeter/v1/lab/{device}/state", payload))
         if health or state is None:
             said = Health(device=device, fleet="lab", session=session, **{"told_ns": 5, "agent": "1.0", "boot_id": "a", **health})
-            self.desk.received(Message(f"edgemeter/v1/lab/{device}/health", contract.encode(said)))
+            self.handler.received(Message(f"edgemeter/v1/lab/{device}/health", contract_health.encode_health(said)))
 
     def passes(self, seconds):
-        """Let time pass, and the desk look."""
+        """Let time pass, and the handler look."""
         self.now_ns += int(seconds * S)
-        self.desk.look(self.now_ns)
+        self.handler.poll(self.now_ns)
 
     def open_golden(self, device):
-        """Return the golden execution of a device that waits, None without one."""
-        found = [one for one in executions.unfinished(self.registry) if one.device == device and one.job.startswith("golden-")]
+        """Return the canary execution of a device that waits, None without one."""
+        found = [one for one in jobs.unfinished_executions(self.registry) if one.device == device and one.job.startswith("golden-")]
         return found[0] if found else None
 
     def ends(self, device, state="done", reason=None, **figures):
-        """Let the golden job of a device that waits end so, as the desk for jobs would note it."""
+        """Let the canary run of a device that waits end so, as the job handler would note it."""
         one = self.open_golden(device)
         with self.registry.transaction() as connection:
-            executions.write(connection, [replace(one, state=state, ended_ns=self.now_ns, reason=reason, figures=figures)])
+            jobs.update_executions(connection, [replace(one, state=state, ended_ns=self.now_ns, reason=reason, figures=figures)])
         self.passes(10)
 
     def measures(self, device, **figures):
-        """Let a day pass and the golden job that is due then give these figures."""
+        """Let a day pass and the canary run that is due then give these figures."""
         self.passes(1)
         self.passes(86_400)
         self.ends(device, **figures)

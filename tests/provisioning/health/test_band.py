@@ -2,15 +2,15 @@
 
 import pytest
 
-from edgemeter.provisioning.health import band
+from edgemeter.provisioning.health import baseline
 
 STEADY = [10.0, 10.1, 9.9, 10.05, 9.95, 10.0, 10.1, 9.9]
 
 
 def test_four_figures_make_no_band_and_five_do():
     """Too few to say what is usual."""
-    assert band.of(STEADY[:4]) is None
-    assert band.of(STEADY[:5]).count == 5
+    assert baseline.band_of(STEADY[:4]) is None
+    assert baseline.band_of(STEADY[:5]).count == 5
 
 
 @pytest.mark.parametrize(
@@ -18,37 +18,37 @@ def test_four_figures_make_no_band_and_five_do():
 )
 def test_a_figure_is_within_outside_or_far_outside_to_either_side(value, how):
     """A board that became faster is another board too."""
-    found = band.judge("latency_p50_ms", value, STEADY)
+    found = baseline.judge_figure("latency_p50_ms", value, STEADY)
     assert (found.how if found else None) == how
 
 
 def test_equal_figures_do_not_make_the_next_one_wrong():
     """A spread of zero is luck: there is a floor."""
-    assert band.judge("latency_p50_ms", 10.3, [10.0] * 30) is None
-    assert band.judge("latency_p50_ms", 11.0, [10.0] * 30) is not None
+    assert baseline.judge_figure("latency_p50_ms", 10.3, [10.0] * 30) is None
+    assert baseline.judge_figure("latency_p50_ms", 11.0, [10.0] * 30) is not None
 
 
 def test_one_wild_run_in_the_past_does_not_widen_the_band():
     """The median and the median distance do not follow it."""
     wild = [*STEADY, 100.0, *STEADY]
-    assert band.of(wild).half == pytest.approx(band.of([*STEADY, *STEADY]).half, rel=0.4)
-    assert band.judge("latency_p50_ms", 12.5, wild).how == "gross"
+    assert baseline.band_of(wild).half == pytest.approx(baseline.band_of([*STEADY, *STEADY]).half, rel=0.4)
+    assert baseline.judge_figure("latency_p50_ms", 12.5, wild).how == "gross"
 
 
 def test_a_doubt_is_confirmed_by_a_second_run_on_the_same_side_only():
     """A single run that was disturbed makes no board suspect."""
-    slow, fast = band.judge("latency_p50_ms", 11.0, STEADY), band.judge("latency_p50_ms", 9.0, STEADY)
-    assert not band.is_wrong([slow], [])
-    assert not band.is_wrong([slow], [fast.side])
-    assert band.is_wrong([slow], [slow.side])
-    assert band.is_wrong([band.judge("latency_p50_ms", 15.0, STEADY)], [])
+    slow, fast = baseline.judge_figure("latency_p50_ms", 11.0, STEADY), baseline.judge_figure("latency_p50_ms", 9.0, STEADY)
+    assert not baseline.is_fault([slow], [])
+    assert not baseline.is_fault([slow], [fast.side])
+    assert baseline.is_fault([slow], [slow.side])
+    assert baseline.is_fault([baseline.judge_figure("latency_p50_ms", 15.0, STEADY)], [])
 
 
 def test_a_change_that_hides_in_the_noise_shows_in_the_median_of_five():
     """3 % from run to run: one run 11 % slower is nothing, five of them are."""
     noisy = [10 * (1 + 0.03 * (place % 5 - 2) / 1.4) for place in range(30)]
-    assert band.judge("energy_gross_mj", 11.1, noisy) is None
-    found = band.judge("energy_gross_mj", 11.1, [*noisy, 11.0, 11.2, 10.9, 11.1])
+    assert baseline.judge_figure("energy_gross_mj", 11.1, noisy) is None
+    found = baseline.judge_figure("energy_gross_mj", 11.1, [*noisy, 11.0, 11.2, 10.9, 11.1])
     assert found.how == "drift"
     assert found.value == pytest.approx(11.1)
 
@@ -56,18 +56,18 @@ def test_a_change_that_hides_in_the_noise_shows_in_the_median_of_five():
 def test_only_what_measures_speed_and_energy_is_judged():
     """A temperature stands beside it, and is no fault of its own; a figure that is new has no band."""
     earlier = [{"latency_p50_ms": value, "temperature_max_c": 50.0} for value in STEADY]
-    assert band.outside({"latency_p50_ms": 10.0, "temperature_max_c": 80.0, "energy_gross_mj": 5.0}, earlier) == []
-    assert [one.name for one in band.outside({"latency_p50_ms": 15.0}, earlier)] == ["latency_p50_ms"]
+    assert baseline.figures_outside({"latency_p50_ms": 10.0, "temperature_max_c": 80.0, "energy_gross_mj": 5.0}, earlier) == []
+    assert [one.name for one in baseline.figures_outside({"latency_p50_ms": 15.0}, earlier)] == ["latency_p50_ms"]
 
 
 def test_figures_that_are_no_positive_numbers_make_no_band():
     """A net energy lost in the noise may be zero or below."""
-    assert band.of([0.0] * 10) is None
-    assert band.of([-1.0, *STEADY]) is None
+    assert baseline.band_of([0.0] * 10) is None
+    assert baseline.band_of([-1.0, *STEADY]) is None
 
 
 def test_the_reason_names_the_figure_how_far_and_against_what():
     """In words, with numbers that somebody can check."""
-    text = str(band.judge("latency_p50_ms", 15.0, STEADY))
+    text = str(baseline.judge_figure("latency_p50_ms", 15.0, STEADY))
     assert text.startswith("latency_p50_ms is 15, +50.0% from this board's median 10 (±")
-    assert "over 8 golden runs" in text
+    assert "over 8 canary runs" in text

@@ -11,13 +11,13 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.provisioning.cli import fleet
-from edgemeter.provisioning.fleet_folder import FleetFolder
-from edgemeter.provisioning.health import golden, presence, standing
-from edgemeter.provisioning.health.health_desk import HealthDesk
-from edgemeter.provisioning.jobs.desk import JobsDesk
+from edgemeter.provisioning.cli.main import fleet
+from edgemeter.provisioning.health.health_handler import FleetHealthHandler
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.jobs.job_handler import JobHandler
+from edgemeter.provisioning.registry import canary_runs, devices
 from edgemeter.provisioning.registry.registry import Registry
-from edgemeter.provisioning.serve import desks, service
+from edgemeter.provisioning.serve import handler, service
 from tests.fixtures.servers import address_of, mosquitto
 
 pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
@@ -35,14 +35,14 @@ class Board:
 
     def start(self):
         """Begin to stay."""
-        command = [sys.executable, "-m", "edgemeter.agent.delivery.lean", self.orders]
+        command = [sys.executable, "-m", "edgemeter.agent.daemon", self.orders]
         self.process = subprocess.Popen(command, env={**os.environ, "EDGEMETER_HOME": str(self.home)}, stderr=subprocess.DEVNULL)
 
     def end(self, number):
         """End it by a signal."""
         if self.process is not None:
             self.process.send_signal(number)
-            self.process.wait(timeout=60)
+            self.process.wait(timeout=300)
             self.process = None
 
 
@@ -57,12 +57,14 @@ def broker(tmp_path):
 
 @pytest.fixture
 def served(broker, tmp_path, monkeypatch):
-    """Serve a fleet with its desk for health."""
-    monkeypatch.setattr(desks, "make", lambda folder, registry, publish: {"health": HealthDesk(folder, registry, publish)})
+    """Serve a fleet with its handler for health."""
+    monkeypatch.setattr(
+        handler, "make_handlers", lambda folder, registry, publish: {"health": FleetHealthHandler(folder, registry, publish)}
+    )
     folder = FleetFolder(tmp_path / "fleet")
     folder.path.mkdir()
     folder.fleet_file.write_text('fleet = "lab"\n[device.pi-1]\nboard = "pi5"\n')
-    one = service.Service(folder, address_of(broker))
+    one = service.FleetService(folder, address_of(broker))
     one.start()
     yield folder
     one.stop()
@@ -78,11 +80,11 @@ def board(broker, tmp_path):
 
 def until(folder, fits):
     """Return what pi-1 last said, once it fits."""
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 450
     registry = Registry(folder.registry, "read")
     try:
         while time.monotonic() < deadline:
-            found = presence.find(registry, "pi-1")
+            found = devices.find_presence(registry, "pi-1")
             if found is not None and fits(found):
                 return found
             time.sleep(0.1)
@@ -111,28 +113,29 @@ def test_a_device_says_how_it_stands_and_how_it_ended_before(served, board):
     assert third.health.last_words.kind == "clean"
 
 
+@pytest.mark.long
 def test_a_golden_job_is_ordered_measured_and_kept(broker, board, tmp_path, monkeypatch):
-    """The desks of jobs and health together, and the model that ships, measured for real."""
+    """The handlers of jobs and health together, and the model that ships, measured for real."""
     pytest.importorskip("ai_edge_litert")
-    made = {"jobs": JobsDesk, "health": HealthDesk}
-    monkeypatch.setattr(desks, "make", lambda *given: {name: kind(*given) for name, kind in made.items()})
+    made = {"jobs": JobHandler, "health": FleetHealthHandler}
+    monkeypatch.setattr(handler, "make_handlers", lambda *given: {name: kind(*given) for name, kind in made.items()})
     folder = FleetFolder(tmp_path / "fleet")
     folder.path.mkdir()
-    serving = service.Service(folder, address_of(broker))
+    serving = service.FleetService(folder, address_of(broker))
     serving.start()
     registry = Registry(folder.registry)
     try:
         board.start()
         until(folder, lambda one: one.state == "online" and one.health is not None)
         with registry.transaction() as connection:
-            golden.at_once(connection, "pi-1", "lab", time.time_ns())
-        deadline = time.monotonic() + 240
-        while not golden.runs(registry, "pi-1") and time.monotonic() < deadline:
+            canary_runs.plan_canary_now(connection, "pi-1", "lab", time.time_ns())
+        deadline = time.monotonic() + 900
+        while not canary_runs.read_canary_runs(registry, "pi-1") and time.monotonic() < deadline:
             time.sleep(0.5)
-        (run,) = golden.runs(registry, "pi-1")
+        (run,) = canary_runs.read_canary_runs(registry, "pi-1")
         assert run.figures["latency_p50_ms"] > 0
-        assert run.beside["agent"] == presence.find(registry, "pi-1").health.agent
-        assert standing.find(registry, "pi-1").state == "good"
+        assert run.beside["agent"] == devices.find_presence(registry, "pi-1").health.agent
+        assert devices.find_health_state(registry, "pi-1").state == "good"
     finally:
         registry.close()
         board.end(signal.SIGTERM)

@@ -7,17 +7,18 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from edgemeter.agent.delivery.broker_address import BrokerAddress, parse
-from edgemeter.agent.delivery.credentials import TlsFiles
-from edgemeter.agent.identity import join_file, joining, messages
-from edgemeter.agent.identity.joining import Places
-from edgemeter.agent.identity.own import IdentityFiles
+from edgemeter.agent.base.broker_address import BrokerAddress, parse_address
+from edgemeter.agent.base.tls import TlsFiles
+from edgemeter.agent.contract import identity
+from edgemeter.agent.identity import joining
+from edgemeter.agent.identity.identity import IdentityFiles
+from edgemeter.agent.identity.joining import JoinPaths
 from edgemeter.agent.machine.machine import recorded
-from edgemeter.provisioning.cli import fleet
-from edgemeter.provisioning.fleet_folder import FleetFolder
+from edgemeter.provisioning.cli.main import fleet
+from edgemeter.provisioning.inventory import fleet_file
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.registry import Registry
-from edgemeter.provisioning.serve import fleet_broker
-from edgemeter.provisioning.serve.service import Service
+from edgemeter.provisioning.serve.service import FleetService
 from tests.fixtures.mqtt_peer import Peer
 from tests.fixtures.servers import LOOPBACK, Server, free_port, mosquitto_binary
 
@@ -52,9 +53,9 @@ class Lab:
         self.serve()
         return self
 
-    def serve(self) -> Service:
+    def serve(self) -> FleetService:
         """Start the service."""
-        service = Service(self.folder, fleet_broker.address(self.folder))
+        service = FleetService(self.folder, fleet_file.fleet_broker_address(self.folder))
         service.start()
         self.stack.callback(service.stop)
         return service
@@ -70,16 +71,16 @@ class Lab:
 
     def service_client(self, name: str) -> Peer:
         """Return a client with the certificate of a service that hears all of the fleet."""
-        peer = Peer(fleet_broker.address(self.folder, client=name), "edgemeter/v1/#", client_id=f"test-{name}")
+        peer = Peer(fleet_file.fleet_broker_address(self.folder, client=name), "edgemeter/v1/#", client_id=f"test-{name}")
         self.stack.callback(peer.close)
         return peer
 
     def with_token(self, path: Path, *topics: str) -> Peer:
         """Return a client that holds the token of a join file and nothing else."""
-        token = join_file.read(path).token or ""
-        claim = messages.claim_of(token)
+        token = identity.read_join_file(path).token or ""
+        claim = identity.token_id(token)
         address = BrokerAddress(LOOPBACK, self.enrol_port, "mqtts", claim, token, TlsFiles(ca=self.folder.ca_certificate))
-        peer = Peer(address, *(topics or (messages.answer_topic(claim),)), client_id="anything")
+        peer = Peer(address, *(topics or (identity.answer_topic(claim),)), client_id="anything")
         self.stack.callback(peer.close)
         return peer
 
@@ -105,12 +106,12 @@ class Board:
 
     def join(self, path: Path, patience_s: float = 20.0):
         """Join with a join file."""
-        return joining.join(path, Places(self.home, self.config), self.machine, patience_s)
+        return joining.join_fleet(path, JoinPaths(self.home, self.config), self.machine, patience_s)
 
     def address(self) -> BrokerAddress:
         """Return the broker as this board reaches it with its certificate."""
         files = self.files
-        return parse(f"mqtts://{LOOPBACK}:{self.lab.port}", tls=TlsFiles(files.ca, files.certificate, files.key))
+        return parse_address(f"mqtts://{LOOPBACK}:{self.lab.port}", tls=TlsFiles(files.ca, files.certificate, files.key))
 
     def client(self, client_id: str, *topics: str) -> Peer:
         """Return a client with this board's certificate."""

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from edgemeter.collector import deploy_cli
-from edgemeter.provisioning.fleet_folder import FleetFolder
-from edgemeter.provisioning.identity import acl, broker_files
-from edgemeter.provisioning.inventory.fleet_file import Server
+from edgemeter import collector
+from edgemeter.provisioning.identity import broker_files
+from edgemeter.provisioning.inventory.fleet_file import ServerEntry
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 
-SHIPPED = Path(deploy_cli.__file__).parent / "deploy"
+SHIPPED = Path(collector.__file__).parent / "deploy"
 
 
 def rules(text):
@@ -23,19 +23,21 @@ def rules(text):
 
 def test_the_fleets_rules_are_the_labs_and_those_of_enrolment():
     """Neither has a rule that the other lacks, but for joining and for power switches, and that a lab's broker serves any fleet."""
-    ours, theirs = rules(acl.with_certificate([], ["+"])), rules((SHIPPED / "acl").read_text())
+    ours, theirs = rules(broker_files.certificate_acl([], ["+"])), rules((SHIPPED / "acl").read_text())
     assert theirs - ours == set()
     assert ours - theirs == {
-        (acl.SERVICE, "topic read edgemeter/enrol/+/request"),
-        (acl.SERVICE, "topic write edgemeter/enrol/+/answer"),
-        (acl.SERVICE, "topic read stat/+/+"),
-        (acl.SERVICE, "topic write cmnd/+/+"),
+        (broker_files.SERVICE_USER, "topic read edgemeter/enrol/+/request"),
+        (broker_files.SERVICE_USER, "topic write edgemeter/enrol/+/answer"),
+        (broker_files.SERVICE_USER, "topic read stat/+/+"),
+        (broker_files.SERVICE_USER, "topic write cmnd/+/+"),
     }
 
 
 def test_a_revoked_device_is_denied_everything():
     """By its own name, which stands before what all devices may."""
-    assert rules(acl.with_certificate(["pi 1"], ["lab"])) - rules(acl.with_certificate([], ["lab"])) == {("pi 1", "topic deny #")}
+    assert rules(broker_files.certificate_acl(["pi 1"], ["lab"])) - rules(broker_files.certificate_acl([], ["lab"])) == {
+        ("pi 1", "topic deny #")
+    }
 
 
 def test_the_fleets_broker_has_the_labs_settings(tmp_path):
@@ -45,5 +47,5 @@ def test_the_fleets_broker_has_the_labs_settings(tmp_path):
         lines = {line for line in text.splitlines() if line.strip() and not line.startswith("#")}
         return {line for line in lines if "/" not in line}
 
-    ours = settings(broker_files.configuration(FleetFolder(tmp_path), Server(broker="x")))
+    ours = settings(broker_files.configuration(FleetFolder(tmp_path), ServerEntry(broker="x")))
     assert settings((SHIPPED / "mosquitto.conf").read_text()) - ours == set()

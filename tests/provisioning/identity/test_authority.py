@@ -6,9 +6,9 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.identity import authority
-from edgemeter.provisioning.identity.authority import Authority, Pair
+from edgemeter.provisioning.identity.authority import Authority, KeyPair
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 NS = 1_000_000_000
@@ -64,9 +64,9 @@ def test_a_certificate_of_a_server_whose_clock_is_wrong_is_still_valid_after_202
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["-newkey", "rsa:2048"], "another kind than P-256"),
-        (["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:secp384r1"], "another kind than P-256"),
-        (["-newkey", "ed25519"], "another kind than P-256"),
+        (["-newkey", "rsa:2048"], "does not have a P-256 key"),
+        (["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:secp384r1"], "does not have a P-256 key"),
+        (["-newkey", "ed25519"], "does not have a P-256 key"),
     ],
 )
 def test_a_key_of_another_kind_is_refused(arguments, why, tmp_path):
@@ -117,9 +117,9 @@ def test_every_list_is_newer_than_the_one_before(pair, tmp_path):
 def test_a_damaged_authority_is_one_line(pair):
     """A truncated key, a key of another authority."""
     with pytest.raises(ConfigError, match="cannot be read"):
-        Authority(Pair(pair.certificate, pair.key[:40]))
+        Authority(KeyPair(pair.certificate, pair.key[:40]))
     with pytest.raises(ConfigError, match=r"not the key of ca\.crt"):
-        Authority(Pair(pair.certificate, authority.make_authority("other", NOW).key))
+        Authority(KeyPair(pair.certificate, authority.make_authority("other", NOW).key))
     with pytest.raises(ConfigError, match="not a list of revoked"):
         authority.revoked_numbers(b"garbage")
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.provisioning.identity import acl
-from edgemeter.provisioning.serve import fleet_broker
+from edgemeter.provisioning.identity import broker_files
+from edgemeter.provisioning.inventory import fleet_file
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.servers import LOOPBACK, Server, free_port
 from tests.provisioning.identity.lab import Lab
@@ -25,10 +25,10 @@ def block(kind, start):
 
 def expected():
     """Return who may do what: {(user or None, access, topic)}."""
-    rules = {(None, "write", f"edgemeter/v1/FLEET/%u/{kind}") for kind in acl.DEVICE_WRITES}
-    rules |= {(None, "read", f"edgemeter/v1/FLEET/%u/{kind}") for kind in acl.DEVICE_READS}
-    rules |= {(who, access, topic) for who, said in acl.SERVICES.items() for access, topic in said}
-    rules |= {(acl.SERVICE, access, topic) for access, topic in acl.OF_ENROLMENT}
+    rules = {(None, "write", f"edgemeter/v1/FLEET/%u/{kind}") for kind in broker_files.DEVICE_WRITES}
+    rules |= {(None, "read", f"edgemeter/v1/FLEET/%u/{kind}") for kind in broker_files.DEVICE_READS}
+    rules |= {(who, access, topic) for who, said in broker_files.SERVICE_RULES.items() for access, topic in said}
+    rules |= {(broker_files.SERVICE_USER, access, topic) for access, topic in broker_files.ENROLMENT_RULES}
     return rules | {(None, "write", "edgemeter/enrol/%u/request"), (None, "read", "edgemeter/enrol/%u/answer")}
 
 
@@ -101,7 +101,7 @@ def test_rmqtt_holds_to_the_documents_rules(rmqtt):
     """A device says what is its own and nothing of another's; the fleet's service hears it and answers."""
     lab, (one, _) = rmqtt
     device = one.client("pi-1", f"{OWN}/command", f"{OTHER}/command")
-    service = Peer(fleet_broker.address(lab.folder), "edgemeter/v1/+/+/job", "edgemeter/enrol/+/request", client_id="service")
+    service = Peer(fleet_file.fleet_broker_address(lab.folder), "edgemeter/v1/+/+/job", "edgemeter/enrol/+/request", client_id="service")
     lab.stack.callback(service.close)
     for topic in (f"{OTHER}/job", f"{OWN}/command", "edgemeter/enrol/x/request"):
         device.session.publish(topic, b"forged")

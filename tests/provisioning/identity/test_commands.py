@@ -7,11 +7,10 @@ from contextlib import ExitStack
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.errors import ConfigError, EdgemeterError
-from edgemeter.agent.identity import join_file, messages
-from edgemeter.provisioning.cli import fleet
-from edgemeter.provisioning.identity import claims
-from edgemeter.provisioning.registry import devices
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.agent.contract import identity
+from edgemeter.provisioning.cli.main import fleet
+from edgemeter.provisioning.registry import certificates, devices
 from tests.provisioning.identity.lab import Lab
 
 
@@ -28,25 +27,25 @@ def test_a_token_stands_in_its_join_file_and_nowhere_else(lab, tmp_path):
     made = json.loads(lab.run("token", "pi-3", "--out", tmp_path / "cards", "--json"))
     for name in ("pi-1", "pi-2", "pi-3"):
         path = tmp_path / "cards" / f"{name}.join.toml"
-        token = join_file.read(path).token
+        token = identity.read_join_file(path).token
         assert len(token) >= 43
         assert token not in said + json.dumps(made)
         assert path.stat().st_mode & 0o777 == 0o600
-        assert devices.find(lab.registry, name).standing == "expected"
+        assert devices.find(lab.registry, name).trust == "expected"
     assert said.count("pi-1.join.toml") == 1
-    assert len(claims.open_at(lab.registry, 0)) == 3
+    assert len(certificates.open_tokens(lab.registry, 0)) == 3
 
 
 def test_a_token_whose_file_cannot_be_written_does_not_end_the_one_before(lab, tmp_path):
     """A card may hold that one already."""
     lab.run("token", "pi-1", "--out", tmp_path / "cards")
-    before = claims.open_at(lab.registry, 0)
+    before = certificates.open_tokens(lab.registry, 0)
     (tmp_path / "file").touch()
     with pytest.raises(EdgemeterError, match="cannot write"):
         CliRunner().invoke(
             fleet, ["token", "pi-1", "--folder", str(lab.folder.path), "--out", str(tmp_path / "file" / "in")], catch_exceptions=False
         )
-    assert claims.open_at(lab.registry, 0) == before
+    assert certificates.open_tokens(lab.registry, 0) == before
 
 
 def test_a_device_that_can_have_no_token_stops_no_other(lab, tmp_path):
@@ -59,22 +58,22 @@ def test_a_device_that_can_have_no_token_stops_no_other(lab, tmp_path):
     lines = done.stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["device", "pi-1", "pi-2", "pi-3"]
     assert "no token" in lines[2]
-    waiting = {one.device: one.claim for one in claims.open_at(lab.registry, time.time_ns())}
-    assert waiting == {name: messages.claim_of(join_file.read(cards / f"{name}.join.toml").token) for name in ("pi-1", "pi-3")}
+    waiting = {one.device: one.token_id for one in certificates.open_tokens(lab.registry, time.time_ns())}
+    assert waiting == {name: identity.token_id(identity.read_join_file(cards / f"{name}.join.toml").token) for name in ("pi-1", "pi-3")}
     passwords = (lab.folder.broker / "passwords").read_text()
     assert all(claim in passwords for claim in waiting.values())
     again = CliRunner().invoke(fleet, [*arguments, "--json"])
     assert [(one["device"], "error" in one) for one in json.loads(again.stdout)] == [("pi-1", False), ("pi-2", True), ("pi-3", False)]
     (cards / "pi-2.join.toml").rmdir()
     assert CliRunner().invoke(fleet, arguments).exit_code == 0
-    assert {one.device for one in claims.open_at(lab.registry, time.time_ns())} == {"pi-1", "pi-2", "pi-3"}
+    assert {one.device for one in certificates.open_tokens(lab.registry, time.time_ns())} == {"pi-1", "pi-2", "pi-3"}
 
 
 def test_a_dry_run_makes_no_token(lab, tmp_path):
     """No file, no claim, no device."""
     lab.run("token", "pi-1", "--out", tmp_path / "cards", "--dry-run")
     assert not (tmp_path / "cards").exists()
-    assert claims.open_at(lab.registry, 0) == []
+    assert certificates.open_tokens(lab.registry, 0) == []
     assert devices.find(lab.registry, "pi-1") is None
 
 
@@ -103,7 +102,7 @@ def test_a_name_that_no_device_may_have_is_refused(lab, name):
     with pytest.raises(ConfigError) as caught:
         lab.run("token", "--", name)
     assert "\n" not in str(caught.value)
-    assert claims.open_at(lab.registry, 0) == []
+    assert certificates.open_tokens(lab.registry, 0) == []
 
 
 @pytest.mark.parametrize("command", ["accept", "reject", "revoke"])
@@ -117,11 +116,11 @@ def test_a_device_is_revoked_without_a_broker_too(lab):
     """It is out when the broker starts; twice is no error; a dry run changes nothing."""
     lab.token("pi-1")
     assert "would be revoked" in lab.run("revoke", "pi-1", "--dry-run")
-    assert devices.find(lab.registry, "pi-1").standing == "expected"
+    assert devices.find(lab.registry, "pi-1").trust == "expected"
     assert "revoked" in lab.run("revoke", "pi-1")
-    assert "was revoked before" in lab.run("revoke", "pi-1")
+    assert "already revoked" in lab.run("revoke", "pi-1")
     assert "user pi-1\ntopic deny #" in (lab.folder.broker / "acl").read_text()
-    assert claims.open_at(lab.registry, 0) == []
+    assert certificates.open_tokens(lab.registry, 0) == []
 
 
 def test_nobody_waits_in_a_new_fleet(lab):

@@ -4,9 +4,10 @@ from contextlib import ExitStack
 
 import pytest
 
-from edgemeter.agent.errors import UnavailableError
-from edgemeter.provisioning.identity import broker_files, enforcement, expulsions
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.provisioning.identity import broker_files, enforcement
 from edgemeter.provisioning.identity.enforcement import Enforcement
+from edgemeter.provisioning.registry import certificates
 from tests.provisioning.identity.lab import Lab, now
 
 
@@ -30,14 +31,14 @@ def test_a_broker_that_could_not_be_told_is_told_later(lab, tmp_path, monkeypatc
         lab.token("pi-1")
     one = Enforcement(lab.folder, lab.registry, broker_files.authority(lab.folder))
     with lab.registry.transaction() as connection:
-        expulsions.put(connection, "pi-1", 1)
+        certificates.put_pending_disconnect(connection, "pi-1", 1)
     with pytest.raises(UnavailableError):
         one.enforce(now())
     mark = tmp_path / "told"
     told_by(lab, f'["touch", "{mark}"]')
     assert one.enforce(now())
     assert not mark.exists()
-    monkeypatch.setattr(enforcement.time, "monotonic", lambda real=enforcement.time.monotonic: real() + enforcement.PAUSE_S)
+    monkeypatch.setattr(enforcement.time, "monotonic", lambda real=enforcement.time.monotonic: real() + enforcement.BROKER_RETRY_S)
     assert one.enforce(now())
     assert mark.exists()
 
@@ -46,5 +47,5 @@ def test_whoever_cannot_be_thrown_out_now_waits(lab):
     """The broker does not answer: it stays on the list, and a broker that starts later knows the device as revoked."""
     lab.token("pi-1")
     lab.run("revoke", "pi-1")
-    assert expulsions.undone(lab.registry) == ["pi-1"]
+    assert certificates.pending_disconnects(lab.registry) == ["pi-1"]
     assert "user pi-1\ntopic deny #" in (lab.folder.broker / "acl").read_text()

@@ -14,19 +14,18 @@ from contextlib import ExitStack
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.delivery import messages as delivered
-from edgemeter.agent.delivery.disconnection import TAKEN_OVER
-from edgemeter.agent.delivery.mqtt_session import MqttSession, Profile
-from edgemeter.agent.errors import ConfigError, EdgemeterError, TransientError
-from edgemeter.agent.identity import join_file, messages, moved_card, own, own_key
-from edgemeter.agent.identity.messages import Ask
-from edgemeter.collector import devices_cli
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError
+from edgemeter.agent.base.mqtt_session import TAKEN_OVER, MqttSession, SessionProfile
+from edgemeter.agent.contract import identity as contract_identity
+from edgemeter.agent.contract import messages as delivered
+from edgemeter.agent.contract.identity import CertificateRequest
+from edgemeter.agent.identity import identity, renewal
+from edgemeter.collector.cli import ledger
 from edgemeter.collector.receive.service import Collector
-from edgemeter.provisioning.health import presence
-from edgemeter.provisioning.health.presence import Said
-from edgemeter.provisioning.identity import acl, authority, certificates, claims, requests
-from edgemeter.provisioning.registry import devices
-from edgemeter.provisioning.serve import fleet_broker
+from edgemeter.provisioning.identity import authority, broker_files
+from edgemeter.provisioning.inventory import fleet_file
+from edgemeter.provisioning.registry import certificates, devices
+from edgemeter.provisioning.registry.devices import DeviceReport
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.servers import LOOPBACK
 from tests.provisioning.identity.lab import Lab
@@ -59,14 +58,14 @@ def is_refused(client, topic):
 
 
 def answers(peer):
-    """Return what the desk answered."""
-    return [messages.decode_answer(message.payload) for message in peer.messages]
+    """Return what the handler answered."""
+    return [contract_identity.decode_answer(message.payload) for message in peer.messages]
 
 
 def test_a_board_joins_and_is_known(lab):
     """It has a key that only its owner reads, a certificate of its name that is valid from 2020, a configuration; the token is gone."""
     path = lab.token("pi-1")
-    secret = join_file.read(path).token
+    secret = contract_identity.read_join_file(path).token
     board = lab.board("pi-1", "100000001")
     identity = board.join(path)
     assert (identity.device, identity.fleet, identity.serial) == ("pi-1", "lab", "100000001")
@@ -79,14 +78,14 @@ def test_a_board_joins_and_is_known(lab):
     assert secret not in path.read_text()
     assert board.files.joined.exists()
     known = devices.find(lab.registry, "pi-1")
-    assert (known.standing, known.serial, known.board) == ("accepted", "100000001", "A Board")
+    assert (known.trust, known.serial, known.board) == ("accepted", "100000001", "A Board")
     assert board.client("pi-1").session.is_connected()
 
 
 def test_the_server_keeps_no_token_and_logs_none(lab, caplog):
     """Neither in the registry's bytes, nor in any other file of the folder, nor in a log."""
     path = lab.token("pi-1")
-    secret = join_file.read(path).token.encode()
+    secret = contract_identity.read_join_file(path).token.encode()
     lab.board("pi-1", "100000001").join(path)
     for file in lab.folder.path.rglob("*"):
         if file.is_file():
@@ -100,7 +99,7 @@ def test_a_token_works_once(lab, tmp_path):
     copy = tmp_path / "copy.toml"
     shutil.copy(path, copy)
     lab.board("pi-1", "100000001").join(path)
-    claim = messages.claim_of(join_file.read(copy).token)
+    claim = contract_identity.token_id(contract_identity.read_join_file(copy).token)
     assert wait_until(lambda: claim not in (lab.folder.broker / "passwords").read_text())
     with pytest.raises(ConfigError, match="used, has expired"):
         lab.board("thief", "666").join(copy)
@@ -108,25 +107,25 @@ def test_a_token_works_once(lab, tmp_path):
 
 
 def test_a_token_in_use_serves_no_second_key(lab):
-    """Two boards with one token at the same time: the second is refused by the desk, though the broker still lets it in."""
+    """Two boards with one token at the same time: the second is refused by the handler, though the broker still lets it in."""
     path = lab.token("pi-1")
-    claim = messages.claim_of(join_file.read(path).token)
+    claim = contract_identity.token_id(contract_identity.read_join_file(path).token)
     for serial, expected in (("1001", "accepted"), ("1002", "refused")):
         key = lab.path / f"{serial}.key"
-        own_key.make(key)
+        identity.make_key(key)
         # The broker holds one session a claim: the second takes the first one's place.
         peer = lab.with_token(path)
-        ask = Ask(csr=own_key.request(key, "pi-1"), serial=serial, serial_source="device-tree")
-        peer.session.publish(messages.request_topic(claim), messages.encode(ask))
+        ask = CertificateRequest(csr=identity.certificate_request(key, "pi-1"), serial=serial, serial_source="device-tree")
+        peer.session.publish(contract_identity.request_topic(claim), contract_identity.encode_identity(ask))
         assert wait_until(lambda peer=peer: bool(answers(peer)))
-        assert (answers(peer)[0].request, answers(peer)[0].state) == (messages.request_of(ask.csr), expected)
+        assert (answers(peer)[0].request, answers(peer)[0].state) == (contract_identity.request_id(ask.csr), expected)
         peer.close()
 
 
 def test_a_token_expires_by_the_servers_clock(lab):
-    """After its time neither the broker nor the desk take it."""
+    """After its time neither the broker nor the handler take it."""
     path = lab.token("pi-1", 0.01)
-    claim = messages.claim_of(join_file.read(path).token)
+    claim = contract_identity.token_id(contract_identity.read_join_file(path).token)
     with lab.registry.transaction() as connection:
         connection.execute("UPDATE claims SET expires_ns = 1 WHERE claim = ?", (claim,))
     assert wait_until(lambda: claim not in (lab.folder.broker / "passwords").read_text())
@@ -159,7 +158,7 @@ def test_a_token_opens_its_own_request_and_nothing_else(lab, topic):
     """Not a device's topics, not another claim's, not even its own answer."""
     path = lab.token("pi-1")
     peer = lab.with_token(path, "#", "edgemeter/#", "edgemeter/enrol/+/answer", "edgemeter/enrol/+/request", "$SYS/#")
-    assert is_refused(peer, topic.format(messages.claim_of(join_file.read(path).token)))
+    assert is_refused(peer, topic.format(contract_identity.token_id(contract_identity.read_join_file(path).token)))
 
 
 def test_a_token_hears_nothing_of_the_fleet(lab):
@@ -180,11 +179,11 @@ def test_a_token_takes_nobodys_session(lab):
     board = joined(lab)
     device = board.client("anything")
     lab.with_token(lab.token("pi-2"))
-    assert not wait_until(lambda: bool(device.reasons), 1.0)
+    assert not wait_until(lambda: bool(device.reasons), 1.0, patience=1.0)
 
 
 def test_a_device_takes_nobodys_name_job_or_certificate(lab):
-    """What it says on another's topics is refused by the broker, what it asks for in another's name by the desk."""
+    """What it says on another's topics is refused by the broker, what it asks for in another's name by the handler."""
     board = joined(lab)
     joined(lab, "pi-2", "100000002")
     device = board.client("pi-1", f"{OWN}/certificate", f"{OTHER}/certificate", f"{OTHER}/command", f"{OTHER}/state")
@@ -194,11 +193,13 @@ def test_a_device_takes_nobodys_name_job_or_certificate(lab):
     for kind in ("certificate", "command", "content"):
         assert is_refused(device, f"{OWN}/{kind}"), kind
     assert is_refused(device, "edgemeter/enrol/pi-1/request")
-    own_key.make(lab.path / "x.key")
+    identity.make_key(lab.path / "x.key")
     for wished in ("pi-2", "edgemeter-operator", None):
-        ask = Ask(csr=own_key.request(lab.path / "x.key", wished), serial="100000001", serial_source="device-tree")
-        device.session.publish(f"{OWN}/renew", messages.encode(ask))
-        assert wait_until(lambda ask=ask: any(one.request == messages.request_of(ask.csr) for one in answers(device)))
+        ask = CertificateRequest(
+            csr=identity.certificate_request(lab.path / "x.key", wished), serial="100000001", serial_source="device-tree"
+        )
+        device.session.publish(f"{OWN}/renew", contract_identity.encode_identity(ask))
+        assert wait_until(lambda ask=ask: any(one.request == contract_identity.request_id(ask.csr) for one in answers(device)))
         assert answers(device)[-1].state == "refused"
     assert not [message for message in operator.messages if message.topic.startswith(OTHER) and message.topic.endswith("/job")]
     assert len(certificates.of_device(lab.registry, "pi-2")) == 1
@@ -209,7 +210,7 @@ def test_a_device_speaks_in_its_own_fleet_alone(lab):
     board = joined(lab)
     device = board.client("pi-1", "edgemeter/v1/+/pi-1/command")
     operator = lab.service_client("operator")
-    for kind in acl.DEVICE_WRITES:
+    for kind in broker_files.DEVICE_WRITES:
         for fleet in ("other", "la", "lab2"):
             assert is_refused(device, f"edgemeter/v1/{fleet}/pi-1/{kind}"), (fleet, kind)
     assert not is_refused(device, f"{OWN}/birth")
@@ -226,15 +227,15 @@ def test_a_device_speaks_in_its_own_fleet_alone(lab):
 
 @pytest.mark.parametrize("size", [0, 1, 17 << 10, 10 << 20])
 def test_garbage_is_one_line_and_the_service_lives(lab, size, caplog):
-    """Bytes that mean nothing, up to 10 MB, on both ways to the desk; afterwards a board joins."""
+    """Bytes that mean nothing, up to 10 MB, on both ways to the handler; afterwards a board joins."""
     path = lab.token("pi-9")
-    claim = messages.claim_of(join_file.read(path).token)
+    claim = contract_identity.token_id(contract_identity.read_join_file(path).token)
     board = joined(lab)
-    lab.with_token(path).session.publish(messages.request_topic(claim), os.urandom(size))
+    lab.with_token(path).session.publish(contract_identity.request_topic(claim), os.urandom(size))
     device = board.client("pi-1")
     device.session.publish(f"{OWN}/renew", b"{" * size)
     device.session.flush(20)
-    assert wait_until(lambda: caplog.text.count("refused what came from") == 2, 20)
+    assert wait_until(lambda: caplog.text.count("rejected request from") == 2, 20)
     assert all(len(line) < 400 for line in caplog.messages)
     assert joined(lab, "pi-2", "100000002").files.joined.exists()
 
@@ -242,12 +243,12 @@ def test_garbage_is_one_line_and_the_service_lives(lab, size, caplog):
 def test_a_board_that_asks_again_gets_the_same_certificate(lab):
     """A lost answer costs a question, not a second certificate."""
     path = lab.token("pi-1")
-    claim = messages.claim_of(join_file.read(path).token)
+    claim = contract_identity.token_id(contract_identity.read_join_file(path).token)
     peer = lab.with_token(path)
-    own_key.make(lab.path / "a.key")
-    ask = Ask(csr=own_key.request(lab.path / "a.key", "pi-1"), serial="1", serial_source="device-tree")
+    identity.make_key(lab.path / "a.key")
+    ask = CertificateRequest(csr=identity.certificate_request(lab.path / "a.key", "pi-1"), serial="1", serial_source="device-tree")
     for _ in range(3):
-        peer.session.publish(messages.request_topic(claim), messages.encode(ask))
+        peer.session.publish(contract_identity.request_topic(claim), contract_identity.encode_identity(ask))
     assert wait_until(lambda: len(peer.messages) == 3)
     assert len({one.number for one in answers(peer)}) == 1
     assert len(certificates.of_device(lab.registry, "pi-1")) == 1
@@ -256,7 +257,7 @@ def test_a_board_that_asks_again_gets_the_same_certificate(lab):
 def test_a_board_that_was_flashed_anew_keeps_its_name(lab):
     """The same serial, a new key: the old certificate is out, and the old key with it."""
     board = joined(lab)
-    first = own.read(board.home)
+    first = identity.read_identity(board.home)
     old_address = board.address()
     shutil.copytree(board.files.folder, lab.path / "old")
     shutil.rmtree(board.home)
@@ -278,7 +279,7 @@ def is_out(address):
     try:
         Peer(address, client_id="who-knows").close()
     except EdgemeterError as error:
-        return "does not accept our certificate" in str(error)
+        return "rejects our certificate" in str(error)
     return False
 
 
@@ -288,13 +289,13 @@ def test_a_name_of_another_board_waits_for_a_person(lab):
     connected = first.client("pi-1")
     board = lab.board("new", "100000002")
     path = lab.token("pi-1")
-    with pytest.raises(TransientError, match="has not accepted this board"):
+    with pytest.raises(TransientError, match="has not approved this board"):
         board.join(path, 2.0)
-    waiting = requests.undecided(lab.registry)
+    waiting = certificates.undecided_requests(lab.registry)
     assert [(one.device, one.serial) for one in waiting] == [("pi-1", "100000002")]
     assert "100000001" in json.loads(lab.run("pending", "--json"))[0]["why"]
     assert "would be accepted" in lab.run("accept", "pi-1", "--dry-run")
-    assert requests.undecided(lab.registry) == waiting
+    assert certificates.undecided_requests(lab.registry) == waiting
     lab.run("accept", "pi-1")
     assert board.join(path).serial == "100000002"
     assert wait_until(lambda: is_out(first.address()))
@@ -356,15 +357,15 @@ def test_a_copied_card_asks_for_a_name_of_its_own(lab):
     shutil.copytree(board.home, copy.home, dirs_exist_ok=True)
     shutil.copy(board.config, copy.config)
     with pytest.raises(TransientError):
-        moved_card.settle(copy.home, copy.machine, patience_s=2.0)
-    assert "copied card" in requests.undecided(lab.registry)[0].why
+        renewal.settle_moved_card(copy.home, copy.machine, timeout_s=2.0)
+    assert "copied card" in certificates.undecided_requests(lab.registry)[0].why
     with pytest.raises(ConfigError, match="--as NAME"):
         lab.run("accept", "pi-1")
     lab.run("accept", "pi-1", "--as", "pi-2")
-    assert moved_card.settle(copy.home, copy.machine, patience_s=20.0)
-    assert own.read(copy.home).device == "pi-2"
+    assert renewal.settle_moved_card(copy.home, copy.machine, timeout_s=20.0)
+    assert identity.read_identity(copy.home).device == "pi-2"
     assert copy.files.key.read_bytes() != board.files.key.read_bytes()
-    assert not moved_card.settle(copy.home, copy.machine, patience_s=1.0)
+    assert not renewal.settle_moved_card(copy.home, copy.machine, timeout_s=1.0)
     assert (device.reasons, certificates.revoked(lab.registry)) == ([], set())
     copied = copy.client("pi-2")
     assert is_refused(copied, f"{OWN}/birth")
@@ -386,8 +387,8 @@ def test_a_key_on_another_board_is_noticed(lab):
     """A copy that keeps the key is told to make its own."""
     board = joined(lab)
     device = board.client("pi-1", f"{OWN}/certificate")
-    ask = Ask(csr=own_key.request(board.files.key, "pi-1"), serial="100000002", serial_source="device-tree")
-    device.session.publish(f"{OWN}/renew", messages.encode(ask))
+    ask = CertificateRequest(csr=identity.certificate_request(board.files.key, "pi-1"), serial="100000002", serial_source="device-tree")
+    device.session.publish(f"{OWN}/renew", contract_identity.encode_identity(ask))
     assert wait_until(lambda: bool(answers(device)))
     assert answers(device)[0].state == "again"
 
@@ -413,7 +414,7 @@ def test_a_revoked_device_is_out_within_seconds_and_stays_out(lab):
     assert not [message for message in operator.messages[heard:] if message.topic.endswith("/result")]
     assert not device.session.is_connected()
     assert neighbour.reasons == []
-    assert claims.open_at(lab.registry, 0) == []
+    assert certificates.open_tokens(lab.registry, 0) == []
     with pytest.raises(ConfigError, match="was revoked"):
         lab.token("pi-1")
 
@@ -422,20 +423,20 @@ def test_a_device_that_was_thrown_out_is_not_online(lab):
     """Its Will is held back by the broker's rules, and what it said last is retained: neither makes it be there."""
     board = joined(lab)
     device = board.client("pi-1")
-    online = delivered.encode(delivered.State(state="online", session=7))
+    online = delivered.encode_message(delivered.DeviceState(state="online", session=7))
     device.session.publish(f"{OWN}/state", online, lasting="retained")
     assert wait_until(lambda: presence_of(lab) == "online", 10)
     lab.run("revoke", "pi-1")
     assert wait_until(lambda: presence_of(lab) == "offline", 10)
     with lab.registry.transaction() as connection:
-        presence.note(connection, [Said("pi-1", "lab", delivered.State(state="online", session=7), 9)])
+        devices.put_reports(connection, [DeviceReport("pi-1", "lab", delivered.DeviceState(state="online", session=7), 9)])
     assert presence_of(lab) == "offline"
 
 
 def test_a_revoked_device_is_revoked_wherever_people_look(lab):
     """Its birth and `online` stay retained at the broker, its Will is held back: the fleet says for it that it was revoked.
 
-    At a collector that was there, at one that comes later, in the list and on its sheet; taken back and joined anew, it is online.
+    At a collector that was there, at one that comes later, in the list and on its sheet; re-admitted and joined again, it is online.
     """
     board = joined(lab)
     device = board.client("pi-1")
@@ -461,7 +462,7 @@ def test_a_revoked_device_is_revoked_wherever_people_look(lab):
 
 def online(session):
     """Return what a device says that is there."""
-    return delivered.encode(delivered.State(state="online", session=session))
+    return delivered.encode_message(delivered.DeviceState(state="online", session=session))
 
 
 class Collected:
@@ -469,20 +470,20 @@ class Collected:
 
     def __init__(self, lab, name):
         self.ledger = lab.path / f"{name}.sqlite"
-        collector = Collector(fleet_broker.address(lab.folder, client="collector"), self.ledger)
+        collector = Collector(fleet_file.fleet_broker_address(lab.folder, client="collector"), self.ledger)
         collector.start()
         lab.stack.callback(collector.stop)
 
     def state(self):
         """Return the state of the one device as `edgemeter collector devices` has it."""
-        said = CliRunner().invoke(devices_cli.devices, ["--ledger", str(self.ledger), "--json"], catch_exceptions=False).stdout
+        said = CliRunner().invoke(ledger.devices, ["--ledger", str(self.ledger), "--json"], catch_exceptions=False).stdout
         found = json.loads(said)["devices"]
         return found[0]["state"] if found else None
 
 
 def presence_of(lab):
     """Return whether pi-1 is there, by the registry."""
-    found = presence.find(lab.registry, "pi-1")
+    found = devices.find_presence(lab.registry, "pi-1")
     return found and found.state
 
 
@@ -536,7 +537,7 @@ def test_what_is_kept_for_a_device_that_is_away_outlives_a_reload(lab):
         connected = disconnected = answered = staticmethod(lambda *_: None)
         received = staticmethod(heard.append)
 
-    first = MqttSession(board.address(), Profile("pi-1", "persistent"), Events)
+    first = MqttSession(board.address(), SessionProfile("pi-1", "persistent"), Events)
     first.connect()
     first.subscribe([f"{OWN}/command"])
     first.publish(f"{OWN}/progress", b"x")
@@ -547,7 +548,7 @@ def test_what_is_kept_for_a_device_that_is_away_outlives_a_reload(lab):
     service.session.publish(f"{OWN}/command", b"x")
     service.session.flush(5)
     lab.token("pi-10")
-    second = MqttSession(board.address(), Profile("pi-1", "persistent"), Events)
+    second = MqttSession(board.address(), SessionProfile("pi-1", "persistent"), Events)
     second.connect()
     assert wait_until(lambda: len(heard) == 1)
     second.close()
@@ -568,9 +569,10 @@ def test_a_service_that_was_displaced_ends_and_says_why(lab, caplog):
     service = lab.serve()
     service.disconnected(TAKEN_OVER)
     assert wait_until(lambda: not service.is_alive())
-    assert "another service of this fleet has come" in caplog.text
+    assert "another service of this fleet has connected" in caplog.text
 
 
+@pytest.mark.long
 def test_the_broker_outlives_reloads_while_devices_come_and_go(lab):
     """Debian 12's mosquitto 2.0.11 dies of a reload while a session that will expire waits for its client."""
 
@@ -587,7 +589,7 @@ def test_the_broker_outlives_reloads_while_devices_come_and_go(lab):
         else:
             # Back before the broker has missed it: it takes its own session over.
             replaced += [sessions.pop(name)] if name in sessions else []
-            sessions[name] = MqttSession(boards[name].address(), Profile(name, "persistent"), Events)
+            sessions[name] = MqttSession(boards[name].address(), SessionProfile(name, "persistent"), Events)
             sessions[name].connect()
         if step % 4 == 0:
             lab.broker.process.send_signal(signal.SIGHUP)
@@ -602,8 +604,8 @@ def test_a_device_that_nobody_knows_is_given_nothing(lab):
     device = board.client("pi-1", f"{OWN}/certificate")
     with lab.registry.transaction() as connection:
         connection.execute("DELETE FROM devices")
-    ask = Ask(csr=own_key.request(board.files.key, "pi-1"), serial="100000001", serial_source="device-tree")
-    device.session.publish(f"{OWN}/renew", messages.encode(ask))
+    ask = CertificateRequest(csr=identity.certificate_request(board.files.key, "pi-1"), serial="100000001", serial_source="device-tree")
+    device.session.publish(f"{OWN}/renew", contract_identity.encode_identity(ask))
     assert wait_until(lambda: bool(answers(device)))
     assert answers(device)[0].state == "refused"
 

@@ -7,8 +7,8 @@ import subprocess
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.provisioning.cli import fleet
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.provisioning.cli.main import fleet
 from edgemeter.provisioning.identity import authority
 
 
@@ -115,7 +115,7 @@ def test_an_authority_that_was_cut_off_is_made_whole(tmp_path):
     ("arguments", "why"),
     [
         ([], "give --broker HOST"),
-        (["--broker", "broker.example", "--fleet", "a/b"], "cannot call a fleet"),
+        (["--broker", "broker.example", "--fleet", "a/b"], "cannot make a fleet"),
         (["--broker", "bröker.example"], "ASCII"),
     ],
 )

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgemeter.agent import cli
-from edgemeter.provisioning.bundle import own_wheel, release
+from edgemeter.agent.cli import main
+from edgemeter.provisioning.bundle import release, wheels
 from tests.provisioning.bundle import small_bundle
 
 TOKEN = "t0ken-of-a-test-4711"
@@ -47,11 +47,11 @@ def bundle(folder: Path, key: Path, version: str = "0.0.1") -> Path:
     """Return the folder of a signed bundle for this machine: pip, the small agent, the real installer, supervisor and units."""
     made = folder / f"bundle-{version}"
     (made / "wheels").mkdir(parents=True)
-    own_wheel.repack("pip", made / "wheels")
+    wheels.repack_wheel("pip", made / "wheels")
     files = {"small_agent.py": AGENT, "INFO/entry_points.txt": "[console_scripts]\nedgemeter = small_agent:main\n"}
     small_bundle.write_wheel(made / "wheels", "edgemeter", version, files=files)
     release.add_scripts(made)
-    release.seal(release.Wish(small_bundle.this_target(), (), key), made, "unchecked: a test", version)
+    release.seal_bundle(release.BundleRequest(small_bundle.this_target(), (), key), made, "unchecked: a test", version)
     return made
 
 
@@ -65,7 +65,7 @@ def tool(name: str) -> str:
 
 def run(*command: str | Path, **more) -> str:
     """Return what a program printed; it has to end well."""
-    done = subprocess.run(command, capture_output=True, check=False, timeout=300, text=True, **more)
+    done = subprocess.run(command, capture_output=True, check=False, timeout=900, text=True, **more)
     assert done.returncode == 0, (command, done.stdout, done.stderr)
     return done.stdout
 
@@ -117,7 +117,7 @@ def fsck(image: Path, offset: int = OFFSET, size_bytes: int | None = None) -> su
         with image.open("rb") as source, part.open("wb") as target:
             source.seek(offset)
             target.write(source.read(size_bytes if size_bytes is not None else -1))
-    return subprocess.run([tool("fsck.fat"), "-nv", str(part)], capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run([tool("fsck.fat"), "-nv", str(part)], capture_output=True, text=True, check=False, timeout=600)
 
 
 def edgemeter(*arguments: str | Path) -> SimpleNamespace:
@@ -126,7 +126,7 @@ def edgemeter(*arguments: str | Path) -> SimpleNamespace:
     before = signal.getsignal(signal.SIGTERM)
     try:
         with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
-            cli.main([*map(str, arguments)])
+            main.main([*map(str, arguments)])
     finally:
         signal.signal(signal.SIGTERM, before)
     return SimpleNamespace(returncode=ended.value.code, stdout=out.getvalue(), stderr=err.getvalue())

@@ -21,7 +21,7 @@ THEIRS = {
     "network-config": "version: 2\n",
     "rpi-preseed.toml": 'config_version = "1.1"\n\n[locale]\nkeymap = "gb"\n',
 }
-PAIRS = list(itertools.permutations(detect.FORMATS, 2))
+PAIRS = list(itertools.permutations(detect.BOOT_FORMATS, 2))
 CLOUD = {"cloudinit", "cidata"}
 
 
@@ -72,7 +72,7 @@ def test_a_dry_run_says_what_goes_and_leaves_it(tmp_path, needed):
     before = image.read_bytes()
     shown = cards.edgemeter("fleet", "image", image, *needed, "--format", "cloudinit", "--dry-run")
     assert shown.returncode == 0, shown.stderr
-    assert "for another format wrote goes: cmdline.txt, firstrun.sh" in shown.stderr
+    assert "earlier preparation for another format: cmdline.txt, firstrun.sh" in shown.stderr
     assert "warning" not in shown.stderr
     assert any(line.split() == ["remove", "firstrun.sh"] for line in shown.stdout.splitlines())
     said = cards.done(image, *needed, "--format", "cloudinit", "--dry-run")

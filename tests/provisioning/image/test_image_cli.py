@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.provisioning.image import boot_partition, partitions
-from edgemeter.provisioning.image import disk as disks
+from edgemeter.provisioning.fat import disk_image as disks
+from edgemeter.provisioning.image import boot_partition
 from tests.provisioning.bundle import small_bundle
 from tests.provisioning.image import cards
 
@@ -120,7 +120,7 @@ def test_a_stick_is_made_for_any_system_with_cloud_init(tmp_path, needed):
     assert cards.done(stick, *needed)["written"] == []
     again = cards.edgemeter("fleet", "image", "--make-stick", stick, *needed)
     assert again.returncode == 2
-    assert "is there already" in again.stderr
+    assert "exists already" in again.stderr
     small = cards.edgemeter("fleet", "image", "--make-stick", tmp_path / "small.img", "--size", "1M", *needed)
     assert small.returncode == 2
     assert "give a --size from 4M" in small.stderr
@@ -183,7 +183,7 @@ def test_an_image_cut_short_is_refused(tmp_path, needed, left):
     """Within the gap, within the boot sector, within the file system."""
     image = cards.disk(tmp_path / "card.img", TRIXIE)
     os.truncate(image, left)
-    refused(image, needed, "cut short")
+    refused(image, needed, "truncated")
 
 
 def test_a_card_without_room_is_refused(tmp_path, needed):
@@ -196,15 +196,18 @@ def test_a_read_only_card_is_refused(tmp_path, monkeypatch):
     """As an ordinary user; root may write to anything."""
     image = cards.disk(tmp_path / "card.img", TRIXIE)
     monkeypatch.setattr(os, "open", lambda *_, **__: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))
-    with pytest.raises(Exception, match=r"cannot open the image .* to write: Permission denied"), boot_partition.opened(image, "write"):
+    with (
+        pytest.raises(Exception, match=r"cannot open the image .* to write: Permission denied"),
+        boot_partition.open_boot_partition(image, "write"),
+    ):
         pass
 
 
 def test_two_at_a_time_are_refused(tmp_path, needed):
     """The second would write over the first."""
     image = cards.disk(tmp_path / "card.img", TRIXIE)
-    with disks.opened(image, "write"):
-        refused(image, needed, "another command writes to", status=1)
+    with disks.open_disk(image, "write"):
+        refused(image, needed, "another process writes to", status=1)
 
 
 def test_a_bundle_that_was_changed_or_is_anothers_is_refused(tmp_path, shelf, needed):
@@ -265,8 +268,8 @@ def test_a_hybrid_mbr_is_read_as_the_gpt_that_it_belongs_to(tmp_path, needed):
     data[446 + 16 : 446 + 32] = entry
     image.write_bytes(bytes(data))
     assert cards.done(image, *needed)["format"] == "cloudinit"
-    with disks.opened(image, "read") as opened:
-        assert [partition.number for partition in partitions.read(opened)] == [1, 2]
+    with disks.open_disk(image, "read") as opened:
+        assert [partition.number for partition in disks.read_partitions(opened)] == [1, 2]
 
 
 def test_a_damaged_gpt_is_read_by_its_second_copy(tmp_path, needed):
@@ -290,8 +293,8 @@ def test_a_logical_partition_is_found(tmp_path, needed):
         cards.tool("sfdisk"), "-q", image, input="label: dos\nstart=2048,size=4M,type=83\nstart=12288,type=5\nstart=16384,size=64M,type=c\n"
     )
     cards.run(cards.tool("mkfs.vfat"), "-F", "32", "-s", "1", "--offset", "16384", image, str(64 << 10))
-    with disks.opened(image, "read") as opened:
-        assert [(found.number, found.start) for found in partitions.read(opened)] == [(1, 1 << 20), (5, 8 << 20)]
+    with disks.open_disk(image, "read") as opened:
+        assert [(found.number, found.start) for found in disks.read_partitions(opened)] == [(1, 1 << 20), (5, 8 << 20)]
     assert cards.done(image, *needed, "--format", "cloudinit")["format"] == "cloudinit"
 
 
@@ -310,26 +313,26 @@ def test_a_gpt_of_large_sectors_is_read(tmp_path):
     protective[510:512] = b"\x55\xaa"
     image = tmp_path / "card.img"
     image.write_bytes((bytes(protective) + bytes(head) + table).ljust(1024 * sector, b"\0"))
-    with disks.opened(image, "read") as opened:
-        assert [(found.start, found.size_bytes) for found in partitions.read(opened)] == [(256 * sector, 256 * sector)]
+    with disks.open_disk(image, "read") as opened:
+        assert [(found.start, found.size_bytes) for found in disks.read_partitions(opened)] == [(256 * sector, 256 * sector)]
 
 
 def test_a_card_that_does_not_keep_what_it_takes_is_found_out(tmp_path, needed, monkeypatch):
     """Cards acknowledge writes that they never commit: what is read back through a fresh handle has to be the same."""
-    from click.testing import CliRunner
+    from click.testing import CliRunner  # noqa: PLC0415
 
-    from edgemeter.provisioning.image_cli import image as command
+    from edgemeter.provisioning.cli.card import image as command  # noqa: PLC0415
 
     card = cards.disk(tmp_path / "card.img", TRIXIE)
-    write = disks.Disk.write
+    write = disks.DiskImage.write
 
     def lossy(self, offset, data):
         write(self, offset, data if b"set -eu\numask" not in data else data.replace(b"set -eu\numask", b"set -eu\numasc"))
 
-    monkeypatch.setattr(disks.Disk, "write", lossy)
+    monkeypatch.setattr(disks.DiskImage, "write", lossy)
     result = CliRunner().invoke(command, [str(card), *needed])
     assert "'edgemeter/firstboot.sh' on" in str(result.exception)
-    assert "does not read as it was written" in str(result.exception)
+    assert "reads back differently" in str(result.exception)
 
 
 def test_the_join_files_wifi_is_used_and_stands_in_one_place_only(tmp_path, join, needed):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.provisioning.bundle.boards import Target
+from edgemeter.provisioning.bundle.boards import BundleTarget
 from tests.provisioning.bundle import small_bundle
 from tests.provisioning.image import cards
 
@@ -64,7 +64,7 @@ class Root:
             capture_output=True,
             text=True,
             check=False,
-            timeout=300,
+            timeout=900,
         )
         assert done.returncode == 0, (command, done.stdout, done.stderr)
         return done.stdout
@@ -96,6 +96,7 @@ def as_raspberry_pi_os_does(boot: Path):
     )
 
 
+@pytest.mark.long
 def test_firstrun_sets_up_what_was_asked_and_leaves_our_unit(trixie, needed, tmp_path):
     """The script on a real Debian: account, key, name and network are there, the kernel's line is what it was, the unit is enabled."""
     root = Root(trixie, tmp_path / "root")
@@ -123,11 +124,12 @@ def test_firstrun_sets_up_what_was_asked_and_leaves_our_unit(trixie, needed, tmp
     assert (root.path / "etc/systemd/system/multi-user.target.wants/edgemeter-firstboot.service").is_symlink()
 
 
+@pytest.mark.long
 def test_cloud_init_starts_us_and_the_board_joins(trixie, shelf, join, tmp_path, monkeypatch):
     """A card image prepared, its FAT copied out by mtools, every stage of cloud-init, then the unit's script: joined, scrubbed, quiet."""
     root = Root(trixie, tmp_path / "root")
     python = tuple(int(part) for part in root.run('python3 -c "import sys; print(*sys.version_info[:2])"').split())
-    monkeypatch.setattr(small_bundle, "this_target", lambda: Target("pc", os.uname().machine, python, (2, 36)))
+    monkeypatch.setattr(small_bundle, "this_target", lambda: BundleTarget("pc", os.uname().machine, python, (2, 36)))
     bundle = cards.bundle(tmp_path, shelf / "release.key")
     card = cards.disk(tmp_path / "card.img", {"user-data": "#cloud-config\n", "meta-data": "instance_id: x\n", "cmdline.txt": CMDLINE})
     cards.done(card, "--bundle", bundle, "--join", join, "--public-key", shelf / "release.pub", *own_options(tmp_path))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.inventory import fleet_file
 
 SAMPLE = Path(fleet_file.__file__).with_name("sample_fleet.toml")

@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.provisioning.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory import known, selection
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.provisioning.inventory import selection
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
@@ -15,14 +15,14 @@ from edgemeter.provisioning.registry.registry import Registry
 
 def device(name, board=None, tags=(), **more):
     """Return a device of the fleet `lab`."""
-    said = {"fleet": "lab", "serial": None, "standing": "accepted", "circuit": None, "power_w": None, "enrolled_ns": None, "changed_ns": 0}
+    said = {"fleet": "lab", "serial": None, "trust": "accepted", "circuit": None, "power_w": None, "enrolled_ns": None, "changed_ns": 0}
     return Device(device=name, board=board, tags=tuple(tags), **(said | more))
 
 
 FLEET = [
     device("pi5-01", "pi5", ["coral"], circuit="a"),
     device("pi5-02", "pi5"),
-    device("pi4-01", "pi4", ["coral"], standing="revoked"),
+    device("pi4-01", "pi4", ["coral"], trust="revoked"),
     device("orin 1", "orin-nano", fleet="hall", serial="99"),
 ]
 
@@ -64,7 +64,7 @@ def test_a_selection_picks_these(text, expected):
         ("   ", "its end: a condition"),
         ("board=pi5 & & coral", r"column 13 \('&'\): a condition"),
         ("board=pi5 coral", r"column 11 \('coral'\): an & or \|"),
-        ("boards=pi5", r"column 1 \('boards'\): it is no key"),
+        ("boards=pi5", r"column 1 \('boards'\): it is not a key"),
         ("a | (b & c", r"its end: a \) is missing"),
         ("a)", r"column 2 \('\)'\)"),
         ("board=", "its end: a pattern for board"),
@@ -126,11 +126,11 @@ def test_the_fleet_file_has_the_last_word_on_what_people_say(tmp_path):
     registry = Registry(folder.registry)
     with registry.transaction() as connection:
         devices.put(connection, FLEET[0])
-    pi, new = sorted(known.read(folder, registry), key=lambda one: one.device != "pi5-01")
-    assert (pi.board, pi.tags, pi.circuit, pi.power_w, pi.standing) == ("pi5-8gb", ("rack", "coral"), "b", 3.0, "accepted")
-    assert (new.device, new.fleet, new.serial, new.standing) == ("new", "lab", "7", "expected")
+    pi, new = sorted(selection.read_devices(folder, registry), key=lambda one: one.device != "pi5-01")
+    assert (pi.board, pi.tags, pi.circuit, pi.power_w, pi.trust) == ("pi5-8gb", ("rack", "coral"), "b", 3.0, "accepted")
+    assert (new.device, new.fleet, new.serial, new.trust) == ("new", "lab", "7", "expected")
     assert devices.read(registry) == [FLEET[0]]
-    assert known.select(folder, registry, "rack") == [pi]
-    with pytest.raises(ConfigError, match=r"no device fits 'board=pi6'.*boards: pi5-8gb; tags: coral, rack"):
-        known.select(folder, registry, "board=pi6")
+    assert selection.select_devices(folder, registry, "rack") == [pi]
+    with pytest.raises(ConfigError, match=r"no device matches 'board=pi6'.*boards: pi5-8gb; tags: coral, rack"):
+        selection.select_devices(folder, registry, "board=pi6")
     registry.close()

@@ -9,19 +9,21 @@ import zipfile
 import pytest
 from PIL import Image
 
-from edgemeter.agent import dataset
-from edgemeter.agent.engine.suites import Settings, SuiteFile
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.jobs import data_archive, kept_data
-from edgemeter.agent.jobs.contract import LARGEST_ORDER_BYTES, Golden, Order, encode
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import data_archive
+from edgemeter.agent.contract.orders import LARGEST_ORDER_BYTES, Golden, Order, encode_order
+from edgemeter.agent.contract.suite import Settings, SuiteFile
+from edgemeter.agent.datasets import dataset
+from edgemeter.agent.jobs import measuring
 from edgemeter.agent.jobs.schedules import contents_of
 from edgemeter.provisioning.campaigns import planning
-from edgemeter.provisioning.campaigns.campaign_file import CampaignFile, Mode
-from edgemeter.provisioning.content import named
-from edgemeter.provisioning.content.store import ContentStore, Rehearsal
-from edgemeter.provisioning.fleet_folder import FleetFolder
-from edgemeter.provisioning.jobs import data_packing, jobs, packing, scheduling
-from edgemeter.provisioning.jobs.data_packing import DataPacker
+from edgemeter.provisioning.campaigns.planning import CampaignFile, CampaignMode
+from edgemeter.provisioning.content import store as content_store
+from edgemeter.provisioning.content.store import ContentStore, DryRunStore
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.jobs import ordering, packing
+from edgemeter.provisioning.jobs.packing import DataPacker
+from edgemeter.provisioning.registry import jobs
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 from tests.fixtures.vision_factory import make_truth
@@ -151,7 +153,7 @@ def test_a_device_opens_the_same_data_set(store, tmp_path, form, subset):
     place = tmp_path / "device" / content.sha256
     place.parent.mkdir()
     place.write_bytes(store.path(content.sha256).read_bytes())
-    there = kept_data.opened(place)
+    there = measuring.open_data(place)
     found = dataset.open_folder(there.images, there.annotations, subset, 7)
     assert identity(found, there.images) == identity(expected, here)
 
@@ -183,7 +185,7 @@ def test_the_same_photographs_are_the_same_content(store, tmp_path):
     for path in (tmp_path / "y").rglob("*.png"):
         os.utime(path, (1, 1))
     assert packed(store, tmp_path / "y", "val 2017", "annotations/instances.json") == first
-    assert packed(Rehearsal(), tmp_path / "y", "val 2017", "annotations/instances.json") == first
+    assert packed(DryRunStore(), tmp_path / "y", "val 2017", "annotations/instances.json") == first
     assert [path.name for path in (tmp_path / "content").iterdir()] == [first.sha256]
     assert first.name == f"{first.sha256[:8]}-val_2017.zip"
     photographs(tmp_path / "y" / "val 2017", "b c.png", "a.png")
@@ -198,7 +200,7 @@ def test_what_is_missing_is_named_before_anything_is_kept(store, tmp_path):
         packed(store, tmp_path, images, annotations)
     assert "\n" not in str(caught.value)
     for gone in ((images, "gone.json"), ("gone", annotations)):
-        with pytest.raises(ConfigError, match=r"there (is|are) no .*gone"):
+        with pytest.raises(ConfigError, match=r"no (annotations|folder of images) at .*gone"):
             packed(store, tmp_path, *gone)
     assert not (tmp_path / "content").exists()
 
@@ -207,7 +209,7 @@ def test_what_is_missing_is_named_before_anything_is_kept(store, tmp_path):
 def test_more_than_an_order_carries_is_refused_with_the_limit(store, tmp_path, monkeypatch, limit):
     """Before it is packed, with what to do."""
     images, annotations = coco(tmp_path)
-    monkeypatch.setattr(data_packing if limit == "LARGEST_DATA_BYTES" else data_archive, limit, 3)
+    monkeypatch.setattr(packing if limit == "LARGEST_DATA_BYTES" else data_archive, limit, 3)
     with pytest.raises(ConfigError, match=r"has 4 files of .* MB, an order carries at most .*: .*subset = N") as caught:
         packed(store, tmp_path, images, annotations)
     assert ("at most 3 files of 2147.5 MB" if limit == "MOST_FILES" else "at most 200000 files of 0.0 MB") in str(caught.value)
@@ -222,7 +224,7 @@ def test_thousands_of_photographs_are_one_content(store, tmp_path):
     suite = SuiteFile(name="n", case=[Settings(model=MODEL, images="p", mode="rapid")])
     work = packing.pack(suite, tmp_path, store).work
     assert len(work.data) == 1
-    assert len(encode(Order(job="j", attempt=1, version=0, work=work, timeout_s=1.0))) < LARGEST_ORDER_BYTES / 10
+    assert len(encode_order(Order(job="j", attempt=1, version=0, work=work, timeout_s=1.0))) < LARGEST_ORDER_BYTES / 10
 
 
 def test_a_schedule_keeps_its_photographs(tmp_path):
@@ -230,16 +232,16 @@ def test_a_schedule_keeps_its_photographs(tmp_path):
     images, annotations = coco(tmp_path)
     write(tmp_path / "suite.toml", f'name = "n"\n[[case]]\nmodel = "{MODEL}"\nimages = "{images}"\nannotations = "{annotations}"\n')
     folder = FleetFolder(tmp_path / "fleet")
-    work, notes = scheduling.work(folder, "nightly", "@daily", tmp_path / "suite.toml")
+    work, notes = ordering.schedule_work(folder, "nightly", "@daily", tmp_path / "suite.toml")
     (data,) = work.work.data
-    assert "MB of it photographs" in notes[-1]
+    assert "MB of it images" in notes[-1]
     order = Order(job="schedule-n", attempt=1, version=0, work=work, timeout_s=1.0)
     assert data in contents_of(order)
     registry = Registry(folder.registry)
     with registry.transaction() as connection:
         jobs.add(connection, jobs.NewJob(work, "schedule", 1.0), [("a", "lab")], time.time_ns())
         jobs.add(connection, jobs.NewJob(Golden(), "golden", 1.0), [("a", "lab")], time.time_ns())
-    assert data.sha256 in named.read(registry)
+    assert data.sha256 in content_store.named_contents(registry)
     registry.close()
 
 
@@ -249,11 +251,11 @@ def test_a_campaign_packs_a_data_set_once(store, tmp_path, monkeypatch):
     opened = []
     open_folder = dataset.open_folder
     monkeypatch.setattr(dataset, "open_folder", lambda *given: opened.append(given) or open_folder(*given))
-    modes = tuple(Mode(name=mode, case=Settings(mode=mode, images=images, annotations=annotations)) for mode in ("rapid", "quick"))
+    modes = tuple(CampaignMode(name=mode, case=Settings(mode=mode, images=images, annotations=annotations)) for mode in ("rapid", "quick"))
     written = CampaignFile(name="c", on="all", models=(MODEL, "edgemeter-shapes_fp32.tflite"), modes=modes)
-    plan = planning.plan(planning.Source(written, tmp_path, None, store), [PI])
+    plan = planning.plan(planning.PlanSource(written, tmp_path, None, store), [PI])
     assert len(opened) == 1
     assert len(plan.work) == 4
     assert len({one.work.data for one in plan.work.values()}) == 1
     largest = {one.sha256: one.size_bytes for packed in plan.work.values() for one in packed.work.contents}
-    assert plan.notes[-1].startswith(f"each device fetches up to {sum(largest.values()) / 1e6:.1f} MB")
+    assert plan.notes[-1].startswith(f"each device downloads up to {sum(largest.values()) / 1e6:.1f} MB")

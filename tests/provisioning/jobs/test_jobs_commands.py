@@ -11,17 +11,17 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.jobs import order_suite
-from edgemeter.agent.jobs.contract import Doctor
-from edgemeter.collector.load.template import Template
-from edgemeter.provisioning.cli import fleet
-from edgemeter.provisioning.fleet_folder import FleetFolder
-from edgemeter.provisioning.jobs import executions, following, jobs
-from edgemeter.provisioning.registry import devices
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import order_suite
+from edgemeter.agent.contract.orders import Doctor
+from edgemeter.collector.load.tally import RecordTemplate
+from edgemeter.provisioning.cli.main import fleet
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.jobs import job_view
+from edgemeter.provisioning.registry import devices, jobs
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
-from edgemeter.provisioning.serve.service import Service
+from edgemeter.provisioning.serve.service import FleetService
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.servers import address_of, mosquitto
 from tests.fleet.replay_devices import Crowd
@@ -69,9 +69,9 @@ def served(lab, tmp_path):
     """Return a fleet with its service, and its devices online."""
     broker = mosquitto(tmp_path)
     broker.start()
-    service = Service(lab.folder, address_of(broker))
+    service = FleetService(lab.folder, address_of(broker))
     service.start()
-    lab.crowd = Crowd(address_of(broker), "lab", NAMES, Template(make_record()), 0.2)
+    lab.crowd = Crowd(address_of(broker), "lab", NAMES, RecordTemplate(make_record()), 0.2)
     lab.crowd.start()
     yield lab
     lab.crowd.stop()
@@ -86,7 +86,7 @@ def test_a_run_is_followed_to_its_end(served):
     found = json.loads(said)
     assert {one["device"]: one["state"] for one in found["executions"]} == dict.fromkeys(NAMES, "done")
     assert all(len(one["runs"]) == 1 for one in found["executions"])
-    assert "gone is left out: it is revoked" in told
+    assert "gone is skipped: it is revoked" in told
     assert "a: done: 1 run" in told
     assert dict(served.crowd.executed) == {(name, found["job"]): 1 for name in NAMES}
     held = {path.name for path in served.folder.content.iterdir()}
@@ -102,7 +102,7 @@ def test_what_is_interrupted_is_tried_once_more(served):
     new = jobs.NewJob(Doctor(), "t", 60.0, retry_pause_s=0.2)
     with served.registry.transaction() as connection:
         job = jobs.add(connection, new, [(name, "lab") for name in NAMES], time.time_ns())
-    ended = following.follow(served.folder, served.registry, job, Console(quiet=True))
+    ended = job_view.follow_job(served.folder, served.registry, job, Console(quiet=True))
     assert [(one.device, one.state, one.attempt) for one in ended] == [("a", "done", 2), ("b", "failed", 2), ("c", "done", 1)]
     said, _ = served.call("jobs", "--device", "b")
     assert "interrupted by a restart" in said
@@ -123,7 +123,7 @@ def test_a_rehearsal_orders_nothing(lab):
     """Whom and what, by name and hash; no job, no content."""
     said, told = lab.run("--dry-run")
     assert "would order a: one" in said
-    assert "each device fetches up to 0.3 MB; what it has already" in told
+    assert "each device downloads up to 0.3 MB, except for what it has already" in told
     assert "would send edgemeter-shapes_int8.tflite" in said
     assert jobs.latest(lab.registry) == []
     assert not lab.folder.content.exists()
@@ -138,7 +138,7 @@ def test_photographs_are_packed_said_and_missed_before_anything_is_ordered(lab):
         file.write('images = "scenes/images"\nannotations = "scenes/annotations.json"\n')
     said, told = lab.run("--dry-run")
     assert re.search(r"would send [0-9a-f]{8}-images\.zip \(3\d{6} bytes, sha256 ", said)
-    assert "each device fetches up to 3.8 MB, 3.5 MB of it photographs" in told
+    assert "each device downloads up to 3.8 MB, 3.5 MB of it images" in told
     (lab.path / "scenes" / "images" / "scene_007.png").unlink()
     with pytest.raises(ConfigError, match=r"1 of the 112 photographs .* first 'scene_007\.png'"):
         lab.run("--detach")
@@ -151,8 +151,8 @@ def test_what_waits_says_why(lab):
     lab.folder.fleet_file.write_text(circuit.format(""))
     said, told = lab.run("--detach")
     job = said.strip()
-    assert "a is left out: it draws 7 W, its circuit 'x' gives 5 W" in told
-    assert lab.call("jobs", job)[0].count("waits for its device") == 2
+    assert "a is skipped: it draws 7 W, but its circuit 'x' gives 5 W" in told
+    assert lab.call("jobs", job)[0].count("waiting for its device") == 2
     lab.folder.fleet_file.write_text(circuit.format('quiet = ["00:00-00:00"]\n'))
     assert lab.call("jobs", job)[0].count("quiet hours 00:00-00:00") == 2
     assert [one["job"] for one in json.loads(lab.call("jobs", "--json")[0])["jobs"]] == [job]
@@ -164,9 +164,9 @@ def test_cancel_ends_one_device_or_all(lab):
     assert lab.call("cancel", job, "a", "--dry-run")[0] == "a: would be cancelled (queued)\n"
     assert lab.call("cancel", job, "a")[0] == "a: cancelled\n"
     assert lab.call("cancel", job)[0] == "b: cancelled\nc: cancelled\n"
-    assert lab.call("cancel", job)[0] == "nothing is left to cancel\n"
-    assert {one.state for one in executions.of_job(lab.registry, job)} == {"cancelled"}
-    with pytest.raises(ConfigError, match="not for device 'gone'"):
+    assert lab.call("cancel", job)[0] == "nothing left to cancel\n"
+    assert {one.state for one in jobs.executions_of_job(lab.registry, job)} == {"cancelled"}
+    with pytest.raises(ConfigError, match="does not include device 'gone'"):
         lab.call("cancel", job, "gone")
     with pytest.raises(ConfigError, match="no job is named 'measure-9'"):
         lab.call("cancel", "measure-9")
@@ -174,14 +174,14 @@ def test_cancel_ends_one_device_or_all(lab):
 
 def test_who_follows_is_told_when_nothing_moves(lab, monkeypatch):
     """No service: it says what to look at, and goes on waiting until the job has ended."""
-    monkeypatch.setattr(following, "STILL_S", 0.0)
+    monkeypatch.setattr(job_view, "NOTHING_SENT_S", 0.0)
     job = lab.run("--detach")[0].strip()
     console = Console(record=True, width=200, file=io.StringIO())
-    follower = threading.Thread(target=following.follow, args=(lab.folder, lab.registry, job, console, lambda _: time.sleep(0.02)))
+    follower = threading.Thread(target=job_view.follow_job, args=(lab.folder, lab.registry, job, console, lambda _: time.sleep(0.02)))
     follower.start()
     time.sleep(0.3)
     jobs.cancel(lab.registry, job, None, time.time_ns())
-    follower.join(20)
+    follower.join(100)
     assert not follower.is_alive()
     said = console.export_text()
     assert said.count("is `edgemeter fleet serve` running") == 1
@@ -199,9 +199,9 @@ def test_a_terminal_sees_a_table(lab):
         if len(looks) == 3:
             jobs.cancel(lab.registry, job, None, time.time_ns())
 
-    ended = following.follow(lab.folder, lab.registry, job, console, sleep)
+    ended = job_view.follow_job(lab.folder, lab.registry, job, console, sleep)
     assert [one.state for one in ended] == ["cancelled"] * 3
-    assert "waits for its device" in console.export_text()
+    assert "waiting for its device" in console.export_text()
 
 
 @pytest.mark.parametrize(
@@ -214,8 +214,8 @@ def test_a_terminal_sees_a_table(lab):
         (("schedule", "x", "--on", "all", "--end", "--golden"), "--end takes"),
         (("run", "nothing.toml", "--on", "all"), "cannot read the suite"),
         (("run", "nothing.toml", "--on", "board=("), "column 7"),
-        (("run", "nothing.toml", "--on", "gone"), "takes orders .revoked."),
-        (("run", "nothing.toml", "--on", "nobody"), "no device fits"),
+        (("run", "nothing.toml", "--on", "gone"), "accepts orders .revoked."),
+        (("run", "nothing.toml", "--on", "nobody"), "no device matches"),
         (("jobs", "x"), "no job"),
         (("campaign", "status", "x"), "no campaign"),
         (("campaign", "start", "x.toml"), "campaign file"),
@@ -247,7 +247,7 @@ def test_a_device_that_fails_fails_the_command(served):
 
 def test_the_jobs_of_a_device_that_is_not_there_are_no_empty_table(lab):
     """A name with a typing mistake is said; a device without jobs has an empty list."""
-    with pytest.raises(ConfigError, match="no device is called 'aa'"):
+    with pytest.raises(ConfigError, match="no device is named 'aa'"):
         lab.call("jobs", "--device", "aa")
     assert json.loads(lab.call("jobs", "--device", "a", "--json")[0])["jobs"] == []
 
@@ -256,7 +256,7 @@ def test_it_is_said_how_a_device_gets_to_take_orders(lab):
     """One that has not joined cannot be accepted by hand, one that was revoked can be taken back."""
     with lab.registry.transaction() as connection:
         devices.put(connection, Device("new", "lab", None, None, (), "expected", None, None, None, 1))
-    with pytest.raises(ConfigError, match=r"1 device fits 'new', and none takes orders \(expected\): they have to join first"):
+    with pytest.raises(ConfigError, match=r"1 device matches 'new', but none accepts orders \(expected\): they have to join first"):
         lab.call("run", str(lab.suite), "--on", "new")
     with pytest.raises(ConfigError, match="edgemeter fleet accept"):
         lab.call("run", str(lab.suite), "--on", "gone")

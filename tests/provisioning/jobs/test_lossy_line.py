@@ -1,17 +1,17 @@
-"""The real desk and the real journals of devices over a line that loses, doubles and reorders, while either end is killed."""
+"""The real handler and the real journals of devices over a line that loses, doubles and reorders, while either end is killed."""
 
 import random
 from collections import Counter
 
 import pytest
 
-from edgemeter.agent.delivery.mqtt_session import Message
-from edgemeter.agent.delivery.topics import Topic
-from edgemeter.agent.jobs import contract
-from edgemeter.agent.jobs.contract import FINAL, Noted
+from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.agent.contract import orders
+from edgemeter.agent.contract.messages import Topic
+from edgemeter.agent.contract.orders import FINAL, ReportReceipt
 from edgemeter.agent.jobs.journal import Journal
-from edgemeter.provisioning.jobs import executions
-from tests.provisioning.jobs.test_desk import Bench
+from edgemeter.provisioning.registry import jobs
+from tests.provisioning.jobs.test_job_handler import Bench
 
 NAMES = ("a", "b", "c")
 LOSS_RATIO, DOUBLE_RATIO, KILL_RATIO = 0.35, 0.15, 0.08
@@ -37,8 +37,8 @@ class Device:
 
     def take(self, payload):
         """Take an order or an acknowledgement."""
-        said = contract.decode_command(payload)
-        if isinstance(said, Noted):
+        said = orders.decode_command(payload)
+        if isinstance(said, ReportReceipt):
             self.journal.noted(said)
             return
         known = self.journal.find(said.job, said.attempt)
@@ -78,7 +78,7 @@ class Line:
         for _ in range(self.draw.randint(0, len(self.held))):
             where, payload = self.held.pop(0)
             if isinstance(where, tuple):
-                bench.desk.received(Message(str(Topic("lab", where[0], "job")), payload))
+                bench.handler.received(Message(str(Topic("lab", where[0], "job")), payload))
             else:
                 devices[where].take(payload)
 
@@ -88,7 +88,7 @@ def turn(number, bench, devices, line):
     bench.online(*NAMES, session=number // 50)
     bench.now_ns += 2 * 10**9
     bench.sent.clear()
-    bench.desk.look(bench.now_ns)
+    bench.handler.poll(bench.now_ns)
     for topic, payload in bench.sent:
         line.send(topic.split("/")[3], payload)
     for name, device in devices.items():
@@ -118,7 +118,7 @@ def test_every_job_is_done_once_over_any_line(tmp_path, seed):
     line, versions, ended, held = Line(draw), {}, {}, []
     for number in range(1000):
         turn(number, bench, devices, line)
-        held = [one for job in ordered for one in executions.of_job(bench.registry, job)]
+        held = [one for job in ordered for one in jobs.executions_of_job(bench.registry, job)]
         check(held, versions, ended)
         if all(one.is_final for one in held):
             break
@@ -138,5 +138,5 @@ def check(held, versions, ended):
         versions[key] = one.version
         if one.state in FINAL:
             assert ended.setdefault(key, one) == one
-    flying = Counter(one.device for one in held if one.state in executions.IN_FLIGHT)
+    flying = Counter(one.device for one in held if one.state in jobs.IN_FLIGHT)
     assert all(count == 1 for count in flying.values())

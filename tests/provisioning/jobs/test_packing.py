@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError, UnavailableError
-from edgemeter.agent.jobs import order_suite
-from edgemeter.agent.recognition import card
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.contract import model_card, order_suite
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.jobs import packing
 
@@ -74,7 +73,7 @@ def test_a_model_travels_with_its_weights_and_its_card(store, tmp_path):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "net 1.param").write_text("7767517\n")
         (tmp_path / folder / "net 1.bin").write_bytes(weights)
-        card.beside(tmp_path / folder / "net 1.param").write_text(f"# {folder}")
+        model_card.card_path(tmp_path / folder / "net 1.param").write_text(f"# {folder}")
     path = write(tmp_path / "suite.toml", 'name = "n"\n[[case]]\nmodel = ["a/net 1.param", "b/net 1.param"]\n')
     packed = packing.pack_file(path, store)
     names = [one.name for one in packed.work.models]
@@ -110,7 +109,7 @@ def test_a_model_of_the_catalogue_is_fetched_by_its_name(store, tmp_path):
     [
         ("", "name"),
         ('name = "n"\n[[case]]\nthreads = 1', "names no model"),
-        ('name = "n"\n[[case]]\nmodel = "gone.onnx"', "there is no model"),
+        ('name = "n"\n[[case]]\nmodel = "gone.onnx"', "no model at"),
         ('name = "n"\n[[case]]\nmodel = "m.replay.json"\noptions = {a = "/etc"}', "options"),
         ('name = "n"\n[[case]]\nmodel = "m.replay.json"\nbatch = 3', "batch is for offline"),
         ('name = "n"\n[[case]]\nmodel = "m.replay.json"\nruntime = "onnx"', "nothing to measure"),

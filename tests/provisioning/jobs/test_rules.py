@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from edgemeter.provisioning.jobs import quiet, rules
-from edgemeter.provisioning.jobs.rules import Asked, Busy, Place, Rules
+from edgemeter.provisioning.jobs import rules
+from edgemeter.provisioning.jobs.rules import Candidate, DevicePlace, InFlight, StartRules
 
 S = 1_000_000_000
 
@@ -42,26 +42,26 @@ def at(clock):
 )
 def test_quiet_hours_include_their_first_minute_and_not_their_last(windows, clock, expected):
     """Over midnight too; from a time to the same time is the whole day."""
-    assert quiet.is_quiet(windows, at(clock)) == expected
+    assert rules.quiet_window(windows, at(clock)) == expected
 
 
 def test_quiet_hours_are_local(monkeypatch):
     """By the machine's zone."""
     monkeypatch.setenv("TZ", "EST5")
     time.tzset()
-    assert quiet.is_quiet(["22:00-06:00"], at("04:00")) is not None
-    assert quiet.is_quiet(["22:00-06:00"], at("23:00")) is None
+    assert rules.quiet_window(["22:00-06:00"], at("04:00")) is not None
+    assert rules.quiet_window(["22:00-06:00"], at("23:00")) is None
 
 
 def busy_with(*held, rule):
     """Return what is in flight when these are."""
-    busy = Busy()
+    busy = InFlight()
     for one in held:
-        busy.begin(one, rule.places.get(one.device, Place()))
+        busy.begin(one, rule.places.get(one.device, DevicePlace()))
     return busy
 
 
-A, B = Asked(1, "a", 0), Asked(2, "b", 0)
+A, B = Candidate(1, "a", 0), Candidate(2, "b", 0)
 
 
 @pytest.mark.parametrize(
@@ -70,16 +70,16 @@ A, B = Asked(1, "a", 0), Asked(2, "b", 0)
         (6.0, 4.0, 10.0, None),
         (0.1, 0.2, 0.3, None),
         (6.0, 4.1, 10.0, "6 of 10 W are in use"),
-        (6.0, 11.0, 10.0, "it draws 11 W, its circuit 'x' gives 10 W"),
+        (6.0, 11.0, 10.0, "it draws 11 W, but its circuit 'x' gives 10 W"),
         # Who does not say what it draws counts as the whole circuit.
-        (6.0, None, 10.0, "is not said"),
-        (None, 4.0, 10.0, "does not say what it draws"),
-        (None, None, 10.0, "does not say what it draws"),
+        (6.0, None, 10.0, "has no power_w"),
+        (None, 4.0, 10.0, "a device without power_w"),
+        (None, None, 10.0, "a device without power_w"),
     ],
 )
 def test_a_circuit_gives_what_it_gives(power_a, power_b, limit_w, said):
     """Sums as people write them; nothing beside a device that does not say."""
-    rule = Rules(circuits_w={"x": limit_w}, places={"a": Place("x", power_a), "b": Place("x", power_b)})
+    rule = StartRules(circuits_w={"x": limit_w}, places={"a": DevicePlace("x", power_a), "b": DevicePlace("x", power_b)})
     busy = busy_with(A, rule=rule)
     why = busy.why_not(B, rule, 1)
     assert why is None if said is None else said in why
@@ -89,34 +89,36 @@ def test_a_circuit_gives_what_it_gives(power_a, power_b, limit_w, said):
 
 def test_a_device_without_a_circuit_or_a_circuit_without_a_limit_is_free():
     """Nothing is made up."""
-    rule = Rules(circuits_w={"x": 1.0}, places={"a": Place(None, 99.0), "b": Place("y", 99.0)})
+    rule = StartRules(circuits_w={"x": 1.0}, places={"a": DevicePlace(None, 99.0), "b": DevicePlace("y", 99.0)})
     assert busy_with(A, rule=rule).why_not(B, rule, 1) is None
 
 
 def test_of_devices_with_an_exclusive_tag_one_measures():
     """Whether this job or the one in flight asked for it; what is no measurement passes."""
-    rule = Rules(places={"a": Place(tags=("box",)), "b": Place(tags=("box", "coral")), "c": Place(tags=("coral",))})
-    exclusive = Asked(1, "a", 0, exclusive=("box",))
-    assert busy_with(exclusive, rule=rule).why_not(B, rule, 1) == "another of 'box' measures"
-    assert busy_with(Asked(2, "b", 0), rule=rule).why_not(exclusive, rule, 1) == "another of 'box' measures"
-    assert busy_with(exclusive, rule=rule).why_not(Asked(3, "c", 0), rule, 1) is None
+    rule = StartRules(places={"a": DevicePlace(tags=("box",)), "b": DevicePlace(tags=("box", "coral")), "c": DevicePlace(tags=("coral",))})
+    exclusive = Candidate(1, "a", 0, exclusive=("box",))
+    assert busy_with(exclusive, rule=rule).why_not(B, rule, 1) == "another of 'box' is measuring"
+    assert busy_with(Candidate(2, "b", 0), rule=rule).why_not(exclusive, rule, 1) == "another of 'box' is measuring"
+    assert busy_with(exclusive, rule=rule).why_not(Candidate(3, "c", 0), rule, 1) is None
     assert busy_with(A, rule=rule).why_not(B, rule, 1) is None
-    assert busy_with(exclusive, rule=rule).why_not(Asked(4, "b", 0, measures=False), rule, 1) is None
+    assert busy_with(exclusive, rule=rule).why_not(Candidate(4, "b", 0, measures=False), rule, 1) is None
 
 
 def test_cool_down_suspects_quiet_hours_and_the_most_in_flight():
-    """Each with its reason; a golden job is for suspects."""
-    rule = Rules(quiet=("22:00-06:00",), suspects={"a": "p50 is 9 % above its band"}, most_in_flight={"c": 1})
-    assert Busy().why_not(A, rule, at("12:00")) == "suspect: p50 is 9 % above its band"
-    assert Busy().why_not(Asked(1, "a", 0, is_golden=True), rule, at("12:00")) is None
-    assert Busy().why_not(B, rule, at("23:00")) == "quiet hours 22:00-06:00"
-    assert Busy().why_not(Asked(2, "b", 0, measures=False), rule, at("23:00")) is None
-    of_campaign = busy_with(Asked(1, "a", 0, campaign="c"), rule=rule)
-    assert of_campaign.why_not(Asked(2, "b", 0, campaign="c"), rule, at("12:00")) == "1 of its campaign are in flight, that is the most"
+    """Each with its reason; a canary run is for suspects."""
+    rule = StartRules(quiet=("22:00-06:00",), suspects={"a": "p50 is 9 % above its band"}, most_in_flight={"c": 1})
+    assert InFlight().why_not(A, rule, at("12:00")) == "suspect: p50 is 9 % above its band"
+    assert InFlight().why_not(Candidate(1, "a", 0, is_golden=True), rule, at("12:00")) is None
+    assert InFlight().why_not(B, rule, at("23:00")) == "quiet hours 22:00-06:00"
+    assert InFlight().why_not(Candidate(2, "b", 0, measures=False), rule, at("23:00")) is None
+    of_campaign = busy_with(Candidate(1, "a", 0, campaign="c"), rule=rule)
+    assert (
+        of_campaign.why_not(Candidate(2, "b", 0, campaign="c"), rule, at("12:00")) == "its campaign has 1 executions in flight, its limit"
+    )
     cooling = busy_with(B, rule=rule)
     cooling.end("b", at("12:00"))
-    assert cooling.why_not(Asked(3, "b", 0, cool_down_s=60.0), rule, at("12:00") + 20 * S) == "cools down for 40 s"
-    assert cooling.why_not(Asked(3, "b", 0, cool_down_s=60.0), rule, at("12:00") + 60 * S) is None
+    assert cooling.why_not(Candidate(3, "b", 0, cool_down_s=60.0), rule, at("12:00") + 20 * S) == "cooling down for 40 s"
+    assert cooling.why_not(Candidate(3, "b", 0, cool_down_s=60.0), rule, at("12:00") + 60 * S) is None
     assert cooling.why_not(B, rule, at("12:00")) is None
 
 
@@ -124,12 +126,12 @@ def drawn(draw):
     """Return rules and what is asked for, at random."""
     tags = ["box", "rack", "coral"]
     places = {
-        f"d{number}": Place(
+        f"d{number}": DevicePlace(
             draw.choice([None, "x", "y", "z"]), draw.choice([None, 1.5, 3.0, 7.0, 12.0]), tuple(draw.sample(tags, draw.randint(0, 2)))
         )
         for number in range(12)
     }
-    rule = Rules(
+    rule = StartRules(
         circuits_w={"x": 10.0, "y": 4.5},
         quiet=("22:00-06:00",) if draw.random() < 0.5 else (),
         places=places,
@@ -137,7 +139,7 @@ def drawn(draw):
         most_in_flight={"c": draw.randint(1, 3)},
     )
     asked = [
-        Asked(
+        Candidate(
             number,
             f"d{draw.randrange(12)}",
             draw.choice([0, at("12:00")]),
@@ -156,7 +158,7 @@ def test_no_rule_is_ever_broken_and_nothing_waits_for_nothing(seed):
     """Through a day of starts and ends drawn at random: checked against what is in flight, counted anew each time."""
     draw = random.Random(seed)  # noqa: S311 - a test
     rule, asked = drawn(draw)
-    busy, flying, ended_ns, waiting, now_ns = Busy(), {}, {}, list(asked), at("00:00")
+    busy, flying, ended_ns, waiting, now_ns = InFlight(), {}, {}, list(asked), at("00:00")
     for _ in range(150):
         now_ns += draw.randint(1, 1200) * S
         starting, why = rules.choose(waiting, busy, rule, now_ns, draw.randint(1, 5))
@@ -164,7 +166,7 @@ def test_no_rule_is_ever_broken_and_nothing_waits_for_nothing(seed):
             assert one.device not in flying
             assert one.due_ns <= now_ns
             if one.measures:
-                assert quiet.is_quiet(rule.quiet, now_ns) is None
+                assert rules.quiet_window(rule.quiet, now_ns) is None
                 assert one.device not in rule.suspects
                 assert ended_ns.get(one.device, -(1 << 60)) + one.cool_down_s * S <= now_ns
             waiting.remove(one)

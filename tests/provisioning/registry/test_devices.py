@@ -14,6 +14,6 @@ def test_a_device_comes_back_as_it_was_kept(tmp_path):
     registry.close()
     registry = Registry(tmp_path / "registry.sqlite", "read")
     assert devices.read(registry) == [device]
-    assert devices.find(registry, "pi5-01") == devices.find_serial(registry, "1000") == device
+    assert devices.find(registry, "pi5-01") == devices.find_by_serial(registry, "1000") == device
     assert devices.find(registry, "pi5-02") is None
     registry.close()

@@ -4,13 +4,13 @@ import sqlite3
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.registry.registry import Registry
 
 
 @pytest.mark.parametrize(
     ("version", "remedy"),
-    [(2, "has version 2, this edgemeter knows up to 1: update edgemeter here"), (0, "has version 0, from which no way leads to 1")],
+    [(2, "has version 2, this edgemeter knows up to 1: update edgemeter here"), (0, "has version 0, which cannot be migrated to 1")],
 )
 @pytest.mark.parametrize("access", ["read", "write"])
 def test_a_registry_of_another_version_is_refused_and_left_alone(tmp_path, version, remedy, access):

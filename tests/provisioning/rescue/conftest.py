@@ -6,8 +6,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from edgemeter.provisioning.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory import fleet_file
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.rescue import wiring
 from tests.fixtures.http_meter import PlayedMeter, playing
 
@@ -107,6 +107,6 @@ def wired(tmp_path):
 
     def make(text, more="", device="pi-1"):
         (tmp_path / "fleet.toml").write_text(f'fleet = "lab"\n[device.{device}]\nswitch = "{text}"\n{more}')
-        return wiring.wiring(device, fleet_file.read(tmp_path / "fleet.toml"), FleetFolder(tmp_path))
+        return wiring.wiring_of(device, fleet_file.read(tmp_path / "fleet.toml"), FleetFolder(tmp_path))
 
     return make

@@ -5,9 +5,9 @@ import stat
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
-from edgemeter.provisioning.fleet_folder import FleetFolder
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.provisioning.inventory import fleet_file
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.rescue import SWITCHES, wiring
 from edgemeter.provisioning.rescue.wiring import open_switch
 from tests.provisioning.rescue.conftest import serve
@@ -231,4 +231,4 @@ def test_every_switch_of_the_table_is_there():
 def test_a_device_without_a_switch_has_none(wired, tmp_path):
     """Not every board hangs on one."""
     wired("shelly://h")
-    assert wiring.wiring("pi-2", fleet_file.read(tmp_path / "fleet.toml"), FleetFolder(tmp_path)) is None
+    assert wiring.wiring_of("pi-2", fleet_file.read(tmp_path / "fleet.toml"), FleetFolder(tmp_path)) is None

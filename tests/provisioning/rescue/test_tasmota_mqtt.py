@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from edgemeter.agent.delivery.mqtt_session import MqttSession, Profile
-from edgemeter.agent.errors import TransientError
-from edgemeter.provisioning.rescue.tasmota_mqtt import TasmotaMqtt
+from edgemeter.agent.base.errors import TransientError
+from edgemeter.agent.base.mqtt_session import MqttSession, SessionProfile
+from edgemeter.provisioning.rescue.tasmota import TasmotaMqtt
 from tests.fixtures.servers import address_of, mosquitto
 
 pytestmark = pytest.mark.mosquitto
@@ -21,7 +21,7 @@ class Plug:
         self.is_on = True
         self.heard = []
         self.ready = threading.Event()
-        self.session = MqttSession(address, Profile(name), self)
+        self.session = MqttSession(address, SessionProfile(name), self)
         self.session.connect()
 
     def connected(self):
@@ -102,7 +102,7 @@ def test_nothing_is_left_retained(broker, wired):
     late = Plug(address_of(broker), "DVES_000002")
     # What is retained comes before the answer to what is asked afterwards.
     late.session.publish("cmnd/plug-7/Marker", b"")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 50
     while not late.heard and time.monotonic() < deadline:
         time.sleep(0.01)
     late.session.close()
@@ -111,6 +111,6 @@ def test_nothing_is_left_retained(broker, wired):
 
 def test_a_plug_that_is_not_there_is_transient(broker, wired, monkeypatch):
     """With what to look at."""
-    monkeypatch.setattr("edgemeter.provisioning.rescue.tasmota_mqtt.ANSWER_S", 0.3)
+    monkeypatch.setattr("edgemeter.provisioning.rescue.tasmota.ANSWER_S", 0.3)
     with pytest.raises(TransientError, match="is its Topic 'plug-8'"):
         TasmotaMqtt(wired("tasmota-mqtt://plug-8"), str(address_of(broker))).off()

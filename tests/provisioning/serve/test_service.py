@@ -1,8 +1,8 @@
-"""The service: which topics go to which desk."""
+"""The service: which topics go to which handler."""
 
 import pytest
 
-from edgemeter.provisioning.serve.service import fits
+from edgemeter.provisioning.serve.service import topic_matches
 
 
 @pytest.mark.parametrize(
@@ -17,4 +17,4 @@ from edgemeter.provisioning.serve.service import fits
 )
 def test_a_desk_hears_what_fits_its_subscription(pattern, topic, expected):
     """As the broker reads wildcards."""
-    assert fits(pattern, topic) is expected
+    assert topic_matches(pattern, topic) is expected

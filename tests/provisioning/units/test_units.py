@@ -24,7 +24,7 @@ def test_systemd_accepts_every_unit(tmp_path):
             re.sub(r"^ExecStart=\S+", f"ExecStart={shutil.which('true')}", unit.read_text(), flags=re.MULTILINE)
         )
     units = sorted(tmp_path.glob("*.service"))
-    told = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False, timeout=60)
+    told = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False, timeout=300)
     assert units
     assert (told.returncode, told.stdout + told.stderr) == (0, "")
 
@@ -67,7 +67,7 @@ def test_a_sensor_becomes_readable_by_the_group_and_nothing_else_does(tmp_path, 
     command = re.search(rf'^SUBSYSTEM=="{subsystem}".*RUN\+="/bin/sh -c \'(.*)\'"$', RULES.read_text(), re.MULTILINE)[1]
     group = grp.getgrgid(os.getgid()).gr_name
     here = command.replace("/sys%p", str(tmp_path)).replace("$$", "$").replace("chgrp edgemeter", f"chgrp {group}")
-    subprocess.run(["/bin/sh", "-c", here], check=True, timeout=30)
+    subprocess.run(["/bin/sh", "-c", here], check=True, timeout=150)
     assert all((tmp_path / name).stat().st_mode & 0o777 == 0o440 for name in opened)
     assert all((tmp_path / name).stat().st_mode & 0o777 == 0o400 for name in kept)
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from edgemeter.agent.health.contract import Health
+from edgemeter.agent.contract.health import Health
 from edgemeter.provisioning.registry.devices import Device
-from edgemeter.provisioning.update import choice
+from edgemeter.provisioning.update import rollout
 from edgemeter.provisioning.update.releases import Release
 
 DEVICE = Device("pi-1", "lab", None, "pi5", (), "accepted", None, None, None, 0)
@@ -25,7 +25,7 @@ def health(**changes):
 
 def chosen(said, *releases, device=DEVICE, **more):
     """Return the release and the note."""
-    found = choice.choose(device, said, releases, boards=BOARDS, **more)
+    found = rollout.choose_release(device, said, releases, boards=BOARDS, **more)
     return found.release, found.note
 
 
@@ -49,7 +49,7 @@ def test_a_board_that_is_not_said_gets_a_bundle_that_fits_and_a_word_about_it():
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        (None, "has not said yet"),
+        (None, "has not reported its state"),
         (health(arch="armv7l"), "no bundle fits: it is pi5, armv7l"),
         (health(python="3.12.3"), "Python 3.12"),
         (health(glibc="2.28"), "glibc 2.28"),
@@ -70,7 +70,7 @@ def test_what_is_refused_can_be_allowed():
     """Going back, and trying again; an update under way is not ordered twice."""
     assert chosen(health(agent="3.0"), BOOKWORM, even_if=("older",))[0] == BOOKWORM
     assert chosen(health(bad_agents=("2.0",)), BOOKWORM, even_if=("bad",))[0] == BOOKWORM
-    assert chosen(health(), BOOKWORM, even_if=("older", "bad"), is_under_way=True) == (None, "an update is under way")
+    assert chosen(health(), BOOKWORM, even_if=("older", "bad"), is_under_way=True) == (None, "an update is in progress")
     assert chosen(health(agent="unknown"), BOOKWORM)[0] == BOOKWORM
 
 
@@ -86,8 +86,8 @@ def test_what_a_release_holds_tells_it_from_another_of_the_same_version():
 def test_canaries_are_of_as_many_bundles_as_there_are():
     """So that each kind of board is tried first; the rest are the others, once."""
     devices = [replace(DEVICE, device=f"pi-{number}") for number in range(5)]
-    choices = [choice.Choice(one, "1.0", release) for one, release in zip(devices, [BOOKWORM] * 3 + [TRIXIE] * 2, strict=True)]
-    first, rest = choice.canaries([*choices, choice.Choice(DEVICE, None, None, "stays")], 2)
+    choices = [rollout.UpdateChoice(one, "1.0", release) for one, release in zip(devices, [BOOKWORM] * 3 + [TRIXIE] * 2, strict=True)]
+    first, rest = rollout.canaries([*choices, rollout.UpdateChoice(DEVICE, None, None, "stays")], 2)
     assert [one.release for one in first] == [BOOKWORM, TRIXIE]
     assert sorted(one.device.device for one in first + rest) == [f"pi-{number}" for number in range(5)]
-    assert choice.canaries(choices, 99) == (choice.canaries(choices, 5)[0], [])
+    assert rollout.canaries(choices, 99) == (rollout.canaries(choices, 5)[0], [])

@@ -8,15 +8,13 @@ import time
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent import errors
-from edgemeter.agent.health.contract import Health
-from edgemeter.provisioning.cli import fleet
+from edgemeter.agent.base import errors
+from edgemeter.agent.contract.health import Health
+from edgemeter.provisioning.cli.main import fleet
 from edgemeter.provisioning.content.store import ContentStore
-from edgemeter.provisioning.fleet_folder import FleetFolder
-from edgemeter.provisioning.health import presence
-from edgemeter.provisioning.jobs import executions
-from edgemeter.provisioning.jobs import jobs as kept
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices
+from edgemeter.provisioning.registry import jobs as kept
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 from tests.fixtures.mqtt_peer import wait_until
@@ -45,7 +43,7 @@ class World:
         )
         with self.registry.transaction() as connection:
             devices.put(connection, Device(name, "lab", None, "pi5", (), standing, None, None, None, 0))
-            presence.note(connection, [presence.Said(name, "lab", health, 1)])
+            devices.put_reports(connection, [devices.DeviceReport(name, "lab", health, 1)])
 
     def call(self, *arguments):
         """Return what a command printed."""
@@ -64,7 +62,7 @@ class World:
         """Return the versions that devices are ordered to go to."""
         found = {}
         for job in kept.latest(self.registry):
-            for one in executions.of_job(self.registry, job.job):
+            for one in kept.executions_of_job(self.registry, job.job):
                 found[one.device] = job.work.version
         return found
 
@@ -180,7 +178,7 @@ def test_the_others_go_once_the_canary_is_done(world, state, ordered):
         assert wait_until(lambda: len(world.orders()) == ordered)
         for device in world.orders():
             world.end(device)
-    thread.join(60)
+    thread.join(300)
     assert len(world.orders()) == ordered
     assert results[0].exit_code == (0 if state == "done" else 1)
     assert ("rolled back to 1.0" in results[0].output) is (state == "failed")

@@ -6,10 +6,10 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.provisioning import write_cli
-from edgemeter.provisioning.write import disk as disks
-from edgemeter.provisioning.write_cli import write
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.provisioning.cli import card
+from edgemeter.provisioning.cli.card import write
+from edgemeter.provisioning.write import target_disk
 from tests.provisioning.write.world import SATA, Bench
 
 CONTENT = hashlib.shake_256(b"small image").digest(1 << 20)
@@ -24,7 +24,7 @@ def bench(tmp_path, monkeypatch):
     made.disk("sda", SATA, removable=0, number="8:0", model="System SSD")
     made.image = tmp_path / "os.img"
     made.image.write_bytes(CONTENT)
-    monkeypatch.setattr(disks, "World", lambda: made.world)
+    monkeypatch.setattr(target_disk, "KernelTrees", lambda: made.world)
     return made
 
 
@@ -43,7 +43,7 @@ def test_model_and_size_on_the_command_line_stand_for_the_question(bench):
     assert bench.card.read_bytes()[: 1 << 20] == CONTENT
 
 
-@pytest.mark.parametrize(("arguments", "said"), [((), "nobody is there to ask"), (("--yes-model", "Other 32 GB"), "nothing was written")])
+@pytest.mark.parametrize(("arguments", "said"), [((), "no terminal"), (("--yes-model", "Other 32 GB"), "nothing was written")])
 def test_without_the_right_words_nothing_is_written(bench, arguments, said):
     """The card stays as it is."""
     done = run(bench, *arguments)
@@ -66,7 +66,7 @@ def test_a_card_that_was_mounted_during_the_question_is_refused(bench, monkeypat
         bench.mounts.append("30 1 8:16 / /media/card rw - vfat /dev/sdx rw")
         assert bench.world
 
-    monkeypatch.setattr(write_cli, "_confirm", mount)
+    monkeypatch.setattr(card, "_confirm", mount)
     done = run(bench)
     assert "/media/card" in str(done.exception)
     assert not any(bench.card.read_bytes())
@@ -75,7 +75,7 @@ def test_a_card_that_was_mounted_during_the_question_is_refused(bench, monkeypat
 def test_another_card_in_the_same_place_is_refused(bench, monkeypatch):
     """Somebody changed it while the question was open."""
     size = bench.folder / "sys/class/block/sdx/size"
-    monkeypatch.setattr(write_cli, "_confirm", lambda *_: size.write_text("99999\n"))
+    monkeypatch.setattr(card, "_confirm", lambda *_: size.write_text("99999\n"))
     assert "another card" in str(run(bench).exception)
 
 
@@ -91,5 +91,5 @@ def test_without_a_device_the_disks_are_listed_with_why_not(bench):
 def test_a_built_in_disk_is_refused_whatever_is_said(bench):
     """Also with its own words and --force-large."""
     bench.card = bench.folder / "dev/sda"
-    done = run(bench, "--force-large", "--yes-model", disks.read(bench.card, bench.world).words)
+    done = run(bench, "--force-large", "--yes-model", target_disk.read_disk(bench.card, bench.world).words)
     assert "built in" in str(done.exception)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.provisioning.write import disk as disks
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.provisioning.write import target_disk as disks
 from tests.provisioning.write.world import MMC, SATA, Bench
 
 GB = 10**9
@@ -12,7 +12,7 @@ GB = 10**9
 def objections(bench, path, image_bytes=1 << 20, large="refused"):
     """Return what speaks against writing."""
     world = bench.world
-    return disks.objections(disks.read(path, world), world, image_bytes, large)
+    return disks.objections(disks.read_disk(path, world), world, image_bytes, large)
 
 
 @pytest.mark.parametrize("where", [MMC, "pci0000:00/usb1/1-1"])
@@ -117,7 +117,7 @@ def test_a_partition_is_refused_with_the_name_of_its_disk(tmp_path):
     bench = Bench(tmp_path)
     bench.disk(parts=("sdx1",))
     with pytest.raises(ConfigError, match=r"partition.*dev/sdx'"):
-        disks.read(tmp_path / "dev/sdx1", bench.world)
+        disks.read_disk(tmp_path / "dev/sdx1", bench.world)
 
 
 @pytest.mark.parametrize("name", ["sdy", "null", "../elsewhere.img"])
@@ -127,8 +127,8 @@ def test_what_is_no_disk_is_refused(tmp_path, name):
     bench.disk()
     (tmp_path / "dev/null").touch()
     (tmp_path / "elsewhere.img").touch()
-    with pytest.raises(ConfigError, match="no disk here"):
-        disks.read(tmp_path / "dev" / name, bench.world)
+    with pytest.raises(ConfigError, match="not a disk of this machine"):
+        disks.read_disk(tmp_path / "dev" / name, bench.world)
 
 
 def test_a_link_leads_to_its_disk(tmp_path):
@@ -136,13 +136,13 @@ def test_a_link_leads_to_its_disk(tmp_path):
     bench = Bench(tmp_path)
     card = bench.disk()
     (tmp_path / "by-id").symlink_to(card)
-    assert disks.read(tmp_path / "by-id", bench.world).name == "sdx"
+    assert disks.read_disk(tmp_path / "by-id", bench.world).name == "sdx"
 
 
 def test_model_and_size_are_in_words_that_can_be_typed(tmp_path):
     """Vendor and model without the spaces that pad them, the size in GB as it is printed on the card."""
     bench = Bench(tmp_path)
-    assert disks.read(bench.disk(size_bytes=31_914_983_424), bench.world).words == "Generic SD Card Reader 31.9 GB"
+    assert disks.read_disk(bench.disk(size_bytes=31_914_983_424), bench.world).words == "Generic SD Card Reader 31.9 GB"
 
 
 def test_without_a_list_of_mounts_nothing_is_written(tmp_path):
@@ -152,17 +152,17 @@ def test_without_a_list_of_mounts_nothing_is_written(tmp_path):
     world = bench.world
     (tmp_path / "proc/self/mountinfo").unlink()
     with pytest.raises(ConfigError, match="mountinfo"):
-        disks.objections(disks.read(card, world), world, 1, "refused")
+        disks.objections(disks.read_disk(card, world), world, 1, "refused")
 
 
 def test_this_machines_own_disk_is_refused():
     """The real thing: whatever / stands on here is never offered."""
-    world = disks.World()
+    world = disks.KernelTrees()
     numbers = [line.split()[2] for line in (world.proc / "self/mountinfo").read_text().splitlines() if line.split()[4] == "/"]
-    here = [one for one in disks.every(world) if (world.sysfs / "class/block" / one.name / "dev").read_text().strip() in numbers]
+    here = [one for one in disks.all_disks(world) if (world.sysfs / "class/block" / one.name / "dev").read_text().strip() in numbers]
     parts = [
         one
-        for one in disks.every(world)
+        for one in disks.all_disks(world)
         for part in one.parts
         if (world.sysfs / "class/block" / part / "dev").read_text().strip() in numbers
     ]

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent.errors import ConfigError, UnavailableError
-from edgemeter.provisioning.write import disk as disks
-from edgemeter.provisioning.write import image as images
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.provisioning.write import image_file as images
+from edgemeter.provisioning.write import target_disk as disks
 from edgemeter.provisioning.write import writing
-from edgemeter.provisioning.write.disk import World
-from edgemeter.provisioning.write.image import CHUNK_BYTES
+from edgemeter.provisioning.write.image_file import CHUNK_BYTES
+from edgemeter.provisioning.write.target_disk import KernelTrees
 from tests.provisioning.write.world import USB, Bench
 
 # Two and a half chunks: a first, a middle and a last that is not full.
@@ -40,7 +40,7 @@ def make_image(folder, content=CONTENT, name="os.img"):
     """Write an image and read it as the command does."""
     path = folder / name
     path.write_bytes(content)
-    return images.read(path, quiet)
+    return images.read_image(path, quiet)
 
 
 def make_card(folder, size_bytes=24 << 20):
@@ -48,7 +48,7 @@ def make_card(folder, size_bytes=24 << 20):
     bench = Bench(folder)
     path = bench.disk(size_bytes=size_bytes)
     path.write_bytes(b"\xaa" * size_bytes)
-    return disks.read(path, bench.world)
+    return disks.read_disk(path, bench.world)
 
 
 @pytest.mark.parametrize("pack", [bytes, quick_gzip, quick_xz], ids=["raw", "gz", "xz"])
@@ -56,7 +56,7 @@ def test_the_card_holds_the_image_and_it_is_known_by_its_content(tmp_path, pack)
     """Raw, gzip and xz, whatever the file is called."""
     content = CONTENT[: CHUNK_BYTES + 4096]
     image, card = make_image(tmp_path, pack(content)), make_card(tmp_path)
-    done = writing.write(image, card, quiet)
+    done = writing.write_image(image, card, quiet)
     assert card.path.read_bytes()[: len(content)] == content
     assert (done.size_bytes, done.sha256) == (len(content), hashlib.sha256(content).hexdigest())
 
@@ -64,7 +64,7 @@ def test_the_card_holds_the_image_and_it_is_known_by_its_content(tmp_path, pack)
 def test_an_old_spare_partition_table_is_gone_and_the_rest_stays(tmp_path):
     """A GPT's copy at the end would lead back to what was there."""
     card = make_card(tmp_path)
-    writing.write(make_image(tmp_path), card, quiet)
+    writing.write_image(make_image(tmp_path), card, quiet)
     after = card.path.read_bytes()[len(CONTENT) :]
     assert after[-writing.TAIL_BYTES :] == bytes(writing.TAIL_BYTES)
     assert set(after[: -writing.TAIL_BYTES]) == {0xAA}
@@ -74,7 +74,7 @@ def test_an_image_that_fills_the_card_keeps_its_own_end(tmp_path):
     """Its spare partition table is its own."""
     content = hashlib.shake_256(b"full").digest(CHUNK_BYTES + (1 << 20))
     card = make_card(tmp_path, len(content))
-    writing.write(make_image(tmp_path, content), card, quiet)
+    writing.write_image(make_image(tmp_path, content), card, quiet)
     assert card.path.read_bytes() == content
 
 
@@ -91,9 +91,9 @@ def test_an_interrupted_write_leaves_no_card_that_boots(tmp_path, calls):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        writing.write(image, card, told)
+        writing.write_image(image, card, told)
     assert card.path.read_bytes()[:CHUNK_BYTES] == bytes(CHUNK_BYTES)
-    writing.write(image, card, quiet)
+    writing.write_image(image, card, quiet)
     assert card.path.read_bytes()[: len(CONTENT)] == CONTENT
 
 
@@ -101,7 +101,7 @@ def test_the_first_block_is_written_after_everything_else(tmp_path):
     """All the time before it holds zeros."""
     image, card = make_image(tmp_path), make_card(tmp_path)
     seen = []
-    writing.write(image, card, lambda phase, done, total: seen.append((phase, done == total, card.path.read_bytes()[:CHUNK_BYTES])))
+    writing.write_image(image, card, lambda phase, done, total: seen.append((phase, done == total, card.path.read_bytes()[:CHUNK_BYTES])))
     during = [first for phase, is_end, first in seen if phase == "writing" and not is_end]
     assert during
     assert all(first == bytes(CHUNK_BYTES) for first in during)
@@ -119,7 +119,7 @@ def test_a_card_that_forgets_a_byte_is_found_and_does_not_boot(tmp_path, at):
                 file.write(bytes([CONTENT[at] ^ 1]))
 
     with pytest.raises(UnavailableError, match=f"from byte {at // CHUNK_BYTES * CHUNK_BYTES} on"):
-        writing.write(image, card, told)
+        writing.write_image(image, card, told)
     assert card.path.read_bytes()[:CHUNK_BYTES] == bytes(CHUNK_BYTES)
 
 
@@ -128,7 +128,7 @@ def test_an_image_that_changes_while_it_is_written_is_found(tmp_path):
     image, card = make_image(tmp_path), make_card(tmp_path)
     image.path.write_bytes(CONTENT[:-1] + bytes([CONTENT[-1] ^ 1]))
     with pytest.raises(UnavailableError, match="changed"):
-        writing.write(image, card, quiet)
+        writing.write_image(image, card, quiet)
     assert card.path.read_bytes()[:CHUNK_BYTES] == bytes(CHUNK_BYTES)
 
 
@@ -152,7 +152,7 @@ def test_what_is_no_image_is_refused(tmp_path, content, said):
 def test_an_absent_image_is_one_line(tmp_path):
     """No traceback."""
     with pytest.raises(ConfigError, match="cannot read the image"):
-        images.read(tmp_path / "absent.img", quiet)
+        images.read_image(tmp_path / "absent.img", quiet)
 
 
 @pytest.mark.parametrize("line", ["{hash}", "{hash}  os.img", "{hash} *./os.img\n" + "0" * 64 + "  other.img"])
@@ -168,7 +168,7 @@ def test_a_hash_beside_the_image_is_compared(tmp_path, line):
 def test_a_hash_that_says_nothing_of_the_image_is_refused(tmp_path, text):
     """A check that was wanted and cannot be made is not left out without a word."""
     (tmp_path / "os.img.sha256").write_text(text)
-    with pytest.raises(ConfigError, match="holds no sha256"):
+    with pytest.raises(ConfigError, match="has no sha256"):
         make_image(tmp_path)
 
 
@@ -177,14 +177,14 @@ def loop_disk(folder, size_bytes):
     """Attach a loop device for the block, or skip where we may not."""
     backing = folder / "backing"
     backing.write_bytes(b"\xaa" * size_bytes)
-    made = subprocess.run(["losetup", "--find", "--show", str(backing)], capture_output=True, text=True, check=False, timeout=20)
+    made = subprocess.run(["losetup", "--find", "--show", str(backing)], capture_output=True, text=True, check=False, timeout=100)
     if made.returncode:
         pytest.skip(f"no loop device can be made here: {made.stderr.strip()}")
     device = Path(made.stdout.strip())
     try:
         yield device
     finally:
-        subprocess.run(["losetup", "--detach", device], check=True, timeout=20)
+        subprocess.run(["losetup", "--detach", device], check=True, timeout=100)
 
 
 def as_card(folder, device, size_bytes):
@@ -196,16 +196,16 @@ def as_card(folder, device, size_bytes):
         (entry / key).write_text(f"{value}\n")
     (folder / "sys/class/block").mkdir(parents=True)
     (folder / "sys/class/block" / device.name).symlink_to(entry)
-    return World(sysfs=folder / "sys")
+    return KernelTrees(sysfs=folder / "sys")
 
 
 def test_a_real_block_device_is_written_and_read_past_the_cache(tmp_path):
     """A loop device: O_EXCL, BLKFLSBUF, O_DIRECT and the partition table as a card has them."""
     with loop_disk(tmp_path, 24 << 20) as device:
         world = as_card(tmp_path, device, 24 << 20)
-        card = disks.read(device, world)
+        card = disks.read_disk(device, world)
         assert disks.objections(card, world, len(CONTENT), "refused") == []
-        done = writing.write(make_image(tmp_path), card, quiet)
+        done = writing.write_image(make_image(tmp_path), card, quiet)
         assert done.past_cache == "O_DIRECT"
     assert (tmp_path / "backing").read_bytes()[: len(CONTENT)] == CONTENT
 
@@ -213,20 +213,20 @@ def test_a_real_block_device_is_written_and_read_past_the_cache(tmp_path):
 def test_a_mounted_block_device_is_refused_by_us_and_by_the_kernel(tmp_path):
     """By what /proc says; and O_EXCL, should that have been overlooked."""
     with loop_disk(tmp_path, 24 << 20) as device:
-        subprocess.run(["mkfs.ext4", "-q", "-F", device], check=True, timeout=60)
+        subprocess.run(["mkfs.ext4", "-q", "-F", device], check=True, timeout=300)
         (tmp_path / "mounted").mkdir()
-        if subprocess.run(["mount", device, tmp_path / "mounted"], capture_output=True, check=False, timeout=20).returncode:
+        if subprocess.run(["mount", device, tmp_path / "mounted"], capture_output=True, check=False, timeout=100).returncode:
             pytest.skip("a loop device cannot be mounted here")
         try:
             world = as_card(tmp_path, device, 24 << 20)
-            card = disks.read(device, world)
+            card = disks.read_disk(device, world)
             assert str(tmp_path / "mounted") in disks.objections(card, world, None, "refused")[0]
             with pytest.raises(UnavailableError, match="unmount it"):
-                writing.write(make_image(tmp_path), card, quiet)
+                writing.write_image(make_image(tmp_path), card, quiet)
         finally:
-            subprocess.run(["umount", tmp_path / "mounted"], check=True, timeout=20)
+            subprocess.run(["umount", tmp_path / "mounted"], check=True, timeout=100)
 
 
 def test_a_real_loop_device_is_no_card():
     """In the real sysfs it is virtual, and not offered."""
-    assert not [one.name for one in disks.every(World()) if one.name.startswith(("loop", "ram", "zram", "dm-"))]
+    assert not [one.name for one in disks.all_disks(KernelTrees()) if one.name.startswith(("loop", "ram", "zram", "dm-"))]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edgemeter.provisioning.write.disk import World
+from edgemeter.provisioning.write.target_disk import KernelTrees
 
 USB = "pci0000:00/0000:00:14.0/usb2/2-1/2-1:1.0/host4/target4:0:0/4:0:0:0"
 MMC = "platform/soc/fe340000.mmc/mmc_host/mmc0/mmc0:aaaa"
@@ -20,13 +20,13 @@ class Bench:
     swaps: list[str] = field(default_factory=list)
 
     @property
-    def world(self) -> World:
+    def world(self) -> KernelTrees:
         """Return it as the product takes it."""
         proc = self.folder / "proc"
         (proc / "self").mkdir(parents=True, exist_ok=True)
         (proc / "self/mountinfo").write_text("".join(f"{line}\n" for line in self.mounts))
         (proc / "swaps").write_text("Filename Type Size Used Priority\n" + "".join(f"{line} partition 1 0 -2\n" for line in self.swaps))
-        return World(self.folder / "sys", proc, self.folder / "dev")
+        return KernelTrees(self.folder / "sys", proc, self.folder / "dev")
 
     def disk(self, name="sdx", where=USB, size_bytes=CARD_BYTES, removable=1, ro=0, parts=(), number="8:16", model="SD Card Reader"):
         """Plug a disk in and return its file."""

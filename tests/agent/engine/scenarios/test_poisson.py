@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgemeter.agent.engine.scenarios import poisson, single_stream
+from edgemeter.agent.engine.scenarios import closed_loop, poisson
 from tests.fixtures.timing_world import TICK_NS, World, plan
 
 MS = 1_000_000
@@ -56,7 +56,7 @@ def test_a_rate_that_can_be_sustained_is_below_one():
     assert poisson.utilisation_ratio(serve(9 * MS)) < 1
 
 
-def test_a_rate_that_cannot_be_sustained_says_so_and_ends():
+def test_a_rate_that_cannot_be_sustained_is_reported_and_ends():
     """At one and a half times the capacity utilisation is above 1; at ten times the run gives up, and counts whom it left."""
     assert poisson.utilisation_ratio(serve(15 * MS)) > 1
     timed = serve(100 * MS)
@@ -82,4 +82,4 @@ def test_waking_up_late_is_not_hidden():
 
 def test_a_closed_loop_has_no_utilisation():
     """Without arrivals there is nothing to compare with."""
-    assert poisson.utilisation_ratio(single_stream.run(World(lambda _: MS).subject(), plan())) is None
+    assert poisson.utilisation_ratio(closed_loop.run_single_stream(World(lambda _: MS).subject(), plan())) is None

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.vision import decoder
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.vision import decoders
 from tests.fixtures.vision_factory import make_card, make_loaded, same_size, tensors
 
 # Two queries on 64 x 32 pixels: the left half, and a quarter in the middle.
@@ -14,7 +14,7 @@ LEFT, MIDDLE = [0, 0, 32, 32], [16, 8, 48, 24]
 
 def decode(*outputs, classes):
     """Return the detections."""
-    made = decoder.create(make_card("detr", classes=classes), make_loaded(tensors(*(output.shape for output in outputs))))
+    made = decoders.create(make_card("detr", classes=classes), make_loaded(tensors(*(output.shape for output in outputs))))
     return made.decode(list(outputs), same_size(64, 32))
 
 
@@ -65,7 +65,7 @@ def test_pixels_are_left_as_they_are():
 def test_outputs_that_do_not_fit_are_refused(shapes):
     """No boxes, as many boxes as scores it has not, other classes: named with both counts that would fit."""
     with pytest.raises(ConfigError, match=r"scores \[1, queries, 3 or 4\]"):
-        decoder.create(make_card("detr", classes=3), make_loaded(tensors(*shapes)))
+        decoders.create(make_card("detr", classes=3), make_loaded(tensors(*shapes)))
 
 
 @pytest.mark.parametrize("classes", [2, 3, 80])

@@ -3,21 +3,23 @@
 import numpy as np
 import pytest
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.recognition import card
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import model_card
 from edgemeter.agent.runtimes import Loaded, TensorInfo
-from edgemeter.agent.vision.decoder import Frame, create
+from edgemeter.agent.vision.decoders import PhotoFrame, create
 
 # 64 x 32 pixels, strides 16 and 32: a grid of 2 x 4 cells, then one of 1 x 2.
 CELLS, CLASSES = 10, 3
-FRAME = Frame(64, 32, 64, 32, 1.0, 1.0, 0.0, 0.0)
+FRAME = PhotoFrame(64, 32, 64, 32, 1.0, 1.0, 0.0, 0.0)
 
 
 def model(**output):
     """Return a card for the small grid."""
     settings = {"classes": CLASSES, "strides": (16, 32), "score_threshold": 0.1, "nms_iou": 0.5, **output}
-    size = card.Input(height=32, width=64, layout="NHWC")
-    return card.Card(name="grid", task="detection", family="edgemeter", precision="fp32", input=size, output=card.Output(**settings))
+    size = model_card.CardInput(height=32, width=64, layout="NHWC")
+    return model_card.Card(
+        name="grid", task="detection", family="edgemeter", precision="fp32", input=size, output=model_card.CardOutput(**settings)
+    )
 
 
 def loaded(*shapes):
@@ -49,7 +51,7 @@ def test_a_cell_answers_from_its_centre_in_units_of_its_stride():
 
 def test_boxes_are_given_in_pixels_of_the_photograph_and_clipped_to_it():
     """A photograph of 20 x 40 was put into the input at a third of the way, stretched in x and shrunk in y."""
-    frame = Frame(20, 40, 64, 32, 2.0, 0.5, 4.0, 6.0)
+    frame = PhotoFrame(20, 40, 64, 32, 2.0, 0.5, 4.0, 6.0)
     found = create(model(), DECLARED).decode(answers((1, (0.5, 0, 0.5, 1), 0, 0.9)), frame)
     np.testing.assert_array_equal(found.boxes, [[6, 4, 14, 36]])
     reaching_out = create(model(), DECLARED).decode(answers((1, (9, 9, 9, 9), 0, 0.9)), frame)

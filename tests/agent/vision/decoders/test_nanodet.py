@@ -5,8 +5,8 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.vision import decoder
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.vision import decoders
 from tests.fixtures.vision_factory import make_card, make_input, make_loaded, same_size, tensors
 
 # 100 x 68 pixels: 13 x 9 cells of 8, 7 x 5 of 16, 4 x 3 of 32, 2 x 2 of 64; a started cell counts.
@@ -42,7 +42,7 @@ def decode(outputs, strides, **output):
     card = make_card(
         "nanodet", wanted=make_input(height=HEIGHT, width=WIDTH), strides=strides, nms_iou=0.6, **{"classes": CLASSES, **output}
     )
-    made = decoder.create(card, make_loaded(tensors(*(output.shape for output in outputs))))
+    made = decoders.create(card, make_loaded(tensors(*(output.shape for output in outputs))))
     return made.decode(outputs, same_size(WIDTH, HEIGHT))
 
 

@@ -5,8 +5,8 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.vision import decoder
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.vision import decoders
 from edgemeter.agent.vision.decoders.tflite_postprocess import roles_by_name
 from tests.fixtures.vision_factory import make_card, make_loaded, same_size, tensors
 
@@ -30,7 +30,7 @@ SILENT = dict.fromkeys(PARTS, "output")
 def decode(order, names, shapes=None):
     """Return the detections of a model that gives its tensors in this order under these names."""
     infos = tensors(*(shapes or [PARTS[role].shape for role in order]), names=[names[role] for role in order])
-    made = decoder.create(make_card("tflite-postprocess", classes=90), make_loaded(infos))
+    made = decoders.create(make_card("tflite-postprocess", classes=90), make_loaded(infos))
     return made.decode([PARTS[role] for role in order], same_size(64, 32))
 
 
@@ -69,20 +69,20 @@ def test_an_ambiguous_set_of_names_tells_nothing():
 def test_a_single_detection_is_read():
     """With one row, boxes alone have four values, and the operator's order tells the rest."""
     parts = [part[:, :1] if part.ndim > 1 else part for part in PARTS.values()]
-    made = decoder.create(make_card("tflite-postprocess"), make_loaded(tensors((), (), (), (), names=list(OPERATOR.values()))))
+    made = decoders.create(make_card("tflite-postprocess"), make_loaded(tensors((), (), (), (), names=list(OPERATOR.values()))))
     assert made.decode(parts, same_size(64, 32)).boxes.tolist() == [[32, 8, 64, 24]]
 
 
 def test_another_number_of_outputs_is_refused():
     """A raw SSD head is another family."""
     with pytest.raises(ConfigError, match=r"four outputs .* this model has 2"):
-        decoder.create(make_card("tflite-postprocess"), make_loaded(tensors((1, 1917, 4), (1, 1917, 91))))
+        decoders.create(make_card("tflite-postprocess"), make_loaded(tensors((1, 1917, 4), (1, 1917, 91))))
 
 
 @pytest.mark.parametrize("shapes", [[(1, 3)] * 4, [(1, 3, 4), (1, 2), (1, 3), (1,)]])
 def test_tensors_that_are_no_detections_are_refused(shapes):
     """No boxes at all, or not as many classes as boxes."""
-    made = decoder.create(make_card("tflite-postprocess"), make_loaded(tensors((), (), (), ())))
+    made = decoders.create(make_card("tflite-postprocess"), make_loaded(tensors((), (), (), ())))
     with pytest.raises(ConfigError, match="family"):
         made.decode([np.zeros(shape, np.float32) for shape in shapes], same_size())
 
@@ -96,7 +96,7 @@ def test_names_on_the_wrong_tensors_are_seen_through():
 def test_class_numbers_are_no_scores_though_nothing_was_found():
     """All scores 0: the class numbers beside them must not be taken for scores of 2 and more."""
     nothing = {**PARTS, "scores": np.zeros((1, 3), np.float32)}
-    made = decoder.create(make_card("tflite-postprocess", classes=90), make_loaded(tensors(*[()] * 4)))
+    made = decoders.create(make_card("tflite-postprocess", classes=90), make_loaded(tensors(*[()] * 4)))
     for order in permutations(nothing):
         assert len(made.decode([nothing[role] for role in order], same_size(64, 32)).scores) == 0
 
@@ -104,5 +104,5 @@ def test_class_numbers_are_no_scores_though_nothing_was_found():
 def test_boxes_that_leave_the_photograph_are_scored_as_given():
     """As the published AP of these models was: cut to the photograph SSD would gain."""
     beyond = {**PARTS, "boxes": np.array([[[-0.25, 0.5, 0.75, 1.5], [0, 0, 0.5, 0.25], [0, 0, 0, 0]]], np.float32)}
-    made = decoder.create(make_card("tflite-postprocess", classes=90), make_loaded(tensors(*[()] * 4, names=list(OPERATOR.values()))))
+    made = decoders.create(make_card("tflite-postprocess", classes=90), make_loaded(tensors(*[()] * 4, names=list(OPERATOR.values()))))
     assert made.decode([beyond[role] for role in PARTS], same_size(64, 32)).boxes[0].tolist() == [32, -8, 96, 24]

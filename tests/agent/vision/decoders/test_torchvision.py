@@ -5,9 +5,9 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from edgemeter.agent.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.runtimes import TensorInfo
-from edgemeter.agent.vision import decoder
+from edgemeter.agent.vision import decoders
 from tests.fixtures.vision_factory import make_card, make_loaded, same_size, tensors
 
 LISTS = {
@@ -21,7 +21,7 @@ DTYPES = {"labels": "int64"}
 def decode(lists, order=("boxes", "labels", "scores"), *, is_declared=True):
     """Return the detections; without a declaration the values have to tell, as in TorchScript."""
     infos = [TensorInfo(name, (None, 4) if name == "boxes" else (None,), DTYPES.get(name, "float32")) for name in order]
-    made = decoder.create(make_card("torchvision", classes=90), make_loaded(infos if is_declared else ()))
+    made = decoders.create(make_card("torchvision", classes=90), make_loaded(infos if is_declared else ()))
     return made.decode([lists[name] for name in order], same_size(64, 32))
 
 
@@ -68,4 +68,4 @@ def test_lists_of_different_length_are_refused():
     with pytest.raises(ConfigError, match=r"the model gives \[\[2, 4\], \[2\], \[3\]\]"):
         decode({**LISTS, "scores": np.zeros(3, np.float32)})
     with pytest.raises(ConfigError, match=r"needs boxes \[n, 4\]"):
-        decoder.create(make_card("torchvision", classes=90), make_loaded(tensors((1, 84, 8400))))
+        decoders.create(make_card("torchvision", classes=90), make_loaded(tensors((1, 84, 8400))))

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.vision import decoder
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.vision import decoders
 from tests.fixtures.vision_factory import make_card, make_loaded, same_size, tensors
 
 
 def decode(rows, shape=None):
     """Return the detections."""
     tensor = np.array(rows, np.float32).reshape(shape or (1, -1, 6))
-    made = decoder.create(make_card("yolo26", classes=3), make_loaded(tensors(tensor.shape)))
+    made = decoders.create(make_card("yolo26", classes=3), make_loaded(tensors(tensor.shape)))
     return made.decode([tensor], same_size(64, 32))
 
 
@@ -48,4 +48,4 @@ def test_a_score_that_is_no_number_finds_nothing():
 def test_outputs_that_do_not_fit_are_refused(shapes):
     """A head that is not end to end, masks, two pictures: named, with the family to try."""
     with pytest.raises(ConfigError, match="family yolov8"):
-        decoder.create(make_card("yolo26", classes=3), make_loaded(tensors(*shapes)))
+        decoders.create(make_card("yolo26", classes=3), make_loaded(tensors(*shapes)))

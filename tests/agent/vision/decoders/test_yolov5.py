@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.vision import decoder
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.vision import decoders
 from tests.fixtures.vision_factory import make_card, make_loaded, same_size, tensors
 
 
@@ -19,7 +19,7 @@ def head(*rows):
 
 def decode(*outputs, **output):
     """Return the detections."""
-    made = decoder.create(make_card("yolov5", **{"classes": 3, "nms_iou": 0.6, **output}), make_loaded())
+    made = decoders.create(make_card("yolov5", **{"classes": 3, "nms_iou": 0.6, **output}), make_loaded())
     return made.decode(outputs, same_size())
 
 
@@ -56,4 +56,4 @@ def test_outputs_that_do_not_fit_are_refused(shape):
         decode(np.zeros(shape, np.float32))
     if len(shape) == 3:
         with pytest.raises(ConfigError, match=r"shape \[1, anchors, 8\]"):
-            decoder.create(make_card("yolov5", classes=3), make_loaded(tensors(shape)))
+            decoders.create(make_card("yolov5", classes=3), make_loaded(tensors(shape)))

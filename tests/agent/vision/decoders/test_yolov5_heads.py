@@ -5,9 +5,9 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.recognition import card
-from edgemeter.agent.vision import decoder
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import model_card
+from edgemeter.agent.vision import decoders
 from tests.fixtures.vision_factory import make_input, make_loaded, same_size, tensors
 
 WIDTH, HEIGHT, DEPTH = 96, 64, 7
@@ -30,15 +30,15 @@ WANTED = [[48 - 16.5, 28 - 11.5, 48 + 16.5, 28 + 11.5], [48 - 14.5, 48 - 11.25, 
 def decode(outputs, name="yolov5n"):
     """Return the detections."""
     wanted = make_input(height=HEIGHT, width=WIDTH)
-    known = card.Card(
+    known = model_card.Card(
         name=name,
         task="detection",
         family="yolov5-heads",
         precision="fp32",
         input=wanted,
-        output=card.Output(classes=2, nms_iou=0.6, score_threshold=0.2),
+        output=model_card.CardOutput(classes=2, nms_iou=0.6, score_threshold=0.2),
     )
-    return decoder.create(known, make_loaded(tensors(*(one.shape for one in outputs)))).decode(outputs, same_size(WIDTH, HEIGHT))
+    return decoders.create(known, make_loaded(tensors(*(one.shape for one in outputs)))).decode(outputs, same_size(WIDTH, HEIGHT))
 
 
 def check(found):

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from edgemeter.agent.errors import ConfigError
-from edgemeter.agent.vision import decoder
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.vision import decoders
 from tests.fixtures.vision_factory import make_card, make_loaded, same_size, tensors
 
 ANCHORS, CLASSES = 84, 3
@@ -21,7 +21,7 @@ def head(boxes, scores):
 
 def decode(tensor, **output):
     """Return the detections of one output."""
-    made = decoder.create(make_card("yolov8", **{"classes": CLASSES, "nms_iou": 0.7, **output}), make_loaded())
+    made = decoders.create(make_card("yolov8", **{"classes": CLASSES, "nms_iou": 0.7, **output}), make_loaded())
     return made.decode([tensor], same_size())
 
 
@@ -74,17 +74,17 @@ def test_outputs_that_do_not_fit_are_refused_before_they_run(shape):
         decode(np.zeros(shape, np.float32))
     if len(shape) == 3:
         with pytest.raises(ConfigError, match=r"shape \[1, 7, anchors\]"):
-            decoder.create(make_card("yolov8", classes=CLASSES), make_loaded(tensors(shape)))
+            decoders.create(make_card("yolov8", classes=CLASSES), make_loaded(tensors(shape)))
 
 
 def test_a_second_output_is_refused():
     """A segmentation model's masks are not left out silently."""
     with pytest.raises(ConfigError, match="has one output, this model has 2"):
-        decoder.create(make_card("yolov8", classes=3), make_loaded(tensors((1, 39, 84), (1, 32, 16, 16))))
+        decoders.create(make_card("yolov8", classes=3), make_loaded(tensors((1, 39, 84), (1, 32, 16, 16))))
 
 
 def test_open_dimensions_wait_for_the_real_tensor():
     """A dynamic file declares no anchors; it is accepted, and checked when it answers."""
-    made = decoder.create(make_card("yolov8", classes=CLASSES), make_loaded(tensors((1, 7, None))))
+    made = decoders.create(make_card("yolov8", classes=CLASSES), make_loaded(tensors((1, 7, None))))
     with pytest.raises(ConfigError):
         made.decode([np.zeros((1, 8, 84), np.float32)], same_size())

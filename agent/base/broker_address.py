@@ -1,0 +1,168 @@
+"""Where an MQTT broker is and who we are there.
+
+`HOST[:PORT]`, `mqtt://[USER@]HOST[:PORT]` or `mqtts://...` (TLS); and which MQTT it speaks.
+"""
+
+import contextlib
+import os
+import socket
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, cast
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from edgemeter.agent.base.config import BROKER_FILES, Config
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.tls import TlsFiles, check, secret, tls_context, tls_files, tls_refusal
+
+Scheme = Literal["mqtt", "mqtts"]
+
+# Source: IANA service names, mqtt and secure-mqtt.
+DEFAULT_PORTS: Mapping[Scheme, int] = {"mqtt": 1883, "mqtts": 8883}
+_FORMS = "write HOST, HOST:PORT, mqtt://[USER@]HOST[:PORT] or mqtts://[USER@]HOST[:PORT]"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAddress:
+    """One broker; `mqtts` is TLS, checked against the system's certificate authorities or the one that `tls` names."""
+
+    host: str
+    port: int
+    scheme: Scheme = "mqtt"
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    tls: TlsFiles = field(default_factory=TlsFiles)
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}" if self.scheme == "mqtt" else f"{self.scheme}://{host}:{self.port}"
+
+
+def parse_address(
+    text: str,
+    *,
+    user_file: Path | None = None,
+    password_file: Path | None = None,
+    tls: TlsFiles | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> BrokerAddress:
+    """Return the address in `text`, with what the files and the environment add to it.
+
+    Raises:
+        ConfigError: it is not an address, holds a password, a file cannot be read, or there are certificates and the address is not mqtts.
+    """
+    parts = _split(text)
+    if parts.password is not None:
+        raise ConfigError(
+            f"the broker address of user {parts.username!r} holds a password: leave it out and set EDGEMETER_MQTT_PASSWORD instead"
+        )
+    scheme = cast("Scheme", parts.scheme)
+    user = unquote(parts.username) if parts.username else secret("user", user_file, environ)
+    if password_file is not None and not user:
+        raise ConfigError(
+            f"a password is named ({str(password_file)!r}) and no user: write mqtt://USER@HOST, or name a file (broker_user_file)"
+        )
+    password = secret("password", password_file, environ) if user else None
+    files = tls_files(tls, environ)
+    if scheme == "mqtt" and files != TlsFiles():
+        raise ConfigError(f"certificates are named, but {text!r} is without TLS: write mqtts://HOST[:PORT]")
+    check(files)
+    return BrokerAddress(parts.hostname or "", parts.port or DEFAULT_PORTS[scheme], scheme, user, password, files)
+
+
+def configured_address(text: str, settings: Config) -> BrokerAddress:
+    """Return the address in `text`, with the files that the configuration names.
+
+    Raises:
+        ConfigError: as `parse_address`.
+    """
+    return address_with_files(text, {name: Path(value) if (value := getattr(settings, name)) else None for name in BROKER_FILES})
+
+
+def address_with_files(text: str, files: Mapping[str, Path | None]) -> BrokerAddress:
+    """Return the address in `text`, with the files of `options.broker_files` by parameter name; raises as `parse_address`."""
+    user, password, ca, certificate, key = (files[name] for name in BROKER_FILES)
+    return parse_address(text, user_file=user, password_file=password, tls=TlsFiles(ca, certificate, key))
+
+
+def _split(text: str) -> SplitResult:
+    try:
+        parts = urlsplit(text if "://" in text else f"mqtt://{text}")
+        is_address = parts.scheme in DEFAULT_PORTS and parts.hostname and parts.port != 0 and not any(c.isspace() for c in text)
+    except ValueError as error:
+        raise ConfigError(f"{text!r} is not a broker address ({error}): {_FORMS}") from error
+    if not is_address or parts.path.strip("/") or parts.query or parts.fragment:
+        raise ConfigError(f"{text!r} is not a broker address: {_FORMS}")
+    return parts
+
+
+MqttVersion = Literal["5", "3.1.1"]
+
+# Source: MQTT 5.0, 3.1: CONNECT, protocol name "MQTT", version 5, clean start, keep alive 10 s, no properties, empty client id.
+_CONNECT_5 = b"\x10\x0d\x00\x04MQTT\x05\x02\x00\x0a\x00\x00\x00"
+_DISCONNECT = b"\xe0\x00"
+_CONNACK = 0x20
+
+# Source: RFC 8446, 5.1: the content type of an alert.
+_TLS_ALERT = 0x15
+
+# Unacceptable protocol version: 1 in MQTT 3.1.1, 0x84 in version 5.
+_REFUSALS_OF_5 = (0x01, 0x84)
+
+
+def mqtt_version(address: BrokerAddress, timeout_s: float) -> MqttVersion:
+    """Return the newest MQTT version that the broker at `address` speaks.
+
+    Raises:
+        UnavailableError: nothing answers there within `timeout_s`, or what answers is not an MQTT broker, or not the expected one.
+        ConfigError: a certificate of ours cannot be used, or the broker requires one or another.
+    """
+    try:
+        with contextlib.closing(connect_socket(address, timeout_s)) as connection:
+            # A broker that rejects our certificate closes the connection while we write; what can still be read says why.
+            with contextlib.suppress(ssl.SSLEOFError, BrokenPipeError, ConnectionResetError):
+                connection.sendall(_CONNECT_5)
+            answer = _receive(connection, 4)
+            with contextlib.suppress(OSError):
+                connection.sendall(_DISCONNECT)
+    except ssl.SSLError as error:
+        raise tls_refusal(address, error) from error
+    except OSError as error:
+        raise UnavailableError(_nobody(address, error)) from error
+    if answer and answer[0] == _TLS_ALERT:
+        raise ConfigError(f"what answers at {address} speaks TLS: write mqtts://{address}")
+    if answer and answer[0] != _CONNACK:
+        raise UnavailableError(f"what answers at {address} is not an MQTT broker: check host and port")
+    # A broker that closes without an answer does not know version 5.
+    return "3.1.1" if len(answer) < 4 or answer[3] in _REFUSALS_OF_5 else "5"
+
+
+def connect_socket(address: BrokerAddress, timeout_s: float) -> socket.socket:
+    """Return a connection to `address`, with TLS if its scheme is mqtts; each of its calls waits at most `timeout_s`."""
+    plain = socket.create_connection((address.host, address.port), timeout_s)
+    if address.scheme == "mqtt":
+        return plain
+    try:
+        return tls_context(address.tls).wrap_socket(plain, server_hostname=address.host)
+    except ConnectionError as error:
+        plain.close()
+        raise ssl.SSLError(error.errno, f"the handshake broke off: {error.strerror}") from error
+    except BaseException:
+        plain.close()
+        raise
+
+
+def _receive(connection: socket.socket, size: int) -> bytes:
+    received = b""
+    with contextlib.suppress(ConnectionResetError, ssl.SSLEOFError):
+        while len(received) < size and (more := connection.recv(size - len(received))):
+            received += more
+    return received
+
+
+def _nobody(address: BrokerAddress, error: OSError) -> str:
+    why = "host name unknown" if isinstance(error, socket.gaierror) else "timed out" if isinstance(error, TimeoutError) else error.strerror
+    remedy = "start one (`edgemeter collector up`, or mosquitto) or leave out --broker"
+    return f"no MQTT broker answers at {address} ({why}): {remedy}"

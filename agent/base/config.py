@@ -1,0 +1,109 @@
+"""The agent's configuration: a TOML file below options and environment, above the defaults."""
+
+import os
+import re
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.types import Name
+
+# Settings that are options too.
+BROKER_FILES = ("broker_user_file", "broker_password_file", "broker_ca_file", "broker_certificate_file", "broker_key_file")
+PLACES = ("~/.config/edgemeter/config.toml", "/etc/edgemeter/config.toml")
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The settings of the file; `sample_config.toml` beside this module shows every key."""
+
+    device: Name | None = None
+    fleet: Name = "default"
+    broker: str | None = None
+    broker_user_file: str | None = None
+    broker_password_file: str | None = None
+    broker_ca_file: str | None = None
+    broker_certificate_file: str | None = None
+    broker_key_file: str | None = None
+    outbox_limit_mb: Annotated[int, msgspec.Meta(ge=1)] = 512
+    content_url: str | None = None
+    content_limit_mb: Annotated[int, msgspec.Meta(ge=1)] = 2048
+    power: tuple[str, ...] = ()
+    sensors: dict[str, dict[str, str]] = {}
+    signing_key_file: str | None = None
+
+
+def read(path: Path | None = None) -> Config:
+    """Return the configuration in `path`, or in the first of the usual places that exists, or the defaults.
+
+    Raises:
+        ConfigError: it cannot be read, or has a wrong or unknown key (named with its path).
+    """
+    # os.path: a home that this user may not read (sudo -u) counts as one without the file.
+    places = [path] if path else [place for text in PLACES if os.path.exists(place := Path(text).expanduser())]  # noqa: PTH110 - see above
+    if not places:
+        return Config()
+    try:
+        return _as_certified(msgspec.toml.decode(places[0].read_bytes(), type=Config))
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration {str(places[0])!r}: {error.strerror}") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ConfigError(f"configuration {str(places[0])!r}: {error}: correct the key or value") from error
+
+
+def _as_certified(found: Config) -> Config:
+    # A fleet's broker knows a device by its certificate; its owner is in the file beside it, which a copied card may have changed.
+    if found.broker_certificate_file is None:
+        return found
+    try:
+        named = msgspec.json.decode(Path(found.broker_certificate_file).with_name("identity.json").read_bytes(), type=_CertifiedNames)
+    except (OSError, msgspec.MsgspecError):
+        return found
+    return msgspec.structs.replace(found, device=named.device, fleet=named.fleet)
+
+
+class _CertifiedNames(msgspec.Struct, frozen=True, kw_only=True):
+    device: Name
+    fleet: Name
+
+
+def from_options(options: Mapping[str, Any]) -> Config:
+    """Return the configuration that the option `config` names, with the broker's files overridden by the other options.
+
+    Raises:
+        ConfigError: as `read`.
+    """
+    given = {name: str(options[name]) for name in BROKER_FILES if options.get(name)}
+    return msgspec.structs.replace(read(options["config"]), **given)
+
+
+def home() -> Path:
+    """Return the folder that holds outbox and ledger: $EDGEMETER_HOME, else below $XDG_DATA_HOME or ~/.local/share."""
+    if own := os.environ.get("EDGEMETER_HOME"):
+        return Path(own).expanduser()
+    return Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser() / "edgemeter"
+
+
+def names(device: str | None, fleet: str | None, settings: Config) -> tuple[str, str]:
+    """Return device and fleet: as given, else as configured, else this machine's host name.
+
+    Raises:
+        ConfigError: one is not a valid name: MQTT topics and collectors would reject it.
+    """
+    found = (device or settings.device or this_device(), fleet or settings.fleet)
+    for what, name in zip(("device", "fleet"), found, strict=True):
+        try:
+            msgspec.convert(name, Name)
+        except msgspec.ValidationError as error:
+            raise ConfigError(
+                f"{name!r} is not a valid {what} name: use up to 128 of A-Z, a-z, 0-9, space and ._:@-, starting with a letter or digit"
+            ) from error
+    return found
+
+
+def this_device() -> str:
+    """Return this machine's host name as a device name: characters that a name may not hold become dashes."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", socket.gethostname()).strip("-._") or "device"

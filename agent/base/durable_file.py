@@ -1,0 +1,101 @@
+"""Files that are there whole or not at all, whenever the power goes."""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from edgemeter.agent.base.errors import UnavailableError
+
+
+def write(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """Put `content` at `path` in one step, on the disk when this returns; root gives it to the owner of the folder.
+
+    Raises:
+        UnavailableError: the folder cannot be made or written, or the disk is full.
+    """
+    try:
+        make_folder(path.parent)
+        with replacing(path, mode) as file:
+            file.write(content)
+    except OSError as error:
+        raise UnavailableError(
+            f"cannot write {str(path)!r} ({error.strerror}): check its folder, its owner and the space on the disk"
+        ) from error
+
+
+@contextmanager
+def replacing(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
+    """Yield a file that takes the place of `path` when the block ends, on the disk; when the block raises, `path` stays as it was.
+
+    Raises:
+        OSError: the folder cannot be written, or the disk is full.
+    """
+    descriptor, made = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, mode)
+            _give_to_owner(descriptor, path.parent)
+            yield file
+            file.flush()
+            os.fsync(descriptor)
+        Path(made).replace(path)
+    except BaseException:
+        Path(made).unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def make_folder(path: Path, mode: int = 0o755) -> None:
+    """Make a folder that is not there, and those above it; root gives it to the owner of the one above.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    if path.is_dir():
+        return
+    make_folder(path.parent)
+    path.mkdir(mode=mode, exist_ok=True)
+    if os.geteuid() == 0:
+        above = path.parent.stat()
+        os.chown(path, above.st_uid, above.st_gid)
+
+
+def sync_folder(folder: Path) -> None:
+    """Return when what was renamed in `folder` is on the disk: a rename alone may be lost with the power."""
+    sync(folder)
+
+
+def sync(path: Path) -> None:
+    """Return when the file or folder at `path` is on the disk.
+
+    Raises:
+        OSError: it cannot be opened, or its disk fails.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file, hexadecimal.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _give_to_owner(descriptor: int, folder: Path) -> None:
+    if os.geteuid() == 0:
+        owner = folder.stat()
+        os.fchown(descriptor, owner.st_uid, owner.st_gid)

@@ -1,0 +1,100 @@
+"""Figures as people read them: rounded by significant digits, so that 0.4 ms stays 0.4 ms, and never more digits than they bear."""
+
+import math
+from datetime import datetime, timezone
+from decimal import Decimal
+
+ABSENT = "-"
+# Below this a figure is written with an exponent: 0.0000123 is counted, not read.
+SMALLEST_PLAIN = 1e-3
+# Ends of a range that so many significant digits do not tell apart are one figure.
+MOST_DIGITS = 5
+
+
+def significant(value: float | None, digits: int = 3) -> str:
+    """Return `value` with `digits` significant digits; digits before the point are all kept. Absent is `-`."""
+    if value is None:
+        return ABSENT
+    if value == 0:
+        return "0"
+    if abs(value) < SMALLEST_PLAIN:
+        return f"{value:.{digits - 1}e}"
+    return f"{value:,.{_decimals(value, digits)}f}"
+
+
+def plain_digits(value: float | None, digits: int = 4) -> str:
+    """Return `value` with so many significant digits, never in exponent form; "-" where there is none."""
+    if value is None:
+        return ABSENT
+    if value == 0:
+        return "0"
+    text = f"{value:.{digits}g}"
+    return f"{Decimal(text):f}" if "e" in text else text
+
+
+def times(ratio: float | None) -> str:
+    """Return a ratio as `4.88x`. Absent is `-`."""
+    return ABSENT if ratio is None else f"{significant(ratio)}x"
+
+
+def difference(value: float | None) -> str:
+    """Return a difference of accuracies with its sign and three decimals. Absent is `-`."""
+    if value is None:
+        return ABSENT
+    rounded = round(value, 3)
+    return f"{rounded:+.3f}" if rounded else "0.000"
+
+
+def accuracy(value: float | None) -> str:
+    """Return an accuracy (0..1) with three decimals, as detection papers print it. Absent is `-`."""
+    return ABSENT if value is None else f"{value:.3f}"
+
+
+def with_uncertainty(value: float, uncertainty: float | None) -> str:
+    """Return `value ± uncertainty`: two digits of the uncertainty, and the value to the same place. An unknown one is `± ?`."""
+    if uncertainty is None:
+        return f"{significant(value)} ± ?"
+    if uncertainty <= 0:
+        return f"{significant(value)} ± 0"
+    decimals = _decimals(uncertainty, 2)
+    return f"{value:,.{decimals}f} ± {uncertainty:,.{decimals}f}"
+
+
+def span(low: float, high: float) -> str:
+    """Return a range, both ends rounded alike, with as many digits as tell them apart; one figure where no digit that counts does."""
+    for digits in range(3, MOST_DIGITS + 1):
+        first, last = significant(low, digits), significant(high, digits)
+        if first != last:
+            return f"{first} to {last}"
+    return significant(low)
+
+
+def typeset(text: str) -> str:
+    """Return a figure for a page, where a terminal's `-0.037` and `4.88x` have signs of their own."""
+    if text == ABSENT:
+        return "\N{EN DASH}"
+    return text.replace("-", "\N{MINUS SIGN}").replace("x", "\N{MULTIPLICATION SIGN}")
+
+
+def count(number: int, noun: str) -> str:
+    """Return `1 run`, `2 runs`: the number and the noun in the form that fits."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def stamp(time_ns: int) -> str:
+    """Return a wall-clock time in UTC to the second; the plain number where no calendar has it."""
+    try:
+        return datetime.fromtimestamp(time_ns // 1_000_000_000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return f"{time_ns} ns"
+
+
+def printable(text: str) -> str:
+    """Return `text` without characters that steer a terminal or break a page: records hold what devices sent."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+
+
+def _decimals(value: float, digits: int) -> int:
+    # Rounded first: 9.996 with three digits is 10.0, not 10.00.
+    rounded = float(f"{value:.{digits - 1}e}")
+    return max(0, digits - 1 - math.floor(math.log10(abs(rounded))))

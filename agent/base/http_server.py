@@ -1,0 +1,98 @@
+"""The base of our HTTP servers: a thread for each request, IPv4 and IPv6, one way to start and to stop, requests logged at debug only."""
+
+import logging
+import socket
+import threading
+from collections.abc import Iterable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
+from typing import Any
+
+from edgemeter.agent.base.errors import UnavailableError
+
+logger = logging.getLogger(__name__)
+
+LOOPBACK = "127.0.0.1"
+
+
+class HttpHandler(BaseHTTPRequestHandler):
+    """Answers GET and HEAD by `answer`, and refuses every other method."""
+
+    protocol_version = "HTTP/1.1"
+    server_version = "edgemeter"
+    sys_version = ""
+    # A client that connects and sends nothing is disconnected after so many seconds.
+    timeout = 30.0
+
+    def do_GET(self) -> None:
+        """Answer a request."""
+        self.answer()
+
+    def do_HEAD(self) -> None:
+        """Answer a request; `respond` leaves the body out."""
+        self.answer()
+
+    def answer(self) -> None:
+        """Answer GET and HEAD, by `respond`."""
+        raise NotImplementedError
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
+        """Log at debug: a request is no news."""
+        logger.debug(format, *args)
+
+    def respond(self, status: int, body: bytes = b"", headers: Iterable[tuple[str, str]] = ()) -> None:
+        """Send a whole response; its length is added to `headers`."""
+        self.send_response(status)
+        for name, value in (*headers, ("Content-Length", str(len(body)))):
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+
+class HttpServer(ThreadingHTTPServer):
+    """Listens at `host`:`port` (0: a free one, then in `port`); `start` once, `stop` once or more. `options` name another address.
+
+    Raises:
+        UnavailableError: the port is taken, or the host is not this machine's.
+    """
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, host: str, port: int, handler: type[HttpHandler], options: str) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            super().__init__((host, port), handler)
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise UnavailableError(f"cannot listen at {host!r}, port {port} ({reason}): name another address with {options}") from error
+        self.host = host
+        self.port: int = self.server_address[1]
+        self._thread = threading.Thread(target=self.serve_forever, name=f"edgemeter-http-{self.port}", daemon=True)
+
+    @property
+    def authority(self) -> str:
+        """Host and port as a URL has them."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def start(self) -> None:
+        """Answer requests until `stop`."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Answer no more, and close the port; may be called twice."""
+        if self._thread.is_alive():
+            self.shutdown()
+            self._thread.join()
+        self.server_close()
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

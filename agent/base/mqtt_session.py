@@ -1,0 +1,404 @@
+"""One client's session with an MQTT broker: MQTT 5, or 3.1.1 where the broker has only that; it reconnects by itself, with jitter."""
+
+import logging
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+from edgemeter.agent.base.broker_address import BrokerAddress, MqttVersion, mqtt_version
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.base.tls import renew, tls_context
+
+if TYPE_CHECKING:
+    import ssl
+
+    from paho.mqtt.client import Client
+
+
+class OutstandingPublishes:
+    """Message ids of QoS 1 on the way. Its lock is never held while paho-mqtt is called, which holds locks of its own."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: set[int] = set()
+        self._unasked: set[int] = set()
+        self._early: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __contains__(self, mid: int) -> bool:
+        return mid in self._waiting
+
+    def published(self, mid: int, qos: int) -> None:
+        """Note what `publish` returned."""
+        with self._lock:
+            if mid in self._early:
+                self._early.discard(mid)
+            elif qos:
+                self._waiting.add(mid)
+            else:
+                self._unasked.add(mid)
+
+    def reported(self, mid: int) -> bool:
+        """Note what was reported as done; return False for QoS 0, whose report means nothing."""
+        with self._lock:
+            if mid in self._unasked:
+                self._unasked.discard(mid)
+                return False
+            if mid in self._waiting:
+                self._waiting.discard(mid)
+            else:
+                self._early.add(mid)
+            return True
+
+    def reconnected(self) -> None:
+        """Forget everything: it went with the connection."""
+        with self._lock:
+            self._waiting.clear()
+            self._unasked.clear()
+            self._early.clear()
+
+
+# The broker's reason when another client came with our name; others are passed on in words, this one as it is.
+TAKEN_OVER = "Session taken over"
+
+# MQTT 3.1.1, and mosquitto 2.0 with MQTT 5 too, close without a reason when another client comes with our name. Connections that end this
+# soon, this often, are the sign of such a fight.
+SHORT_LIFE_S = 10.0
+SHORT_LIVES = 3
+
+# What paho-mqtt calls an end without a reason: the line broke, or the broker closed it without a reason.
+_UNSPECIFIED = "Unspecified error"
+
+_CUT = "cut without a reason: the line or the broker failed, or the broker ended it (revoked, or another client came with this name)"
+_NEVER_UP = "the broker ended it before it answered: it refuses our certificate (revoked, or run out by its clock), or is starting"
+
+# Source: MQTT 5.0, section 3.14.2.1, as paho-mqtt names the codes.
+_MEANINGS = {
+    "Keep alive timeout": "no answer in time: the line is down, or the broker too busy",
+    "Not authorized": "not authorized: was this client revoked, or are the broker's rules older than it?",
+    "Server shutting down": "the broker is being stopped",
+    "Administrative action": "somebody ended it at the broker: was this client revoked?",
+    "Packet too large": "a message was larger than the broker takes: raise its packet limit",
+    "Quota exceeded": "the broker's quota for this client is used up: raise it there",
+    "Message rate too high": "the broker takes fewer messages a second: raise its limit",
+}
+
+
+def disconnect_reason(reason: str, *, was_up: bool) -> str:
+    """Return what a reason means; `was_up` is whether the broker had accepted the connection that ended."""
+    if reason == _UNSPECIFIED:
+        return _CUT if was_up else _NEVER_UP
+    return _MEANINGS.get(reason, reason)
+
+
+SHORTEST_BACKOFF_S = 0.2
+FIRST_BACKOFF_S = 5.0
+LONGEST_BACKOFF_S = 60.0
+
+
+def _draw(low: float, high: float) -> float:
+    return random.uniform(low, high)  # noqa: S311 - spreads tries over time, no secret
+
+
+def backoff_s(failures: int, draw: Callable[[float, float], float] = _draw) -> float:
+    """Return how long to wait after so many failures in a row (0: the connection was there and broke)."""
+    return draw(SHORTEST_BACKOFF_S, min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(failures, 10)))
+
+
+logger = logging.getLogger(__name__)
+
+KEEP_ALIVE_S = 30
+CONNECT_TIMEOUT_S = 5.0
+PERSISTENT_EXPIRY_S = 24 * 3600
+NEVER_EXPIRES = 0xFFFFFFFF
+
+# What we take unacknowledged from the broker, and how large one message may be.
+RECEIVE_MAXIMUM = 2000
+LARGEST_MESSAGE_BYTES = 16 << 20
+
+# 3.1.1 has no way to say how much a broker takes at once; this much every broker takes.
+WINDOW_OF_3_1_1 = 100
+
+
+def expiry_s(address: BrokerAddress) -> int:
+    """Return how long a broker keeps what comes to a persistent client that is away.
+
+    A client with a certificate belongs to a fleet, whose broker gets a SIGHUP with every token and revocation. mosquitto 2.0.11 disconnects
+    sessions that wait for their client once more then, and dies of the second entry in its list of those that will expire: after 6 to 22
+    reloads; with sessions that never expire it took 479.
+    """
+    return PERSISTENT_EXPIRY_S if address.tls.certificate is None else NEVER_EXPIRES
+
+
+@dataclass(frozen=True, slots=True)
+class Will:
+    """What the broker publishes for us, retained, QoS 1, when the connection dies without a goodbye."""
+
+    topic: str
+    payload: bytes
+
+
+class Message(NamedTuple):
+    """One message as it came; by `mid`, `qos` and `generation` (which connection) the collector's feed acknowledges it later.
+
+    A tuple, because a collector makes tens of thousands of them a second.
+    """
+
+    topic: str
+    payload: bytes
+    mid: int = 0
+    qos: int = 0
+    generation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SessionProfile:
+    """Who we are to the broker, and whether it keeps our subscriptions, and what comes to them, while we are away."""
+
+    client_id: str
+    lasting: Literal["clean", "persistent"] = "clean"
+    will: Will | None = None
+
+
+class SessionEvents(Protocol):
+    """What a session reports, from its network thread; none may raise, and only `received` may block (it stops the traffic)."""
+
+    def connected(self) -> None:
+        """Take note that a connection is up: subscribe and publish here, each time."""
+        ...
+
+    def disconnected(self, reason: str) -> None:
+        """Take note that it is gone, `reason` in words; it comes back by itself unless that is `TAKEN_OVER`."""
+        ...
+
+    def received(self, message: Message) -> None:
+        """Take one message."""
+        ...
+
+    def answered(self, refusal: str | None) -> None:
+        """Take the broker's answer to one publish of QoS 1 (None: taken), or to a subscription that it refused."""
+        ...
+
+
+class MqttSession:
+    """A session; `connect` once, `close` once or more. Its methods may be called from any thread."""
+
+    def __init__(self, address: BrokerAddress, profile: SessionProfile, events: SessionEvents) -> None:
+        self.address = address
+        self.profile = profile
+        self.version: MqttVersion = "5"
+        self._events = events
+        self._client: Client | None = None
+        self._outstanding = OutstandingPublishes()
+        self._subscriptions: dict[int, Sequence[str]] = {}
+        self._window = WINDOW_OF_3_1_1
+        self._largest_bytes = LARGEST_MESSAGE_BYTES
+        self._socket: Any = None
+        self._first_answer = threading.Event()
+        self._refusal: str | None = None
+        self._failures = 0
+        self._is_up = False
+        self._tls: ssl.SSLContext | None = None
+
+    def connect(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
+        """Return when the broker has accepted us.
+
+        Raises:
+            UnavailableError: no broker answers within `timeout_s`.
+            ConfigError: it rejects our user, password or certificate.
+        """
+        deadline = time.monotonic() + timeout_s
+        self.version = mqtt_version(self.address, timeout_s)
+        client = self._client = self._build()
+        try:
+            self._start(client)
+            if not self._first_answer.wait(max(0.1, deadline - time.monotonic())):
+                tls = "" if self.address.scheme == "mqtts" else f"; if this port speaks TLS, write mqtts://{self.address}"
+                raise UnavailableError(
+                    f"the broker at {self.address} accepted the connection but did not answer within {timeout_s:g} s: look at its log{tls}"
+                )
+            if self._refusal is not None:
+                raise _refused(self.address, self._refusal)
+        except EdgemeterError:
+            self.close()
+            raise
+
+    def publish(self, topic: str, payload: bytes, *, qos: int = 1, lasting: Literal["passing", "retained"] = "passing") -> int:
+        """Hand one message to the network thread; return its number. What the broker has not answered goes with the connection."""
+        client = self._client
+        if client is None:
+            return 0
+        number = client.publish(topic, payload, qos=qos, retain=lasting == "retained").mid
+        self._outstanding.published(number, qos)
+        return number
+
+    def is_on_its_way(self, number: int) -> bool:
+        """Return whether the broker has yet to answer the QoS 1 message of that number: a slow line takes its time."""
+        return number in self._outstanding
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Subscribe at QoS 1; call it from `connected`, since a subscription sent before that is lost."""
+        if self._client is not None:
+            _, number = self._client.subscribe([(topic, 1) for topic in topics])
+            if number is not None:
+                self._subscriptions[number] = topics
+
+    def room(self) -> int:
+        """Return how many more QoS 1 messages the broker takes before it has answered earlier ones; 0 until a quarter is free."""
+        free = self._window - len(self._outstanding)
+        return free if 4 * free >= self._window else 0
+
+    def largest_bytes(self) -> int:
+        """Return the largest payload that the broker takes."""
+        return self._largest_bytes
+
+    def is_connected(self) -> bool:
+        """Return whether the connection is up."""
+        return self._client is not None and self._client.is_connected()
+
+    def flush(self, timeout_s: float) -> None:
+        """Wait until the broker has answered everything published at QoS 1, at most `timeout_s`."""
+        deadline = time.monotonic() + timeout_s
+        while len(self._outstanding) and self.is_connected() and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    def close(self) -> None:
+        """Disconnect (the Will is not published) and end the network thread; may be called twice."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.disconnect()
+            client.loop_stop()
+
+    def _build(self) -> "Client":
+        from paho.mqtt import client as paho  # noqa: PLC0415 - 40 ms that a run without a broker does not pay
+        from paho.mqtt.enums import CallbackAPIVersion  # noqa: PLC0415 - as above
+
+        is_5 = self.version == "5"
+        client = paho.Client(
+            CallbackAPIVersion.VERSION2,
+            client_id=self.profile.client_id,
+            clean_session=None if is_5 else self.profile.lasting == "clean",
+            protocol=paho.MQTTv5 if is_5 else paho.MQTTv311,
+        )
+        client.connect_timeout = CONNECT_TIMEOUT_S
+        # The window is ours (`room`), because paho does not heed the broker's Receive Maximum.
+        client.max_inflight_messages = 0
+        if self.address.user is not None:
+            client.username_pw_set(self.address.user, self.address.password)
+        if self.address.scheme == "mqtts":
+            self._tls = tls_context(self.address.tls)
+            client.tls_set_context(self._tls)
+        if self.profile.will is not None:
+            client.will_set(self.profile.will.topic, self.profile.will.payload, qos=1, retain=True)
+        client.on_connect = self._on_connect
+        client.on_disconnect = self._on_disconnect
+        client.on_connect_fail = self._on_connect_fail
+        client.on_message = self._on_message
+        client.on_publish = self._on_publish
+        client.on_subscribe = self._on_subscribe
+        client.on_socket_open = self._on_socket_open
+        return client
+
+    def _start(self, client: "Client") -> None:
+        settings: dict[str, Any] = {}
+        if self.version == "5":
+            from paho.mqtt.packettypes import PacketTypes  # noqa: PLC0415 - as above
+            from paho.mqtt.properties import Properties  # noqa: PLC0415 - as above
+
+            properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+            properties.ReceiveMaximum = RECEIVE_MAXIMUM
+            properties.MaximumPacketSize = LARGEST_MESSAGE_BYTES
+            if self.profile.lasting == "persistent":
+                properties.SessionExpiryInterval = expiry_s(self.address)
+            settings = {"clean_start": self.profile.lasting == "clean", "properties": properties}
+        try:
+            client.connect(self.address.host, self.address.port, KEEP_ALIVE_S, **settings)
+        except OSError as error:
+            raise UnavailableError(f"the broker at {self.address} answered once and then no more ({error}): try again") from error
+        client.loop_start()
+
+    def _on_socket_open(self, _client: Any, _data: Any, opened: Any) -> None:
+        self._socket = opened
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def _on_connect(self, client: Any, _data: Any, _flags: Any, reason: Any, properties: Any) -> None:
+        if reason.is_failure:
+            self._failures += 1
+            self._refusal = str(reason)
+            if self._first_answer.is_set():
+                logger.warning("the broker at %s refuses %r: %s", self.address, self.profile.client_id, reason)
+            self._first_answer.set()
+            return
+        if self.version == "5":
+            self._window = min(RECEIVE_MAXIMUM, getattr(properties, "ReceiveMaximum", RECEIVE_MAXIMUM))
+            self._largest_bytes = min(LARGEST_MESSAGE_BYTES, getattr(properties, "MaximumPacketSize", LARGEST_MESSAGE_BYTES))
+        self._failures = 0
+        self._is_up = True
+        # paho-mqtt would send all of it again, beside the owners, who do so themselves: over a line that breaks often it piles up.
+        client.drop_out_messages()
+        self._outstanding.reconnected()
+        self._subscriptions.clear()
+        self._events.connected()
+        self._first_answer.set()
+
+    def _on_disconnect(self, client: Any, _data: Any, _flags: Any, reason: Any, _properties: Any) -> None:
+        if str(reason) == TAKEN_OVER:
+            # Whoever reconnects now takes the session back, and so on for ever.
+            client.disconnect()
+        self._prepare_the_next_try(client)
+        was_up, self._is_up = self._is_up, False
+        if self._client is None:
+            # Our own goodbye: nothing was lost.
+            return
+        self._events.disconnected(disconnect_reason(str(reason), was_up=was_up))
+
+    def _on_connect_fail(self, client: Any, _data: Any) -> None:
+        self._failures += 1
+        self._prepare_the_next_try(client)
+
+    def _prepare_the_next_try(self, client: Any) -> None:
+        wait_s = backoff_s(self._failures)
+        client.reconnect_delay_set(wait_s, wait_s)
+        if self._tls is not None:
+            renew(self._tls, self.address.tls)
+
+    def _on_message(self, _client: Any, _data: Any, message: Any) -> None:
+        try:
+            topic = message.topic
+        except UnicodeDecodeError:
+            topic = repr(message._topic)  # noqa: SLF001 - only for the message that says what was wrong
+        self._acknowledge_quickly()
+        self._events.received(Message(topic, bytes(message.payload)))
+
+    def _on_publish(self, _client: Any, _data: Any, mid: int, reason: Any, _properties: Any) -> None:
+        if self._outstanding.reported(mid):
+            self._events.answered(str(reason) if reason.is_failure else None)
+
+    def _on_subscribe(self, _client: Any, _data: Any, mid: int, reasons: Any, _properties: Any) -> None:
+        # An answer may be here before its number is: then the topic is not named.
+        topics = self._subscriptions.pop(mid, [""] * len(reasons))
+        for topic, reason in zip(topics, reasons, strict=False):
+            if reason.is_failure:
+                self._events.answered(f"subscription {topic}: {reason}")
+
+    def _acknowledge_quickly(self) -> None:
+        # A broker without TCP_NODELAY holds its next message back until our kernel has acknowledged the last one; Linux forgets this
+        # option after a while, so it is set anew.
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+        except (OSError, AttributeError):
+            return
+
+
+def _refused(address: BrokerAddress, reason: str) -> ConfigError | UnavailableError:
+    if "uthori" in reason or "password" in reason.lower():
+        who = f"user {address.user!r}" if address.user else "a client without a user name"
+        remedy = "give the user in the address (mqtt://USER@HOST) and the password in EDGEMETER_MQTT_PASSWORD"
+        return ConfigError(f"the broker at {address} refuses {who} ({reason}): {remedy}")
+    return UnavailableError(f"the broker at {address} refuses the connection ({reason}): look at its log")

@@ -1,0 +1,91 @@
+"""Options and parameter types that the commands of every package share; an option is a key of the configuration with dashes."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+PATH = click.Path(path_type=Path)
+_BROKER_FILES = {
+    "user": "File with the user name for the broker.",
+    "password": "File with the password for the broker.",
+    "ca": "CA certificate (PEM) to trust with mqtts://. Default: the system's.",
+    "certificate": "Client certificate (PEM), for a broker that requires one (mTLS).",
+    "key": "Key of the client certificate (PEM).",
+}
+
+
+class FiniteRange(click.FloatRange):
+    """A range of numbers without `nan` and `inf`, which click's ranges let through."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number in `value`."""
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number", param, ctx)
+        return number
+
+
+def broker_files(command: _Command) -> _Command:
+    """Add `--broker-user-file`, `--broker-password-file`, `--broker-ca-file`, `--broker-certificate-file` and `--broker-key-file`."""
+    return _added(
+        *(
+            click.option(f"--broker-{name}-file", envvar=f"EDGEMETER_MQTT_{name.upper()}_FILE", type=PATH, help=text)
+            for name, text in _BROKER_FILES.items()
+        )
+    )(command)
+
+
+def names_and_config(command: _Command) -> _Command:
+    """Add `--device`, `--fleet` and `--config`."""
+    return _added(
+        click.option("--device", envvar="EDGEMETER_DEVICE", help="Name of this device. Default: the host name."),
+        click.option("--fleet", envvar="EDGEMETER_FLEET", help="Fleet of this device. Default: default."),
+        config_option,
+    )(command)
+
+
+def config_option(command: _Command) -> _Command:
+    """Add `--config`."""
+    return click.option("--config", type=PATH, envvar="EDGEMETER_CONFIG", help="Configuration file (TOML) of the agent.")(command)
+
+
+def json_option(text: str) -> Callable[[_Command], _Command]:
+    """Return what adds `--json`, which prints what `text` says."""
+    return click.option("--json", "as_json", is_flag=True, help=text)
+
+
+def model_options(
+    images: str = "Folder of images, or of class folders. Default: random inputs, no accuracy.",
+) -> Callable[[_Command], _Command]:
+    """Return what adds the options of a model: `--images`, `--annotations`, `--runtime`, `--backend` and `--threads`."""
+    return _added(
+        click.option("--images", type=PATH, help=images),
+        click.option("--annotations", type=PATH, help="Ground truth: COCO JSON, YOLO labels, or an index of classes."),
+        click.option("--runtime", help="Runtime: litert, onnx, pytorch, replay, ... Default: by the file's suffix."),
+        click.option("--backend", help="Backend of the runtime: xnnpack, builtin; cpu, cuda, ..."),
+        click.option("--threads", type=click.IntRange(1, 1024), help="Threads of the runtime. Default: 1."),
+    )
+
+
+def power_option(command: _Command) -> _Command:
+    """Add `--power`."""
+    text = "Power sensors NAME[,NAME], or none. Default: the one with the widest scope."
+    return click.option("--power", envvar="EDGEMETER_POWER", help=text)(command)
+
+
+def comma_separated(_ctx: click.Context, _param: click.Parameter, value: str | None) -> list[str] | None:
+    """Return the parts of `A,B`, the callback of an option."""
+    return None if value is None else [part.strip() for part in value.split(",")]
+
+
+def _added(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
+    def add(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add

@@ -1,0 +1,40 @@
+"""Progress of long work on a terminal."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+# Called with what is being done, how much of it is done, and how much there is.
+Tell = Callable[[str, int, int], None]
+
+
+def no_progress(step: str, done: int, total: int) -> None:
+    """Take a report and show nothing."""
+
+
+@contextmanager
+def progress_bar(of: Literal["steps", "bytes"] = "steps") -> Iterator[Tell]:
+    """Yield what shows how far steps, or bytes of a file, are, on standard error when it is a terminal; nothing is shown elsewhere.
+
+    The bar keeps its own way to the terminal: while a converter is at work, what it prints is redirected.
+    """
+    if not sys.stderr.isatty():
+        yield no_progress
+        return
+    from rich.console import Console  # noqa: PLC0415 - needed on a terminal only
+    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
+    count = MofNCompleteColumn() if of == "steps" else DownloadColumn()
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), count, TimeRemainingColumn())
+    with (
+        os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal,
+        Progress(*columns, console=Console(file=terminal), transient=True) as bars,
+    ):
+        bar = bars.add_task("", total=None)
+
+        def report(step: str, done: int, total: int) -> None:
+            bars.update(bar, description=step, completed=done, total=total or None)
+
+        yield report

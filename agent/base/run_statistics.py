@@ -1,0 +1,180 @@
+"""Statistics over runs: intervals that hold with as few runs as people make, and whether two sets of runs differ.
+
+Queries of one run share its process, its memory layout and its hour, so they say nothing about the next run: every interval here is over
+runs. Which method stands where was chosen by coverage in simulation (600 to 20,000 sets of runs; normal, skewed, exponential, bimodal
+and contaminated run-to-run noise; a stated 95 % should cover 93-97 %):
+
+- Median of one case, 6 runs and more: interpolated order statistics (Hettmansperger and Sheather 1986), 93.6-96.5 % for every noise.
+  It is what a smoothed bootstrap of the median tends to, computed exactly. Resampling does worse with few runs: BCa of the mean covers
+  64-88 % with 5 runs and 69-96 % with 10, the studentised bootstrap 84-94 % and 78-99 %.
+- Five runs: their range, which has 93.75 % for every noise, widened by a twentieth of itself (on logarithms) each way: 95.0-96.3 %.
+- Three or four runs: Student's t on logarithms, 93-96 %, but 90 and 93 % with two modes. Nothing without assumptions does better:
+  the range has 75 and 87.5 %.
+- Pairs of neighbouring runs (A/B): Student's t on the log ratios below 10 pairs, 94-98 %; Wilcoxon's signed ranks from 10 on, 94-96 %: they
+  lose nothing to t on normal noise then, and hold their power when one run in ten is disturbed (0.73 against 0.54 under throttling).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from edgemeter.agent.base.statistics import student_quantile, student_two_sided_p
+
+CONFIDENCE = 0.95
+FEWEST = 3
+# A difference smaller than this ratio is no reason to choose one or the other.
+MATTERS_RATIO = 0.03
+# By so much of the range of five runs (on logarithms) it is widened each way, to go from 93.75 to 95 %.
+WIDENING = 0.05
+PAIRS_FOR_RANKS = 10
+# Beyond so many orders of ranks the normal approximation is exact enough (error below 0.001), and the exact count slow.
+EXACT_CELLS = 400
+
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A two-sided confidence interval."""
+
+    low: float
+    high: float
+
+
+def median_interval(values: Sequence[float]) -> Interval | None:
+    """Return the 95 % interval of the median over runs, None below three runs; `values` are positive, one a run."""
+    ordered, count = sorted(map(float, values)), len(values)
+    if count < FEWEST:
+        return None
+    if count < 5:
+        # A case of a comparison has twenty of these: the exact arithmetic of `statistics` would take most of the time.
+        logs = [math.log(value) for value in ordered]
+        middle = math.fsum(logs) / count
+        variance = math.fsum((value - middle) ** 2 for value in logs) / (count - 1)
+        reach = student_quantile(CONFIDENCE, count - 1) * math.sqrt(variance / count)
+        return Interval(math.exp(middle - reach), math.exp(middle + reach))
+    if count == 5:
+        wider = (ordered[-1] / ordered[0]) ** WIDENING
+        return Interval(ordered[0] / wider, ordered[-1] * wider)
+    outer, weight = _order_places(count)
+    low = (1 - weight) * ordered[outer] + weight * ordered[outer + 1]
+    return Interval(low, (1 - weight) * ordered[-1 - outer] + weight * ordered[-2 - outer])
+
+
+@lru_cache(maxsize=4096)
+def _order_places(count: int) -> tuple[int, float]:
+    """Return the outer of the two pairs of order statistics that have just more and just less than 95 %, and the weight of the inner."""
+    held, below = [], 0.0
+    for place in range(count // 2 + 1):
+        # By logarithms: 2**count is no float beyond 1,023.
+        below += math.exp(math.lgamma(count + 1) - math.lgamma(place + 1) - math.lgamma(count - place + 1) - count * math.log(2))
+        held.append(1 - 2 * below)
+    inner = next(place for place, share in enumerate(held) if share < CONFIDENCE)
+    outer = inner - 1
+    share = (held[outer] - CONFIDENCE) / (held[outer] - held[inner])
+    return outer, (count - inner) * share / (inner + (count - 2 * inner) * share)
+
+
+def _mean_interval(values: Values, confidence: float) -> Interval:
+    middle = float(values.mean())
+    reach = student_quantile(confidence, values.size - 1) * float(values.std(ddof=1)) / math.sqrt(values.size)
+    return Interval(middle - reach, middle + reach)
+
+
+def centre(differences: ArrayLike) -> float:
+    """Return the Hodges-Lehmann estimate: the median of all means of two, each with itself too."""
+    return float(np.median(_walsh(np.asarray(differences, dtype=np.float64))))
+
+
+def pair_interval(differences: ArrayLike, confidence: float = CONFIDENCE) -> Interval | None:
+    """Return the interval of the centre of paired differences, symmetric where nothing differs; None below two pairs."""
+    values = np.asarray(differences, dtype=np.float64)
+    if values.size < 2:
+        return None
+    if values.size < PAIRS_FOR_RANKS:
+        return _mean_interval(values, confidence)
+    means = np.sort(_walsh(values))
+    outside = int(np.searchsorted(_signed_rank_cdf(values.size), (1 - confidence) / 2, side="right"))
+    if outside == 0:
+        return Interval(-math.inf, math.inf)
+    return Interval(float(means[outside - 1]), float(means[-outside]))
+
+
+def _walsh(values: Values) -> Values:
+    first, second = np.triu_indices(values.size)
+    means: Values = (values[first] + values[second]) / 2
+    return means
+
+
+@lru_cache(maxsize=64)
+def _signed_rank_cdf(count: int) -> Values:
+    """Return P(W <= w) of Wilcoxon's signed-rank sum where nothing differs, exact."""
+    ways = np.zeros(count * (count + 1) // 2 + 1)
+    ways[0] = 1.0
+    for rank in range(1, count + 1):
+        ways[rank:] = ways[rank:] + ways[:-rank]
+        ways /= 2
+    cdf: Values = np.cumsum(ways)
+    return cdf
+
+
+def welch_p(a: ArrayLike, b: ArrayLike) -> float | None:
+    """Return the two-sided p of Welch's t test of equal means, None where either has fewer than two runs or no spread."""
+    own, other = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if min(own.size, other.size) < 2:
+        return None
+    parts = own.var(ddof=1) / own.size, other.var(ddof=1) / other.size
+    if sum(parts) == 0:
+        return None
+    freedom = sum(parts) ** 2 / (parts[0] ** 2 / (own.size - 1) + parts[1] ** 2 / (other.size - 1))
+    return student_two_sided_p(float((other.mean() - own.mean()) / math.sqrt(sum(parts))), float(freedom))
+
+
+def mann_whitney_p(a: ArrayLike, b: ArrayLike) -> float | None:
+    """Return the two-sided p of the Mann-Whitney test: exact for few runs without ties, else normal with ties and continuity corrected."""
+    own, other = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    cells = own.size * other.size
+    if cells == 0:
+        return None
+    above = other[:, None] - own[None, :]
+    wins = float((above > 0).sum() + (above == 0).sum() / 2)
+    if cells <= EXACT_CELLS and np.unique(np.concatenate([own, other])).size == own.size + other.size:
+        cdf = _rank_sum_cdf(own.size, other.size)
+        return float(min(1.0, 2 * cdf[int(min(wins, cells - wins))]))
+    _, tied = np.unique(np.concatenate([own, other]), return_counts=True)
+    total = own.size + other.size
+    variance = cells / 12 * (total + 1 - float((tied**3 - tied).sum()) / (total * (total - 1)))
+    if variance <= 0:
+        return None
+    return min(1.0, 2 * NormalDist().cdf(-max(0.0, abs(wins - cells / 2) - 0.5) / math.sqrt(variance)))
+
+
+@lru_cache(maxsize=64)
+def _rank_sum_cdf(first: int, second: int) -> Values:
+    """Return P(U <= u) of the Mann-Whitney statistic where nothing differs, exact: counts are the Gaussian binomial coefficients."""
+    ways = np.zeros(first * second + 1)
+    ways[0] = 1.0
+    for place in range(1, first + 1):
+        grown = second + place
+        ways[grown:] = ways[grown:] - ways[:-grown] if grown <= first * second else ways[grown:]
+        for start in range(place):
+            ways[start::place] = np.cumsum(ways[start::place])
+    cdf: Values = np.cumsum(ways) / math.comb(first + second, first)
+    return cdf
+
+
+def hedges_g(a: ArrayLike, b: ArrayLike) -> float | None:
+    """Return the standardised difference of means (b - a) with Hedges' correction for few runs, None without spread."""
+    own, other = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    freedom = own.size + other.size - 2
+    if min(own.size, other.size) < 2:
+        return None
+    pooled = ((own.size - 1) * own.var(ddof=1) + (other.size - 1) * other.var(ddof=1)) / freedom
+    if pooled == 0:
+        return None
+    return float((other.mean() - own.mean()) / math.sqrt(pooled) * (1 - 3 / (4 * freedom - 1)))

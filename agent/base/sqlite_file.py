@@ -1,0 +1,275 @@
+"""SQLite files of our own: a commit is on the disk, files of others are recognised, and errors come with a remedy."""
+
+import contextlib
+import os
+import sqlite3
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from edgemeter.agent.base import durable_file
+from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
+
+Access = Literal["write", "read"]
+BUSY_TIMEOUT_S = 30.0
+# The index of a log begins with this much, and a first transaction takes as much again.
+SMALLEST_ROOM_BYTES = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class FileFormat:
+    """One kind of file: `application_id` and `version` stand in its header (SQLite's PRAGMAs application_id and user_version).
+
+    `schema` is its statements, each ended by a semicolon and a line end; `elsewhere` is the remedy when a file is not of this kind.
+    `steps` bring a file of an older version to the next one, by that older version; each is called within a transaction.
+    """
+
+    what: str
+    application_id: int
+    version: int
+    schema: str
+    elsewhere: str
+    steps: Mapping[int, Callable[[sqlite3.Connection], None]] = field(default_factory=dict)
+
+
+def connect(path: Path, form: FileFormat, access: Access = "write") -> sqlite3.Connection:
+    """Return a connection to the file at `path`: WAL, every commit synced (FULL), usable from any one thread at a time.
+
+    With access `write` an absent file is made; with `read` nothing can be written. A file of an older version is brought up to date.
+
+    Raises:
+        ConfigError: it is absent (access `read`), not a file of this kind, or of a newer version.
+        UnavailableError: it may not be opened, or the disk is full.
+    """
+    _look(path, form, access)
+    with mapped(path, form):
+        connection = _open(path)
+        try:
+            _prepare(connection, path, form, access)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+@contextlib.contextmanager
+def mapped(path: Path, form: FileFormat) -> Iterator[None]:
+    """Turn SQLite's errors about the file at `path` into ours.
+
+    Raises:
+        ConfigError: the file is not of this kind, or damaged.
+        UnavailableError: it may not be opened or written, or the disk is full.
+        TransientError: another process holds it longer than the busy timeout.
+    """
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise _operational(error, path, form) from error
+    except sqlite3.DatabaseError as error:
+        raise ConfigError(f"{str(path)!r} is not an edgemeter {form.what} ({error}): {form.elsewhere}") from error
+
+
+@contextlib.contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Hold the write lock for the block; commit at its end, roll back when it raises."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        # A full disk may have ended the transaction already.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+class Database:
+    """The file at `path`, open; usable from any thread and by several processes. `close` once or more.
+
+    Raises:
+        ConfigError: it is absent (access `read`), not a file of this kind, or of a newer version.
+        UnavailableError: it may not be opened, or the disk is full.
+    """
+
+    def __init__(self, path: Path, form: FileFormat, access: Access = "write") -> None:
+        self.path = path
+        self._form = form
+        self._lock = threading.RLock()
+        self._open: sqlite3.Connection | None = connect(path, form, access)
+        self._open.row_factory = sqlite3.Row
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """The open connection."""
+        if self._open is None:
+            raise ValueError(f"the {self._form.what} was closed")
+        return self._open
+
+    @contextlib.contextmanager
+    def mapped(self) -> Iterator[sqlite3.Connection]:
+        """Hold the file for the block, with SQLite's errors turned into ours."""
+        with self._lock, mapped(self.path, self._form):
+            yield self.connection
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Hold the write lock for the block; its writes are on the disk after it, or none of them when it raises.
+
+        Raises:
+            ConfigError: the file is damaged or not of this kind.
+            TransientError: another process holds it.
+            UnavailableError: the disk is full.
+        """
+        with self.mapped() as connection, transaction(connection):
+            yield connection
+
+    def query(self, statement: str, *values: Any) -> list[sqlite3.Row]:
+        """Return the rows of a SELECT.
+
+        Raises:
+            ConfigError: as `transaction`.
+            TransientError: as `transaction`.
+        """
+        with self.mapped() as connection:
+            return connection.execute(statement, values).fetchall()
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            connection, self._open = self._open, None
+            if connection is not None:
+                connection.close()
+
+
+def _operational(error: sqlite3.OperationalError, path: Path, form: FileFormat) -> ConfigError | UnavailableError | TransientError:
+    text = str(error)
+    # Where not even the log's index can be made, SQLite says no more than that of a full disk.
+    if "full" in text or ("disk I/O error" in text and _is_full(path)):
+        return UnavailableError(
+            f"the {form.what} {str(path)!r} cannot grow, the disk is full: free some space; nothing kept so far is lost"
+        )
+    if "locked" in text or "busy" in text:
+        return TransientError(
+            f"the {form.what} {str(path)!r} has been locked by another process for over {BUSY_TIMEOUT_S:.0f} s: end it or try again"
+        )
+    if "no such table" in text or "no such column" in text:
+        return ConfigError(f"{str(path)!r} is not an edgemeter {form.what} ({text}): {form.elsewhere}")
+    return UnavailableError(f"cannot use the {form.what} {str(path)!r} ({text}): check that its folder may be written, or {form.elsewhere}")
+
+
+def _is_full(path: Path) -> bool:
+    try:
+        disk = os.statvfs(path.parent)
+    except OSError:
+        return False
+    return disk.f_bavail * disk.f_frsize < SMALLEST_ROOM_BYTES
+
+
+def _look(path: Path, form: FileFormat, access: Access) -> None:
+    try:
+        if path.is_dir():
+            raise ConfigError(f"{str(path)!r} is a folder, not an edgemeter {form.what}: {form.elsewhere}")
+        if path.exists():
+            return
+        if access == "read":
+            raise ConfigError(f"there is no {form.what} at {str(path)!r}: {form.elsewhere}")
+        with mapped(path, form):
+            _make(path, form)
+    except OSError as error:
+        raise UnavailableError(f"cannot open or make the {form.what} {str(path)!r}: {error.strerror}; {form.elsewhere}") from error
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+
+
+def _make(path: Path, form: FileFormat) -> None:
+    # Made under another name and then put in place, so that nobody ever sees half of it, and of several makers one wins.
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+        blank = Path(folder) / "new"
+        with contextlib.closing(_open(blank)) as connection:
+            _create(connection, form)
+        _put_in_place(blank, path)
+
+
+def _put_in_place(made: Path, path: Path) -> None:
+    try:
+        path.hardlink_to(made)
+    except FileExistsError:
+        return
+    except OSError:
+        # A file system without hard links (FAT): the last of several makers wins, which matters only in the same millisecond.
+        made.replace(path)
+    durable_file.sync_folder(path.parent)
+
+
+def _prepare(connection: sqlite3.Connection, path: Path, form: FileFormat, access: Access) -> None:
+    connection.execute("PRAGMA synchronous = FULL")
+    if access == "write" and _is_blank(connection):
+        _create(connection, form)
+    _refuse_foreign(connection, path, form)
+    _bring_up_to_date(connection, form)
+    if access == "read":
+        connection.execute("PRAGMA query_only = ON")
+
+
+def _bring_up_to_date(connection: sqlite3.Connection, form: FileFormat) -> None:
+    while _pragma(connection, "user_version") < form.version:
+        with transaction(connection):
+            # Another process may have done it meanwhile.
+            version = _pragma(connection, "user_version")
+            if version < form.version:
+                form.steps[version](connection)
+                connection.execute(f"PRAGMA user_version = {version + 1}")
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+
+
+def _is_blank(connection: sqlite3.Connection) -> bool:
+    if _pragma(connection, "application_id") or _pragma(connection, "user_version"):
+        return False
+    return not connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
+
+
+def _create(connection: sqlite3.Connection, form: FileFormat) -> None:
+    _switch_to_wal(connection)
+    connection.execute("PRAGMA synchronous = FULL")
+    with transaction(connection):
+        if not _is_blank(connection):
+            return
+        for statement in form.schema.split(";\n"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {form.application_id}")
+        connection.execute(f"PRAGMA user_version = {form.version}")
+
+
+def _switch_to_wal(connection: sqlite3.Connection) -> None:
+    # SQLite does not wait for its busy timeout here, so two processes that make the file together would fail at once.
+    deadline = time.monotonic() + BUSY_TIMEOUT_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(sqlite3.OperationalError):
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        time.sleep(0.02)
+    connection.execute("PRAGMA journal_mode = WAL")
+
+
+def _refuse_foreign(connection: sqlite3.Connection, path: Path, form: FileFormat) -> None:
+    if _pragma(connection, "application_id") != form.application_id:
+        raise ConfigError(f"{str(path)!r} is a SQLite file, but not an edgemeter {form.what}: {form.elsewhere}")
+    version = _pragma(connection, "user_version")
+    if version > form.version:
+        raise ConfigError(
+            f"the {form.what} {str(path)!r} has version {version}, this edgemeter knows up to {form.version}: update edgemeter here"
+        )
+    if any(step not in form.steps for step in range(version, form.version)):
+        raise ConfigError(
+            f"the {form.what} {str(path)!r} has version {version}, which cannot be migrated to {form.version}: {form.elsewhere}"
+        )

@@ -1,0 +1,82 @@
+"""Statistics without scipy: Student's t, Wilson's interval, intervals and tests over repeated runs."""
+
+import math
+from functools import lru_cache
+from statistics import NormalDist
+
+_TINY = 1e-300
+_CLOSE = 1e-15
+_STEPS = 500
+
+
+def student_two_sided_p(t: float, freedom: float) -> float:
+    """Return P(|T| >= |t|), 0..1, of Student's t with `freedom` degrees of freedom (> 0, need not be whole)."""
+    if math.isinf(t):
+        return 0.0
+    return _incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
+
+
+@lru_cache(maxsize=4096)
+def student_quantile(confidence: float, freedom: float) -> float:
+    """Return the t that bounds `confidence` (0..1) of the distribution from both sides: P(|T| <= t) = confidence."""
+    low, high = 0.0, 1.0
+    while student_two_sided_p(high, freedom) > 1 - confidence:
+        low, high = high, high * 2
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if student_two_sided_p(middle, freedom) > 1 - confidence else (low, middle)
+    return (low + high) / 2
+
+
+def _incomplete_beta(a: float, b: float, x: float) -> float:
+    if x <= 0 or x >= 1:
+        return float(x >= 1)
+    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x))
+    # The fraction converges quickly below the mean of the distribution only.
+    if x < (a + 1) / (a + b + 2):
+        return front * _fraction(a, b, x) / a
+    return 1 - front * _fraction(b, a, 1 - x) / b
+
+
+def _fraction(a: float, b: float, x: float) -> float:
+    c = 1.0
+    d = 1 / _not_zero(1 - (a + b) * x / (a + 1))
+    value = d
+    for step in range(1, _STEPS):
+        for term in (
+            step * (b - step) * x / ((a + 2 * step - 1) * (a + 2 * step)),
+            -(a + step) * (a + b + step) * x / ((a + 2 * step) * (a + 2 * step + 1)),
+        ):
+            d = 1 / _not_zero(1 + term * d)
+            c = _not_zero(1 + term / c)
+            value *= c * d
+        if abs(c * d - 1) < _CLOSE:
+            break
+    return value
+
+
+def _not_zero(value: float) -> float:
+    return value if abs(value) > _TINY else _TINY
+
+
+# How many standard errors 95 % bounds reach to each side.
+_WILSON_REACH = NormalDist().inv_cdf(0.975)
+
+
+def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
+    """Return the 95 % bounds of the share, 0..1; they hold for few trials and for shares near 0 and 1, where normal ones do not.
+
+    Source: E. B. Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927), 209-212.
+    """
+    z = _WILSON_REACH
+    share = successes / trials
+    middle = (share + z * z / (2 * trials)) / (1 + z * z / trials)
+    reach = z / (1 + z * z / trials) * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
+    # At 0 and 1 the bound is exact; rounding must not put the share outside it.
+    return min(max(middle - reach, 0.0), share), max(min(middle + reach, 1.0), share)
+
+
+def wilson_standard_error(successes: int, trials: int) -> float:
+    """Return the standard error that these bounds imply: never 0, as that of the share itself is when all trials end alike."""
+    low, high = wilson_interval(successes, trials)
+    return (high - low) / 2 / _WILSON_REACH

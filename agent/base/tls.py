@@ -1,0 +1,158 @@
+"""TLS and secrets for servers we talk to: files with user name, password, certificates and key."""
+
+import logging
+import os
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+
+logger = logging.getLogger(__name__)
+
+# Source: how OpenSSL names what is wrong with a peer's certificate, X509_verify_cert_error_string(3).
+_EXPIRED = (10, 12)
+_NOT_YET_VALID = (9, 11)
+_OTHER_NAME = (62, 64)
+# Source: OpenSSL x509_vfy.h, X509_V_FLAG_NO_CHECK_TIME; the year is that from which all certificates of a fleet are valid.
+_NO_CHECK_TIME = 0x200000
+_CLOCK_WAS_SET_S = 1_577_836_800
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """`ca` is whom to trust instead of the system's authorities; `certificate` and `key` are our own, for a broker that asks (mTLS)."""
+
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+def tls_files(given: TlsFiles | None, environ: Mapping[str, str] = os.environ) -> TlsFiles:
+    """Return the files as given, and those of the environment in place of missing ones."""
+    given = given or TlsFiles()
+    named = {
+        name: getattr(given, name) or (Path(found) if (found := environ.get(f"EDGEMETER_MQTT_{name.upper()}_FILE")) else None)
+        for name in ("ca", "certificate", "key")
+    }
+    return TlsFiles(**named)
+
+
+def secret(what: str, given: Path | None, environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return the broker's `what` (user or password): from the file `given`, else the file that the environment names, else the environment.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    named = environ.get(f"EDGEMETER_MQTT_{what.upper()}_FILE")
+    path = given or (Path(named) if named else None)
+    if path is None:
+        return environ.get(f"EDGEMETER_MQTT_{what.upper()}")
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the broker {what} from {str(path)!r} ({error}): write it there as one line of text") from error
+
+
+def check(files: TlsFiles) -> None:
+    """Find out whether the files can be read.
+
+    Raises:
+        ConfigError: one cannot.
+    """
+    for what, path in (("CA certificate", files.ca), ("certificate", files.certificate), ("key", files.key)):
+        try:
+            if path is not None:
+                path.read_bytes()
+        except OSError as error:
+            raise ConfigError(
+                f"cannot read the broker's {what} {str(path)!r} ({error.strerror}): correct the path, or let this user read it"
+            ) from error
+
+
+def tls_context(files: TlsFiles) -> ssl.SSLContext:
+    """Return what a TLS connection to a broker is made with: TLS 1.2 or newer, the broker's certificate and name are checked.
+
+    Raises:
+        ConfigError: a file cannot be read or holds something else, or key and certificate do not belong together.
+    """
+    check(files)
+    try:
+        context = ssl.create_default_context(cafile=files.ca)
+    except ssl.SSLError as error:
+        raise ConfigError(
+            f"{str(files.ca)!r} holds no CA certificate ({_reason(error)}): give the authority's certificate as PEM"
+        ) from error
+    _apply_clock(context, files)
+    if files.certificate is None:
+        if files.key is not None:
+            raise ConfigError(f"there is a key {str(files.key)!r} and no certificate for it: set broker_certificate_file too")
+        return context
+    try:
+        context.load_cert_chain(files.certificate, files.key, password=_no_passphrase)
+    except ssl.SSLError as error:
+        key = str(files.key or files.certificate)
+        raise ConfigError(
+            f"{str(files.certificate)!r} and {key!r} are not a certificate with its key ({_reason(error)}): "
+            "give both as PEM, the key without a passphrase, made for each other"
+        ) from error
+    return context
+
+
+def renew(context: ssl.SSLContext, files: TlsFiles) -> None:
+    """Reload the files for the next connection: certificates are renewed while the daemon runs."""
+    _apply_clock(context, files)
+    try:
+        if files.ca is not None:
+            context.load_verify_locations(files.ca)
+        if files.certificate is not None:
+            context.load_cert_chain(files.certificate, files.key, password=_no_passphrase)
+    except OSError as error:
+        logger.warning("cannot reload the certificates for the broker (%s): the previous ones stay in use", error)
+
+
+def tls_refusal(where: object, error: ssl.SSLError) -> ConfigError | UnavailableError:
+    """Return what a failed TLS handshake with the broker at `where` means, and what to do."""
+    if not isinstance(error, ssl.SSLCertVerificationError):
+        return _handshake_error(where, error)
+    code, why = error.verify_code, error.verify_message
+    remedy = "no trusted CA signed it: set the CA certificate with broker_ca_file or EDGEMETER_MQTT_CA_FILE"
+    if code in _EXPIRED:
+        remedy = "it has expired: renew it, or set the clock of this device"
+    elif code in _NOT_YET_VALID:
+        remedy = "it is not valid yet: set the clock of this device"
+    elif code in _OTHER_NAME:
+        remedy = "it is for another name: connect to the broker by the name in its certificate"
+    return UnavailableError(f"the certificate of the broker at {where} is not valid ({why}): {remedy}")
+
+
+def _apply_clock(context: ssl.SSLContext, files: TlsFiles) -> None:
+    """Let dates be, with an authority of our own, on a board whose clock was never set: it could not connect to learn the time."""
+    if files.ca is not None and time.time() < _CLOCK_WAS_SET_S:
+        context.verify_flags |= _NO_CHECK_TIME
+    else:
+        context.verify_flags &= ~_NO_CHECK_TIME
+
+
+def _handshake_error(where: object, error: ssl.SSLError) -> ConfigError | UnavailableError:
+    reason = _reason(error)
+    if "CERTIFICATE_REQUIRED" in reason or "HANDSHAKE_FAILURE" in reason:
+        message = f"the broker at {where} requires a client certificate: set broker_certificate_file and broker_key_file"
+        return ConfigError(message)
+    if "ALERT" in reason:
+        return ConfigError(
+            f"the broker at {where} rejects our certificate ({reason}): check that the broker's CA signed it, and that it is still valid"
+        )
+    return UnavailableError(f"no TLS with the broker at {where} ({reason}): check that this port speaks TLS")
+
+
+def _no_passphrase() -> str:
+    # Without it OpenSSL asks on the terminal, and a service hangs.
+    return ""
+
+
+def _reason(error: ssl.SSLError) -> str:
+    # One that OpenSSL did not make itself has no reason.
+    return getattr(error, "reason", None) or error.strerror or str(error)

@@ -1,0 +1,49 @@
+"""TOML files: read as typed documents, and written whole or not at all."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from edgemeter.agent.base import durable_file
+from edgemeter.agent.base.errors import ConfigError
+
+_Document = TypeVar("_Document")
+
+
+def read_toml(path: Path, kind: type[_Document], what: str) -> _Document:
+    """Return the TOML file at `path` as that type; `what` names the file in errors.
+
+    Raises:
+        ConfigError: it cannot be read, or has a wrong or unknown key.
+    """
+    try:
+        return msgspec.toml.decode(path.read_bytes(), type=kind)
+    except OSError as error:
+        raise ConfigError(f"cannot read the {what} {str(path)!r}: {error.strerror}: give the path of a TOML file") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{what} {str(path)!r}: {error}: correct the key or value") from error
+
+
+def toml_document(content: Mapping[str, Any]) -> str:
+    """Return `content` as TOML; what is None or an empty table or list is left out."""
+    import tomli_w  # noqa: PLC0415 - the daemon reads these files and writes none
+
+    return tomli_w.dumps(_pruned(content))
+
+
+def write_toml(path: Path, text: str) -> None:
+    """Write `text` to `path`, all of it or nothing.
+
+    Raises:
+        OSError: it cannot be written; what was there before is still there.
+    """
+    with durable_file.replacing(path, 0o644) as file:
+        file.write(text.encode())
+
+
+def _pruned(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _pruned(inner) for key, inner in value.items() if inner not in (None, {}, [], ())}
+    return [_pruned(inner) for inner in value] if isinstance(value, list | tuple) else value

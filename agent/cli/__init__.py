@@ -1,0 +1,1 @@
+"""The commands of the agent, one file a group."""

@@ -1,0 +1,88 @@
+"""The command `edgemeter accuracy`."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from edgemeter.agent.base.options import PATH, comma_separated, json_option, model_options
+
+if TYPE_CHECKING:
+    from edgemeter.agent.cli.accuracy_scores import AccuracyScores
+
+
+@click.command()
+@click.option("--detections", type=PATH, help="COCO results: [{image_id, category_id, bbox: [x, y, w, h], score}].")
+@click.option("--model", type=PATH, help="Model file to score on --images, instead of detections.")
+@model_options("--model: folder of images, or of class folders.")
+@click.option("--subset", type=click.IntRange(1), help="Evaluate on a random subset of N images. Default: all.")
+@click.option("--seed", type=click.IntRange(0), help="Seed of subset and corruptions. Default: 0.")
+@click.option(
+    "--corrupt",
+    callback=comma_separated,
+    metavar="NAME[,NAME]",
+    help="Also score on corrupted images, five severities each: gaussian_noise, motion_blur, ..., or all.",
+)
+@click.option(
+    "--bounds",
+    type=click.Choice(["auto", "always", "never"]),
+    help="--detections: compute 95 % bounds by a jackknife over images. Default: auto, up to 100,000 detections.",
+)
+@click.option("--classes", "with_classes", is_flag=True, help="Also print a table of the classes; JSON always holds them.")
+@json_option('Print one object: {"ap": ..., "ap50": ..., "ap75": ..., "per_class": {...}, ...}.')
+def accuracy(*, with_classes: bool, as_json: bool, **options: Any) -> None:
+    """Score detections in COCO's result format, or a model, without timing it.
+
+    A detector gets AP, AP50, AP75, small, medium, large and AR; a classifier top-1 and top-5.
+
+    JSON keys: ap, ap50, ap75, ap_small, ap_medium, ap_large, ar_1, ar_10, ar_100, ar_small, ar_medium, ar_large (of a classifier top1,
+    top5), low, high, images, detections, per_class, by_objects, groups, group_gap, robustness, verdict and reasons (of a model), warnings.
+    A figure is null if there is nothing to find. At most 100 detections per image count.
+
+    Example: edgemeter accuracy --annotations instances.json --detections results.json
+    """
+    _check(options)
+    import msgspec
+
+    from edgemeter.agent.cli.accuracy_scores import document, of_detections, show
+
+    if options["detections"]:
+        scored = of_detections(options["annotations"], options["detections"], options["bounds"] or "auto")
+    else:
+        scored = _of_model(options)
+    if as_json:
+        click.echo(msgspec.json.encode(document(scored)))
+        return
+    show(scored, with_classes=with_classes)
+    if scored.verdict is not None:
+        for reason in scored.verdict.reasons:
+            click.echo(f"{scored.verdict.state}: {reason}", err=True)
+    for warning in scored.warnings:
+        click.echo(f"note: {warning}", err=True)
+
+
+def _check(options: Mapping[str, Any]) -> None:
+    """Refuse options that do not go together: one without effect would be a wrong number."""
+    if (options["detections"] is None) == (options["model"] is None):
+        raise click.UsageError("give either --detections FILE or --model FILE")
+    if options["detections"]:
+        idle = [name for name in options if name not in ("detections", "annotations", "bounds") and options[name] is not None]
+        needed = "annotations"
+    else:
+        idle = [name for name in ("bounds",) if options[name] is not None]
+        needed = "images"
+    if idle:
+        raise click.UsageError(f"--{idle[0]} has no effect with --{'detections' if options['detections'] else 'model'}: leave it out")
+    if options[needed] is None:
+        raise click.UsageError(f"--{needed} is missing")
+
+
+def _of_model(options: Mapping[str, Any]) -> "AccuracyScores":
+    from edgemeter.agent.cli.accuracy_scores import of_model
+    from edgemeter.agent.cli.run_session import session_progress, suite_of
+    from edgemeter.agent.session import session
+
+    suite = suite_of(None, options["model"], options)
+    session.check(suite)
+    with session_progress() as on_event:
+        return of_model(suite.cases[0], on_event)

@@ -1,0 +1,261 @@
+"""What `edgemeter accuracy` computes and prints: results in COCO's format, or a model, scored against ground truth."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.record_conditions import Subset, Verdict
+from edgemeter.agent.contract.record_figures import Accuracy, PartAccuracy, Robustness
+from edgemeter.agent.contract.suite import Case
+from edgemeter.agent.datasets.coco import (
+    BOX_FORM,
+    HEIGHT,
+    IMAGE,
+    OTHER_BOX_FORMS,
+    CocoDocument,
+    X,
+    annotation_oddities,
+    plain_document,
+    read_annotations,
+    read_results,
+    result_oddities,
+)
+from edgemeter.agent.engine import isolation, job
+from edgemeter.agent.tasks.coco_ap import METRIC, METRICS, RECALL, Bounds, coco_accuracy, value_only
+from edgemeter.agent.tasks.groups import SMALLEST_GROUP
+from edgemeter.agent.verdict import accuracy_rules
+
+# What the value of a metric is called beside its details.
+NAMES = {METRIC: "ap", "top1": "top1"}
+
+
+@dataclass(frozen=True, slots=True)
+class AccuracyScores:
+    """What was scored: `accuracy` is None where the ground truth holds nothing to find.
+
+    `detections` and `verdict` are those of a file and of a model, None of the other.
+    """
+
+    accuracy: Accuracy | None
+    images: int
+    detections: int | None
+    warnings: tuple[str, ...]
+    subset: Subset | None = None
+    verdict: Verdict | None = None
+
+
+def of_detections(annotations: Path, detections: Path, bounds: Bounds) -> AccuracyScores:
+    """Return the accuracy of detections in COCO's result format; every image of the annotations counts.
+
+    Raises:
+        EdgemeterError: a file is unreadable or the two do not belong together, or a library is missing.
+    """
+    document = read_annotations(annotations)
+    if isinstance(document, dict):
+        raise ConfigError(f"{str(annotations)!r} holds one class per file, detections are scored against boxes: give COCO annotations")
+    rows = read_results(detections, document)
+    identity = hashlib.sha256(annotations.read_bytes()).hexdigest()
+    images = [image.id for image in document.images]
+    accuracy = coco_accuracy(plain_document(document), rows, images, identity, bounds)
+    warnings = (*annotation_oddities(document), *result_oddities(rows), *_silent(rows, len(images), document))
+    if accuracy is not None:
+        warnings += _doubtful(accuracy, plain_document(document), rows, images)
+    return AccuracyScores(accuracy, len(images), len(rows), warnings)
+
+
+def of_model(case: Case, on_event: Callable[[job.Event], None]) -> AccuracyScores:
+    """Return the accuracy of a model on its data set, without timing it, in a process of its own: a crash of a runtime ends only that.
+
+    Raises:
+        EdgemeterError: the model, the runtime or the data cannot be used, or there is no ground truth.
+    """
+    size = Path(case.model).stat().st_size
+    work = job.RunJob(case=case, sha256=case.sha256 or "", size_bytes=size, seed=case.seed, accuracy=True, idle=False, spawned_ns=0)
+    found = isolation.score_isolated(work, lambda event, _pid: on_event(event))
+    notes = dict.fromkeys((*found.notes, *(found.accuracy.warnings if found.accuracy else ())))
+    return AccuracyScores(found.accuracy, found.images, None, tuple(notes), found.subset, _verdict(found))
+
+
+def _verdict(found: job.Scored) -> Verdict:
+    """Return whether the answers are worth an accuracy, by those rules of a run that look at nothing else."""
+    broken = accuracy_rules.violated(found)
+    states = [rule.state for rule, _ in broken]
+    state: Literal["valid", "suspect", "invalid"] = "invalid" if "invalid" in states else "suspect" if states else "valid"
+    return Verdict(state=state, reasons=tuple(f"{rule.name}: {evidence}" for rule, evidence in broken))
+
+
+def _silent(rows: NDArray[np.float64], images: int, truth: CocoDocument) -> tuple[str, ...]:
+    """Return what is missing, in words: images without detections count, and who does not know takes the figure for too low."""
+    if not truth.annotations:
+        return ("the annotations hold no objects: there is no AP",)
+    if all(annotation.iscrowd for annotation in truth.annotations):
+        return ("the annotations hold crowds only, which nobody has to find: there is no AP",)
+    silent = images - len(np.unique(rows[:, IMAGE]))
+    return (f"{silent} of {images} images have no detections: they count",) if silent else ()
+
+
+def _doubtful(accuracy: Accuracy, truth: Mapping[str, Any], rows: NDArray[np.float64], images: Sequence[int]) -> tuple[str, ...]:
+    """Return why an AP near 0 is rather that of a misread file: the boxes read another way, where they score then."""
+    objects = sum(not annotation["iscrowd"] for annotation in truth["annotations"])
+    if accuracy.value >= accuracy_rules.IMPLAUSIBLE or objects < accuracy_rules.FEW or not len(rows):
+        return ()
+    about = f"AP {accuracy.value:.3f} on {objects} objects, and nothing in use is below {accuracy_rules.IMPLAUSIBLE}"
+    best, name = 0.0, ""
+    for other, read in OTHER_BOX_FORMS.items():
+        reread = rows.copy()
+        reread[:, X : HEIGHT + 1] = read(rows[:, X : HEIGHT + 1])
+        scored = value_only(truth, reread, images, "")
+        if scored is not None and scored.value > best:
+            best, name = scored.value, other
+    if best > max(2 * accuracy.value, accuracy_rules.IMPLAUSIBLE):
+        return (f"{about}: as {name} the same boxes have AP {best:.3f}; {BOX_FORM}",)
+    return (f"{about}: are the boxes in pixels of the photograph, not of the model's input, and the categories those of the annotations?",)
+
+
+def document(scored: AccuracyScores) -> dict[str, Any]:
+    """Return the accuracy as plain data with short names; a figure is null where there is nothing to find."""
+    one = scored.accuracy
+    verdict = {} if scored.verdict is None else {"verdict": scored.verdict.state, "reasons": list(scored.verdict.reasons)}
+    if one is None:
+        figures: dict[str, Any] = dict.fromkeys(METRICS.values())
+        counted = {"images": scored.images, "detections": scored.detections}
+        return {**figures, **counted, "per_class": {}, **verdict, "warnings": list(scored.warnings)}
+    whole = msgspec.to_builtins(one)
+    return {
+        NAMES.get(one.metric, one.metric): one.value,
+        **one.detail,
+        "low": one.low,
+        "high": one.high,
+        "interval": one.interval,
+        "images": scored.images,
+        **({} if scored.detections is None else {"detections": scored.detections}),
+        "per_class": per_class(one),
+        **{key: whole[key] for key in ("by_objects", "group_metric", "groups", "group_gap", "robustness")},
+        "dataset_sha256": one.dataset_sha256,
+        **({} if scored.subset is None else {"subset": msgspec.to_builtins(scored.subset)}),
+        **verdict,
+        "warnings": list(scored.warnings),
+    }
+
+
+def per_class(accuracy: Accuracy) -> dict[str, float | None]:
+    """Return the figure of each class by its name; of several classes of one name the later ones are numbered."""
+    seen: Counter[str] = Counter()
+    named = {}
+    for part in accuracy.per_class:
+        seen[part.name] += 1
+        named[part.name if seen[part.name] == 1 else f"{part.name} ({seen[part.name]})"] = part.value
+    return named
+
+
+ABSENT = "-"
+SEVERITIES = 5
+
+# How figures are called where people read them.
+HEADINGS = {
+    "ap": "AP",
+    "ap50": "AP50",
+    "ap75": "AP75",
+    "ap_small": "AP small",
+    "ap_medium": "AP medium",
+    "ap_large": "AP large",
+    "ar_1": "AR, 1 detection",
+    "ar_10": "AR, 10 detections",
+    "ar_100": "AR, 100 detections",
+    "ar_small": "AR small",
+    "ar_medium": "AR medium",
+    "ar_large": "AR large",
+    "top1": "top-1",
+    "top5": "top-5",
+    "coco_ap": "AP",
+    "coco_ar_100": "AR",
+}
+
+
+def show(scored: AccuracyScores, console: Console | None = None, *, with_classes: bool) -> None:
+    """Print all of it, the classes only where they are asked for: there may be a thousand."""
+    console = console or Console()
+    counted = f"{scored.images:,} images" + ("" if scored.detections is None else f", {scored.detections:,} detections")
+    one = scored.accuracy
+    if one is None:
+        console.print(f"{counted}: no accuracy", highlight=False)
+        return
+    name = NAMES.get(one.metric, one.metric)
+    # A figure's bounds stand beside it, not below it.
+    named = [key for key in one.detail if not key.endswith(("_low", "_high"))]
+    bounds = {key: _bounds(one.detail.get(f"{key}_low"), one.detail.get(f"{key}_high")) for key in named}
+    figures = [(name, one.value, _bounds(one.low, one.high)), *((key, one.detail[key], bounds[key]) for key in named)]
+    console.print(_table(counted, ("", "", "95 %"), [(HEADINGS.get(key, key), _figure(value), bound) for key, value, bound in figures]))
+    metric = HEADINGS.get(one.metric, one.metric)
+    if one.by_objects:
+        console.print(_parts("objects in the image", metric, one.by_objects))
+    if one.groups:
+        console.print(_parts("group", HEADINGS.get(one.group_metric or "", one.group_metric or ""), one.groups))
+        if any(group.value is None for group in one.groups):
+            what = "objects" if one.group_metric == RECALL else "images"
+            console.print(f"a group of fewer than {SMALLEST_GROUP} {what} gets no figure", markup=False, highlight=False)
+    if gap := one.group_gap:
+        text = f"largest gap: {gap.best} {_figure(gap.value)} above {gap.worst} {_bounds(gap.low, gap.high)}"
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+    if one.per_class and with_classes:
+        console.print(_parts("class", metric, one.per_class))
+    if one.robustness:
+        console.print(_corruptions(metric, one.value, one.robustness))
+
+
+def _parts(heading: str, metric: str, parts: Sequence[PartAccuracy]) -> Table:
+    is_bounded = any(part.low is not None for part in parts)
+    is_of_objects = any(part.objects is not None for part in parts)
+    headings = (heading, metric, *(["95 %"] if is_bounded else []), "images", *(["objects"] if is_of_objects else []))
+    rows = [
+        (
+            part.name,
+            _figure(part.value),
+            *([_bounds(part.low, part.high)] if is_bounded else []),
+            f"{part.images:,}",
+            *([f"{part.objects:,}" if part.objects is not None else ABSENT] if is_of_objects else []),
+        )
+        for part in parts
+    ]
+    return _table(None, headings, rows)
+
+
+def _corruptions(metric: str, clean: float, robustness: Robustness) -> Table:
+    headings = (f"{metric} at severity", "0", *(str(level + 1) for level in range(SEVERITIES)), "mean")
+    rows = [(one.name, _figure(clean), *map(_figure, one.values), _figure(mean(one.values))) for one in robustness.corruptions]
+    drop = f"mean {_figure(robustness.mean_value)}, {_figure(robustness.drop_value)} below the clean {metric} (seed {robustness.seed})"
+    return _table(drop, headings, rows)
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the figures; None unless all are there."""
+    known = list(values)
+    return None if not known or None in known else sum(value for value in known if value is not None) / len(known)
+
+
+def _table(title: str | None, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for place, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if place else "left", overflow="fold", no_wrap=place > 0)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _figure(value: float | None) -> str:
+    return ABSENT if value is None else f"{value:.4f}"
+
+
+def _bounds(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f"{low:.4f} .. {high:.4f}"

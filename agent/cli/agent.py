@@ -1,0 +1,184 @@
+"""The commands `edgemeter agent`: join a fleet, run the agent daemon, show what this device was ordered."""
+
+import logging
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from edgemeter.agent.base.options import FiniteRange, broker_files, json_option, names_and_config
+
+if TYPE_CHECKING:
+    from edgemeter.agent.jobs.journal import JournalEntry
+    from edgemeter.agent.jobs.schedules import Scheduled
+
+
+@click.command()
+@click.option("--last", type=click.IntRange(1, 2000), default=20, show_default=True, help="Number of orders, the latest first.")
+@json_option('Print {"jobs": [...], "schedules": [...]}.')
+def jobs(last: int, *, as_json: bool) -> None:
+    """Show the orders this device has received, their results, and its schedules.
+
+    Example: edgemeter agent jobs --last 5
+    """
+    from edgemeter.agent.base import config as configuration
+    from edgemeter.agent.jobs import journal
+    from edgemeter.agent.jobs.schedules import Schedules
+
+    path = configuration.home() / journal.JOURNAL_FILE
+    if not path.exists():
+        click.echo('{"jobs": [], "schedules": []}' if as_json else "no orders yet")
+        return
+    with closing(journal.Journal(path, "read")) as book:
+        found, schedules = book.latest(last), Schedules(book).read()
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.encode({"jobs": list(map(_row, found)), "schedules": list(map(_schedule_row, schedules))}))
+    else:
+        _show(found, schedules)
+
+
+def _row(one: "JournalEntry") -> dict[str, object]:
+    return {
+        "job": one.order.job,
+        "attempt": one.order.attempt,
+        "kind": kind(one),
+        "schedule": one.schedule,
+        "state": one.state,
+        "reason": one.reason,
+        "done_ratio": one.done_ratio,
+        "runs": one.runs,
+        "figures": one.figures,
+        "arrived_ns": one.arrived_ns,
+        "started_ns": one.started_ns,
+        "ended_ns": one.ended_ns,
+    }
+
+
+def _schedule_row(one: "Scheduled") -> dict[str, object]:
+    schedule = one.schedule
+    return {"schedule": schedule.name, "cron": schedule.cron, "next_ns": one.next_ns, "last_ns": one.last_ns, "remark": one.remark}
+
+
+def kind(one: "JournalEntry") -> str:
+    """Return what sort of work it is, as an order names it."""
+    return type(one.order.work).__name__.lower()
+
+
+def _name(one: "JournalEntry") -> str:
+    """Return the job's name, with what it does not say itself."""
+    more = [] if one.order.job.startswith(kind(one)) else [kind(one)]
+    more += [f"attempt {one.order.attempt}"] if one.order.attempt > 1 else []
+    return f"{one.order.job} ({', '.join(more)})" if more else one.order.job
+
+
+def _one_line(text: str) -> str:
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+
+
+def _show(found: "list[JournalEntry]", schedules: "list[Scheduled]") -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from edgemeter.agent.jobs.schedules import local
+
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for heading in ("job", "state", "arrived", "took s", "runs"):
+        table.add_column(heading, justify="right" if heading in ("took s", "runs") else "left", overflow="fold")
+    for one in found:
+        took = "" if one.started_ns is None or one.ended_ns is None else f"{(one.ended_ns - one.started_ns) / 1e9:.0f}"
+        table.add_row(*map(Text, (_name(one), one.state.replace("_", " "), local(one.arrived_ns)[:16], took, str(len(one.runs)))))
+    console = Console()
+    console.print(table)
+    # A reason is a sentence: beside the others it would be cut to pieces on a terminal of 80 columns.
+    for one in found:
+        if one.reason:
+            console.print(f"{_name(one)}: {_one_line(one.reason)}", markup=False, highlight=False, soft_wrap=True)
+    for schedule in schedules:
+        next_text = "never" if schedule.next_ns is None else local(schedule.next_ns)
+        remark = f" ({schedule.remark})" if schedule.remark else ""
+        line = f"schedule {schedule.schedule.name}: {schedule.schedule.cron}, next {next_text}{remark}"
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+@click.group()
+def agent() -> None:
+    """Join a fleet and run the agent daemon, which delivers results whenever a broker is reachable.
+
+    Example: edgemeter agent up --broker broker.example
+    """
+
+
+agent.add_command(jobs)
+
+
+@agent.command()
+@click.option("--broker", envvar="EDGEMETER_BROKER", help="HOST[:PORT], mqtt://... or mqtts://... Default: the configuration's.")
+@broker_files
+@names_and_config
+def up(broker: str | None, device: str | None, fleet: str | None, **options: Any) -> None:
+    """Run the daemon until Ctrl-C or SIGTERM: stay connected, report this device, deliver the outbox.
+
+    Example: edgemeter agent up --broker mqtts://broker.example --broker-ca-file ca.pem
+    """
+    import os
+
+    import msgspec
+
+    from edgemeter.agent.base import broker_address
+    from edgemeter.agent.base import config as configuration
+    from edgemeter.agent.base.errors import ConfigError
+    from edgemeter.agent.daemon.daemon import DaemonOptions, notify_service_manager
+    from edgemeter.agent.identity.renewal import settle_moved_card
+
+    logging.basicConfig(level=logging.INFO, format="edgemeter: %(message)s", stream=sys.stderr)
+    # Before anything is published in a device's name: is this its board?
+    settle_moved_card(configuration.home(), alive=lambda: notify_service_manager("READY=1\nWATCHDOG=1"))
+    settings = configuration.from_options(options)
+    where = broker or settings.broker
+    if where is None:
+        raise ConfigError("no broker is named: give --broker HOST, or set `broker` in the configuration")
+    # A wrong address is reported while this is still a command.
+    broker_address.configured_address(where, settings)
+    device, fleet = configuration.names(device, fleet, settings)
+    daemon = DaemonOptions(
+        device=device,
+        fleet=fleet,
+        broker=where,
+        config=str(options["config"]) if options["config"] else None,
+        files={name: str(options[name]) for name in configuration.BROKER_FILES if options[name]},
+    )
+    # A new process: it runs for months without the memory of the command line, and its few threads share one arena (glibc).
+    command = [sys.executable, "-m", "edgemeter.agent.daemon", msgspec.json.encode(daemon).decode()]
+    os.execve(sys.executable, command, {"MALLOC_ARENA_MAX": "1", **os.environ})  # noqa: S606 - our own module
+
+
+@agent.command()
+@click.argument("join_file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--home", type=click.Path(path_type=Path, file_okay=False), help="Data folder of the agent. Default: $EDGEMETER_HOME.")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default="/etc/edgemeter/config.toml",
+    show_default=True,
+    help="Configuration file to write.",
+)
+@click.option("--wait", "patience_s", default=600.0, show_default=True, type=FiniteRange(1.0), help="Seconds to wait for approval.")
+def join(join_file: Path, home: Path | None, config: Path, patience_s: float) -> None:
+    """Join a fleet with the token in JOIN_FILE.
+
+    Create a key, request a certificate, write the configuration, and wipe the token.
+
+    Example: edgemeter agent join /boot/firmware/edgemeter/join.toml
+    """
+    from edgemeter.agent.base import config as configuration
+    from edgemeter.agent.identity.joining import JoinPaths, join_fleet
+
+    logging.basicConfig(level=logging.INFO, format="edgemeter: %(message)s", stream=sys.stderr)
+    identity = join_fleet(join_file, JoinPaths(home or configuration.home(), config), timeout_s=patience_s)
+    click.echo(f"device {identity.device!r} of fleet {identity.fleet!r}, broker {identity.broker}")

@@ -1,0 +1,151 @@
+"""The commands `edgemeter run` and `edgemeter publish`."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from edgemeter.agent.base.errors import TransientError
+from edgemeter.agent.base.options import (
+    PATH,
+    FiniteRange,
+    broker_files,
+    comma_separated,
+    json_option,
+    model_options,
+    names_and_config,
+    power_option,
+)
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def _cpus(_ctx: click.Context, _param: click.Parameter, value: str | None) -> list[int] | None:
+    try:
+        return None if value is None else [int(part) for part in value.split(",")]
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r} is not a list of core numbers: give N or N,N") from error
+
+
+def _delivery_timeout(command: _Command) -> _Command:
+    text = "Seconds to wait for receipts."
+    return click.option("--delivery-timeout", type=FiniteRange(0), default=60.0, show_default=True, help=text)(command)
+
+
+@click.command()
+@click.argument("suite", required=False, type=PATH)
+@click.option("--model", type=PATH, help="Model file (.tflite, .onnx, .pt, .pt2) instead of a suite.")
+@model_options()
+@click.option("--subset", type=click.IntRange(1), help="Evaluate on a random subset of N images. Default: all.")
+@click.option("--seed", type=click.IntRange(0), help="Seed of subset, inputs, arrivals, order and corruptions. Default: 0.")
+@click.option(
+    "--corrupt",
+    callback=comma_separated,
+    metavar="NAME[,NAME]",
+    help="Also score on corrupted images, five severities each: gaussian_noise, motion_blur, ..., or all.",
+)
+@click.option(
+    "--scenario",
+    type=click.Choice(["single_stream", "multi_stream", "offline", "poisson"]),
+    help="How queries arrive: one after the other, several samples each, in batches, or at a rate. Default: single_stream.",
+)
+@click.option("--samples-per-query", type=click.IntRange(1), help="multi_stream: samples in a query. Default: 8.")
+@click.option("--batch", type=click.IntRange(1), help="offline: samples in a batch, if the model allows it. Default: 1.")
+@click.option("--rate", "rate_per_s", type=float, help="poisson: queries per second.")
+@click.option(
+    "--mode", type=click.Choice(["rapid", "quick", "normal", "full", "sustained"]), help="How long to measure. Default: quick (10 s)."
+)
+@click.option("--minutes", type=float, help="sustained: length of the run in minutes. Default: 30.")
+@click.option("--repeats", type=click.IntRange(1), help="Independent processes per case. Default: by mode, 1 to 5.")
+@click.option("--cpus", callback=_cpus, metavar="N[,N]", help="Pin the run to these cores. Default: any.")
+@click.option("--start-below-c", type=float, help="Before each run, wait until all temperatures are below this. Default: no wait.")
+@click.option("--cool-down-limit-s", type=click.FloatRange(0), help="Longest wait for that, in seconds. Default: 300.")
+@click.option("--accuracy", type=click.Choice(["every", "first", "never"]), help="Repeats that measure accuracy. Default: every.")
+@click.option(
+    "--reference-accuracy",
+    type=click.FloatRange(0, 1, min_open=True),
+    help="Accuracy of the fp32 model on this data. Default: the model card's.",
+)
+@click.option("--gate", type=click.FloatRange(0, 1, min_open=True), help="Share of it that the run must reach. Default: 0.9.")
+@click.option(
+    "--agreement",
+    type=click.Choice(["every", "first", "never"]),
+    help="Repeats that compare outputs with reference kernels. Default: first; in mode rapid never.",
+)
+@click.option("--precision", help="Name of the precision. Default: the card's, or what the tensors show.")
+@click.option("--name", help="Name of the model. Default: the card's, or the file's.")
+@click.option("--sha256", help="Refuse the model unless it has this hash.")
+@click.option(
+    "--role", type=click.Choice(["device", "reference"]), help="reference: other devices are compared with this one. Default: device."
+)
+@power_option
+@click.option(
+    "--estimate-power-w",
+    type=click.FloatRange(0, 1e5, min_open=True),
+    help="Without a sensor: assumed power in W. The energy is labelled estimated and never ranked.",
+)
+@click.option("--broker", envvar="EDGEMETER_BROKER", help="Deliver by MQTT to HOST[:PORT], mqtt://... or mqtts://...")
+@broker_files
+@click.option(
+    "--if-no-broker",
+    type=click.Choice(["fail", "keep"]),
+    default="fail",
+    show_default=True,
+    help="If no broker answers at the start: fail, or measure and keep the results in the outbox.",
+)
+@_delivery_timeout
+@names_and_config
+@click.option("--output", type=PATH, help='Also write {"runs": [...]} to this file.')
+@click.option("--bundle", type=PATH, metavar="DIR", help="Also write each run as one file that `edgemeter verify` checks.")
+@click.option(
+    "--signing-key-file",
+    envvar="EDGEMETER_SIGNING_KEY_FILE",
+    type=PATH,
+    help="Key that signs bundles (see `edgemeter bundle keygen`). Default: the configuration's, or unsigned.",
+)
+@json_option('Print {"runs": [record, ...]}.')
+def run(suite: Path | None, model: Path | None, **options: Any) -> None:
+    """Measure a suite of cases, or one model.
+
+    Example: edgemeter run --model model.tflite --images photos/ --annotations coco.json --threads 4
+    """
+    if (suite is None) == (model is None):
+        raise click.UsageError("give either a SUITE file or --model FILE")
+    from edgemeter.agent.cli import run_session, run_table
+
+    cases = run_session.suite_of(suite, model, options)
+    for note in cases.left_out:
+        click.echo(f"left out: {note}", err=True)
+    outcome = run_session.run_session(cases, options | {"suite_file": suite}, lambda note: click.echo(note, err=True))
+    document = run_session.session_document(outcome)
+    if options["output"]:
+        options["output"].write_bytes(document + b"\n")
+    if options["as_json"]:
+        click.echo(document)
+    else:
+        run_table.print_runs(outcome.records)
+    for error in outcome.errors:
+        click.echo(f"edgemeter: {error}", err=True)
+    if outcome.interruption is not None:
+        raise outcome.interruption
+    if outcome.undelivered:
+        raise TransientError(outcome.undelivered)
+    if outcome.errors:
+        sys.exit(1)
+
+
+@click.command()
+@click.option("--broker", envvar="EDGEMETER_BROKER", help="HOST[:PORT], mqtt://... or mqtts://... Default: the configuration's.")
+@broker_files
+@names_and_config
+@_delivery_timeout
+def publish(**options: Any) -> None:
+    """Send the records that wait in the outbox, and wait for the collector's receipts.
+
+    Example: edgemeter publish --broker broker.example
+    """
+    from edgemeter.agent.cli import run_session
+
+    click.echo(run_session.publish_outbox(options), err=True)

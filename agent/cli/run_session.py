@@ -1,0 +1,245 @@
+"""A session from the command line: options to cases, cases to records, records to the outbox and the broker, progress to the terminal."""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from edgemeter.agent.base import config
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError
+from edgemeter.agent.base.file_lock import run_lock
+from edgemeter.agent.bundle import signature
+from edgemeter.agent.bundle.write import BundleRecorder
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.suite import Case, Settings, Suite, SuiteFile, expand, read
+from edgemeter.agent.delivery.delivery import Delivery, open_delivery
+from edgemeter.agent.engine import job
+from edgemeter.agent.power.detect import open_sensors
+from edgemeter.agent.session import session
+from edgemeter.agent.verdict.precondition_rules import preflight_notes
+
+
+class SessionBars:
+    """A bar for the runs and one for the phase of the current run; above them a line for every run that has ended."""
+
+    def __init__(self) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[note]}"), TimeRemainingColumn())
+        self.bars = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._runs = self.bars.add_task("runs", total=None, note="")
+        self._phase: TaskID | None = None
+        self._run = ""
+
+    def __call__(self, event: session.RunBegins | job.Event | session.RunEnds) -> None:
+        """Move the bars by one event of a session."""
+        if isinstance(event, job.RunProgress):
+            if self._phase is not None:
+                self.bars.update(self._phase, total=event.total, completed=event.done, note=f"{event.done}/{event.total} images")
+            return
+        if self._phase is not None:
+            self.bars.remove_task(self._phase)
+            self._phase = None
+        if isinstance(event, session.RunBegins):
+            self._run = f"[{event.place}/{event.total}] {event.case.label}, repeat {event.repeat + 1}"
+            self.bars.update(self._runs, total=event.total, completed=event.place - 1, description=self._run)
+        elif isinstance(event, session.RunEnds):
+            self.bars.console.print(f"{self._run}: {_summary(event.outcome)}", markup=False, highlight=False, soft_wrap=True)
+            self.bars.advance(self._runs)
+        elif isinstance(event, job.Phase):
+            self._phase = self.bars.add_task(f"  {event.name}", total=event.seconds, note="")
+
+
+@contextmanager
+def session_progress() -> Iterator[session.OnEvent]:
+    """Yield what shows the progress of a session on standard error; nothing unless that is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    shown = SessionBars()
+    with shown.bars:
+        yield shown
+
+
+def _summary(outcome: RunRecord | EdgemeterError) -> str:
+    if isinstance(outcome, EdgemeterError):
+        return f"failed: {outcome}"
+    latency = outcome.latency
+    p50 = f"p50 {latency.p50_ms:.4g} ms" if latency.p50_ms is not None else f"{latency.count} queries"
+    accuracy = f", {outcome.accuracy.metric} {outcome.accuracy.value:.4f}" if outcome.accuracy else ""
+    verdict = outcome.verdict.state + (f" ({'; '.join(outcome.verdict.reasons)})" if outcome.verdict.reasons else "")
+    return f"{p50}{accuracy}, {verdict}"
+
+
+# Options of `run` that are settings of a case: given with a suite they hold for all its cases.
+CASE_OPTIONS = tuple(name for name in Settings.__struct_fields__ if name not in {"model", "options", "seconds", "queries", "idle_seconds"})
+
+# How long an interrupted session waits for receipts; what has none stays in the outbox.
+HURRIED_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOutcome:
+    """What came of a session: the records, the runs that failed, and why receipts are missing, where they are.
+
+    `interruption` is what ended it early (Ctrl-C, SIGTERM): raise it again when the rest is printed.
+    """
+
+    records: list[RunRecord]
+    errors: list[EdgemeterError]
+    undelivered: str | None
+    interruption: BaseException | None = None
+
+
+def suite_of(suite: Path | None, model: Path | None, options: Mapping[str, Any]) -> Suite:
+    """Return the suite in a file, its settings overridden by the options; or the suite of one model.
+
+    Raises:
+        ConfigError: the file or the model is wrong.
+    """
+    given = {key: options[key] for key in CASE_OPTIONS if options.get(key) is not None}
+    # Paths of a suite are relative to its file, those of options to the working directory.
+    given |= {key: str(Path(given[key]).absolute()) for key in ("images", "annotations") if key in given}
+    try:
+        settings = msgspec.convert(given if suite else {"model": str(model), **given}, Settings)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"wrong option: {error}") from error
+    return read(suite, settings) if suite else expand(SuiteFile(name="one model", case=[settings]), Path.cwd())
+
+
+def single_case(suite: Path | None, model: Path | None, options: Mapping[str, Any]) -> Case:
+    """Return the one case of a suite, or of a model.
+
+    Raises:
+        ConfigError: the file or the model is wrong, or the suite has several cases.
+    """
+    cases = suite_of(suite, model, options).cases
+    if len(cases) != 1:
+        labels = ", ".join(one.label for one in cases)
+        raise ConfigError(f"suite {str(suite)!r} holds {len(cases)} cases ({labels}): leave one")
+    return cases[0]
+
+
+def run_session(suite: Suite, options: Mapping[str, Any], report: Callable[[str], None] = lambda _: None) -> SessionOutcome:
+    """Measure the suite, deliver the records if a broker is named, and return the outcome.
+
+    What speaks against measuring now is passed to `report` before the first run.
+
+    Raises:
+        EdgemeterError: nothing could be measured, or no broker answered at the start.
+    """
+    settings = config.from_options(options)
+    identity = session.DeviceIdentity(*config.names(options["device"], options["fleet"], settings))
+    session.check(suite)
+    with ExitStack() as stack:
+        delivery = open_delivery(identity, settings, options["broker"], options["if_no_broker"])
+        if delivery:
+            stack.callback(delivery.close)
+        board = stack.enter_context(ExitStack())
+        board.enter_context(run_lock(config.home(), "edgemeter run", report))
+        sensors, why_no_power = stack.enter_context(open_sensors(options["power"], settings.power, settings.sensors))
+        if sensors and why_no_power:
+            report(f"power: {why_no_power}")
+        for note in preflight_notes():
+            report(f"note: {note}")
+        on_event = stack.enter_context(session_progress())
+        recorder = _recorder(options, settings, on_event)
+        keeping = RecordKeeping(delivery)
+        interruption = keeping.follow(session.measure(suite, identity, sensors, why_no_power, recorder or on_event, keeping.keep))
+        # Receipts may take long, and disturb nobody.
+        board.close()
+        if keeping.errors and not keeping.records:
+            raise keeping.errors[0]
+        keeping.errors.extend(recorder.errors if recorder else [])
+        undelivered = None
+        if delivery is not None:
+            timeout_s = options["delivery_timeout"] if interruption is None else min(options["delivery_timeout"], HURRIED_S)
+            try:
+                left = delivery.drain(timeout_s)
+            except (KeyboardInterrupt, SystemExit) as error:
+                left, interruption = delivery.waiting(), interruption or error
+            undelivered = _undelivered(left, delivery) if left else None
+        return SessionOutcome(keeping.records, keeping.errors, undelivered, interruption)
+
+
+@dataclass(slots=True)
+class RecordKeeping:
+    """The runs that have ended, however the session ends; a record that the outbox cannot take is still returned, with the error."""
+
+    delivery: Delivery | None
+    records: list[RunRecord] = field(default_factory=list)
+    errors: list[EdgemeterError] = field(default_factory=list)
+
+    def keep(self, record: RunRecord) -> RunRecord:
+        """Return the record as the outbox keeps it, and note it."""
+        self.records.append(record)
+        try:
+            if self.delivery is not None:
+                self.records[-1] = self.delivery.keep(record)
+        except EdgemeterError as error:
+            self.errors.append(error)
+        return self.records[-1]
+
+    def follow(self, outcomes: Iterator[RunRecord | EdgemeterError]) -> BaseException | None:
+        """Let the session run to its end; return what interrupted it."""
+        try:
+            for outcome in outcomes:
+                if isinstance(outcome, EdgemeterError):
+                    self.errors.append(outcome)
+        except (KeyboardInterrupt, SystemExit) as interruption:
+            if not self.records:
+                raise
+            return interruption
+        return None
+
+
+def publish_outbox(options: Mapping[str, Any]) -> str:
+    """Send what the outbox holds of one device and return, as a sentence, how many records it was.
+
+    Raises:
+        EdgemeterError: no broker is named or answers, receipts for some records did not come in time, or what is left is of a device
+            that nobody named.
+    """
+    settings = config.from_options(options)
+    identity = session.DeviceIdentity(*config.names(options["device"], options["fleet"], settings))
+    delivery = open_delivery(identity, settings, options["broker"], "fail")
+    if delivery is None:
+        raise ConfigError("no broker is named: give --broker HOST, or set `broker` in the configuration")
+    try:
+        held = delivery.waiting()
+        left = delivery.drain(options["delivery_timeout"])
+        if left:
+            raise TransientError(_undelivered(left, delivery))
+        others = delivery.others()
+    finally:
+        delivery.close()
+    if not others:
+        return f"delivered {held} records; the outbox is empty"
+    kept = " and ".join(f"{count} of device {name!r}" for name, count in others.items())
+    message = f"delivered {held} records of device {identity.device!r}; the outbox still holds {kept}: send them with --device"
+    if not (options["device"] or settings.device):
+        raise TransientError(message)
+    return message
+
+
+def session_document(outcome: SessionOutcome) -> bytes:
+    """Return `{"runs": [record, ...]}` as JSON."""
+    return msgspec.json.encode({"runs": outcome.records})
+
+
+def _undelivered(left: int, delivery: Delivery) -> str:
+    return f"{left} records are not delivered: {delivery.why_left()}; `edgemeter publish` sends them later"
+
+
+def _recorder(options: Mapping[str, Any], settings: config.Config, on_event: session.OnEvent) -> BundleRecorder | None:
+    """Return what writes a bundle of each run, where a folder for them was named."""
+    folder = options.get("bundle")
+    if folder is None:
+        return None
+    key = options.get("signing_key_file") or settings.signing_key_file
+    suite = options.get("suite_file")
+    return BundleRecorder(folder, on_event, None if suite is None else suite.read_bytes(), signature.signer(Path(key)) if key else None)

@@ -1,0 +1,162 @@
+"""The table that `edgemeter run` prints: one row a run."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from edgemeter.agent.base.figures import ABSENT, plain_digits
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_figures import Energy, Load, Sustained
+
+# What a narrow terminal shows last, from the least needed on; the record holds them all.
+LEAST_NEEDED = ("MB", "per s", "p90 ms")
+BETWEEN_COLUMNS = 2
+METRIC = {"coco_ap": "AP", "top1": "top-1"}
+STYLE = {"valid": "green", "suspect": "yellow", "invalid": "red"}
+
+
+def print_runs(runs: Sequence[RunRecord], console: Console | None = None) -> None:
+    """Print the runs as a table, and below it why any of them should not be believed, and why energy or accuracy is missing."""
+    console = console or Console()
+    shown = _fitting(
+        [column for column in COLUMNS if column.always or any(column.text(run) != ABSENT for run in runs)], runs, console.width
+    )
+    title = f"{runs[0].device}: {len(runs)} run{'s' * (len(runs) > 1)}" if runs else None
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for column in shown:
+        fixed = column.heading != "model"
+        table.add_column(column.heading, justify=column.justify, min_width=_width(column, runs), no_wrap=fixed, overflow="fold")
+    for run in runs:
+        cells = [Text(column.text(run), style=STYLE[run.verdict.state] if column.heading == "verdict" else "") for column in shown]
+        table.add_row(*cells, style="dim" if run.verdict.state == "invalid" else None)
+    console.print(table)
+    for note in dict.fromkeys(_notes(runs)):
+        console.print(note, markup=False, highlight=False, soft_wrap=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    heading: str
+    justify: Literal["left", "right"]
+    always: bool
+    text: Callable[[RunRecord], str]
+
+
+def _width(column: _Column, runs: Sequence[RunRecord]) -> int:
+    """Return how narrow a column may become: only the model's name gives way on a narrow terminal."""
+    return 8 if column.heading == "model" else max([len(column.heading), *(len(column.text(run)) for run in runs)])
+
+
+def _fitting(columns: list[_Column], runs: Sequence[RunRecord], width: int) -> list[_Column]:
+    """Return the columns that fit; what can best be done without goes first, a verdict or an energy never."""
+    for heading in LEAST_NEEDED:
+        if sum(_width(column, runs) + BETWEEN_COLUMNS for column in columns) <= width:
+            break
+        columns = [column for column in columns if column.heading != heading]
+    return columns
+
+
+def _accuracy(run: RunRecord) -> str:
+    return f"{run.accuracy.value:.4f} {METRIC.get(run.accuracy.metric, run.accuracy.metric)}" if run.accuracy else ABSENT
+
+
+def _gross(run: RunRecord) -> str:
+    if run.energy is None:
+        return ABSENT
+    return f"{plain_digits(run.energy.gross_mj)} (estimated)" if _is_estimated(run) else _sure(run.energy.gross_mj, run.energy.gross_u_mj)
+
+
+def _sure(energy_mj: float, u_mj: float | None) -> str:
+    """Return an energy with its expanded uncertainty, `?` where that is not known."""
+    return f"{plain_digits(energy_mj)} ±{'?' if u_mj is None else plain_digits(u_mj, 2)}"
+
+
+def _is_estimated(run: RunRecord) -> bool:
+    return run.provenance.get("energy") == "estimated"
+
+
+COLUMNS = (
+    _Column("model", "left", always=True, text=lambda run: run.model.name),
+    _Column("", "left", always=True, text=lambda run: f"{run.precision} {run.runtime.name} {run.runtime.threads}T"),
+    _Column("p50 ms", "right", always=True, text=lambda run: plain_digits(run.latency.p50_ms)),
+    _Column("p90 ms", "right", always=True, text=lambda run: plain_digits(run.latency.p90_ms)),
+    _Column("per s", "right", always=True, text=lambda run: plain_digits(run.throughput_per_s)),
+    _Column("accuracy", "right", always=False, text=_accuracy),
+    _Column("mJ gross", "right", always=False, text=_gross),
+    _Column("mJ net", "right", always=False, text=lambda run: _net(run.energy)),
+    _Column("MB", "right", always=True, text=lambda run: plain_digits(run.memory.peak_mb, 3)),
+    _Column("verdict", "left", always=True, text=lambda run: run.verdict.state),
+)
+
+
+def _net(energy: Energy | None) -> str:
+    if energy is None:
+        return ABSENT
+    if energy.net_mj is None or energy.net_state != "resolved":
+        return energy.net_state.replace("_", " ")
+    return _sure(energy.net_mj, energy.net_u_mj)
+
+
+def _notes(runs: Sequence[RunRecord]) -> list[str]:
+    reasons = [f"{run.verdict.state}: {run.model.name} on {run.runtime.name}: {reason}" for run in runs for reason in run.verdict.reasons]
+    refused = [
+        f"not stated: {', '.join(f'{name} (needs {count:,} queries)' for name, count in run.latency.refused.items())} of {run.model.name}"
+        for run in runs
+        if run.latency.refused
+    ]
+    load = [_load_note(run, run.load) for run in runs if run.load and run.load.is_sustained is not None]
+    sustained = [_sustained_note(run, run.sustained) for run in runs if run.sustained]
+    energy = [note for run in runs for note in _energy_notes(run)]
+    accuracy = [f"no accuracy: {run.accuracy_reason}" for run in runs if run.accuracy is None]
+    accuracy += [f"note: {run.model.name}: {note}" for run in runs for note in run.verdict.notes if note.startswith("unsure-model")]
+    return [*reasons, *refused, *load, *sustained, *energy, *accuracy]
+
+
+def _energy_notes(run: RunRecord) -> list[str]:
+    """Return why there is no energy or none of what was asked for, and what stands beside the energy of the widest scope."""
+    found = run.energy
+    if found is None:
+        return [f"no energy: {run.energy_reason}"]
+    if found.is_modelled:
+        return [f"energy of {run.model.name} at {found.scope} is modelled by {found.sensor}, not measured: it ranks nowhere"]
+    if _is_estimated(run):
+        return [f"energy of {run.model.name} is estimated from a stated {found.mean_power_w:g} W, not measured: it ranks nowhere"]
+    left_out = f"leaves out {', '.join(found.excludes)}" if found.excludes else "leaves out nothing"
+    unknown = "" if found.gross_u_mj is not None else "; how sure (±?) is not known before `edgemeter sensors calibrate`"
+    notes = [f"energy by {found.sensor}, {found.scope}: {left_out}{unknown}"]
+    notes += [f"no energy from {reason}" for reason in run.other_energy_reasons]
+    notes += [
+        f"also {_sure(other.gross_mj, other.gross_u_mj)} mJ gross by {other.sensor} ({other.scope}), "
+        f"{other.mean_power_w / found.mean_power_w:.2f} of what {found.sensor} ({found.scope}) sees"
+        for other in run.other_energies
+        if found.mean_power_w
+    ]
+    if found.net_state == "not_resolvable":
+        known = found.resolving_window_s
+        do = f"idle and load of {known:.0f} s each would resolve it" if known is not None else "a longer run would not resolve it"
+        notes.append(f"net energy of {run.model.name} is lost in the uncertainty of idle power: {do}")
+    return notes
+
+
+def _load_note(run: RunRecord, load: Load) -> str:
+    rate = f"{plain_digits(load.target_per_s)} queries a second of {run.model.name}"
+    busy = f"busy {load.utilisation_ratio:.0%} of the time" if load.utilisation_ratio is not None else "busy an unknown share of the time"
+    if load.is_sustained:
+        waited = f", they waited {plain_digits(load.queueing.p50_ms)} ms (p50)" if load.queueing else ""
+        return f"sustained: {rate}: {busy}{waited}"
+    unserved = f", {load.unserved} never served" if load.unserved else ""
+    return f"not sustained: {rate}: {busy}{unserved}; the latencies only say how long it was tried: offer a lower rate"
+
+
+def _sustained_note(run: RunRecord, sustained: Sustained) -> str:
+    minutes = plain_digits(len(sustained.points) * sustained.interval_s / 60, 3)
+    if sustained.level_p50_ms is None:
+        return f"over time: {run.model.name}: {minutes} min are too short for a level of the first minute"
+    if sustained.throttled_after_s is None:
+        return f"over time: {run.model.name} held its first minute's {plain_digits(sustained.level_p50_ms)} ms for {minutes} min"
+    return f"over time: {run.model.name} throttled after {sustained.throttled_after_s:.0f} s: {sustained.evidence}"

@@ -1,0 +1,305 @@
+"""The commands `edgemeter sensors`: list power sensors, read one or a recording of one, calibrate one."""
+
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from edgemeter.agent import power
+from edgemeter.agent.base.config import read as read_config
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.base.options import config_option, json_option
+from edgemeter.agent.energy.calibrate import (
+    CalibrationPlan,
+    HeldStep,
+    OnStep,
+    ReferenceInstrument,
+    calibrated_scope,
+    calibration_of,
+    steps_against,
+    steps_typed,
+)
+from edgemeter.agent.energy.load_steps import load
+from edgemeter.agent.machine.board import board_key
+from edgemeter.agent.power import Description, PowerSensor, Reading
+from edgemeter.agent.power.calibration import SensorCalibration, save_calibration
+from edgemeter.agent.power.detect import WIDEST_FIRST, FoundSensor, LiveReading, choose_sensor, detect_sensors, open_sensor, read_now
+from edgemeter.agent.power.recording import Recording
+
+AskReading = Callable[[float], tuple[float, float]]
+# What a meter's display shows: its last digit tells the resolution.
+DISPLAYED = re.compile(r"-?\d+(\.\d*)?")
+COUNTER_WARNING = "an energy counter: a single reading of it gives no power"
+
+
+@click.group(invoke_without_command=True)
+@config_option
+@click.option("--all", "everything", is_flag=True, help="Also list absent sensors, with the reason.")
+@json_option('Print {"sensors": [...], "chosen": ...}.')
+@click.pass_context
+def sensors(context: click.Context, config: Path | None, *, everything: bool, as_json: bool) -> None:
+    """List the power sensors of this machine: power now, scope, what the scope excludes, and which one a run uses.
+
+    Example: edgemeter sensors --all
+    """
+    if context.invoked_subcommand is not None:
+        return
+    settings = read_config(config)
+    found = detect_sensors(settings.sensors)
+    shown = [_read_or_error(one.name, settings.sensors) for one in found if one.description is not None]
+    chosen, why = choose_sensor(found)
+    if settings.power:
+        chosen = ",".join(settings.power)
+        why = f"{chosen}, set as `power` in the configuration"
+    absent = [one for one in found if one.description is None]
+    if as_json:
+        rows = [_document(one.name, one.description, one.reading, one.power_w, one.error) for one in shown]
+        rows += [{"sensor": one.name, "error": one.reason, "absent": one.is_absent} for one in absent]
+        click.echo(json.dumps({"sensors": rows, "chosen": chosen, "why": why}, indent=2))
+    else:
+        _print_list(shown, [one for one in absent if everything or not one.is_absent], f"runs use {why}" if chosen else why)
+
+
+@sensors.command("read")
+@click.argument("name", required=False)
+@click.option(
+    "--from", "recording", type=click.Path(readable=False, path_type=Path), help="Recording: a tree of files, an output, or bytes."
+)
+@click.option("--as", "as_name", metavar="NAME", help="Sensor of the recording. Default: the one that recognises it.")
+@config_option
+@json_option("Print sensor, scope, excludes, total_w, rails and warnings as JSON.")
+def read_sensor(name: str | None, recording: Path | None, as_name: str | None, config: Path | None, *, as_json: bool) -> None:
+    """Read one sensor of this machine, or a recording of a sensor from another one.
+
+    Example: edgemeter sensors read --from tegrastats.txt --json
+    """
+    if (recording is None) == (name is None):
+        raise click.UsageError("give either the NAME of a sensor, or --from PATH with a recording of one")
+    try:
+        found = _of_recording(recording, as_name, config) if recording else _of_machine(name or "", config)
+    except EdgemeterError as error:
+        if as_json:
+            click.echo(json.dumps({"error": " ".join(str(error).split())}, indent=2))
+        raise
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    else:
+        _print_reading(found)
+
+
+def _of_recording(path: Path, name: str | None, config: Path | None) -> dict[str, Any]:
+    # Not this machine's own configuration, unless it is named: the recording is of another.
+    with Recording(path, read_config(config).sensors if config else None) as source:
+        found = source.read(name)
+    rails = found.reading.rails
+    # A recorded counter stands still; some sensors show the present watts beside it, as their one rail.
+    beside_w = rails[0].power_w if found.description.kind == "energy" and len(rails) == 1 else None
+    return _document(found.name, found.description, found.reading, found.reading.power_w if beside_w is None else beside_w, None)
+
+
+def _of_machine(name: str, config: Path | None) -> dict[str, Any]:
+    found = _read(name, read_config(config).sensors)
+    if found.error is not None:
+        raise UnavailableError(found.error)
+    return _document(name, found.description, found.reading, found.power_w, None)
+
+
+def _read(name: str, settings: Mapping[str, Mapping[str, str]]) -> LiveReading:
+    """Return what a sensor shows now, corrected by its calibration as in a run."""
+    with closing(open_sensor(name, settings)) as sensor:
+        return read_now(name, sensor)
+
+
+def _read_or_error(name: str, settings: Mapping[str, Mapping[str, str]]) -> LiveReading:
+    try:
+        return _read(name, settings)
+    except EdgemeterError as error:
+        return LiveReading(name, None, None, None, str(error))
+
+
+def _document(
+    name: str, description: Description | None, reading: Reading | None, power_w: float | None, error: str | None
+) -> dict[str, Any]:
+    if description is None or reading is None:
+        return {"sensor": name, "error": error}
+    warnings = [*description.warnings, *([f"no energy is reported from it: {description.blocked}"] if description.blocked else [])]
+    if power_w is None:
+        warnings.append(COUNTER_WARNING)
+    return {
+        "sensor": name,
+        "id": description.id,
+        "scope": description.scope,
+        "excludes": list(description.excludes),
+        "total_w": power_w,
+        "rails": [{"name": rail.name, "power_w": rail.power_w} for rail in reading.rails],
+        "warnings": warnings,
+    }
+
+
+def _print_list(shown: list[LiveReading], absent: list[FoundSensor], why: str) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("sensor", no_wrap=True)
+    table.add_column("W now", justify="right", no_wrap=True)
+    table.add_column("scope", no_wrap=True)
+    table.add_column("excludes")
+    for one in shown:
+        described = one.description
+        watts = "-" if one.power_w is None else f"{one.power_w:.3f}"
+        table.add_row(one.name, watts, described.scope if described else "", Text(", ".join(described.excludes) if described else ""))
+    console = Console()
+    if shown:
+        console.print(table)
+    for one in shown:
+        described = one.description
+        for warning in (*(described.warnings if described else ()), *filter(None, (described.blocked if described else None, one.error))):
+            console.print(f"{one.name}: {warning}", markup=False, highlight=False, soft_wrap=True)
+    for missing in absent:
+        console.print(f"{missing.name}: {missing.reason}", style="dim", markup=False, highlight=False, soft_wrap=True)
+    console.print(why, markup=False, highlight=False, soft_wrap=True)
+    if not shown and not absent:
+        console.print("`edgemeter sensors --all` lists the sensors that were looked for, and how to set up those that need it")
+
+
+def _print_reading(found: dict[str, Any]) -> None:
+    total = found["total_w"]
+    click.echo(f"{found['id']}: {'-' if total is None else f'{total:.4f} W'} ({found['scope']})")
+    for rail in found["rails"]:
+        watts = "-" if rail["power_w"] is None else f"{rail['power_w']:.4f} W"
+        click.echo(f"  {rail['name']:<24} {watts:>12}")
+    if found["excludes"]:
+        click.echo(f"excludes {', '.join(found['excludes'])}")
+    for warning in found["warnings"]:
+        click.echo(f"warning: {warning}", file=sys.stderr)
+
+
+@sensors.command("calibrate")
+@click.argument("name")
+@click.option("--against", metavar="SENSOR", help="Reference: another sensor that sees the same load.")
+@click.option("--typed", is_flag=True, help="Reference: type in what a meter shows at each step.")
+@click.option("--steps", type=click.IntRange(3, 50), default=6, show_default=True, help="Load steps, from idle to all cores.")
+@click.option("--settle", "settle_s", type=click.FloatRange(0), default=5.0, show_default=True, help="Seconds to settle before each step.")
+@click.option("--seconds", type=click.FloatRange(1), default=20.0, show_default=True, help="Seconds of reading per step.")
+@click.option(
+    "--reference-u",
+    type=click.FloatRange(0, 0.5),
+    help="Relative standard uncertainty of the reference's gain. Default: the reference's own.",
+)
+@click.option("--reference-offset-u", type=click.FloatRange(0), default=0.0, help="Standard uncertainty of its zero in W.")
+@click.option("--reference-name", default="typed-in readings", show_default=True, help="Name of the meter whose readings are typed in.")
+@click.option("--reference-scope", help="Scope of that meter: wall-ac, board-input, ... Default: the sensor's.")
+@click.option("--promotion", metavar="MODEL", help="Store the calibration as a named model of a wider scope, used as NAME+MODEL only.")
+@config_option
+@json_option("Print the calibration as JSON.")
+def calibrate_sensor(name: str, against: str | None, promotion: str | None, config: Path | None, **options: Any) -> None:
+    """Fit gain and offset of a sensor against a better instrument, over load steps made here.
+
+    Example: edgemeter sensors calibrate ina3221 --against joulescope
+    """
+    if (against is None) != options["typed"]:
+        raise click.UsageError("give either --against SENSOR, or --typed")
+    scope = options["reference_scope"]
+    if scope not in (None, *WIDEST_FIRST):
+        raise ConfigError(f"there is no scope {scope!r}: choose one of {', '.join(WIDEST_FIRST)}")
+    found, held, path = calibrate_against(
+        (name, against),
+        read_config(config).sensors,
+        CalibrationPlan(options["steps"], options["settle_s"], options["seconds"]),
+        ReferenceInstrument(options["reference_name"], scope, (), options["reference_u"], options["reference_offset_u"]),
+        promotion,
+        _print_step,
+        _ask,
+    )
+    if options["as_json"]:
+        click.echo(json.dumps({**msgspec.to_builtins(found), "points": [msgspec.to_builtins(one) for one in held]}, indent=2))
+    else:
+        _print_calibration(found, held)
+    click.echo(f"stored in {path}: later runs on this board use it", err=True)
+
+
+def calibrate_against(
+    names: tuple[str, str | None],
+    settings: Mapping[str, Mapping[str, str]],
+    plan: CalibrationPlan,
+    given: ReferenceInstrument,
+    promotion: str | None,
+    on_step: OnStep,
+    ask: AskReading,
+) -> tuple[SensorCalibration, list[HeldStep], Path]:
+    """Run the load steps and return the calibration, its steps, and the file that stores it.
+
+    `names` are those of the sensor and of the reference sensor, None if readings are typed in (`ask`); `given` is what the user knows
+    about the reference.
+
+    Raises:
+        EdgemeterError: a sensor is absent, the steps do not determine a line, or the file cannot be written.
+    """
+    board = board_key()
+    if board is None:
+        raise UnavailableError(
+            "this board has no serial number and no /etc/machine-id to store a calibration under: run `sudo systemd-machine-id-setup`"
+        )
+    name, other = names
+    if name == other:
+        raise ConfigError(f"{name!r} cannot be its own reference: name another sensor, or type readings in (--typed)")
+    with ExitStack() as stack:
+        sensors = {one: _opened_sensor(one, settings, stack) for one in (name, other) if one is not None}
+        description = sensors[name].describe()
+        reference = given if other is None else _of_sensor(other, sensors[other].describe(), given)
+        # Before minutes of load are spent on it.
+        calibrated_scope(description, reference, promotion)
+        held = (
+            steps_typed(name, sensors[name], plan, load, on_step, ask)
+            if other is None
+            else steps_against(sensors, name, other, plan, load, on_step)
+        )
+    found = calibration_of(board, description, reference, held, promotion)
+    return found, held, save_calibration(found)
+
+
+def _opened_sensor(name: str, settings: Mapping[str, Mapping[str, str]], stack: ExitStack) -> PowerSensor:
+    sensor = power.create(name, **settings.get(name, {}))
+    stack.callback(sensor.close)
+    sensor.describe()
+    return sensor
+
+
+def _of_sensor(name: str, found: Description, given: ReferenceInstrument) -> ReferenceInstrument:
+    """Return the reference sensor as an instrument; the uncertainty given by the user goes before its own."""
+    gain_u = given.gain_u_ratio if given.gain_u_ratio is not None else found.gain_u_ratio
+    offset_u_w = given.offset_u_w or found.offset_u_w or (found.resolution_w or 0.0) / 3**0.5
+    return ReferenceInstrument(f"{name} ({found.id})", found.scope, found.excludes, gain_u, offset_u_w)
+
+
+def _print_step(event: HeldStep | float) -> None:
+    if isinstance(event, float):
+        click.echo(f"loading {event:.0%} of the cores ...", err=True)
+    else:
+        click.echo(f"  {event.step.sensor_w:.4f} W shown, {event.step.reference_w:.4f} W by the reference", err=True)
+
+
+def _ask(_share: float) -> tuple[float, float]:
+    """Return the reading of a meter in W that the user types in, and the step of its display."""
+    while True:
+        typed = click.prompt("  the meter shows (W)", err=True)
+        if DISPLAYED.fullmatch(typed):
+            return float(typed), 10.0 ** -len(typed.partition(".")[2])
+        click.echo(f"  {typed!r} is not a number of watts: type it as shown, e.g. 12.34", err=True)
+
+
+def _print_calibration(found: SensorCalibration, held: list[HeldStep]) -> None:
+    gain_u = "unknown (give --reference-u)" if found.gain_u_ratio is None else f"{found.gain_u_ratio:.2%}"
+    what = f"{found.scope}, as the promotion {found.name!r}" if found.name else found.scope
+    click.echo(f"{found.sensor} ({what}) against {found.reference}: {len(held)} steps, {found.lowest_w:.3g} to {found.highest_w:.3g} W")
+    click.echo(f"  true = {found.offset_w:+.4f} W + {found.gain:.5f} x shown; residual {found.residual_w:.2g} W")
+    click.echo(f"  standard uncertainties: gain {gain_u}, zero {found.offset_u_w:.2g} W")

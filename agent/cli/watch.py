@@ -1,0 +1,171 @@
+"""The command `edgemeter watch`: the energy of any command, or of a suite at regular times."""
+
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.agent.base.options import json_option, names_and_config, power_option
+from edgemeter.agent.cli import run_session
+from edgemeter.agent.cli.run_session import SessionOutcome, suite_of
+
+if TYPE_CHECKING:
+    from edgemeter.agent.contract.record_figures import Energy
+    from edgemeter.agent.energy.watch import WatchedEnergy
+
+UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+TIME = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+
+
+def seconds(every: str) -> float:
+    """Return a length of time such as 90s, 5m, 2h or 1d.
+
+    Raises:
+        ConfigError: it is not one.
+    """
+    found = TIME.fullmatch(every.strip())
+    if found is None or float(found.group(1)) <= 0:
+        raise ConfigError(f"{every!r} is not a length of time: give 30s, 5m, 2h or 1d")
+    return float(found.group(1)) * UNITS_S[found.group(2)]
+
+
+def watch_suite(
+    suite: Path,
+    period_s: float,
+    options: Mapping[str, Any],
+    report: Callable[[str], None],
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[SessionOutcome]:
+    """Measure the suite at the start of every period and yield the outcome; a period that was missed is skipped.
+
+    A suite that fails is reported and tried again in the next period; records that could not be delivered stay in the outbox.
+
+    Raises:
+        ConfigError: the suite's file or an option is wrong, which waiting does not mend.
+    """
+    given = {key: options[key] for key in ("power", "broker", "device", "fleet", "config")}
+    # A missing broker does not end it, and delivery does not outlast the period.
+    given |= {"if_no_broker": "keep", "delivery_timeout": min(60.0, period_s)}
+    start_s, place = clock(), 0
+    for done in count(1):
+        try:
+            outcome = run_session.run_session(suite_of(suite, None, given), given, report)
+            for note in (*outcome.errors, *filter(None, [outcome.undelivered])):
+                report(str(note))
+            yield outcome
+            if outcome.interruption is not None:
+                raise outcome.interruption
+        except ConfigError:
+            raise
+        except EdgemeterError as error:
+            report(f"nothing measured this time: {error}")
+        if done == options["times"]:
+            return
+        late = int((clock() - start_s) / period_s)
+        if late > place:
+            report(f"the suite takes longer than {period_s:g} s: skipped {late - place} of its periods")
+        place = max(place, late) + 1
+        sleep(max(0.0, start_s + place * period_s - clock()))
+
+
+@click.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.option("--every", metavar="TIME", help="Treat COMMAND as a SUITE file and measure it every 5m, 2h, ...")
+@click.option("--times", type=click.IntRange(1), help="--every: number of measurements. Default: no limit.")
+@click.option("--repeat", type=click.IntRange(1), default=1, show_default=True, help="Run the command N times; energies are per run.")
+@click.option("--idle", "idle_s", type=click.FloatRange(0), default=10.0, show_default=True, help="Seconds of idle before and after.")
+@power_option
+@click.option("--broker", envvar="EDGEMETER_BROKER", help="--every: deliver by MQTT to HOST[:PORT], mqtt://... or mqtts://...")
+@names_and_config
+@json_option("Print the energies as JSON.")
+def watch(command: tuple[str, ...], every: str | None, **options: Any) -> None:
+    """Measure the energy of a command, with idle before and after; or measure a suite at regular times.
+
+    The exit status is that of the command.
+
+    Example: edgemeter watch -- python train.py
+    """
+    if every is not None:
+        _repeat_suite(command, every, options)
+        return
+    import msgspec
+
+    from edgemeter.agent.base import config
+    from edgemeter.agent.energy.watch import Watch
+
+    if shutil.which(command[0]) is None:
+        # Before the machine idles for it.
+        raise ConfigError(f"cannot run {command[0]!r}: there is no such command, or it is not executable: correct its name or path")
+    watcher = Watch(options["power"], idle_s=options["idle_s"], units=options["repeat"], settings=config.read(options["config"]))
+    click.echo(f"idling for {options['idle_s']:g} s ...", err=True)
+    with watcher:
+        status = _run(command, options["repeat"])
+        click.echo(f"idling for {options['idle_s']:g} s ...", err=True)
+    seen = watcher.seen
+    if options["as_json"]:
+        click.echo(msgspec.json.format(msgspec.json.encode(seen), indent=2).decode())
+    else:
+        _print(seen, options["repeat"])
+    sys.exit(status)
+
+
+def _run(command: tuple[str, ...], repeats: int) -> int:
+    """Run the command, its output on standard error, and return the first exit status that is not 0."""
+    for _ in range(repeats):
+        try:
+            # Its output must not end up in our document.
+            status = subprocess.run(command, check=False, stdout=sys.stderr).returncode
+        except OSError as error:
+            raise ConfigError(f"cannot run {command[0]!r}: {error.strerror}: give a command that is on this machine") from error
+        if status:
+            click.echo(f"{command[0]} ended with status {status}", err=True)
+            return status if status > 0 else 128 - status
+    return 0
+
+
+def _print(seen: "WatchedEnergy", repeats: int) -> None:
+    click.echo(f"{seen.seconds:.3f} s{f', {repeats} times' if repeats > 1 else ''}")
+    for energy in seen.energies.all():
+        click.echo(_line(energy))
+    for why in (*seen.energies.refused, *([seen.energies.reason] if seen.energies.reason else [])):
+        click.echo(f"no energy: {why}", err=True)
+
+
+def _line(energy: "Energy") -> str:
+    gross = f"{energy.gross_mj / 1000:.4g} J{_uncertainty(energy.gross_u_mj)}"
+    net = {
+        "resolved": f"{(energy.net_mj or 0) / 1000:.4g} J{_uncertainty(energy.net_u_mj)}",
+        "not_resolvable": f"not resolvable{_resolving(energy.resolving_window_s)}",
+        "no_idle": "not known without idle",
+    }[energy.net_state]
+    left_out = f"; excludes {', '.join(energy.excludes)}" if energy.excludes else ""
+    return f"{energy.sensor} ({energy.scope}): gross {gross}, net {net}, mean {energy.mean_power_w:.4g} W{left_out}"
+
+
+def _resolving(window_s: float | None) -> str:
+    return " by any length" if window_s is None else f" below {window_s:.0f} s of idle and of load"
+
+
+def _uncertainty(u_mj: float | None) -> str:
+    return " (uncertainty unknown)" if u_mj is None else f" ±{u_mj / 1000:.2g} J"
+
+
+def _repeat_suite(command: tuple[str, ...], every: str, options: dict[str, Any]) -> None:
+    from edgemeter.agent.cli.run_table import print_runs
+
+    if len(command) != 1:
+        raise click.UsageError("with --every give one SUITE file, and nothing after it")
+    for outcome in watch_suite(Path(command[0]), seconds(every), options, lambda note: click.echo(note, err=True)):
+        if options["as_json"]:
+            click.echo(run_session.session_document(outcome))
+        else:
+            print_runs(outcome.records)

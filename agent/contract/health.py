@@ -1,0 +1,115 @@
+"""The message `health`: the state of a device, retained by the broker. Readers tolerate fields that they do not know."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from edgemeter.agent.base.types import Ratio
+from edgemeter.agent.contract.messages import Number, decode_json
+
+LARGEST_BYTES = 64 << 10
+Line = Annotated[str, msgspec.Meta(max_length=500)]
+# UTC, as the stamps of records are.
+TimeNs = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+
+class Sensor(msgspec.Struct, frozen=True, kw_only=True):
+    """A power sensor: by its id once it can be read, else why it cannot; None for an age where it was never calibrated."""
+
+    name: Line
+    id: Line | None = None
+    scope: Line | None = None
+    calibration_age_days: float | None = None
+    trouble: Line | None = None
+
+
+class Clock(msgspec.Struct, frozen=True, kw_only=True):
+    """The wall clock: whether something keeps it right, what the kernel still has to correct, and the latest time it ever showed.
+
+    A clock behind its floor has been set back: a board without a clock chip that has not reached a time server yet.
+    """
+
+    is_synchronised: bool | None = None
+    offset_ms: float | None = None
+    error_ms: float | None = None
+    floor_ns: TimeNs | None = None
+    is_behind_floor: bool = False
+
+
+class Disk(msgspec.Struct, frozen=True, kw_only=True):
+    """The file system of EDGEMETER_HOME. `wear_ratio` is the eMMC's own estimate (an upper bound), `written_bytes` what ext4 counted."""
+
+    free_bytes: Number | None = None
+    size_bytes: Number | None = None
+    wear_ratio: Ratio | None = None
+    is_worn_out: bool | None = None
+    written_bytes: Number | None = None
+
+
+class RecentRuns(msgspec.Struct, frozen=True, kw_only=True):
+    """The last run that was kept for delivery, and how many of the last ones had which verdict."""
+
+    last_ns: TimeNs | None = None
+    last_verdict: Line | None = None
+    verdicts: dict[str, Number] = {}
+
+
+class LastStop(msgspec.Struct, frozen=True, kw_only=True):
+    """How the agent before this one ended.
+
+    clean: on request; crash: by an unhandled error; killed: from outside in the same boot, `oom` by the kernel when out of memory;
+    power-loss: without a clean stop of the board (probably power, reset or a frozen kernel); first: there was none before.
+    """
+
+    kind: Literal["clean", "crash", "killed", "oom", "power-loss", "first", "unknown"]
+    text: Line | None = None
+    at_ns: TimeNs | None = None
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it; what the device does not report is None. `told_ns` is its own wall clock, `session` that of its birth."""
+
+    device: str
+    fleet: str
+    session: Number
+    told_ns: TimeNs
+    agent: Line
+    # The release that holds this agent and its runtimes, where one does: the agent's version, `+`, and 8 digits of what it holds.
+    release: Line | None = None
+    previous_agent: Line | None = None
+    bad_agents: tuple[Line, ...] = ()
+    board: Line | None = None
+    serial: Line | None = None
+    os: Line | None = None
+    kernel: Line | None = None
+    power_mode: Line | None = None
+    governor: Line | None = None
+    python: Line | None = None
+    glibc: Line | None = None
+    arch: Line | None = None
+    sensors: tuple[Sensor, ...] = ()
+    certificate_not_after_ns: TimeNs | None = None
+    clock: Clock = Clock()
+    disk: Disk = Disk()
+    waiting_records: Number = 0
+    dropped_records: Number = 0
+    dropped_traces: Number = 0
+    runs: RecentRuns = RecentRuns()
+    temperatures_c: dict[str, float] = {}
+    is_throttled_since_boot: bool | None = None
+    is_under_voltage_since_boot: bool | None = None
+    throttle_events: dict[str, int] = {}
+    uptime_s: float | None = None
+    boot_id: Line | None = None
+    reset_reason: Line | None = None
+    last_words: LastStop = LastStop(kind="unknown")
+
+
+def encode_health(health: Health) -> bytes:
+    """Return the message as JSON."""
+    return msgspec.json.encode(health)
+
+
+def decode_health(payload: bytes) -> Health:
+    """Return the health in `payload`; raises as `messages.decode_json`."""
+    return decode_json(payload, Health, "a device's health", LARGEST_BYTES)

@@ -1,0 +1,162 @@
+"""What travels over MQTT.
+
+Topics (`edgemeter/v1/<fleet>/<device>/<kind>`), and the messages beside records (receipt, birth, state, progress).
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeVar, get_args
+
+import msgspec
+
+from edgemeter.agent.base.errors import ConfigError
+
+TopicKind = Literal[
+    "birth", "state", "result", "receipt", "command", "progress", "job", "health", "want", "content", "renew", "certificate"
+]
+TOPIC_ROOT = "edgemeter/v1"
+EVERY_RESULT = f"{TOPIC_ROOT}/+/+/result"
+EVERY_STATE = f"{TOPIC_ROOT}/+/+/state"
+EVERY_BIRTH = f"{TOPIC_ROOT}/+/+/birth"
+EVERY_HEALTH = f"{TOPIC_ROOT}/+/+/health"
+EVERY_JOB = f"{TOPIC_ROOT}/+/+/job"
+EVERY_WANT = f"{TOPIC_ROOT}/+/+/want"
+EVERY_PROGRESS = f"{TOPIC_ROOT}/+/+/progress"
+EVERY_RENEW = f"{TOPIC_ROOT}/+/+/renew"
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic, taken apart."""
+
+    fleet: str
+    device: str
+    kind: TopicKind
+
+    def __str__(self) -> str:
+        return f"{TOPIC_ROOT}/{self.fleet}/{self.device}/{self.kind}"
+
+
+def parse_topic(text: str) -> Topic:
+    """Return the parts of a topic.
+
+    Raises:
+        ConfigError: it is not one of ours.
+    """
+    parts = text.split("/")
+    if len(parts) == 5 and "/".join(parts[:2]) == TOPIC_ROOT and parts[4] in get_args(TopicKind) and all(parts):
+        kind: TopicKind = parts[4]  # type: ignore[assignment]
+        return Topic(parts[2], parts[3], kind)
+    raise ConfigError(f"{text!r} is not a topic of ours ({TOPIC_ROOT}/<fleet>/<device>/<kind>)")
+
+
+LONGEST_BATCH = 10_000
+
+_Message = TypeVar("_Message")
+
+# What every language reads exactly from JSON, and what fits a column of any store.
+Number = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """A collector's word that it holds, committed, these ranges of sequence numbers (both ends included) of one session."""
+
+    session: Number
+    held: tuple[tuple[Number, Number], ...]
+
+
+class DeviceState(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a device is there; `session` tells the Will of a dead session from the state of a live one.
+
+    `revoked` is its fleet's word about a device that was put out, which cannot say anything itself any more.
+    """
+
+    state: Literal["online", "offline", "lost", "revoked"]
+    session: Number
+
+
+class Birth(msgspec.Struct, frozen=True, kw_only=True):
+    """Who a device is and what it can run; `dropped_*` is what its outbox had no room for, since it was made."""
+
+    device: str
+    fleet: str
+    session: Number
+    agent: str
+    board: str | None
+    os: str | None
+    arch: str
+    runtimes: dict[str, str]
+    sensors: tuple[str, ...] = ()
+    dropped_traces: Number = 0
+    dropped_records: Number = 0
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """What a device is doing now, for people to read; not kept anywhere."""
+
+    session: Number
+    doing: str
+
+
+def decode_json(payload: bytes, kind: type[_Message], what: str, largest_bytes: int | None = None) -> _Message:
+    """Return the message in `payload`; `what` names it in errors.
+
+    Raises:
+        ConfigError: it is longer than `largest_bytes`, or not such a message.
+    """
+    if largest_bytes is not None and len(payload) > largest_bytes:
+        raise ConfigError(f"not {what}: {len(payload)} bytes, at most {largest_bytes}")
+    try:
+        return msgspec.json.decode(payload, type=kind)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise ConfigError(f"not {what}: {error}") from error
+
+
+def encode_message(message: Receipt | DeviceState | Birth | Progress) -> bytes:
+    """Return the message as JSON."""
+    return msgspec.json.encode(message)
+
+
+def decode_receipt(payload: bytes) -> Receipt:
+    """Return the receipt in `payload`; raises as `decode_json`."""
+    return decode_json(payload, Receipt, "a receipt")
+
+
+def decode_state(payload: bytes) -> DeviceState:
+    """Return the state in `payload`; raises as `decode_json`."""
+    return decode_json(payload, DeviceState, "a device's state")
+
+
+def decode_birth(payload: bytes) -> Birth:
+    """Return the birth in `payload`; raises as `decode_json`."""
+    return decode_json(payload, Birth, "a device's birth")
+
+
+def decode_progress(payload: bytes) -> Progress:
+    """Return the progress in `payload`; raises as `decode_json`."""
+    return decode_json(payload, Progress, "a device's progress")
+
+
+def join_records(encoded: list[bytes]) -> bytes:
+    """Return one payload of several encoded records: a JSON array, or the record itself when there is one."""
+    return encoded[0] if len(encoded) == 1 else b"[" + b",".join(encoded) + b"]"
+
+
+def split_records(payload: bytes) -> list[bytes]:
+    """Return the encoded records of a payload, each as its own JSON text; what each holds is not checked here.
+
+    Raises:
+        ConfigError: the payload is a list, but not one of up to 10,000 objects that look like records.
+    """
+    if payload.lstrip()[:1] != b"[":
+        return [payload]
+    try:
+        # Millions of empty elements would take a hundred times their text as texts of their own.
+        if len(msgspec.json.decode(payload, type=list[_Outline])) > LONGEST_BATCH:
+            raise ConfigError(f"not a batch of records: more than {LONGEST_BATCH}")
+        return [bytes(raw) for raw in msgspec.json.decode(payload, type=list[msgspec.Raw])]
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise ConfigError(f"not a batch of records: {error}") from error
+
+
+class _Outline(msgspec.Struct, frozen=True, gc=False):
+    id: str

@@ -1,0 +1,173 @@
+"""A suite that came with an order: read more strictly than one that a person wrote here.
+
+It may name models of the order and models that ship with the agent, and photographs of the order, each by file name; no path, no folder,
+no setting of a library (those can be paths), no key. Whatever is not known refuses all of it.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.types import Name, Sha256
+from edgemeter.agent.contract import suite as contract_suite
+from edgemeter.agent.contract.data_archive import DataFolder
+from edgemeter.agent.contract.orders import FileName
+from edgemeter.agent.contract.record_conditions import Role
+from edgemeter.agent.contract.suite import Case, Settings, Suite, SuiteFile
+
+LARGEST_BYTES = 256 << 10
+MOST_CASES = 1000
+# Shipped with the agent, in the package beside it.
+SHIPPED = Path(__file__).resolve().parents[2] / "models" / "shipped"
+
+# {precision} is replaced, as in any suite.
+_MODEL = r"^[A-Za-z0-9]([A-Za-z0-9._-]|\{precision\}){0,127}\Z"
+_WORD = r"^[A-Za-z0-9][A-Za-z0-9_.:,+-]{0,63}\Z"
+# A single one is checked after reading: a pattern in a union with a list lets the interpreter crash as it ends (msgspec #717).
+Model = str | list[Annotated[str, msgspec.Meta(pattern=_MODEL)]]
+Word = str | list[Annotated[str, msgspec.Meta(pattern=_WORD)]]
+_PATTERNS = {"model": _MODEL, "runtime": _WORD, "backend": _WORD, "precision": _WORD}
+_Threads = Annotated[int, msgspec.Meta(ge=1, le=1024)]
+
+
+class OrderedSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a `[[case]]` or `[defaults]` of an order may say: the keys of a suite that name nothing on this board."""
+
+    model: Model | None = None
+    sha256: Sha256 | None = None
+    name: Name | None = None
+    runtime: Word | None = None
+    backend: Word | None = None
+    precision: Word | None = None
+    threads: _Threads | list[_Threads] | None = None
+    scenario: Literal["single_stream", "multi_stream", "offline", "poisson"] | None = None
+    samples_per_query: int | None = None
+    batch: int | None = None
+    rate_per_s: float | None = None
+    mode: Literal["rapid", "quick", "normal", "full", "sustained"] | None = None
+    minutes: float | None = None
+    repeats: Annotated[int, msgspec.Meta(ge=1, le=1000)] | None = None
+    queries: int | None = None
+    seconds: float | None = None
+    idle_seconds: float | None = None
+    cpus: list[int] | None = None
+    start_below_c: float | None = None
+    cool_down_limit_s: float | None = None
+    images: FileName | None = None
+    subset: int | None = None
+    corrupt: list[Annotated[str, msgspec.Meta(pattern=_WORD)]] | None = None
+    accuracy: Literal["every", "first", "never"] | None = None
+    reference_accuracy: float | None = None
+    gate: float | None = None
+    agreement: Literal["every", "first", "never"] | None = None
+    role: Role | None = None
+    estimate_power_w: float | None = None
+    seed: int | None = None
+
+
+class OrderedSuite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The document."""
+
+    name: Name
+    case: Annotated[list[OrderedSettings], msgspec.Meta(min_length=1, max_length=MOST_CASES)]
+    defaults: OrderedSettings = OrderedSettings()
+
+
+def read(document: bytes) -> OrderedSuite:
+    """Return the suite in `document`.
+
+    Raises:
+        ConfigError: it is none, or holds what an order may not.
+    """
+    if len(document) > LARGEST_BYTES:
+        raise ConfigError(f"the ordered suite has {len(document)} bytes, at most {LARGEST_BYTES} are taken")
+    try:
+        suite = msgspec.toml.decode(document, type=OrderedSuite)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(
+            f"the ordered suite is refused: {error} (an order names models by file name, and no path, folder or library setting)"
+        ) from error
+    for case in (suite.defaults, *suite.case):
+        _refuse_odd(case)
+        _refuse_many(case, suite.defaults)
+    return suite
+
+
+def expand(
+    suite: OrderedSuite,
+    models: Mapping[FileName, Path],
+    folder: Path,
+    shipped: Path = SHIPPED,
+    data: Mapping[FileName, DataFolder] | None = None,
+) -> Suite:
+    """Return the cases; the models stand in `folder` by their names (as links), which is made for this.
+
+    Raises:
+        ConfigError: a case names a model that is neither in the order nor shipped, or photographs that are not in the order, or leaves
+            nothing to measure.
+    """
+    _link(models, folder)
+    written = SuiteFile(name=suite.name, case=[_plain(case) for case in suite.case], defaults=_plain(suite.defaults))
+    found = contract_suite.expand(written, folder)
+    for case in found.cases:
+        path = Path(case.model)
+        if path.parent != folder:
+            raise ConfigError(f"the ordered suite is refused: {case.model!r} is not a file name")
+        if not path.exists():
+            _link_shipped(path, shipped)
+    return replace(found, cases=tuple(_with_data(case, data or {}) for case in found.cases))
+
+
+def _with_data(case: Case, data: Mapping[FileName, DataFolder]) -> Case:
+    if case.images is None:
+        return case
+    name = Path(case.images).name
+    if name not in data:
+        raise ConfigError(f"unknown photographs {name!r}: they are not among the order's ({', '.join(sorted(data)) or 'it has none'})")
+    found = data[name]
+    return msgspec.structs.replace(case, images=str(found.images), annotations=str(found.annotations) if found.annotations else None)
+
+
+def _link(models: Mapping[FileName, Path], folder: Path) -> None:
+    for name, path in models.items():
+        (folder / name).symlink_to(path.resolve())
+
+
+def _link_shipped(path: Path, shipped: Path) -> None:
+    if not (shipped / path.name).is_file():
+        known = ", ".join(sorted(one.name for one in shipped.glob("*") if one.suffix != ".toml"))
+        raise ConfigError(f"unknown model {path.name!r}: it is not one of the order's models, nor a shipped one ({known})")
+    for one in (path.name, f"{path.name}.toml"):
+        if (shipped / one).is_file() and not (path.parent / one).exists():
+            (path.parent / one).symlink_to(shipped / one)
+
+
+def _plain(case: OrderedSettings) -> Settings:
+    given = {key: value for key, value in msgspec.structs.asdict(case).items() if value is not None}
+    try:
+        return msgspec.convert(given, Settings)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"the ordered suite is refused: {error}") from error
+
+
+def _refuse_odd(case: OrderedSettings) -> None:
+    for key, pattern in _PATTERNS.items():
+        value = getattr(case, key)
+        if isinstance(value, str) and not re.match(pattern, value):
+            raise ConfigError(
+                f"the ordered suite is refused: {value!r} as {key} (an order names models by file name, and no path or folder)"
+            )
+
+
+def _refuse_many(case: OrderedSettings, defaults: OrderedSettings) -> None:
+    count = 1
+    for key in ("model", "runtime", "backend", "precision", "threads"):
+        value = getattr(case, key) or getattr(defaults, key)
+        count *= len(value) if isinstance(value, list) else 1
+    if count > MOST_CASES:
+        raise ConfigError(f"the ordered suite is refused: a case stands for {count} combinations, at most {MOST_CASES} are taken")

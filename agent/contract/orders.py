@@ -1,0 +1,226 @@
+"""What travels between the fleet's server and a device.
+
+Orders, reports on them, content by its hash, and which of two versions is newer.
+"""
+
+import re
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.messages import Number, decode_json
+
+JobId = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,63}\Z")]
+Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
+
+# A plain file name: no folder, nothing that a shell or a terminal reads as anything else.
+FileName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")]
+Version = Annotated[str, msgspec.Meta(pattern=r"^[0-9][A-Za-z0-9.+]{0,63}\Z")]
+Reason = Annotated[str, msgspec.Meta(max_length=2000)]
+LARGEST_ORDER_BYTES = 64 << 10
+LARGEST_CHUNK_BYTES = 256 << 10
+
+# Images of one data set, as one archive: the default limit of content on a device.
+LARGEST_DATA_BYTES = 2048 << 20
+
+
+class Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file by its hash; `name` is what it is called where a name is needed, never where it is put."""
+
+    sha256: Sha256
+    size_bytes: Number
+    name: FileName
+
+
+class Data(Content, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Photographs with their ground truth, as one archive; see `data_archive`."""
+
+    size_bytes: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_DATA_BYTES)]
+
+
+# What has its default is left out: an agent that does not know `data` yet takes an order without.
+class Measure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag="measure"):
+    """Measure a suite, whose cases name models by the `name` of one of `models`, and photographs by that of one of `data`."""
+
+    suite: Content
+    models: tuple[Content, ...] = ()
+    cool_down_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 0.0
+    data: tuple[Data, ...] = ()
+
+    @property
+    def contents(self) -> tuple[Content, ...]:
+        """All that has to be fetched first."""
+        return (self.suite, *self.models, *self.data)
+
+
+class Golden(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="golden"):
+    """Measure the model that ships with the agent, by which a board is held against its own past."""
+
+    discard_first: bool = False
+
+
+class Update(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="update"):
+    """Go to a release: a signed bundle; an older one, or one that failed here before, only if `even_if` allows it."""
+
+    version: Version
+    bundle: Content
+    even_if: tuple[Literal["older", "bad"], ...] = ()
+
+
+class Doctor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="doctor"):
+    """Examine yourself and report."""
+
+
+class Logs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="logs"):
+    """Report the last lines that the agent logged."""
+
+    lines: Annotated[int, msgspec.Meta(ge=1, le=2000)] = 200
+
+
+class Restart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="restart"):
+    """Restart the agent or the whole board, never during a run."""
+
+    what: Literal["agent", "board"] = "agent"
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="schedule"):
+    """Measure a suite at the times of `cron` (five fields, local time) from now on; an empty `cron` ends the schedule `name`."""
+
+    name: JobId
+    cron: Annotated[str, msgspec.Meta(max_length=200)]
+    work: Measure | Golden
+
+
+class Cancel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="cancel"):
+    """Give up the job of this order, whatever it was; the run in progress is ended and publishes nothing."""
+
+
+Work: TypeAlias = Measure | Golden | Update | Doctor | Logs | Restart | Schedule | Cancel
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One execution of one job by one device.
+
+    `version` is that of the execution as the server holds it; each report names the one it expects, and each accepted report adds 1.
+    An order that comes again, with the same `attempt`, is answered from the device's journal and not done again.
+    """
+
+    job: JobId
+    attempt: Annotated[int, msgspec.Meta(ge=1, le=1000)]
+    version: Number
+    work: Work
+    timeout_s: Annotated[float, msgspec.Meta(gt=0, le=604_800)]
+
+
+JobState: TypeAlias = Literal["accepted", "rejected", "running", "done", "failed", "timed_out", "cancelled"]
+FINAL = frozenset({"rejected", "done", "failed", "timed_out", "cancelled"})
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """How an execution stands on the device; sent again until the server's next order or acknowledgement names a later version.
+
+    `figures` are those of a canary run: `latency_p50_ms`, `energy_net_mj`, ...; `text` a doctor's report or log lines.
+    """
+
+    job: JobId
+    attempt: Annotated[int, msgspec.Meta(ge=1, le=1000)]
+    expected_version: Number
+    state: JobState
+    session: Number
+    reason: Reason | None = None
+    done_ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    runs: tuple[str, ...] = ()
+    figures: dict[str, float] = {}
+    text: Annotated[str, msgspec.Meta(max_length=200_000)] | None = None
+
+
+class ReportReceipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The server's word, on `command` too, that it holds the execution at this version and in this state.
+
+    A report of another state was not taken, unless the execution has ended for the server: it is sent again and expects this version.
+    """
+
+    noted: JobId
+    attempt: Annotated[int, msgspec.Meta(ge=1, le=1000)]
+    version: Number
+    state: JobState | None = None
+
+
+class Want(msgspec.Struct, frozen=True, kw_only=True):
+    """A device's request for `length` bytes of a content from `offset` on."""
+
+    sha256: Sha256
+    offset: Number
+    length: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_CHUNK_BYTES)]
+
+
+class Chunk(msgspec.Struct, frozen=True, kw_only=True):
+    """The head of one piece of content; `size_bytes` is that of the whole, None when the server has no such content."""
+
+    sha256: Sha256
+    offset: Number
+    size_bytes: Number | None
+
+
+def encode_order(message: Order | Report | ReportReceipt | Want) -> bytes:
+    """Return the message as JSON."""
+    return msgspec.json.encode(message)
+
+
+def decode_command(payload: bytes) -> Order | ReportReceipt:
+    """Return a message of the server on `command`.
+
+    Raises:
+        ConfigError: it is neither, has an unknown field, a path or anything else that an order may not hold.
+    """
+    if payload.startswith(b'{"noted"'):
+        return decode_json(payload, ReportReceipt, "an acknowledgement", LARGEST_ORDER_BYTES)
+    return decode_json(payload, Order, "an order", LARGEST_ORDER_BYTES)
+
+
+def decode_report(payload: bytes) -> Report:
+    """Return the report in `payload`; raises as `decode_json`."""
+    return decode_json(payload, Report, "a report")
+
+
+def decode_want(payload: bytes) -> Want:
+    """Return the content request in `payload`; raises as `decode_json`."""
+    return decode_json(payload, Want, "a request for content")
+
+
+def join_chunk(head: Chunk, piece: bytes) -> bytes:
+    """Return the payload that carries `piece`."""
+    return msgspec.json.encode(head) + b"\n" + piece
+
+
+def split_chunk(payload: bytes) -> tuple[Chunk, bytes]:
+    """Return the head and the bytes of a piece of content.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    head, _, piece = payload.partition(b"\n")
+    return decode_json(head, Chunk, "a chunk of content"), piece
+
+
+# Source: PEP 440, without epochs, which are never published here.
+_VERSION_FORM = re.compile(r"(\d+(?:\.\d+)*)(?:(a|b|rc)(\d+))?(?:\.post(\d+))?(?:\.dev(\d+))?(?:\+[A-Za-z0-9.]+)?")
+_VERSION_STAGES = {"a": 0, "b": 1, "rc": 2, None: 3}
+
+
+def version_key(version: str) -> tuple[tuple[int, ...], int, int, int, float]:
+    """Return what versions are compared by; a local part (`+...`) does not count.
+
+    Raises:
+        ConfigError: it is not a version.
+    """
+    parts = _VERSION_FORM.fullmatch(version)
+    if parts is None:
+        raise ConfigError(f"{version!r} is not a version that can be compared: write it like 1.2.3")
+    numbers, stage, stage_number, post, dev = parts.groups()
+    release = [int(number) for number in numbers.split(".")]
+    while release and release[-1] == 0:
+        release.pop()
+    rank = -1 if dev is not None and stage is None and post is None else _VERSION_STAGES[stage]
+    return tuple(release), rank, int(stage_number or 0), -1 if post is None else int(post), float("inf") if dev is None else int(dev)

@@ -1,0 +1,292 @@
+"""The record: what is published of one run, and the contract between agent and collector.
+
+Unknown fields are tolerated when a record is read, so that an older collector keeps what a newer agent adds; a record with a higher
+`schema` number is rejected, because its meaning may have changed. `split_samples` and the functions after it work on the JSON text as it
+came: a store keeps the raw samples, which are most of the bytes, apart, and the fields that this version does not know too.
+"""
+
+import ast
+import inspect
+import math
+import sys
+from itertools import pairwise
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.types import Count, Name
+from edgemeter.agent.contract import record_conditions, record_figures
+from edgemeter.agent.contract.record_conditions import (
+    Condition,
+    Dataset,
+    Environment,
+    Model,
+    ObserverEffect,
+    Provenance,
+    RecordPart,
+    Role,
+    Runtime,
+    Scheduling,
+    StampedBy,
+    Tensor,
+    Verdict,
+)
+from edgemeter.agent.contract.record_figures import (
+    Accuracy,
+    AccuracyGate,
+    Agreement,
+    Answers,
+    ColdStart,
+    CoolDown,
+    Energy,
+    Latency,
+    Load,
+    Memory,
+    OutputCheck,
+    PowerTrace,
+    Stage,
+    Sustained,
+    WarmUp,
+    Windows,
+)
+
+SCHEMA = 1
+SCHEMA_ID = f"urn:edgemeter:schema:run-record:{SCHEMA}"
+STABILITY = (
+    "One measurement of one case in one process. Stable within a schema number: no property is removed or renamed, and none changes its "
+    "type, unit or meaning. New properties may be added at any time, always optional: readers ignore those they do not know. The values "
+    "of free texts (reasons, notes, warnings, evidence) may change. A change that breaks this raises the number in `schema` and in `$id`."
+)
+NO_SAMPLES = b"[]"
+
+
+class Series(RecordPart, frozen=True, kw_only=True):
+    """Raw samples of one quantity."""
+
+    name: str
+    """Name of the series, e.g. latency or power.NAME."""
+    unit: str
+    """Unit of the values."""
+    dtype: Literal["<u4", "<i8", "<f8"]
+    """Type of the values, little-endian."""
+    count: Count
+    """Number of values."""
+    data: str
+    """The values, zlib-compressed, base64."""
+
+
+class RunRecord(RecordPart, frozen=True, kw_only=True):
+    """One measurement of one case in one process."""
+
+    schema: int = SCHEMA
+    """Schema number of the record."""
+    id: str
+    """Unique id of the run."""
+    device: Name
+    """Device that measured."""
+    fleet: Name
+    """Fleet of the device."""
+    role: Role
+    """`reference`: others are compared with this device."""
+    session: int | None = None
+    """Session of the outbox; device, session and seq identify the record for ever. Null if it never went through an outbox."""
+    seq: int | None = None
+    """Number of the record in its session, from 1 without gaps."""
+    started_at_ns: int
+    """Start of the run, UTC in ns since 1970."""
+    clock_synchronised: bool | None
+    """Whether the wall clock was synchronised at the start; null if unknown."""
+    monotonic_ns: int
+    """Monotonic clock at the start, in ns."""
+    stamped_by: StampedBy = "device"
+    """Who set `started_at_ns`: the device at the run; the device later, once its clock was synchronised; the collector on arrival."""
+    suite: str | None
+    """Name of the suite."""
+    case: str
+    """Short id of the case: equal for the same model, runtime settings, load and data on every device."""
+    repeat: Count
+    """Repeat of the case, from 0."""
+    scenario: str
+    """How queries arrive, e.g. single_stream."""
+    mode: str
+    """How long the run measures, e.g. quick."""
+    seed: int
+    """Seed of inputs, arrivals and order."""
+    model: Model
+    """The model."""
+    runtime: Runtime
+    """The runtime that executed it."""
+    precision: str
+    """Precision of the model, e.g. int8."""
+    batch: Annotated[int, msgspec.Meta(ge=1)]
+    """Samples in a batch."""
+    inputs: tuple[Tensor, ...]
+    """Inputs of the model."""
+    outputs: tuple[Tensor, ...]
+    """Outputs of the model."""
+    dataset: Dataset
+    """The data set."""
+    latency: Latency
+    """Inference latency."""
+    throughput_per_s: float
+    """Samples processed per second."""
+    preprocess: Stage | None
+    """Pre-processing, over the accuracy pass."""
+    postprocess: Stage | None
+    """Post-processing, over the accuracy pass."""
+    cold_start: ColdStart
+    """Time to the first prediction."""
+    warm_up: WarmUp
+    """Queries before timing."""
+    memory: Memory
+    """Resident memory."""
+    energy: Energy | None
+    """Energy by the sensor with the widest scope."""
+    energy_reason: str | None
+    """Why there is no energy."""
+    other_energies: tuple[Energy, ...] = ()
+    """Energy by the other sensors."""
+    other_energy_reasons: tuple[str, ...] = ()
+    """Why other sensors gave no energy."""
+    accuracy: Accuracy | None
+    """Accuracy of the outputs."""
+    accuracy_reason: str | None
+    """Why there is no accuracy."""
+    output_check: OutputCheck
+    """Timed outputs against outputs afterwards."""
+    environment: Environment
+    """The machine and its software."""
+    conditions: tuple[Condition, ...]
+    """State of the machine before, during and after the timed part."""
+    scheduling: Scheduling | None = None
+    """How the kernel scheduled the run."""
+    observer: ObserverEffect | None = None
+    """What sampling adds to p50 on this machine; null if it was never calibrated."""
+    verdict: Verdict
+    """Whether the run can be trusted."""
+    provenance: dict[str, Provenance]
+    """Where each group of figures comes from: measured, replayed, estimated or published."""
+    windows: Windows | None = None
+    """When the parts of the run took place; with the series of readings the energy can be recomputed."""
+    power_traces: tuple[PowerTrace, ...] = ()
+    """The power sensors of the run."""
+    answers: Answers | None = None
+    """Plausibility of the outputs."""
+    agreement: Agreement | None = None
+    """Agreement with other kernels."""
+    agreement_reason: str | None = None
+    """Why there is no agreement."""
+    accuracy_gate: AccuracyGate | None = None
+    """Required accuracy; null if none is set."""
+    load: Load | None = None
+    """Load offered to the model."""
+    sustained: Sustained | None = None
+    """The run over time, in mode sustained."""
+    cool_down: CoolDown | None = None
+    """Wait before the run; null if none was asked for."""
+    cpus: tuple[int, ...] | None = None
+    """Cores the run was pinned to; null: any."""
+    order_seed: int | None = None
+    """Seed of the order in which the session ran its cases."""
+    order_place: int | None = None
+    """Place of this run in that order, from 1."""
+    samples: tuple[Series, ...] = ()
+    """Raw samples."""
+    samples_reason: str | None = None
+    """Why there are no raw samples, if there were some."""
+
+
+class _SchemaOnly(msgspec.Struct):
+    schema: int
+
+
+_decoder = msgspec.json.Decoder(RunRecord)
+_schema_decoder = msgspec.json.Decoder(_SchemaOnly)
+_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_encoder = msgspec.json.Encoder()
+
+
+def encode(record: RunRecord) -> bytes:
+    """Return the record as JSON, as it travels and as it is kept."""
+    return _encoder.encode(record)
+
+
+def decode(payload: bytes) -> RunRecord:
+    """Return the record that `payload` (JSON) holds.
+
+    Raises:
+        ConfigError: it is not a record, or one of a newer schema than this version knows.
+    """
+    try:
+        schema = _schema_decoder.decode(payload).schema
+        if schema > SCHEMA:
+            raise ConfigError(f"the record has schema {schema}, this edgemeter reads up to {SCHEMA}: update edgemeter here")
+        return _decoder.decode(payload)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise ConfigError(f"not a run record: {error}") from error
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a record (draft 2020-12), each property with the text that stands below its field as `description`."""
+    schema = msgspec.json.schema(RunRecord)
+    texts = _field_texts()
+    for name, part in schema["$defs"].items():
+        part["properties"] = {field: {**kind, "description": texts[name][field]} for field, kind in part["properties"].items()}
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID, "title": "Edgemeter run record"}
+    return {**head, "description": STABILITY, **schema}
+
+
+def _field_texts() -> dict[str, dict[str, str]]:
+    """Return the texts below the fields of the record's structs, by struct and field."""
+    modules = (record_conditions, record_figures, sys.modules[__name__])
+    structs = [node for module in modules for node in ast.parse(inspect.getsource(module)).body if isinstance(node, ast.ClassDef)]
+    return {
+        struct.name: {
+            field.target.id: ast.literal_eval(text.value)
+            for field, text in pairwise(struct.body)
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr)
+        }
+        for struct in structs
+    }
+
+
+def finite(value: float | None) -> float | None:
+    """Return `value`, or None where it is not a finite number: NaN and infinity never enter a record."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def split_samples(payload: bytes) -> tuple[bytes, bytes]:
+    """Return the record's JSON without its samples, and the JSON array of its samples.
+
+    Raises:
+        ConfigError: `payload` is not a JSON object.
+    """
+    fields = _fields_of(payload)
+    samples = fields.pop("samples", None)
+    return _encoder.encode(fields), NO_SAMPLES if samples is None else bytes(samples)
+
+
+def join_samples(head: bytes, samples: bytes) -> bytes:
+    """Return the record's JSON that `split_samples` took apart.
+
+    Raises:
+        ConfigError: `head` is not a JSON object.
+    """
+    return _encoder.encode(_fields_of(head) | {"samples": msgspec.Raw(samples)})
+
+
+def change_fields(head: bytes, **changes: str | int) -> bytes:
+    """Return the record's JSON with these fields changed or added.
+
+    Raises:
+        ConfigError: `head` is not a JSON object.
+    """
+    return _encoder.encode(_fields_of(head) | {name: msgspec.Raw(_encoder.encode(value)) for name, value in changes.items()})
+
+
+def _fields_of(payload: bytes) -> dict[str, msgspec.Raw]:
+    try:
+        return _fields_decoder.decode(payload)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise ConfigError(f"not a run record: {error}") from error

@@ -1,0 +1,467 @@
+"""Parts of the record: the figures of a run (latency, memory, energy, accuracy).
+
+Every field with a dimension ends in its unit (`_ms`, `_w`, `_mj`, `_mb`, `_c`, `_hz`, `_ns`); W x ms = mJ. Absent is null.
+"""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from edgemeter.agent.base.types import Count, Ratio, Sha256
+from edgemeter.agent.contract.record_conditions import RecordPart
+
+# The share of a reference's accuracy that a model must keep for its speed to count, unless another is given; see `engine.verdict.gate`.
+GATE_RATIO = 0.9
+
+Scope = Literal["soc-rails", "module", "board-input", "wall-ac", "gpu-board", "cpu-package"]
+
+
+class Latency(RecordPart, frozen=True, kw_only=True):
+    """Inference latency over the timed queries. Bounds are distribution-free 95 % bounds from order statistics."""
+
+    count: Count
+    """Number of timed queries."""
+    mean_ms: float
+    """Mean latency in ms."""
+    min_ms: float
+    """Lowest latency in ms."""
+    max_ms: float
+    """Highest latency in ms."""
+    sd_ms: float
+    """Standard deviation in ms."""
+    p50_ms: float | None = None
+    """Median latency in ms; null if too few queries support it."""
+    p50_low_ms: float | None = None
+    """Lower bound of p50 in ms."""
+    p50_high_ms: float | None = None
+    """Upper bound of p50 in ms."""
+    p90_ms: float | None = None
+    """90th percentile in ms; null if too few queries support it."""
+    p90_low_ms: float | None = None
+    """Lower bound of p90 in ms."""
+    p90_high_ms: float | None = None
+    """Upper bound of p90 in ms."""
+    p95_ms: float | None = None
+    """95th percentile in ms; null if too few queries support it."""
+    p95_low_ms: float | None = None
+    """Lower bound of p95 in ms."""
+    p95_high_ms: float | None = None
+    """Upper bound of p95 in ms."""
+    p99_ms: float | None = None
+    """99th percentile in ms; null if too few queries support it."""
+    p99_low_ms: float | None = None
+    """Lower bound of p99 in ms."""
+    p99_high_ms: float | None = None
+    """Upper bound of p99 in ms."""
+    p99_9_ms: float | None = None
+    """99.9th percentile in ms; null if too few queries support it."""
+    p99_9_low_ms: float | None = None
+    """Lower bound of p99.9 in ms."""
+    p99_9_high_ms: float | None = None
+    """Upper bound of p99.9 in ms."""
+    early_stopping_ms: dict[str, float] = {}
+    """MLPerf's early-stopping estimate in ms, by percentile."""
+    refused: dict[str, int] = {}
+    """Percentiles that too few queries support, with the number of queries each one needs."""
+
+
+class Stage(RecordPart, frozen=True, kw_only=True):
+    """Time of one step around the inference."""
+
+    count: Count
+    """Number of times the step ran."""
+    mean_ms: float
+    """Mean in ms."""
+    p50_ms: float
+    """Median in ms."""
+    p90_ms: float
+    """90th percentile in ms."""
+
+
+class ColdStart(RecordPart, frozen=True, kw_only=True):
+    """Time from nothing to the first prediction, in the run's own fresh process."""
+
+    process_ms: float | None
+    """Start of the process in ms."""
+    import_ms: float
+    """Import of the runtime in ms."""
+    load_ms: float
+    """Loading of the model in ms."""
+    first_ms: float
+    """First query in ms."""
+
+
+class WarmUp(RecordPart, frozen=True, kw_only=True):
+    """Queries that ran before timing."""
+
+    queries: Count
+    """Number of warm-up queries."""
+    duration_ms: float
+    """Duration of the warm-up in ms."""
+    steady: bool
+    """Whether the running median settled."""
+
+
+class Load(RecordPart, frozen=True, kw_only=True):
+    """The load offered to the model; rates and queueing are those of an open loop (scenario `poisson`)."""
+
+    samples_per_query: Annotated[int, msgspec.Meta(ge=1)]
+    """Samples in a query."""
+    calls_per_query: Annotated[int, msgspec.Meta(ge=1)] = 1
+    """Calls of the runtime in a query."""
+    samples: Count
+    """Samples in all."""
+    target_per_s: float | None = None
+    """Offered rate in queries per second."""
+    achieved_per_s: float | None = None
+    """Served rate in queries per second."""
+    utilisation_ratio: float | None = None
+    """Share of the time in which a query was being processed; from 1 on the rate cannot be sustained."""
+    is_sustained: bool | None = None
+    """Whether the model kept up with the offered rate."""
+    unserved: Count = 0
+    """Arrivals that were never served."""
+    queueing: Stage | None = None
+    """Time from the scheduled arrival to the call."""
+    service: Stage | None = None
+    """Time of the call itself; queueing and service make the latency."""
+
+
+class CoolDown(RecordPart, frozen=True, kw_only=True):
+    """The wait before the run for the machine to cool."""
+
+    below_c: float
+    """Temperature in °C to wait for."""
+    waited_s: float
+    """Time waited in s."""
+    temperature_c: float | None
+    """Highest temperature of all sensors at the end of the wait, in °C; null if none can be read."""
+    is_reached: bool | None
+    """Whether the temperature was reached; null if none can be read."""
+
+
+class CurvePoint(RecordPart, frozen=True, kw_only=True):
+    """One interval of a sustained run."""
+
+    t_s: float
+    """Start of the interval in s."""
+    queries: Count
+    """Queries in the interval."""
+    p50_ms: float | None = None
+    """Median latency in ms."""
+    clock_hz: float | None = None
+    """Mean CPU clock in Hz."""
+    temperature_c: float | None = None
+    """Mean of the highest temperature in °C."""
+    power_w: float | None = None
+    """Mean power in W."""
+
+
+class Sustained(RecordPart, frozen=True, kw_only=True):
+    """A long run over time."""
+
+    interval_s: float
+    """Length of an interval in s."""
+    points: tuple[CurvePoint, ...]
+    """The intervals in order."""
+    level_p50_ms: float | None = None
+    """Median latency of the first minute in ms."""
+    level_clock_hz: float | None = None
+    """CPU clock of the first minute in Hz."""
+    throttled_after_s: float | None = None
+    """When latency or clock left the level of the first minute, in s; null if they never did."""
+    evidence: str | None = None
+    """What shows the throttling."""
+
+
+class Memory(RecordPart, frozen=True, kw_only=True):
+    """Resident memory of the run's process."""
+
+    peak_mb: float
+    """The kernel's high-water mark at the end of the timed part, in MB."""
+    before_load_mb: float
+    """Before the model was loaded, in MB."""
+    loaded_mb: float
+    """After the model was loaded, in MB."""
+    prepared_inputs_mb: float = 0.0
+    """Part of the peak that holds inputs the benchmark itself keeps ready, in MB."""
+
+
+class UncertaintyTerm(RecordPart, frozen=True, kw_only=True):
+    """One line of the uncertainty budget of the gross energy per inference."""
+
+    term: str
+    """Name of the contribution."""
+    u_mj: float | None
+    """Standard uncertainty (k = 1) in mJ; null if unknown."""
+    degrees_of_freedom: float | None = None
+    """Degrees of freedom of the scatter it was estimated from; null if it does not come from scatter."""
+
+
+class Energy(RecordPart, frozen=True, kw_only=True):
+    """Energy per inference from one sensor. An unknown uncertainty is null: it is not zero."""
+
+    sensor: str
+    """Id of the power sensor."""
+    scope: Scope
+    """Part of the machine that the sensor sees."""
+    excludes: tuple[str, ...]
+    """Consumers that the scope leaves out."""
+    gross_mj: float
+    """Energy per inference in mJ, everything the sensor sees."""
+    gross_u_mj: float | None
+    """Expanded uncertainty (95 %) of `gross_mj` in mJ; null if a term of the budget is unknown."""
+    net_mj: float | None
+    """Energy per inference above idle power, in mJ."""
+    net_u_mj: float | None
+    """Expanded uncertainty (95 %) of `net_mj` in mJ; null if a term of the budget is unknown."""
+    net_state: Literal["resolved", "not_resolvable", "no_idle"]
+    """Whether the net energy stands out from the uncertainty of idle power; `no_idle`: idle power was not measured."""
+    mean_power_w: float
+    """Mean power over the timed part in W."""
+    idle_before_w: float | None
+    """Mean idle power before the timed part in W."""
+    idle_after_w: float | None
+    """Mean idle power after the timed part in W."""
+    inferences: Count
+    """Inferences in the timed part."""
+    window_ms: float
+    """Length of the timed part in ms."""
+    samples: Count
+    """Power readings in the timed part."""
+    period_ms: float
+    """Sampling period in ms."""
+    resolution_w: float | None
+    """Step of a power reading in W; null if unknown."""
+    longest_gap_ms: float
+    """Longest time between two readings in ms."""
+    budget: tuple[UncertaintyTerm, ...] = ()
+    """The uncertainty budget of the gross energy."""
+    gross_k: float | None = None
+    """Coverage factor of `gross_u_mj`: 2, or more where it rests on little scatter."""
+    net_k: float | None = None
+    """Coverage factor of `net_u_mj`: 2, or more where it rests on little scatter."""
+    resolving_window_s: float | None = None
+    """Length in s of both idle and timed part that would resolve the net energy; null if none would."""
+    sufficient_window_s: float | None = None
+    """Length in s from which on the gross energy is off by less than 1 % on average; null if none suffices."""
+    follows_queries: bool = False
+    """Whether the phase of the queries was taken out of the readings."""
+    is_modelled: bool = False
+    """Whether the scope was modelled from a narrower one: an estimate."""
+
+
+class Stretch(RecordPart, frozen=True, kw_only=True):
+    """A stretch of the monotonic clock, counted from the first timed query; negative before it."""
+
+    start_ns: int
+    """Start in ns."""
+    end_ns: int
+    """End in ns."""
+
+
+class Windows(RecordPart, frozen=True, kw_only=True):
+    """When the parts of the run took place."""
+
+    timed_start_ns: int
+    """Monotonic clock at the first timed query, in ns; everything else counts from it."""
+    timed_end_ns: int
+    """End of the timed part in ns."""
+    idle_before: Stretch | None = None
+    """Idle stretch before the timed part."""
+    idle_after: Stretch | None = None
+    """Idle stretch after the timed part."""
+
+
+class PowerTrace(RecordPart, frozen=True, kw_only=True):
+    """One power sensor's description; its readings are the series `power.NAME` (or `energy.NAME`) and `power_at.NAME`."""
+
+    name: str
+    """Name of the sensor in the configuration."""
+    failures: Count = 0
+    """Readings that failed."""
+    ended: str | None = None
+    """Why reading ended early; null if it did not."""
+    sensor: str | None = None
+    """Id of the sensor; null, with all that follows, if the sensor never described itself."""
+    scope: Scope | None = None
+    """Part of the machine that the sensor sees."""
+    excludes: tuple[str, ...] = ()
+    """Consumers that the scope leaves out."""
+    kind: Literal["power", "energy"] | None = None
+    """Whether the sensor reads power or counts energy."""
+    period_ms: float | None = None
+    """Sampling period in ms."""
+    resolution_w: float | None = None
+    """Step of a power reading in W."""
+    resolution_mj: float | None = None
+    """Step of an energy counter in mJ."""
+    gain_u_ratio: float | None = None
+    """Relative standard uncertainty of the gain (k = 1); null if unknown."""
+    warnings: tuple[str, ...] = ()
+    """Reasons to doubt the readings."""
+    blocked: str | None = None
+    """Why no energy may be reported from the sensor as it is set up; null if it may."""
+    offset_u_w: float | None = None
+    """Standard uncertainty of the zero in W, from the calibration."""
+    valid_w: tuple[float, float] | None = None
+    """Power in W, from and to, for which the calibration holds."""
+    is_modelled: bool = False
+    """Whether the scope was modelled from a narrower one: an estimate."""
+
+
+class PartAccuracy(RecordPart, frozen=True, kw_only=True):
+    """Accuracy over a part of the data: a class, the images with a number of objects, a group."""
+
+    name: str
+    """Name of the part."""
+    value: float | None
+    """Accuracy; null if there is nothing to find, or too little."""
+    images: Count
+    """Images in the part."""
+    objects: Count | None = None
+    """Objects in the part; null if predictions are not objects."""
+    low: float | None = None
+    """Lower 95 % bound."""
+    high: float | None = None
+    """Upper 95 % bound."""
+
+
+class GroupGap(RecordPart, frozen=True, kw_only=True):
+    """The largest difference between two groups; its bounds (95 %) hold for all pairs together, because the largest was picked."""
+
+    best: str
+    """Group with the highest accuracy."""
+    worst: str
+    """Group with the lowest accuracy."""
+    value: float
+    """Difference of their accuracies."""
+    low: float | None
+    """Lower bound of the difference."""
+    high: float | None
+    """Upper bound of the difference."""
+
+
+class Corruption(RecordPart, frozen=True, kw_only=True):
+    """Accuracy on images corrupted in one way."""
+
+    name: str
+    """Kind of corruption."""
+    values: tuple[float | None, ...]
+    """Accuracy at severities 1 to 5."""
+
+
+class Robustness(RecordPart, frozen=True, kw_only=True):
+    """Accuracy on corrupted images."""
+
+    seed: int
+    """Seed of the corruptions."""
+    mean_value: float | None
+    """Mean accuracy over all corruptions and severities."""
+    drop_value: float | None
+    """Difference between the accuracy on clean images and `mean_value`."""
+    corruptions: tuple[Corruption, ...]
+    """The corruptions one by one."""
+
+
+class Accuracy(RecordPart, frozen=True, kw_only=True):
+    """Accuracy of the outputs of this run's model."""
+
+    metric: str
+    """Metric, e.g. coco_ap or top1."""
+    value: float
+    """Value of the metric, 0..1."""
+    images: Count
+    """Images it was computed over."""
+    dataset_sha256: Sha256
+    """SHA-256 of the data set."""
+    detail: dict[str, float | None] = {}
+    """Further metrics by name, e.g. ap50; null if there is nothing to find."""
+    low: float | None = None
+    """Lower 95 % bound of `value`; null if not computed."""
+    high: float | None = None
+    """Upper 95 % bound of `value`; null if not computed."""
+    interval: str | None = None
+    """How the bounds were computed."""
+    per_class: tuple[PartAccuracy, ...] = ()
+    """Accuracy by class."""
+    by_objects: tuple[PartAccuracy, ...] = ()
+    """Accuracy by number of objects in the image."""
+    group_metric: str | None = None
+    """Metric of `groups` and `group_gap`; it may differ from `metric`."""
+    groups: tuple[PartAccuracy, ...] = ()
+    """Accuracy by group."""
+    group_gap: GroupGap | None = None
+    """Largest difference between two groups."""
+    robustness: Robustness | None = None
+    """Accuracy on corrupted images."""
+    warnings: tuple[str, ...] = ()
+    """Oddities of the ground truth, counted, and how they were treated."""
+
+
+class OutputCheck(RecordPart, frozen=True, kw_only=True):
+    """Outputs kept during the timed part against outputs for the same inputs afterwards (the intent of MLPerf's TEST01)."""
+
+    compared: Count
+    """Outputs compared."""
+    identical: Count
+    """Outputs that are equal bit by bit."""
+    worst_ratio: float | None
+    """Largest difference of a value, relative to the largest value of its tensor."""
+    differing: Count = 0
+    """Outputs that differ in meaning: other values, another shape, or NaN on one side only."""
+
+
+class Answers(RecordPart, frozen=True, kw_only=True):
+    """Plausibility of the outputs of the accuracy pass, regardless of whether they are right; null where no detector was run."""
+
+    inputs: Count
+    """Inputs of the pass."""
+    alike: Count
+    """Inputs with the first one's output, bit by bit, although they differ from it."""
+    not_finite: Count
+    """Inputs whose output holds NaN or infinity."""
+    objects: Count | None = None
+    """Objects in the ground truth."""
+    found: Count | None = None
+    """Boxes above the model card's threshold."""
+    highest_score: float | None = None
+    """Highest score of a box."""
+    distinct_scores: Count | None = None
+    """Number of different scores."""
+
+
+class Agreement(RecordPart, frozen=True, kw_only=True):
+    """Outputs of timed queries against those of other kernels for the same model and inputs; values are dequantised."""
+
+    reference: str
+    """The kernels compared with."""
+    inputs: Count
+    """Inputs compared."""
+    largest_difference: float | None
+    """Largest difference of two values; null if no tensors could be compared."""
+    largest_difference_ratio: float | None
+    """The same, relative to the largest value of its tensor."""
+    lowest_cosine: float | None
+    """Lowest cosine similarity of two tensors; null if no tensors could be compared."""
+    same_answer_ratio: Ratio | None
+    """Share of equal predictions: of boxes that both have, or of inputs with the same best class."""
+
+
+class AccuracyGate(RecordPart, frozen=True, kw_only=True):
+    """The accuracy that the run has to reach for its speed to count."""
+
+    metric: str
+    """Metric compared."""
+    value: float
+    """Value of this run."""
+    reference_value: float
+    """Value of the reference model."""
+    ratio: Ratio
+    """Share of the reference value that is required."""
+    needed_value: float
+    """`ratio` times `reference_value`."""
+    source: Literal["suite", "card"]
+    """Where the reference value comes from: the suite or the model card."""
+    passed: bool
+    """Whether the value is high enough."""

@@ -1,0 +1,256 @@
+"""The agent daemon: connected for months, it delivers what other processes of the device put into the outbox.
+
+It publishes the device's birth, state and Will, and its handlers receive what the server sends. It shares a small board with the
+measurements, so it is a program of its own (`python -m edgemeter.agent.daemon OPTIONS`) that loads neither the command line nor what
+only a measurement needs: it takes 30 MB and 0.1 % of a core.
+"""
+
+import logging
+import os
+import queue
+import random
+import signal
+import socket
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from edgemeter.agent.base import broker_address
+from edgemeter.agent.base import config as configuration
+from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.agent.daemon.handler import IDLE_S, Handler, HandlerContext, make_handlers
+from edgemeter.agent.delivery import birth
+from edgemeter.agent.delivery.outbox import Outbox
+from edgemeter.agent.delivery.outbox_file import OUTBOX
+from edgemeter.agent.delivery.publisher import Publisher
+
+logger = logging.getLogger(__name__)
+
+KEPT_LINES = 400
+LONGEST_LINE = 400
+POLL_S = 5.0
+# Boards whose power returns at the same moment connect spread over this time.
+FIRST_SPREAD_S = 5.0
+# Messages wait in memory for their turn; the sender repeats what is dropped beyond these limits.
+LARGEST_MESSAGE_BYTES = 300 << 10
+WAITING_BYTES = 4 << 20
+WAITING_MESSAGES = 1000
+
+
+class RecentLog(logging.Handler):
+    """Keeps the last lines, each with the time (UTC) and the level."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines: deque[str] = deque(maxlen=KEPT_LINES)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep one line."""
+        when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created))
+        self._lines.append(f"{when} {record.levelname.lower()} {record.getMessage()}"[:LONGEST_LINE])
+
+    def lines(self) -> list[str]:
+        """Return the lines, the oldest first."""
+        return list(self._lines)
+
+
+def notify_service_manager(message: str, environment: Mapping[str, str] = os.environ) -> bool:
+    """Send the service manager e.g. `READY=1` or `WATCHDOG=1`; return whether one is listening.
+
+    Source: sd_notify(3): one datagram to the socket that NOTIFY_SOCKET names; a leading `@` stands for the abstract namespace.
+    """
+    name = environment.get("NOTIFY_SOCKET", "")
+    if not name.startswith(("/", "@")):
+        return False
+    address = "\0" + name[1:] if name.startswith("@") else name
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as connection:
+            connection.sendto(message.encode(), address)
+    except OSError:
+        return False
+    return True
+
+
+class Dispatcher:
+    """Passes events to the handlers; `connected`, `received` and `wake` may be called from any thread and signal, the rest from one."""
+
+    def __init__(self) -> None:
+        self.handlers: Mapping[str, Handler] = {}
+        # Reentrant, unlike queue.Queue: a signal that ends the daemon may arrive during a put.
+        self._waiting: queue.SimpleQueue[Message | Literal["connected", "wake"]] = queue.SimpleQueue()
+        self._waiting_bytes = 0
+        self._due_s: dict[str, float] = {}
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics of all handlers."""
+        return sorted({topic for one in self.handlers.values() for topic in one.topics})
+
+    def connected(self) -> None:
+        """Publisher event: a connection is up."""
+        self._waiting.put("connected")
+
+    def received(self, message: Message) -> None:
+        """Publisher event: a message on one of `topics`."""
+        size_bytes = len(message.payload)
+        if size_bytes > LARGEST_MESSAGE_BYTES:
+            logger.warning("ignored %d bytes on %s: the limit is %d", size_bytes, message.topic, LARGEST_MESSAGE_BYTES)
+        elif self._waiting_bytes + size_bytes > WAITING_BYTES or self._waiting.qsize() >= WAITING_MESSAGES:
+            logger.warning("ignored a message on %s: the queue is full", message.topic)
+        else:
+            self._waiting_bytes += size_bytes
+            self._waiting.put(message)
+
+    def wake(self) -> None:
+        """Poll every handler now."""
+        self._waiting.put("wake")
+
+    def serve(self, timeout_s: float) -> None:
+        """Wait for something to do, at most `timeout_s`, and do it."""
+        due_s = min(self._due_s.values(), default=time.monotonic() + timeout_s)
+        try:
+            event = self._waiting.get(timeout=max(0.0, min(timeout_s, due_s - time.monotonic())))
+        except queue.Empty:
+            event = None
+        if isinstance(event, Message):
+            self._waiting_bytes -= len(event.payload)
+            self._deliver(event)
+        elif event == "connected":
+            for name, one in self.handlers.items():
+                _attempt(name, one.connected)
+        self._poll(at_once=event is not None)
+
+    def close(self) -> None:
+        """Close every handler."""
+        for name, one in self.handlers.items():
+            _attempt(name, one.close)
+
+    def _deliver(self, message: Message) -> None:
+        for name, one in self.handlers.items():
+            if message.topic in one.topics:
+                _attempt(name, partial(one.received, message))
+
+    def _poll(self, *, at_once: bool) -> None:
+        for name, one in self.handlers.items():
+            if at_once or time.monotonic() >= self._due_s.get(name, 0.0):
+                pause_s = _attempt(name, one.poll)
+                self._due_s[name] = time.monotonic() + (IDLE_S if pause_s is None else pause_s)
+
+
+def _attempt(name: str, do: Callable[[], float | None]) -> float | None:
+    try:
+        return do()
+    except EdgemeterError as error:
+        logger.warning("%s: %s", name, error)
+        return None
+
+
+RECENT_LOG = RecentLog()
+
+
+class DaemonOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Who the daemon is, at which broker, and with which files; `config` is the configuration file."""
+
+    device: str
+    fleet: str
+    broker: str
+    config: str | None
+    files: dict[str, str]
+
+    def settings(self) -> configuration.Config:
+        """Return the configuration.
+
+        Raises:
+            ConfigError: it cannot be read.
+        """
+        return configuration.from_options({"config": Path(self.config) if self.config else None, **self.files})
+
+
+class Daemon:
+    """The daemon of one device; `run` once, `close` once or more."""
+
+    def __init__(self, options: DaemonOptions) -> None:
+        settings = options.settings()
+        self.address = broker_address.configured_address(options.broker, settings)
+        self._device = options.device
+        self._outbox = Outbox(configuration.home() / OUTBOX, settings.outbox_limit_mb << 20)
+        born = birth.read_apart(options.device, options.fleet, self._outbox.session, options.config)
+        self._dispatcher = Dispatcher()
+        self._publisher = Publisher(self.address, self._outbox, born, lasting="persistent", listener=self._dispatcher)
+        self._is_over = False
+        self._dispatcher.handlers = make_handlers(self._context(options, settings))
+
+    def _context(self, options: DaemonOptions, settings: configuration.Config) -> HandlerContext:
+        return HandlerContext(
+            device=options.device,
+            fleet=options.fleet,
+            session=self._outbox.session,
+            settings=settings,
+            home=configuration.home(),
+            config=Path(options.config) if options.config else None,
+            publish=self._publisher.publish,
+            is_connected=self._publisher.is_connected,
+            wake=self._dispatcher.wake,
+            restart=self.end,
+            log=RECENT_LOG.lines,
+        )
+
+    def waiting(self) -> int:
+        """Return how many records of this device have no receipt yet."""
+        return self._outbox.count(self._device)
+
+    def run(self, first_spread_s: float = FIRST_SPREAD_S) -> None:
+        """Run until `end`; if no broker answers, try again and again."""
+        notify_service_manager("READY=1")
+        connect_s = time.monotonic() + random.uniform(0, first_spread_s)  # noqa: S311 - spreads connections over time, no secret
+        while not self._is_over:
+            if time.monotonic() >= connect_s:
+                self._publisher.start()
+                # Another process may have put a record into the outbox.
+                self._publisher.wake()
+            self._dispatcher.serve(POLL_S)
+            if self._publisher.is_alive():
+                notify_service_manager("WATCHDOG=1")
+
+    def end(self) -> None:
+        """Let `run` return; may be called from a signal."""
+        self._is_over = True
+        self._dispatcher.wake()
+
+    def close(self) -> None:
+        """Disconnect; records without a receipt stay in the outbox."""
+        notify_service_manager("STOPPING=1")
+        self._dispatcher.close()
+        self._publisher.close()
+        self._outbox.close()
+
+
+def run_daemon(document: str) -> int:
+    """Run the daemon with the options in `document` (JSON) until SIGTERM or SIGINT; return the exit status."""
+    logging.basicConfig(level=logging.INFO, format="edgemeter: %(message)s", stream=sys.stderr)
+    logging.getLogger().addHandler(RECENT_LOG)
+    # Until there is a daemon to end.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))
+    options = msgspec.json.decode(document, type=DaemonOptions)
+    try:
+        daemon = Daemon(options)
+        try:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_: daemon.end())
+            logger.info("agent of %r, broker %s, %d records wait", options.device, daemon.address, daemon.waiting())
+            # On a terminal somebody has started it by hand, and it alone.
+            daemon.run(0.0 if sys.stderr.isatty() else FIRST_SPREAD_S)
+        finally:
+            daemon.close()
+    except EdgemeterError as error:
+        logger.error("%s", error)  # noqa: TRY400 - no traceback for an expected error
+        return error.exit_status
+    return 0

@@ -1,0 +1,101 @@
+"""A handler: one part of the daemon, which receives some topics of its device and polls for work of its own; and the table of handlers."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Literal, Protocol
+
+from edgemeter.agent.base.config import Config
+from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.agent.contract.messages import Topic, TopicKind
+
+# Pause of a handler that has nothing to do.
+IDLE_S = 60.0
+
+
+class Publish(Protocol):
+    """Hands a message to the broker, from any thread, and does not wait.
+
+    Returns False when there is no connection or its queue is full. True is not a promise: what a dropped connection loses is lost, so
+    a handler that needs an answer sends again when `connected` is called, or when the answer is overdue.
+    """
+
+    def __call__(self, topic: str, payload: bytes, *, qos: Literal[0, 1] = 1, lasting: Literal["passing", "retained"] = "passing") -> bool:
+        """Hand over one message."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerContext:
+    """What a handler works with: its device, its data folder, and its connection to the broker.
+
+    `session` is the number under which this process reports; `config` the configuration file, None for the usual places; `restart` ends
+    the daemon cleanly, so that the service manager restarts it; `log` returns the last lines of the daemon's log.
+    """
+
+    device: str
+    fleet: str
+    session: int
+    settings: Config
+    home: Path
+    config: Path | None
+    publish: Publish
+    is_connected: Callable[[], bool]
+    wake: Callable[[], None]
+    restart: Callable[[], None]
+    log: Callable[[], Sequence[str]]
+
+    def topic(self, kind: TopicKind) -> str:
+        """Return this device's topic of that kind."""
+        return str(Topic(self.fleet, self.device, kind))
+
+
+class Handler(Protocol):
+    """Made once with (HandlerContext); every method is called from the daemon's main thread, in turn with the other handlers'.
+
+    An EdgemeterError is logged, and the daemon goes on. No method may block longer than a second: the watchdog waits for the loop.
+    """
+
+    topics: Sequence[str]
+    """The topics it receives, without wildcards. Payloads above 300 KiB never reach it."""
+
+    def connected(self) -> None:
+        """Note that a connection is up, each time: what was published before may be lost."""
+        ...
+
+    def received(self, message: Message) -> None:
+        """Take one message on one of `topics`: untrusted bytes; reject what is wrong with a ConfigError."""
+        ...
+
+    def poll(self) -> float:
+        """Do what is due; return the seconds to the next poll. Also called at the start, after a message and on `wake`."""
+        ...
+
+    def close(self) -> None:
+        """Release what it holds, and end its child processes."""
+        ...
+
+
+logger = logging.getLogger(__name__)
+
+HANDLERS: Mapping[str, str] = {
+    "update": "edgemeter.agent.update.healthy:ReleaseHealthHandler",
+    "renewal": "edgemeter.agent.identity.renewal:RenewalHandler",
+    "health": "edgemeter.agent.health.health_handler:HealthHandler",
+    "jobs": "edgemeter.agent.jobs.jobs_handler:JobsHandler",
+}
+
+
+def make_handlers(context: HandlerContext, table: Mapping[str, str] = HANDLERS) -> dict[str, Handler]:
+    """Return the handlers by name; one that cannot be made is logged and left out: results are delivered in any case."""
+    made: dict[str, Handler] = {}
+    for name, where in table.items():
+        module, _, kind = where.partition(":")
+        try:
+            made[name] = getattr(import_module(module), kind)(context)
+        except EdgemeterError as error:
+            logger.error("%s: %s", name, error)  # noqa: TRY400 - no traceback for an expected error
+    return made

@@ -1,0 +1,121 @@
+"""Ground truth of a classifier: `file class` a line (.txt), a table (.csv, .tsv), or ImageNet-style folders, one per class."""
+
+import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from edgemeter.agent.base.errors import ConfigError
+
+CLASS_LIST_FORM = "each line is `file class` (.csv and .tsv: file, class and, where there are groups, group), class a number from 0 on"
+
+
+@dataclass(frozen=True, slots=True)
+class ClassIndex:
+    """One class per file. `groups` holds those that have one. With `names` a class is only its place among them: a model must agree."""
+
+    classes: dict[str, int]
+    groups: dict[str, str] = field(default_factory=dict)
+    names: tuple[str, ...] | None = None
+
+
+def read_class_list(path: Path) -> ClassIndex:
+    """Return the index in a text file.
+
+    Raises:
+        ConfigError: it cannot be read, or a line is not of that form; the message names it.
+    """
+    classes: dict[str, int] = {}
+    groups: dict[str, str] = {}
+    for number, cells in _lines(path):
+        if len(cells) not in (2, 3) or not cells[1].isascii() or not cells[1].isdigit():
+            raise ConfigError(f"the index {str(path)!r}: line {number} is {' '.join(cells)[:80]!r}: {CLASS_LIST_FORM}")
+        name = cells[0]
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise ConfigError(f"the index {str(path)!r}: line {number}: the file name {name!r} leads out of the image folder: correct it")
+        if name in classes:
+            raise ConfigError(f"the index {str(path)!r}: line {number} names {name!r} a second time: leave one of the lines")
+        classes[name] = int(cells[1])
+        if len(cells) == 3 and cells[2]:
+            groups[name] = cells[2]
+    return ClassIndex(classes, groups)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, Sequence[str]]]:
+    """Yield the number and the cells of every line that is not empty, without a heading."""
+    separator = {".csv": ",", ".tsv": "\t"}.get(path.suffix.lower())
+    lines = text_lines(path)
+    rows: Iterator[list[str]] = csv.reader(lines, delimiter=separator) if separator else (_split(line) for line in lines)
+    for number, row in enumerate(rows, 1):
+        cells = [cell.strip() for cell in row]
+        is_heading = number == 1 and separator is not None and len(cells) > 1 and not cells[1].isdigit()
+        if any(cells) and not is_heading:
+            yield number, cells
+
+
+def _split(line: str) -> list[str]:
+    """Return file and class: the class is the last word, and a file name may hold spaces."""
+    return line.rsplit(None, 1) if line.strip() else []
+
+
+def text_lines(path: Path) -> list[str]:
+    """Return the lines of a text file.
+
+    Raises:
+        ConfigError: it cannot be read, or is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig").splitlines()
+    except OSError as error:
+        raise ConfigError(f"cannot read the annotations {str(path)!r}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"the annotations {str(path)!r} are not UTF-8 text ({error.reason} at byte {error.start}): write them as UTF-8"
+        ) from error
+
+
+def find_class_names(images: Path, suffixes: Sequence[str]) -> list[Path]:
+    """Return the folders below `images` that hold photographs, sorted by name; hidden ones do not count."""
+    try:
+        folders = sorted(path for path in images.iterdir() if path.is_dir() and not path.name.startswith("."))
+        return [folder for folder in folders if _photographs(folder, suffixes)]
+    except OSError:
+        return []
+
+
+def read_class_folders(images: Path, suffixes: Sequence[str], listed: Path | None = None) -> ClassIndex:
+    """Return the class of every photograph in the class folders; `listed` is the list of classes, where there is one.
+
+    Raises:
+        ConfigError: a folder is not in the list, or the list cannot be read.
+    """
+    folders = find_class_names(images, suffixes)
+    names = [folder.name for folder in folders]
+    places = _in_list(listed, names) if listed else _of_names(names)
+    classes = {f"{folder.name}/{photo}": places[folder.name] for folder in folders for photo in _photographs(folder, suffixes)}
+    is_sure = listed is not None or all(name.isdigit() for name in names)
+    return ClassIndex(classes, names=None if is_sure else tuple(names))
+
+
+def _photographs(folder: Path, suffixes: Sequence[str]) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.suffix.lower() in suffixes and path.is_file())
+
+
+def _of_names(names: Sequence[str]) -> dict[str, int]:
+    if all(name.isascii() and name.isdigit() for name in names):
+        return {name: int(name) for name in names}
+    return {name: place for place, name in enumerate(names)}
+
+
+def _in_list(listed: Path, names: Sequence[str]) -> dict[str, int]:
+    places: dict[str, int] = {}
+    for place, line in enumerate(line.strip() for line in text_lines(listed) if line.strip()):
+        for name in (line, line.split(None, 1)[0].rstrip(",")):
+            places.setdefault(name, place)
+    absent = [name for name in names if name not in places]
+    if absent:
+        raise ConfigError(
+            f"the list of classes {str(listed)!r} does not name {len(absent)} of the {len(names)} class folders, first {absent[0]!r}: "
+            "give one class a line, its first word the folder's name"
+        )
+    return places

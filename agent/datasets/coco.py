@@ -1,0 +1,349 @@
+"""COCO's files: the annotation document (ground truth of detection), an index from file name to class, and detection results.
+
+A result is {image_id, category_id, bbox: [x, y, width, height], score}.
+"""
+
+import re
+from codecs import BOM_UTF8
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.agent.base.errors import ConfigError
+
+Boxes = NDArray[np.float64]
+
+BOX_FORM = "bbox is x, y, width, height in pixels"
+# So many boxes at least before their form is judged by where they lie.
+_ENOUGH_BOXES = 20
+# No photograph is as small as this; boxes as ratios of it stay below.
+_LARGEST_RATIO = 2.0
+# A box may leave the photograph by this much and still be x, y, width, height: not every decoder clips.
+_SLACK_PX = 2.0
+
+
+def box_form_problem(what: str, boxes: Boxes, sizes: Boxes) -> str | None:
+    """Return why these can hardly be x, y, width, height in pixels, None where nothing speaks against it.
+
+    Args:
+        what: the boxes are of, in words.
+        boxes: float64 [n, 4].
+        sizes: width and height of the photograph of each, float64 [n, 2]; NaN where they are not known.
+    """
+    if len(boxes) >= _ENOUGH_BOXES and boxes.max() <= _LARGEST_RATIO:
+        return f"the boxes of all {len(boxes)} {what} are 0..1: {BOX_FORM}"
+    known = np.isfinite(sizes).all(axis=1)
+    boxes, sizes = boxes[known], sizes[known] + _SLACK_PX
+    if len(boxes) < _ENOUGH_BOXES:
+        return None
+    leaves = (boxes[:, :2] + boxes[:, 2:] > sizes).any(axis=1)
+    # Most leave their photograph in the stated form, and none as corners.
+    if leaves.mean() > 0.5 and ((boxes[:, 2:] >= boxes[:, :2]) & (boxes[:, 2:] <= sizes)).all():
+        return (
+            f"{int(leaves.sum())} of {len(boxes)} boxes leave their photograph, "
+            f"and none would if they were two corners (x1, y1, x2, y2): {BOX_FORM}"
+        )
+    return None
+
+
+def _from_centre(boxes: Boxes) -> Boxes:
+    return np.concatenate([boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, 2:]], axis=1)
+
+
+def _from_corners(boxes: Boxes) -> Boxes:
+    return np.concatenate([boxes[:, :2], np.maximum(boxes[:, 2:] - boxes[:, :2], 0)], axis=1)
+
+
+# What people write in place of x, y, width, height, and how to get that from it.
+OTHER_BOX_FORMS: Mapping[str, Callable[[Boxes], Boxes]] = {
+    "centre x, centre y, width, height": _from_centre,
+    "two corners, x1, y1, x2, y2": _from_corners,
+    "y, x, height, width": lambda boxes: boxes[:, [1, 0, 3, 2]],
+    "two corners, y1, x1, y2, x2": lambda boxes: _from_corners(boxes[:, [1, 0, 3, 2]]),
+}
+
+Side = Annotated[float, msgspec.Meta(ge=0)]
+# Ids travel to the metric in a column of float64, which is exact up to here.
+Id = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+JsonClassIndex = Annotated[int, msgspec.Meta(ge=0)]
+# What a group may be called; COCO has no such key, people add it to images or to annotations.
+GroupLabel = str | int | float | bool | None
+# Python's json module writes these words, which JSON does not know.
+_NO_NUMBER = re.compile(rb"[-+]?(NaN|Infinity)")
+
+
+class AnnotatedImage(msgspec.Struct, frozen=True):
+    """One photograph as COCO names it; `width` and `height` in pixels, where given. Scoring detections needs no `file_name`."""
+
+    id: Id
+    file_name: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    width: int | None = None
+    height: int | None = None
+    group: GroupLabel = None
+
+
+class Category(msgspec.Struct, frozen=True):
+    """One class of objects."""
+
+    id: Id
+    name: str
+
+
+class Annotation(msgspec.Struct, frozen=True):
+    """One object: `bbox` is x, y, width, height in pixels; `area` is that of its outline, of its box where none is given.
+
+    A box without extent (width or height 0 or less) stays: it counts as an object that nothing finds, as it does for COCO.
+    """
+
+    id: Id
+    image_id: Id
+    category_id: Id
+    bbox: tuple[float, float, float, float]
+    area: Side | None = None
+    iscrowd: Annotated[int, msgspec.Meta(ge=0, le=1)] = 0
+    group: GroupLabel = None
+
+    @property
+    def has_extent(self) -> bool:
+        """Return whether the box has width and height."""
+        return self.bbox[2] > 0 and self.bbox[3] > 0
+
+    @property
+    def size_px(self) -> float:
+        """Return `area`, or that of the box."""
+        return max(self.bbox[2], 0.0) * max(self.bbox[3], 0.0) if self.area is None else self.area
+
+
+class CocoDocument(msgspec.Struct, frozen=True):
+    """COCO's annotation document; what is not needed for boxes is not read."""
+
+    images: Sequence[AnnotatedImage]
+    annotations: Sequence[Annotation]
+    categories: Sequence[Category]
+
+
+def read_annotations(path: Path) -> CocoDocument | dict[str, int]:
+    """Return the document in `path`, or its index from file name to class.
+
+    Raises:
+        ConfigError: it cannot be read, is neither of the two, or contradicts itself; the message holds the place and the remedy.
+    """
+    try:
+        content = path.read_bytes().removeprefix(BOM_UTF8)
+        found = msgspec.json.decode(content, type=dict[str, msgspec.Raw])
+        if "images" not in found and "annotations" not in found:
+            return msgspec.json.decode(content, type=dict[str, JsonClassIndex])
+        document = msgspec.json.decode(content, type=CocoDocument)
+    except OSError as error:
+        raise ConfigError(f"cannot read the annotations {str(path)!r}: {error.strerror}") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(
+            f"the annotations {str(path)!r} are neither COCO's (images, annotations, categories; bbox is x, y, width, height) "
+            f'nor an index {{"file": class}}: {decode_problem(content, error)}'
+        ) from error
+    if problem := _contradiction(document):
+        raise ConfigError(f"the annotations {str(path)!r} contradict themselves: {problem}; correct them")
+    return document
+
+
+def decode_problem(content: bytes, error: Exception) -> str:
+    """Return the JSON error and, where Python writes a word that JSON does not know, that word."""
+    at = re.search(r"\(byte (\d+)\)", str(error))
+    word = _NO_NUMBER.match(content, int(at[1])) if at else None
+    return f"{word[0].decode()} at byte {word.start()} is not a number: find where it comes from" if word else str(error)
+
+
+def annotation_oddities(document: CocoDocument) -> tuple[str, ...]:
+    """Return what in the document is odd and yet has a meaning, counted, each with how it is taken."""
+    flat = [annotation.id for annotation in document.annotations if not annotation.has_extent]
+    sizes = {image.id: (image.width, image.height) for image in document.images}
+    outside = [
+        annotation.id
+        for annotation in document.annotations
+        if annotation.has_extent and _is_outside(annotation.bbox, *sizes[annotation.image_id])
+    ]
+    unsized = sum(annotation.area is None for annotation in document.annotations)
+    found = []
+    if flat:
+        found.append(
+            f"{len(flat)} of {len(document.annotations)} annotations have a box whose width or height is not above 0 "
+            f"(first: id {flat[0]}): each counts as an object that was not found, as in the COCO API"
+        )
+    if outside:
+        found.append(
+            f"{len(outside)} of {len(document.annotations)} annotations lie outside their photograph (first: id {outside[0]}): "
+            "each counts as an object that was not found"
+        )
+    if unsized:
+        found.append(f"{unsized} of {len(document.annotations)} annotations have no area: the box's area decides which objects are small")
+    return tuple(found)
+
+
+def _is_outside(bbox: tuple[float, float, float, float], width: int | None, height: int | None) -> bool:
+    x, y, wide, high = bbox
+    return x + wide <= 0 or y + high <= 0 or (width is not None and x >= width) or (height is not None and y >= height)
+
+
+def plain_document(document: CocoDocument, image_ids: set[int] | None = None) -> dict[str, Any]:
+    """Return the document as plain data, for these images only (None: all); an annotation without area gets that of its box."""
+    return {
+        "images": [msgspec.to_builtins(image) for image in document.images if image_ids is None or image.id in image_ids],
+        "annotations": [
+            {**msgspec.to_builtins(annotation), "bbox": list(annotation.bbox), "area": annotation.size_px}
+            for annotation in document.annotations
+            if image_ids is None or annotation.image_id in image_ids
+        ],
+        "categories": msgspec.to_builtins(document.categories),
+    }
+
+
+def _contradiction(document: CocoDocument) -> str | None:
+    """Return what is wrong with the document as a whole, None when nothing is."""
+    images = {image.id for image in document.images}
+    categories = {category.id for category in document.categories}
+    names = [image.file_name for image in document.images if image.file_name is not None]
+    outside = next((name for name in names if Path(name).is_absolute() or ".." in Path(name).parts), None)
+    if outside is not None:
+        return f"the file name {outside!r} leads out of the image folder"
+    for what, values in (
+        ("image id", [image.id for image in document.images]),
+        ("file name", names),
+        ("category id", [category.id for category in document.categories]),
+        ("annotation id", [annotation.id for annotation in document.annotations]),
+    ):
+        if (twice := _twice(values)) is not None:
+            return f"{what} {twice!r} is listed twice"
+    for annotation in document.annotations:
+        if annotation.image_id not in images:
+            return f"annotation {annotation.id} is of image {annotation.image_id}, which is not among the images"
+        if annotation.category_id not in categories:
+            return f"annotation {annotation.id} is of category {annotation.category_id}, which is not among the categories"
+    return _misread(document)
+
+
+def _misread(document: CocoDocument) -> str | None:
+    """Return what speaks against boxes as x, y, width, height in pixels, None when nothing does."""
+    sizes = {image.id: (image.width or np.nan, image.height or np.nan) for image in document.images}
+    boxes = np.array([annotation.bbox for annotation in document.annotations], np.float64).reshape(-1, 4)
+    return box_form_problem(
+        "annotations", boxes, np.array([sizes[one.image_id] for one in document.annotations], np.float64).reshape(-1, 2)
+    )
+
+
+def _twice(values: Iterable[int | str]) -> int | str | None:
+    return next((value for value, count in Counter(values).items() if count > 1), None)
+
+
+Rows = NDArray[np.float64]
+# Of so many scores some differ.
+_ENOUGH = 20
+IMAGE, X, Y, WIDTH, HEIGHT, SCORE, CATEGORY = range(7)
+# Factors of the columns, so that rows that differ have sums that differ.
+_UNLIKE = np.sqrt([2.0, 3.0, 5.0, 7.0, 11.0, 13.0, 17.0]).tolist()
+
+
+class _Detection(msgspec.Struct, frozen=True, gc=False):
+    """One detection; other keys (id, area, segmentation) are passed over. Ids may be written 42.0."""
+
+    image_id: float
+    category_id: float
+    bbox: tuple[float, float, float, float]
+    score: float
+
+
+class _Wrapped(msgspec.Struct, frozen=True):
+    """The list inside a document, as some tools write it."""
+
+    annotations: Sequence[_Detection]
+
+
+def read_results(path: Path, truth: CocoDocument) -> Rows:
+    """Return the detections of a file: float64 [n, 7]: image id, x, y, width, height, score, category id.
+
+    Raises:
+        ConfigError: it cannot be read, or what it holds cannot be scored against this ground truth; the message holds the first.
+    """
+    found = _decode(path)
+    flat = chain.from_iterable((d.image_id, *d.bbox, d.score, d.category_id) for d in found)
+    rows = np.fromiter(flat, np.float64, 7 * len(found)).reshape(-1, 7)
+    if problem := _problem(rows, truth):
+        raise ConfigError(f"the detections {str(path)!r} cannot be scored: {problem}")
+    return rows
+
+
+def result_oddities(rows: Rows) -> tuple[str, ...]:
+    """Return what in the detections is odd and yet has a meaning, counted, with how it is taken."""
+    # Rows that are alike have the same sum of anything: only those few need a closer look, of half a million too.
+    sums = np.zeros(len(rows))
+    for column, factor in enumerate(_UNLIKE):
+        sums += rows[:, column] * factor
+    ordered = np.sort(sums)
+    alike = rows[np.isin(sums, ordered[1:][ordered[1:] == ordered[:-1]])]
+    again = len(alike) - len(np.unique(alike, axis=0))
+    repeated = (
+        f"{again} of {len(rows)} detections are repeated, with the same box and score: each counts as a false one, as in the COCO API"
+    )
+    return ((repeated,) if again else ()) + _odd_scores(rows[:, SCORE])
+
+
+def _odd_scores(scores: NDArray[np.float64]) -> tuple[str, ...]:
+    if len(scores) >= _ENOUGH and scores.min() == scores.max():
+        return (f"all {len(scores)} scores are {scores[0]:g}: the order in the file decides which come first",)
+    if len(scores) and (scores.min() < 0 or scores.max() > 1):
+        return (f"scores go from {scores.min():.3g} to {scores.max():.3g}, and COCO's are 0..1: only their order counts here",)
+    return ()
+
+
+def _decode(path: Path) -> Sequence[_Detection]:
+    content = b""
+    try:
+        content = path.read_bytes().removeprefix(BOM_UTF8)
+        if content.lstrip()[:1] == b"{":
+            return msgspec.json.decode(content, type=_Wrapped).annotations
+        return msgspec.json.decode(content, type=list[_Detection])
+    except OSError as error:
+        raise ConfigError(f"cannot read the detections {str(path)!r}: {error.strerror}") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(
+            f"the detections {str(path)!r} are not a list of COCO results (image_id, category_id, bbox, score; {BOX_FORM}): "
+            f"{decode_problem(content, error)}"
+        ) from error
+
+
+def _problem(rows: Rows, truth: CocoDocument) -> str | None:
+    """Return why the rows cannot be scored, None when they can."""
+    images = np.array(sorted(image.id for image in truth.images), np.float64)
+    categories = np.array(sorted(category.id for category in truth.categories), np.float64)
+    bad = np.asarray(~np.isfinite(rows).all(axis=1), np.bool_)
+    if bad.any():
+        return f"{_count(bad)} hold a number that is not finite{_first(rows, bad)}"
+    if (bad := ~np.isin(rows[:, IMAGE], images)).any():
+        return f"{_count(bad)} are of images that the annotations do not have{_first(rows, bad)}: give the annotations they were made for"
+    if (bad := ~np.isin(rows[:, CATEGORY], categories)).any():
+        named = ", ".join(f"{number:g}" for number in np.unique(rows[bad, CATEGORY])[:5])
+        return (
+            f"{_count(bad)} are of categories that the annotations do not have ({named}){_first(rows, bad)}: "
+            "write COCO's category ids, not class indices"
+        )
+    bad = np.asarray((rows[:, [WIDTH, HEIGHT]] < 0).any(axis=1), np.bool_)
+    if bad.any():
+        return f"{_count(bad)} have a negative width or height{_first(rows, bad)}: {BOX_FORM}"
+    sizes = {image.id: (image.width or np.nan, image.height or np.nan) for image in truth.images}
+    of_each = np.array([sizes[int(number)] for number in rows[:, IMAGE]], np.float64).reshape(-1, 2)
+    return box_form_problem("detections", rows[:, X : HEIGHT + 1], of_each)
+
+
+def _count(bad: NDArray[np.bool_]) -> str:
+    return f"{int(bad.sum())} of {len(bad)} detections"
+
+
+def _first(rows: Rows, bad: NDArray[np.bool_]) -> str:
+    place = int(np.argmax(bad))
+    row = rows[place]
+    return f" (first: number {place}, image {row[IMAGE]:.15g}, category {row[CATEGORY]:g}, bbox {row[X : HEIGHT + 1].tolist()})"

@@ -1,0 +1,307 @@
+"""What `edgemeter doctor` finds of the machine (board, system, clocks, heat, supply) and of the software (Python, runtimes, libraries)."""
+
+import platform
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Literal
+
+import msgspec
+
+from edgemeter.agent.machine import board, clock, fingerprint, temperatures, throttling
+from edgemeter.agent.machine.board import accelerators, detect_virtualisation
+from edgemeter.agent.machine.fingerprint import version
+from edgemeter.agent.machine.load import read_memory
+from edgemeter.agent.machine.machine import Machine
+
+FindingArea = Literal["machine", "software", "power", "delivery"]
+
+# bad: nothing can be measured or delivered so; warn: figures suffer; absent: not here, and not needed by everyone.
+FindingState = Literal["ok", "warn", "bad", "absent"]
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of one check; `remedy` is what to do, null if nothing has to be done."""
+
+    area: FindingArea
+    name: str
+    state: FindingState
+    what: str
+    remedy: str | None = None
+
+
+# Boards throttle from 80 C on (Raspberry Pi: soft limit 60 to 80 C by model).
+HOT_C = 75.0
+LITTLE_MEMORY_MB = 300.0
+
+
+def check_machine(machine: Machine) -> Iterator[Finding]:
+    """Yield the findings about the machine."""
+    yield from _identity(machine)
+    yield _system(machine)
+    yield _memory(machine)
+    yield _swap(machine)
+    yield _clock(machine)
+    yield from _speed(machine)
+    yield from _heat(machine)
+    yield from _supply(machine)
+    yield from _accelerators(machine)
+
+
+def _machine(name: str, state: FindingState, what: str, remedy: str | None = None) -> Finding:
+    return Finding(area="machine", name=name, state=state, what=what, remedy=remedy)
+
+
+def _identity(machine: Machine) -> Iterator[Finding]:
+    model, soc = board.model(machine), board.soc(machine)
+    yield (
+        _machine("board", "ok", f"{model} ({soc})" if soc else model)
+        if model
+        else _machine("board", "absent", "unknown: it reports no model name")
+    )
+    cores = board.cores(machine)
+    yield _machine("processor", "ok", f"{board.cpu(machine) or machine.arch}, {cores or 'an unknown number of'} cores")
+    guest = detect_virtualisation(machine)
+    if guest:
+        yield _machine(
+            "virtualisation",
+            "warn",
+            f"runs in {guest}: neighbours share the processor",
+            "measure on bare metal to compare it with other machines",
+        )
+
+
+def _system(machine: Machine) -> Finding:
+    named = f"{fingerprint.operating_system(machine) or 'unknown system'}, kernel {machine.line('proc/sys/kernel/osrelease') or 'unknown'}"
+    if fingerprint.is_32_bit() or machine.arch.startswith(("armv6", "armv7")):
+        return _machine("system", "warn", f"{named}, 32-bit: the runtimes publish no wheels for it", "install the 64-bit system")
+    return _machine("system", "ok", f"{named}, {machine.arch}")
+
+
+def _memory(machine: Machine) -> Finding:
+    memory = read_memory(machine)
+    if memory.total_mb is None or memory.available_mb is None:
+        return _machine("memory", "absent", "unknown: the kernel does not report it")
+    what = f"{memory.available_mb / 1000:.1f} GB of {memory.total_mb / 1000:.1f} GB are available"
+    if memory.available_mb < LITTLE_MEMORY_MB:
+        return _machine("memory", "warn", what, "close other programs, or boot without a desktop")
+    return _machine("memory", "ok", what)
+
+
+def _swap(machine: Machine) -> Finding:
+    memory = read_memory(machine)
+    if not memory.swap_total_mb:
+        return _machine("swap", "ok", "none" if memory.swap_total_mb is not None else "unknown: the kernel does not report it")
+    if memory.swap_used_mb:
+        what = f"{memory.swap_used_mb:.0f} MB in use: queries that wait for the disk are slow"
+        return _machine("swap", "warn", what, "`sudo swapoff -a` while measuring, if memory suffices")
+    return _machine("swap", "ok", f"{memory.swap_total_mb:.0f} MB, unused")
+
+
+def _clock(machine: Machine) -> Finding:
+    state = clock.synchronised(machine)
+    if state is None:
+        return _machine("wall clock", "absent", "unknown whether it is synchronised")
+    if state:
+        return _machine("wall clock", "ok", "synchronised")
+    what = "not synchronised: timestamps of records may be wrong, durations are not"
+    return _machine("wall clock", "warn", what, "`sudo timedatectl set-ntp true`, or set up chrony")
+
+
+def _speed(machine: Machine) -> Iterator[Finding]:
+    governor = throttling.governor(machine)
+    if governor is None:
+        yield _machine("governor", "absent", "the kernel reports no CPU clock")
+    elif governor == "performance":
+        yield _machine("governor", "ok", "performance")
+    else:
+        remedy = "`echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor`"
+        remedy = "`sudo jetson_clocks`" if board.is_jetson(machine) else remedy
+        yield _machine("governor", "warn", f"{governor}: the CPU clock follows the load, and so do latencies", remedy)
+    mode = board.power_mode(machine)
+    if mode:
+        yield _machine("power mode", "ok", mode)
+    elif board.is_jetson(machine):
+        yield _machine(
+            "power mode", "absent", "nvpmodel does not answer", "check `sudo nvpmodel -q`, and run edgemeter as a user that may call it"
+        )
+
+
+def _heat(machine: Machine) -> Iterator[Finding]:
+    found = temperatures.read(machine)
+    if not found:
+        yield _machine("temperature", "absent", "no temperature sensor can be read")
+        return
+    hottest = max(found, key=lambda name: found[name])
+    what = f"{found[hottest]:.0f} C at {hottest}, the hottest of {len(found)}"
+    yield (
+        _machine("temperature", "warn", what, "let it cool, or add a fan")
+        if found[hottest] >= HOT_C
+        else _machine("temperature", "ok", what)
+    )
+
+
+def _supply(machine: Machine) -> Iterator[Finding]:
+    state = throttling.read(machine)
+    yield _flag("throttling", state.now, state.since_boot, "the processor is throttled", "cool the board, then reboot to clear the flag")
+    if state.under_voltage_now is not None or state.under_voltage_since_boot is not None:
+        what = "the supply voltage is too low"
+        yield _flag(
+            "supply", state.under_voltage_now, state.under_voltage_since_boot, what, "use the manufacturer's power supply and a short cable"
+        )
+
+
+def _flag(name: str, now: bool | None, since_boot: bool | None, what: str, remedy: str) -> Finding:  # noqa: FBT001 - three-valued claims
+    if now is None and since_boot is None:
+        return _machine(name, "absent", "unknown: the machine does not report it")
+    if now:
+        return _machine(name, "bad", f"{what} now", remedy)
+    if since_boot:
+        return _machine(name, "warn", f"not now, but it happened since boot: {what}", remedy)
+    return _machine(name, "ok", "none")
+
+
+def _accelerators(machine: Machine) -> Iterator[Finding]:
+    for found in accelerators(machine):
+        if found.endswith("at 480 Mbit/s"):
+            yield _machine("accelerator", "warn", f"{found}: slow over USB 2", "plug it into a USB 3 port (blue), with a USB 3 cable")
+        else:
+            yield _machine("accelerator", "ok", found)
+
+
+LIBEDGETPU = "libedgetpu.so.1"
+_EDGE_TPU = """
+import sys; from pathlib import Path; from edgemeter.agent.runtimes.edgetpu import load_edgetpu_library
+found = load_edgetpu_library(sys.argv[1], Path(sys.argv[2]))
+sys.stdout.write(f"{found.package or 'libedgetpu'}, {found.version or 'version unknown'}, clock {found.clock or 'unknown'}")
+"""
+
+# A large library on a small board's SD card takes its time.
+IMPORT_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimePackage:
+    """A distribution, the module it provides, our extra that installs it, and what does not work without it."""
+
+    distribution: str
+    module: str
+    extra: str
+    without: str = "its models cannot run"
+
+
+RUNTIMES: Mapping[str, Sequence[RuntimePackage]] = {
+    "litert": (
+        RuntimePackage("ai-edge-litert", "ai_edge_litert.interpreter", "litert"),
+        RuntimePackage("tflite-runtime", "tflite_runtime.interpreter", "tflite"),
+    ),
+    "onnx": (
+        RuntimePackage("onnxruntime", "onnxruntime", "onnx"),
+        RuntimePackage("onnxruntime-gpu", "onnxruntime", "onnx"),
+        RuntimePackage("onnxruntime-openvino", "onnxruntime", "onnx"),
+    ),
+    "openvino": (RuntimePackage("openvino", "openvino", "openvino"),),
+    "ncnn": (RuntimePackage("ncnn", "ncnn", "ncnn"),),
+    "pytorch": (RuntimePackage("torch", "torch", "torch"),),
+    "tensorrt": (
+        RuntimePackage("tensorrt", "tensorrt", "tensorrt"),
+        RuntimePackage("tensorrt-cu13", "tensorrt", "tensorrt"),
+        RuntimePackage("tensorrt-cu12", "tensorrt", "tensorrt"),
+    ),
+}
+VISION: Mapping[str, Sequence[RuntimePackage]] = {
+    "images": (RuntimePackage("pillow", "PIL.Image", "vision", "models are timed on random inputs only"),),
+    "accuracy": (RuntimePackage("hotcoco", "hotcoco", "vision", "detections are not scored"),),
+}
+
+
+def check_software() -> Iterator[Finding]:
+    """Yield the findings about the software; installed libraries are imported, each in its own process, so that a broken build shows."""
+    yield _software("python", "ok", f"{platform.python_implementation()} {platform.python_version()} at {sys.executable}")
+    yield _software("edgemeter", "ok", version("edgemeter") or "run from its source, not installed")
+    known = [(name, _installed(packages)) for name, packages in {**RUNTIMES, **VISION}.items()]
+    begun = {name: _begin_import(package) for name, package in known if package}
+    for name, package in known:
+        if package is None:
+            yield _absent(name)
+        else:
+            yield _imported(name, package, _problem(begun[name]))
+    yield from _edge_tpu(Machine())
+    for entry in entry_points(group="edgemeter.runtimes"):
+        yield _software(entry.name, "ok", f"a third-party runtime: {entry.value}")
+    if not any(package for name, package in known if name in RUNTIMES):
+        yield _software("runtimes", "bad", "none is installed: no model can run", "`pip install 'edgemeter[litert,onnx]'`")
+
+
+def _edge_tpu(machine: Machine, shared_library: str = LIBEDGETPU) -> Iterator[Finding]:
+    """Yield whether a Coral Edge TPU can be used; nothing if neither it nor its library is here."""
+    plugged = ", ".join(accelerators(machine))
+    # In a process of its own, which a library that does not fit may end.
+    process = _begin([_EDGE_TPU, shared_library, str(machine.root)])
+    output, problem = _end(process)
+    if problem is not None and plugged:
+        words = problem.partition("UnavailableError: ")[2] or problem
+        yield _software("edgetpu", "bad", f"{plugged} is attached, but {words}", "`sudo apt install libedgetpu1-std` (or -max)")
+    elif problem is None:
+        state: FindingState = "ok" if plugged else "absent"
+        yield _software("edgetpu", state, f"{output.strip()}: {plugged or 'no Edge TPU is attached'}")
+
+
+def _software(name: str, state: FindingState, what: str, remedy: str | None = None) -> Finding:
+    return Finding(area="software", name=name, state=state, what=what, remedy=remedy)
+
+
+def _installed(packages: Sequence[RuntimePackage]) -> RuntimePackage | None:
+    return next((package for package in packages if version(package.distribution)), None)
+
+
+def _absent(name: str) -> Finding:
+    first = {**RUNTIMES, **VISION}[name][0]
+    remedy = f"`pip install 'edgemeter[{first.extra}]'`"
+    state: FindingState = "absent" if name in RUNTIMES else "warn"
+    return _software(name, state, f"{first.distribution} is not installed: {first.without}", remedy)
+
+
+def _imported(name: str, package: RuntimePackage, problem: str | None) -> Finding:
+    named = f"{package.distribution} {version(package.distribution)}"
+    if problem is None:
+        return _software(name, "ok", named)
+    remedy = f"`pip install --force-reinstall {package.distribution}`, or install another version"
+    return _software(name, "bad", f"{named} is installed but cannot be imported: {problem}", remedy)
+
+
+def _begin_import(package: RuntimePackage) -> subprocess.Popen[str]:
+    return _begin([f"import {package.module}"])
+
+
+def _begin(code: Sequence[str]) -> subprocess.Popen[str]:
+    # From a folder without Python files: whatever lies where the user stands must not be imported in its place.
+    return subprocess.Popen(
+        [sys.executable, "-c", *code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", cwd="/"
+    )
+
+
+def _problem(process: subprocess.Popen[str]) -> str | None:
+    """Return the last line that a failed import printed, None if it succeeded."""
+    return _end(process)[1]
+
+
+def _end(process: subprocess.Popen[str]) -> tuple[str, str | None]:
+    """Return what a process printed, and the last line of its errors; None if it succeeded."""
+    try:
+        output, errors = process.communicate(timeout=IMPORT_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        return "", f"it took more than {IMPORT_TIMEOUT_S:.0f} s"
+    if process.returncode == 0:
+        return output, None
+    if process.returncode == -signal.SIGILL:
+        return output, "it uses instructions that this processor lacks (SIGILL)"
+    if process.returncode < 0:
+        return output, f"it was killed by {signal.Signals(-process.returncode).name}"
+    lines = [line for line in errors.splitlines() if line.strip()]
+    return output, lines[-1].strip() if lines else f"it ended with status {process.returncode}"

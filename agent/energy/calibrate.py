@@ -1,0 +1,274 @@
+"""Calibration of a power sensor: hold load steps, read sensor and reference, fit a line through the steps.
+
+The fit is weighted least squares with uncertainties in both (York's slope by iteration, independent errors): the sensor's scatter counts
+as much as the reference's. Where the points lie off the line by more than their scatter explains, the uncertainties are widened to match.
+Source: York et al., Am. J. Phys. 72 (2004) 367; the Birge ratio for the widening.
+"""
+
+import datetime as dt
+import itertools
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from edgemeter.agent.base.errors import MeasurementError
+from edgemeter.agent.contract.record_figures import Scope
+from edgemeter.agent.energy.curve import curve_of, mean_w
+from edgemeter.agent.energy.load_steps import levels
+from edgemeter.agent.energy.sampler import Sampler, SensorTrace
+from edgemeter.agent.energy.window import Window
+from edgemeter.agent.power import Description, PowerSensor
+from edgemeter.agent.power.calibration import SensorCalibration
+from edgemeter.agent.power.detect import scope_rank
+
+FEWEST_STEPS = 3
+
+# Steps closer together than this many of their own uncertainties do not determine a gain.
+SPAN_OVER_U = 20.0
+ROUNDS = 50
+SETTLED_RATIO = 1e-12
+GAIN_RANGE = (0.1, 10.0)
+# The number of parts of a step; the scatter of their means gives the uncertainty of the mean.
+PARTS = 8
+FEWEST_READINGS = 16
+# The uncertainty of a typed-in reading of a display: half of its last digit, rectangular.
+DISPLAY_DIVISOR = math.sqrt(12)
+HoldLoad = Callable[[float], AbstractContextManager[None]]
+Asked = TypeVar("Asked")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadStep:
+    """One load step: mean power of both, W, and the standard uncertainty of each mean from how its readings scattered."""
+
+    sensor_w: float
+    sensor_u_w: float
+    reference_w: float
+    reference_u_w: float
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationLine:
+    """reference = offset_w + gain x sensor; standard uncertainties (k = 1) of the fit alone, and what the points lie off it."""
+
+    gain: float
+    gain_u: float
+    offset_w: float
+    offset_u_w: float
+    residual_w: float
+    steps: int
+
+
+def fit_line(steps: Sequence[LoadStep]) -> CalibrationLine:
+    """Return the line through the steps.
+
+    Raises:
+        MeasurementError: too few steps, too close together, or a gain that no sensor of the same power can have.
+    """
+    _check(steps)
+    slope = _unweighted(steps)
+    for _ in range(ROUNDS):
+        found = _york(steps, slope)
+        if abs(found.gain - slope) <= SETTLED_RATIO * abs(slope):
+            break
+        slope = found.gain
+    if not GAIN_RANGE[0] <= found.gain <= GAIN_RANGE[1]:
+        raise MeasurementError(
+            f"the reference shows {found.gain:.3g} times the power of the sensor: they do not measure the same load; check what the "
+            "reference measures, and that nothing else drew power meanwhile"
+        )
+    return found
+
+
+def _check(steps: Sequence[LoadStep]) -> None:
+    if len({round(step.sensor_w, 6) for step in steps}) < FEWEST_STEPS:
+        raise MeasurementError(
+            f"{len(steps)} load steps with different power are too few for a line: use at least {FEWEST_STEPS} (--steps)"
+        )
+    span_w = max(step.sensor_w for step in steps) - min(step.sensor_w for step in steps)
+    u_w = max(math.hypot(step.sensor_u_w, step.reference_u_w) for step in steps)
+    if span_w < SPAN_OVER_U * u_w:
+        raise MeasurementError(
+            f"the load moved the power by {span_w:.3g} W, and a step is known to {u_w:.2g} W: too little for a gain; use longer steps "
+            "(--seconds), and stop what else draws power meanwhile"
+        )
+
+
+def _unweighted(steps: Sequence[LoadStep]) -> float:
+    mean_x = math.fsum(step.sensor_w for step in steps) / len(steps)
+    mean_y = math.fsum(step.reference_w for step in steps) / len(steps)
+    spread = math.fsum((step.sensor_w - mean_x) ** 2 for step in steps)
+    return math.fsum((step.sensor_w - mean_x) * (step.reference_w - mean_y) for step in steps) / spread
+
+
+def _york(steps: Sequence[LoadStep], slope: float) -> CalibrationLine:
+    """Return one round of York's iteration, from the slope of the round before."""
+    floor_w = 1e-6
+    wx = [1 / max(step.sensor_u_w, floor_w) ** 2 for step in steps]
+    wy = [1 / max(step.reference_u_w, floor_w) ** 2 for step in steps]
+    weight = [a * b / (a + slope**2 * b) for a, b in zip(wx, wy, strict=True)]
+    total = math.fsum(weight)
+    mean_x = math.fsum(w * step.sensor_w for w, step in zip(weight, steps, strict=True)) / total
+    mean_y = math.fsum(w * step.reference_w for w, step in zip(weight, steps, strict=True)) / total
+    u = [step.sensor_w - mean_x for step in steps]
+    v = [step.reference_w - mean_y for step in steps]
+    beta = [w * (ui / b + slope * vi / a) for w, ui, vi, a, b in zip(weight, u, v, wx, wy, strict=True)]
+    gain = math.fsum(w * b * vi for w, b, vi in zip(weight, beta, v, strict=True)) / math.fsum(
+        w * b * ui for w, b, ui in zip(weight, beta, u, strict=True)
+    )
+    offset = mean_y - gain * mean_x
+    adjusted = [mean_x + b for b in beta]
+    centre = math.fsum(w * x for w, x in zip(weight, adjusted, strict=True)) / total
+    gain_u = 1 / math.sqrt(math.fsum(w * (x - centre) ** 2 for w, x in zip(weight, adjusted, strict=True)))
+    offset_u = math.sqrt(1 / total + (centre * gain_u) ** 2)
+    off = [step.reference_w - offset - gain * step.sensor_w for step in steps]
+    birge = math.sqrt(math.fsum(w * e**2 for w, e in zip(weight, off, strict=True)) / (len(steps) - 2))
+    residual_w = math.sqrt(math.fsum(e**2 for e in off) / (len(steps) - 2))
+    widened = max(1.0, birge)
+    return CalibrationLine(gain, gain_u * widened, offset, offset_u * widened, residual_w, len(steps))
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationPlan:
+    """How long and how finely: steps of load, seconds to settle and to measure each."""
+
+    steps: int = 6
+    settle_s: float = 5.0
+    seconds: float = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceInstrument:
+    """The better instrument: its name and scope, and its own standard uncertainties; the gain's is None where it is unknown."""
+
+    name: str
+    scope: Scope | None
+    excludes: tuple[str, ...]
+    gain_u_ratio: float | None
+    offset_u_w: float
+
+
+@dataclass(frozen=True, slots=True)
+class HeldStep:
+    """One load step as it was held: the share of the cores, and the powers."""
+
+    share: float
+    step: LoadStep
+
+
+OnStep = Callable[[HeldStep | float], None]
+
+
+def steps_against(
+    sensors: Mapping[str, PowerSensor], sensor: str, reference: str, plan: CalibrationPlan, load: HoldLoad, on_step: OnStep
+) -> list[HeldStep]:
+    """Return the steps of `sensor` against another one, read at the same time.
+
+    Raises:
+        MeasurementError: one of them gave too few readings.
+    """
+    held = []
+    for share, traces, window, _ in _steps(sensors, plan, load, on_step, lambda _: None):
+        step = LoadStep(*_mean_power(traces[sensor], window), *_mean_power(traces[reference], window))
+        held.append(HeldStep(share, step))
+        on_step(held[-1])
+    return held
+
+
+def steps_typed(
+    name: str, sensor: PowerSensor, plan: CalibrationPlan, load: HoldLoad, on_step: OnStep, ask: Callable[[float], tuple[float, float]]
+) -> list[HeldStep]:
+    """Return the steps of `sensor` against a meter read by a person: `ask` returns the reading in W, and the step of the display.
+
+    The load stays on, and the sensor is read, until the reading is entered.
+    """
+    held = []
+    for share, traces, window, (reading_w, digit_w) in _steps({name: sensor}, plan, load, on_step, ask):
+        held.append(HeldStep(share, LoadStep(*_mean_power(traces[name], window), reading_w, digit_w / DISPLAY_DIVISOR)))
+        on_step(held[-1])
+    return held
+
+
+def calibrated_scope(description: Description, reference: ReferenceInstrument, name: str | None) -> Scope:
+    """Return the scope of the calibrated sensor; with a `name` it is promoted to the reference's scope.
+
+    Raises:
+        MeasurementError: the scopes differ and no name was given, or there is a name but nothing to promote.
+    """
+    scope = reference.scope or description.scope
+    if name is None and scope != description.scope:
+        raise MeasurementError(
+            f"{description.id} measures {description.scope} and {reference.name} measures {scope}: a line between them is a model of what "
+            "lies between, not a calibration; name it with --promotion NAME, or use a reference of the same scope"
+        )
+    if name is not None and scope_rank(scope) >= scope_rank(description.scope):
+        raise MeasurementError(f"{reference.name} measures {scope}, which is not wider than {description.scope}: omit --promotion")
+    return scope
+
+
+def calibration_of(
+    board: str, description: Description, reference: ReferenceInstrument, held: list[HeldStep], name: str | None
+) -> SensorCalibration:
+    """Return the calibration from the steps; with a `name` it is a promotion to the reference's scope.
+
+    Raises:
+        MeasurementError: as `fit_line` and `calibrated_scope`.
+    """
+    scope = calibrated_scope(description, reference, name)
+    found: CalibrationLine = fit_line([one.step for one in held])
+    shown = [one.step.sensor_w for one in held]
+    gain_u = None if reference.gain_u_ratio is None else math.hypot(found.gain_u / found.gain, reference.gain_u_ratio)
+    # A promotion's points lie off its line for reasons that do not average out: they stay as the uncertainty of each figure.
+    offset_u_w = math.hypot(found.offset_u_w, reference.offset_u_w, found.residual_w if name else 0.0)
+    return SensorCalibration(
+        kind="promotion" if name else "gain",
+        name=name,
+        board=board,
+        sensor=description.id,
+        scope=scope,
+        gain=found.gain,
+        offset_w=found.offset_w,
+        gain_u_ratio=gain_u,
+        offset_u_w=offset_u_w,
+        residual_w=found.residual_w,
+        lowest_w=min(found.offset_w + found.gain * watts for watts in shown),
+        highest_w=max(found.offset_w + found.gain * watts for watts in shown),
+        steps=found.steps,
+        reference=reference.name,
+        excludes=reference.excludes if name else description.excludes,
+        made_at=dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
+    )
+
+
+def _steps(
+    sensors: Mapping[str, PowerSensor], plan: CalibrationPlan, load: HoldLoad, on_step: OnStep, ask: Callable[[float], Asked]
+) -> Iterator[tuple[float, dict[str, SensorTrace], Window, Asked]]:
+    """Hold one load after the other; yield its share of the cores, the readings and their window, and what `ask` returned meanwhile."""
+    for share in levels(plan.steps):
+        with load(share):
+            on_step(share)
+            time.sleep(plan.settle_s)
+            sampler = Sampler(sensors)
+            start = time.monotonic_ns()
+            sampler.start()
+            asked = ask(share)
+            time.sleep(max(0.0, plan.seconds - (time.monotonic_ns() - start) / 1e9))
+            sampler.stop()
+            window = Window(start, time.monotonic_ns())
+        yield share, sampler.traces(), window, asked
+
+
+def _mean_power(trace: SensorTrace, window: Window) -> tuple[float, float]:
+    """Return the mean power of a step and its standard uncertainty, W."""
+    if trace.description is None or len(trace.readings) < FEWEST_READINGS:
+        why = trace.ended or f"{len(trace.readings)} readings in a step, {trace.failures} failed"
+        raise MeasurementError(f"{trace.name} is too slow for this step ({why}): use longer steps (--seconds)")
+    curve = curve_of(trace.readings, trace.description)
+    inner = Window(max(window.start_ns, trace.readings[0].taken_ns), min(window.end_ns, trace.readings[-1].taken_ns))
+    edges = [inner.start_ns + inner.length_ns * place // PARTS for place in range(PARTS + 1)]
+    means = [mean_w(curve, Window(begin, end)) for begin, end in itertools.pairwise(edges)]
+    return mean_w(curve, inner), statistics.stdev(means) / math.sqrt(PARTS)

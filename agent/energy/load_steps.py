@@ -1,0 +1,52 @@
+"""Load on the processor in steps: processes that compute for a share of the time, from none of the cores to all of them."""
+
+import multiprocessing
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+# Short against a sensor's period, so that a reading sees the mean; long against a scheduler's tick.
+CYCLE_S = 0.02
+
+
+def levels(steps: int) -> list[float]:
+    """Return the shares of all cores to load, 0 to 1, equally spaced; up and down again, so that a drift does not look like a gain."""
+    rising = [place / (steps - 1) for place in range(steps)]
+    return rising[::2] + rising[1::2][::-1]
+
+
+@contextmanager
+def load(share: float, cores: int | None = None) -> Iterator[None]:
+    """Keep `share` of all cores busy while the context lasts: as many whole ones as go into it, and one for the rest."""
+    cores = cores or len(os.sched_getaffinity(0))
+    busy = [1.0] * int(share * cores)
+    rest = share * cores - len(busy)
+    shares = [*busy, rest] if rest > 1e-9 else busy
+    started = _start(shares)
+    try:
+        yield
+    finally:
+        for process in started:
+            process.terminate()
+        for process in started:
+            process.join()
+
+
+def _start(shares: Sequence[float]) -> list[multiprocessing.process.BaseProcess]:
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=_compute, args=(share,), daemon=True) for share in shares]
+    for process in processes:
+        process.start()
+    return list(processes)
+
+
+def _compute(share: float) -> None:
+    """Compute for `share` of each cycle, forever."""
+    value = 1.0
+    while True:
+        begun = time.monotonic()
+        while time.monotonic() - begun < share * CYCLE_S:
+            for _ in range(1000):
+                value = value * 1.000001 % 7.0
+        time.sleep(max(0.0, begun + CYCLE_S - time.monotonic()))

@@ -1,0 +1,278 @@
+"""Whether outputs are the same: timed ones against those of the same input run again, and against other kernels on the same model.
+
+Which reference kernels: those that share least with the timed ones and are on the same machine without another download.
+- litert: its reference kernels, plain loops that neither XNNPACK nor the optimised kernels share; 40 times slower than XNNPACK (yolov8n 640
+  int8: 0.95 s against 0.024 s), so for a model too slow for that the optimised kernels without a delegate.
+- onnx: ONNX Runtime's CPU provider with graph optimisations off: no fusing, every operator as the file has it.
+- pytorch: the CPU without oneDNN, which leaves PyTorch's own kernels; for CUDA that is another device too.
+- replay runs no model, and for a runtime that others registered no second implementation is known.
+The reference runs outside the run: in a process of its own, on a few inputs, with a limit in seconds, after everything that is measured.
+"""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.contract.record_figures import Agreement, OutputCheck
+from edgemeter.agent.contract.suite import Case
+from edgemeter.agent.engine import reference_process
+from edgemeter.agent.engine.isolation import last_line
+from edgemeter.agent.runtimes import Array, Loaded
+from edgemeter.agent.vision.preprocess import real_values
+
+# The difference that rounding explains: float kernels may sum in another order (threads, atomics on a GPU, fp16 inside).
+SAME_RATIO = 1e-3
+
+# Outputs that differ in order or number only (suppression inside the model, near a threshold) must hold the same predictions.
+SAME_PREDICTION_RATIO = 0.99
+
+# A channel whose values are all smaller than this share of the tensor's largest is noise beside the others.
+_FLOOR_RATIO = 1e-3
+INPUTS = 4
+LIMIT_S = 20.0
+# The time of a query on plain loops, as a multiple of the timed one; measured 12 to 40, more on a machine with wide vectors.
+PLAIN_LOOPS = 60
+SamePrediction = Callable[[int, Sequence[Array], Sequence[Array]], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputDifference:
+    """How far two sets of outputs are apart; `ratio` is None where they cannot be subtracted: other number, shape or places of NaN."""
+
+    is_identical: bool
+    ratio: float | None
+
+    @property
+    def is_rounding(self) -> bool:
+        """Whether rounding explains it."""
+        return self.ratio is not None and self.ratio <= SAME_RATIO
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedOutputs:
+    """Two sets of outputs for one input: how far their values are apart, and the share of common predictions where it is known."""
+
+    values: OutputDifference
+    common_ratio: float | None
+
+    @property
+    def is_same(self) -> bool:
+        """Whether both are the same: within rounding, or else in the predictions decoded from them."""
+        return self.values.is_rounding or (self.common_ratio is not None and self.common_ratio >= SAME_PREDICTION_RATIO)
+
+
+def output_difference(one: Sequence[Array], other: Sequence[Array]) -> OutputDifference:
+    """Return how far two sets of outputs are apart, relative to the largest value of each channel."""
+    if len(one) != len(other):
+        return OutputDifference(is_identical=False, ratio=None)
+    ratios = [_ratio(a, b) for a, b in zip(one, other, strict=True)]
+    known = [ratio for ratio in ratios if ratio is not None]
+    identical = all(_is_equal(a, b) for a, b in zip(one, other, strict=True))
+    return OutputDifference(identical, max(known, default=0.0) if len(known) == len(ratios) else None)
+
+
+def summarise_check(compared: Sequence[ComparedOutputs]) -> OutputCheck:
+    """Return the check of all outputs that were kept."""
+    ratios = [one.values.ratio for one in compared if one.values.ratio is not None]
+    return OutputCheck(
+        compared=len(compared),
+        identical=sum(one.values.is_identical for one in compared),
+        worst_ratio=max(ratios, default=None),
+        differing=sum(not one.is_same for one in compared),
+    )
+
+
+def _is_equal(one: Array, other: Array) -> bool:
+    return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind in "fc")
+
+
+def _ratio(one: Array, other: Array) -> float | None:
+    """Return the largest difference of two values over the largest of their channel; None where values cannot be subtracted."""
+    if one.shape != other.shape or one.dtype.kind not in "biuf" or other.dtype.kind not in "biuf":
+        return 0.0 if _is_equal(one, other) else None
+    if one.size == 0 or _is_equal(one, other):
+        return 0.0
+    a, b = one.astype(np.float64), other.astype(np.float64)
+    finite = np.isfinite(a)
+    if not np.array_equal(a[~finite], b[~finite], equal_nan=True) or not np.isfinite(b[finite]).all():
+        return None
+    apart = np.where(finite, np.abs(np.where(finite, a, 0.0) - np.where(finite, b, 0.0)), 0.0)
+    largest = _largest(np.where(finite, np.abs(a), 0.0))
+    if not largest.any():
+        return None
+    return float((apart / largest).max())
+
+
+def _largest(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the largest value of each channel, to be broadcast against `values`.
+
+    Boxes in pixels and scores of 0..1 may share a tensor: relative to the overall largest, a wrong score would be rounding. Channels
+    lie along the shortest axis; a tensor of fewer than three dimensions has none.
+    """
+    overall = values.max()
+    sides = [(size, axis) for axis, size in enumerate(values.shape) if size > 1]
+    if values.ndim < 3 or len(sides) < 2:
+        return np.asarray(overall)
+    channel = min(sides)[1]
+    others = tuple(axis for axis in range(values.ndim) if axis != channel)
+    largest: NDArray[np.float64] = np.maximum(values.max(axis=others, keepdims=True), _FLOOR_RATIO * overall)
+    return largest
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceKernels:
+    """How the reference is run: which runtime, backend and settings."""
+
+    runtime: str
+    backend: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TimedQuery:
+    """One query of the timed part: which item of the data, the inputs, and the outputs that it gave."""
+
+    item: int
+    inputs: list[Array]
+    outputs: list[Array]
+
+
+def agree(
+    case: Case, loaded: Loaded, p50_ms: float, queries: Sequence[TimedQuery], same_answer: SamePrediction | None, limit_s: float = LIMIT_S
+) -> tuple[Agreement | None, str | None]:
+    """Return how the timed outputs compare with the reference's for the same inputs, or None and why they were not compared."""
+    reference = choose_reference(case.runtime, loaded.backend, case.options, is_slow=p50_ms * PLAIN_LOOPS > limit_s * 1000 / 2)
+    if isinstance(reference, str):
+        return None, reference
+    try:
+        return _run_reference(case, reference, loaded, queries[:INPUTS], same_answer, limit_s)
+    except (OSError, EdgemeterError) as error:
+        # A failed comparison must not cost the measured run.
+        return None, f"the comparison with the reference ({_words(reference)}) failed: {error}"
+
+
+def _run_reference(
+    case: Case,
+    reference: ReferenceKernels,
+    loaded: Loaded,
+    queries: Sequence[TimedQuery],
+    same_answer: SamePrediction | None,
+    limit_s: float,
+) -> tuple[Agreement | None, str | None]:
+    with tempfile.TemporaryDirectory(prefix="edgemeter-") as name:
+        folder = Path(name)
+        request = reference_process.ReferenceRequest(
+            case.model, reference.runtime, reference.backend, case.threads, dict(reference.options)
+        )
+        (folder / reference_process.REQUEST).write_bytes(msgspec.json.encode(request))
+        for place, query in enumerate(queries):
+            reference_process.write_arrays(reference_process.inputs_file(folder, place), query.inputs)
+        why = _run_process(folder, limit_s)
+        outputs = [reference_process.read_arrays(reference_process.outputs_file(folder, place)) for place in range(len(queries))]
+        pairs = [
+            (query, reference_outputs) for query, reference_outputs in zip(queries, outputs, strict=True) if reference_outputs is not None
+        ]
+        if not pairs:
+            return None, f"the reference ({_words(reference)}) returned no outputs: {why or 'there are no queries'}"
+        about = msgspec.json.decode((folder / reference_process.ABOUT).read_bytes(), type=reference_process.ReferenceInfo)
+    return _compare(f"{about.package} {about.version} {_words(reference)}", loaded, pairs, same_answer), None
+
+
+def choose_reference(runtime: str, backend: str, options: Mapping[str, str], *, is_slow: bool) -> ReferenceKernels | str:
+    """Return the reference for what was timed, or why there is none; `is_slow` excludes plain loops."""
+    if runtime == "litert":
+        return _of_litert(backend, is_slow=is_slow)
+    if runtime == "onnx":
+        plain = ReferenceKernels("onnx", "cpu", {"graph_optimisation": "none"})
+        is_plain = (backend, options.get("graph_optimisation")) == ("cpu", "none")
+        return "there are no other kernels: the timed ones are the reference" if is_plain else plain
+    if runtime == "pytorch":
+        is_plain = (backend, options.get("onednn")) == ("cpu", "off")
+        reference = ReferenceKernels("pytorch", "cpu", {"onednn": "off"})
+        return "there are no other kernels: the timed ones are the reference" if is_plain else reference
+    if runtime == "replay":
+        return "a replay runs no model, so there is nothing to compare"
+    return f"no second implementation is known for runtime {runtime!r}"
+
+
+def _of_litert(backend: str, *, is_slow: bool) -> ReferenceKernels | str:
+    if backend == "reference":
+        return "there are no other kernels: the timed ones are the reference"
+    if backend == "builtin" and is_slow:
+        return "the model is too slow for the reference kernels, and the builtin ones are the timed ones"
+    return ReferenceKernels("litert", "builtin" if is_slow else "reference")
+
+
+def _words(reference: ReferenceKernels) -> str:
+    settings = "".join(f", {key} {value}" for key, value in reference.options.items())
+    return f"{reference.backend}{settings}"
+
+
+def _run_process(folder: Path, limit_s: float) -> str:
+    """Run the reference process, for `limit_s` at most, and return why it failed; empty where it did not."""
+    with tempfile.TemporaryFile() as stderr:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "edgemeter.agent.engine.reference_process", str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+        )
+        try:
+            status = process.wait(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            return f"it took longer than {limit_s:g} s"
+        finally:
+            process.kill()
+            process.wait()
+            if process.stdin is not None:
+                process.stdin.close()
+        stderr.seek(0)
+        return "" if status == 0 else last_line(stderr.read()) or f"its process ended with status {status}"
+
+
+def _compare(
+    reference: str, loaded: Loaded, pairs: Sequence[tuple[TimedQuery, list[Array]]], same_answer: SamePrediction | None
+) -> Agreement:
+    found = [(real_values(query.outputs, loaded), real_values(outputs, loaded)) for query, outputs in pairs]
+    ratios = [output_difference(ours, theirs).ratio for ours, theirs in found]
+    tensors = [
+        pair for ours, theirs in found for pair in zip(ours, theirs, strict=False) if pair[0].shape == pair[1].shape and pair[0].size
+    ]
+    shares = [same_answer(query.item, query.outputs, outputs) for query, outputs in pairs] if same_answer else []
+    known = [share for share in shares if share is not None]
+    return Agreement(
+        reference=reference,
+        inputs=len(pairs),
+        largest_difference=_worst(max, [_largest_difference(*pair) for pair in tensors]),
+        largest_difference_ratio=None if None in ratios else max(ratio for ratio in ratios if ratio is not None),
+        lowest_cosine=_worst(min, [_cosine(*pair) for pair in tensors]),
+        same_answer_ratio=sum(known) / len(known) if known else None,
+    )
+
+
+def _worst(pick: Callable[[Sequence[float]], float], values: Sequence[float]) -> float | None:
+    # NaN is not comparable: with one, the worst is unknown.
+    return None if not values or not np.isfinite(values).all() else pick(values)
+
+
+def _largest_difference(one: NDArray[np.float32], other: NDArray[np.float32]) -> float:
+    with np.errstate(invalid="ignore"):
+        return float(np.abs(one.astype(np.float64) - other.astype(np.float64)).max())
+
+
+def _cosine(one: NDArray[np.float32], other: NDArray[np.float32]) -> float:
+    """Return the cosine of the angle between two tensors; of two that are all zeros 1, of one that is 0."""
+    a, b = one.astype(np.float64).ravel(), other.astype(np.float64).ravel()
+    with np.errstate(invalid="ignore", over="ignore"):
+        length = float(np.sqrt(a @ a) * np.sqrt(b @ b))
+        if length == 0:
+            return float(not a.any() and not b.any())
+        return float(np.clip((a @ b) / length, -1.0, 1.0))

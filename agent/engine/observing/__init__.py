@@ -1,1 +1,0 @@
-"""What is looked at beside a run, and what looking costs."""

@@ -1,0 +1,306 @@
+"""The pass over the data after timing: predictions, whether they equal those that were timed, their accuracy, and the accuracy gate.
+
+The default of the gate, `GATE_RATIO`, is 0.9. MLPerf Inference asks for 99 % or 99.9 % of the fp32 model and MLPerf Mobile for
+93-98 %, on full validation sets and of models tuned to pass. Models in use are quantised by an exporter and scored on some tens or hundreds
+of photographs: yolov8n as Ultralytics exports it to int8 keeps 0.91 of its fp32 AP on 80 photographs, and a sample of that size alone moves
+an AP by several per cent. Below 0.9 it is another model; for MLPerf's strictness, set `gate = 0.99` in the suite.
+"""
+
+import dataclasses
+import hashlib
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.agent import runtimes
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.model_card import Card
+from edgemeter.agent.contract.record_figures import Accuracy, AccuracyGate, Answers, Corruption, OutputCheck, Robustness
+from edgemeter.agent.contract.suite import Case, corruption_names
+from edgemeter.agent.engine import job, loading
+from edgemeter.agent.engine.agreement import ComparedOutputs, output_difference, summarise_check
+from edgemeter.agent.engine.loading import LoadedModel, describe_runtime, describe_tensors
+from edgemeter.agent.runtimes import Array
+from edgemeter.agent.tasks import Task, create
+from edgemeter.agent.vision import corruptions, photograph
+
+Emit = Callable[[job.Event], None]
+# Where nothing is scored, the number of inputs that are run again at least: constant outputs show only in several of them.
+FEWEST_INPUTS = 4
+
+
+class PredictionLog:
+    """Summarises predictions one after the other; keeps the first, and counts the others."""
+
+    def __init__(self) -> None:
+        self._first: tuple[list[Array], list[Array]] | None = None
+        self._inputs = self._alike = self._not_finite = 0
+        self._scores: list[NDArray[np.float32]] = []
+        self._is_detector = False
+
+    def add(self, inputs: Sequence[Array], outputs: Sequence[Array], scores: NDArray[np.float32] | None) -> None:
+        """Add one prediction; `scores` are those of its boxes, float32 [n], None for a model without boxes."""
+        self._inputs += 1
+        self._not_finite += any(output.dtype.kind == "f" and not np.isfinite(output).all() for output in outputs)
+        if scores is not None:
+            self._is_detector = True
+            self._scores.append(scores)
+        if self._first is None:
+            self._first = (list(inputs), list(outputs))
+            return
+        # Empty outputs are the same for all inputs that show nothing.
+        has_values = any(output.size for output in outputs)
+        self._alike += has_values and _are_equal(outputs, self._first[1]) and not _are_equal(inputs, self._first[0])
+
+    def summary(self, objects: int | None) -> Answers | None:
+        """Return the summary, None without predictions; `objects` are those in the ground truth of the photographs."""
+        if self._first is None:
+            return None
+        if not self._is_detector:
+            return Answers(inputs=self._inputs, alike=self._alike, not_finite=self._not_finite)
+        scores = np.concatenate(self._scores)
+        scores = scores[np.isfinite(scores)]
+        return Answers(
+            inputs=self._inputs,
+            alike=self._alike,
+            not_finite=self._not_finite,
+            objects=objects,
+            found=len(scores),
+            highest_score=float(scores.max()) if scores.size else None,
+            distinct_scores=int(np.unique(scores).size),
+        )
+
+
+def _are_equal(one: Sequence[Array], other: Sequence[Array]) -> bool:
+    return len(one) == len(other) and all(
+        a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in zip(one, other, strict=True)
+    )
+
+
+def accuracy_gate(accuracy: Accuracy | None, known: Card | None, reference_accuracy: float | None, ratio: float) -> AccuracyGate | None:
+    """Return what the run had to reach and whether it did; None without an accuracy or a reference value for it.
+
+    The suite's `reference_accuracy` comes before the card's, which counts for the same metric, and the same data where it names any.
+    """
+    if accuracy is None:
+        return None
+    source: Literal["suite", "card"] = "suite"
+    reference = reference_accuracy
+    if reference is None:
+        source, reference = "card", _accuracy_on_card(accuracy, known)
+    if reference is None:
+        return None
+    needed = ratio * reference
+    return AccuracyGate(
+        metric=accuracy.metric,
+        value=accuracy.value,
+        reference_value=reference,
+        ratio=ratio,
+        needed_value=needed,
+        source=source,
+        passed=accuracy.value >= needed,
+    )
+
+
+def _accuracy_on_card(accuracy: Accuracy, known: Card | None) -> float | None:
+    """Return the accuracy that the card states for this data, if any."""
+    stated = known.accuracy if known else {}
+    value = stated.get("value")
+    if not isinstance(value, (int, float)) or stated.get("metric", accuracy.metric) != accuracy.metric:
+        return None
+    is_same_data = stated.get("dataset_sha256", accuracy.dataset_sha256) == accuracy.dataset_sha256
+    return float(value) if is_same_data and stated.get("images", accuracy.images) == accuracy.images else None
+
+
+def robustness(model: LoadedModel, names: Sequence[str], seed: int, clean: Accuracy, emit: Emit) -> Robustness:
+    """Return the accuracy under each of these corruptions; `clean` is that on the photographs as they are.
+
+    Raises:
+        ConfigError: a corruption is unknown, or a photograph cannot be read.
+    """
+    wanted = corruption_names(names)
+    if model.card is None or model.data is None:
+        message = "corruptions need photographs with ground truth: give --images and --annotations"
+        raise ConfigError(message)
+    emit(job.Phase(name="corruption"))
+    total = len(wanted) * len(corruptions.SEVERITIES) * len(model.data.files)
+    identities = [hashlib.sha256(path.read_bytes()).hexdigest() for path in model.data.files]
+    found: list[Corruption] = []
+    done = 0
+    for name in wanted:
+        values: list[float | None] = []
+        for severity in corruptions.SEVERITIES:
+            with tempfile.TemporaryDirectory() as folder:
+                # A file in place of each photograph, so that corruption works for every task; a BMP loses nothing and costs little.
+                files = tuple(Path(folder) / f"{place}.bmp" for place in range(len(identities)))
+                work = create(model.card, model.loaded, dataclasses.replace(model.data, files=files))
+                for index, identity in enumerate(identities):
+                    pixels = np.asarray(photograph.read(model.data.files[index]))
+                    photograph.write(corruptions.corrupt(pixels, name, severity, seed, identity), files[index])
+                    model.runtime.bind(work.prepare(index))()
+                    work.answer(index, model.runtime.outputs())
+                    files[index].unlink()
+                    done += 1
+                    emit(job.RunProgress(done=done, total=total))
+            scored = work.score("value")
+            values.append(None if scored is None else scored.value)
+        found.append(Corruption(name=name, values=tuple(values)))
+    known = [value for one in found for value in one.values if value is not None]
+    mean = sum(known) / len(known) if len(known) == len(wanted) * len(corruptions.SEVERITIES) else None
+    drop = None if mean is None else clean.value - mean
+    return Robustness(seed=seed, mean_value=mean, drop_value=drop, corruptions=tuple(found))
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The pass over the data after timing."""
+
+    preprocess_ns: NDArray[np.int64]
+    postprocess_ns: NDArray[np.int64]
+    check: OutputCheck
+    predictions: Answers | None
+    accuracy: Accuracy | None
+    reason: str | None
+
+
+def evaluate(
+    work: job.RunJob,
+    model: LoadedModel,
+    prepared: Sequence[list[Array]],
+    kept: dict[int, list[Array]],
+    emit: Emit,
+    *,
+    is_joined: bool = False,
+) -> Evaluation:
+    """Run the data set (or only what the output check needs) once more, and score the predictions.
+
+    `prepared[i]` holds item i of the data; several items where `is_joined`: they are checked by themselves, before the data set.
+    """
+    scoring = work.accuracy and model.work is not None and model.data is not None
+    emit(job.Phase(name="accuracy"))
+    before: list[int] = []
+    after: list[int] = []
+    log = PredictionLog()
+    differences: list[ComparedOutputs] = []
+    if is_joined:
+        differences, kept = _joined(model, prepared, kept, PredictionLog() if scoring else log), {}
+    fewest = range(0 if is_joined else min(len(prepared), FEWEST_INPUTS))
+    items = range(len(model.data.files)) if scoring and model.data else sorted({*kept, *fewest})
+    for done, index in enumerate(items):
+        begin = time.monotonic_ns()
+        inputs = model.inputs_of(index, work.case.seed) if scoring else prepared[index]
+        ready = time.monotonic_ns()
+        model.runtime.bind(inputs)()
+        outputs = model.runtime.outputs()
+        scores = None
+        if index in kept:
+            differences.append(_compared(model, index, kept[index], outputs))
+        if scoring and model.work:
+            begin_decoding = time.monotonic_ns()
+            scores = model.work.answer(index, outputs)
+            after.append(time.monotonic_ns() - begin_decoding)
+            before.append(ready - begin)
+            emit(job.RunProgress(done=done + 1, total=len(items)))
+        log.add(inputs, outputs, scores)
+    accuracy = _score(model, model.work, work.case, emit, corrupt=work.corrupt) if scoring and model.work else None
+    return Evaluation(
+        preprocess_ns=np.array(before, np.int64),
+        postprocess_ns=np.array(after, np.int64),
+        check=summarise_check(differences),
+        predictions=log.summary(annotated_objects(model)),
+        accuracy=accuracy,
+        reason=_no_accuracy(work, model, accuracy),
+    )
+
+
+def _score(model: LoadedModel, work: Task, case: Case, emit: Emit, *, corrupt: bool) -> Accuracy | None:
+    accuracy = work.score()
+    if accuracy is None or not corrupt:
+        return accuracy
+    return msgspec.structs.replace(accuracy, robustness=robustness(model, case.corrupt, case.seed, accuracy, emit))
+
+
+def _joined(model: LoadedModel, prepared: Sequence[list[Array]], kept: dict[int, list[Array]], log: PredictionLog) -> list[ComparedOutputs]:
+    """Return how the outputs of whole batches, run once more, differ from the kept ones."""
+    found = []
+    for place, outputs in sorted(kept.items()):
+        model.runtime.bind(prepared[place])()
+        again = model.runtime.outputs()
+        log.add(prepared[place], again, None)
+        found.append(ComparedOutputs(output_difference(outputs, again), None))
+    return found
+
+
+def _compared(model: LoadedModel, index: int, kept: Sequence[Array], again: Sequence[Array]) -> ComparedOutputs:
+    """Return the difference, and the share of common predictions where the values alone do not decide.
+
+    For a classifier the values decide: two photographs of one class have the same prediction.
+    """
+    found = output_difference(kept, again)
+    is_detector = model.card is not None and model.card.task == "detection"
+    if found.is_rounding or model.work is None or not is_detector:
+        return ComparedOutputs(found, None)
+    try:
+        return ComparedOutputs(found, model.work.same_answer(index, kept, again))
+    except ConfigError:
+        # Outputs that cannot be decoded are different.
+        return ComparedOutputs(found, None)
+
+
+def annotated_objects(model: LoadedModel) -> int | None:
+    """Return the number of objects in the ground truth, None without one."""
+    truth = model.data.truth if model.data else None
+    return None if truth is None else len(truth["annotations"])
+
+
+def _no_accuracy(work: job.RunJob, model: LoadedModel, accuracy: Accuracy | None) -> str | None:
+    if accuracy is not None:
+        return None
+    if model.data is None:
+        return "no photographs were given (--images): the model was timed on noise"
+    if not work.accuracy:
+        return 'accuracy was not requested for this repeat (accuracy = "first" or "never")'
+    return "the data set has no ground truth (--annotations)"
+
+
+def score_untimed(work: job.RunJob, emit: Emit) -> job.Scored:
+    """Return the accuracy of the job's model on its data set.
+
+    Raises:
+        EdgemeterError: the model, the runtime or the data cannot be used, or there is no ground truth.
+    """
+    case = work.case
+    runtime = runtimes.create(case.runtime)
+    try:
+        emit(job.Phase(name="load"))
+        model = loading.load_model(case, runtime)
+        if model.work is None or model.data is None or (model.data.truth is None and model.data.classes is None):
+            message = "there is no ground truth: give --images DIR and --annotations FILE (class folders need no annotations)"
+            raise ConfigError(message)
+        emit(job.Phase(name="accuracy"))
+        log = PredictionLog()
+        for index in range(len(model.data.files)):
+            inputs = model.work.prepare(index)
+            runtime.bind(inputs)()
+            outputs = runtime.outputs()
+            log.add(inputs, outputs, model.work.answer(index, outputs))
+            emit(job.RunProgress(done=index + 1, total=len(model.data.files)))
+        accuracy = _score(model, model.work, case, emit, corrupt=bool(case.corrupt))
+    finally:
+        runtime.close()
+    return job.Scored(
+        accuracy=accuracy,
+        images=len(model.data.files),
+        subset=model.data.subset,
+        notes=(*model.guesses, *model.data.warnings),
+        runtime=describe_runtime(case, model.loaded),
+        outputs=describe_tensors(model.loaded.outputs, outputs),
+        answers=log.summary(annotated_objects(model)),
+    )

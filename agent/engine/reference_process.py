@@ -1,0 +1,97 @@
+"""The process that runs the reference: the same model on other kernels, with inputs from a folder; outputs go to the same folder.
+
+It is a separate process because reference kernels may be far too slow, lack an operator or exhaust the memory, none of which may cost
+the run that has just been measured. It ends when its parent does.
+"""
+
+import os
+import sys
+import threading
+import zipfile
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from edgemeter.agent import runtimes
+from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.runtimes import Array
+
+REQUEST, ABOUT = "request.json", "about.json"
+
+
+class ReferenceRequest(msgspec.Struct, frozen=True):
+    """What to run, and how."""
+
+    model: str
+    runtime: str
+    backend: str
+    threads: int
+    options: dict[str, str]
+
+
+class ReferenceInfo(msgspec.Struct, frozen=True):
+    """What ran it."""
+
+    package: str
+    version: str
+    backend: str
+
+
+def write_arrays(path: Path, arrays: list[Array]) -> None:
+    """Write arrays to a file that appears only when it is complete."""
+    part = path.with_suffix(".part")
+    with part.open("wb") as file:
+        np.savez(file, *arrays)
+    part.rename(path)
+
+
+def read_arrays(path: Path) -> list[Array] | None:
+    """Return the arrays of a file in their order, None where it is absent."""
+    try:
+        with np.load(path, allow_pickle=False) as found:
+            return [found[f"arr_{place}"] for place in range(len(found.files))]
+    except (OSError, zipfile.BadZipFile):
+        return None
+
+
+def inputs_file(folder: Path, place: int) -> Path:
+    """Return the file of the inputs of query `place`."""
+    return folder / f"inputs_{place}.npz"
+
+
+def outputs_file(folder: Path, place: int) -> Path:
+    """Return the file of the outputs of query `place`."""
+    return folder / f"outputs_{place}.npz"
+
+
+def main() -> int:
+    """Run the request in the folder, query by query, and return the exit status."""
+    folder = Path(sys.argv[1])
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    request = msgspec.json.decode((folder / REQUEST).read_bytes(), type=ReferenceRequest)
+    runtime = runtimes.create(request.runtime)
+    try:
+        loaded = runtime.load(Path(request.model), runtimes.Options(request.threads, request.backend, request.options))
+        (folder / ABOUT).write_bytes(msgspec.json.encode(ReferenceInfo(loaded.package, loaded.version, loaded.backend)))
+        place = 0
+        while (inputs := read_arrays(inputs_file(folder, place))) is not None:
+            runtime.bind(inputs)()
+            write_arrays(outputs_file(folder, place), runtime.outputs())
+            place += 1
+    except EdgemeterError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    finally:
+        runtime.close()
+    return 0
+
+
+def _end_with_parent() -> None:
+    # Standard input is a pipe that the parent holds open: it ends when the parent does, however that happens.
+    os.read(0, 1)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

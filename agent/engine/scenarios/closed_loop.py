@@ -1,0 +1,110 @@
+"""Closed-loop scenarios: the next query begins when the last is done. Source: MLPerf Inference, SingleStream, MultiStream and Offline.
+
+single_stream: one query after the other, one call each.
+
+multi_stream: queries of several samples; the latency is that of the query. Where the model takes them all in one batch, a query is one
+call. Where it does not, a query is one call a sample, one after the other, and its latency is the sum of theirs: the time
+to copy the next sample's inputs is not counted, as in the other scenarios.
+
+offline: all samples are ready, batch after batch; what counts is throughput: samples over the whole window, from before the first batch is
+copied in to the end of the last, since copying is part of the work here. `queries` of the mode are samples; the latencies are those of
+whole batches.
+"""
+
+from dataclasses import replace
+
+from edgemeter.agent.engine.scenarios.timing import DRAWN, KeptOutputs, Moments, TimedQueries, TimingPlan, TimingSubject, no_collection
+
+# The number of batches that a median needs (MLPerf's early stopping).
+FEWEST_BATCHES = 11
+
+
+def single_stream_seconds(plan: TimingPlan) -> float:
+    """Return the expected duration."""
+    return max(plan.seconds, plan.queries * plan.calls * plan.expected_ns / 1e9)
+
+
+def run_single_stream(subject: TimingSubject, plan: TimingPlan) -> TimedQueries:
+    """Run queries of one call each and return every duration.
+
+    Inputs are drawn at random with replacement and copied to the runtime outside the clock.
+    """
+    order = plan.drawn(len(subject.inputs))
+    capacity = plan.capacity()
+    kept = KeptOutputs(subject.outputs, capacity * 4 // 5)
+    log_starts, log_ends = Moments(capacity), Moments(capacity)
+    starts, ends = log_starts.values, log_ends.values
+    bind, inputs, clock = subject.bind, subject.inputs, subject.clock
+    done = 0
+    with no_collection():
+        begin = clock()
+        deadline = begin + int(plan.seconds * 1e9)
+        while True:
+            item = order[done % DRAWN]
+            call = bind(inputs[item])
+            start = clock()
+            call()
+            end = clock()
+            starts[done] = start
+            ends[done] = end
+            if kept.wants(done, item):
+                kept.keep(item)
+            done += 1
+            if done >= plan.queries and end >= deadline:
+                break
+            if done == len(starts):
+                log_starts.grow()
+                log_ends.grow()
+    begins, finished = log_starts.taken(done), log_ends.taken(done)
+    return TimedQueries(begins, finished - begins, kept.by_input, begin, int(finished[-1]))
+
+
+def run_multi_stream(subject: TimingSubject, plan: TimingPlan) -> TimedQueries:
+    """Run queries of `plan.calls` calls each, and return the latency of every query."""
+    return run_single_stream(subject, plan) if plan.calls == 1 else _one_by_one(subject, plan)
+
+
+def _one_by_one(subject: TimingSubject, plan: TimingPlan) -> TimedQueries:
+    order = plan.drawn(len(subject.inputs))
+    capacity = plan.capacity()
+    kept = KeptOutputs(subject.outputs, capacity * 4 // 5)
+    starts, spent = Moments(capacity), Moments(capacity)
+    bind, inputs, clock = subject.bind, subject.inputs, subject.clock
+    done = drawn = 0
+    with no_collection():
+        begin = end = clock()
+        deadline = begin + int(plan.seconds * 1e9)
+        while done < plan.queries or end < deadline:
+            query_ns = 0
+            for place in range(plan.calls):
+                item = order[drawn % DRAWN]
+                drawn += 1
+                call = bind(inputs[item])
+                start = clock()
+                call()
+                end = clock()
+                query_ns += end - start
+                if place == 0:
+                    starts.values[done] = start
+            spent.values[done] = query_ns
+            if kept.wants(done, item):
+                kept.keep(item)
+            done += 1
+            if done == len(spent.values):
+                starts.grow()
+                spent.grow()
+    return TimedQueries(starts.taken(done), spent.taken(done), kept.by_input, begin, end)
+
+
+def offline_seconds(plan: TimingPlan) -> float:
+    """Return the expected duration."""
+    return single_stream_seconds(_in_batches(plan))
+
+
+def run_offline(subject: TimingSubject, plan: TimingPlan) -> TimedQueries:
+    """Run batches until both the samples and the time are reached, and return every duration."""
+    return run_single_stream(subject, _in_batches(plan))
+
+
+def _in_batches(plan: TimingPlan) -> TimingPlan:
+    return replace(plan, queries=max(FEWEST_BATCHES, -(-plan.queries // plan.batch)))

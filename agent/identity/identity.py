@@ -1,0 +1,265 @@
+"""Who this device is: the files of its identity, its own key, the serial number of its board, and the earliest that it can be."""
+
+import os
+import re
+import secrets
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from edgemeter.agent.base import durable_file
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.types import Name
+from edgemeter.agent.contract.identity import Hex, Serial, SerialSource
+from edgemeter.agent.machine.board import PLACEHOLDERS
+from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
+
+# An SD card has a number too, but it is the card's: only what is soldered on (type MMC) is the board's.
+_PLACES: tuple[tuple[SerialSource, str], ...] = (
+    ("device-tree", "proc/device-tree/serial-number"),
+    ("device-tree", "sys/firmware/devicetree/base/serial-number"),
+    ("emmc", "sys/block/mmcblk*/device/cid"),
+    ("dmi", "sys/class/dmi/id/product_uuid"),
+    ("dmi", "sys/class/dmi/id/board_serial"),
+    ("dmi", "sys/class/dmi/id/product_serial"),
+    ("installation", "etc/machine-id"),
+)
+_LONGEST = 128
+
+
+@dataclass(frozen=True, slots=True)
+class BoardSerial:
+    """A serial number, and where it was found: `path` below the root, None where it was drawn."""
+
+    serial: str
+    source: SerialSource
+    path: str | None
+
+
+def read_board_serial(machine: Machine = THIS_MACHINE) -> BoardSerial:
+    """Return the surest serial number that this board has; one drawn at random where it has none at all."""
+    for source, path in _places(machine):
+        if (serial := _serial(machine, path)) is not None:
+            return BoardSerial(serial, source, path)
+    return BoardSerial(f"made-{secrets.token_hex(16)}", "made", None)
+
+
+def differs_from_board(known: BoardSerial, machine: Machine = THIS_MACHINE) -> bool:
+    """Return whether this board is surely another than the `known` one.
+
+    A number that may not be read (some are root's) or was drawn at random proves nothing: the board counts as the same.
+    """
+    if known.path is None:
+        return False
+    here = _serial(machine, known.path)
+    if here is not None:
+        return here != known.serial
+    # The number is gone, not hidden: a Pi's card in a board without a device tree, an eMMC's image on a card.
+    return not (machine.root / known.path).exists() and read_board_serial(machine).source not in {"made", "installation"}
+
+
+def _places(machine: Machine) -> Iterator[tuple[SerialSource, str]]:
+    for source, place in _PLACES:
+        if "*" not in place:
+            yield source, place
+            continue
+        for path in machine.find(place):
+            if machine.line(path.parent / "type") == "MMC":
+                yield source, str(path)
+
+
+def _serial(machine: Machine, path: str | Path) -> str | None:
+    """Return the number in a file; None if there is none, or a placeholder."""
+    text = re.sub(r"[^A-Za-z0-9._:-]+", "-", machine.line(path) or "").strip("-._:")
+    if not text or set(text) <= set("0-.:") or set(text.lower()) <= set("f-") or PLACEHOLDERS.match(text.replace("-", " ")):
+        return None
+    return text.lower()[:_LONGEST]
+
+
+class _Built(msgspec.Struct):
+    built_ns: Annotated[int, msgspec.Meta(ge=0)]
+
+
+def clock_floor_ns(seen_ns: int | None, release: Path = Path(sys.prefix)) -> int:
+    """Return when the installed release was built, or when the fleet was last in contact (`seen_ns`), whichever is later; 0 for unknown."""
+    try:
+        built_ns = msgspec.json.decode((release / "manifest.json").read_bytes(), type=_Built).built_ns
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        built_ns = 0
+    return max(built_ns, seen_ns or 0)
+
+
+OPENSSL_S = 60.0
+_CURVE = "prime256v1"
+
+
+def make_key(path: Path) -> None:
+    """Write a new P-256 key to `path`, for its owner alone.
+
+    Raises:
+        UnavailableError: there is no openssl, it fails, or the file cannot be written.
+    """
+    key = _openssl("genpkey", "-algorithm", "EC", "-pkeyopt", f"ec_paramgen_curve:{_CURVE}")
+    durable_file.write(path, key)
+
+
+def certificate_request(path: Path, common_name: str | None) -> str:
+    """Return a certificate signing request, PEM, for the key in `path`; without a name where there is none yet.
+
+    Raises:
+        UnavailableError: there is no openssl, it fails, or the key cannot be read.
+    """
+    # A configuration of our own: a board's own one may be missing or ask for countries and cities.
+    with tempfile.NamedTemporaryFile("w", suffix=".cnf") as settings:
+        settings.write(f"[req]\nprompt = no\nutf8 = yes\nstring_mask = utf8only\ndistinguished_name = name\n[name]\n{_name(common_name)}")
+        settings.flush()
+        subject = [] if common_name else ["-subj", "/"]
+        made = _openssl("req", "-new", "-batch", "-sha256", "-key", str(path), "-config", settings.name, *subject)
+    return made.decode("ascii")
+
+
+def belong_together(certificate: Path, key: Path) -> bool:
+    """Return whether the certificate is one for that key; False where either cannot be read."""
+    try:
+        return _openssl("x509", "-in", str(certificate), "-noout", "-pubkey") == _openssl("pkey", "-in", str(key), "-pubout")
+    except UnavailableError:
+        return False
+
+
+def _name(common_name: str | None) -> str:
+    if common_name is None:
+        return ""
+    escaped = common_name.replace("\\", "\\\\").replace("$", "\\$").replace("#", "\\#")
+    return f'CN = "{escaped}"\n'
+
+
+def _openssl(*arguments: str) -> bytes:
+    environment = {**os.environ, "LC_ALL": "C"}
+    try:
+        done = subprocess.run(
+            ["openssl", *arguments], stdin=subprocess.DEVNULL, capture_output=True, timeout=OPENSSL_S, env=environment, check=False
+        )
+    except FileNotFoundError as error:
+        raise UnavailableError("openssl is not installed, and the device needs it to make its key: apt-get install openssl") from error
+    except (OSError, subprocess.SubprocessError) as error:
+        raise UnavailableError(f"openssl {arguments[0]} does not run ({error}): try again") from error
+    if done.returncode:
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        raise UnavailableError(f"openssl {arguments[0]} failed ({lines[0] if lines else done.returncode}): check the disk and the key file")
+    return done.stdout
+
+
+IDENTITY_FOLDER = "identity"
+JOINED = "joined"
+
+# A device asks for its next certificate when this part of the present one's life has passed.
+RENEW_AT_RATIO = 2 / 3
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """What the device knows about itself: `claim` is the id of the token it joined with; times are the server's, `seen_ns` the latest."""
+
+    device: Name
+    fleet: Name
+    serial: Serial
+    serial_source: SerialSource
+    serial_path: str | None
+    broker: str
+    number: Hex
+    claim: Hex | None
+    issued_ns: int
+    not_after_ns: int
+    seen_ns: int
+
+    def board(self) -> BoardSerial:
+        """Return the board that this identity was made on."""
+        return BoardSerial(self.serial, self.serial_source, self.serial_path)
+
+    def is_due(self, now_ns: int) -> bool:
+        """Return whether it is time for the next certificate; a clock that is behind counts as the server's latest time."""
+        life_ns = self.not_after_ns - self.issued_ns
+        return max(now_ns, self.seen_ns) >= self.issued_ns + int(life_ns * RENEW_AT_RATIO)
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityFiles:
+    """The files of an identity in the agent's `home`."""
+
+    home: Path
+
+    @property
+    def folder(self) -> Path:
+        """Their folder."""
+        return self.home / IDENTITY_FOLDER
+
+    @property
+    def key(self) -> Path:
+        """The device's private key, PEM."""
+        return self.folder / "device.key"
+
+    @property
+    def certificate(self) -> Path:
+        """The device's certificate, PEM."""
+        return self.folder / "device.crt"
+
+    @property
+    def ca(self) -> Path:
+        """The fleet's authority, PEM."""
+        return self.folder / "ca.crt"
+
+    @property
+    def identity(self) -> Path:
+        """What the device knows of itself, JSON."""
+        return self.folder / "identity.json"
+
+    @property
+    def next_key(self) -> Path:
+        """The key for which a certificate was asked and has not come yet."""
+        return self.folder / "next.key"
+
+    @property
+    def joined(self) -> Path:
+        """The marker that the first boot waits for."""
+        return self.home / JOINED
+
+
+def read_identity(home: Path) -> Identity | None:
+    """Return the identity in the agent's home, None where it has joined no fleet.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    path = IdentityFiles(home).identity
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Identity)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"cannot read who this device is from {str(path)!r} ({error}): join its fleet again with `edgemeter agent join`"
+        ) from error
+
+
+def write_identity(home: Path, identity: Identity) -> None:
+    """Keep the identity.
+
+    Raises:
+        UnavailableError: it cannot be written.
+    """
+    durable_file.write(IdentityFiles(home).identity, msgspec.json.encode(identity))
+
+
+def is_other_board(home: Path, machine: Machine = THIS_MACHINE) -> bool:
+    """Return whether the identity in `home` was made on another board than this one: the card was copied or moved.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    identity = read_identity(home)
+    return identity is not None and differs_from_board(identity.board(), machine)

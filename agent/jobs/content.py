@@ -1,0 +1,125 @@
+"""Content on the device: files named by their sha256 in `content/`, whole and checked, or `.part` while they are fetched."""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+
+import msgspec
+
+from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
+from edgemeter.agent.contract.orders import Content
+
+HERE, FAILED, WRONG_HASH, INCOMPLETE = 0, 1, 3, 4
+
+
+class FetchTask(msgspec.Struct, frozen=True, kw_only=True):
+    """What to bring, from where, to where; `tls` are CA, certificate and key."""
+
+    content: Content
+    part: str
+    final: str
+    url: str | None = None
+    tls: tuple[str | None, str | None, str | None] = (None, None, None)
+
+
+CONTENT_FOLDER = "content"
+PART = ".part"
+DATA = ".data"
+
+# Twice the size: what is written beside it (a release that is built, results) needs room too.
+FREE_RATIO = 2
+
+
+class DeviceContent:
+    """The contents below `home`, of at most about `limit_bytes` beside what is in use."""
+
+    def __init__(self, home: Path, limit_bytes: int) -> None:
+        self.folder = home / CONTENT_FOLDER
+        self._limit_bytes = limit_bytes
+
+    def path(self, content: Content) -> Path:
+        """Return where the content is once it is here."""
+        return self.folder / content.sha256
+
+    def part(self, content: Content) -> Path:
+        """Return where it is while it is fetched."""
+        return self.folder / f"{content.sha256}{PART}"
+
+    def is_here(self, content: Content) -> bool:
+        """Return whether it is here, whole, as its name says: it was put in place only after its hash was right."""
+        try:
+            return self.path(content).stat().st_size == content.size_bytes
+        except OSError:
+            return self._unpacked(content).is_dir()
+
+    def used(self, content: Content) -> None:
+        """Note that it is used now."""
+        for path in (self.path(content), self._unpacked(content)):
+            with contextlib.suppress(OSError):
+                os.utime(path)
+
+    def make_room(self, wanted: Content, in_use: Collection[str]) -> None:
+        """Remove what is used least until `wanted` fits; begin its file.
+
+        Raises:
+            UnavailableError: the disk has not twice its size free, or the folder cannot be written.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            held = {path: _size_bytes(path) for path in sorted(self.folder.iterdir(), key=lambda path: path.lstat().st_mtime_ns)}
+            kept_bytes = sum(held.values())
+            here_bytes = self.part(wanted).stat().st_size if self.part(wanted).exists() else 0
+            for path, size_bytes in held.items():
+                is_short = self._free_bytes() < self._needed_bytes(wanted, here_bytes)
+                if not is_short and kept_bytes + wanted.size_bytes - here_bytes <= self._limit_bytes:
+                    break
+                if path.name.partition(".")[0] not in {*in_use, wanted.sha256}:
+                    kept_bytes -= size_bytes
+                    _remove(path)
+            self._refuse_when_full(wanted, here_bytes)
+            self.part(wanted).touch(mode=0o600)
+        except OSError as error:
+            raise UnavailableError(
+                f"cannot keep content in {str(self.folder)!r} ({error.strerror}): check that the folder may be written"
+            ) from error
+
+    def _unpacked(self, content: Content) -> Path:
+        return self.folder / f"{content.sha256}{DATA}"
+
+    def _refuse_when_full(self, wanted: Content, here_bytes: int) -> None:
+        free, needed = self._free_bytes(), self._needed_bytes(wanted, here_bytes)
+        if free < needed:
+            raise UnavailableError(
+                f"no space: {wanted.name!r} needs {needed / 1e6:.1f} MB free (twice its size), only {free / 1e6:.1f} MB are"
+            )
+
+    def _free_bytes(self) -> int:
+        return shutil.disk_usage(self.folder).free
+
+    @staticmethod
+    def _needed_bytes(wanted: Content, here_bytes: int) -> int:
+        return FREE_RATIO * wanted.size_bytes - here_bytes
+
+
+def _size_bytes(path: Path) -> int:
+    if not path.is_dir():
+        return path.lstat().st_size
+    return sum(below.lstat().st_size for below in path.rglob("*") if not below.is_dir())
+
+
+def _remove(path: Path) -> None:
+    if not path.is_dir():
+        path.unlink(missing_ok=True)
+        return
+    if path.suffix == DATA:
+        # Half of it must not be taken for the whole.
+        part = path.with_name(f"{path.name}{PART}")
+        shutil.rmtree(part, ignore_errors=True)
+        path = path.rename(part)
+    shutil.rmtree(path)
+
+
+class WrongContentError(EdgemeterError):
+    """The content has another hash than ordered."""

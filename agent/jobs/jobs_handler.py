@@ -1,0 +1,386 @@
+"""Takes the server's orders: each into the journal first, then in its turn to a process of its own, and its reports back."""
+
+import logging
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from edgemeter.agent.base import cron
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
+from edgemeter.agent.base.file_lock import RunLock
+from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.agent.contract import messages
+from edgemeter.agent.contract.orders import (
+    LARGEST_ORDER_BYTES,
+    Cancel,
+    JobId,
+    JobState,
+    Logs,
+    Measure,
+    Order,
+    Report,
+    ReportReceipt,
+    Restart,
+    Schedule,
+    Update,
+    decode_command,
+    encode_order,
+)
+from edgemeter.agent.daemon.handler import IDLE_S, HandlerContext
+from edgemeter.agent.jobs import journal
+from edgemeter.agent.jobs.content import DeviceContent
+from edgemeter.agent.jobs.execution import Doing, ExecutionProcess, ExecutionTask
+from edgemeter.agent.jobs.fetching import ContentFetcher
+from edgemeter.agent.jobs.journal import Journal
+from edgemeter.agent.jobs.restart_update import (
+    check_restart,
+    check_update,
+    request_restart,
+    restart_outcome,
+    update_outcome,
+    withdraw_restart,
+    withdraw_update,
+)
+from edgemeter.agent.jobs.schedules import Schedules, contents_of, due_contents
+from edgemeter.agent.machine import clock
+
+FIRST_REPORT_PAUSE_S = 10.0
+LONGEST_REPORT_PAUSE_S = 600.0
+
+
+class ReportSender:
+    """Sends the reports of `journal` until they are acknowledged: at once, then at growing intervals, and with every connection."""
+
+    def __init__(self, context: HandlerContext, journal: Journal, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._context = context
+        self._journal = journal
+        self._clock_s = clock_s
+        # By place and content of the report: when it is sent again, and the pause after that.
+        self._repeats: dict[tuple[int, int], tuple[float, float]] = {}
+
+    def connected(self) -> None:
+        """Send all of them again: what was in transit may be lost."""
+        self._repeats.clear()
+
+    def send(self) -> float:
+        """Send what is due; return the seconds until something is due again."""
+        if not self._context.is_connected() or not self._journal.has_due():
+            return IDLE_S
+        now_s = self._clock_s()
+        repeats: dict[tuple[int, int], tuple[float, float]] = {}
+        for due in self._journal.due(self._context.session):
+            key = (due.place, hash(due.report))
+            at_s, pause_s = self._repeats.get(key, (now_s, FIRST_REPORT_PAUSE_S))
+            if at_s <= now_s and self._context.publish(self._context.topic("job"), due.report):
+                at_s, pause_s = now_s + pause_s, min(LONGEST_REPORT_PAUSE_S, 2 * pause_s)
+            repeats[key] = (at_s, pause_s)
+        self._repeats = repeats
+        return max(0.5, min((at_s for at_s, _ in repeats.values()), default=now_s + IDLE_S) - now_s)
+
+
+logger = logging.getLogger(__name__)
+
+MOST_WAITING = 20
+LOCK_POLL_S = 2.0
+RUNNING_POLL_S = 5.0
+
+# How often, and after how much more, the progress of a job is reported.
+PROGRESS_S = 15.0
+PROGRESS_RATIO = 0.05
+
+# How often the progress of fetching is reported, which may take hours.
+FETCHING_REPORT_S = 2.0
+GATHERED = "has fetched everything the order needs"
+INTERRUPTED = "interrupted by a restart"
+
+
+class JobsHandler:
+    """Carries out the server's orders; see `Handler`."""
+
+    def __init__(
+        self, context: HandlerContext, clock_s: Callable[[], float] = time.monotonic, boot_id: Callable[[], str | None] = clock.boot_id
+    ) -> None:
+        self.topics = (context.topic("command"), context.topic("content"))
+        self._context = context
+        self._clock_s = clock_s
+        self._boot_id = boot_id()
+        self._journal = Journal(context.home / journal.JOURNAL_FILE)
+        self._kept = DeviceContent(context.home, context.settings.content_limit_mb << 20)
+        self._fetching = ContentFetcher(context, self._kept)
+        self._schedules = Schedules(self._journal)
+        self._reporting = ReportSender(context, self._journal)
+        self._lock = RunLock(context.home)
+        self._running: ExecutionProcess | None = None
+        self._reported: Doing | None = None
+        self._proceeded_s = 0.0
+        self._measured_s = float("-inf")
+        self._fetching_reported_s: float | None = None
+        self._deadlines_s: dict[int, float] = {}
+        self._started_place: int | None = None
+        self._recover()
+
+    def connected(self) -> None:
+        """Send again what has no answer."""
+        self._reporting.connected()
+        self._fetching.connected()
+
+    def received(self, message: Message) -> None:
+        """Handle an order, an acknowledgement or a chunk of content."""
+        if message.topic == self.topics[1]:
+            self._fetching.received(message.payload)
+            return
+        try:
+            command = decode_command(message.payload)
+        except ConfigError as error:
+            self._refuse(message.payload, error)
+            raise
+        if isinstance(command, ReportReceipt):
+            self._journal.noted(command)
+        else:
+            self._accept(command)
+
+    def poll(self) -> float:
+        """Start, follow and end what is due; send reports."""
+        pauses = [self._schedules.poll(), self._advance()]
+        pauses.append(self._reporting.send())
+        return min(pauses)
+
+    def close(self) -> None:
+        """End the running order: the journal knows that it was interrupted."""
+        self._fetching.stop()
+        if self._running is not None:
+            self._running.end()
+            self._running = None
+        self._lock.release()
+        self._journal.close()
+
+    def _recover(self) -> None:
+        for one in self._journal.open_ones():
+            if one.state != "running":
+                continue
+            if isinstance(one.order.work, Restart):
+                if reason := restart_outcome(one.order.work, one.boot_id, self._boot_id):
+                    self._journal.ends(one.place, "done", reason)
+            elif not isinstance(one.order.work, Update):
+                self._journal.ends(one.place, "failed", INTERRUPTED)
+
+    def _refuse(self, payload: bytes, error: ConfigError) -> None:
+        """Report to the server which order is rejected, if that can be read at all; nothing of it is kept."""
+        try:
+            outline = msgspec.json.decode(payload[:LARGEST_ORDER_BYTES], type=_OrderOutline)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return
+        report = Report(
+            job=outline.job,
+            attempt=outline.attempt,
+            expected_version=outline.version,
+            state="rejected",
+            session=self._context.session,
+            reason=str(error)[:2000],
+        )
+        self._context.publish(self._context.topic("job"), encode_order(report))
+
+    def _accept(self, order: Order) -> None:
+        known = self._journal.find(order.job, order.attempt)
+        if isinstance(order.work, Cancel):
+            self._cancel(order, known)
+        elif known is not None:
+            self._journal.answer_again(known.place, order.version)
+        elif (last := self._journal.last_attempt(order.job)) > order.attempt:
+            self._journal.add(order, "rejected", f"attempt {last} of this job is known already")
+        else:
+            for earlier in self._journal.open_ones():
+                if earlier.order.job == order.job:
+                    self._give_up(earlier, "cancelled", f"attempt {order.attempt} was ordered")
+            why = self._why_not(order)
+            self._journal.add(order, "rejected" if why else "accepted", why)
+
+    def _why_not(self, order: Order) -> str | None:
+        waiting = self._journal.open_ones()
+        if len(waiting) >= MOST_WAITING:
+            return f"busy: {len(waiting)} orders are waiting"
+        work = order.work
+        try:
+            if isinstance(work, Schedule) and work.cron.strip():
+                cron.parse(work.cron)
+            if isinstance(work, Restart):
+                check_restart(work, self._context.home)
+            if isinstance(work, Update):
+                check_update(work, self._context.home)
+        except EdgemeterError as error:
+            return str(error)
+        return None
+
+    def _cancel(self, order: Order, known: journal.JournalEntry | None) -> None:
+        if known is None:
+            self._journal.add(order, "cancelled", "cancelled before it arrived")
+            return
+        if not known.is_final:
+            self._give_up(known, "cancelled", "cancelled by the server")
+        self._journal.answer_again(known.place, order.version)
+
+    def _give_up(self, one: journal.JournalEntry, state: JobState, reason: str) -> None:
+        # Killed first: then it writes nothing more.
+        if self._running is not None and self._running.place == one.place:
+            self._running.end()
+            self._running = None
+            self._measured_s = self._clock_s()
+        self._lock.release()
+        if isinstance(one.order.work, Restart):
+            withdraw_restart(self._context.home)
+        elif isinstance(one.order.work, Update):
+            withdraw_update(one.order, self._context.home)
+        self._journal.ends(one.place, state, reason)
+
+    def _advance(self) -> float:
+        """Advance the order whose turn it is; return the seconds to the next poll."""
+        opened = self._journal.open_ones()
+        self._end_overdue(opened)
+        if self._running is not None and not self._has_ended(self._running):
+            return min(RUNNING_POLL_S, self._next_deadline())
+        opened = self._journal.open_ones()
+        if not opened:
+            self._fetching.stop()
+            return IDLE_S
+        one = opened[0]
+        if one.state == "running":
+            return self._await(one)
+        try:
+            return min(self._begin(one), self._next_deadline())
+        except TransientError:
+            raise
+        except (ConfigError, UnavailableError) as error:
+            self._give_up(one, "rejected", str(error))
+        except EdgemeterError as error:
+            self._give_up(one, "failed", str(error))
+        return 0.0
+
+    def _end_overdue(self, opened: list[journal.JournalEntry]) -> None:
+        now_s = self._clock_s()
+        self._deadlines_s = {one.place: self._deadlines_s.get(one.place, now_s + one.order.timeout_s) for one in opened}
+        for one in opened:
+            if now_s >= self._deadlines_s[one.place]:
+                self._give_up(one, "timed_out", f"not done in {one.order.timeout_s:g} s; {one.reason or one.state}")
+
+    def _next_deadline(self) -> float:
+        return max(0.0, min(self._deadlines_s.values(), default=float("inf")) - self._clock_s())
+
+    def _has_ended(self, running: ExecutionProcess) -> bool:
+        status = running.status()
+        if status is None:
+            self._follow(running)
+            return False
+        running.end()
+        self._running = None
+        self._measured_s = self._clock_s()
+        found = self._journal.read(running.place)
+        if found is not None and found.state == "running" and not (isinstance(found.order.work, Update) and status == 0):
+            self._journal.ends(running.place, "failed", running.failure())
+        return True
+
+    def _follow(self, running: ExecutionProcess) -> None:
+        latest, now_s = running.latest, self._clock_s()
+        if latest is None or latest == self._reported:
+            return
+        self._reported = latest
+        self._report(latest.doing)
+        known = self._journal.read(running.place)
+        if latest.done_ratio is None or known is None or now_s - self._proceeded_s < PROGRESS_S:
+            return
+        if latest.done_ratio >= (known.done_ratio or 0.0) + PROGRESS_RATIO:
+            self._proceeded_s = now_s
+            self._journal.proceeds(running.place, latest.done_ratio)
+
+    def _await(self, one: journal.JournalEntry) -> float:
+        """Wait for an order that ends after a restart of the agent or of the board."""
+        if not isinstance(one.order.work, Update):
+            return RUNNING_POLL_S
+        if ended := update_outcome(one.order, self._context.home):
+            self._journal.ends(one.place, *ended)
+            return 0.0
+        if self._started_place != one.place:
+            # Whether the update was requested before the restart is unknown; the supervisor ignores a second request for the same order.
+            self._start(one)
+        return RUNNING_POLL_S
+
+    def _begin(self, one: journal.JournalEntry) -> float:
+        pause_s = self._gather(one)
+        if pause_s is not None:
+            return pause_s
+        work = one.order.work
+        if isinstance(work, Schedule):
+            self._journal.ends(one.place, "done", self._schedules.put(one.order))
+            return 0.0
+        if isinstance(work, Measure) and (cool_s := self._measured_s + work.cool_down_s - self._clock_s()) > 0:
+            self._note_waiting(one, f"cooling down for {work.cool_down_s:g} s")
+            return cool_s
+        if _needs_quiet(one) and not self._lock.take(f"job {one.order.job}"):
+            self._note_waiting(one, f"busy: waiting for {self._lock.holder()}")
+            return LOCK_POLL_S
+        if self._journal.begins(one.place, self._boot_id):
+            self._start(one)
+        return RUNNING_POLL_S
+
+    def _gather(self, one: journal.JournalEntry) -> float | None:
+        """Fetch what the order needs; return None when all of it is here, else the seconds to the next poll."""
+        contents = contents_of(one)
+        in_use = {content.sha256 for content in due_contents(self._schedules.read())}
+        in_use |= {content.sha256 for waiting in self._journal.open_ones() for content in contents_of(waiting)}
+        pause_s = self._fetching.fetch(contents, in_use)
+        if pause_s is None:
+            for content in contents:
+                self._kept.used(content)
+        self._report_fetching()
+        return pause_s
+
+    def _report_fetching(self) -> None:
+        progress, last_s, now_s = self._fetching.progress(), self._fetching_reported_s, self._clock_s()
+        if progress is None and last_s is not None:
+            self._fetching_reported_s = None
+            self._report(GATHERED)
+        elif progress is not None and (last_s is None or now_s >= last_s + FETCHING_REPORT_S):
+            self._fetching_reported_s = now_s
+            self._report(progress)
+
+    def _report(self, doing: str) -> None:
+        message = messages.Progress(session=self._context.session, doing=doing)
+        self._context.publish(self._context.topic("progress"), messages.encode_message(message), qos=0)
+
+    def _start(self, one: journal.JournalEntry) -> None:
+        work = one.order.work
+        if isinstance(work, Restart):
+            request_restart(work, self._context.home, self._context.restart)
+            if work.what == "board":
+                # The supervisor takes it before it acts.
+                self._lock.release()
+            return
+        task = ExecutionTask(
+            order=one.order,
+            place=one.place,
+            home=str(self._context.home.absolute()),
+            device=self._context.device,
+            fleet=self._context.fleet,
+            config=str(self._context.config.absolute()) if self._context.config else None,
+            contents={content.sha256: str(self._kept.path(content).absolute()) for content in contents_of(one)},
+            log=tuple(self._context.log()) if isinstance(work, Logs) else (),
+        )
+        self._running = ExecutionProcess(task, self._context.wake, self._lock.descriptor() if _needs_quiet(one) else None)
+        self._reported, self._proceeded_s, self._started_place = None, self._clock_s(), one.place
+        # From here on only the child holds it, until it ends.
+        self._lock.release()
+
+    def _note_waiting(self, one: journal.JournalEntry, why: str) -> None:
+        if one.reason != why:
+            self._journal.waits(one.place, why)
+
+
+def _needs_quiet(one: journal.JournalEntry) -> bool:
+    """Return whether the order needs the run lock; an update takes it by itself when it switches."""
+    return not isinstance(one.order.work, (Logs, Update))
+
+
+class _OrderOutline(msgspec.Struct, frozen=True):
+    job: JobId
+    attempt: int
+    version: messages.Number

@@ -1,0 +1,98 @@
+"""Orders that end this process: restarts, and updates, whose end lies beyond the switch to another release."""
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.contract.orders import JobState, Order, Restart, Update
+
+# The supervisor, which is root, reboots the board when this file appears, and removes it first.
+REQUEST = Path("update") / "reboot"
+
+
+def check_restart(work: Restart, home: Path, environment: Mapping[str, str] = os.environ) -> None:
+    """Find out whether somebody would start again what is ended.
+
+    Raises:
+        UnavailableError: nothing would.
+    """
+    if work.what == "agent" and not ({"INVOCATION_ID", "NOTIFY_SOCKET"} & set(environment)):
+        raise UnavailableError("not allowed: no service manager would restart this agent (it was started by hand)")
+    if work.what == "board" and not os.access(home / REQUEST.parent, os.W_OK):
+        raise UnavailableError(f"not allowed: no supervisor runs here ({str(home / REQUEST.parent)!r} is not writable)")
+
+
+def request_restart(work: Restart, home: Path, restart: Callable[[], None]) -> None:
+    """Ask for it.
+
+    Raises:
+        UnavailableError: the request cannot be written.
+    """
+    if work.what == "agent":
+        restart()
+        return
+    path = home / REQUEST
+    try:
+        blank = path.with_name(f".{path.name}")
+        blank.write_text("ordered by the fleet's server\n", encoding="utf-8")
+        blank.replace(path)
+    except OSError as error:
+        raise UnavailableError(f"cannot request a restart at {str(path)!r}: {error.strerror}") from error
+
+
+def withdraw_restart(home: Path) -> None:
+    """Ask no more for the board's restart, if that was asked for and is still to come."""
+    # The supervisor may have been quicker.
+    with contextlib.suppress(OSError):
+        (home / REQUEST).unlink()
+
+
+def restart_outcome(work: Restart, asked_in: str | None, boot_id: str | None) -> str | None:
+    """Return what was restarted, given the boot in which it was asked for and the present one; None when that is still to come."""
+    if work.what == "agent":
+        return "the agent was restarted"
+    return "the board was restarted" if asked_in != boot_id or boot_id is None else None
+
+
+MODULE = "edgemeter.agent.update.order"
+
+
+def check_update(update: Update, home: Path) -> None:
+    """Find out whether this agent can go to that release.
+
+    Raises:
+        EdgemeterError: it cannot.
+    """
+    _module().check(update, home)
+
+
+def carry_out_update(order: Order, bundle: Path, home: Path) -> None:
+    """Begin the update; `update_outcome` returns how it ended.
+
+    Raises:
+        EdgemeterError: it cannot begin.
+    """
+    _module().carry_out(order, bundle, home)
+
+
+def update_outcome(order: Order, home: Path) -> tuple[JobState, str] | None:
+    """Return how the update ended, None while it goes on.
+
+    Raises:
+        EdgemeterError: that cannot be found out now.
+    """
+    ended: tuple[JobState, str] | None = _module().came_of(order, home)
+    return ended
+
+
+def withdraw_update(order: Order, home: Path) -> None:
+    """Give it up, where the supervisor has not begun."""
+    _module().withdraw(order, home)
+
+
+def _module() -> Any:
+    return import_module(MODULE)

@@ -1,0 +1,149 @@
+"""The calibration of a sensor on one board: its JSON file, and the sensor whose readings it corrects."""
+
+import dataclasses
+import hashlib
+import math
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from edgemeter.agent.base.config import home
+from edgemeter.agent.base.durable_file import make_folder, replacing
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.types import Name
+from edgemeter.agent.contract.record_figures import Scope
+from edgemeter.agent.power import Description, PowerSensor, Reading
+
+CALIBRATIONS_FOLDER = "calibrations"
+
+
+class SensorCalibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """true power = offset_w + gain x shown power, for one sensor on one board; uncertainties are standard ones (k = 1).
+
+    `gain_u_ratio` and `offset_u_w` hold the fit's and the reference instrument's together; None of the gain where nobody knows the
+    reference's. A `gain` corrects what the sensor sees; a `promotion` is a model of what a wider scope draws when the sensor sees so
+    much: it has a name, and is used only on request.
+    """
+
+    kind: Literal["gain", "promotion"]
+    name: Name | None = None
+    board: str
+    sensor: str
+    scope: Scope
+    gain: float
+    offset_w: float
+    gain_u_ratio: float | None
+    offset_u_w: float
+    residual_w: float
+    lowest_w: float
+    highest_w: float
+    steps: int
+    reference: str
+    excludes: tuple[str, ...] = ()
+    made_at: str
+
+
+def calibration_path(board: str, sensor: str, name: str | None = None, folder: Path | None = None) -> Path:
+    """Return where the calibration of this sensor on this board lies, or the promotion of that name."""
+    key = hashlib.sha256(f"{board} {sensor} {name or ''}".encode()).hexdigest()[:12]
+    return (folder or home()) / CALIBRATIONS_FOLDER / f"{name or 'gain'}-{key}.json"
+
+
+def save_calibration(calibration: SensorCalibration, folder: Path | None = None) -> Path:
+    """Write the calibration in place of an earlier one and return its file.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    path = calibration_path(calibration.board, calibration.sensor, calibration.name, folder)
+    try:
+        make_folder(path.parent)
+        with replacing(path, 0o644) as file:
+            file.write(msgspec.json.format(msgspec.json.encode(calibration), indent=2) + b"\n")
+    except OSError as error:
+        raise ConfigError(f"cannot write {str(path)!r}: {error.strerror}: set EDGEMETER_HOME to a folder that can be written") from error
+    return path
+
+
+def find_calibration(
+    board: str | None, description: Description, name: str | None = None, folder: Path | None = None
+) -> SensorCalibration | None:
+    """Return the calibration of this sensor on this board (or the promotion of that name), None where there is none.
+
+    Raises:
+        ConfigError: the file is damaged, or is not of this board and sensor.
+    """
+    if board is None:
+        return None
+    path = calibration_path(board, description.id, name, folder)
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=SensorCalibration)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read the calibration {str(path)!r}: {error.strerror}: correct its permissions, or delete it and calibrate again"
+        ) from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ConfigError(f"calibration {str(path)!r} is damaged ({error}): delete it and calibrate again") from error
+    if (found.board, found.sensor, found.name) != (board, description.id, name):
+        raise ConfigError(
+            f"calibration {str(path)!r} is of sensor {found.sensor!r} on board {found.board!r}: it does not apply here: delete it"
+        )
+    if not all(map(math.isfinite, (found.gain, found.offset_w, found.offset_u_w))):
+        raise ConfigError(f"calibration {str(path)!r} holds a number that is not finite: delete it and calibrate again")
+    return found
+
+
+NS_PER_MS = 1e6
+# How far beyond the calibrated power the line is still believed, as a share of the calibrated span.
+BEYOND_RATIO = 0.25
+
+
+class CalibratedSensor:
+    """Reads a sensor and gives what the reference instrument would have shown; the rails stay as the sensor gave them."""
+
+    def __init__(self, sensor: PowerSensor, calibration: SensorCalibration) -> None:
+        self._sensor = sensor
+        self._calibration = calibration
+        self._first_ns: int | None = None
+
+    def describe(self) -> Description:
+        """Return the sensor's description with the gain's uncertainty known, or the scope that a promotion models."""
+        found, by = self._sensor.describe(), self._calibration
+        beyond = BEYOND_RATIO * (by.highest_w - by.lowest_w)
+        described = dataclasses.replace(
+            found,
+            gain_u_ratio=by.gain_u_ratio,
+            offset_u_w=by.offset_u_w,
+            resolution_w=None if found.resolution_w is None else found.resolution_w * by.gain,
+            resolution_mj=None if found.resolution_mj is None else found.resolution_mj * by.gain,
+            valid_w=(by.lowest_w - beyond, by.highest_w + beyond),
+        )
+        if by.kind == "gain":
+            return described
+        model = f"{by.scope} is modelled from {found.scope} by {by.name!r} ({by.steps} load steps against {by.reference})"
+        return dataclasses.replace(
+            described, id=f"{found.id}+{by.name}", scope=by.scope, excludes=by.excludes, warnings=(*found.warnings, model), is_modelled=True
+        )
+
+    def read(self) -> Reading:
+        """Return the corrected reading; of a counter the offset counts from its first reading on."""
+        reading, by = self._sensor.read(), self._calibration
+        # A counter may show its power too.
+        power_w = None if reading.power_w is None else by.offset_w + by.gain * reading.power_w
+        if reading.energy_mj is None:
+            return dataclasses.replace(reading, power_w=power_w)
+        self._first_ns = reading.taken_ns if self._first_ns is None else self._first_ns
+        offset_mj = by.offset_w * (reading.taken_ns - self._first_ns) / NS_PER_MS
+        return dataclasses.replace(reading, power_w=power_w, energy_mj=offset_mj + by.gain * reading.energy_mj)
+
+    def close(self) -> None:
+        """Close the sensor."""
+        self._sensor.close()
+
+    @staticmethod
+    def recognises(content: bytes) -> bool:  # noqa: ARG004 - a recording is not calibrated
+        """Return False."""
+        return False

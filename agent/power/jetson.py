@@ -1,0 +1,353 @@
+"""The power monitors of a Jetson in sysfs: INA3221 under JetPack 4 (IIO) and JetPack 5 to 7 (hwmon), and the INA238 of a Thor.
+
+The class of each sensor is its data sheet; `jetson_rails` defines which rails make the total of a board. They need no configuration.
+
+    INA3221, hwmon   in1..3_label; power = in1..3_input (mV) x curr1..3_input (mA); there is no power1_input. in4..6 are shunt voltages
+                     in uV, in7 and curr4 sums over channels: not read. A channel that is off answers ENODATA or EIO.
+    INA3221, IIO     rail_name_K, in_powerK_input in mW, in_voltageK_input in mV, in_currentK_input in mA; K = 0, 1, 2.
+    INA238, hwmon    power1_input (uW): the input of a Jetson Thor, with its carrier board. Most kernels give it no label.
+
+Gain: 5 % (k = 1) by default, see `jetson_rails`; unknown for the INA238. On some releases only root may read the files: run as root, or
+`sudo chmod a+r` the files that the error names.
+Source: Linux drivers/hwmon/ina3221.c, ina238.c and Documentation/hwmon; L4T 4.9 drivers/staging/iio/meter/ina3221.c.
+"""
+
+import re
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgemeter.agent.base.errors import EdgemeterError, TransientError, UnavailableError
+from edgemeter.agent.power import AbsentError, Description, Rail, Reading, jetson_rails
+from edgemeter.agent.power.jetson_rails import JetsonBoard
+from edgemeter.agent.power.sysfs import TreeSensor, i2c_address_of, read_number, read_text
+from edgemeter.agent.power.values import as_unavailable
+from edgemeter.agent.power.world import HERE, SensorWorld
+
+# How often we read, unless the chip is slower: its three channels take 6.6 ms by default.
+HWMON_PERIOD_MS = 100.0
+# Where a chip's folder may be. hwmonN changes from boot to boot and names one device in all of them.
+HWMON_PLACES = (
+    "sys/class/hwmon/hwmon*",
+    "sys/bus/i2c/drivers/{driver}/*/hwmon/hwmon*",
+    "sys/bus/i2c/devices/*/hwmon/hwmon*",
+    "sys/devices/platform/*/i2c-*/*/hwmon/hwmon*",
+    "sys/devices/platform/*/*/i2c-*/*/hwmon/hwmon*",
+)
+CHANNELS = (1, 2, 3)
+INA238_LABELS = ("in1_label", "power1_label", "curr1_label", "label")
+UW_PER_W = 1_000_000
+MW_PER_W = 1000
+# Of the IIO driver: 64 samples x 3 channels x 2.2 ms.
+IIO_PERIOD_MS = 422.0
+# `iio_device` is what some kernels call it.
+IIO_PLACES = (
+    "sys/bus/i2c/drivers/ina3221x/*/iio?device*",
+    "sys/bus/i2c/devices/*/iio?device*",
+    "sys/bus/iio/devices/iio:device*",
+    "sys/devices/*.i2c/i2c-*/*/iio?device*",
+    "sys/devices/*/*.i2c/i2c-*/*/iio?device*",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JetsonChannel:
+    """One rail: its power in W is the product of the `factors`, files with whole numbers, over `per_w`."""
+
+    label: str
+    factors: tuple[Path, ...]
+    per_w: int = UW_PER_W
+    voltage_mv: Path | None = None
+    shunt_uohm: Path | None = None
+    enable: Path | None = None
+
+    def power_w(self) -> float:
+        """Return the power now; negative where the offset or the current is. Raises as `read_number`."""
+        product = 1
+        for factor in self.factors:
+            product *= read_number(factor)
+        return product / self.per_w
+
+    def step_w(self, usual_shunt_uohm: int) -> float | None:
+        """Return the step of the power at the present voltage, None if the voltage is unknown."""
+        voltage_mv = _number(self.voltage_mv)
+        shunt_uohm = _number(self.shunt_uohm) or usual_shunt_uohm
+        if voltage_mv is None or voltage_mv <= 0 or shunt_uohm <= 0:
+            return None
+        return jetson_rails.SHUNT_STEP_UV / shunt_uohm * voltage_mv / 1000
+
+    def is_off(self) -> bool:
+        """Return whether its measurement is switched off in the chip."""
+        return _number(self.enable) == 0
+
+
+@dataclass(frozen=True, slots=True)
+class JetsonMonitors:
+    """The channels of a board: those of its total must be read, the others are shown where they can be."""
+
+    sensor: str
+    board: JetsonBoard
+    channels: tuple[JetsonChannel, ...]
+    off: frozenset[str]
+    period_ms: float
+
+    def describe(self) -> Description:
+        """Return what they are together."""
+        warnings, rails = [], []
+        for channel in self.channels:
+            try:
+                rails.append(Rail(channel.label, self._power_w(channel)))
+            except EdgemeterError as error:
+                if channel.label in self.board.total:
+                    raise UnavailableError(f"rail {channel.label!r} is part of the total and cannot be read: {error}") from error
+                rails.append(Rail(channel.label, None))
+                warnings.append(f"rail {channel.label!r} cannot be read and is not needed for the total: {error}")
+        steps_w = {one.label: one.step_w(self.board.shunt_uohm) for one in self.channels if one.label in self.board.total}
+        with as_unavailable():
+            return jetson_rails.describe(self.sensor, self.board, rails, self.period_ms, steps_w, warnings)
+
+    def read(self) -> Reading:
+        """Return one reading of all channels."""
+        begin = time.monotonic_ns()
+        rails = tuple(Rail(channel.label, self._shown_w(channel)) for channel in self.channels)
+        taken_ns = (begin + time.monotonic_ns()) // 2
+        return Reading(taken_ns=taken_ns, power_w=jetson_rails.total_w(self.board, rails), rails=rails)
+
+    def _shown_w(self, channel: JetsonChannel) -> float | None:
+        try:
+            return self._power_w(channel)
+        except (UnavailableError, TransientError):
+            if channel.label in self.board.total:
+                raise
+            return None
+
+    def _power_w(self, channel: JetsonChannel) -> float:
+        if channel.label in self.off:
+            raise UnavailableError(f"{str(channel.enable)!r} is 0: `echo 1 | sudo tee {channel.enable}` lets the chip measure it")
+        return channel.power_w()
+
+
+def find_monitors(sensor: str, root: Path, channels: Sequence[JetsonChannel], period_ms: float) -> JetsonMonitors:
+    """Return the channels with the board whose total they make.
+
+    Raises:
+        UnavailableError: they make no total that we know, or a rail of it is there twice.
+    """
+    labels = [channel.label for channel in channels]
+    board = jetson_rails.board_of(labels, jetson_rails.device_tree_names(root))
+    for rail in board.total:
+        places = [str(channel.factors[0].parent) for channel in channels if channel.label == rail]
+        if len(places) > 1:
+            raise UnavailableError(
+                f"rail {rail!r} is there more than once ({', '.join(places)}), and it is unknown which of them is the board's: report it"
+            )
+    return JetsonMonitors(sensor, board, tuple(channels), frozenset(one.label for one in channels if one.is_off()), period_ms)
+
+
+def monitor_chips(root: Path, driver: str) -> list[Path]:
+    """Return the hwmon folders of the driver's chips, each once.
+
+    Raises:
+        UnavailableError: none is identified, and the name of one may not be read.
+    """
+    found: list[Path] = []
+    refused = None
+    for place in HWMON_PLACES:
+        for folder in sorted(root.glob(place.format(driver=driver))):
+            try:
+                is_ours = "/drivers/" in place or read_text(folder / "name") == driver
+            except AbsentError:
+                is_ours = driver == "ina3221" and _is_jetsons(folder)
+            except EdgemeterError as error:
+                is_ours, refused = False, error
+            if is_ours:
+                found.append(folder)
+    if not found and refused is not None:
+        raise UnavailableError(str(refused)) from refused
+    return sorted(_once(found), key=lambda folder: int(re.sub(r"\D", "", folder.name) or 0))
+
+
+def _once(folders: Iterable[Path]) -> list[Path]:
+    """Return each device once: its links, and a recording's copies of them, bear its number and, if they show it, its address."""
+    found: list[tuple[str | None, Path]] = []
+    for folder in folders:
+        address = i2c_address_of(folder)
+        for place, (known, first) in enumerate(found):
+            if first.name == folder.name and (known == address or None in (known, address)):
+                found[place] = (known or address, first)
+                break
+        else:
+            found.append((address, folder))
+    return [folder for _, folder in found]
+
+
+def _ina3221_channels(folders: Sequence[Path]) -> list[JetsonChannel]:
+    return [channel for folder in folders for number in CHANNELS if (channel := _channel(folder, number)) is not None]
+
+
+def _thor_input(root: Path, folders: Sequence[Path], rails: Sequence[str]) -> JetsonChannel | None:
+    """Return the input of a Jetson Thor among these chips: the one labelled VIN, or, on a Thor, the only one without a label."""
+    labelled = {folder: _first_label(folder) for folder in folders}
+    inputs = [folder for folder, label in labelled.items() if label == "VIN"]
+    is_thor = "VDD_CPU_SOC_MSS" in rails or any(word in jetson_rails.device_tree_names(root) for word in jetson_rails.THOR.words)
+    if not inputs and is_thor:
+        inputs = [folder for folder, label in labelled.items() if label is None]
+    if len(inputs) != 1:
+        return None
+    folder = inputs[0]
+    if (folder / "power1_input").exists():
+        return JetsonChannel("VIN", (folder / "power1_input",))
+    return JetsonChannel("VIN", (folder / "in1_input", folder / "curr1_input"))
+
+
+def _period_ms(folders: Sequence[Path]) -> float:
+    """Return how often a fresh value can be had of all these chips, and not more often than we read."""
+    return max(HWMON_PERIOD_MS, *(float(_number(folder / "update_interval") or 0) for folder in folders))
+
+
+def _label(path: Path) -> str | None:
+    """Return a rail's label, None if it has none."""
+    try:
+        return read_text(path) or None
+    except AbsentError:
+        return None
+    except TransientError as error:
+        raise UnavailableError(str(error)) from error
+
+
+def _channel(folder: Path, number: int) -> JetsonChannel | None:
+    voltage, current = folder / f"in{number}_input", folder / f"curr{number}_input"
+    name = _label(folder / f"in{number}_label")
+    if (name is None and not voltage.exists()) or (name is not None and not jetson_rails.is_rail(name)):
+        return None
+    return JetsonChannel(
+        label=name or f"{folder.name} in{number}",
+        factors=(voltage, current),
+        voltage_mv=voltage,
+        shunt_uohm=folder / f"shunt{number}_resistor",
+        enable=folder / f"in{number}_enable",
+    )
+
+
+def _is_jetsons(folder: Path) -> bool:
+    """Return whether a chip without a name (an excerpt of a tree) has a rail that only Jetsons have."""
+    return any(_label(folder / f"in{number}_label") in jetson_rails.KNOWN_RAILS for number in CHANNELS)
+
+
+def _first_label(folder: Path) -> str | None:
+    return next((found for name in INA238_LABELS if (found := _label(folder / name)) is not None), None)
+
+
+def _number(path: Path | None) -> int | None:
+    """Return the number in an optional file."""
+    try:
+        return None if path is None else read_number(path)
+    except EdgemeterError:
+        return None
+
+
+def _iio_channel(folder: Path, name: Path) -> JetsonChannel | None:
+    number = name.name.removeprefix("rail_name_")
+    label = _label(name) or f"{folder.name} {number}"
+    if not jetson_rails.is_rail(label):
+        return None
+    power, voltage, current = (folder / f"in_{kind}{number}_input" for kind in ("power", "voltage", "current"))
+    if power.exists():
+        return JetsonChannel(label, (power,), MW_PER_W, voltage_mv=voltage)
+    return JetsonChannel(label, (voltage, current), voltage_mv=voltage)
+
+
+class JetsonSensor(TreeSensor):
+    """What the three sensors share: monitors that are found once and read again and again."""
+
+    def __init__(self, world: SensorWorld = HERE) -> None:
+        self._root = world.root
+        self._monitors: JetsonMonitors | None = None
+
+    def describe(self) -> Description:
+        """Return which board's total it is."""
+        return self._open().describe()
+
+    def read(self) -> Reading:
+        """Return the board's total, and the power of each rail."""
+        return self._open().read()
+
+    def close(self) -> None:
+        """Forget the chips."""
+        self._monitors = None
+
+    def _open(self) -> JetsonMonitors:
+        self._monitors = self._monitors or self._find()
+        return self._monitors
+
+    def _find(self) -> JetsonMonitors:
+        raise NotImplementedError
+
+
+class Ina3221(JetsonSensor):
+    """The INA3221 monitors of a Jetson under JetPack 5, 6 and 7, through Linux hwmon.
+
+    Where: /sys/class/hwmon/hwmonN (name `ina3221`) and /sys/bus/i2c/drivers/ina3221/*/hwmon/hwmonN; both lead to the same chips, of which
+    AGX modules have two.
+    Timing: by default a cycle over three channels takes 6.6 ms (`update_interval`); voltage and current of a channel are measured one after
+    the other, each for 1.1 ms of it. A periodic load of 30-100 Hz can alias, which the sampler's jittered moments spread.
+    Resolution: 40 uV over the shunt (`shuntN_resistor`, else the board's usual one) at the present voltage: 8 mA or 40 mW at 5 V on Orin
+    Nano and NX, 20 mA on AGX Orin, where a rail at 20 V moves in steps of 400 mW. Offset: a step either way; a negative reading is kept.
+    Tested with: trees of the forms of JetPack 5 to 7; a partial one recorded on an Orin Nano.
+    """
+
+    def _find(self) -> JetsonMonitors:
+        folders = monitor_chips(self._root, "ina3221")
+        if not folders:
+            raise AbsentError(f"no INA3221 below {str(self._root / 'sys')!r}: Jetsons with JetPack 5 or newer have one")
+        channels = _ina3221_channels(folders)
+        try:
+            return find_monitors("ina3221", self._root, channels, _period_ms(folders))
+        except UnavailableError as error:
+            rails = [channel.label for channel in channels]
+            if _thor_input(self._root, monitor_chips(self._root, "ina238"), rails) is None:
+                raise
+            raise AbsentError(
+                "the total of this board is not in its INA3221 but in its INA238: use the sensor jetson_thor, which reads both"
+            ) from error
+
+
+class Ina3221x(JetsonSensor):
+    """The INA3221 monitors of a Jetson under JetPack 4, through NVIDIA's IIO driver `ina3221x`.
+
+    Where: /sys/bus/i2c/drivers/ina3221x/*/iio:deviceN. AGX Xavier, TX1 and TX2 have several.
+    Timing: the driver switches by the number of processors online and their clocks between one conversion of 140 us per read and a mean of
+    64 conversions over three channels, 422 ms per fresh value; so the slower of the two is what we count on.
+    Resolution: 40 uV over a shunt of 5 mOhm at the present voltage: 8 mA, 40 mW at 5 V.
+    Tested with: trees of this form.
+    """
+
+    def _find(self) -> JetsonMonitors:
+        folders = _once(folder for place in IIO_PLACES for folder in sorted(self._root.glob(place)))
+        names = {path: folder for folder in folders for path in sorted(folder.glob("rail_name_*"))}
+        if not names:
+            raise AbsentError(f"no ina3221x below {str(self._root / 'sys/bus')!r}: Jetsons with JetPack 4 have one")
+        channels = [channel for name, folder in names.items() if (channel := _iio_channel(folder, name)) is not None]
+        return find_monitors("ina3221x", self._root, channels, IIO_PERIOD_MS)
+
+
+class JetsonThor(JetsonSensor):
+    """The input of a Jetson Thor: the INA238 of its carrier board, with the module's INA3221 rails beside it, through Linux hwmon.
+
+    Where: the hwmon folder with the name `ina238`, `power1_input` in uW, labelled VIN; most kernels give no label, and on a Thor (by its
+    device tree, or the rail VDD_CPU_SOC_MSS of its INA3221) the only INA238 is taken. It sees what the board draws, carrier and USB devices
+    included; not the loss in the power supply. The rails VDD_GPU, VDD_CPU_SOC_MSS and VIN_SYS_5V0 lie inside and are shown; near zero they
+    may be negative.
+    Resolution and gain: the shunt and the range are not published, so both are unknown.
+    Tested with: trees of this form; not yet on a Thor.
+    """
+
+    def _find(self) -> JetsonMonitors:
+        folders = monitor_chips(self._root, "ina238")
+        rail_folders = monitor_chips(self._root, "ina3221") if folders else []
+        rails = _ina3221_channels(rail_folders)
+        channel = _thor_input(self._root, folders, [rail.label for rail in rails])
+        if channel is None:
+            raise AbsentError(f"no INA238 of a Jetson Thor (label VIN) below {str(self._root / 'sys')!r}")
+        return find_monitors("jetson_thor", self._root, [channel, *rails], _period_ms([*folders, *rail_folders]))

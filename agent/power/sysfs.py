@@ -1,0 +1,185 @@
+"""The kernel's small files: the text or number of one, and the chips in /sys/class/hwmon."""
+
+import errno
+import os
+import re
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgemeter.agent.base.errors import TransientError, UnavailableError
+from edgemeter.agent.power import AbsentError
+
+LONGEST_BYTES = 4096
+# What the kernel writes, up to 64 bits; int() takes more for a number.
+WHOLE_NUMBER = re.compile(r"-?\d{1,20}", re.ASCII)
+# What a driver answers while the part that it asks is off or busy: the next read may work.
+TRANSIENT_ERRNOS = frozenset({errno.EAGAIN, errno.EBUSY, errno.EIO, errno.ENODATA, errno.ETIMEDOUT, errno.EREMOTEIO, errno.EINTR})
+# What a recording holds of a file that `cat` could not show: it is taken for the error that it was.
+SHELL_ERROR = re.compile(rb"(?:cat|grep|head|tail): .*: (?P<why>[^:\n]+)\s*")
+ERRNO_OF_TEXT = {os.strerror(code).encode(): code for code in errno.errorcode if code not in (errno.ENOENT, errno.ENOTDIR)}
+
+
+def read_text(path: Path | str) -> str:
+    """Return what the file holds, without white space and NULs around it.
+
+    Raises:
+        AbsentError: there is no such file.
+        UnavailableError: it may not be read.
+        TransientError: the driver gave no value this time.
+    """
+    try:
+        # Text mode raises TypeError where a driver answers EAGAIN.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            content = os.read(descriptor, LONGEST_BYTES)
+        finally:
+            os.close(descriptor)
+        if (reported := SHELL_ERROR.fullmatch(content)) and reported["why"] in ERRNO_OF_TEXT:
+            raise OSError(ERRNO_OF_TEXT[reported["why"]], reported["why"].decode())  # noqa: TRY301 - mapped below like the error that it was
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise AbsentError(f"there is no {str(path)!r}") from error
+    except PermissionError as error:
+        raise UnavailableError(
+            f"no permission to read {str(path)!r}: run as root, or grant read access (`sudo chmod a+r {path}`)"
+        ) from error
+    except OSError as error:
+        raise (TransientError if error.errno in TRANSIENT_ERRNOS else UnavailableError)(
+            f"cannot read {str(path)!r}: {error.strerror}"
+        ) from error
+    return content.decode(errors="replace").strip("\0 \t\r\n")
+
+
+def read_number(path: Path | str) -> int:
+    """Return the whole number that the file holds.
+
+    Raises:
+        AbsentError: there is no such file.
+        UnavailableError: it may not be read.
+        TransientError: it holds no number, or the driver gave no value this time.
+    """
+    content = read_text(path)
+    if not WHOLE_NUMBER.fullmatch(content):
+        raise TransientError(f"{str(path)!r} holds {content[:40]!r}, not a whole number: read it again, and check the kernel log")
+    return int(content)
+
+
+# The class folder links to the devices; a recorded tree may hold copies of them, or the devices alone.
+DEVICE_LINK = {"sys/class/hwmon": ("hwmon*",)} | dict.fromkeys(
+    ("sys/bus/i2c/devices", "sys/bus/i2c/drivers"), ("*/hwmon/hwmon*", "*/*/hwmon/hwmon*")
+)
+DEVICES = {"sys/devices": tuple(f"platform/{'*/' * depth}i2c-*/*/hwmon/hwmon*" for depth in range(1, 5))}
+HWMON_FOLDER = re.compile(r"hwmon\d+")
+I2C_ADDRESS = re.compile(r"\d+-00[0-9a-f]{2}")
+
+
+def list_folder(place: Path, what: str) -> list[Path]:
+    """Return what lies in a folder, sorted; nothing if there is no such folder.
+
+    Raises:
+        UnavailableError: it may not be listed; `what` was looked for.
+    """
+    try:
+        return sorted(place.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise UnavailableError(f"cannot look for {what} in {str(place)!r}: {error.strerror}: run where /sys is readable") from error
+
+
+class TreeSensor:
+    """A sensor that reads a tree of files: a recorded tree is tried by its `describe`, and no single file is its own by its form."""
+
+    @staticmethod
+    def recognises(content: bytes) -> bool:  # noqa: ARG004 - see above
+        """Return False."""
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class HwmonChip:
+    """One folder hwmonN; `name` is None where the file is not there or empty (an excerpt of a tree); `address` is one like 1-0040."""
+
+    folder: Path
+    name: str | None
+    address: str | None
+
+    def has(self, file: str) -> bool:
+        """Return whether there is such a file."""
+        return (self.folder / file).exists()
+
+    def number(self, file: str) -> int:
+        """Return the number in one of its files; raises as `read_number`."""
+        return read_number(self.folder / file)
+
+    def text(self, file: str) -> str | None:
+        """Return the text of one of its files, None where there is none."""
+        try:
+            return read_text(self.folder / file) or None
+        except AbsentError:
+            return None
+
+    @property
+    def known_as(self) -> str:
+        """What a message and a rail call it."""
+        return f"{self.name or 'unnamed'} at {self.address or self.folder.name}"
+
+    def answers_to(self, device: str) -> bool:
+        """Return whether the user's `device` means this one."""
+        return device in {self.address, self.name, self.folder.name}
+
+    def shunt_in_device_tree_ohm(self) -> float | None:
+        """Return the shunt that the board's device tree names, None where it names none."""
+        try:
+            content = (self.folder / "device/of_node/shunt-resistor").read_bytes()
+        except OSError:
+            return None
+        # Source: device tree specification, a cell is 32 bits, big-endian; ti,ina2xx.yaml, shunt-resistor is in microohms.
+        return struct.unpack(">I", content)[0] / 1e6 if len(content) == 4 and any(content) else None
+
+
+def hwmon_chips(root: Path) -> list[HwmonChip]:
+    """Return all chips, in the order of their numbers.
+
+    Raises:
+        UnavailableError: there are some, and this user may not list them.
+    """
+    found = _found(root, DEVICE_LINK) or _found(root, DEVICES)
+    return sorted(found.values(), key=lambda chip: int(chip.folder.name.removeprefix("hwmon")))
+
+
+def _found(root: Path, places: Mapping[str, Sequence[str]]) -> dict[str, HwmonChip]:
+    found: dict[str, HwmonChip] = {}
+    for place, patterns in places.items():
+        for folder in _below(root / place, patterns):
+            known = found.get(folder.name)
+            if known is None or known.address is None:
+                address = i2c_address_of(folder)
+                if known is None or address is not None:
+                    found[folder.name] = HwmonChip(folder, _name(folder), address)
+    return found
+
+
+def _below(place: Path, patterns: Sequence[str]) -> Iterator[Path]:
+    # A glob finds nothing in a folder that it may not list, without an error.
+    if list_folder(place, "chips"):
+        for pattern in patterns:
+            yield from (folder for folder in place.glob(pattern) if HWMON_FOLDER.fullmatch(folder.name) and folder.is_dir())
+
+
+def _name(folder: Path) -> str | None:
+    for file in ("name", "device/name"):
+        try:
+            return read_text(folder / file) or None
+        except AbsentError:
+            continue
+        except TransientError:
+            return None
+    return None
+
+
+def i2c_address_of(folder: Path) -> str | None:
+    """Return the chip's address on its bus, like 1-0040; None if its path does not show it."""
+    parts = [*(folder / "device").resolve().parts, *folder.resolve().parts]
+    return next((part for part in reversed(parts) if I2C_ADDRESS.fullmatch(part)), None)

@@ -1,0 +1,68 @@
+"""What several sensors check in the same way: their settings, a power that they can have measured, and a reading that fails."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import get_args
+
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
+from edgemeter.agent.contract.record_figures import Scope
+
+
+def scope_setting(sensor: str, text: str) -> Scope:
+    """Return the scope of that name.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    for known in get_args(Scope):
+        if text == known:
+            return known  # type: ignore[no-any-return]
+    raise ConfigError(f"[sensors.{sensor}] scope = {text!r}: choose one of {', '.join(get_args(Scope))}")
+
+
+def positive_setting(sensor: str, key: str, text: str) -> float:
+    """Return a number above zero.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if math.isfinite(value) and value > 0:
+        return value
+    raise ConfigError(f'[sensors.{sensor}] {key} = {text!r}: give a number above 0, as in {key} = "0.1"')
+
+
+def direction_setting(sensor: str, text: str) -> int:
+    """Return 1 for `forward`, -1 for `reverse`.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    if text in {"forward", "reverse"}:
+        return 1 if text == "forward" else -1
+    raise ConfigError(f"[sensors.{sensor}] direction = {text!r}: choose forward or reverse")
+
+
+def plausible_power_w(found_w: float, highest_w: float, what: str) -> float:
+    """Return the power.
+
+    Raises:
+        TransientError: it is more than `what` can show, in either direction.
+    """
+    if abs(found_w) > highest_w:
+        raise TransientError(f"{what} shows {found_w:.3g} W, more than its maximum of {highest_w:g} W: the value is garbled; read it again")
+    return found_w
+
+
+@contextmanager
+def as_unavailable(*kinds: type[EdgemeterError]) -> Iterator[None]:
+    """Turn a TransientError inside, or one of `kinds`, into an UnavailableError: the sensor is here, and cannot be described."""
+    caught: tuple[type[EdgemeterError], ...] = (TransientError, *kinds)
+    try:
+        yield
+    except caught as error:
+        raise UnavailableError(str(error)) from error

@@ -1,0 +1,249 @@
+"""LiteRT's profiler, by the C interface of the library in the ai-edge-litert wheel: one event an operator, in whole us.
+
+The Python interpreter offers no profiler, `litert-benchmark` neither; `libLiteRt.so` beside them does, for its CompiledModel. The plain
+queries go through the interpreter, as `edgemeter run` measures them: same file, kernels and threads. Operators that XNNPACK took are named
+for its kernels and come as durations without a start. Whole us: what takes less than one counts as 0, and of each about half a us is lost.
+A wrong call of the C interface can end the process: this is for a child process.
+Source: litert/c/litert_{environment,model,options,opaque_options,compiled_model,tensor_buffer,profiler}.h of LiteRT 2.x; the options are
+TOML texts as litert/c/options/litert_{runtime,cpu}_options.cc write them. Tested with ai-edge-litert 2.3.0, x86_64.
+"""
+
+import ctypes
+import math
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from edgemeter.agent.base.errors import MeasurementError, UnavailableError
+from edgemeter.agent.contract.suite import Case
+from edgemeter.agent.engine.loading import LoadedModel
+from edgemeter.agent.profile.profiler import ProfileEvent, timed_calls
+from edgemeter.agent.runtimes import Array
+
+_CPU = 1
+_HOST_MEMORY = 1
+_WRITE = 1
+_KERNELS_BUILTIN = 2
+
+# A tensor type is passed from one call to the next and never read; this is far larger than it can be.
+_TENSOR_TYPE_BYTES = 512
+
+# The size of an event differs between versions, its first fields do not: the size follows from what is written.
+_EVENT_MOST_BYTES = 512
+_FILL = 0xA5
+_HEAD = struct.Struct("<Qi4xQQ")
+# Source: litert/c/litert_profiler_event.h, LiteRtProfilerEventType.
+_OPERATOR, _DELEGATE_OPERATOR, _RUN = 1 << 1, 1 << 3, 1 << 4
+_WARM_UP_QUERIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RawEvent:
+    """One event as the library reports it; `start_us` is 0 where only the duration is known."""
+
+    tag: str
+    kind: int
+    start_us: int
+    elapsed_us: int
+
+
+class CompiledModel:
+    """A model compiled for the CPU with profiling on; its parts live until the process ends."""
+
+    def __init__(self, model: str, *, builtin: bool, threads: int, outputs_bytes: Sequence[int]) -> None:
+        self._library = _library()
+        self._environment, self._model = ctypes.c_void_p(), ctypes.c_void_p()
+        self._call("LiteRtCreateEnvironment", ctypes.c_int(0), None, ctypes.byref(self._environment))
+        self._call("LiteRtCreateModelFromFile", self._environment, model.encode(), ctypes.byref(self._model))
+        options = self._options(f"num_threads = {threads}\n" + (f"kernel_mode = {_KERNELS_BUILTIN}\n" if builtin else ""))
+        self._compiled, self._profiler, self._signature = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+        self._call("LiteRtCreateCompiledModel", self._environment, self._model, options, ctypes.byref(self._compiled))
+        self._call("LiteRtCompiledModelGetProfiler", self._compiled, ctypes.byref(self._profiler))
+        if not self._profiler:
+            raise UnavailableError("this build of LiteRT has no profiler for compiled models: pip install 'ai-edge-litert>=2.3'")
+        self._call("LiteRtGetModelSignature", self._model, ctypes.c_size_t(0), ctypes.byref(self._signature))
+        self.inputs = self._count("Input")
+        self._inputs = self._buffers("Input", [0] * self.inputs)
+        self._outputs = self._buffers("Output", [*outputs_bytes, *[0] * self._count("Output")][: self._count("Output")])
+
+    def bind(self, inputs: Sequence[Array]) -> Callable[[], None]:
+        """Copy the inputs to the model's buffers; return the call that runs it."""
+        for buffer, array in zip(self._inputs, inputs, strict=True):
+            self._write(ctypes.c_void_p(buffer), array)
+        function = self._library.LiteRtRunCompiledModel
+        arguments = (
+            self._compiled,
+            ctypes.c_size_t(0),
+            ctypes.c_size_t(len(self._inputs)),
+            self._inputs,
+            ctypes.c_size_t(len(self._outputs)),
+            self._outputs,
+        )
+
+        def call() -> None:
+            status = function(*arguments)
+            if status:
+                raise MeasurementError(
+                    f"LiteRT's compiled model ended with status {status}: measure the model with `edgemeter run` instead"
+                )
+
+        return call
+
+    def start(self) -> None:
+        """Discard earlier events and start recording."""
+        self._call("LiteRtResetProfiler", self._profiler)
+        self._call("LiteRtStartProfiler", self._profiler)
+
+    def stop(self) -> list[RawEvent]:
+        """Stop recording and return the events."""
+        self._call("LiteRtStopProfiler", self._profiler)
+        count = ctypes.c_int()
+        self._call("LiteRtGetNumProfilerEvents", self._profiler, ctypes.byref(count))
+        if count.value < 1:
+            return []
+        size = count.value * _EVENT_MOST_BYTES
+        target = ctypes.create_string_buffer(bytes([_FILL]) * size, size)
+        self._call("LiteRtGetProfilerEvents", self._profiler, count, target)
+        return unpack_events(target.raw, count.value, lambda address: ctypes.string_at(address).decode(errors="replace"))
+
+    def _options(self, cpu: str) -> ctypes.c_void_p:
+        options = ctypes.c_void_p()
+        self._call("LiteRtCreateOptions", ctypes.byref(options))
+        self._call("LiteRtSetOptionsHardwareAccelerators", options, ctypes.c_int(_CPU))
+        for name, text in (("runtime_options_string", "enable_profiling = true\n"), ("xnnpack", cpu)):
+            one = ctypes.c_void_p()
+            # LiteRT frees the text by the C library, which therefore must allocate it.
+            system = ctypes.CDLL(None)
+            system.strdup.restype = ctypes.c_void_p
+            payload = ctypes.c_void_p(system.strdup(text.encode()))
+            self._call("LiteRtCreateOpaqueOptions", name.encode(), payload, system.free, ctypes.byref(one))
+            self._call("LiteRtAddOpaqueOptions", options, one)
+        return options
+
+    def _count(self, kind: str) -> int:
+        count = ctypes.c_size_t()
+        self._call(f"LiteRtGetNumSignature{kind}s", self._signature, ctypes.byref(count))
+        return count.value
+
+    def _buffers(self, kind: str, sizes: Sequence[int]) -> Any:
+        """Return a buffer for each tensor, of the size that it needs, or `sizes` where that is more: shapes may be open until it ran."""
+        buffers = (ctypes.c_void_p * len(sizes))()
+        for place, least in enumerate(sizes):
+            needs, tensor, buffer, size = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_size_t()
+            at = ctypes.c_size_t(place)
+            self._call(f"LiteRtGetCompiledModel{kind}BufferRequirements", self._compiled, ctypes.c_size_t(0), at, ctypes.byref(needs))
+            self._call("LiteRtGetTensorBufferRequirementsBufferSize", needs, ctypes.byref(size))
+            self._call(f"LiteRtGetSignature{kind}TensorByIndex", self._signature, at, ctypes.byref(tensor))
+            kind_of = ctypes.create_string_buffer(_TENSOR_TYPE_BYTES)
+            self._call("LiteRtGetRankedTensorType", tensor, kind_of)
+            most = ctypes.c_size_t(max(size.value, least))
+            self._call(
+                "LiteRtCreateManagedTensorBuffer", self._environment, ctypes.c_int(_HOST_MEMORY), kind_of, most, ctypes.byref(buffer)
+            )
+            buffers[place] = buffer.value
+        return buffers
+
+    def _write(self, buffer: ctypes.c_void_p, array: Array) -> None:
+        size, address = ctypes.c_size_t(), ctypes.c_void_p()
+        self._call("LiteRtGetTensorBufferPackedSize", buffer, ctypes.byref(size))
+        content = array.tobytes()
+        if len(content) != size.value:
+            raise UnavailableError(
+                f"LiteRT's profiler takes an input of {size.value} bytes where the interpreter takes {len(content)}: use `edgemeter run`"
+            )
+        self._call("LiteRtLockTensorBuffer", buffer, ctypes.byref(address), ctypes.c_int(_WRITE))
+        ctypes.memmove(address, content, size.value)
+        self._call("LiteRtUnlockTensorBuffer", buffer)
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        status = getattr(self._library, name)(*arguments)
+        if status:
+            raise UnavailableError(
+                f"LiteRT's {name} ended with status {status}: this version cannot profile this model; use `edgemeter run` instead"
+            )
+
+
+def unpack_events(raw: bytes, count: int, text: Callable[[int], str]) -> list[RawEvent]:
+    """Return `count` events out of a buffer that was filled with 0xA5 before; `text` reads the string at an address."""
+    written = len(raw.rstrip(bytes([_FILL])))
+    # Up to 7 bytes of padding may follow the last field of the last event.
+    event_bytes = -(-written // count // 8) * 8
+    events = []
+    for place in range(count):
+        address, kind, start_us, elapsed_us = _HEAD.unpack_from(raw, place * event_bytes)
+        events.append(RawEvent(text(address) if address else "", kind, start_us, elapsed_us))
+    return events
+
+
+def _library() -> Any:
+    spec = find_spec("ai_edge_litert")
+    places = spec.submodule_search_locations if spec and spec.submodule_search_locations else []
+    path = next((Path(place) / "libLiteRt.so" for place in places if (Path(place) / "libLiteRt.so").is_file()), None)
+    try:
+        library = ctypes.CDLL(str(path)) if path else None
+    except OSError as error:
+        raise UnavailableError(f"cannot load LiteRT's library {str(path)!r}: {error}") from error
+    if library is None or not hasattr(library, "LiteRtCompiledModelGetProfiler"):
+        raise UnavailableError(
+            "this ai-edge-litert has no profiler (libLiteRt.so with LiteRtCompiledModelGetProfiler): pip install 'ai-edge-litert>=2.3'"
+        )
+    return library
+
+
+class LiteRtProfiler:
+    """Runs the model as a compiled model with profiling on."""
+
+    def __init__(self) -> None:
+        self._compiled: CompiledModel | None = None
+        self._events: list[ProfileEvent] = []
+
+    def open(self, case: Case, model: LoadedModel) -> None:
+        """Compile the model for the CPU, with the kernels that the plain queries ran on."""
+        if model.loaded.package.startswith("tflite"):
+            raise UnavailableError(
+                f"{model.loaded.package} {model.loaded.version} has no profiler: pip install 'ai-edge-litert>=2.3' where it is available"
+            )
+        inputs = {info.name: info for info in model.loaded.inputs}
+        sizes = [math.prod(array.shape) * array.itemsize for array in model.runtime.outputs()]
+        self._compiled = CompiledModel(case.model, builtin=model.loaded.backend == "builtin", threads=case.threads, outputs_bytes=sizes)
+        if len(inputs) != self._compiled.inputs:
+            raise UnavailableError(
+                f"LiteRT's profiler sees {self._compiled.inputs} inputs, the interpreter {len(inputs)}: measure with `edgemeter run`"
+            )
+
+    def record(self, inputs: Sequence[list[Array]]) -> list[int]:
+        """Run the queries with the profiler on."""
+        compiled = self._compiled
+        if compiled is None or not inputs:
+            return []
+        if not self._events:
+            for _ in range(_WARM_UP_QUERIES):
+                compiled.bind(inputs[0])()
+        compiled.start()
+        durations = timed_calls(compiled.bind, inputs)
+        self._events.extend(operator_events(compiled.stop()))
+        return durations
+
+    def events(self) -> list[ProfileEvent]:
+        """Return what was seen."""
+        return self._events
+
+
+def operator_events(raw: Sequence[RawEvent]) -> Iterator[ProfileEvent]:
+    """Yield the operators and inferences among the library's events; one without a start follows the one before it."""
+    now_us = 0.0
+    counts: dict[str, int] = {}
+    for one in raw:
+        if one.kind == _RUN:
+            now_us, counts = float(one.start_us), {}
+            yield ProfileEvent(name="inference", type="inference", start_us=now_us, duration_us=one.elapsed_us, category="inference")
+        elif one.kind in (_OPERATOR, _DELEGATE_OPERATOR):
+            start_us = float(one.start_us) or now_us
+            counts[one.tag] = counts.get(one.tag, 0) + 1
+            yield ProfileEvent(
+                name=f"{one.tag} #{counts[one.tag]}", type=one.tag, start_us=start_us, duration_us=one.elapsed_us, laid_out=not one.start_us
+            )
+            now_us = start_us + one.elapsed_us

@@ -1,0 +1,228 @@
+"""A profile for people and tools: which operator took how much of the time, as a table and as a Chrome trace.
+
+Chrome trace: chrome://tracing and ui.perfetto.dev open it. Source: Trace Event Format, JSON Object Format: complete events (`X`) and
+metadata (`M`), times in us.
+"""
+
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.figures import plain_digits
+from edgemeter.agent.profile.profiler import ProfileEvent, RecordedProfile
+
+US_PER_MS = 1000.0
+NS_PER_MS = 1e6
+# Below this much of the time in operators, what is slow may lie outside the table.
+LOW_COVERAGE_RATIO = 0.8
+_PROCESS = 1
+_INFERENCES = 0
+
+
+class ProfiledOperator(msgspec.Struct, frozen=True, kw_only=True):
+    """One operator over all recorded inferences, or all operators of one type; without the time of others that it called.
+
+    `share_ratio` is its share of the wall time of the inferences.
+    """
+
+    name: str
+    type: str
+    calls: int
+    total_ms: float
+    mean_ms: float
+    share_ratio: float
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
+    """A profile. `coverage_ratio`: the share of the inferences' wall time that is spent in operators.
+
+    `slowdown_ratio`: how much slower the median inference is with the profiler than without, taken in turns in the same process.
+    """
+
+    model: str
+    runtime: str
+    package: str
+    version: str
+    backend: str
+    threads: int
+    data: str
+    queries: int
+    plain_p50_ms: float
+    profiled_p50_ms: float
+    slowdown_ratio: float
+    coverage_ratio: float
+    operators: tuple[ProfiledOperator, ...]
+    types: tuple[ProfiledOperator, ...]
+
+
+def summarise(runtime: str, recorded: RecordedProfile) -> Profile:
+    """Return which operators took the time, slowest first."""
+    wall_ms = sum(recorded.profiled_ns) / NS_PER_MS
+    own = self_times([event for event in recorded.events if event.category == "operator"])
+    plain_ms, profiled_ms = (statistics.median(times) / NS_PER_MS for times in (recorded.plain_ns, recorded.profiled_ns))
+    return Profile(
+        model=recorded.model,
+        runtime=runtime,
+        package=recorded.package,
+        version=recorded.version,
+        backend=recorded.backend,
+        threads=recorded.threads,
+        data=recorded.data,
+        queries=len(recorded.profiled_ns),
+        plain_p50_ms=plain_ms,
+        profiled_p50_ms=profiled_ms,
+        slowdown_ratio=profiled_ms / plain_ms - 1,
+        coverage_ratio=sum(us for _, us in own) / US_PER_MS / wall_ms,
+        operators=_grouped(own, wall_ms, lambda event: (event.name, event.type)),
+        types=_grouped(own, wall_ms, lambda event: (event.type, event.type)),
+    )
+
+
+def self_times(operators: Sequence[ProfileEvent]) -> list[tuple[ProfileEvent, float]]:
+    """Return each operator with the time that it took itself, us: without the operators that ran inside it, on its thread."""
+    own = {place: event.duration_us for place, event in enumerate(operators)}
+    order = sorted(own, key=lambda place: (operators[place].thread, operators[place].start_us, -operators[place].duration_us))
+    open_places: list[int] = []
+    for place in order:
+        while open_places and not _is_inside(operators[place], operators[open_places[-1]]):
+            open_places.pop()
+        if open_places:
+            own[open_places[-1]] -= operators[place].duration_us
+        open_places.append(place)
+    return [(operators[place], max(0.0, us)) for place, us in own.items()]
+
+
+def _is_inside(one: ProfileEvent, other: ProfileEvent) -> bool:
+    """Return whether one operator ran within another; unknown, so False, where the start is made up."""
+    if one.thread != other.thread or one.laid_out or other.laid_out:
+        return False
+    return other.start_us <= one.start_us and one.start_us + one.duration_us <= other.start_us + other.duration_us
+
+
+def _grouped(
+    own: Iterable[tuple[ProfileEvent, float]], wall_ms: float, key: Callable[[ProfileEvent], tuple[str, str]]
+) -> tuple[ProfiledOperator, ...]:
+    times: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for event, us in own:
+        times[key(event)].append(us / US_PER_MS)
+    found = [
+        ProfiledOperator(
+            name=name, type=kind, calls=len(each), total_ms=sum(each), mean_ms=statistics.fmean(each), share_ratio=sum(each) / wall_ms
+        )
+        for (name, kind), each in times.items()
+    ]
+    return tuple(sorted(found, key=lambda one: -one.total_ms))
+
+
+def show_profile(profile: Profile, *, by_type: bool, top: int, console: Console | None = None) -> None:
+    """Print the `top` slowest operators, or types of operators."""
+    console = console or Console()
+    rows = profile.types if by_type else profile.operators
+    # Where operators have no names of their own, show their types.
+    by_type = by_type or all(row.name == row.type for row in rows)
+    threads = f"{profile.threads} thread{'s' * (profile.threads > 1)}"
+    console.print(
+        f"{profile.model} on {profile.package} {profile.version} ({profile.backend}, {threads}): "
+        f"{profile.queries} inferences of {profile.data} under the profiler",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+    console.print(_table(rows[:top], profile, left_out=rows[top:], by_type=by_type))
+    for line in profile_notes(profile):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def profile_notes(profile: Profile) -> list[str]:
+    """Return the limits of the table."""
+    coverage = f"coverage: {profile.coverage_ratio:.1%} of the inference time is spent in operators"
+    if profile.coverage_ratio < LOW_COVERAGE_RATIO:
+        coverage += "; the rest is overhead of the runtime and rounding of the profiler, which this table does not show"
+    change = f"{profile.slowdown_ratio:.0%} slower"
+    if profile.slowdown_ratio < 0:
+        change = "the overhead of the profiler is less than the noise"
+    slower = (
+        f"these are not latencies: with the profiler the median inference took {plain_digits(profile.profiled_p50_ms)} ms, "
+        f"without {plain_digits(profile.plain_p50_ms)} ms ({change}); `edgemeter run` measures latency"
+    )
+    return [coverage, slower]
+
+
+def _table(rows: tuple[ProfiledOperator, ...], profile: Profile, left_out: tuple[ProfiledOperator, ...], *, by_type: bool) -> Table:
+    table = Table(box=SIMPLE_HEAD)
+    table.add_column("operator", overflow="fold")
+    if not by_type:
+        table.add_column("type", overflow="fold")
+    for heading in ("calls", "total ms", "share", "mean ms"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        kind = [] if by_type else [row.type]
+        table.add_row(row.name, *kind, str(row.calls), plain_digits(row.total_ms), f"{row.share_ratio:.1%}", plain_digits(row.mean_ms, 3))
+    blank = [] if by_type else [""]
+    if left_out:
+        calls, total_ms = sum(row.calls for row in left_out), sum(row.total_ms for row in left_out)
+        share = f"{sum(row.share_ratio for row in left_out):.1%}"
+        table.add_row(f"({len(left_out)} more)", *blank, str(calls), plain_digits(total_ms), share, "", style="dim")
+    table.add_row("(in no operator)", *blank, "", "", f"{max(0.0, 1 - profile.coverage_ratio):.1%}", "", style="dim")
+    return table
+
+
+def write_trace(path: Path, recorded: RecordedProfile) -> None:
+    """Write the trace to a file.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    try:
+        path.write_bytes(msgspec.json.encode(trace_document(recorded)))
+    except OSError as error:
+        raise ConfigError(f"cannot write the trace {str(path)!r}: {error.strerror}: use another file (--trace)") from error
+
+
+def trace_document(recorded: RecordedProfile) -> dict[str, Any]:
+    """Return the trace: inferences on one line, operators on a line for each thread, the first event at 0."""
+    about = {
+        "model": recorded.model,
+        "runtime": f"{recorded.package} {recorded.version}",
+        "backend": recorded.backend,
+        "note": "times under a profiler, which slows the model: not latencies",
+    }
+    return {"traceEvents": [*_names(recorded), *_events(recorded)], "displayTimeUnit": "ms", "otherData": about}
+
+
+def _lines(recorded: RecordedProfile) -> dict[int, int]:
+    """Return the line of each thread, numbered from 1."""
+    threads = sorted({event.thread for event in recorded.events if event.category == "operator"})
+    return {thread: place for place, thread in enumerate(threads, _INFERENCES + 1)}
+
+
+def _names(recorded: RecordedProfile) -> Iterator[dict[str, Any]]:
+    name = f"{recorded.model} on {recorded.package} {recorded.version}"
+    yield {"name": "process_name", "ph": "M", "pid": _PROCESS, "tid": 0, "args": {"name": name}}
+    lines = {_INFERENCES: "inferences"} | {line: f"operators, thread {line}" for line in _lines(recorded).values()}
+    for line, text in lines.items():
+        yield {"name": "thread_name", "ph": "M", "pid": _PROCESS, "tid": line, "args": {"name": text}}
+
+
+def _events(recorded: RecordedProfile) -> Iterator[dict[str, Any]]:
+    lines = _lines(recorded)
+    first_us = min((event.start_us for event in recorded.events), default=0.0)
+    for event in sorted(recorded.events, key=lambda one: (one.start_us, -one.duration_us)):
+        yield {
+            "name": event.name,
+            "cat": event.category,
+            "ph": "X",
+            "ts": event.start_us - first_us,
+            "dur": event.duration_us,
+            "pid": _PROCESS,
+            "tid": _INFERENCES if event.category == "inference" else lines[event.thread],
+            "args": {"type": event.type} | ({"start": "made up: the profiler gives durations only"} if event.laid_out else {}),
+        }

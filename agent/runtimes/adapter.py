@@ -1,0 +1,166 @@
+"""What every runtime's adapter shares.
+
+The import of its library, the check of options and inputs before the library sees them, and the `metadata.yaml` that Ultralytics puts
+beside formats that hold no texts (OpenVINO, ncnn): task, size, class names.
+"""
+
+import re
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from edgemeter.agent.base.errors import ConfigError, UnavailableError, one_line
+from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryCandidate:
+    """One library that would do: the module to import, and the distributions that may have brought it, likeliest first."""
+
+    module: str
+    distributions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeLibrary:
+    """An imported library. `package` is the distribution that brought it; `import_ns` is near 0 when it was imported before."""
+
+    module: Any
+    package: str
+    version: str
+    import_ns: int
+
+    def loaded(self, **found: Any) -> Loaded:
+        """Return what was found when a model was loaded with it: the fields of `Loaded` besides the library's own."""
+        return Loaded(package=self.package, version=self.version, import_ns=self.import_ns, **found)
+
+
+def load_library(candidates: Sequence[LibraryCandidate], extra: str) -> RuntimeLibrary:
+    """Return the first of `candidates` that can be imported; `extra` is ours that installs it.
+
+    Raises:
+        UnavailableError: none is installed, or the one that is cannot be imported.
+    """
+    broken = ""
+    for candidate in candidates:
+        started_ns = time.monotonic_ns()
+        try:
+            module = import_module(candidate.module)
+        except (ImportError, OSError) as error:
+            if not _is_absent(error, candidate.module):
+                broken = f": {candidate.module} is here but cannot be imported: {one_line(error)}"
+            continue
+        import_ns = time.monotonic_ns() - started_ns
+        return RuntimeLibrary(module, *_distribution(candidate, module), import_ns)
+    wanted = " or ".join(candidate.module for candidate in candidates)
+    raise UnavailableError(f"no usable {wanted}{broken or ' is installed'}; to install it: pip install 'edgemeter[{extra}]'")
+
+
+def _is_absent(error: BaseException, module: str) -> bool:
+    """Return whether the module itself is missing, not something that it needs."""
+    return isinstance(error, ModuleNotFoundError) and error.name is not None and f"{module}.".startswith(f"{error.name}.")
+
+
+def _distribution(candidate: LibraryCandidate, module: Any) -> tuple[str, str]:
+    """Return name and version of the distribution; a vendor's build may carry another name, then the module's own version counts."""
+    for name in candidate.distributions:
+        try:
+            return name, version(name)
+        except PackageNotFoundError:
+            continue
+    top = import_module(candidate.module.partition(".")[0])
+    return candidate.distributions[0], str(getattr(module, "__version__", None) or getattr(top, "__version__", "unknown"))
+
+
+def check_options(runtime: str, options: Options, backends: Collection[str] | None = None, extra: Collection[str] = ()) -> None:
+    """Return when `options` can be meant; `backends` None leaves the backend to the runtime; `extra` are the settings it knows.
+
+    Raises:
+        ConfigError: fewer than one thread, an unknown backend or an unknown setting.
+    """
+    if options.threads < 1:
+        raise ConfigError(f"runtime {runtime!r} cannot run on {options.threads} threads: give 1 or more")
+    if backends is not None and options.backend is not None and options.backend not in backends:
+        raise ConfigError(f"runtime {runtime!r} has no backend {options.backend!r}: choose one of {', '.join(backends)}, or none")
+    unknown = sorted(set(options.extra) - set(extra))
+    if unknown:
+        known = f"it knows {', '.join(extra)}" if extra else "it knows none"
+        raise ConfigError(f"runtime {runtime!r} has no setting {unknown[0]!r}: {known}")
+
+
+def check_inputs(inputs: Sequence[Array], declared: Sequence[TensorInfo]) -> None:
+    """Return when `inputs` are what the model takes, in its order.
+
+    Raises:
+        ConfigError: their number, or the dtype or shape of one, is another than the model declares.
+    """
+    if len(inputs) != len(declared):
+        names = ", ".join(repr(info.name) for info in declared)
+        raise ConfigError(f"the model takes {len(declared)} inputs ({names}), got {len(inputs)}: give one array for each")
+    for array, info in zip(inputs, declared, strict=True):
+        if array.dtype.name != info.dtype or not shape_fits(array.shape, info.shape):
+            raise ConfigError(
+                f"input {info.name!r} takes {describe_tensor(info.dtype, info.shape)}, "
+                f"got {describe_tensor(array.dtype.name, array.shape)}: prepare the data as the model declares"
+            )
+
+
+def shape_fits(shape: Sequence[int | None], declared: Sequence[int | None]) -> bool:
+    """Return whether `shape` has the declared rank and every dimension that neither leaves open."""
+    return len(shape) == len(declared) and all(None in (have, want) or have == want for have, want in zip(shape, declared, strict=True))
+
+
+def describe_tensor(dtype: str, shape: Sequence[int | None]) -> str:
+    """Return a tensor in words: `float32 [1, 3, ?, ?]`."""
+    return f"{dtype} [{', '.join('?' if size is None else str(size) for size in shape)}]"
+
+
+METADATA_FILE = "metadata.yaml"
+_MOST_BYTES = 1 << 20
+_ENTRY = re.compile(r"(?P<indent> *)(?P<key>[^\s:#'\"-][^:]*|'[^']*'|\"[^\"]*\"):(?: +(?P<value>.*))?")
+_ITEM = re.compile(r" *- +(?P<value>.*)")
+
+
+def read_metadata(folder: Path) -> Mapping[str, str]:
+    """Return the contents of the file in `folder` by key, lists and blocks as the text of a Python literal; nothing without a file."""
+    try:
+        with (folder / METADATA_FILE).open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        text = content.decode("utf-8") if len(content) <= _MOST_BYTES else ""
+    except (OSError, UnicodeDecodeError):
+        return {}
+    found: dict[str, str | list[str] | dict[str, str]] = {}
+    key = ""
+    for line in text.splitlines():
+        entry, item = _ENTRY.fullmatch(line.rstrip()), _ITEM.fullmatch(line.rstrip())
+        held = found.get(key)
+        if item and key:
+            found[key] = [*(held if isinstance(held, list) else []), _plain(item["value"])]
+        elif entry and not entry["indent"]:
+            key = _plain(entry["key"])
+            found[key] = _plain(entry["value"] or "")
+        elif entry and key:
+            found[key] = {**(held if isinstance(held, dict) else {}), _plain(entry["key"]): _plain(entry["value"] or "")}
+    return {name: value if isinstance(value, str) else _literal(value) for name, value in found.items() if value}
+
+
+def _plain(value: str) -> str:
+    """Return a scalar without its quotes."""
+    value = value.strip()
+    is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+    return value[1:-1].replace("''", "'") if is_quoted else value
+
+
+def _literal(value: list[str] | dict[str, str]) -> str:
+    """Return a list or block as the text that the other formats hold: numbers as numbers."""
+    if isinstance(value, list):
+        return repr([_number(item) for item in value])
+    return repr({_number(name): item for name, item in value.items()})
+
+
+def _number(text: str) -> int | str:
+    return int(text) if re.fullmatch(r"-?\d{1,9}", text) else text

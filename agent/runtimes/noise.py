@@ -1,0 +1,42 @@
+"""Inputs for a run without photographs: seeded noise of the model's shape and dtype, for timing only."""
+
+import hashlib
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.record_conditions import Dataset
+from edgemeter.agent.runtimes import Array, Loaded, TensorInfo
+
+COUNT = 8
+
+
+def dataset(seed: int) -> Dataset:
+    """Return how such inputs are named in a record: no images, nothing annotated."""
+    return Dataset(name="noise", sha256=hashlib.sha256(f"noise {seed}".encode()).hexdigest(), images=0, annotated=False)
+
+
+def inputs(loaded: Loaded, seed: int) -> list[list[Array]]:
+    """Return a few sets of inputs for the model; floats lie in 0..1, integers cover their whole range.
+
+    Raises:
+        ConfigError: the model's input shapes are open.
+    """
+    if not loaded.inputs or any(size is None for info in loaded.inputs for size in info.shape[1:]):
+        raise ConfigError(
+            "the model leaves its input shape open, so no input can be generated: give --images DIR, or a card FILE.toml beside the model"
+        )
+    draw = np.random.default_rng(seed)
+    return [[_tensor(info, draw) for info in loaded.inputs] for _ in range(COUNT)]
+
+
+def _tensor(info: TensorInfo, draw: np.random.Generator) -> NDArray[np.generic]:
+    shape = tuple(1 if size is None else size for size in info.shape)
+    dtype = np.dtype(info.dtype)
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        return draw.integers(limits.min, limits.max, shape, dtype=dtype, endpoint=True)
+    if dtype.kind == "b":
+        return draw.random(shape) < 0.5
+    return draw.random(shape, dtype=np.float32).astype(dtype)

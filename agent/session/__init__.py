@@ -1,0 +1,1 @@
+"""Sessions: the cases of a suite run after run, what is observed beside each run, its record, and comparisons of paired runs."""

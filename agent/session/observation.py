@@ -1,0 +1,163 @@
+"""What is read beside a run, from outside its process: power from the first idle to the last, conditions while queries are timed.
+
+Also the wait for a start temperature before it, and the stored observer effect.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from edgemeter.agent.base import durable_file
+from edgemeter.agent.base.config import home
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.contract.record_conditions import Condition, Environment, ObserverEffect
+from edgemeter.agent.contract.record_figures import CoolDown
+from edgemeter.agent.energy.sampler import Sampler
+from edgemeter.agent.engine import job
+from edgemeter.agent.machine import conditions, temperatures
+from edgemeter.agent.machine.load import ProcessTable, read_processes
+from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
+from edgemeter.agent.power import PowerSensor
+
+logger = logging.getLogger(__name__)
+PERIOD_S = 1.0
+OBSERVER_FILE = "observer.json"
+# `nothing`: neither power nor conditions are sampled during the run; for measuring what sampling itself costs.
+Observing = Literal["all", "nothing"]
+
+
+def wait_until_cool(
+    below_c: float,
+    limit_s: float,
+    begins: Callable[[], object],
+    machine: Machine = THIS_MACHINE,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> CoolDown:
+    """Wait until every sensor reads less than `below_c`, for `limit_s` at most; `begins` is called where there is a wait.
+
+    A machine without a thermometer is not waited for: `is_reached` is then None.
+    """
+    begin = clock()
+    hottest_c = _hottest_c(machine)
+    if hottest_c is not None and hottest_c >= below_c and limit_s > 0:
+        begins()
+    while hottest_c is not None and hottest_c >= below_c and clock() - begin < limit_s:
+        sleep(min(PERIOD_S, limit_s))
+        hottest_c = _hottest_c(machine)
+    is_reached = None if hottest_c is None else hottest_c < below_c
+    return CoolDown(below_c=below_c, waited_s=clock() - begin, temperature_c=hottest_c, is_reached=is_reached)
+
+
+def _hottest_c(machine: Machine) -> float | None:
+    return max(temperatures.read(machine).values(), default=None)
+
+
+def observer_setting(environment: Environment, sensors: Iterable[str]) -> str:
+    """Return the key of a setting: the board (or the processor, where it has no name), its cores, and what is sampled."""
+    board = environment.board or environment.cpu or environment.arch
+    return " | ".join([board, f"{environment.cores} cores", "+".join(sorted(sensors)) or "conditions only"])
+
+
+def find_observer_effect(environment: Environment, sensors: Iterable[str], folder: Path | None = None) -> ObserverEffect | None:
+    """Return the calibrated effect for this setting, if any; a damaged file is logged and counts as none."""
+    try:
+        return _read_effects(_observer_file(folder)).get(observer_setting(environment, sensors))
+    except ConfigError as error:
+        logger.warning("%s", error)
+        return None
+
+
+def keep_observer_effect(effect: ObserverEffect, environment: Environment, folder: Path | None = None) -> Path:
+    """Store the effect for the setting that it was measured in, replacing an earlier one, and return the file.
+
+    Raises:
+        ConfigError: the file is damaged, or cannot be written.
+    """
+    path = _observer_file(folder)
+    effects = _read_effects(path) | {observer_setting(environment, effect.sensors): effect}
+    try:
+        durable_file.write(path, msgspec.json.format(msgspec.json.encode(effects), indent=2) + b"\n", mode=0o644)
+    except UnavailableError as error:
+        raise ConfigError(f"{error}, or set EDGEMETER_HOME to a folder that can be written") from error
+    return path
+
+
+def _observer_file(folder: Path | None) -> Path:
+    return (folder or home()) / OBSERVER_FILE
+
+
+def _read_effects(path: Path) -> dict[str, ObserverEffect]:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, ObserverEffect])
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise ConfigError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{str(path)!r} is damaged ({error}): delete it and calibrate again") from error
+
+
+class Observation:
+    """Follows one run by its events; `seen` are the machine's conditions before, during and after it, in that order."""
+
+    seen: list[Condition]
+    # Every condition read while queries were timed, with its moment, monotonic ns.
+    timed_conditions: list[tuple[int, Condition]]
+
+    def __init__(self, sensors: Mapping[str, PowerSensor], observing: Observing = "all", machine: Machine = THIS_MACHINE) -> None:
+        self.sampler = Sampler(sensors) if sensors and observing == "all" else None
+        self.seen = []
+        self.timed_conditions = []
+        self._observing = observing
+        self._machine = machine
+        self._table: ProcessTable | None = None
+        self._watcher: conditions.ConditionWatcher | None = None
+
+    def inspect_before(self) -> None:
+        """Inspect the machine before the process is started."""
+        self.seen.append(conditions.inspect("before", self._machine))
+        self._table = read_processes(self._machine)
+
+    def inspect_after(self) -> None:
+        """Inspect the machine after the process has ended."""
+        self.seen.append(conditions.inspect("after", self._machine))
+
+    def follow(self, event: job.Event, pid: int) -> None:
+        """Start and stop sampling as the run goes through its phases."""
+        if not isinstance(event, job.Phase):
+            return
+        if self.sampler and event.name in ("idle before", "timed"):
+            self.sampler.start()
+        self._watch(event, pid)
+        if self.sampler and event.name == "accuracy":
+            self.sampler.stop()
+
+    def end(self) -> None:
+        """Stop whatever still runs."""
+        if self._watcher:
+            self._watcher.stop()
+        if self.sampler:
+            self.sampler.stop()
+
+    def _watch(self, event: job.Phase, pid: int) -> None:
+        if self._observing == "nothing":
+            return
+        if event.name == "load":
+            self._watcher = conditions.ConditionWatcher(pid, self._machine, table=self._table)
+        if self._watcher is None:
+            return
+        if event.name == "timed":
+            self._watcher.start()
+            return
+        seen = self._watcher.stop()
+        self.seen.extend(seen)
+        if seen:
+            self.timed_conditions.extend(self._watcher.taken)
+            self._watcher = None
+        else:
+            self._watcher.mark()

@@ -1,0 +1,153 @@
+"""Builds the record of a run: what its process measured, what was read beside it, and who measured, when and in which order."""
+
+import hashlib
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_conditions import Condition, Environment, ObserverEffect, Provenance
+from edgemeter.agent.contract.record_figures import CoolDown, Energy, PowerTrace, Stretch, Sustained, Windows
+from edgemeter.agent.contract.suite import Case
+from edgemeter.agent.energy.per_inference import Energies, is_estimate
+from edgemeter.agent.energy.window import Window
+from edgemeter.agent.engine.job import MeasuredRun
+from edgemeter.agent.machine import clock
+from edgemeter.agent.session.observation import Observing
+from edgemeter.agent.verdict.judge import judge
+
+
+def relative_windows(measured: MeasuredRun) -> Windows:
+    """Return the windows of a run, counted from its first timed query."""
+    start_ns = measured.timed.start_ns
+    return Windows(
+        timed_start_ns=start_ns,
+        timed_end_ns=measured.timed.length_ns,
+        idle_before=_relative(measured.idle_before, start_ns),
+        idle_after=_relative(measured.idle_after, start_ns),
+    )
+
+
+def _relative(window: Window | None, start_ns: int) -> Stretch | None:
+    return None if window is None else Stretch(start_ns=window.start_ns - start_ns, end_ns=window.end_ns - start_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionContext:
+    """What all runs of a session share."""
+
+    suite: str
+    device: str
+    fleet: str
+    order_seed: int | None
+    environment: Environment
+    observing: Observing
+    observer: ObserverEffect | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRun:
+    """A run of a session; `place` counts from 1."""
+
+    case: Case
+    repeat: int
+    seed: int
+    place: int
+    sha256: str
+    session: SessionContext
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """What was read beside the run's process: its start, the machine's conditions, the energy."""
+
+    monotonic_ns: int
+    conditions: Sequence[Condition]
+    power: Energies
+    power_traces: tuple[PowerTrace, ...]
+    cool_down: CoolDown | None
+    sustained: Sustained | None
+
+
+def run_record(run: PlannedRun, measured: MeasuredRun, context: RunContext) -> RunRecord:
+    """Return the record of a run."""
+    case, power = run.case, context.power
+    shared = {name: getattr(measured, name) for name in measured.__struct_fields__ if name in RunRecord.__struct_fields__}
+    return RunRecord(
+        id=uuid.uuid4().hex,
+        device=run.session.device,
+        fleet=run.session.fleet,
+        role=case.role,
+        started_at_ns=clock.wall_ns(context.monotonic_ns),
+        clock_synchronised=clock.synchronised(),
+        monotonic_ns=context.monotonic_ns,
+        suite=run.session.suite,
+        case=_case_id(run, measured),
+        repeat=run.repeat,
+        scenario=case.scenario,
+        mode=case.mode,
+        seed=run.seed,
+        energy=power.energy,
+        energy_reason=power.reason,
+        other_energies=power.others,
+        other_energy_reasons=power.refused,
+        environment=run.session.environment,
+        conditions=tuple(context.conditions),
+        observer=run.session.observer,
+        verdict=judge(
+            measured,
+            context.conditions,
+            run.session.environment,
+            run.session.observer,
+            context.cool_down,
+            power.all(),
+            sensor_warnings(context.power_traces),
+        ),
+        provenance=_provenance(measured, power.energy),
+        sustained=context.sustained,
+        cool_down=context.cool_down,
+        order_seed=run.session.order_seed,
+        order_place=run.place,
+        power_traces=context.power_traces,
+        windows=relative_windows(measured),
+        **shared,
+    )
+
+
+def sensor_warnings(traces: Iterable[PowerTrace]) -> tuple[str, ...]:
+    """Return the warnings of all power sensors, as the verdict takes them."""
+    return tuple(f"{trace.name}: {warning}" for trace in traces for warning in trace.warnings)
+
+
+def _provenance(measured: MeasuredRun, power: Energy | None) -> dict[str, Provenance]:
+    """Return where each group of numbers comes from."""
+    timed: Provenance = "replayed" if measured.runtime.name == "replay" else "measured"
+    groups: dict[str, Provenance] = {"latency": timed, "cold_start": timed, "memory": "measured"}
+    if measured.accuracy:
+        groups["accuracy"] = timed
+    if power:
+        groups["energy"] = "estimated" if is_estimate(power) else "replayed" if power.sensor.startswith("replay") else timed
+    return groups
+
+
+def _case_id(run: PlannedRun, measured: MeasuredRun) -> str:
+    """Return the case's id: the same on every device and day for the same model, runtime settings, load and data."""
+    case = run.case
+    samples = measured.load.samples_per_query if measured.load else measured.batch
+    parts = (
+        run.sha256,
+        case.runtime,
+        measured.runtime.backend,
+        case.threads,
+        case.scenario,
+        case.mode,
+        measured.dataset.sha256,
+        case.options,
+        measured.batch,
+        samples,
+        case.rate_per_s,
+        case.cpus,
+    )
+    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:12]

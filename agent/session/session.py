@@ -1,0 +1,201 @@
+"""A session: every case of a suite, repeat by repeat in shuffled order; each run has its own process and becomes a record."""
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.agent.contract import model_file
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.suite import Case, Suite
+from edgemeter.agent.energy import per_inference, queries
+from edgemeter.agent.energy.per_inference import estimated_energy, runs_on_usb
+from edgemeter.agent.energy.sampler import SensorTrace, describe_trace, pack_traces
+from edgemeter.agent.engine import isolation, job
+from edgemeter.agent.engine.process_usage import check_affinity
+from edgemeter.agent.machine import fingerprint
+from edgemeter.agent.power import PowerSensor
+from edgemeter.agent.session import run_record, sustained
+from edgemeter.agent.session.observation import Observation, Observing, find_observer_effect, wait_until_cool
+from edgemeter.agent.session.run_record import PlannedRun, RunContext, SessionContext
+
+
+@dataclass(frozen=True, slots=True)
+class RunBegins:
+    """Run `place` (from 1) of `total` begins."""
+
+    case: Case
+    repeat: int
+    place: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnds:
+    """The run became a record, or failed."""
+
+    outcome: RunRecord | EdgemeterError
+
+
+# Called in this order: a run begins, its events, it ends.
+OnEvent = Callable[[RunBegins | job.Event | RunEnds], None]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceIdentity:
+    """Who measures."""
+
+    device: str
+    fleet: str
+
+
+def check(suite: Suite) -> None:
+    """Check a suite before anything is measured.
+
+    Raises:
+        ConfigError: a model, a data set or a core is missing, or a model has another hash than the suite says.
+    """
+    for case in suite.cases:
+        check_affinity(case.cpus)
+        if case.sha256 and (found := sha256(case.model)) != case.sha256:
+            raise ConfigError(f"{case.model!r} has sha256 {found}, not {case.sha256}: fetch it again, or correct the hash")
+        if not case.sha256:
+            _require_model(case.model)
+        if case.images and not Path(case.images).is_dir():
+            raise ConfigError(f"there is no folder of images at {case.images!r}: correct the path")
+        if case.annotations and not Path(case.annotations).exists():
+            raise ConfigError(f"there are no annotations at {case.annotations!r}: correct the path")
+
+
+def _refuse_estimates(suite: Suite, sensors: Mapping[str, PowerSensor]) -> None:
+    if sensors and any(case.estimate_power_w is not None for case in suite.cases):
+        raise ConfigError(
+            f"estimate_power_w states the power, but the sensor {', '.join(sensors)!r} measures it: "
+            "remove estimate_power_w, or measure without the sensor (--power none)"
+        )
+
+
+def _require_model(path: str) -> None:
+    if not Path(path).is_file():
+        raise ConfigError(f"there is no model at {path!r}: correct the path")
+
+
+def sha256(path: str) -> str:
+    """Return the SHA-256 of a model, as in its record.
+
+    Raises:
+        ConfigError: there is no such file, or it cannot be read.
+    """
+    _require_model(path)
+    return model_file.sha256(Path(path))
+
+
+def run_order(suite: Suite, seed: int) -> list[tuple[Case, int]]:
+    """Return all runs in the order of measuring: round by round, each round shuffled, so that slow drift meets every case alike."""
+    draw = random.Random(seed)  # noqa: S311 - a published, repeatable order is wanted
+    order: list[tuple[Case, int]] = []
+    for repeat in range(max(case.repeats for case in suite.cases)):
+        due = [(case, repeat) for case in suite.cases if repeat < case.repeats]
+        draw.shuffle(due)
+        order.extend(due)
+    return order
+
+
+def measure(
+    suite: Suite,
+    identity: DeviceIdentity,
+    sensors: Mapping[str, PowerSensor],
+    why_no_power: str,
+    on_event: OnEvent,
+    keep: Callable[[RunRecord], RunRecord] = lambda record: record,
+    order: Sequence[tuple[Case, int]] | None = None,
+    observing: Observing = "all",
+) -> Iterator[RunRecord | EdgemeterError]:
+    """Measure every repeat of every case, and yield each record as `keep` returned it, or the error that ended its run.
+
+    `order` gives case and repeat of every run where they are not to be shuffled; `observing` is what is sampled beside the runs.
+
+    Raises:
+        ConfigError: as `check`, or power is both estimated and measured.
+    """
+    check(suite)
+    _refuse_estimates(suite, sensors)
+    seed = suite.cases[0].seed
+    order_seed = seed if order is None else None
+    order = run_order(suite, seed) if order is None else order
+    environment = fingerprint.read()
+    observer = find_observer_effect(environment, sensors) if observing == "all" else None
+    context = SessionContext(suite.name, identity.device, identity.fleet, order_seed, environment, observing, observer)
+    hashes: dict[str, str] = {}
+    for place, (case, repeat) in enumerate(order, 1):
+        on_event(RunBegins(case, repeat, place, len(order)))
+        outcome: RunRecord | EdgemeterError
+        try:
+            hashes[case.model] = hashes.get(case.model) or sha256(case.model)
+            run = PlannedRun(case, repeat, seed + repeat, place, hashes[case.model], context)
+            outcome = keep(_measure_run(run, sensors, why_no_power, on_event))
+        except EdgemeterError as error:
+            outcome = error
+        on_event(RunEnds(outcome))
+        yield outcome
+
+
+def _measure_run(run: PlannedRun, sensors: Mapping[str, PowerSensor], why_no_power: str, on_event: OnEvent) -> RunRecord:
+    case = run.case
+    work = job.RunJob(
+        case=case,
+        sha256=run.sha256,
+        size_bytes=sum(part.stat().st_size for part in model_file.parts(Path(case.model))),
+        seed=run.seed,
+        accuracy=case.accuracy == "every" or (case.accuracy == "first" and run.repeat == 0),
+        agreement=case.agreement == "every" or (case.agreement == "first" and run.repeat == 0),
+        corrupt=bool(case.corrupt) and case.accuracy != "never" and run.repeat == 0,
+        idle=bool(sensors),
+        spawned_ns=0,
+    )
+    cooled = None
+    if case.start_below_c is not None:
+        begins = partial(on_event, job.Phase(name="cool-down", seconds=case.cool_down_limit_s))
+        cooled = wait_until_cool(case.start_below_c, case.cool_down_limit_s, begins)
+    observation = Observation(sensors, run.session.observing)
+    observation.inspect_before()
+    monotonic_ns = time.monotonic_ns()
+
+    def follow(event: job.Event, pid: int) -> None:
+        observation.follow(event, pid)
+        on_event(event)
+
+    try:
+        measured = isolation.run_isolated(work, follow)
+    finally:
+        observation.end()
+    observation.inspect_after()
+    traces = list(observation.sampler.traces().values()) if observation.sampler else []
+    power = _energies(traces, run, measured, why_no_power)
+    series = pack_traces(traces, measured.timed.start_ns)
+    measured = msgspec.structs.replace(measured, samples=(*measured.samples, *series))
+    curve = sustained.sustained_of(measured, observation.timed_conditions, traces) if case.mode == "sustained" else None
+    context = RunContext(monotonic_ns, observation.seen, power, tuple(map(describe_trace, traces)), cooled, curve)
+    return run_record.run_record(run, measured, context)
+
+
+def _energies(traces: Sequence[SensorTrace], run: PlannedRun, measured: job.MeasuredRun, why: str) -> per_inference.Energies:
+    inferences = measured.load.samples if measured.load else measured.latency.count
+    if run.case.estimate_power_w is not None:
+        return per_inference.Energies(estimated_energy(run.case.estimate_power_w, measured.timed, inferences), None)
+    if not traces:
+        return per_inference.Energies(None, why)
+    energy_run = per_inference.EnergyRun(
+        measured.timed,
+        measured.idle_before,
+        measured.idle_after,
+        inferences,
+        queries.queries_of(measured.samples, measured.timed.start_ns, measured.timed.end_ns),
+        runs_on_usb(measured.runtime, run.session.environment.attached),
+    )
+    return per_inference.energies_of(traces, energy_run)

@@ -1,0 +1,81 @@
+"""The releases on this board: where the running one stands, what came of the last update, and which versions failed here."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+
+RELEASES_FOLDER = "releases"
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledRelease:
+    """A release: its version, and the folder in which all of them lie."""
+
+    root: Path
+    version: str
+
+    @property
+    def public_key(self) -> Path:
+        """The key by which bundles are checked, PEM."""
+        return self.root / "release.pub"
+
+    @property
+    def lock(self) -> Path:
+        """The file that the supervisor keeps locked while it is there."""
+        return self.root / "supervisor.lock"
+
+
+def find_release(prefix: Path) -> InstalledRelease | None:
+    """Return the release whose virtual environment is at `prefix`, None for one that was made in another way."""
+    place = prefix.resolve()
+    return InstalledRelease(place.parent.parent, place.name) if place.parent.name == RELEASES_FOLDER else None
+
+
+# Read when the agent starts: later the link by which it was started may point to another release.
+RUNNING_RELEASE = find_release(Path(sys.prefix))
+
+UPDATE_FOLDER = "update"
+_Report = TypeVar("_Report")
+
+
+class UpdateOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={"before": "from"}):
+    """What came of an update; without a job where the supervisor went back by itself."""
+
+    job: str | None
+    attempt: int | None
+    version: str | None
+    before: str | None
+    state: Literal["done", "failed"]
+    reason: str
+    ended_ns: int
+
+
+class FailedRelease(msgspec.Struct, frozen=True, kw_only=True):
+    """A version that failed here, and whether it is not to be tried again."""
+
+    attempts: int
+    is_bad: bool
+    reason: str
+    ended_ns: int
+
+
+def last_outcome(home: Path) -> UpdateOutcome | None:
+    """Return what came of the last update, None where there was none."""
+    return _read_report(home / UPDATE_FOLDER / "outcome.json", UpdateOutcome)
+
+
+def bad_versions(home: Path) -> dict[str, str]:
+    """Return the versions that are not to be tried again, and why."""
+    found = _read_report(home / UPDATE_FOLDER / "bad.json", dict[str, FailedRelease])
+    return {version: failed.reason for version, failed in (found or {}).items() if failed.is_bad}
+
+
+def _read_report(path: Path, kind: type[_Report]) -> _Report | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        # Not there yet, or written by a supervisor of another time.
+        return None

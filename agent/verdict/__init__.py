@@ -1,0 +1,1 @@
+"""The verdict on a run: named rules, each with a requirement and a rationale; `edgemeter rules` prints them."""

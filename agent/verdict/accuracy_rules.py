@@ -1,0 +1,248 @@
+"""Rules on the predictions: a speed counts only where the model works.
+
+Some need no reference: outputs that are not numbers, constant outputs, no detections. The others compare with the accuracy that the model
+should reach, or with other kernels that ran the same file.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgemeter.agent.engine.job import MeasuredRun, Scored
+from edgemeter.agent.verdict.rule import Rule, RunFacts
+
+# The weakest detectors in use reach a COCO AP of about 0.1, classifiers a top-1 of 0.4; below half of the lower a model is broken.
+IMPLAUSIBLE = 0.05
+# With fewer objects (or photographs to classify) an accuracy near 0 may be bad luck.
+FEW = 50
+# A working detector exceeds this score on some photograph.
+LOWEST_SCORE = 0.05
+# A quantised score may exceed 1 by some steps, the product of two of them by more; from here on it is not a score.
+NO_SCORE = 2.0
+# Different inputs with the same outputs, before these count as constant.
+DIFFERENT_INPUTS = 4
+# An int8 score has 256 steps. With fewer than 8 in use the ranking of boxes, and so the AP, is decided by ties.
+FEW_SCORES = 8
+MANY_BOXES = 100
+# A quantisation step of this size rounds every score below half of it to 0.
+COARSE_STEP = 0.1
+# Exporters quantise an output of 0..1 in steps of 1/256 to 1/128; at twice that a box of a 640 px input moves by 10 px a step.
+COARSE_SHARE = 1 / 64
+# Below this the difference between kernels is more than rounding (an int8 SSD on XNNPACK against plain loops: 0.95).
+AGREED_RATIO = 0.8
+AGREED_COSINE = 0.98
+# The predictions of a model, timed or not.
+Evaluated = MeasuredRun | Scored
+
+
+def _not_finite(found: Evaluated) -> str | None:
+    seen = found.answers
+    if seen is None or seen.not_finite == 0:
+        return None
+    return (
+        f"the outputs for {seen.not_finite} of {seen.inputs} inputs hold NaN or infinity: check for overflow (fp16?) or a broken conversion"
+    )
+
+
+def _constant(found: Evaluated) -> str | None:
+    seen = found.answers
+    # A replay returns what was recorded, whatever its input.
+    if seen is None or found.runtime.name == "replay" or seen.inputs < DIFFERENT_INPUTS or seen.alike < seen.inputs - 1:
+        return None
+    return f"{seen.inputs} different inputs got the same outputs, bit by bit: the model or its runtime ignores the input"
+
+
+def _no_detections(found: Evaluated) -> str | None:
+    seen = found.answers
+    if seen is None or seen.found is None or not seen.objects:
+        return None
+    where = f"{seen.inputs} photographs with {seen.objects} annotated objects"
+    if seen.found == 0:
+        return f"nothing was found in {where}: no score is above the threshold{_coarse_output(found)}"
+    if seen.highest_score is None or seen.highest_score >= LOWEST_SCORE or seen.objects < FEW:
+        return None
+    return f"the highest score in {where} is {seen.highest_score:.2g}: a detector that works exceeds {LOWEST_SCORE}{_coarse_output(found)}"
+
+
+def _coarse_output(found: Evaluated) -> str:
+    """Return how the scale of a quantised output affects its scores; empty where it does not."""
+    coarse = [tensor for tensor in found.outputs if tensor.dtype in ("int8", "uint8") and (tensor.scale or 0) >= COARSE_STEP]
+    if not coarse:
+        return ""
+    tensor = coarse[0]
+    return (
+        f"; output {tensor.name!r} has one scale for all values, a step is {tensor.scale:.3g}, so that a score of 0..1 rounds to 0: "
+        "quantise with boxes as 0..1, or with scores as a separate output"
+    )
+
+
+def _coarse_scores(found: Evaluated) -> str | None:
+    seen = found.answers
+    if seen is None or not seen.found or seen.found < MANY_BOXES or seen.distinct_scores is None:
+        return None
+    if seen.distinct_scores >= FEW_SCORES:
+        return _coarse_together(found)
+    return f"{seen.found} boxes share {seen.distinct_scores} different scores: ties decide their ranking{_coarse_output(found)}"
+
+
+def _coarse_together(found: Evaluated) -> str | None:
+    """Return the evidence against the step of an output of both boxes and scores; logits, far below 0, may have larger steps."""
+    if len(found.outputs) != 1 or found.outputs[0].dtype not in ("int8", "uint8"):
+        return None
+    (tensor,) = found.outputs
+    scale = tensor.scale or 0.0
+    lowest = scale * (np.iinfo(tensor.dtype).min - (tensor.zero_point or 0))
+    if scale < COARSE_SHARE or lowest <= -1:
+        return None
+    return (
+        f"output {tensor.name!r} holds boxes and scores in steps of {scale:.3g}, {1 / scale:.0f} of them for 0..1: it was quantised for "
+        "another range; quantise it again with representative calibration images"
+    )
+
+
+def _no_scores(found: Evaluated) -> str | None:
+    seen = found.answers
+    if seen is None or seen.highest_score is None or seen.highest_score < NO_SCORE:
+        return None
+    return (
+        f"the highest score is {seen.highest_score:.3g}, and scores are 0..1: the values are logits or another column; "
+        "export the model with its sigmoid, or correct `family` and output.classes in its card"
+    )
+
+
+def _implausible(found: Evaluated) -> str | None:
+    accuracy, seen = found.accuracy, found.answers
+    if accuracy is None:
+        return None
+    is_classifier = accuracy.metric == "top1"
+    asked = accuracy.images if is_classifier or seen is None else seen.objects or 0
+    least = max(IMPLAUSIBLE, _chance(found)) if is_classifier else IMPLAUSIBLE
+    if asked < FEW or accuracy.value >= least:
+        return None
+    what = f"{asked} photographs" if is_classifier else f"{asked} annotated objects in {accuracy.images} photographs"
+    return (
+        f"{accuracy.metric} {accuracy.value:.3f} on {what}; models in use reach at least {least:.2g}: the model is broken (quantisation?), "
+        f"or its card (classes, normalisation, layout) or the annotations do not match it{_coarse_output(found)}"
+    )
+
+
+def _chance(found: Evaluated) -> float:
+    """Return the accuracy of guessing: one over the number of classes, 0 where that is unknown."""
+    shapes = [tensor.shape for tensor in found.outputs]
+    return 1 / shapes[0][-1] if shapes and shapes[0] and shapes[0][-1] > 1 else 0.0
+
+
+def _gate(facts: RunFacts) -> str | None:
+    gate = facts.measured.accuracy_gate
+    if gate is None or gate.passed:
+        return None
+    return (
+        f"{gate.metric} {gate.value:.3f} of {gate.reference_value:.3f} ({gate.source}) needed {gate.needed_value:.3f}, "
+        f"{gate.ratio:.0%} of it: the speed does not count"
+    )
+
+
+def _disagrees(facts: RunFacts) -> str | None:
+    found = facts.measured.agreement
+    if found is None:
+        return None
+    against = f"with {found.reference} on {found.inputs} inputs"
+    if found.same_answer_ratio is not None:
+        if found.same_answer_ratio >= AGREED_RATIO:
+            return None
+        return f"{found.same_answer_ratio:.0%} of the predictions agree {against}: the timed kernels or the conversion may be wrong"
+    if found.lowest_cosine is None or found.lowest_cosine < AGREED_COSINE:
+        cosine = "the outputs have no cosine" if found.lowest_cosine is None else f"the lowest cosine is {found.lowest_cosine:.3f}"
+        return f"{cosine} {against}: the timed kernels or the conversion may be wrong"
+    return None
+
+
+def _unsure(facts: RunFacts) -> str | None:
+    doubts = [guess.partition(" unsure: ")[2] for guess in facts.measured.guesses if " unsure: " in guess]
+    if facts.measured.accuracy is None or not doubts:
+        return None
+    return f"the model has no card, and nothing in its file confirms what was assumed: {'; '.join(doubts)}"
+
+
+@dataclass(frozen=True, slots=True)
+class _OfOutputs:
+    """Evidence that needs nothing but the outputs, so that it holds for a model that is only scored too."""
+
+    evidence: Callable[[Evaluated], str | None]
+
+    def __call__(self, facts: RunFacts) -> str | None:
+        return self.evidence(facts.measured)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "not-finite",
+        "invalid",
+        "no output holds NaN or infinity",
+        _OfOutputs(_not_finite),
+        "a kernel that overflows may be fast, but its outputs are worthless",
+    ),
+    Rule(
+        "constant-output",
+        "invalid",
+        f"{DIFFERENT_INPUTS} or more different inputs do not all have the same outputs",
+        _OfOutputs(_constant),
+        "the speed of a runtime that repeats its first output, or of a model broken by conversion, is worthless",
+    ),
+    Rule(
+        "no-detections",
+        "invalid",
+        f"something is detected in photographs with annotated objects; with {FEW} objects, some score exceeds {LOWEST_SCORE}",
+        _OfOutputs(_no_detections),
+        "one output scale for boxes in pixels and scores of 0..1 rounds all scores to 0, which also leaves suppression without work",
+    ),
+    Rule(
+        "no-scores",
+        "invalid",
+        f"every score is below {NO_SCORE:g}",
+        _OfOutputs(_no_scores),
+        "a threshold on logits drops boxes that the sigmoid would keep, so the AP is that of another model",
+    ),
+    Rule(
+        "implausible-accuracy",
+        "invalid",
+        f"on {FEW} or more objects or photographs the accuracy is at least {IMPLAUSIBLE}, and for a classifier at least that of guessing",
+        _OfOutputs(_implausible),
+        "models in use reach twice that; below it, quantisation broke the model, or model, card and data do not match",
+    ),
+    Rule(
+        "accuracy-gate",
+        "invalid",
+        "the accuracy reaches the gate's share of the reference accuracy, where that is known",
+        _gate,
+        "as in MLPerf, a result that misses the accuracy target does not count, however fast",
+    ),
+    Rule(
+        "coarse-scores",
+        "suspect",
+        f"{MANY_BOXES} or more boxes have at least {FEW_SCORES} different scores; an output of boxes and scores has steps of at most 1/64",
+        _OfOutputs(_coarse_scores),
+        "with few quantisation steps for all scores, ties decide the AP, and suppression keeps whatever comes first",
+    ),
+    Rule(
+        "disagrees",
+        "suspect",
+        f"{AGREED_RATIO:.0%} of the predictions (else a cosine of {AGREED_COSINE}) agree with reference kernels that run the same file",
+        _disagrees,
+        "a delegate with wrong kernels may be fast",
+    ),
+    Rule(
+        "unsure-model",
+        "note",
+        "a card, the file or its shapes confirm what the accuracy assumes",
+        _unsure,
+        "a wrong assumption may cost accuracy without a trace in the outputs; a card settles it",
+    ),
+)
+
+
+def violated(found: Evaluated) -> tuple[tuple[Rule, str], ...]:
+    """Return the rules that the outputs alone violate, each with its evidence."""
+    checks = [(rule, rule.evidence.evidence(found)) for rule in RULES if isinstance(rule.evidence, _OfOutputs)]
+    return tuple((rule, evidence) for rule, evidence in checks if evidence is not None)

@@ -1,0 +1,163 @@
+"""Rules on the conditions of the run: load of others, stolen time, throttling, supply, memory, changed settings, the observer effect."""
+
+from collections.abc import Iterable
+
+from edgemeter.agent.contract.record_conditions import Condition
+from edgemeter.agent.machine import throttling
+from edgemeter.agent.verdict.rule import Rule, RunFacts
+
+# One busy core of a four-core board is 25 %, a desktop that redraws a few per cent.
+LOAD_RATIO = 0.10
+# Stolen time adds to latency one to one.
+STEAL_RATIO = 0.02
+SWAPPED_MB = 16.0
+# A third of the smallest difference that matters, 3 %.
+OBSERVER_RATIO = 0.01
+UNDER_VOLTAGE_COUNTER = "oc1"
+
+
+def _busy(facts: RunFacts) -> str | None:
+    during = next((one for one in facts.at("during") if one.other_load_ratio is not None), None)
+    if during is None or during.other_load_ratio is None or during.other_load_ratio <= LOAD_RATIO:
+        return None
+    return f"other processes used {during.other_load_ratio:.0%} of the machine's cores during the run{_by_whom(during)}"
+
+
+def _by_whom(during: Condition) -> str:
+    worst = during.busiest_other
+    if worst is None or during.other_load_ratio is None:
+        return ""
+    more = f" and {worst.count - 1} more" if worst.count > 1 else ""
+    named = f"`{worst.name}` (pid {worst.pid}{more})"
+    return f", most of it {named}" if worst.load_ratio >= during.other_load_ratio / 2 else f", the busiest {named} {worst.load_ratio:.0%}"
+
+
+def _steal(facts: RunFacts) -> str | None:
+    steal = max((one.steal_ratio for one in facts.at("during") if one.steal_ratio is not None), default=None)
+    return None if steal is None or steal <= STEAL_RATIO else f"the hypervisor took {steal:.1%} of the processor time during the run"
+
+
+def _throttled(facts: RunFacts) -> str | None:
+    rose = _events_that_rose(facts)
+    rose.pop(UNDER_VOLTAGE_COUNTER, None)
+    if rose:
+        counted = ", ".join(f"{name} +{count}" for name, count in rose.items())
+        return f"throttle events were counted during the run ({counted}): cool the board, or use a stronger power supply"
+    seen = [one.when for one in facts.at() if one.throttled_now]
+    if seen:
+        return f"the board throttled ({', '.join(dict.fromkeys(seen))} the run): cool it"
+    came_up = _came_up(one.throttled_since_boot for one in facts.at())
+    return "the board's flag `throttled since boot` was set during the run: cool it" if came_up else None
+
+
+def _under_voltage(facts: RunFacts) -> str | None:
+    seen = [one.when for one in facts.at() if one.under_voltage_now]
+    if seen:
+        return f"the supply voltage was too low ({', '.join(dict.fromkeys(seen))} the run): use a stronger power supply"
+    came_up = _came_up(one.under_voltage_since_boot for one in facts.at())
+    if came_up or UNDER_VOLTAGE_COUNTER in _events_that_rose(facts):
+        return "the supply voltage fell too low for a moment during the run: use a stronger power supply"
+    return None
+
+
+def _events_that_rose(facts: RunFacts) -> dict[str, int]:
+    events = [one.throttle_events for one in facts.at() if one.throttle_events]
+    return throttling.rose(events[0], events[-1]) if events else {}
+
+
+def _came_up(flags: Iterable[bool | None]) -> bool:
+    known = [flag for flag in flags if flag is not None]
+    return bool(known) and known[-1] and not known[0]
+
+
+def _swapping(facts: RunFacts) -> str | None:
+    used = [one.swap_used_mb for one in facts.at() if one.swap_used_mb is not None]
+    grown = max(used) - used[0] if used else 0.0
+    return None if grown < SWAPPED_MB else f"{grown:.0f} MB went to swap during the run: close programs, or use a smaller model"
+
+
+def _settings_changed(facts: RunFacts) -> str | None:
+    before, after = facts.at("before"), facts.at("after")
+    if not before or not after:
+        return None
+    pairs = [
+        ("governor", before[0].governor, after[-1].governor),
+        ("power mode", before[0].power_mode, after[-1].power_mode),
+    ]
+    changed = [f"{name} was {first!r} before and {last!r} after" for name, first, last in pairs if first and last and first != last]
+    return "; ".join(changed) or None
+
+
+def _observer(facts: RunFacts) -> str | None:
+    effect = facts.observer
+    if effect is None or effect.effect_ratio <= OBSERVER_RATIO or effect.low_ratio <= 0:
+        return None
+    return (
+        f"power and condition sampling adds {effect.effect_ratio:.1%} to p50 here (95 % bounds {effect.low_ratio:.1%} to "
+        f"{effect.high_ratio:.1%}, {effect.pairs} pairs of {effect.case})"
+    )
+
+
+def _not_cooled(facts: RunFacts) -> str | None:
+    cooled = facts.cool_down
+    if cooled is None or cooled.is_reached is not False or cooled.temperature_c is None:
+        return None
+    return (
+        f"after {cooled.waited_s:.0f} s the hottest sensor still read {cooled.temperature_c:.0f} C, not below {cooled.below_c:g} C: "
+        "raise cool_down_limit_s or start_below_c"
+    )
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "not-cooled",
+        "suspect",
+        "the requested start temperature was reached",
+        _not_cooled,
+        "runs that start at different temperatures throttle at different times, so they are not repeats of each other",
+    ),
+    Rule(
+        "throttled",
+        "invalid",
+        "the board did not throttle: no flag is set, none was set during the run, no event counter rose",
+        _throttled,
+        "under a reduced clock, the latency is a property of the heat sink rather than of the model",
+    ),
+    Rule(
+        "under-voltage",
+        "suspect",
+        "the supply voltage was sufficient: no flag is set, none was set during the run, no event counter rose",
+        _under_voltage,
+        "a weak supply lowers clocks briefly and falsifies energy figures",
+    ),
+    Rule(
+        "busy-machine",
+        "suspect",
+        "processes other than the measured one and the agent used at most 10 % of the cores while queries were timed",
+        _busy,
+        "one busy core of four is 25 %; a timed part that is too short for clock ticks (0.5 s of one core) is checked together with "
+        "warm-up and loading",
+    ),
+    Rule("stolen-time", "suspect", "a hypervisor took at most 2 % of the processor time", _steal, "stolen time adds to latency one to one"),
+    Rule(
+        "swapping",
+        "suspect",
+        "less than 16 MB went to swap during the run",
+        _swapping,
+        "a query that waits for the disk takes milliseconds longer; a few unused pages may go to swap at any time",
+    ),
+    Rule(
+        "settings-changed",
+        "suspect",
+        "governor and power mode were the same before and after",
+        _settings_changed,
+        "otherwise parts of the run were measured under different settings",
+    ),
+    Rule(
+        "observer-effect",
+        "suspect",
+        "`edgemeter calibrate observer` found that sampling adds at most 1 % to p50 here",
+        _observer,
+        "1 % is a third of the smallest difference that matters; checked only where it was calibrated, and beyond chance",
+    ),
+)

@@ -1,0 +1,49 @@
+"""A rule of the verdict, and the facts that it judges."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.agent.contract import samples
+from edgemeter.agent.contract.record_conditions import Condition, Environment, ObserverEffect
+from edgemeter.agent.contract.record_figures import CoolDown, Energy
+from edgemeter.agent.engine.job import MeasuredRun
+
+# `note`: worth knowing, but no reason to doubt the figures.
+Effect = Literal["note", "suspect", "invalid"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What the rules judge by."""
+
+    measured: MeasuredRun
+    conditions: Sequence[Condition]
+    environment: Environment | None = None
+    observer: ObserverEffect | None = None
+    cool_down: CoolDown | None = None
+    energies: Sequence[Energy] = ()
+    power_warnings: Sequence[str] = ()
+
+    def at(self, *when: str) -> list[Condition]:
+        """Return the machine's conditions `before`, `during` or `after` the run; without an argument all, in their order."""
+        return [condition for condition in self.conditions if not when or condition.when in when]
+
+    def latency_ms(self) -> NDArray[np.float64]:
+        """Return the latencies of the timed queries in their order, float64 [n]; empty where they were not kept."""
+        found = next((series for series in self.measured.samples if series.name == "latency"), None)
+        return np.zeros(0) if found is None else samples.unpack(found) / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule of the verdict: a run that violates it gets `state`; `evidence` returns None where the requirement is met."""
+
+    name: str
+    state: Effect
+    requirement: str
+    evidence: Callable[[RunFacts], str | None]
+    rationale: str = ""

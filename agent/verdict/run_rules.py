@@ -1,0 +1,210 @@
+"""Rules on the measured run itself: its outputs, its latencies, whether its threads got a core when they wanted one, and its energies."""
+
+import math
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.agent.contract.record_figures import Energy, Scope
+from edgemeter.agent.verdict.rule import Rule, RunFacts
+
+# Twice the smallest difference that matters (3 %), rounded down: a smaller drift cannot reverse a comparison.
+DRIFT_RATIO = 0.05
+
+# Two-sided p = 1e-4 of the rank sum: with three pairs of thirds, and queries that are not quite independent, false alarms stay rare.
+DRIFT_Z = 3.9
+FEWEST_IN_THIRD = 7
+BOUND_RATIO = 0.10
+
+# On a quiet machine threads wait below 0.1 % of the time. Where they waited this much, latency is longer by about as much.
+WAITED_RATIO = 0.03
+# The wider scopes that contain each scope: a wider one measures all that a narrower one does.
+INSIDE: dict[Scope, tuple[Scope, ...]] = {
+    "wall-ac": (),
+    "board-input": ("wall-ac",),
+    "module": ("board-input", "wall-ac"),
+    "soc-rails": ("module", "board-input", "wall-ac"),
+    "cpu-package": ("soc-rails", "module", "board-input", "wall-ac"),
+    "gpu-board": ("board-input", "wall-ac"),
+}
+# Where a sensor's gain is unknown: by this much the parts of a board may exceed its total.
+UNKNOWN_GAIN_RATIO = 0.10
+
+
+def _outputs_differ(facts: RunFacts) -> str | None:
+    check = facts.measured.output_check
+    if check.differing == 0:
+        return None
+    return f"{check.differing} of {check.compared} outputs kept while timing differ from those for the same input later"
+
+
+def _too_few(facts: RunFacts) -> str | None:
+    latency = facts.measured.latency
+    return None if latency.p50_ms is not None else f"{latency.count} queries do not support a median: it needs {latency.refused['p50']}"
+
+
+def _not_steady(facts: RunFacts) -> str | None:
+    warm = facts.measured.warm_up
+    return None if warm.steady else f"the median latency had not settled after {warm.queries} queries ({warm.duration_ms / 1000:.1f} s)"
+
+
+def _drift(facts: RunFacts) -> str | None:
+    """Compare the fastest and the slowest third: more than chance, and more than matters."""
+    thirds = np.array_split(facts.latency_ms(), 3)
+    if thirds[-1].size < FEWEST_IN_THIRD:
+        return None
+    medians = [float(np.median(third)) for third in thirds]
+    low, high = int(np.argmin(medians)), int(np.argmax(medians))
+    change = medians[high] / medians[low] - 1 if medians[low] > 0 else 0.0
+    if change <= DRIFT_RATIO or rank_sum_z(thirds[low], thirds[high]) < DRIFT_Z:
+        return None
+    shown = ", ".join(f"{median:.4g}" for median in medians)
+    return f"median latency of the three thirds was {shown} ms: {change:.0%} apart"
+
+
+def rank_sum_z(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
+    """Return by how many standard errors `second` ranks above `first`; equal values share their rank.
+
+    Source: Mann and Whitney's U, normal approximation with the correction for ties (Lehmann, Nonparametrics, section 1.4).
+    """
+    together = np.concatenate([first, second])
+    _, place, counts = np.unique(together, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
+    n, m = first.size, second.size
+    ties = float(np.sum(counts.astype(np.float64) ** 3 - counts)) / ((n + m) * (n + m - 1))
+    variance = n * m / 12 * (n + m + 1 - ties)
+    above = float(ranks[n:].sum()) - m * (n + m + 1) / 2
+    return above / float(np.sqrt(variance)) if variance > 0 else 0.0
+
+
+def _wide_bounds(facts: RunFacts) -> str | None:
+    latency = facts.measured.latency
+    if latency.p50_ms is None or latency.p50_low_ms is None or latency.p50_high_ms is None:
+        return None
+    width = (latency.p50_high_ms - latency.p50_low_ms) / latency.p50_ms
+    return None if width <= BOUND_RATIO else f"the 95 % bounds of p50 are {width:.0%} of it apart: time more queries (a longer mode)"
+
+
+def _waited(facts: RunFacts) -> str | None:
+    """Check how long threads waited for a core; a run with more threads than cores waits for itself."""
+    seen = facts.measured.scheduling
+    threads = facts.measured.runtime.threads
+    if seen is None or seen.waited_ms is None or seen.window_ms <= 0 or threads > seen.cores:
+        return None
+    share = seen.waited_ms / (seen.window_ms * min(threads, seen.cores))
+    if share <= WAITED_RATIO:
+        return None
+    return f"its threads waited {seen.waited_ms:,.1f} ms for a core, {share:.0%} of the {seen.window_ms:,.1f} ms that were timed"
+
+
+def _rate_not_sustained(facts: RunFacts) -> str | None:
+    load = facts.measured.load
+    if load is None or load.is_sustained is not False:
+        return None
+    unserved = f", {load.unserved} were dropped" if load.unserved else ""
+    return f"{load.target_per_s:g} queries/s arrived, {load.achieved_per_s:.4g}/s were served{unserved}: lower the rate"
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "rate-not-sustained",
+        "invalid",
+        "an open loop keeps up with the rate at which queries arrive",
+        _rate_not_sustained,
+        "beyond that rate the queue grows throughout the run, so that latency depends on how long the run is",
+    ),
+    Rule(
+        "outputs-differ",
+        "invalid",
+        "outputs of timed queries equal those for the same inputs later: within 0.1 % of each channel's maximum, or in all boxes",
+        _outputs_differ,
+        "a latency counts only for correct outputs (the intent of MLPerf's TEST01); float kernels may sum in another order",
+    ),
+    Rule(
+        "too-few-queries",
+        "invalid",
+        "there are at least 11 queries",
+        _too_few,
+        "fewer do not support a median with 99 % confidence (MLPerf's early stopping)",
+    ),
+    Rule(
+        "not-steady",
+        "suspect",
+        "latency had settled before timing began",
+        _not_steady,
+        "latency while caches fill and clocks rise differs from the latency in steady state",
+    ),
+    Rule(
+        "drift",
+        "suspect",
+        "the medians of the three thirds lie within 5 %, or not further apart than chance (rank sum, z < 3.9)",
+        _drift,
+        "5 % is about twice the smallest difference that matters; chance alone can move the median of a few queries by as much",
+    ),
+    Rule(
+        "wide-bounds",
+        "suspect",
+        "the 95 % bounds of p50 are at most 10 % of it apart",
+        _wide_bounds,
+        "a median with a larger uncertainty than 5 % either way cannot be compared",
+    ),
+    Rule(
+        "waited-for-core",
+        "suspect",
+        "its threads waited for a free core in at most 3 % of the timed part (not checked with more threads than cores)",
+        _waited,
+        "the kernel counts this in ns, so that it shows even in 64 queries of 0.2 ms; idle machines stay below 0.1 %",
+    ),
+)
+
+
+def _implausible_power(facts: RunFacts) -> str | None:
+    return "; ".join(filter(None, (_contradiction(one, other) for one, other in combinations(facts.energies, 2)))) or None
+
+
+def _contradiction(one: Energy, other: Energy) -> str | None:
+    """Return how two energies of a run contradict each other; None where both can be right."""
+    narrow, wide = (one, other) if other.scope in INSIDE[one.scope] else (other, one)
+    ratio = narrow.mean_power_w / wide.mean_power_w if wide.mean_power_w else math.inf
+    figures = f"{narrow.mean_power_w:.4g} W ({narrow.sensor}, {narrow.scope}) and {wide.mean_power_w:.4g} W ({wide.sensor}, {wide.scope})"
+    beyond = narrow.mean_power_w - wide.mean_power_w
+    if wide.scope in INSIDE[narrow.scope] and beyond > math.hypot(_u_w(narrow), _u_w(wide)):
+        return (
+            f"{figures}: the part draws {ratio:.3g} times the power of the whole; check the calibration, shunt and channels of the sensors"
+        )
+    alike = narrow.scope == wide.scope and set(narrow.excludes) == set(wide.excludes)
+    if alike and abs(beyond) > math.hypot(_u_w(narrow), _u_w(wide)):
+        return f"{figures}: two sensors of one scope differ (ratio {ratio:.3g}) by more than their uncertainties; check both"
+    return None
+
+
+def _u_w(energy: Energy) -> float:
+    """Return the expanded uncertainty of the mean power; with an unknown gain, of what is known and an allowance."""
+    per_w = energy.window_ms / max(1, energy.inferences)
+    if energy.gross_u_mj is not None:
+        return energy.gross_u_mj / per_w
+    known = [term.u_mj for term in energy.budget if term.u_mj is not None and not term.term.startswith("idle_")]
+    return math.hypot(UNKNOWN_GAIN_RATIO * energy.mean_power_w, 2 * math.hypot(*known) / per_w)
+
+
+def _sensor_warnings(facts: RunFacts) -> str | None:
+    return "; ".join(facts.power_warnings) or None
+
+
+ENERGY_RULES: tuple[Rule, ...] = (
+    Rule(
+        "implausible-power",
+        "suspect",
+        "no power sensor of a narrower scope reads more than one of a wider scope, beyond both uncertainties (k = 2)",
+        _implausible_power,
+        "a part cannot draw more than the whole, so one of the two is wrong; a sensor with unknown gain is allowed 10 %",
+    ),
+    Rule(
+        "power-sensor-warning",
+        "note",
+        "no power sensor warns about its own figures",
+        _sensor_warnings,
+        "the sensor's driver knows what may be wrong: an unconfirmed shunt, a missing calibration, a coarse resolution",
+    ),
+)

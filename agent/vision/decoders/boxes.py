@@ -1,0 +1,189 @@
+"""What decoders share: the grids that cells lie in, sigmoid, coordinates, and class-wise non-maximum suppression."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.model_card import Card, CardOutput
+from edgemeter.agent.runtimes import Loaded
+from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame
+
+
+def grid_side(size_px: int, stride: int) -> int:
+    """Return how many cells a side of the input has: a convolution with padding starts one for a part of a stride too."""
+    return -(-size_px // stride)
+
+
+def cell_count(height: int, width: int, strides: Sequence[int]) -> int:
+    """Return how many cells all grids have together."""
+    return sum(grid_side(height, stride) * grid_side(width, stride) for stride in strides)
+
+
+def grid_cells(height: int, width: int, strides: Sequence[int]) -> tuple[Floats, Floats]:
+    """Return the cells' x, y (in cells) and their strides (pixels), each grid row by row: float32 [n, 2] and [n, 1]."""
+    corners, sizes = [], []
+    for stride in strides:
+        y, x = np.mgrid[: grid_side(height, stride), : grid_side(width, stride)]
+        corners.append(np.stack([x.ravel(), y.ravel()], axis=1))
+        sizes.append(np.full((x.size, 1), stride))
+    return np.concatenate(corners).astype(np.float32), np.concatenate(sizes).astype(np.float32)
+
+
+def sigmoid(values: Floats) -> Floats:
+    """Return 1 / (1 + exp(-values)); what is 0..1 throughout comes back as it is, the graph applied it already.
+
+    Logits of scores are below 0 but for the few that found something, so the extremes of all of them decide.
+    """
+    if values.size and values.min() >= 0 and values.max() <= 1:
+        return values
+    # Beyond 88 the exponential leaves float32; the sigmoid is 0 there to all its digits.
+    one: Floats = np.float32(1) / (np.float32(1) + np.exp(-np.clip(values, -88, 88)))
+    return one
+
+
+Coordinates = NDArray[np.float32]
+Ints = NDArray[np.int32]
+# Candidates compared together: large enough that numpy's call overhead vanishes, small enough that the pairs stay in the cache.
+_BLOCK = 128
+
+
+def suppress_class_wise(boxes: Coordinates, scores: Coordinates, classes: Ints, iou: float, limit: int) -> NDArray[np.int64]:
+    """Return the indices of the boxes that survive, best score first, at most `limit`: int64 [k].
+
+    A box falls when an already kept box of its class overlaps it by more than `iou` (0..1; equal does not fall). Among equal
+    scores the lower index comes first. A box without area overlaps nothing.
+
+    Args:
+        boxes: float32 [n, 4] as x1, y1, x2, y2, any unit.
+        scores: float32 [n].
+        classes: int32 [n].
+        iou: highest overlap (intersection over union) that two kept boxes of one class may have.
+        limit: how many to keep over all classes.
+    """
+    order = np.argsort(-scores, kind="stable")
+    kept = np.empty(0, np.int64)
+    for start in range(0, len(order), _BLOCK):
+        if len(kept) >= limit:
+            break
+        block = order[start : start + _BLOCK]
+        if len(kept):
+            block = block[~_overlaps(boxes, classes, block, kept, iou).any(axis=1)]
+        kept = np.concatenate([kept, block[_greedy(_overlaps(boxes, classes, block, block, iou))]])
+    return kept[: max(limit, 0)]
+
+
+def _overlaps(boxes: Coordinates, classes: Ints, rows: NDArray[np.int64], columns: NDArray[np.int64], iou: float) -> NDArray[np.bool_]:
+    """Return whether row and column are of one class and overlap by more than `iou`: bool [rows, columns]."""
+    a, b = boxes[rows], boxes[columns]
+    width = np.minimum(a[:, None, 2], b[:, 2]) - np.maximum(a[:, None, 0], b[:, 0])
+    height = np.minimum(a[:, None, 3], b[:, 3]) - np.maximum(a[:, None, 1], b[:, 1])
+    shared = np.maximum(width, 0) * np.maximum(height, 0)
+    union = _area(a)[:, None] + _area(b) - shared
+    # Multiplied out, so that two boxes without area are no division by zero.
+    over: NDArray[np.bool_] = (shared > np.float32(iou) * union) & (classes[rows][:, None] == classes[columns])
+    return over
+
+
+def _area(boxes: Coordinates) -> Coordinates:
+    area: Coordinates = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+    return area
+
+
+def _greedy(over: NDArray[np.bool_]) -> list[int]:
+    """Return which of the candidates survive each other; `over` is symmetric, best candidate first."""
+    fallen = np.zeros(len(over), np.bool_)
+    survivors = []
+    for i in range(len(over)):
+        if not fallen[i]:
+            survivors.append(i)
+            fallen |= over[i]
+    return survivors
+
+
+# As many candidates as Ultralytics hands to its suppression (`max_nms`); more only cost time, they never reach the first 300.
+MOST_CANDIDATES = 30_000
+# A coordinate in 0..1 never reaches this, even of a box that leaves the picture; in pixels the rightmost always do.
+LARGEST_NORMALISED = 2.0
+
+
+def corners(centred: Floats) -> Floats:
+    """Return x1, y1, x2, y2 of boxes given as centre x, centre y, width, height: float32 [n, 4]."""
+    half = centred[:, 2:] / 2
+    return np.concatenate([centred[:, :2] - half, centred[:, :2] + half], axis=1)
+
+
+def in_pixels(boxes: Floats, frame: PhotoFrame) -> Floats:
+    """Return boxes (four coordinates of the input, x first) in its pixels: where none exceeds 2 they are 0..1; float32 [n, 4]."""
+    if boxes.max(initial=0.0) > LARGEST_NORMALISED:
+        return boxes
+    return boxes * np.array([frame.input_width, frame.input_height] * 2, np.float32)
+
+
+def unplaced(boxes: Floats, frame: PhotoFrame) -> Floats:
+    """Return boxes (x1, y1, x2, y2 in pixels of the input) in pixels of the photograph, which they may leave: float32 [n, 4]."""
+    offset = np.array([frame.offset_x, frame.offset_y] * 2, np.float32)
+    scale = np.array([frame.scale_x, frame.scale_y] * 2, np.float32)
+    return (boxes - offset) / scale
+
+
+def to_photo(boxes: Floats, frame: PhotoFrame) -> Floats:
+    """Return boxes (x1, y1, x2, y2 in pixels of the input) in pixels of the photograph, clipped to it: float32 [n, 4]."""
+    clipped: Floats = np.clip(unplaced(boxes, frame), 0, np.array([frame.photo_width, frame.photo_height] * 2, np.float32))
+    return clipped
+
+
+def select(boxes: Floats, scores: Floats, classes: NDArray[np.int32], output: CardOutput, frame: PhotoFrame) -> Detections:
+    """Return the candidates that survive suppression, best first, in pixels of the photograph; the arguments are those of `survivors`."""
+    boxes, scores, classes = survivors(boxes, scores, classes, output)
+    return Detections(to_photo(boxes, frame), scores, classes)
+
+
+def survivors(boxes: Floats, scores: Floats, classes: NDArray[np.int32], output: CardOutput) -> tuple[Floats, Floats, NDArray[np.int32]]:
+    """Return boxes, scores and classes of the candidates that survive suppression, best first.
+
+    Candidates are already above the card's score threshold; without `nms_iou` on the card nothing is suppressed. A box that is no
+    number is nowhere and falls; that there was one is the verdict's business.
+
+    Args:
+        boxes: float32 [n, 4] as x1, y1, x2, y2 in pixels of the input.
+        scores: float32 [n].
+        classes: int32 [n].
+        output: the card's thresholds.
+    """
+    if not np.isfinite(boxes).all():
+        sound = np.isfinite(boxes).all(axis=1)
+        boxes, scores, classes = boxes[sound], scores[sound], classes[sound]
+    if len(scores) > MOST_CANDIDATES:
+        best = np.sort(np.argpartition(-scores, MOST_CANDIDATES)[:MOST_CANDIDATES])
+        boxes, scores, classes = boxes[best], scores[best], classes[best]
+    if output.nms_iou is None:
+        kept = np.argsort(-scores, kind="stable")[: output.max_detections]
+    else:
+        kept = suppress_class_wise(boxes, scores, classes, output.nms_iou, output.max_detections)
+    return boxes[kept], scores[kept], classes[kept]
+
+
+class OneTensor:
+    """What decoders of one tensor [1, a, b] share: its shape is checked when it is declared, and by `_check` with each query."""
+
+    def __init__(self, model: Card, loaded: Loaded) -> None:
+        self._output = model.output
+        for info in loaded.outputs[:1]:
+            if len(info.shape) == 3 and None not in info.shape:
+                self._check(tuple(size or 0 for size in info.shape))
+
+    def _check(self, shape: tuple[int, ...]) -> object:
+        raise NotImplementedError
+
+    def _values(self, beside: int) -> str:
+        """Return how many values an anchor has, in words, with so many beside its classes."""
+        return f"{beside} + classes" if self._output.classes is None else str(beside + self._output.classes)
+
+
+def mismatch(family: str, wanted: str, shape: Sequence[int]) -> ConfigError:
+    """Return the error for an output of another shape than the family's."""
+    return ConfigError(
+        f"family {family} needs an output of shape {wanted}, the model gives {list(shape)}: correct `classes` or `family` in its card"
+    )

@@ -1,0 +1,1 @@
+"""The collector's commands, one file a group."""

@@ -1,0 +1,196 @@
+"""`edgemeter alerts`: evaluate alert rules and notify people and pagers."""
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from edgemeter.agent.base.terminal import wide_console
+from edgemeter.collector.cli.stores import chosen_stores, existing_store, store_option, trend_progress
+
+if TYPE_CHECKING:
+    from edgemeter.collector.alerts.rules import AlertRules
+    from edgemeter.collector.trend.watch_file import WatchFile
+
+_rules_option = click.option(
+    "--rules",
+    "rules_file",
+    type=click.Path(path_type=Path),
+    envvar="EDGEMETER_ALERT_RULES",
+    help="Rules file (TOML; see `edgemeter alerts sample`). Default: the built-in rules, without notifications.",
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]}, short_help="Evaluate alert rules and notify people and pagers.")
+def alerts() -> None:
+    """Evaluate alert rules and notify people and pagers. Each alert opens once, is updated, and closes.
+
+    Example: edgemeter alerts check --rules alerts.toml
+    """
+
+
+@alerts.command(short_help="Evaluate the rules once and send notifications.")
+@_rules_option
+@store_option
+@click.option("--dry-run", "is_dry", is_flag=True, help="Show what would happen, without writing or sending anything.")
+@click.option("--json", "as_json", is_flag=True, help='Print {"changes": [...], "sent": [...], "requests": [...]}.')
+def check(rules_file: Path | None, stores: tuple[str, ...], *, is_dry: bool, as_json: bool) -> None:
+    """Evaluate the rules once: open, update and close alerts, request more runs from boards, and send notifications. Run it from cron.
+
+    Example: edgemeter alerts check --rules alerts.toml --dry-run
+    """
+    from edgemeter.collector.alerts import alerts_table
+    from edgemeter.collector.alerts import check as checking
+    from edgemeter.collector.alerts.check import planned_sends
+    from edgemeter.collector.trend.history import open_history
+
+    rules = _rules(rules_file)
+    where = chosen_stores(stores)
+    with trend_progress() as progress, _file(where) as file:
+        history = open_history(where, progress)
+        done = checking.check_alerts(history, where[0], file, rules, time.time_ns(), is_dry=is_dry)
+    plan = planned_sends(rules, done.changes) if is_dry else {}
+    click.echo(alerts_table.check_json(done, plan) if as_json else alerts_table.check_text(done, plan))
+    failed = [one for one in done.sent if one.error is not None]
+    for one in failed:
+        click.echo(f"edgemeter: {one.error}", err=True)
+    if failed:
+        sys.exit(1)
+
+
+@alerts.command("list", short_help="List alerts.")
+@store_option
+@click.option("--all", "with_closed", is_flag=True, help="Include closed alerts.")
+@click.option("--json", "as_json", is_flag=True, help='Print {"alerts": [...]}.')
+def listing(stores: tuple[str, ...], *, with_closed: bool, as_json: bool) -> None:
+    """List the open alerts, or all of them.
+
+    Example: edgemeter alerts list --all
+    """
+    from edgemeter.agent.base import figures
+    from edgemeter.collector.alerts import alerts_table, lifecycle
+
+    with _file(stores) as file:
+        found = lifecycle.read_alerts(file, with_closed=with_closed)
+    if as_json:
+        click.echo(alerts_table.alerts_json(found))
+    else:
+        if found:
+            wide_console().print(alerts_table.alerts_table(found))
+        click.echo(figures.count(len(found), "alert") + ("" if with_closed else " open"), err=True)
+
+
+@alerts.command(short_help="Confirm an alert; a new level begins.")
+@click.argument("number", type=click.IntRange(1))
+@store_option
+@click.option("--remark", help="The cause.")
+def acknowledge(number: int, stores: tuple[str, ...], remark: str | None) -> None:
+    """Confirm an alert: its day marks the start of a new level, history is kept, and the alert closes at the next check.
+
+    Example: edgemeter alerts acknowledge 7 --remark "new power supply"
+    """
+    from edgemeter.collector.alerts import lifecycle
+
+    with _file(stores) as file:
+        click.echo(lifecycle.acknowledge(file, number, remark), err=True)
+
+
+@alerts.command(short_help="Dismiss a false alert; it does not open again.")
+@click.argument("number", type=click.IntRange(1))
+@store_option
+@click.option("--because", "remark", help="The reason.")
+def dismiss(number: int, stores: tuple[str, ...], remark: str | None) -> None:
+    """Dismiss a false alert: it closes and does not open again for the same day.
+
+    Example: edgemeter alerts dismiss 7 --because "the meter was moved"
+    """
+    from edgemeter.collector.alerts import lifecycle
+
+    with _file(stores) as file:
+        click.echo(lifecycle.dismiss(file, number, remark), err=True)
+
+
+@alerts.command(short_help="Show which rules fire most often, and how many alerts were real.")
+@_rules_option
+@store_option
+@click.option("--days", type=click.IntRange(1), default=90, show_default=True, help="Number of days to consider.")
+@click.option("--json", "as_json", is_flag=True, help='Print {"rules": [...]}.')
+def health(rules_file: Path | None, stores: tuple[str, ...], days: int, *, as_json: bool) -> None:
+    """Show for each rule how many alerts opened, were confirmed or dismissed, and which rules fire most often.
+
+    Example: edgemeter alerts health --days 30
+    """
+    from edgemeter.collector.alerts import alerts_table, lifecycle
+    from edgemeter.collector.alerts.lifecycle import rules_health
+
+    rules = _rules(rules_file)
+    with _file(stores) as file:
+        known = lifecycle.read_alerts(file, with_closed=True)
+    found = rules_health(known, [rule.name for rule in rules.rule], time.time_ns(), days)
+    if as_json:
+        click.echo(alerts_table.health_json(found))
+    else:
+        wide_console().print(alerts_table.health_table(found))
+
+
+@alerts.command(short_help="List requests for more runs.")
+@store_option
+@click.option("--json", "as_json", is_flag=True, help='Print {"requests": [...]}.')
+def requests(stores: tuple[str, ...], *, as_json: bool) -> None:
+    """List the requests for more runs of suspected changes, at most a tenth of all runs.
+
+    Example: edgemeter alerts requests
+    """
+    from edgemeter.collector.alerts import alerts_table
+    from edgemeter.collector.trend.watch import read_requests
+
+    with _file(stores) as file:
+        found = read_requests(file)
+    if as_json:
+        click.echo(alerts_table.requests_json(found))
+    elif found:
+        wide_console().print(alerts_table.requests_table(found))
+    else:
+        click.echo("no requests for more runs", err=True)
+
+
+@alerts.command(short_help="Send a test notification to a channel.")
+@click.argument("channel")
+@click.option(
+    "--rules", "rules_file", required=True, type=click.Path(path_type=Path), envvar="EDGEMETER_ALERT_RULES", help="Rules file (TOML)."
+)
+def test(channel: str, rules_file: Path) -> None:
+    """Send a test notification to a channel.
+
+    Example: edgemeter alerts test "team chat" --rules alerts.toml
+    """
+    from edgemeter.collector.alerts.check import send_test
+
+    send_test(_rules(rules_file), channel)
+    click.echo(f"sent a test notification to {channel!r}", err=True)
+
+
+@alerts.command(short_help="Print sample rules.")
+def sample() -> None:
+    """Print a sample rules file with every key.
+
+    Example: edgemeter alerts sample > alerts.toml
+    """
+    from importlib.resources import files
+
+    click.echo(files("edgemeter.collector.alerts").joinpath("sample_alerts.toml").read_text(encoding="utf-8"), nl=False)
+
+
+def _rules(path: Path | None) -> "AlertRules":
+    from edgemeter.collector.alerts import rules
+
+    return rules.USUAL if path is None else rules.read_rules(path)
+
+
+def _file(stores: Sequence[str]) -> "WatchFile":
+    from edgemeter.collector.trend.watch_file import WatchFile, watch_file_beside
+
+    return WatchFile(watch_file_beside(existing_store(chosen_stores(stores)[0])))

@@ -1,0 +1,235 @@
+"""`edgemeter collector`: receive and store results; write deployment files; set up InfluxDB."""
+
+import dataclasses
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from edgemeter.agent.base import broker_address, log_limit
+from edgemeter.agent.base.broker_address import BrokerAddress
+from edgemeter.agent.base.config import home
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.options import FiniteRange, broker_files
+from edgemeter.agent.base.terminal import until_stopped
+from edgemeter.collector.cli.ledger import backup, changes, devices, quarantine, restore, stats, vacuum
+from edgemeter.collector.cli.load import load
+from edgemeter.collector.cli.stores import ledger_option, ledger_path
+from edgemeter.collector.cli.web import web
+from edgemeter.collector.influx import influx_config
+
+DEPLOY_FILES = Path(__file__).parents[1] / "deploy"
+
+
+@click.command("deploy-files", short_help="Write configuration files for deployment.")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+def deploy_files(folder: Path) -> None:
+    """Write mosquitto.conf with its ACL, a compose file (broker, InfluxDB, Grafana, collector) and a systemd unit to FOLDER.
+
+    Example: edgemeter collector deploy-files ./deploy
+    """
+    for path in write_deploy_files(folder):
+        click.echo(path)
+
+
+def write_deploy_files(folder: Path) -> list[Path]:
+    """Write every file below `folder` and return their paths; a file that differs is never overwritten.
+
+    Raises:
+        ConfigError: a file exists with other content; nothing is written.
+        UnavailableError: the folder is not writable.
+    """
+    try:
+        shipped = {folder / one.relative_to(DEPLOY_FILES): one.read_bytes() for one in sorted(DEPLOY_FILES.rglob("*")) if one.is_file()}
+        for path, text in shipped.items():
+            if path.exists() and path.read_bytes() != text:
+                raise ConfigError(f"{str(path)!r} exists and differs from the shipped file: nothing was written; give another folder")
+        for path, text in shipped.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(text)
+    except OSError as error:
+        raise UnavailableError(f"cannot write the files to {str(folder)!r} ({error.strerror}): give a writable folder") from error
+    return list(shipped)
+
+
+# InfluxDB counts nanoseconds in 64 bits, 292 years, and silently changes longer durations.
+MOST_DAYS = 100_000
+
+
+@click.command("init-influx", short_help="Set up InfluxDB for a collector.")
+@click.option(
+    "--influx", required=True, envvar="EDGEMETER_INFLUX", help="URL: http://HOST:8086[?org=ORG&bucket=BUCKET]; version 1: ?db=DATABASE."
+)
+@click.option("--influx-org", help="Organisation. Default: the only one that the token can see.")
+@click.option("--influx-bucket", help="Bucket. Default: edgemeter.")
+@click.option(
+    "--influx-token-file", type=click.Path(path_type=Path), help="File with an administrator's token. Default: $EDGEMETER_INFLUX_TOKEN."
+)
+@click.option("--keep-days", type=click.IntRange(1, MOST_DAYS), help="Delete points after this many days. Default: never.")
+@click.option(
+    "--write-token-to", type=click.Path(path_type=Path), help="File for the write token. Default: influx-write.token in $EDGEMETER_HOME."
+)
+@click.option(
+    "--read-token-to", type=click.Path(path_type=Path), help="File for the read token. Default: influx-read.token in $EDGEMETER_HOME."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def init_influx(
+    *,
+    influx: str,
+    influx_org: str | None,
+    influx_bucket: str | None,
+    influx_token_file: Path | None,
+    keep_days: int | None,
+    write_token_to: Path | None,
+    read_token_to: Path | None,
+    as_json: bool,
+) -> None:
+    """Create the bucket, its retention, the InfluxQL mapping and two least-privilege tokens (version 1: database, policy, two users).
+
+    Example: edgemeter collector init-influx --influx http://influx.example:8086 --influx-token-file admin.token --keep-days 365
+    """
+    from edgemeter.collector.influx import influx_config
+    from edgemeter.collector.influx.set_up import InfluxPlan, set_up_influx
+
+    config = influx_config.parse_influx(influx, org=influx_org, bucket=influx_bucket, token_file=influx_token_file)
+    files = {"write": write_token_to or home() / "influx-write.token", "read": read_token_to or home() / "influx-read.token"}
+    done = set_up_influx(config, InfluxPlan(keep_days, {"write": files["write"], "read": files["read"]}))
+    if as_json:
+        click.echo(
+            json.dumps({"set_up": str(config), "token_files": {name: str(path) for name, path in files.items()}, "said": done}, indent=2)
+        )
+        return
+    for sentence in done:
+        click.echo(sentence)
+
+
+STATUS_POLL_S = 0.5
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def collector() -> None:
+    """Receive, store and forward the results of a fleet.
+
+    Example: edgemeter collector up --broker broker.example
+    """
+
+
+@collector.command(short_help="Receive results until stopped.")
+@click.option("--broker", envvar="EDGEMETER_BROKER", help="Broker: HOST[:PORT], mqtt://... or mqtts://... Default: an embedded broker.")
+@broker_files
+@click.option(
+    "--port", default=1883, show_default=True, type=click.IntRange(0, 65535), help="Port of the embedded broker; 0: any free port."
+)
+@ledger_option
+@click.option(
+    "--influx", envvar="EDGEMETER_INFLUX", help="Drain to this InfluxDB: http://HOST:8086[?org=ORG&bucket=BUCKET], 1.x: ?db=NAME."
+)
+@click.option("--influx-org", help="Organisation. Default: the only one that the token can see.")
+@click.option("--influx-bucket", help=f"Bucket, created if absent. Default: {influx_config.DEFAULT_BUCKET}.")
+@click.option("--influx-token-file", type=click.Path(path_type=Path), help="File with the token. Default: $EDGEMETER_INFLUX_TOKEN.")
+@click.option(
+    "--influx-fields",
+    type=click.Choice(["all", "figures"]),
+    default="all",
+    help="all: whole records, which compare can read back; figures: about 20 numbers a run, at a fraction of the load. Default: all.",
+)
+@click.option(
+    "--influx-also",
+    type=click.Choice(["latency_histogram", "power_trace"]),
+    multiple=True,
+    help="Also write this measurement of the raw samples.",
+)
+@click.option("--group", envvar="EDGEMETER_GROUP", help="Share messages with the collectors of this group (MQTT 5 or mosquitto).")
+@click.option("--metrics", envvar="EDGEMETER_METRICS", help="Serve /metrics and /healthz at [HOST:]PORT. Default host: 127.0.0.1.")
+@click.option("--keep-days", type=FiniteRange(0, min_open=True), help="Delete records after this many days. Default: never.")
+@click.option(
+    "--keep-samples-days", type=FiniteRange(0, min_open=True), help="Delete raw samples after this many days. Default: with their records."
+)
+@click.option(
+    "--keep-mb",
+    type=click.IntRange(1),
+    help="Delete the oldest data, raw samples first, if the ledger exceeds this many MB. Default: unlimited.",
+)
+def up(
+    *,
+    broker: str | None,
+    port: int,
+    ledger: Path | None,
+    influx: str | None,
+    influx_org: str | None,
+    influx_bucket: str | None,
+    influx_token_file: Path | None,
+    influx_fields: influx_config.Extent,
+    influx_also: tuple[influx_config.Extra, ...],
+    group: str | None,
+    metrics: str | None,
+    keep_days: float | None,
+    keep_samples_days: float | None,
+    keep_mb: int | None,
+    **files: Path | None,
+) -> None:
+    """Receive results until Ctrl-C or SIGTERM, store them in the ledger, and drain it to InfluxDB if one is given.
+
+    Example: edgemeter collector up --broker broker.example --influx http://influx.example:8086
+    """
+    from edgemeter.collector.ledger.retention import Retention
+    from edgemeter.collector.receive import monitor
+    from edgemeter.collector.receive.service import Collector
+    from edgemeter.collector.rollup import keeper
+
+    if group and not broker:
+        raise click.UsageError("--group shares the messages of one broker: name it with --broker; the embedded broker cannot share")
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    log_limit.apply()
+    path = ledger_path(ledger)
+    monitor_address = monitor.parse_monitor_address(metrics) if metrics else None
+    retention = Retention(keep_days, keep_samples_days, keep_mb * 1_000_000 if keep_mb else None)
+    config = None
+    if influx:
+        config = influx_config.parse_influx(influx, org=influx_org, bucket=influx_bucket, token_file=influx_token_file)
+        config = dataclasses.replace(config, extent=influx_fields, also=frozenset(influx_also))
+    given = broker_address.address_with_files(broker, files) if broker else None
+    with until_stopped() as stopped, _broker(given, port) as address, keeper.rollup_keeper(path):
+        service = Collector(address, path, config, group=group, retention=retention)
+        metrics_server = monitor.Monitor(service, *monitor_address) if monitor_address else None
+        try:
+            service.start()
+            drained = f", draining to {config}" if config else ""
+            if metrics_server is not None:
+                metrics_server.start()
+                drained += f", /metrics at {metrics_server.host}:{metrics_server.port}"
+            click.echo(f"receiving from {address}, storing in {path}{drained}; stop with Ctrl-C", err=True)
+            while not stopped.wait(STATUS_POLL_S):
+                if not service.is_alive():
+                    raise UnavailableError(
+                        f"a thread of the collector has stopped; committed results are safe in {str(path)!r}: see the log, then restart"
+                    )
+        finally:
+            if metrics_server is not None:
+                metrics_server.stop()
+            service.stop()
+        counts = service.counts
+        click.echo(
+            f"stored {counts.inserted} new records, dropped {counts.duplicates} duplicates, quarantined {counts.quarantined}", err=True
+        )
+
+
+for _command in (web, devices, quarantine, changes, stats, vacuum, backup, restore, load, init_influx, deploy_files):
+    collector.add_command(_command)
+
+
+@contextmanager
+def _broker(given: BrokerAddress | None, port: int) -> Iterator[BrokerAddress]:
+    if given is not None:
+        yield given
+        return
+    from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
+
+    embedded = EmbeddedBroker(port)
+    try:
+        yield embedded.start()
+    finally:
+        embedded.stop()

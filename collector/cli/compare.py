@@ -1,0 +1,306 @@
+"""The commands `edgemeter compare` (`compare BASELINE NEW` reviews a change) and `edgemeter rules`."""
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from edgemeter.agent.base.documents import json_document
+from edgemeter.agent.base.terminal import wide_console
+from edgemeter.collector.cli.stores import StorePath
+from edgemeter.collector.compare import columns
+from edgemeter.collector.compare import comparison as comparing
+from edgemeter.collector.compare.comparison import Comparison
+from edgemeter.collector.compare.judgement import SmallestDifferences
+from edgemeter.collector.compare.pairing import comparability_json, comparability_kinds, comparability_markdown, comparability_rules
+
+if TYPE_CHECKING:
+    from edgemeter.collector.compare.matrix import Across, Figure
+    from edgemeter.collector.compare.views import FlatRow, GatheredCases
+    from edgemeter.collector.rollup.rollup import RolledUp
+    from edgemeter.collector.runs.store import LeftOut, RunStore, StoreContents
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help='Print {"rules": [...]}, with --comparing {"comparing": [...], "kinds": [...]}.')
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print the page docs/rules.md; with --comparing the tables of that.")
+@click.option("--comparing", is_flag=True, help="Show only what may be compared with what.")
+@click.pass_context
+def rules(context: click.Context, *, as_json: bool, as_markdown: bool, comparing: bool) -> None:
+    """List the rules of the verdict, and what must match for two cases to be compared.
+
+    Example: edgemeter rules --comparing
+    """
+    from importlib import import_module
+
+    if as_json and as_markdown:
+        raise click.UsageError("give either --json or --markdown")
+    if not comparing:
+        # By name: the collector imports nothing of the agent that measures.
+        context.invoke(import_module("edgemeter.agent.cli.verify").rules, as_json=as_json, as_markdown=as_markdown)
+        if as_json or as_markdown:
+            return
+    if as_json:
+        click.echo(comparability_json())
+    elif as_markdown:
+        click.echo(comparability_markdown(), nl=False)
+    else:
+        _show_rules()
+
+
+def _show_rules() -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    for title, rows in (("what must match", comparability_rules()), ("which figures are compared with which", comparability_kinds())):
+        names = list(rows[0])
+        table = Table(*names, title=title, title_justify="left")
+        for row in rows:
+            table.add_row(*row.values())
+        console.print(table)
+
+
+def review_change(sides: Sequence[str], matters: SmallestDifferences, form: str | None, fail_on: str | None, *, has_more: bool) -> None:
+    """Print the review of two sides; exit 1 where a limit is broken. `has_more` is whether options were given that have no place here."""
+    if len(sides) != 2:
+        raise click.UsageError("a review takes two sides: edgemeter compare BASELINE NEW --markdown --fail-on slower:3%")
+    if has_more:
+        raise click.UsageError(
+            "BASELINE and NEW take --markdown, --json, --fail-on and --matters; select runs as in 'ledger.sqlite?device=pi-1'"
+        )
+    from edgemeter.agent.base import figures
+    from edgemeter.collector.review import document, gate
+    from edgemeter.collector.review import review as reviewing
+    from edgemeter.collector.review.document import to_markdown
+    from edgemeter.collector.review.review import read_side
+
+    limits = () if fail_on is None else gate.parse(fail_on)
+    baseline, new = sides
+    found = reviewing.review((baseline, read_side(baseline)), (new, read_side(new)), matters)
+    findings = gate.judge(found, limits)
+    if form == "markdown":
+        click.echo(to_markdown(found, findings), nl=False)
+    elif form == "json":
+        click.echo(document.to_json(found, findings))
+    else:
+        for line in document.review_lines(found, findings):
+            click.echo(figures.printable(line))
+    if gate.is_broken(findings):
+        sys.exit(1)
+
+
+def _ratio(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
+    """Return `3%` or `0.03` as 0.03."""
+    try:
+        ratio = float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
+    except ValueError:
+        ratio = -1.0
+    if not 0 < ratio < 1:
+        raise click.BadParameter(f"{value!r} is not a ratio: give a percentage (3%) or a ratio (0.03)")
+    return ratio
+
+
+@click.command(short_help="Compare devices with a reference, like with like.")
+@click.argument("sides", nargs=-1, metavar="[BASELINE NEW]")
+@click.option("--reference", metavar="DEVICE|ROLE", help="Device or role (such as reference) to compare the others with.")
+@click.option(
+    "--store",
+    "stores",
+    multiple=True,
+    type=StorePath(),
+    metavar="FILE|URL",
+    envvar="EDGEMETER_STORE",
+    help="A ledger, a document of `edgemeter run --json`, or an InfluxDB (http://HOST:8086?bucket=BUCKET, version 1: ?db=DATABASE); "
+    "several are read as one. Default: the ledger in $EDGEMETER_HOME.",
+)
+@click.option(
+    "--influx-token-file", type=click.Path(path_type=Path), help="File with the token of an InfluxDB. Or set EDGEMETER_INFLUX_TOKEN."
+)
+@click.option(
+    "--view",
+    type=click.Choice(["table", "matrix", "pareto", "coverage", "nearest"]),
+    default="table",
+    help="table: cases and their reference; matrix: models x devices; pareto: cost against accuracy; coverage: what is missing or stale; "
+    "nearest: the closest reference case of each unmatched case. Default: table.",
+)
+@click.option(
+    "--figure",
+    type=click.Choice(["latency", "throughput", "energy", "accuracy"]),
+    default="latency",
+    help="Figure of matrix and coverage; the cost for pareto (latency or energy). Default: latency.",
+)
+@click.option(
+    "--across", type=click.Choice(["device", "board"]), default="device", help="Columns of the matrix: device or board. Default: device."
+)
+@click.option("--stale-days", type=click.IntRange(1), default=30, help="Days after which a cell without a newer run is stale. Default: 30.")
+@click.option("--matters", default="3%", callback=_ratio, help="Smallest difference of latency and energy that matters. Default: 3%.")
+@click.option("--json", "form", flag_value="json", help="Print the rows and what was left out as JSON.")
+@click.option("--csv", "form", flag_value="csv", help="Print the rows as CSV, with the columns of the JSON.")
+@click.option("--markdown", "form", flag_value="markdown", help="With BASELINE NEW: print a comment for a pull or merge request.")
+@click.option(
+    "--fail-on",
+    metavar="LIMITS",
+    help="With BASELINE NEW: exit 1 if NEW exceeds a limit, such as slower:3%,energy:5%,memory:10%,ap:0.5 (ap in points of 100).",
+)
+@click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Also write a report: one self-contained HTML file.")
+def compare(
+    *,
+    sides: tuple[str, ...],
+    reference: str | None,
+    stores: tuple[str, ...],
+    influx_token_file: Path | None,
+    view: str,
+    figure: "Figure",
+    across: "Across",
+    stale_days: int,
+    matters: float,
+    form: str | None,
+    fail_on: str | None,
+    html: Path | None,
+) -> None:
+    """Compare every device with a reference, like with like; or the runs of NEW with those of BASELINE (ledger, document, bundle, folder).
+
+    Example: edgemeter compare --reference server-1 --html report.html
+    """
+    if sides or fail_on is not None or form == "markdown":
+        has_more = bool(reference or stores or html) or view != "table" or form == "csv"
+        review_change(sides, SmallestDifferences(ratio=matters), form, fail_on, has_more=has_more)
+        return
+    from edgemeter.agent.base.config import home
+    from edgemeter.collector.runs.store import open_store
+
+    if view in ("table", "nearest") and reference is None:
+        raise click.UsageError(f"Missing option '--reference': the view {view} needs a device or role to compare with.")
+    if html is not None and view != "table":
+        raise click.UsageError(f"--html needs --view table, not {view}")
+    where = stores or (str(home() / "ledger.sqlite"),)
+    store = open_store(*where, influx_token_file=influx_token_file)
+    ready = _digested(store) if html is None else None
+    if view not in ("table", "nearest") or reference is None:
+        _show_view(store.contents() if ready is None else ready, view, figure, across, stale_days, form)
+        return
+    found = _compared(store, ready, reference, SmallestDifferences(ratio=matters), with_samples=html is not None)
+    if html is not None:
+        _write_report(found, html, f"edgemeter compare --reference {reference} " + " ".join(f"--store {Path(one).name}" for one in where))
+    if view == "nearest":
+        _show_nearest(found, form)
+    elif form == "json":
+        click.echo(columns.to_json(found))
+    elif form == "csv":
+        click.echo(columns.to_csv(found.rows), nl=False)
+    else:
+        _show(found)
+
+
+def _digested(store: "RunStore") -> "RolledUp | None":
+    from edgemeter.collector.rollup.rollup import rolled_up, rollup_progress
+
+    with rollup_progress() as progress:
+        return rolled_up(store, progress)
+
+
+def _compared(
+    store: "RunStore", ready: "RolledUp | None", reference: str, matters: SmallestDifferences, *, with_samples: bool
+) -> Comparison:
+    from edgemeter.collector.rollup.rollup import compare_rolled_up
+
+    if ready is not None:
+        return compare_rolled_up(ready, reference, matters)
+    return comparing.compare(store.contents(with_samples=with_samples), reference, matters)
+
+
+def _write_report(comparison: Comparison, path: Path, command: str) -> None:
+    from edgemeter.collector.show import report
+
+    report.write_report(comparison, path, command)
+    click.echo(f"the report: {path.resolve()}", err=True)
+
+
+def _show(comparison: Comparison) -> None:
+    from edgemeter.collector.show.compare_table import shortened, show_comparison, show_verdicts
+
+    console = wide_console()
+    shown = shortened(comparison)
+    show_comparison(shown, console)
+    show_verdicts(shown, console)
+    hidden = len(comparison.rows) - len(shown.rows)
+    if hidden:
+        click.echo(f"{hidden} more cases are not shown; see them all with --json, --csv, --html or `edgemeter collector web`", err=True)
+
+
+def _show_nearest(found: Comparison, form: str | None) -> None:
+    from edgemeter.collector.compare import views
+
+    if form == "json":
+        click.echo(json_document({"nearest": found.nearest}))
+    elif form == "csv":
+        rows = [
+            {"case": one.case, "reference": one.reference, "differs_in": "; ".join(d.what for d in one.differs_in)} for one in found.nearest
+        ]
+        click.echo(views.to_csv(rows), nl=False)
+    else:
+        for one in found.nearest:
+            click.echo(one.words())
+        click.echo(f"{len(found.nearest)} unmatched cases" if found.nearest else "every case has a match", err=True)
+
+
+def _show_view(
+    contents: "StoreContents | RolledUp", view: str, figure: "Figure", across: "Across", stale_days: int, form: str | None
+) -> None:
+    from edgemeter.collector.compare import views
+
+    gathered = _gathered(contents)
+    if view == "pareto":
+        _show_pareto(gathered, figure, form)
+        return
+    from edgemeter.collector.compare.matrix import coverage, matrix
+    from edgemeter.collector.show import matrix_table
+
+    found = matrix(gathered.summaries, figure, time.time_ns(), across, stale_days, gathered.refused)
+    covered = coverage(found)
+    rows: list[FlatRow] = [row for row in views.matrix_rows(found) if view == "matrix" or row["state"] != "measured"]
+    if form == "json":
+        click.echo(json_document({view: rows, "cells": covered.cells, "states": covered.states, "left_out": _unreadable(contents)}))
+    elif form == "csv":
+        click.echo(views.to_csv(rows), nl=False)
+    elif view == "matrix":
+        matrix_table.show_matrix(found, wide_console())
+    else:
+        matrix_table.show_coverage(covered, wide_console())
+
+
+def _gathered(contents: "StoreContents | RolledUp") -> "GatheredCases":
+    from edgemeter.collector.compare import views
+    from edgemeter.collector.compare.matrix import RefusedRun
+    from edgemeter.collector.runs.store import StoreContents
+
+    if isinstance(contents, StoreContents):
+        return views.gather(contents)
+    return views.GatheredCases(contents.summaries, [RefusedRun(one.run, one.reason) for one in contents.unusable()])
+
+
+def _unreadable(contents: "StoreContents | RolledUp") -> "Sequence[LeftOut]":
+    from edgemeter.collector.runs.store import StoreContents
+
+    return contents.left_out if isinstance(contents, StoreContents) else contents.unreadable
+
+
+def _show_pareto(gathered: "GatheredCases", figure: "Figure", form: str | None) -> None:
+    from edgemeter.collector.compare import views
+    from edgemeter.collector.compare.trade_off import trade_offs
+    from edgemeter.collector.show import matrix_table
+
+    if figure not in ("latency", "energy"):
+        raise click.UsageError(f"--view pareto needs --figure latency or energy, not {figure}")
+    found, absent = trade_offs(gathered.summaries, figure)
+    rows = views.trade_off_rows(found, figure)
+    if form == "json":
+        click.echo(json_document({"pareto": rows, "absent": views.absent_rows(absent)}))
+    elif form == "csv":
+        click.echo(views.to_csv(rows), nl=False)
+    else:
+        matrix_table.show_trade_offs(found, absent, figure, wide_console())

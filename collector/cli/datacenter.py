@@ -1,0 +1,115 @@
+"""The command `edgemeter datacenter`: edge against datacenter, over bands."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.options import FiniteRange
+from edgemeter.collector.cli.stores import StorePath
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from edgemeter.collector.compare.summary import CaseSummary
+    from edgemeter.collector.datacenter.constants import Constants
+
+
+@click.command(short_help="Compare edge and datacenter energy over ranges of utilisation, PUE and network.")
+@click.option("--edge", metavar="DEVICE", help="Edge device. Default: the only one.")
+@click.option("--model", help="Model. Default: the only one.")
+@click.option("--precision", help="Precision of the edge case. Default: the one with the lowest energy.")
+@click.option("--server", default="reference", metavar="DEVICE|ROLE", help="Server, measured by the same agent. Default: reference.")
+@click.option(
+    "--rate",
+    "rate_per_s",
+    type=FiniteRange(0, min_open=True),
+    help="Inferences per second that the edge serves. Default: its maximum.",
+)
+@click.option("--bytes", "sent_bytes", type=FiniteRange(0), help="Bytes that a request sends. Default: 100,000, one photograph.")
+@click.option("--network", "networks", multiple=True, help="fixed, mobile, or the name of an estimate; repeatable. Default: all.")
+@click.option("--grid", default="world", help="Country whose electricity sets the carbon intensity: world, DE, FR, ... Default: world.")
+@click.option("--constants", type=click.Path(path_type=Path), help="TOML file that overrides constants, each with its source and year.")
+@click.option("--show-constants", is_flag=True, help="Print the constants as JSON and exit.")
+@click.option(
+    "--store",
+    "stores",
+    multiple=True,
+    type=StorePath(),
+    envvar="EDGEMETER_STORE",
+    help="Where to read runs from, as for `edgemeter compare`.",
+)
+@click.option(
+    "--influx-token-file", type=click.Path(path_type=Path), help="File with the token of an InfluxDB. Or set EDGEMETER_INFLUX_TOKEN."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document, with every band and constant.")
+def datacenter(
+    *,
+    edge: str | None,
+    model: str | None,
+    precision: str | None,
+    server: str,
+    rate_per_s: float | None,
+    sent_bytes: float | None,
+    networks: tuple[str, ...],
+    grid: str,
+    constants: Path | None,
+    show_constants: bool,
+    stores: tuple[str, ...],
+    influx_token_file: Path | None,
+    as_json: bool,
+) -> None:
+    """Compare the energy of a device and a server over bands of utilisation, PUE and network, with the break-even points.
+
+    Example: edgemeter datacenter --edge pi-1 --model yolov8n --rate 2 --grid DE
+    """
+    import msgspec
+
+    from edgemeter.collector.datacenter import constants as assumed
+    from edgemeter.collector.datacenter.analysis import AnalysisSetting, analyse
+    from edgemeter.collector.datacenter.document import document
+    from edgemeter.collector.datacenter.sides import SideRequest, choose_sides
+
+    found = assumed.read_constants(constants)
+    if show_constants:
+        click.echo(json.dumps(msgspec.to_builtins(found), indent=2))
+        return
+    if grid not in found.grid:
+        raise ConfigError(
+            f"the carbon intensity of {grid!r} is unknown: choose from {', '.join(found.grid)}, or add [grid.{grid}] with --constants"
+        )
+    chosen = _networks(found, networks)
+    sides = choose_sides(_summaries(found, stores, influx_token_file), SideRequest(edge, model, precision, server), found.stated)
+    if rate_per_s and rate_per_s > sides.edge.rate_per_s.high:
+        raise ConfigError(f"{sides.edge.name} reaches {sides.edge.rate_per_s.value:.4g} inferences per second, not {rate_per_s:g}")
+    if rate_per_s and (sides.edge.idle_w is None or sides.edge.net_mj is None):
+        raise ConfigError(f"{sides.edge.name}: {sides.edge.why_no_idle}, so its energy at --rate {rate_per_s:g} is unknown")
+    sent = found.request.bytes if sent_bytes is None else sent_bytes
+    analysis = analyse(sides.edge, sides.servers, found, AnalysisSetting(rate_per_s, sent, chosen))
+    if as_json:
+        click.echo(json.dumps(document(analysis, found, sent, grid, sides.notes), indent=2))
+        return
+    from edgemeter.agent.base.terminal import wide_console
+    from edgemeter.collector.datacenter.table import show
+
+    show(analysis, found, sent, grid, sides.notes, wide_console())
+
+
+def _networks(constants: "Constants", requested: tuple[str, ...]) -> tuple[str, ...]:
+    known = constants.network
+    if not requested:
+        return tuple(known)
+    chosen = tuple(name for name, network in known.items() if name in requested or network.access in requested)
+    unknown = [one for one in requested if one not in known and one not in ("fixed", "mobile")]
+    if unknown:
+        raise ConfigError(f"no network is called {unknown[0]!r}: fixed, mobile, {', '.join(known)}")
+    return chosen
+
+
+def _summaries(constants: "Constants", stores: tuple[str, ...], token_file: Path | None) -> "Sequence[CaseSummary]":
+    """Return the cases of the stores; none are needed where both sides are stated."""
+    from edgemeter.collector.cli.stores import stored_summaries
+
+    return [] if constants.stated.edge and constants.stated.datacenter and not stores else stored_summaries(stores, token_file)

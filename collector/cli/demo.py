@@ -1,0 +1,61 @@
+"""The command `edgemeter demo`."""
+
+from pathlib import Path
+
+import click
+
+
+@click.command(short_help="Measure, deliver, compare and report on this machine.")
+@click.option(
+    "--html", type=click.Path(path_type=Path), default=Path("report.html"), help="File to write the report to. Default: report.html."
+)
+@click.option("--home", type=click.Path(path_type=Path), help="Folder for the demo's ledger. Default: in $EDGEMETER_HOME.")
+@click.option("--influx", metavar="URL", help="Also write every run to this InfluxDB 2 (token: EDGEMETER_INFLUX_TOKEN).")
+@click.option("--influx-org", help="Organisation. Default: the only one the token can see.")
+@click.option("--influx-bucket", help="Bucket, created if absent. Default: edgemeter.")
+@click.option("--influx-token-file", type=click.Path(path_type=Path), help="File with the token.")
+@click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
+def demo(
+    html: Path,
+    home: Path | None,
+    influx: str | None,
+    influx_org: str | None,
+    influx_bucket: str | None,
+    influx_token_file: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Measure the shipped models on every installed runtime, deliver the results by MQTT, compare them and write a report.
+
+    Example: edgemeter demo --html report.html
+    """
+    from rich.console import Console
+
+    from edgemeter.agent.base.config import home as default_home
+    from edgemeter.collector.compare import columns
+    from edgemeter.collector.compare import comparison as compare
+    from edgemeter.collector.demo import demo as whole_way
+    from edgemeter.collector.demo.demo import write_demo_page
+    from edgemeter.collector.influx.influx_config import parse_influx
+    from edgemeter.collector.runs.store import open_store
+    from edgemeter.collector.show import report
+    from edgemeter.collector.show.compare_table import show_comparison
+
+    sink = parse_influx(influx, org=influx_org, bucket=influx_bucket, token_file=influx_token_file) if influx else None
+    delivered = whole_way.run_demo(home or whole_way.new_folder(default_home()), sink, lambda line: click.echo(line, err=True))
+    store = open_store(str(delivered.ledger))
+    comparison = compare.compare(store.contents(with_samples=True), "reference")
+    report.write_report(comparison, html, f"edgemeter compare --reference reference --store {delivered.ledger}")
+    page = html.with_name(f"{html.stem}-fleet.html")
+    write_demo_page(delivered.ledger, page)
+    if as_json:
+        click.echo(columns.to_json(comparison))
+    else:
+        show_comparison(comparison, Console())
+    where = f" and in InfluxDB at {sink}" if sink else ""
+    click.echo(f"\n{delivered.records} records are delivered and stored in {delivered.ledger}{where}", err=True)
+    click.echo(f"the report: {html.resolve()}", err=True)
+    click.echo(f"the page, with a simulated fleet of 40 boards next to these runs: {page.resolve()}", err=True)
+    click.echo(
+        "next: edgemeter run --model YOUR.onnx --images DIR --annotations COCO.json; edgemeter doctor; edgemeter models list", err=True
+    )

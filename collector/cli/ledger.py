@@ -1,0 +1,298 @@
+"""What a ledger holds, and its upkeep: `edgemeter collector devices`, `quarantine`, `changes`, `stats`, `vacuum`, `backup`, `restore`."""
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+import msgspec
+
+from edgemeter.agent.base import figures
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.figures import count
+from edgemeter.agent.base.terminal import wide_console
+from edgemeter.collector.cli.stores import ledger_option, ledger_path, stamp
+from edgemeter.collector.ledger.presence import DevicePresence, SessionHeld, needs_attention
+from edgemeter.collector.ledger.quarantine import QuarantinedMessage
+
+
+@click.command(short_help="List devices: presence, records, missing records.")
+@ledger_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, including every session.")
+def devices(ledger: Path | None, *, as_json: bool) -> None:
+    """List the devices of this collector, with presence and missing records; other collectors of a group may hold those.
+
+    Example: edgemeter collector devices
+    """
+    from edgemeter.collector.ledger.ledger import Ledger
+
+    with Ledger(ledger_path(ledger), "read") as opened:
+        present, sessions = opened.devices(), opened.sessions()
+    documents = [_devices_document(name, present, sessions) for name in _names(present, sessions)]
+    if as_json:
+        click.echo(json.dumps({"devices": documents}, indent=2))
+        return
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("fleet", "device", "state", "since", "board", "agent", "records", "missing", "last record", "needs attention")
+    for one in documents:
+        shown = ("fleet", "device", "state", "since", "board", "agent", "records", "missing", "last_record", "look_at")
+        table.add_row(*("" if one[name] is None else escape(figures.printable(str(one[name]))) for name in shown))
+    wide_console().print(table)
+
+
+def _names(present: Sequence[DevicePresence], sessions: Sequence[SessionHeld]) -> list[tuple[str, str]]:
+    return sorted({(one.fleet, one.device) for one in present} | {(one.fleet, one.device) for one in sessions})
+
+
+def _devices_document(name: tuple[str, str], present: Sequence[DevicePresence], sessions: Sequence[SessionHeld]) -> dict[str, object]:
+    reported = next((one for one in present if (one.fleet, one.device) == name), None)
+    own = [one for one in sessions if (one.fleet, one.device) == name]
+    birth = reported.birth if reported else None
+    health = reported.health if reported else None
+    return {
+        "fleet": name[0],
+        "device": name[1],
+        "state": reported.state if reported else None,
+        "since": stamp(reported.changed_ns) if reported else None,
+        "board": birth.board if birth else None,
+        "agent": birth.agent if birth else None,
+        "records": sum(one.records for one in own),
+        "missing": sum(one.missing for one in own),
+        "last_record": stamp(max(one.last_received_ns for one in own)) if own else None,
+        "look_at": "; ".join(needs_attention(health, time.time_ns())) or None if health else None,
+        "health": msgspec.to_builtins(health) if health else None,
+        "sessions": [{"session": one.session, "records": one.records, "missing": one.missing} for one in own],
+    }
+
+
+SHOWN_BYTES = 4096
+
+
+@click.group(invoke_without_command=True, short_help="List, show or retry rejected messages.")
+@ledger_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, including the payloads.")
+@click.pass_context
+def quarantine(context: click.Context, ledger: Path | None, *, as_json: bool) -> None:
+    """List rejected messages with the reason; `show` one, or `retry` some.
+
+    Example: edgemeter collector quarantine --json
+    """
+    # Options before a subcommand are its defaults.
+    context.default_map = {name: {"ledger": ledger, "as_json": as_json} for name in quarantine.commands}
+    if context.invoked_subcommand is None:
+        _print_list(ledger, as_json=as_json)
+
+
+@quarantine.command("list", short_help="List rejected messages with the reason.")
+@ledger_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, including the payloads.")
+def list_(ledger: Path | None, *, as_json: bool) -> None:
+    """List rejected messages with the reason.
+
+    Example: edgemeter collector quarantine list
+    """
+    _print_list(ledger, as_json=as_json)
+
+
+@quarantine.command(short_help="Show one entry with its payload.")
+@click.argument("row", type=click.IntRange(1))
+@ledger_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def show(row: int, ledger: Path | None, *, as_json: bool) -> None:
+    """Show the entry ROW: when and how often it arrived, why it was rejected, and its payload.
+
+    Example: edgemeter collector quarantine show 12
+    """
+    (entry,) = _chosen(_entries(ledger), [row])
+    if as_json:
+        click.echo(json.dumps(_quarantine_document(entry), indent=2))
+        return
+    for name, value in _quarantine_document(entry).items():
+        if name != "payload":
+            click.echo(f"{name:11} {figures.printable(str(value))}")
+    text = entry.payload[:SHOWN_BYTES].decode("utf-8", "backslashreplace")
+    click.echo(f"{'payload':11} {figures.printable(text)}{' ...' if entry.size_bytes > SHOWN_BYTES else ''}")
+
+
+@quarantine.command(short_help="Retry rejected messages.")
+@click.argument("rows", type=click.IntRange(1), nargs=-1)
+@ledger_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def retry(rows: tuple[int, ...], ledger: Path | None, *, as_json: bool) -> None:
+    """Retry the entries ROWS, by default all, after an update or a fix of InfluxDB; a collector may be running.
+
+    Example: edgemeter collector quarantine retry 12 13
+    """
+    from edgemeter.collector.ledger.ledger import Ledger
+    from edgemeter.collector.receive.admission import retry_rejected
+
+    entries = _entries(ledger)
+    chosen = _chosen(entries, rows) if rows else entries
+    with Ledger(ledger_path(ledger)) as opened:
+        done = [retry_rejected(opened, entry) for entry in chosen]
+    if as_json:
+        click.echo(json.dumps({"retried": [{"row": one.row, "taken": one.taken, "reason": one.reason} for one in done]}, indent=2))
+    else:
+        for one in done:
+            accepted = f"{count(one.taken, 'record')} accepted"
+            click.echo(f"{one.row}  {f'stays: {figures.printable(one.reason)}' if one.reason else accepted}")
+    left = sum(one.reason is not None for one in done)
+    click.echo(f"{len(done) - left} left the quarantine, {left} remain", err=True)
+
+
+def _entries(ledger: Path | None) -> list[QuarantinedMessage]:
+    from edgemeter.collector.ledger.ledger import Ledger
+
+    with Ledger(ledger_path(ledger), "read") as opened:
+        return opened.quarantined()
+
+
+def _chosen(entries: Sequence[QuarantinedMessage], rows: Sequence[int]) -> list[QuarantinedMessage]:
+    by_row = {entry.row: entry for entry in entries}
+    for row in rows:
+        if row not in by_row:
+            raise ConfigError(f"no entry {row} in the quarantine: list the entries with `edgemeter collector quarantine list`")
+    return [by_row[row] for row in rows]
+
+
+def _print_list(ledger: Path | None, *, as_json: bool) -> None:
+    entries = _entries(ledger)
+    if as_json:
+        click.echo(json.dumps({"quarantined": [_quarantine_document(entry) for entry in entries]}, indent=2))
+        return
+    for entry in entries:
+        times = f", {entry.times} times" if entry.times > 1 else ""
+        click.echo(f"{entry.row}  {stamp(entry.last_ns)}  {figures.printable(entry.topic)}  {entry.size_bytes} bytes{times}")
+        click.echo(f"    {figures.printable(entry.reason)}")
+    click.echo(f"{len(entries)} in quarantine", err=True)
+
+
+def _quarantine_document(entry: QuarantinedMessage) -> dict[str, object]:
+    return {
+        "row": entry.row,
+        "topic": entry.topic,
+        "reason": entry.reason,
+        "times": entry.times,
+        "first": stamp(entry.received_ns),
+        "last": stamp(entry.last_ns),
+        "size_bytes": entry.size_bytes,
+        "payload": entry.payload.decode("utf-8", "backslashreplace"),
+    }
+
+
+@click.command(short_help="List changes of firmware, kernel, runtime, ...; mark them in Grafana.")
+@ledger_option
+@click.option("--influx", envvar="EDGEMETER_INFLUX", help="Also write the changes to this InfluxDB, for the dashboards.")
+@click.option("--influx-token-file", type=click.Path(path_type=Path), help="File with the token. Default: $EDGEMETER_INFLUX_TOKEN.")
+@click.option("--json", "as_json", is_flag=True, help='Print {"changes": [...]}.')
+def changes(ledger: Path | None, influx: str | None, influx_token_file: Path | None, *, as_json: bool) -> None:
+    """List changes of the devices (firmware, kernel, agent, runtime, ...), confirmed steps, and annotations.
+
+    Example: edgemeter collector changes --influx http://influx.example:8086
+    """
+    from edgemeter.collector.influx import influx_config
+    from edgemeter.collector.influx.sink import open_sink
+    from edgemeter.collector.ledger.ledger import Ledger
+    from edgemeter.collector.trend import changes as changing
+    from edgemeter.collector.trend.changes import noted_changes
+
+    path = ledger_path(ledger)
+    with Ledger(path, "read") as opened:
+        found = changing.changes_of(held.record for held in opened.records())
+    found = sorted([*found, *noted_changes(path)], key=lambda change: change.started_at_ns)
+    if influx:
+        sink = open_sink(influx_config.parse_influx(influx, token_file=influx_token_file))
+        try:
+            rejected = sink.write([changing.change_point_line(change) for change in found])
+        finally:
+            sink.close()
+        if rejected:
+            raise ConfigError(f"InfluxDB rejects {len(rejected)} of {len(found)} changes: {rejected[0].reason}")
+    if as_json:
+        click.echo(json.dumps({"changes": [asdict(change) for change in found]}, indent=2))
+        return
+    for change in found:
+        click.echo(f"{figures.stamp(change.started_at_ns)}  {figures.printable(f'{change.device}  {change.text}')}")
+    click.echo(f"{figures.count(len(found), 'change')}" + (", written to InfluxDB" if influx else ""), err=True)
+
+
+@click.command(short_help="Show the size of the ledger and what takes the space.")
+@ledger_option
+@click.option("--json", "as_json", is_flag=True, help="Print every number as JSON.")
+def stats(ledger: Path | None, *, as_json: bool) -> None:
+    """Show what the ledger holds, what takes the space, and how fast it grows.
+
+    Example: edgemeter collector stats
+    """
+    from edgemeter.collector.upkeep.stats import ledger_stats
+
+    found = ledger_stats(ledger_path(ledger))
+    if as_json:
+        document = asdict(found) | {"size_bytes": found.size_bytes}
+        click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+        return
+    click.echo(f"{found.path}: {count(found.runs, 'run')} of {count(found.devices, 'device')}, {count(found.cases, 'case')}")
+    click.echo("  verdicts: " + (", ".join(f"{number:,} {state}" for state, number in found.verdicts.items()) or "none"))
+    if found.first_received_ns is not None and found.last_received_ns is not None:
+        click.echo(f"  received: {stamp(found.first_received_ns)} to {stamp(found.last_received_ns)}")
+    click.echo(f"  {found.size_bytes / 1e6:,.1f} MB" + (f", {found.size_bytes / found.runs:,.0f} bytes a run" if found.runs else ""))
+    for part in found.parts:
+        click.echo(f"  {part.size_bytes / 1e6:>12,.1f} MB  {part.name}")
+    if found.growth_bytes_per_day is not None:
+        click.echo(f"  grows by {found.growth_bytes_per_day / 1e6:,.2f} MB a day; `collector up --keep-samples-days` deletes raw samples")
+    for sink, position in found.sinks.items():
+        click.echo(f"  {sink}: {count(found.last_row - position, 'row')} behind")
+    if found.quarantined:
+        click.echo(f"  {found.quarantined} in quarantine: edgemeter collector quarantine list")
+
+
+@click.command(short_help="Return unused space to the file system.")
+@ledger_option
+def vacuum(ledger: Path | None) -> None:
+    """Return unused space in the ledger's file to the file system.
+
+    Example: edgemeter collector vacuum
+    """
+    from edgemeter.collector.upkeep.copies import vacuum as pack
+
+    done = pack(ledger_path(ledger))
+    click.echo(f"{done.before_bytes / 1e6:,.1f} MB before, {done.after_bytes / 1e6:,.1f} MB now", err=True)
+
+
+@click.command(short_help="Back up the ledger while the collector runs.")
+@click.argument("file", type=click.Path(path_type=Path))
+@ledger_option
+def backup(file: Path, ledger: Path | None) -> None:
+    """Copy the ledger to FILE and its annotations to FILE.watch: a checked, consistent snapshot; the collector may be running.
+
+    Example: edgemeter collector backup /backups/ledger-2026-11-20.sqlite
+    """
+    from edgemeter.collector.upkeep.copies import backup as copy_to
+
+    done = copy_to(ledger_path(ledger), file)
+    for path in done.files:
+        click.echo(path)
+    click.echo(f"{count(done.runs, 'run')} copied", err=True)
+
+
+@click.command(short_help="Restore a backup.")
+@click.argument("file", type=click.Path(path_type=Path))
+@ledger_option
+def restore(file: Path, ledger: Path | None) -> None:
+    """Restore the backup FILE as the ledger; nothing is overwritten. Records received after the backup are lost.
+
+    Example: edgemeter collector restore /backups/ledger-2026-11-20.sqlite
+    """
+    from edgemeter.collector.upkeep.copies import restore as bring_back
+
+    done = bring_back(file, ledger_path(ledger))
+    for path in done.files:
+        click.echo(path)
+    newest = f", the newest of {stamp(done.last_received_ns)}" if done.last_received_ns else ""
+    click.echo(
+        f"{count(done.runs, 'run')} restored{newest}; records delivered after it are lost, because devices no longer have them", err=True
+    )

@@ -1,0 +1,119 @@
+"""`edgemeter collector load`: simulated devices over a real broker."""
+
+import json
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from edgemeter.agent.base import broker_address
+from edgemeter.agent.base.errors import TransientError
+from edgemeter.agent.base.options import FiniteRange, broker_files
+from edgemeter.agent.base.terminal import wide_console
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from edgemeter.collector.load.load import LoadWatch
+    from edgemeter.collector.load.tally import LoadPlan, LoadResult, LoadTally
+
+SECONDS = 10.0
+
+
+@click.command(short_help="Load-test a server with simulated devices.")
+@click.option("--broker", required=True, envvar="EDGEMETER_BROKER", help="Broker of the collector: HOST[:PORT], mqtt://... or mqtts://...")
+@broker_files
+@click.option("--devices", type=click.IntRange(1, 100_000), default=10, show_default=True, help="Number of simulated devices.")
+@click.option(
+    "--rate", "rate_per_s", type=FiniteRange(0, min_open=True), default=100.0, show_default=True, help="Records a second, in total."
+)
+@click.option("--seconds", type=FiniteRange(0, min_open=True), help=f"Duration. Default: {SECONDS:.0f}.")
+@click.option("--records", type=click.IntRange(1), help="Number of records in total, instead of --seconds.")
+@click.option(
+    "--mode",
+    type=click.Choice(["agents", "crowd"]),
+    help="agents: an outbox, a connection and a Will each. crowd: many devices over 8 connections, no outboxes. "
+    "Default: agents for up to 100 devices, the most in one process.",
+)
+@click.option("--patience", type=FiniteRange(0), default=30.0, show_default=True, help="Seconds to wait for the last receipts.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def load(
+    *,
+    broker: str,
+    devices: int,
+    rate_per_s: float,
+    seconds: float | None,
+    records: int | None,
+    mode: str | None,
+    patience: float,
+    as_json: bool,
+    **files: Path | None,
+) -> None:
+    """Send records from simulated devices over a broker to a collector, and time their receipts; exit 1 if any is missing.
+
+    Example: edgemeter collector load --broker broker.example --devices 1000 --rate 500 --seconds 60
+    """
+    from edgemeter.collector.load import load as loading
+    from edgemeter.collector.load.tally import LoadPlan, measure_template
+
+    if seconds is not None and records is not None:
+        raise click.UsageError("give either --seconds or --records")
+    if mode == "agents" and devices > loading.MOST_AGENTS:
+        raise click.UsageError(f"at most {loading.MOST_AGENTS} agents in one process: start several, or use --mode crowd")
+    plan = LoadPlan(devices, rate_per_s, records or max(1, round(rate_per_s * (seconds or SECONDS))), patience)
+    address = broker_address.address_with_files(broker, files)
+    click.echo("measuring the record to send, with the replay runtime ...", err=True)
+    copied = measure_template()
+    chosen: loading.LoadMode = "agents" if (mode or loading.load_mode(devices)) == "agents" else "crowd"
+    with _progress(plan) as watch:
+        result = loading.run_load(address, plan, chosen, copied, watch)
+    if as_json:
+        click.echo(json.dumps(asdict(result)))
+    else:
+        _show(result)
+    if result.missing:
+        late = f"{result.missing} of {result.sent} records have no receipt after {patience:g} s"
+        raise TransientError(f"{late}: check that a collector is running and keeps up")
+
+
+@contextmanager
+def _progress(plan: "LoadPlan") -> "Iterator[LoadWatch]":
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("receipts", total=plan.records)
+
+        def watch(tally: "LoadTally") -> None:
+            bar.update(task, completed=tally.receipted)
+
+        yield watch
+
+
+def _show(result: "LoadResult") -> None:
+    from rich.table import Table
+
+    how = (
+        f"{result.devices} agents, each with outbox, connection and Will"
+        if result.mode == "agents"
+        else f"{result.devices} devices over {result.connections} connections, without outboxes and Wills"
+    )
+    table = Table(
+        title=f"{how}", title_justify="left", caption=f"requested: {result.rate_per_s:g} records/s of {result.record_bytes} bytes"
+    )
+    for name in ("sent", "receipted", "missing", "resent", "seconds", "records/s", "p50 ms", "p90 ms", "p99 ms", "max ms"):
+        table.add_column(name, justify="right")
+    latencies = (result.latency_p50_ms, result.latency_p90_ms, result.latency_p99_ms, result.latency_max_ms)
+    counts = (result.sent, result.receipted, result.missing, result.resent)
+    table.add_row(
+        *(str(count) for count in counts),
+        f"{result.seconds:.1f}",
+        f"{result.records_per_s:.0f}",
+        *("-" if one is None else f"{one:.1f}" for one in latencies),
+    )
+    wide_console().print(table)
+    click.echo("ms: from the time a record was due to its receipt, sent after the commit", err=True)

@@ -1,0 +1,233 @@
+"""`edgemeter reference`: what devices are held against, with provenance."""
+
+import json
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from edgemeter.agent.base import figures
+from edgemeter.agent.base.config import home
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.collector.cli.stores import StorePath
+
+if TYPE_CHECKING:
+    from edgemeter.collector.compare.summary import CaseSummary
+    from edgemeter.collector.reference.imported import ListingRequest, ReferenceListing, ReferenceStore
+
+_shelf_option = click.option(
+    "--shelf",
+    type=click.Path(path_type=Path),
+    envvar="EDGEMETER_REFERENCES",
+    help="Folder of imported and published figures. Default: references in $EDGEMETER_HOME.",
+)
+_json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+_store_option = click.option(
+    "--store",
+    "stores",
+    multiple=True,
+    type=StorePath(),
+    metavar="FILE|URL",
+    envvar="EDGEMETER_STORE",
+    help="Where to read measured references from. Default: the ledger in $EDGEMETER_HOME.",
+)
+ROWS_SHOWN = 20
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def reference() -> None:
+    """Manage references: measured by the same agent, imported from official results, or published elsewhere.
+
+    Example: edgemeter reference list
+    """
+
+
+@reference.command("import", short_help="Import an official MLPerf Inference summary_results.json.")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--source", help="Address it was retrieved from. Default: the repository that its rows name.")
+@click.option("--retrieved", metavar="YYYY-MM-DD", help="Day of retrieval. Default: today.")
+@click.option("--unverified", is_flag=True, help="The results were not reviewed by MLCommons.")
+@click.option("--skip-refused", is_flag=True, help="Skip rows that are not understood, and list them.")
+@_shelf_option
+@_json_option
+def import_(
+    *, file: Path, source: str | None, retrieved: str | None, unverified: bool, skip_refused: bool, shelf: Path | None, as_json: bool
+) -> None:
+    """Import an official MLPerf Inference round. It is listed separately with its footnote, and never ranked.
+
+    Example: edgemeter reference import summary_results.json --retrieved 2026-11-02
+    """
+    from edgemeter.collector.reference import mlperf, published
+
+    today = datetime.now(timezone.utc).strftime("%Y-%m-%d")
+    if retrieved is not None and published.is_day(retrieved) and retrieved > today:
+        raise click.UsageError(f"--retrieved {retrieved} is in the future: give the day on which the file was retrieved")
+    parsed = mlperf.read(file, skip_refused=skip_refused)
+    day = retrieved or today
+    kept = _shelf(shelf).keep_import(file, parsed, source, day, is_verified=not unverified)
+    for refusal in parsed.refused:
+        click.echo(f"refused: {refusal}", err=True)
+    if as_json:
+        rounds = [{"round": one.round, "rows": len(one.rows), "source": one.source, "retrieved": one.retrieved} for one in kept]
+        click.echo(json.dumps({"imported": rounds, "dropped": parsed.dropped, "refused": parsed.refused}, indent=2))
+        return
+    for one in kept:
+        powered = sum(row.power_value is not None for row in one.rows)
+        rows = f"{figures.count(len(one.rows), 'result')} of {one.round}, {powered} with measured power"
+        click.echo(f"imported {rows}; retrieved from {one.source} {one.retrieved}")
+    if parsed.dropped:
+        click.echo(f"{figures.count(parsed.dropped, 'result')} left out: the round marks them as erroneous", err=True)
+
+
+@reference.command(short_help="Add published figures: one by options, or a TOML or CSV file of them.")
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+@click.option("--source", help="Publisher.")
+@click.option("--version", help="Edition: a release or a commit. Part of the key.")
+@click.option("--date", metavar="YYYY-MM-DD", help="Day of retrieval. Part of the key.")
+@click.option("--address", help="Address of the source.")
+@click.option("--model", help="Model.")
+@click.option("--device", help="Device, as named there.")
+@click.option(
+    "--metric", type=click.Choice(["latency", "throughput", "energy", "power", "accuracy", "size"]), help="What the figure measures."
+)
+@click.option("--value", type=float, help="The figure, in --unit.")
+@click.option("--unit", help="Unit: ms, s, us; per s, fps; mJ, J; W; ratio, %; MB.")
+@click.option("--conditions", help="Measurement conditions, as stated there.")
+@click.option("--runtime", help="Runtime.")
+@click.option("--precision", help="Precision.")
+@click.option("--batch", type=int, help="Batch size.")
+@click.option("--input-size", help="Input size, such as 640x640.")
+@click.option("--dataset", help="Data set.")
+@click.option("--images", type=int, help="Number of images of an accuracy.")
+@click.option("--licence", help="Licence of the source.")
+@_shelf_option
+def add(*, file: Path | None, shelf: Path | None, **options: str | float | None) -> None:
+    """Add published figures. They are displayed, and excluded from statistics.
+
+    Example: edgemeter reference add figures.toml
+    """
+    import msgspec
+
+    from edgemeter.collector.reference import published
+
+    given = {name: value for name, value in options.items() if value is not None}
+    if (file is None) == (not given):
+        raise click.UsageError(
+            "give either a TOML or CSV file, or the options of one figure (--source, --version, --date, --address, --model, ...)"
+        )
+    try:
+        rows = published.read(file) if file else [msgspec.convert(given, published.PublishedRow)]
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"the figure is incomplete: {error}") from error
+    new = _shelf(shelf).add(rows)
+    for row in new:
+        click.echo(f"{row.id}  {row.model} on {row.device}: {row.metric} {row.value:g} {row.unit}  ({row.key})")
+    click.echo(f"{len(new)} new, {len(rows) - len(new)} already present", err=True)
+
+
+@reference.command("list", short_help="List measured, imported and published references separately.")
+@click.option("--model", help="Part of the model name.")
+@click.option("--device", help="Part of the device, system or accelerator name.")
+@click.option("--scenario", help="Part of the scenario name.")
+@click.option("--suite", help="MLPerf suite: datacenter or edge.")
+@click.option("--kind", type=click.Choice(["measured", "imported", "published"]), help="Only this kind.")
+@_shelf_option
+@_store_option
+@_json_option
+def list_(
+    *,
+    model: str | None,
+    device: str | None,
+    scenario: str | None,
+    suite: str | None,
+    kind: str | None,
+    shelf: Path | None,
+    stores: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """List measured references, which are ranked with devices, and imported and published figures, which are not.
+
+    Example: edgemeter reference list --model resnet --suite datacenter
+    """
+    from edgemeter.collector.reference.imported import ListingRequest
+
+    _print(_gather(shelf, stores, ListingRequest(model, device, scenario, suite), kind), kind, as_json=as_json)
+
+
+@reference.command(short_help="Show one reference in full.")
+@click.argument("key")
+@_shelf_option
+@_store_option
+@_json_option
+def show(*, key: str, shelf: Path | None, stores: tuple[str, ...], as_json: bool) -> None:
+    """Show references by key: an MLPerf entry (6.0-0028), the id of a published row, or DEVICE/MODEL of a measured one.
+
+    Example: edgemeter reference show 6.0-0028
+    """
+    from edgemeter.collector.reference.imported import ListingRequest
+
+    found = _gather(shelf, stores, ListingRequest(key=key), None)
+    blocks = {"measured": found.measured, "imported": found.imported, "published": found.published}
+    if not any(blocks.values()):
+        raise ConfigError(f"no reference has the key {key!r}: list the keys with `edgemeter reference list`")
+    if as_json:
+        click.echo(json.dumps(found.document, indent=2))
+        return
+    for name, rows in blocks.items():
+        for row in rows:
+            click.echo(f"{name}{'' if name == 'measured' else ', not ranked'}")
+            for field, value in row.items():
+                if value not in (None, "", {}):
+                    click.echo(f"  {field}: {figures.printable(_in_words(value))}")
+
+
+def _shelf(path: Path | None) -> "ReferenceStore":
+    from edgemeter.collector.reference.imported import ReferenceStore
+
+    return ReferenceStore(path or home() / "references")
+
+
+def _gather(shelf: Path | None, stores: tuple[str, ...], request: "ListingRequest", kind: str | None) -> "ReferenceListing":
+    from edgemeter.collector.reference.imported import listing
+
+    kept = _shelf(shelf)
+    return listing(
+        _measured(stores) if kind in (None, "measured") else [],
+        kept.imports() if kind in (None, "imported") else [],
+        kept.published() if kind in (None, "published") else [],
+        request,
+    )
+
+
+def _measured(stores: tuple[str, ...]) -> "list[CaseSummary]":
+    """Return the cases that were measured in the role of a reference; without a ledger there are none."""
+    from edgemeter.collector.cli.stores import ledger_path, stored_summaries
+
+    if not stores and not ledger_path().exists():
+        return []
+    try:
+        return [case for case in stored_summaries(stores) if case.key.role == "reference"]
+    except UnavailableError:
+        return []
+
+
+def _print(found: "ReferenceListing", kind: str | None, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(found.document, indent=2))
+        return
+    from edgemeter.agent.base.terminal import wide_console
+    from edgemeter.collector.reference import table
+
+    if not (found.measured or found.imported or found.published):
+        click.echo("no reference matches: list all with `edgemeter reference list`", err=True)
+    table.show(found, wide_console(), ROWS_SHOWN, kind)
+
+
+def _in_words(value: object) -> str:
+    """Return a value in words: no Python of ours."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_in_words(part)}" for name, part in value.items())
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,100 @@
+"""Options that name a store or a ledger, and what commands read from them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from edgemeter.agent.base.config import home
+from edgemeter.agent.base.errors import ConfigError
+
+if TYPE_CHECKING:
+    from edgemeter.collector.compare.summary import CaseSummary
+
+
+class StorePath(click.Path):
+    """An environment variable holds several files separated by colons, or one URL."""
+
+    def split_envvar_value(self, rv: str) -> Sequence[str]:
+        """Return the stores in one environment variable."""
+        return [rv] if "://" in rv else super().split_envvar_value(rv)
+
+
+ledger_option = click.option(
+    "--ledger",
+    envvar="EDGEMETER_LEDGER",
+    type=click.Path(path_type=Path, dir_okay=True),
+    help="Ledger file. Default: ledger.sqlite in $EDGEMETER_HOME, else in $XDG_DATA_HOME/edgemeter.",
+)
+store_option = click.option(
+    "--store",
+    "stores",
+    multiple=True,
+    type=StorePath(),
+    metavar="FILE",
+    envvar="EDGEMETER_STORE",
+    help="A ledger, or a document of `edgemeter run --json`; several are read as one. Default: the ledger in $EDGEMETER_HOME.",
+)
+
+
+def ledger_path(given: Path | None = None) -> Path:
+    """Return the ledger's path: the one given, or the default."""
+    return given or home() / "ledger.sqlite"
+
+
+def chosen_stores(given: Sequence[str]) -> Sequence[str]:
+    """Return the stores given, or the default ledger."""
+    return given or (str(ledger_path()),)
+
+
+def stamp(taken_ns: int) -> str:
+    """Return a time in ISO 8601, to the second, UTC."""
+    return datetime.fromtimestamp(taken_ns // 1_000_000_000, timezone.utc).isoformat()
+
+
+def stored_summaries(stores: Sequence[str], influx_token_file: Path | None = None) -> "Sequence[CaseSummary]":
+    """Return the cases of `stores`, by default those of the default ledger.
+
+    Raises:
+        ConfigError: a store is absent or invalid.
+        UnavailableError: it contains no run.
+    """
+    from edgemeter.collector.compare import views
+    from edgemeter.collector.rollup.rollup import rolled_up, rollup_progress
+    from edgemeter.collector.runs.store import open_store
+
+    store = open_store(*chosen_stores(stores), influx_token_file=influx_token_file)
+    with rollup_progress() as progress:
+        ready = rolled_up(store, progress)
+    return ready.summaries if ready else views.gather(store.contents()).summaries
+
+
+def existing_store(store: str) -> str:
+    """Return `store`, checked to be a ledger or a document of runs."""
+    from edgemeter.collector.ledger.ledger import Ledger
+    from edgemeter.collector.runs.store import LedgerStore, open_store
+
+    if not Path(store).expanduser().is_file():
+        raise ConfigError(f"no store at {store!r}: name its file with --store")
+    found = open_store(store)
+    if isinstance(found, LedgerStore):
+        Ledger(found.path, "read").close()
+    else:
+        found.contents()
+    return store
+
+
+@contextmanager
+def trend_progress() -> Iterator[Callable[[int, int], None]]:
+    """Show the progress of the index of trends on standard error, if it is a terminal."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda *_: None
+        return
+    with console.status("analysing trends ...") as status:
+        yield lambda row, last: status.update(f"reading new runs: {row:,} of {last:,}")

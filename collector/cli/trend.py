@@ -1,0 +1,191 @@
+"""The commands `edgemeter trend`, `edgemeter annotate` and `edgemeter units`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from edgemeter.agent.base.terminal import wide_console
+from edgemeter.collector.cli.stores import chosen_stores, existing_store, store_option, trend_progress
+
+
+def _day(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
+    from datetime import date
+
+    try:
+        return None if value is None else (date.fromisoformat(value) - date(1970, 1, 1)).days
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r} is not a date: write it as 2026-11-20") from error
+
+
+def chosen_metrics(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[str, ...]:
+    """Return the names of metrics in an option, by default the usual ones."""
+    from edgemeter.collector.trend.metrics import DEFAULT, METRICS
+
+    names = DEFAULT if value is None else tuple(METRICS) if value == "all" else tuple(part.strip() for part in value.split(","))
+    unknown = [name for name in names if name not in METRICS]
+    if unknown:
+        raise click.BadParameter(f"{unknown[0]!r} is not a metric: choose from {', '.join(METRICS)}, or all")
+    return names
+
+
+@click.command(short_help="Find changes over time: steps, drift, scatter, gaps.")
+@store_option
+@click.option(
+    "--metric",
+    "metrics",
+    callback=chosen_metrics,
+    metavar="NAME[,NAME]",
+    help="energy, energy-net, latency, latency-p90, accuracy, throttling, or all. Default: energy, latency, accuracy, throttling.",
+)
+@click.option("--fleet", help="Only this fleet.")
+@click.option("--device", help="Only this device.")
+@click.option("--board", help="Only this board type.")
+@click.option("--model", help="Only this model.")
+@click.option("--precision", help="Only this precision.")
+@click.option("--runtime", help="Only this runtime.")
+@click.option("--by-type", is_flag=True, help="Analyse each board type with two or more devices, instead of each device.")
+@click.option("--until", callback=_day, metavar="DAY", help="The last day on which results were due. Default: the day of the newest run.")
+@click.option("--all", "with_quiet", is_flag=True, help="Include series without findings.")
+@click.option("--json", "form", flag_value="json", help='Print {"series": [...]} with every figure of the findings.')
+@click.option("--csv", "form", flag_value="csv", help="Print the points as CSV, one row a day.")
+def trend(
+    stores: tuple[str, ...],
+    metrics: tuple[str, ...],
+    until: int | None,
+    form: str | None,
+    *,
+    by_type: bool,
+    with_quiet: bool,
+    **selected: str | None,
+) -> None:
+    """Find changes over time on each device and case, with size, interval, first day, and what changed on the device that day.
+
+    Example: edgemeter trend --metric energy --device pi-7
+    """
+    from edgemeter.collector.trend import finding, watch
+    from edgemeter.collector.trend.history import open_history
+    from edgemeter.collector.trend.series_trend import standing_out
+    from edgemeter.collector.trend.trend_text import points_csv, show_trends, trends_document
+    from edgemeter.collector.trend.watch_file import annotations_of
+
+    where = chosen_stores(stores)
+    with trend_progress() as progress:
+        history = open_history(where, progress)
+        known = annotations_of(where[0])
+        selection = watch.SeriesSelection(**selected)
+        watch.keys_of(history, selection)
+        found = watch.trends_of(history, known, metrics, selection, by_type=by_type)
+    newest = max((one.last_day for one in found), default=0)
+    if until is not None and until < newest:
+        raise click.UsageError(
+            f"--until {finding.iso(until)} is before the newest run, of {finding.iso(newest)}: give that day or a later one"
+        )
+    last = newest if until is None else until
+    if form == "csv":
+        click.echo(points_csv([(one.key, one.metric, watch.points(history, one.key, one.metric)) for one in found]), nl=False)
+    elif form == "json":
+        click.echo(trends_document(found, standing_out(found), last).decode())
+    else:
+        show_trends(found, standing_out(found), last, wide_console(), with_quiet=with_quiet)
+
+
+@click.command(short_help="Annotate a day: an expected new level, or a remark.")
+@click.argument("text", required=False)
+@store_option
+@click.option("--day", callback=_day, metavar="DAY", help="The first day of the new level, as 2026-11-20. Default: today (UTC).")
+@click.option("--fleet", help="Only for this fleet.")
+@click.option("--device", help="Only for this device.")
+@click.option("--model", help="Only for this model.")
+@click.option("--metric", help="Only for this metric.")
+@click.option("--author", help="Author of the annotation.")
+@click.option("--remark", is_flag=True, help="A remark only, which starts no new level.")
+@click.option("--remove", type=click.IntRange(1), metavar="NUMBER", help="Remove an annotation.")
+@click.option("--list", "as_list", is_flag=True, help="List the annotations.")
+@click.option("--json", "as_json", is_flag=True, help="List the annotations as JSON.")
+def annotate(
+    text: str | None, stores: tuple[str, ...], remove: int | None, *, remark: bool, as_list: bool, as_json: bool, **about: Any
+) -> None:
+    """Annotate a day: mark the start of an expected new level, or with --remark add a remark. Earlier history is kept.
+
+    Example: edgemeter annotate --device pi-7 --day 2026-11-02 "new power supply"
+    """
+    from edgemeter.agent.base.errors import ConfigError
+    from edgemeter.collector.trend.metrics import METRICS
+    from edgemeter.collector.trend.watch_file import (
+        Annotation,
+        WatchFile,
+        add_annotation,
+        annotation_lines,
+        read_annotations,
+        remove_annotation,
+        today,
+        watch_file_beside,
+    )
+
+    if about["metric"] is not None and about["metric"] not in METRICS:
+        raise click.UsageError(f"{about['metric']!r} is not a metric: choose from {', '.join(METRICS)}")
+    if sum((text is not None, remove is not None, as_list or as_json)) != 1:
+        raise click.UsageError("give TEXT, --remove NUMBER or --list")
+    if text is not None and not text.strip():
+        raise click.UsageError("TEXT is empty: describe what happened on the day")
+    where = chosen_stores(stores)
+    with WatchFile(watch_file_beside(existing_store(where[0]))) as file:
+        if text is not None:
+            _check_series(where, about)
+            day = about.pop("day")
+            entry = Annotation(day=today() if day is None else day, text=text, begins_level=not remark, **about)
+            click.echo(f"annotation {add_annotation(file, entry)} saved in {file.path}", err=True)
+        elif remove is not None:
+            if not remove_annotation(file, remove):
+                raise ConfigError(f"no annotation {remove} in {str(file.path)!r}: see `edgemeter annotate --list`")
+            click.echo(f"annotation {remove} removed", err=True)
+        else:
+            click.echo(annotation_lines(read_annotations(file), as_json=as_json))
+
+
+def _check_series(stores: Sequence[str], about: dict[str, Any]) -> None:
+    """Raise if no run has the fleet, device or model: a mistyped name would annotate nothing."""
+    from edgemeter.collector.trend import watch
+    from edgemeter.collector.trend.history import open_history
+
+    with trend_progress() as progress:
+        watch.keys_of(
+            open_history(stores, progress), watch.SeriesSelection(fleet=about["fleet"], device=about["device"], model=about["model"])
+        )
+
+
+@click.command(short_help="Compare boards of one type and find outliers.")
+@store_option
+@click.option(
+    "--metric",
+    "metrics",
+    callback=chosen_metrics,
+    metavar="NAME[,NAME]",
+    help="energy, energy-net, latency, ... Default: energy, latency, accuracy.",
+)
+@click.option("--fleet", help="Only this fleet.")
+@click.option("--board", help="Only this board type.")
+@click.option("--model", help="Only this model.")
+@click.option("--json", "as_json", is_flag=True, help='Print {"board_types": [...]}.')
+def units(
+    stores: tuple[str, ...], metrics: tuple[str, ...], fleet: str | None, board: str | None, model: str | None, *, as_json: bool
+) -> None:
+    """Show the spread between boards of one type, between days and between runs; name outlying boards and what to check first.
+
+    Example: edgemeter units --board "Raspberry Pi 5 Model B Rev 1.0" --metric energy
+    """
+    from edgemeter.collector.trend import watch
+    from edgemeter.collector.trend.history import open_history
+    from edgemeter.collector.units import units_table
+    from edgemeter.collector.units.board_types import board_types
+
+    with trend_progress() as progress:
+        history = open_history(chosen_stores(stores), progress)
+        selection = watch.SeriesSelection(fleet=fleet, board=board, model=model)
+        keys = watch.keys_of(history, selection)
+        found = [one for name in metrics if name != "throttling" for one in board_types(history, name, keys)]
+    if as_json:
+        click.echo(units_table.units_document(found).decode())
+        return
+    units_table.show_units(found, wide_console())

@@ -1,0 +1,91 @@
+"""The commands `edgemeter collector web` and `edgemeter report`: the page, served or as one file."""
+
+import os
+from functools import partial
+from pathlib import Path
+
+import click
+
+from edgemeter.agent.base.config import home
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.progress import progress_bar
+from edgemeter.agent.base.terminal import until_stopped
+from edgemeter.collector.cli.stores import store_option
+
+
+@click.command(short_help="Serve the page: overview, compare, trend, down to raw samples.")
+@store_option
+@click.option(
+    "--listen", default="127.0.0.1", metavar="ADDRESS", help="Address to listen on; any but the loopback needs a token. Default: 127.0.0.1."
+)
+@click.option("--port", default=8080, type=click.IntRange(0, 65535), help="Port; 0 picks a free one. Default: 8080.")
+@click.option("--token-file", type=click.Path(path_type=Path), help="File with the access token. Or set EDGEMETER_WEB_TOKEN.")
+def web(stores: tuple[str, ...], listen: str, port: int, token_file: Path | None) -> None:
+    """Serve the page until Ctrl-C or SIGTERM. It only reads: a collector may run at the same time.
+
+    Example: edgemeter collector web --store ledger.sqlite --port 8080
+    """
+    from edgemeter.collector.web.events import open_events
+    from edgemeter.collector.web.run_index import open_index
+    from edgemeter.collector.web.server import PageServer
+    from edgemeter.collector.web.sources import open_source
+
+    where = stores or (str(home() / "ledger.sqlite"),)
+    index = open_index(open_source(where))
+    try:
+        server = PageServer(index, open_events(index), listen, port, _token(token_file))
+        with until_stopped() as stopped:
+            server.start()
+            click.echo(f"the page of {', '.join(where)} is at {server.url}; Ctrl-C ends it", err=True)
+            stopped.wait()
+            server.stop()
+    finally:
+        index.close()
+
+
+@click.command(short_help="Write the page as one HTML file that works offline.")
+@store_option
+@click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("report.html"), help="File to write. Default: report.html.")
+@click.option("--fleet", help="Only this fleet.")
+@click.option("--model", help="Only this model.")
+@click.option("--board", help="Only this board type.")
+@click.option("--device", help="Only this device.")
+@click.option("--runs", default=40, type=click.IntRange(0), help="Number of runs included with their raw samples. Default: 40.")
+def report(
+    stores: tuple[str, ...], output: Path, fleet: str | None, model: str | None, board: str | None, device: str | None, runs: int
+) -> None:
+    """Write overview, comparison, models, trends, devices and runs as one HTML file that works offline.
+
+    Example: edgemeter report --store ledger.sqlite -o report.html
+    """
+    from edgemeter.agent.base import figures
+    from edgemeter.collector.web import one_file
+    from edgemeter.collector.web.events import open_events
+    from edgemeter.collector.web.queries import CaseFilter
+    from edgemeter.collector.web.run_index import open_index
+    from edgemeter.collector.web.sources import open_source
+
+    index = open_index(open_source(stores or (str(home() / "ledger.sqlite"),)))
+    try:
+        with progress_bar() as progress:
+            index.refresh(partial(progress, "reading records"))
+        case_filter = CaseFilter(fleet=fleet, model=model, board=board, device=device)
+        events = open_events(index)
+        events.refresh()
+        with progress_bar() as progress:
+            size_bytes = one_file.write_one_file(index, events, output, case_filter, runs, partial(progress, "making views"))
+    finally:
+        index.close()
+    click.echo(f"the report: {output.resolve()}, {figures.significant(size_bytes / 1e6, 2)} MB", err=True)
+
+
+def _token(file: Path | None) -> str | None:
+    if file is None:
+        return os.environ.get("EDGEMETER_WEB_TOKEN") or None
+    try:
+        token = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the token from {str(file)!r}: {error}: name a text file that contains it") from error
+    if not token:
+        raise ConfigError(f"{str(file)!r} is empty: write the token into it")
+    return token

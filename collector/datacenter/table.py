@@ -1,0 +1,86 @@
+"""Edge against datacenter on a terminal: for each server a table of who wins in which part, the break-evens, cost and carbon."""
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from edgemeter.agent.base import figures
+from edgemeter.agent.base.terminal import plain_table, print_text
+from edgemeter.collector.datacenter.analysis import Analysis, AnalysisCell, ServerAnalysis
+from edgemeter.collector.datacenter.constants import Constants
+from edgemeter.collector.datacenter.document import (
+    band_text,
+    break_even_lines,
+    cautions,
+    cell_text,
+    headline,
+    millions,
+    proofs,
+    response_times,
+)
+from edgemeter.collector.datacenter.formulas import Band, edge_million, spanning
+
+STYLES = {"edge": "green", "datacenter": "blue", "either": "dim"}
+
+
+def show(analysis: Analysis, constants: Constants, sent_bytes: float, grid: str, notes: tuple[str, ...], console: Console) -> None:
+    """Print the analysis."""
+    edge = analysis.edge
+    rate = analysis.rate_per_s
+    at = f"at {figures.significant(rate)} per s" if rate else f"at full speed, {figures.significant(edge.rate_per_s.value)} per s"
+    print_text(console, f"Edge: {edge.name}, {edge.scope}", "bold")
+    net = f", net {band_text(edge.net_mj, 'mJ')}" if edge.net_mj else ""
+    print_text(console, f"  an inference takes gross {band_text(analysis.edge_mj, 'mJ')} {at}{net}")
+    if edge.latency_ms is not None:
+        print_text(console, f"  a response takes {figures.significant(edge.latency_ms)} ms (p50), without a network")
+    own = edge_million(analysis.edge_mj, rate or edge.rate_per_s.value, constants, grid)
+    print_text(
+        console, f"  a million: {_million(own.electricity, own.hardware, own.currency)}, {band_text(own.carbon_g, 'g CO2e')} ({grid})"
+    )
+    for part in analysis.parts:
+        console.print()
+        _show_part(analysis, part, constants, sent_bytes, grid, console)
+    console.print()
+    for note in (*notes, *cautions(analysis)):
+        print_text(console, f"note: {note}")
+    print_text(console, f"PUE {constants.pue.low:g} to {constants.pue.high:g}; {sent_bytes:,.0f} bytes a request; sources: --json", "dim")
+
+
+def _show_part(analysis: Analysis, part: ServerAnalysis, constants: Constants, sent_bytes: float, grid: str, console: Console) -> None:
+    print_text(console, headline(part), "bold")
+    networks = list(dict.fromkeys(cell.network for cell in part.gross))
+    table = plain_table()
+    table.add_column("utilisation")
+    table.add_column("server mJ", justify="right")
+    for name in networks:
+        sent = next(cell.network_mj for cell in part.gross if cell.network == name)
+        table.add_column(Text(f"{name}\n+{figures.significant(sent)} mJ"), overflow="fold")
+    for share in dict.fromkeys(cell.utilisation_ratio for cell in part.gross):
+        _row(table, f"{share:.0%}", [cell for cell in part.gross if cell.utilisation_ratio == share])
+    if part.net:
+        _row(table, "net of idle", list(part.net))
+    console.print(table, crop=False)
+    for line in proofs(part, analysis.edge):
+        print_text(console, line)
+    print_text(console, "equal where:")
+    for line in break_even_lines(part, analysis.edge):
+        print_text(console, f"  {line}")
+    found = [one for _, one in millions(part, constants, grid)]
+    money, carbon = spanning([one.electricity for one in found]), spanning([one.carbon_g for one in found])
+    currency = constants.tariff.datacenter.currency
+    spent = f"{currency} {figures.span(money.low, money.high)} of electricity"
+    hardware = [one.hardware for one in found if one.hardware is not None]
+    spent += f", {figures.span(min(hardware), max(hardware))} of hardware" if hardware else ""
+    print_text(console, f"a million there, with the network: {spent}, {figures.span(carbon.low, carbon.high)} g CO2e ({grid})")
+    for share, answer in response_times(part, constants, sent_bytes):
+        print_text(console, f"response at {share:.0%}: {band_text(answer, 'ms')}")
+
+
+def _row(table: Table, name: str, cells: list[AnalysisCell]) -> None:
+    server = cells[0].datacenter
+    table.add_row(name, figures.span(server.low, server.high), *(Text(cell_text(cell), STYLES[cell.winner]) for cell in cells))
+
+
+def _million(electricity: Band, hardware: float | None, currency: str) -> str:
+    power = band_text(electricity, f"{currency} of electricity")
+    return f"{power}, {figures.significant(hardware)} {currency} of hardware" if hardware is not None else power

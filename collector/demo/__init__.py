@@ -1,0 +1,1 @@
+"""The demo: everything from measurement to report on one machine, and a simulated fleet."""

@@ -1,0 +1,210 @@
+"""A simulated fleet: 40 boards over 90 days, made from one real run, to show a fleet, its trend and a degraded board at once.
+
+No number of it was measured. Its fleet is called `simulated`, every device and board is named so, and the provenance of every group of
+figures is `replayed`: it is never compared with a measurement. The truth in it is below, for tests to find again.
+"""
+
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_conditions import Condition, Model, Verdict
+from edgemeter.agent.contract.record_figures import Energy, Latency, UncertaintyTerm
+from edgemeter.agent.contract.samples import pack
+
+FLEET = "simulated"
+DAYS = 90
+NS_PER_DAY = 86_400 * 1_000_000_000
+# Equal parts spread; days differ, runs of one day differ less (ratios, one standard deviation).
+UNIT_SPREAD, DAY_SPREAD, METER_U = 0.02, 0.008, 0.01
+# The degraded board draws more, the update slows its type down, the lost board is silent from its day on.
+DEGRADED, SICK_RATIO = "simulated-pi5-07", 1.10
+UPDATE_DAY, UPDATE_RATIO, FIRMWARES = 60, 1.06, ("2026-05-11", "2026-08-20")
+LOST, LOST_DAY = "simulated-orin-05", 75
+HOT = "simulated-pi5-19"
+# Raw samples are kept of the newest days only.
+DAYS_WITH_SAMPLES, QUERIES = 1, 256
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedBoardType:
+    """One type of board of the fleet: its latency against the server's, its idle and running power, and how warm it runs."""
+
+    name: str
+    prefix: str
+    units: int
+    latency_ratio: float
+    power_w: float
+    idle_w: float
+    temperature_c: float
+
+
+TYPES = (
+    SimulatedBoardType("simulated Raspberry Pi 5", "simulated-pi5", 24, 9.0, 7.4, 3.1, 61.0),
+    SimulatedBoardType("simulated Jetson Orin Nano", "simulated-orin", 15, 2.2, 11.5, 5.0, 54.0),
+)
+SERVER = SimulatedBoardType("simulated server", "simulated-server", 1, 1.0, 182.0, 95.0, 44.0)
+INT8 = ("int8", 0.62, 0.985)
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """What one run is made from; `level` is its latency against the template's, before updates."""
+
+    kind: SimulatedBoardType
+    device: str
+    precision: str
+    accuracy_ratio: float
+    level: float
+    day: int
+    days: int
+    end_ns: int
+    seq: int
+
+
+def records_of(template: RunRecord, *, end_ns: int, seed: int = 1, days: int = DAYS) -> Iterator[RunRecord]:
+    """Yield the runs of the fleet up to `end_ns`, day by day, two cases a device and day; model, data and inputs are the template's."""
+    draw = random.Random(seed)  # noqa: S311 - a simulation
+    units = [
+        (kind, f"{kind.prefix}-{index + 1:02d}", draw.gauss(1, UNIT_SPREAD)) for kind in (SERVER, *TYPES) for index in range(kind.units)
+    ]
+    # Apart from its power the degraded board is an ordinary one.
+    units = [(kind, device, 1.0 if device == DEGRADED else unit) for kind, device, unit in units]
+    sequence: dict[str, int] = {}
+    for day in range(days):
+        for kind, device, unit in units:
+            if device == LOST and day >= LOST_DAY * days // DAYS:
+                continue
+            for precision, latency_ratio, accuracy_ratio in (("fp32", 1.0, 1.0), INT8):
+                sequence[device] = sequence.get(device, 0) + 1
+                level = kind.latency_ratio * latency_ratio * unit * draw.gauss(1, DAY_SPREAD)
+                drawn = _Drawn(kind, device, precision, accuracy_ratio, level, day, days, end_ns, sequence[device])
+                yield _run(template, drawn, draw)
+
+
+def _run(template: RunRecord, drawn: _Drawn, draw: random.Random) -> RunRecord:
+    kind, device, day, days = drawn.kind, drawn.device, drawn.day, drawn.days
+    is_updated = kind is TYPES[0] and day >= UPDATE_DAY * days // DAYS
+    room_c = 4.0 * math.sin(2 * math.pi * day / 365)
+    hot = 22.0 if device == HOT else 0.0
+    p50_ms = (template.latency.p50_ms or template.latency.mean_ms) * drawn.level * (UPDATE_RATIO if is_updated else 1.0)
+    power_w = kind.power_w * (SICK_RATIO if device == DEGRADED else 1.0) * draw.gauss(1, DAY_SPREAD)
+    rounds = np.random.default_rng(draw.getrandbits(32))
+    latencies_ms = p50_ms * (0.985 + rounds.gamma(2.0, 0.009, QUERIES))
+    p50_ms = float(np.median(latencies_ms))
+    has_samples = day >= days - DAYS_WITH_SAMPLES
+    started_at_ns = drawn.end_ns - (days - day) * NS_PER_DAY + int((draw.random() * 0.6 + 0.2) * NS_PER_DAY)
+    is_throttled = device == HOT and draw.random() < 0.4
+    return msgspec.structs.replace(
+        template,
+        id=f"simulated-{device.removeprefix('simulated-')}-{drawn.seq:04d}",
+        device=device,
+        fleet=FLEET,
+        role="reference" if kind is SERVER else "device",
+        session=1,
+        seq=drawn.seq,
+        started_at_ns=started_at_ns,
+        suite="simulated fleet",
+        case=f"{template.model.name} {drawn.precision}",
+        precision=drawn.precision,
+        model=_model(template, drawn.precision),
+        latency=_latency(latencies_ms),
+        throughput_per_s=1000 / p50_ms,
+        energy=_energy(p50_ms, power_w, kind),
+        energy_reason=None,
+        other_energies=(),
+        other_energy_reasons=(),
+        accuracy=msgspec.structs.replace(template.accuracy, value=round(template.accuracy.value * drawn.accuracy_ratio, 4))
+        if template.accuracy
+        else None,
+        environment=msgspec.structs.replace(
+            template.environment,
+            board=kind.name,
+            soc=None,
+            cpu="simulated",
+            firmware=FIRMWARES[is_updated] if kind is TYPES[0] else FIRMWARES[0],
+            attached=(),
+            boot_id=None,
+            virtualisation=None,
+        ),
+        conditions=(
+            Condition(
+                when="during",
+                temperatures_c={"soc": round(kind.temperature_c + room_c + hot + draw.gauss(0, 0.8), 1)},
+                throttled_now=is_throttled,
+            ),
+        ),
+        verdict=Verdict(state="suspect", reasons=("throttling: simulated, the processor was throttled",))
+        if is_throttled
+        else Verdict(state="valid"),
+        provenance=dict.fromkeys(("latency", "throughput", "cold_start", "memory", "energy", "accuracy"), "replayed"),
+        windows=None,
+        power_traces=(),
+        sustained=None,
+        accuracy_gate=None,
+        agreement=None,
+        samples=(pack("latency", "ns", (latencies_ms * 1e6).astype(np.int64)),) if has_samples else (),
+    )
+
+
+def _model(template: RunRecord, precision: str) -> Model:
+    if precision == template.precision:
+        return template.model
+    return msgspec.structs.replace(template.model, sha256=template.model.sha256[::-1], file=f"simulated_{precision}.onnx")
+
+
+def _latency(latencies_ms: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> Latency:
+    ordered = np.sort(latencies_ms)
+
+    def percentile(share: float) -> float:
+        return float(np.quantile(ordered, share))
+
+    # Order statistics that bound the median of 256 queries at 95 %: ranks 112 and 145 (binomial).
+    return Latency(
+        count=QUERIES,
+        mean_ms=float(ordered.mean()),
+        min_ms=float(ordered[0]),
+        max_ms=float(ordered[-1]),
+        sd_ms=float(ordered.std(ddof=1)),
+        p50_ms=percentile(0.5),
+        p50_low_ms=float(ordered[111]),
+        p50_high_ms=float(ordered[144]),
+        p90_ms=percentile(0.9),
+        refused={"p99": 662},
+    )
+
+
+def _energy(p50_ms: float, power_w: float, kind: SimulatedBoardType) -> Energy:
+    gross_mj, net_mj = p50_ms * power_w, p50_ms * (power_w - kind.idle_w)
+    scatter_mj, gain_mj = gross_mj * 0.002, gross_mj * METER_U / 2
+    u_mj = 2 * math.hypot(scatter_mj, gain_mj)
+    return Energy(
+        sensor="replay",
+        scope="board-input",
+        excludes=(),
+        gross_mj=gross_mj,
+        gross_u_mj=u_mj,
+        net_mj=net_mj,
+        net_u_mj=u_mj * 1.3,
+        net_state="resolved",
+        mean_power_w=power_w,
+        idle_before_w=kind.idle_w,
+        idle_after_w=kind.idle_w,
+        inferences=QUERIES,
+        window_ms=p50_ms * QUERIES,
+        samples=QUERIES,
+        period_ms=p50_ms,
+        resolution_w=None,
+        longest_gap_ms=p50_ms,
+        budget=(
+            UncertaintyTerm(term="gain (simulated)", u_mj=gain_mj),
+            UncertaintyTerm(term="scatter (simulated)", u_mj=scatter_mj, degrees_of_freedom=40.0),
+        ),
+        gross_k=2.0,
+        net_k=2.0,
+    )

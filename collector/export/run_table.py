@@ -1,0 +1,143 @@
+"""Runs as tables outside of Edgemeter, as CSV and Parquet.
+
+The columns follow the record's schema: the same names and types as the fields and tags in InfluxDB.
+CSV follows RFC 4180, header first: absent is empty, floats keep every digit, a list is JSON. Parquet needs pyarrow (extra `parquet`).
+"""
+
+import csv
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, TextIO
+
+import msgspec
+
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.collector.compare.summary import hottest_c
+from edgemeter.collector.influx import point_schema
+from edgemeter.collector.influx.point_schema import FIGURES, FieldGroup, FieldKind
+
+# Beside tags and figures: what distinguishes runs, and what a figure means.
+_BESIDE = (
+    "case", "mode", "repeat", "model_sha256", "model_task", "runtime_package", "runtime_version", "dataset_name", "dataset_sha256",
+    "latency_p50_low_ms", "latency_p50_high_ms", "latency_mean_ms", "energy_sensor", "energy_scope", "energy_net_state", "accuracy_metric",
+    "accuracy_low", "accuracy_high", "environment_agent", "environment_firmware", "environment_kernel", "environment_power_mode",
+    "verdict_reasons", "provenance",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class RunColumn:
+    """One column: its name, its type, and how it is read from a record (None: absent)."""
+
+    name: str
+    kind: FieldKind
+    value: Callable[[RunRecord], Any]
+
+
+def every_column() -> tuple[RunColumn, ...]:
+    """Return all columns: tags first, then by group."""
+    tags = [RunColumn(name, "text", _at(path)) for name, path in point_schema.TAGS.items()]
+    temperature = RunColumn("temperature_max_c", "float", lambda run: hottest_c([run]))
+    return (*tags, *_of_group(point_schema.RECORD, ()), temperature)
+
+
+def chosen_columns(names: Sequence[str] | None = None) -> tuple[RunColumn, ...]:
+    """Return the columns called `names`, in that order; None are the usual ones.
+
+    Raises:
+        ConfigError: there is no such column.
+    """
+    known = {column.name: column for column in every_column()}
+    if names is None:
+        usual = {*point_schema.TAGS, *FIGURES, *_BESIDE, "temperature_max_c"}
+        return tuple(column for name, column in known.items() if name in usual)
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ConfigError(f"{unknown[0]!r} is not a column: list them with `edgemeter export --list`")
+    return tuple(known[name] for name in names)
+
+
+def _of_group(group: FieldGroup, path: tuple[str, ...]) -> Iterator[RunColumn]:
+    for one in group.fields:
+        get = _at(".".join((*path, one.attribute)))
+        yield RunColumn(one.name, one.kind, _as_json(get) if one.kind == "json" else get)
+    for inner in group.groups:
+        yield from _of_group(inner, (*path, inner.attribute))
+
+
+def _at(path: str) -> Callable[[RunRecord], Any]:
+    first, *rest = path.split(".")
+    if not rest:
+        return operator.attrgetter(path)
+    outer, inner = operator.attrgetter(first), _at(".".join(rest))
+    return lambda run: None if (group := outer(run)) is None else inner(group)
+
+
+def _as_json(get: Callable[[RunRecord], Any]) -> Callable[[RunRecord], str | None]:
+    return lambda run: None if (value := get(run)) is None else msgspec.json.encode(value).decode()
+
+
+def write_csv(runs: Iterable[RunRecord], columns: Sequence[RunColumn], file: TextIO) -> int:
+    """Write the runs to a text file that was opened with `newline=""`; return their number."""
+    writer = csv.writer(file)
+    writer.writerow([column.name for column in columns])
+    values = [_lower_case(column.value) if column.kind == "boolean" else column.value for column in columns]
+    written = 0
+    for run in runs:
+        writer.writerow([value(run) for value in values])
+        written += 1
+    return written
+
+
+def _lower_case(get: Callable[[RunRecord], bool | None]) -> Callable[[RunRecord], str | None]:
+    return lambda run: None if (value := get(run)) is None else str(value).lower()
+
+
+BATCH_ROWS = 20_000
+TIME = "started_at"
+
+
+def write_parquet(runs: Iterable[RunRecord], columns: Sequence[RunColumn], path: Path) -> int:
+    """Write the runs to a file; return their number.
+
+    Raises:
+        UnavailableError: pyarrow is not installed, or the file cannot be written.
+    """
+    arrow, parquet = _library()
+    schema = _parquet_schema(arrow, columns)
+    written = 0
+    remaining = iter(runs)
+    try:
+        with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+            while batch := list(islice(remaining, BATCH_ROWS)):
+                writer.write_batch(_parquet_batch(arrow, schema, batch, columns))
+                written += len(batch)
+    except (OSError, OverflowError, arrow.ArrowInvalid) as error:
+        raise UnavailableError(f"cannot write {str(path)!r} ({error}): give a writable folder with enough space") from error
+    return written
+
+
+def _parquet_schema(arrow: Any, columns: Sequence[RunColumn]) -> Any:
+    types = {"float": arrow.float64(), "integer": arrow.int64(), "boolean": arrow.bool_(), "text": arrow.string(), "json": arrow.string()}
+    return arrow.schema([(TIME, arrow.timestamp("ns", tz="UTC")), *((column.name, types[column.kind]) for column in columns)])
+
+
+def _parquet_batch(arrow: Any, schema: Any, runs: Sequence[RunRecord], columns: Sequence[RunColumn]) -> Any:
+    arrays = [arrow.array([run.started_at_ns for run in runs], schema.field(0).type)]
+    arrays += [
+        arrow.array([column.value(run) for run in runs], field.type) for column, field in zip(columns, list(schema)[1:], strict=True)
+    ]
+    return arrow.record_batch(arrays, schema=schema)
+
+
+def _library() -> tuple[Any, Any]:
+    try:
+        import pyarrow  # noqa: ICN001, PLC0415 - 55 MB that only this needs
+        from pyarrow import parquet  # noqa: PLC0415 - as above
+    except ImportError as error:
+        raise UnavailableError("Parquet needs pyarrow: pip install 'edgemeter[parquet]'; --csv needs nothing") from error
+    return pyarrow, parquet

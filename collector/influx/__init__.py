@@ -1,0 +1,1 @@
+"""InfluxDB: points, the drain from the ledger, and reading by InfluxQL."""

@@ -1,0 +1,241 @@
+"""A client of InfluxDB 1, 2 and 3: its errors, one HTTP connection, and InfluxQL over `/query`.
+
+It streams responses line by line, which the base's HTTP client does not. The meaning of errors was measured on 2.7.12 and 1.6.7.
+"""
+
+import base64
+import http.client
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError
+from edgemeter.collector.influx.influx_config import TOKEN_VARIABLES, InfluxConfig
+
+SHOWN_CHARACTERS = 300
+
+
+class PointsRejectedError(EdgemeterError):
+    """The server rejects something in the batch; `server_message` is its whole message."""
+
+    def __init__(self, server_message: str) -> None:
+        super().__init__(one_line(server_message))
+        self.server_message = server_message
+
+
+class NotFoundError(ConfigError):
+    """The organisation, the bucket, the database or the whole API does not exist."""
+
+
+def influx_error(config: InfluxConfig, status: int | None, body: Any, reason: str = "") -> EdgemeterError:
+    """Return the error of an unsuccessful response."""
+    text = _message(body) or reason
+    shown, where = one_line(text), str(config)
+    if status in {400, 413, 422}:
+        return PointsRejectedError(text)
+    if status in {401, 403}:
+        remedy = f"give one with that permission ({TOKEN_VARIABLES[0]} or --influx-token-file)"
+        return ConfigError(f"InfluxDB at {where} does not accept the token ({shown}): {remedy}")
+    if status == 404:
+        return NotFoundError(f"InfluxDB at {where}: {shown}: {_remedy(config, text)}")
+    if "retention policy not found" in text:
+        return ConfigError(f"InfluxDB at {where}: {shown}: name an existing one (rp=), or create it (edgemeter collector init-influx)")
+    return TransientError(f"InfluxDB at {where} responds {status} ({shown}): retrying")
+
+
+def unreachable(config: InfluxConfig, error: BaseException) -> TransientError:
+    """Return the error of a missing response."""
+    return TransientError(f"no InfluxDB responds at {config.url} ({one_line(str(error))}): start it; the ledger keeps everything meanwhile")
+
+
+def _remedy(config: InfluxConfig, message: str) -> str:
+    if config.database is not None:
+        return "name an existing one (?db=), or a user with permission to create it"
+    if "page not found" in message:
+        return "it has no API of version 2; for InfluxDB 1 append ?db=DATABASE to the URL"
+    return "name existing ones (--influx-org, --influx-bucket), or a token with permission to create the bucket"
+
+
+def _message(body: Any) -> str:
+    text = body.decode("utf-8", "replace") if isinstance(body, bytes) else str(body or "")
+    try:
+        document = json.loads(text)
+        text = str(document["message"] if "message" in document else document["error"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        pass
+    return text
+
+
+def one_line(message: str) -> str:
+    """Return a server's message as one line of readable length."""
+    return " ".join(message.split())[:SHOWN_CHARACTERS]
+
+
+INFLUX_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class InfluxRequest:
+    """A request for `path` below the URL."""
+
+    method: str
+    path: str
+    parameters: Mapping[str, str]
+    body: bytes | None = None
+
+
+class InfluxHttp:
+    """A connection that is opened on demand, kept alive, and reopened when the server has closed it; used from one thread."""
+
+    def __init__(self, config: InfluxConfig, timeout_s: float = INFLUX_TIMEOUT_S) -> None:
+        parts = urlsplit(config.url)
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._connection = kind(parts.hostname or "", parts.port, timeout=timeout_s)
+        self._prefix = parts.path
+        self._config = config
+        self._headers = {"Content-Type": "application/json" if config.database is None else "text/plain; charset=utf-8"}
+        if config.token:
+            self._headers["Authorization"] = _authorization(config)
+
+    def send(self, request: InfluxRequest) -> bytes:
+        """Return the body of the response.
+
+        Raises:
+            ConfigError: the token or the request is wrong.
+            TransientError: no server responds, or not now.
+            PointsRejectedError: the server rejects the body.
+        """
+        return b"".join(self.lines(request))
+
+    def lines(self, request: InfluxRequest) -> Iterator[bytes]:
+        """Yield the body of the response line by line, as it arrives; raises as `send` does."""
+        is_read = False
+        try:
+            response = self._response(request)
+            if not 200 <= response.status < 300:
+                body = response.read()
+                is_read = True
+                raise influx_error(self._config, response.status, body, response.reason)
+            while line := response.readline():
+                yield line
+            if response.length:
+                raise http.client.IncompleteRead(line, response.length)
+            response.close()
+            is_read = True
+        except (OSError, http.client.HTTPException) as error:
+            raise unreachable(self._config, error) from error
+        finally:
+            # An unread rest would be taken for the next response.
+            if not is_read:
+                self._connection.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def _response(self, request: InfluxRequest) -> http.client.HTTPResponse:
+        where = f"{self._prefix}{request.path}" + (f"?{urlencode(request.parameters)}" if request.parameters else "")
+        had_one = self._connection.sock is not None
+        try:
+            self._connection.request(request.method, where, request.body, self._headers)
+            return self._connection.getresponse()
+        except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError, http.client.CannotSendRequest):
+            # A server closes an idle connection; a request may be repeated, as every one here is idempotent.
+            self._connection.close()
+            if not had_one:
+                raise
+        self._connection.request(request.method, where, request.body, self._headers)
+        return self._connection.getresponse()
+
+
+def _authorization(config: InfluxConfig) -> str:
+    if config.database is not None or ":" in config.token:
+        return f"Basic {base64.b64encode(config.token.encode()).decode()}"
+    return f"Token {config.token}"
+
+
+CHUNK_ROWS = 500
+
+
+class _InfluxqlSeries(msgspec.Struct):
+    columns: list[str]
+    values: list[list[Any]] = []
+    tags: dict[str, str] = {}
+
+
+class _InfluxqlResult(msgspec.Struct):
+    series: list[_InfluxqlSeries] = []
+    error: str | None = None
+
+
+class _InfluxqlResponse(msgspec.Struct):
+    results: list[_InfluxqlResult] = []
+    error: str | None = None
+
+
+_decode = msgspec.json.Decoder(_InfluxqlResponse).decode
+
+
+def query_rows(connection: InfluxHttp, config: InfluxConfig, query: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a query, oldest first, as values by column, None where absent; times are in nanoseconds.
+
+    Raises:
+        ConfigError: the token, the bucket, the database or the query is wrong.
+        TransientError: no server responds, or not now, or the response is cut off.
+    """
+    parameters = {**_place(config), "q": query, "epoch": "ns", "chunked": "true", "chunk_size": str(CHUNK_ROWS)}
+    for result in _results(connection, config, InfluxRequest("GET", "/query", parameters)):
+        for series in result.series:
+            for values in series.values:
+                yield series.tags | dict(zip(series.columns, values, strict=True))
+
+
+def execute_influxql(connection: InfluxHttp, config: InfluxConfig, statement: str) -> None:
+    """Run a statement that returns nothing; raises as `query_rows` does."""
+    for _ in _results(connection, config, InfluxRequest("POST", "/query", {"q": statement})):
+        pass
+
+
+def identifier(name: str) -> str:
+    """Return `name` as an identifier of InfluxQL."""
+    return '"' + name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+def literal(text: str) -> str:
+    """Return `text` as a string literal of InfluxQL."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n") + "'"
+
+
+def _place(config: InfluxConfig) -> dict[str, str]:
+    # Version 2 maps a bucket to a database, and to a policy too where a slash divides the name, as in 1.8.
+    if config.database is None:
+        database, _, policy = config.bucket.partition("/")
+    else:
+        database, policy = config.database, config.policy or ""
+    return {"db": database} | ({"rp": policy} if policy else {})
+
+
+def _results(connection: InfluxHttp, config: InfluxConfig, request: InfluxRequest) -> Iterator[_InfluxqlResult]:
+    try:
+        for line in connection.lines(request):
+            response = _decode(line)
+            for error in (response.error, *(result.error for result in response.results)):
+                if error is not None:
+                    raise _mapped(config, error)
+            yield from response.results
+    except PointsRejectedError as error:
+        raise ConfigError(f"InfluxDB at {config} rejects the query: {error}") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise TransientError(f"the server at {config.url} is no InfluxDB, or its response was cut off ({error}): check the URL") from error
+
+
+def _mapped(config: InfluxConfig, message: str) -> ConfigError | TransientError:
+    if "not found" in message:
+        return NotFoundError(f"InfluxDB at {config}: {message}: name an existing one (?bucket= of version 2, ?db= of version 1)")
+    if "timeout" in message or "unavailable" in message:
+        return TransientError(f"InfluxDB at {config}: {message}: retry")
+    return ConfigError(f"InfluxDB at {config}: {message}")

@@ -1,0 +1,178 @@
+"""The drain: writes the ledger to a sink in batches, in order, with retries; the position is held in the ledger.
+
+While the sink stores one batch the next is prepared. A batch that fails is written again, later in smaller parts, so that a slow server
+makes progress too. Only what the sink rejects for good is skipped, and quarantined.
+"""
+
+import logging
+import random
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.agent.contract.record import split_samples
+from edgemeter.collector.influx.points import Points
+from edgemeter.collector.influx.sink import RejectedPoint, Sink
+from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.collector.ledger.quarantine import Rejection
+
+logger = logging.getLogger(__name__)
+
+# One write of 5,000 points is 85 times cheaper than 5,000 writes; InfluxDB 1 accepts 25 MB at once.
+BATCH_POINTS = 5_000
+BATCH_CHARACTERS = 8_000_000
+# A failure halves the size of batches; each success raises it a little.
+SMALLEST_SHARE = 1 / 256
+REGAIN = 1.1
+DRAIN_POLL_S = 5.0
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class _LedgerRow:
+    """A record in the ledger: its row, its JSON text, and when it was received."""
+
+    row: int
+    payload: bytes
+    received_ns: int
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Points to write, and the record of each, of all records up to `last_row`."""
+
+    last_row: int
+    lines: list[str] = field(default_factory=list)
+    owners: list[_LedgerRow] = field(default_factory=list)
+    characters: int = 0
+
+    def add(self, held: _LedgerRow, lines: Sequence[str]) -> None:
+        self.last_row = held.row
+        self.lines += lines
+        self.owners += [held] * len(lines)
+        self.characters += sum(map(len, lines))
+
+
+class Drain:
+    """Drains the ledger at `ledger_path` to `sink` in its own thread; `start` once, `stop` once or more.
+
+    `trouble` is why it makes no progress, None when it does; `rejected` counts the records that the sink rejected.
+    """
+
+    def __init__(self, ledger_path: Path, sink: Sink, points: Points | None = None) -> None:
+        self.trouble: str | None = None
+        self.rejected = 0
+        self._ledger_path = ledger_path
+        self._sink = sink
+        self._points = points or Points()
+        self._position = -1
+        self._share = 1.0
+        self._failures = 0
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="edgemeter-drain", daemon=True)
+
+    def start(self) -> None:
+        """Begin at the position that the ledger has for this sink."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Check the ledger now: something was committed."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End after the batch in progress; may be called twice."""
+        self._stopping.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._sink.close()
+
+    def is_alive(self) -> bool:
+        """Return whether the thread is alive; if it died, which is a bug, the process must end."""
+        return self._thread.is_alive()
+
+    def has_reached(self, row: int) -> bool:
+        """Return whether the sink has every record up to `row`."""
+        return self._position >= row
+
+    def _run(self) -> None:
+        with Ledger(self._ledger_path) as ledger, ThreadPoolExecutor(1, "edgemeter-sink") as writer:
+            while not self._stopping.is_set():
+                self._wake.clear()
+                try:
+                    self._drain(ledger, writer)
+                except EdgemeterError as error:
+                    self._failures += 1
+                    self._report(error)
+                    self._share = max(self._share / 2, SMALLEST_SHARE)
+                    self._stopping.wait(_drain_pause_s(error, self._failures))
+                else:
+                    self._failures, self.trouble = 0, None
+                    self._wake.wait(DRAIN_POLL_S)
+
+    def _drain(self, ledger: Ledger, writer: ThreadPoolExecutor) -> None:
+        """Write everything that the ledger holds now."""
+        self._position = read_to = ledger.position(self._sink.name)
+        in_progress: tuple[_Batch, Future[list[RejectedPoint]]] | None = None
+        while True:
+            batch = None if self._stopping.is_set() else self._next(ledger, read_to)
+            if in_progress is not None:
+                written, result = in_progress
+                self._note(ledger, written, result.result())
+            if batch is None:
+                return
+            read_to = batch.last_row
+            in_progress = batch, writer.submit(self._sink.write, batch.lines)
+
+    def _next(self, ledger: Ledger, after_row: int) -> _Batch | None:
+        batch = _Batch(after_row)
+        for row, received_ns, payload, is_checked in ledger.payloads(after_row=after_row):
+            try:
+                lines = self._points.lines(payload, is_checked=is_checked)
+            except ConfigError:
+                if is_checked:
+                    raise
+                # It will be quarantined.
+                continue
+            batch.add(_LedgerRow(row, payload, received_ns), lines)
+            if len(batch.lines) >= BATCH_POINTS * self._share or batch.characters >= BATCH_CHARACTERS * self._share:
+                break
+        return batch if batch.lines else None
+
+    def _note(self, ledger: Ledger, batch: _Batch, rejected: Sequence[RejectedPoint]) -> None:
+        # A record of many points is rejected once.
+        reasons = {batch.owners[one.index]: one.reason for one in reversed(rejected)}
+        rejections = [self._rejection(held, reason) for held, reason in reasons.items()][::-1]
+        # Of thousands rejected together one line reports all.
+        for reason, count in Counter(rejection.reason for rejection in rejections).items():
+            logger.warning("quarantined %d records: %s", count, reason)
+        self.rejected += len(rejections)
+        ledger.advance(self._sink.name, batch.last_row, rejections)
+        self._position = batch.last_row
+        self._share = min(self._share * REGAIN, 1.0)
+        self._failures = 0
+
+    def _rejection(self, held: _LedgerRow, reason: str) -> Rejection:
+        # Without its raw samples, which may be megabytes; the ledger keeps them.
+        head, _ = split_samples(held.payload)
+        return Rejection(self._sink.name, head, f"the sink rejects it: {reason}", held.received_ns)
+
+    def _report(self, error: EdgemeterError) -> None:
+        # Logged once, not at every retry.
+        if self.trouble != str(error):
+            level = logging.ERROR if isinstance(error, ConfigError) else logging.WARNING
+            logger.log(level, "not drained: %s", error)
+        self.trouble = str(error)
+
+
+def _drain_pause_s(error: EdgemeterError, failures: int) -> float:
+    if isinstance(error, ConfigError):
+        return LONGEST_PAUSE_S
+    spread = random.uniform(0.75, 1.25)  # noqa: S311 - spreads repeats, no secret
+    return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(failures - 1, 10)) * spread

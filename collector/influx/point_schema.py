@@ -1,0 +1,224 @@
+"""The fields of a record's point, from the record's schema: one name and one type each, for writing and for reading.
+
+A point read back gives its record, without the raw samples.
+"""
+
+import dataclasses
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.record import SCHEMA, RunRecord
+
+FieldKind = Literal["float", "integer", "boolean", "text", "json"]
+
+MEASUREMENT = "run"
+
+# Tag by what it holds in the record. Tags alone: a field of the same name would hide them.
+TAGS = {
+    "backend": "runtime.backend",
+    "board": "environment.board",
+    "device": "device",
+    "fleet": "fleet",
+    "model": "model.name",
+    "precision": "precision",
+    "role": "role",
+    "runtime": "runtime.name",
+    "scenario": "scenario",
+    "suite": "suite",
+}
+AS_TAGS = frozenset({"device", "fleet", "precision", "role", "scenario", "suite"})
+
+# Free texts among them, which a tag may not hold as they are; then the exact text is a field.
+EXACT = {name: f"exact_{name}" for name in ("precision", "scenario", "suite")}
+FIGURES = frozenset({
+    "id", "session", "seq", "started_at_ns", "stamped_by", "batch", "runtime_threads", "latency_count", "latency_p50_ms", "latency_p90_ms",
+    "latency_p99_ms", "throughput_per_s", "cold_start_load_ms", "cold_start_first_ms", "memory_peak_mb", "energy_gross_mj",
+    "energy_gross_u_mj", "energy_net_mj", "energy_net_u_mj", "energy_mean_power_w", "accuracy_value", "verdict_state",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PointField:
+    """One value of a group. `by_name` is the prefix of the fields, of type `by_name_kind`, that numbers by name have beside the JSON."""
+
+    attribute: str
+    name: str
+    kind: FieldKind
+    is_nullable: bool
+    is_list: bool = False
+    by_name: str | None = None
+    by_name_kind: FieldKind | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FieldGroup:
+    """A struct of the record: its values, its tags, and the groups in it."""
+
+    attribute: str
+    is_nullable: bool
+    fields: tuple[PointField, ...]
+    tags: tuple[str, ...]
+    groups: tuple["FieldGroup", ...]
+
+
+_KIND_OF_TYPE: dict[type, FieldKind] = {
+    msgspec.inspect.FloatType: "float",
+    msgspec.inspect.IntType: "integer",
+    msgspec.inspect.BoolType: "boolean",
+    msgspec.inspect.StrType: "text",
+    msgspec.inspect.LiteralType: "text",
+}
+
+
+def every_field(group: FieldGroup) -> Iterator[PointField]:
+    """Yield the fields of `group` and of all groups in it."""
+    yield from group.fields
+    for inner in group.groups:
+        yield from every_field(inner)
+
+
+def figures_of(group: FieldGroup) -> FieldGroup:
+    """Return `group` with the fields of `FIGURES` alone."""
+    fields = tuple(one for one in group.fields if one.name in FIGURES)
+    groups = tuple(inner for one in group.groups if (inner := figures_of(one)).fields or inner.groups)
+    return dataclasses.replace(group, fields=fields, groups=groups)
+
+
+def _group(kind: msgspec.inspect.Type, attribute: str, prefix: str, *, is_nullable: bool) -> FieldGroup:
+    fields: list[PointField] = []
+    groups: list[FieldGroup] = []
+    tags: list[str] = []
+    for one in kind.fields if isinstance(kind, msgspec.inspect.StructType) else ():
+        name = f"{prefix}{one.name}"
+        inner = _without_none(one.type)
+        if name in AS_TAGS:
+            tags.append(name)
+        elif isinstance(inner, msgspec.inspect.StructType):
+            groups.append(_group(inner, one.name, f"{name}_", is_nullable=inner is not one.type))
+        elif name != "samples":
+            fields.append(_field(inner, one.name, name, is_nullable=inner is not one.type))
+    return FieldGroup(attribute, is_nullable, tuple(fields), tuple(tags), tuple(groups))
+
+
+def _field(kind: msgspec.inspect.Type, attribute: str, name: str, *, is_nullable: bool) -> PointField:
+    of_values = _KIND_OF_TYPE.get(type(_without_none(kind.value_type))) if isinstance(kind, msgspec.inspect.DictType) else None
+    by_name = name.removesuffix("_detail") if of_values in {"float", "integer"} else None
+    return PointField(
+        attribute,
+        name,
+        _KIND_OF_TYPE.get(type(kind), "json"),
+        is_nullable,
+        is_list=not isinstance(kind, msgspec.inspect.DictType),
+        by_name=by_name,
+        by_name_kind=of_values if by_name else None,
+    )
+
+
+def _without_none(kind: msgspec.inspect.Type) -> msgspec.inspect.Type:
+    if isinstance(kind, msgspec.inspect.UnionType):
+        others = [one for one in kind.types if not isinstance(one, msgspec.inspect.NoneType)]
+        return others[0] if len(others) == 1 else kind
+    return kind
+
+
+RECORD = _group(msgspec.inspect.type_info(RunRecord), "", "", is_nullable=False)
+NAMES = frozenset(field.name for field in every_field(RECORD)) | frozenset(EXACT.values())
+
+_Tree = dict[str, "_Tree"]
+
+
+def read_figures(payload: bytes) -> Any:
+    """Return the figures and tags of the record in `payload`, an object with a record's attributes: a fifth of the time of decoding it.
+
+    Raises:
+        ConfigError: it is no record.
+    """
+    try:
+        return _decoder.decode(payload)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise ConfigError(f"not a run record: {error}") from error
+
+
+def _paths(group: FieldGroup) -> _Tree:
+    tree: _Tree = {field.attribute: {} for field in group.fields if field.name in FIGURES}
+    for inner in group.groups:
+        if below := _paths(inner):
+            tree[inner.attribute] = below
+    return tree
+
+
+def _with_tags(tree: _Tree) -> _Tree:
+    for path in TAGS.values():
+        branch = tree
+        for name in path.split("."):
+            branch = branch.setdefault(name, {})
+    return tree
+
+
+def _slim(kind: Any, tree: _Tree) -> type[msgspec.Struct]:
+    """Return a struct with the fields of `kind` that are in `tree`."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    fields = []
+    for name, below in tree.items():
+        hint = hints[name]
+        if below:
+            options = typing.get_args(hint) or (hint,)
+            slim = _slim(next(one for one in options if one is not type(None)), below)
+            hint = slim | None if type(None) in options else slim
+        fields.append((name, hint, None) if type(None) in typing.get_args(hint) else (name, hint))
+    return msgspec.defstruct(kind.__name__, fields, frozen=True, kw_only=True)
+
+
+_decoder = msgspec.json.Decoder(_slim(RunRecord, _with_tags(_paths(RECORD))))
+
+
+def record_of_point(point: Mapping[str, Any]) -> RunRecord:
+    """Return the record of a point, given its fields and tags by name (absent ones left out or None).
+
+    Raises:
+        ConfigError: its schema is newer, or a required field is missing or invalid.
+    """
+    schema = point.get("schema")
+    if isinstance(schema, int) and schema > SCHEMA:
+        raise ConfigError(f"the point has schema {schema}, this edgemeter reads up to {SCHEMA}: update edgemeter here")
+    try:
+        return msgspec.convert(_values(RECORD, point), RunRecord)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(
+            f"the point does not hold the whole record ({error}): drain it again from a ledger with --influx-fields all"
+        ) from error
+
+
+def _values(group: FieldGroup, point: Mapping[str, Any]) -> dict[str, Any]:
+    values: dict[str, Any] = {name: value for name in group.tags if (value := _tag(name, point)) is not None or name == "suite"}
+    for inner in group.groups:
+        is_present = any(point.get(one.name) is not None for one in every_field(inner))
+        if is_present or not inner.is_nullable:
+            values[inner.attribute] = _values(inner, point)
+        else:
+            values[inner.attribute] = None
+    for one in group.fields:
+        value = point.get(one.name)
+        if value is not None:
+            values[one.attribute] = msgspec.json.decode(value) if one.kind == "json" and isinstance(value, str) else value
+        elif one.is_nullable or one.kind == "json":
+            values[one.attribute] = _absent(one)
+    return values
+
+
+def _tag(name: str, point: Mapping[str, Any]) -> str | None:
+    exact = point.get(EXACT[name]) if name in EXACT else None
+    # InfluxQL returns an empty string for a tag that only other points have.
+    return exact if exact is not None else point.get(name) or None
+
+
+def _absent(one: PointField) -> Any:
+    # An empty list or mapping is not written, unless it could also be null.
+    if one.is_nullable:
+        return None
+    return [] if one.is_list else {}

@@ -1,0 +1,254 @@
+"""The points of a record as line protocol: measurement `run`, few tags, every field of `point_schema`; on request its raw samples too."""
+
+import functools
+import operator
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import samples
+from edgemeter.agent.contract.record import RunRecord, Series, decode
+from edgemeter.collector.influx import point_schema
+from edgemeter.collector.influx.influx_config import Extent, Extra
+from edgemeter.collector.influx.point_schema import FieldGroup, FieldKind, PointField, read_figures
+
+_KEPT_NS = 1_000_000
+_MINUTE_NS = 60 * 1_000_000_000
+_DAY_NS = 24 * 60 * _MINUTE_NS
+_TAG_SETS = 65_536
+
+_encode = msgspec.json.Encoder().encode
+_tag_values = operator.attrgetter(*point_schema.TAGS.values())
+
+# A tag can hold neither a line break nor a final backslash, and has no escape for either.
+_PLAIN = dict.fromkeys((*range(32), 127), " ") | {ord("\\"): "/"}
+_ESCAPED = {ord(character): f"\\{character}" for character in ",= "}
+
+
+def start_ns(record: RunRecord) -> int:
+    """Return the start of the run as its points have it: the same at every collector that holds the record."""
+    if record.stamped_by != "collector":
+        return record.started_at_ns
+    number = zlib.crc32(b"%d %d" % (record.session or 0, record.seq or 0))
+    return record.started_at_ns - record.started_at_ns % _DAY_NS + number % _MINUTE_NS
+
+
+def point_ns(record: RunRecord) -> int:
+    """Return the point's own time: the millisecond of the start, then a number from session and seq."""
+    begun_ns = start_ns(record)
+    return begun_ns - begun_ns % _KEPT_NS + _own(record.session or 0, record.seq or 0)
+
+
+def record_tags(record: RunRecord) -> str:
+    """Return the record's tags, sorted, each after a comma."""
+    return _tag_set(_tag_values(record))
+
+
+def point_line(record: RunRecord, extent: Extent = "all") -> str:
+    """Return the record's point, one line without a line break."""
+    layout = _LAYOUTS[extent]
+    values: list[Any] = []
+    layout.reader.read(record, values)
+    fields = _floats(layout.pairs("float", values))
+    fields += [f"{name}{value}i" for name, value in layout.pairs("integer", values) if value is not None]
+    fields += [f"{name}true" if value else f"{name}false" for name, value in layout.pairs("boolean", values) if value is not None]
+    fields += [f"{name}{quoted(value)}" for name, value in layout.pairs("text", values) if value is not None]
+    for one, value in layout.lists(values):
+        # An empty list is absent, unless it could also be null.
+        if value or (one.is_nullable and value is not None):
+            fields.append(f"{one.name}={quoted(_encode(value).decode())}")
+            if one.by_name:
+                fields += _by_name(one, value)
+    if extent == "all":
+        fields += _exact(record)
+    return f"{point_schema.MEASUREMENT}{record_tags(record)} {','.join(fields)} {point_ns(record)}"
+
+
+def _floats(pairs: Iterable[tuple[str, float | None]]) -> list[str]:
+    # The encoder keeps every digit and always writes a point or an exponent: a number without would make an integer column. NaN is null.
+    present = [(name, float(value)) for name, value in pairs if value is not None]
+    texts = _encode([value for _, value in present]).decode()[1:-1].split(",")
+    return [f"{name}{text}" for (name, _), text in zip(present, texts, strict=False) if text != "null"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads the values of a group of a record and its inner groups, by one call each; an absent group is all None."""
+
+    own: Callable[[Any], tuple[Any, ...]]
+    inner: tuple[tuple[Callable[[Any], Any], "_Reader"], ...]
+    absent: tuple[None, ...]
+
+    def read(self, group: Any, values: list[Any]) -> None:
+        values += self.own(group)
+        for value_of, reader in self.inner:
+            value = value_of(group)
+            if value is None:
+                values += reader.absent
+            else:
+                reader.read(value, values)
+
+
+class _Layout:
+    """The positions and names of a record's values by type: each type is written in one pass."""
+
+    def __init__(self, group: FieldGroup) -> None:
+        self.reader = _reader(group)
+        fields = list(point_schema.every_field(group))
+        places = {kind: [place for place, one in enumerate(fields) if one.kind == kind] for kind in _READER_OF_KIND}
+        self._names = {kind: tuple(f"{fields[place].name}=" for place in places[kind]) for kind in _READER_OF_KIND}
+        self._pick = {kind: _all_of(operator.itemgetter, places[kind]) for kind in _READER_OF_KIND}
+        self._lists = tuple(fields[place] for place in places["json"])
+
+    def pairs(self, kind: FieldKind, values: Sequence[Any]) -> Iterable[tuple[str, Any]]:
+        return zip(self._names[kind], self._pick[kind](values), strict=True)
+
+    def lists(self, values: Sequence[Any]) -> Iterable[tuple[PointField, Any]]:
+        return zip(self._lists, self._pick["json"](values), strict=True)
+
+
+_READER_OF_KIND: tuple[FieldKind, ...] = ("float", "integer", "boolean", "text", "json")
+
+
+def _reader(group: FieldGroup) -> _Reader:
+    own = _all_of(operator.attrgetter, [one.attribute for one in group.fields])
+    inner = tuple((operator.attrgetter(one.attribute), _reader(one)) for one in group.groups)
+    return _Reader(own, inner, (None,) * sum(1 for _ in point_schema.every_field(group)))
+
+
+def _all_of(getter: Callable[..., Callable[[Any], Any]], wanted: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return a function that gets `wanted` as a tuple, of any length."""
+    if not wanted:
+        return lambda _: ()
+    get = getter(*wanted)
+    return get if len(wanted) > 1 else lambda group: (get(group),)
+
+
+def _by_name(one: PointField, values: dict[str, Any]) -> Iterator[str]:
+    for key, value in sorted(values.items()):
+        if value is not None:
+            plain = re.sub(r"[^A-Za-z0-9_.-]", "_", key)
+            name = f"{one.by_name}_{plain}"
+            text = f"{value}i" if one.by_name_kind == "integer" else _encode(float(value)).decode()
+            # A name from the wire must not replace a field of ours.
+            yield f"{one.name}_{plain}={text}" if name in point_schema.NAMES else f"{name}={text}"
+
+
+def _exact(record: RunRecord) -> list[str]:
+    # Only where the tag cannot hold it exactly.
+    values = ((name, getattr(record, tag_name)) for tag_name, name in point_schema.EXACT.items())
+    return [f"{name}={quoted(value)}" for name, value in values if value is not None and (not value or plain_tag(value) != value)]
+
+
+@functools.lru_cache(_TAG_SETS)
+def _tag_set(values: tuple[str | None, ...]) -> str:
+    return "".join(f",{name}={tag_text(value)}" for name, value in zip(point_schema.TAGS, values, strict=True) if value)
+
+
+def tag_text(value: str) -> str:
+    """Return `value` as a tag's value, with what a tag cannot hold replaced."""
+    return plain_tag(value).translate(_ESCAPED)
+
+
+def plain_tag(value: str) -> str:
+    """Return what is read back from a tag written from `value`."""
+    return value.translate(_PLAIN)
+
+
+def quoted(value: str) -> str:
+    """Return `value` as a text field."""
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+@functools.lru_cache(_TAG_SETS)
+def _own_of_session(session: int) -> int:
+    return zlib.crc32(session.to_bytes(8, "big"))
+
+
+def _own(session: int, seq: int) -> int:
+    return (_own_of_session(session) + seq) % _KEPT_NS
+
+
+_LAYOUTS: dict[Extent, _Layout] = {
+    "all": _Layout(point_schema.RECORD),
+    "figures": _Layout(point_schema.figures_of(point_schema.RECORD)),
+}
+
+# R10 of ISO 3: ten bounds a decade.
+_STEPS = (1000, 1250, 1600, 2000, 2500, 3150, 4000, 5000, 6300, 8000)
+BOUNDS_NS = np.array([step * 10**decade for decade in range(9) for step in _STEPS] + [10**12], np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Which points a record becomes."""
+
+    extent: Extent = "all"
+    also: frozenset[Extra] = frozenset()
+
+    def lines(self, payload: bytes, *, is_checked: bool = True) -> list[str]:
+        """Return the points of the record in `payload` (JSON), its own first; damaged samples give none.
+
+        Raises:
+            ConfigError: it is no record; with `is_checked` it was validated before.
+        """
+        if self.extent == "figures" and not self.also and is_checked:
+            return [point_line(read_figures(payload), "figures")]
+        record = decode(payload)
+        found = [point_line(record, self.extent)]
+        if self.also:
+            series = {one.name: one for one in record.samples}
+            if "latency_histogram" in self.also:
+                found += _histogram(record, series)
+            if "power_trace" in self.also:
+                found += _power(record, series)
+        return found
+
+
+def _histogram(record: RunRecord, series: dict[str, Series]) -> Iterator[str]:
+    latency = series.get("latency")
+    if latency is None or latency.unit != "ns":
+        return
+    try:
+        taken = samples.unpack(latency)
+    except ConfigError:
+        return
+    if not taken.size:
+        return
+    counts = np.bincount(np.searchsorted(BOUNDS_NS, taken), minlength=len(BOUNDS_NS) + 1).tolist()
+    names = [*(f"to_{bound}_ns" for bound in BOUNDS_NS.tolist()), "above_ns"]
+    fields = [f"{name}={count}i" for name, count in zip(names, counts, strict=True) if count]
+    identity = _identity(record)
+    yield f"latency_histogram{record_tags(record)} {','.join(fields)},{identity} {point_ns(record)}"
+
+
+def _power(record: RunRecord, series: dict[str, Series]) -> Iterator[str]:
+    # Readings of different sensors at one nanosecond must not become one point: the sensor's index takes the last digits.
+    tags, identity = record_tags(record), _identity(record)
+    # Readings count from the first timed query, on the clock that `monotonic_ns` was read from when the run started.
+    first_ns = start_ns(record) + (record.windows.timed_start_ns - record.monotonic_ns if record.windows else 0)
+    for place, trace in enumerate(record.power_traces):
+        kind, value_name = ("energy", "energy_mj") if trace.kind == "energy" else ("power", "power_w")
+        values, times = series.get(f"{kind}.{trace.name}"), series.get(f"power_at.{trace.name}")
+        if values is None or times is None:
+            continue
+        try:
+            read, taken_ns = samples.unpack(values).astype(np.float64), samples.unpack(times)
+        except ConfigError:
+            continue
+        if len(read) != len(taken_ns):
+            continue
+        head = f"power_trace{tags} sensor={quoted(trace.name)},{identity},{value_name}="
+        for value, at_ns in zip(read.tolist(), taken_ns.tolist(), strict=True):
+            if np.isfinite(value):
+                yield f"{head}{value!r} {(first_ns + at_ns) // 1000 * 1000 + place}"
+
+
+def _identity(record: RunRecord) -> str:
+    return f"run_id={quoted(record.id)}"

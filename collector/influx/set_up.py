@@ -1,0 +1,221 @@
+"""Set-up of an InfluxDB for a collector: the bucket or database, its retention, the mapping for InfluxQL, and tokens.
+
+Every step is idempotent: what exists stays, what differs is updated, and nothing that holds data is dropped.
+"""
+
+import os
+import secrets
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.collector.influx import influx_config
+from edgemeter.collector.influx.client import (
+    InfluxHttp,
+    InfluxRequest,
+    NotFoundError,
+    PointsRejectedError,
+    execute_influxql,
+    identifier,
+    literal,
+    query_rows,
+)
+from edgemeter.collector.influx.influx_config import InfluxConfig
+
+Right = Literal["write", "read"]
+_DAY_S = 24 * 3600
+_KINDS: dict[Right, str] = {
+    "write": "for the collector: write permission only",
+    "read": "for compare: read permission only",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class InfluxPlan:
+    """The retention in days, None for ever; and the file of each token."""
+
+    keep_days: int | None
+    token_files: dict[Right, Path]
+
+
+def set_up_influx(config: InfluxConfig, plan: InfluxPlan) -> list[str]:
+    """Set up the bucket or database of `config`, whose token must have the permissions; return what exists now, a sentence each.
+
+    Raises:
+        ConfigError: a permission is missing, a name is rejected, or a token's file cannot be written.
+        TransientError: no InfluxDB responds, or not now.
+    """
+    connection = InfluxHttp(config)
+    version = _Version1(connection, config) if config.database is not None else _Version2(connection, config)
+    try:
+        done = version.make_place(plan.keep_days)
+        return done + [_token(right, path, version) for right, path in plan.token_files.items()]
+    except PointsRejectedError as error:
+        raise ConfigError(f"InfluxDB at {config} rejects it: {error}") from error
+    finally:
+        connection.close()
+
+
+def _token(right: Right, path: Path, version: "_Version1 | _Version2") -> str:
+    if path.is_file():
+        _try(right, path, version)
+        return f"token in {str(path)!r} kept ({_KINDS[right]})"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # The file first: a token that cannot be stored should not be created.
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            try:
+                file.write(version.make_token(right) + "\n")
+            except BaseException:
+                path.unlink()
+                raise
+    except OSError as error:
+        raise ConfigError(f"cannot write a token to {str(path)!r} ({error.strerror}): name another file") from error
+    return f"token written to {str(path)!r} ({_KINDS[right]})"
+
+
+def _try(right: Right, path: Path, version: "_Version1 | _Version2") -> None:
+    # It may belong to another bucket or server.
+    place = replace(version.place(), token=influx_config.token_of(path))
+    connection = InfluxHttp(place)
+    try:
+        if right == "write":
+            connection.send(version.empty_write())
+        else:
+            for _ in query_rows(connection, place, "SELECT id FROM run LIMIT 1"):
+                break
+    except ConfigError as error:
+        raise ConfigError(
+            f"the token in {str(path)!r} has no permission to {right} at {place}: name another file (--{right}-token-to), or move it away"
+        ) from error
+    finally:
+        connection.close()
+
+
+class _Version2:
+    """Bucket, mapping and authorisations of InfluxDB 2."""
+
+    def __init__(self, connection: InfluxHttp, config: InfluxConfig) -> None:
+        self._connection = connection
+        self._config = config
+        self._org_id = ""
+        self._bucket_id = ""
+
+    def make_place(self, keep_days: int | None) -> list[str]:
+        name, org = self._config.bucket, self._org()
+        self._org_id = org["id"]
+        rules = [
+            {"type": "expire", "everySeconds": (keep_days or 0) * _DAY_S, "shardGroupDurationSeconds": _shard_days(keep_days) * _DAY_S}
+        ]
+        found = self._found(name)
+        if found:
+            bucket = self._ask("PATCH", f"/api/v2/buckets/{found[0]['id']}", {}, {"retentionRules": rules})
+        else:
+            bucket = self._ask("POST", "/api/v2/buckets", {}, {"orgID": self._org_id, "name": name, "retentionRules": rules})
+        self._bucket_id = bucket["id"]
+        database, _, policy = name.partition("/")
+        self._config = replace(self._config, org=org["name"])
+        return [
+            f"bucket {name!r} of {org['name']!r}, {_kept(keep_days)}: --influx '{influx_config.url_of(self._config)}'",
+            self._map(database, policy or "autogen"),
+        ]
+
+    def place(self) -> InfluxConfig:
+        return self._config
+
+    def empty_write(self) -> InfluxRequest:
+        return InfluxRequest("POST", "/api/v2/write", {"org": self._config.org or "", "bucket": self._config.bucket}, b"")
+
+    def make_token(self, right: Right) -> str:
+        resource = {"type": "buckets", "id": self._bucket_id, "orgID": self._org_id}
+        body = {
+            "orgID": self._org_id,
+            "description": f"edgemeter: {_KINDS[right]} (bucket {self._config.bucket})",
+            "permissions": [{"action": right, "resource": resource}],
+        }
+        return str(self._ask("POST", "/api/v2/authorizations", {}, body)["token"])
+
+    def _org(self) -> dict[str, Any]:
+        orgs = self._ask("GET", "/api/v2/orgs", {"org": self._config.org} if self._config.org else {})["orgs"]
+        if len(orgs) != 1:
+            names = ", ".join(repr(org["name"]) for org in orgs) or "none"
+            raise ConfigError(f"the token for {self._config.url} sees no organisation or several ({names}): name one with --influx-org")
+        return dict(orgs[0])
+
+    def _found(self, name: str) -> list[dict[str, Any]]:
+        try:
+            return list(self._ask("GET", "/api/v2/buckets", {"orgID": self._org_id, "name": name})["buckets"])
+        except NotFoundError:
+            return []
+
+    def _map(self, database: str, policy: str) -> str:
+        body = {"orgID": self._org_id, "bucketID": self._bucket_id, "database": database, "retention_policy": policy, "default": True}
+        mappings = self._ask("GET", "/api/v2/dbrps", {"orgID": self._org_id, "bucketID": self._bucket_id})["content"]
+        if not any(one["database"] == database and one["retention_policy"] == policy and not one.get("virtual") for one in mappings):
+            self._ask("POST", "/api/v2/dbrps", {}, body)
+        return f"database {database!r}, retention policy {policy!r}, for InfluxQL"
+
+    def _ask(self, method: str, path: str, parameters: dict[str, str], body: Any = None) -> Any:
+        request = InfluxRequest(method, path, parameters, None if body is None else msgspec.json.encode(body))
+        try:
+            return msgspec.json.decode(self._connection.send(request))
+        except msgspec.MsgspecError as error:
+            raise ConfigError(f"the server at {self._config.url} is no InfluxDB 2 ({error}): for version 1 append ?db=DATABASE") from error
+
+
+class _Version1:
+    """Database, retention policy and users of InfluxDB 1; the token of a user is `USER:PASSWORD`."""
+
+    def __init__(self, connection: InfluxHttp, config: InfluxConfig) -> None:
+        self._connection = connection
+        self._config = config
+        self._database = identifier(config.database or "")
+
+    def make_place(self, keep_days: int | None) -> list[str]:
+        name = self._config.policy or "autogen"
+        policy, duration = identifier(name), f"{keep_days}d" if keep_days else "INF"
+        self._execute(f"CREATE DATABASE {self._database}")
+        if self._config.policy:
+            try:
+                self._execute(f"CREATE RETENTION POLICY {policy} ON {self._database} DURATION {duration} REPLICATION 1")
+            except ConfigError as error:
+                if "already exists" not in str(error):
+                    raise
+        self._execute(
+            f"ALTER RETENTION POLICY {policy} ON {self._database} DURATION {duration} SHARD DURATION {_shard_days(keep_days)}d DEFAULT"
+        )
+        where = f"--influx '{influx_config.url_of(self._config)}'"
+        return [f"database {self._config.database!r}, retention policy {name!r}, {_kept(keep_days)}: {where}"]
+
+    def place(self) -> InfluxConfig:
+        return self._config
+
+    def empty_write(self) -> InfluxRequest:
+        return InfluxRequest("POST", "/write", {"db": self._config.database or ""}, b"")
+
+    def make_token(self, right: Right) -> str:
+        name, password = f"edgemeter_{self._config.database}_{right}", secrets.token_urlsafe(24)
+        user = identifier(name)
+        try:
+            self._execute(f"CREATE USER {user} WITH PASSWORD {literal(password)}")
+        except ConfigError as error:
+            if "already exists" not in str(error):
+                raise
+            self._execute(f"SET PASSWORD FOR {user} = {literal(password)}")
+        self._execute(f"GRANT {right.upper()} ON {self._database} TO {user}")
+        return f"{name}:{password}"
+
+    def _execute(self, statement: str) -> None:
+        execute_influxql(self._connection, self._config, statement)
+
+
+def _kept(keep_days: int | None) -> str:
+    return f"kept {keep_days} days" if keep_days else "kept for ever"
+
+
+def _shard_days(keep_days: int | None) -> int:
+    # A shard is dropped as a whole, so it must be shorter than the retention.
+    return 1 if keep_days and keep_days < 30 else 7

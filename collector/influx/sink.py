@@ -1,0 +1,238 @@
+"""Sinks: where the drain writes points. The protocol, InfluxDB 2 and 1 behind it, and `open_sink`.
+
+The only module that knows influxdb-client (`pip install 'edgemeter[collector]'`).
+"""
+
+import logging
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.collector.influx.client import (
+    InfluxHttp,
+    InfluxRequest,
+    NotFoundError,
+    PointsRejectedError,
+    execute_influxql,
+    identifier,
+    influx_error,
+    one_line,
+    unreachable,
+)
+from edgemeter.collector.influx.influx_config import InfluxConfig
+
+logger = logging.getLogger(__name__)
+
+TIMEOUT_MS = 30_000
+LARGEST_WRITE = 5_000
+
+# A message this long quotes so many points that halving is as quick.
+READ_CHARACTERS = 1 << 18
+
+# How much of a rejected point is shown beside the reason.
+SHOWN_CHARACTERS = 60
+
+# The message of a server that stored the rest. It counts one of several causes: the number may be too small, never too large.
+_DROPPED = re.compile(r"\bdropped=(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedPoint:
+    """A point that the server rejects, by its index in what was written, and the reason."""
+
+    index: int
+    reason: str
+
+
+def write_all_but_rejected(lines: Sequence[str], post: Callable[[Sequence[str]], None]) -> list[RejectedPoint]:
+    """Write `lines` with `post`; return those that it rejects on their own, when all others are stored.
+
+    Any other error of `post` is raised; then some lines are stored, and all may be written again.
+    """
+    rejected: list[RejectedPoint] = []
+    waiting = [list(range(first, min(first + LARGEST_WRITE, len(lines)))) for first in range(0, len(lines), LARGEST_WRITE)][::-1]
+    while waiting:
+        places = waiting.pop()
+        try:
+            post([lines[place] for place in places])
+        except PointsRejectedError as error:
+            if len(places) == 1 or _is_every_one(error.server_message, len(places)):
+                rejected += [RejectedPoint(place, _reason(error.server_message, lines[place])) for place in places]
+            else:
+                waiting += _halves(lines, places, error.server_message)
+    return sorted(rejected, key=lambda one: one.index)
+
+
+def _is_every_one(message: str, count: int) -> bool:
+    # After an outage longer than the bucket's retention, thousands are rejected for one cause.
+    dropped = _DROPPED.search(message)
+    return dropped is not None and int(dropped[1]) == count
+
+
+def _reason(message: str, line: str) -> str:
+    # The reason follows the line, which may be long.
+    return one_line(message.replace(line, f"{line[:SHOWN_CHARACTERS]}..."))
+
+
+def _halves(lines: Sequence[str], places: list[int], message: str) -> list[list[int]]:
+    """Return `places` in parts: each one whose line the message quotes on its own; if it quotes none, both halves."""
+    quoted: set[int] = set()
+    if "unable to parse" in message and len(message) <= READ_CHARACTERS:
+        quoted = {place for place in places if f"'{lines[place]}'" in message}
+    if not quoted:
+        half = len(places) // 2
+        return [places[half:], places[:half]]
+    rest = [place for place in places if place not in quoted]
+    return [*([rest] if rest else []), *([place] for place in sorted(quoted, reverse=True))]
+
+
+class Sink(Protocol):
+    """Where points are written. Called from one thread at a time; may block for its own timeouts."""
+
+    @property
+    def name(self) -> str:
+        """The name of this sink's position in the ledger: the same place has the same name."""
+        ...
+
+    def prepare(self) -> None:
+        """Check that points would be accepted; create the bucket or database if it is absent and the token permits that.
+
+        Raises:
+            ConfigError: not before the configuration is corrected.
+            TransientError: no server responds, or not now.
+        """
+        ...
+
+    def write(self, lines: Sequence[str]) -> list[RejectedPoint]:
+        """Store points, one line each; return the rejected ones, when all others are stored; raises as `prepare`.
+
+        After an error, writing the same points again changes nothing that is stored.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close the connections; may be called twice."""
+        ...
+
+
+def open_sink(config: InfluxConfig) -> Sink:
+    """Return the sink of `config`; no request is sent yet.
+
+    Raises:
+        UnavailableError: influxdb-client is not installed.
+    """
+    return _BucketSink(config) if config.database is None else _DatabaseSink(config)
+
+
+class _InfluxSink:
+    """What the sinks of both versions share. Used from one thread."""
+
+    def __init__(self, config: InfluxConfig) -> None:
+        self.config = config
+        self._is_ready = False
+
+    @property
+    def name(self) -> str:
+        return f"influx {self.config}"
+
+    def prepare(self) -> None:
+        if self._is_ready:
+            return
+        try:
+            # An empty write is answered like a real one, and needs no further permission.
+            self._post([])
+        except NotFoundError:
+            self._create()
+            self._post([])
+        self._is_ready = True
+
+    def write(self, lines: Sequence[str]) -> list[RejectedPoint]:
+        self.prepare()
+        return write_all_but_rejected(lines, self._post)
+
+    def _post(self, lines: Sequence[str]) -> None:
+        raise NotImplementedError
+
+    def _create(self) -> None:
+        raise NotImplementedError
+
+
+class _BucketSink(_InfluxSink):
+    """One bucket of InfluxDB 2, and of what accepts its writes."""
+
+    def __init__(self, config: InfluxConfig) -> None:
+        super().__init__(config)
+        try:
+            from influxdb_client import InfluxDBClient  # noqa: PLC0415 - over half a second, and the extra may be absent
+        except ImportError as error:
+            raise UnavailableError("writing to InfluxDB needs influxdb-client: pip install 'edgemeter[influx]'") from error
+        self._client = InfluxDBClient(url=config.url, token=config.token, timeout=TIMEOUT_MS)
+        self._org = config.org
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _post(self, lines: Sequence[str]) -> None:
+        from influxdb_client.client.write_api import SYNCHRONOUS  # noqa: PLC0415 - as above
+
+        self._org = self._org or self._only_org()
+        body = "\n".join(lines).encode("utf-8", "replace")
+        with self._client.write_api(write_options=SYNCHRONOUS) as api:
+            self._call(api.write, bucket=self.config.bucket, org=self._org, record=body, write_precision="ns")
+
+    def _only_org(self) -> str:
+        try:
+            found = [org.name for org in self._call(self._client.organizations_api().find_organizations)]
+        except NotFoundError:
+            # 1.8 and 3 accept the same writes and have no organisations.
+            return "-"
+        if len(found) != 1:
+            several = f"several organisations ({', '.join(map(repr, sorted(found)))})"
+            sees = several if found else "no organisation (a write-only token sees none)"
+            raise ConfigError(f"the token for {self.config.url} sees {sees}: name one with --influx-org")
+        return str(found[0])
+
+    def _create(self) -> None:
+        try:
+            self._call(self._client.buckets_api().create_bucket, bucket_name=self.config.bucket, org=self._org)
+        except (ConfigError, PointsRejectedError) as error:
+            # Whether the organisation is wrong or the token lacks the permission, the next write fails with a message that names the cause.
+            logger.debug("could not create bucket %r: %s", self.config.bucket, error)
+        else:
+            logger.info("created bucket %r at %s", self.config.bucket, self.config.url)
+
+    def _call(self, function: Any, **arguments: Any) -> Any:
+        from influxdb_client.client.exceptions import InfluxDBError  # noqa: PLC0415 - as above
+        from influxdb_client.rest import ApiException  # noqa: PLC0415 - as above
+        from urllib3.exceptions import HTTPError  # noqa: PLC0415 - what influxdb-client lets through
+
+        try:
+            return function(**arguments)
+        except ApiException as error:
+            raise influx_error(self.config, error.status, error.body, str(error.reason)) from error
+        except InfluxDBError as error:
+            # The client's own message, when it cannot look up an organisation.
+            raise ConfigError(f"InfluxDB at {self.config}: {error}") from error
+        except (HTTPError, OSError) as error:
+            raise unreachable(self.config, error) from error
+
+
+class _DatabaseSink(_InfluxSink):
+    """One database of InfluxDB 1, by its `/write`; 1.8 and newer also accept the writes of version 2."""
+
+    def __init__(self, config: InfluxConfig) -> None:
+        super().__init__(config)
+        self._http = InfluxHttp(config)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def _post(self, lines: Sequence[str]) -> None:
+        parameters = {"db": self.config.database or "", "precision": "ns"} | ({"rp": self.config.policy} if self.config.policy else {})
+        self._http.send(InfluxRequest("POST", "/write", parameters, "\n".join(lines).encode("utf-8", "replace")))
+
+    def _create(self) -> None:
+        execute_influxql(self._http, self.config, f"CREATE DATABASE {identifier(self.config.database or '')}")
+        logger.info("created database %r at %s", self.config.database, self.config.url)

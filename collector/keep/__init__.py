@@ -1,1 +1,0 @@
-"""What the collector holds, and what it passes on to InfluxDB."""

@@ -1,0 +1,1 @@
+"""The ledger: the collector's own store, a SQLite file."""

@@ -1,0 +1,260 @@
+"""The ledger: the collector's own store. A receipt is sent only for what it has committed.
+
+One `Ledger` is one SQLite connection: use one object per thread. Readers and the one writer do not block each other (WAL).
+"""
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from edgemeter.agent.base import sqlite_file
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.record import RunRecord, decode
+from edgemeter.collector.ledger import presence, quarantine
+from edgemeter.collector.ledger.ledger_file import (
+    LEDGER_FORMAT,
+    SUBJECT_COLUMNS,
+    Arrival,
+    ArrivedBatch,
+    Committed,
+    LedgerWriter,
+    unpack_chunk,
+)
+from edgemeter.collector.ledger.presence import SessionHeld, read_sessions
+from edgemeter.collector.ledger.quarantine import Rejection
+from edgemeter.collector.ledger.retention import Retention, RetentionRemoved, apply_retention
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRecord:
+    """One record in the ledger; `row` increases in the order of commits."""
+
+    row: int
+    received_ns: int
+    record: RunRecord
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerFilter:
+    """Which records: every field that is not None must match."""
+
+    device: str | None = None
+    fleet: str | None = None
+    role: str | None = None
+    model: str | None = None
+    runtime: str | None = None
+    precision: str | None = None
+    task: str | None = None
+    dataset_sha256: str | None = None
+    scenario: str | None = None
+    verdict: str | None = None
+
+
+EVERY_RECORD = LedgerFilter()
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The ledger file at `path`; access `write` creates it if absent, `read` changes nothing.
+
+    Raises:
+        ConfigError: the file is no ledger, or of a newer version (or absent, with access `read`).
+        UnavailableError: it cannot be opened, or the disk is full.
+    """
+
+    path: Path
+    access: sqlite_file.Access = "write"
+    _connection: sqlite3.Connection = field(init=False, repr=False)
+    _writer: LedgerWriter = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._connection = sqlite_file.connect(self.path, LEDGER_FORMAT, self.access)
+        self._writer = LedgerWriter(self._connection)
+
+    def __enter__(self) -> "Ledger":  # noqa: PYI034 - Self needs Python 3.11
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; may be called twice."""
+        self._connection.close()
+
+    def commit(
+        self,
+        arrivals: Sequence[Arrival],
+        rejections: Sequence[Rejection] = (),
+        changes: Sequence[presence.PresenceChange] = (),
+        batches: Sequence[ArrivedBatch] = (),
+    ) -> Committed:
+        """Commit what arrived in one transaction, durable when this returns; return the outcome.
+
+        A record whose number belongs to another record goes to the quarantine, as do the `rejections`; `changes` is what devices
+        reported about themselves.
+
+        Raises:
+            UnavailableError: the disk is full; nothing is committed.
+            TransientError: another process has locked the file; nothing is committed.
+        """
+        with sqlite_file.mapped(self.path, LEDGER_FORMAT), sqlite_file.transaction(self._connection):
+            committed, collisions = self._writer.keep(arrivals, batches)
+            quarantine.add(self._connection, [*rejections, *collisions])
+            presence.note_presence(self._connection, changes)
+        return committed
+
+    def check(self, limit_chunks: int) -> list[Rejection] | None:
+        """Validate records of which only the envelope was; return those that are invalid, now quarantined; None if none was left."""
+        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
+            if not self._connection.execute("SELECT 1 FROM unchecked LIMIT 1").fetchone():
+                return None
+            with sqlite_file.transaction(self._connection):
+                rejections = self._writer.check(limit_chunks)
+                quarantine.add(self._connection, rejections)
+        return rejections
+
+    def forget(self, retention: Retention, now_ns: int) -> RetentionRemoved:
+        """Remove one slice of what `retention` does not keep; call again until all is removed; raises as `commit`."""
+        with sqlite_file.mapped(self.path, LEDGER_FORMAT), sqlite_file.transaction(self._connection):
+            return apply_retention(self._connection, retention, now_ns)
+
+    def records(
+        self, *, with_samples: bool = False, after_row: int = 0, limit: int | None = None, where: LedgerFilter = EVERY_RECORD
+    ) -> Iterator[HeldRecord]:
+        """Yield the records after `after_row` in the order of commits; without samples unless asked for.
+
+        Raises:
+            ConfigError: the file is damaged, or a record in it is of a newer schema.
+        """
+        for row, received_ns, payload, is_checked in self._texts(after_row, limit, where):
+            try:
+                record = decode(payload)
+            except ConfigError:
+                if is_checked:
+                    raise
+                # It will be quarantined.
+                continue
+            yield HeldRecord(
+                row, received_ns, record if with_samples or not record.samples else msgspec.structs.replace(record, samples=())
+            )
+
+    def texts(self, *, after_row: int = 0, limit: int | None = None) -> Iterator[tuple[int, int, bytes]]:
+        """Yield row, time of receipt in ns and JSON text of the records after `after_row`, in the order of commits; raises as `records`."""
+        for row, received_ns, payload, _ in self._texts(after_row, limit, EVERY_RECORD):
+            yield row, received_ns, payload
+
+    def payloads(self, *, after_row: int = 0) -> Iterator[tuple[int, int, bytes, bool]]:
+        """Yield row, receipt time in ns, JSON text and whether it was validated, of the records after `after_row`; raises as `records`."""
+        yield from self._texts(after_row, None, EVERY_RECORD)
+
+    def text(self, record: RunRecord) -> bytes | None:
+        """Return the stored JSON text of a record with its samples; None if it is not stored."""
+        query = "SELECT chunk, place FROM runs WHERE device = ? AND session = ? AND seq = ? AND id = ?"
+        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
+            found = self._connection.execute(query, (record.device, record.session, record.seq, record.id)).fetchone()
+            return self._chunk(found[0])[1][found[1]] if found else None
+
+    def ranges(self, device: str, session: int) -> list[tuple[int, int]]:
+        """Return the ranges of sequence numbers (inclusive) that the ledger holds of one session, in order."""
+        query = "SELECT seq FROM runs WHERE device = ? AND session = ? ORDER BY seq"
+        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
+            return coalesce(seq for (seq,) in self._connection.execute(query, (device, session)))
+
+    def count(self) -> int:
+        """Return how many records the ledger holds."""
+        return int(self._value("SELECT count(*) FROM runs"))
+
+    def last_row(self) -> int:
+        """Return the row of the newest record, 0 if there is none."""
+        return int(self._value("SELECT coalesce(max(row), 0) FROM runs"))
+
+    def collector_id(self) -> str:
+        """Return the id of this ledger's collector: random, created with the file, 16 hexadecimal digits."""
+        return str(self._value("SELECT collector FROM identity"))
+
+    def position(self, sink: str) -> int:
+        """Return the row up to which `sink` has every record, 0 at first."""
+        return int(self._value("SELECT coalesce(max(position), 0) FROM sinks WHERE name = ?", sink))
+
+    def advance(self, sink: str, position: int, rejections: Sequence[Rejection] = ()) -> None:
+        """Record that `sink` has every record up to row `position`, except the `rejections`, which are quarantined."""
+        statement = "INSERT INTO sinks VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET position = excluded.position"
+        with sqlite_file.mapped(self.path, LEDGER_FORMAT), sqlite_file.transaction(self._connection):
+            quarantine.add(self._connection, rejections)
+            self._connection.execute(statement, (sink, position))
+
+    def quarantined(self) -> list[quarantine.QuarantinedMessage]:
+        """Return the quarantined messages, oldest first."""
+        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
+            return quarantine.read(self._connection)
+
+    def quarantined_count(self) -> int:
+        """Return how many messages are quarantined."""
+        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
+            return quarantine.count(self._connection)
+
+    def release(self, row: int, arrivals: Sequence[Arrival], batches: Sequence[ArrivedBatch], *, drain_again: bool) -> Committed:
+        """Commit the records of a quarantined entry and remove it, unless a number belongs to another record.
+
+        With `drain_again` a record that is stored already gets a new row, so that every sink receives it again.
+        """
+        with sqlite_file.mapped(self.path, LEDGER_FORMAT), sqlite_file.transaction(self._connection):
+            if drain_again:
+                self._writer.drop([one.record for one in arrivals])
+            committed, _ = self._writer.keep(arrivals, batches)
+            if not committed.collisions:
+                quarantine.remove(self._connection, row)
+        return committed
+
+    def sessions(self) -> list[SessionHeld]:
+        """Return what is stored of every session of every device, and how many of its numbers are missing."""
+        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
+            return read_sessions(self._connection)
+
+    def positions(self) -> dict[str, int]:
+        """Return the row that each sink has reached, by its name."""
+        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
+            return dict(self._connection.execute("SELECT name, position FROM sinks"))
+
+    def devices(self) -> list[presence.DevicePresence]:
+        """Return every device that reported its presence, by fleet and name."""
+        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
+            return presence.read_devices(self._connection)
+
+    def _value(self, query: str, *parameters: object) -> Any:
+        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
+            return self._connection.execute(query, parameters).fetchone()[0]
+
+    def _texts(self, after_row: int, limit: int | None, where: LedgerFilter) -> Iterator[tuple[int, int, bytes, bool]]:
+        wanted = {f.name: value for f in fields(where) if (value := getattr(where, f.name)) is not None}
+        conditions = "".join(f" AND {name} = ?" for name in wanted)
+        joined = " JOIN subjects USING (subject)" if wanted.keys() & set(SUBJECT_COLUMNS) else ""
+        query = f"SELECT row, chunk, place FROM runs{joined} WHERE row > ?{conditions} ORDER BY row LIMIT ?"  # noqa: S608 - our own names
+        last: int | None = None
+        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
+            for row, chunk, place in self._connection.execute(query, (after_row, *wanted.values(), -1 if limit is None else limit)):
+                if chunk != last:
+                    received_ns, payloads, is_checked = self._chunk(chunk)
+                    last = chunk
+                yield row, received_ns, payloads[place], is_checked
+
+    def _chunk(self, chunk: int) -> tuple[int, list[bytes], bool]:
+        query = "SELECT received_ns, body, NOT EXISTS (SELECT 1 FROM unchecked WHERE chunk = ?) FROM chunks WHERE chunk = ?"
+        received_ns, body, is_checked = self._connection.execute(query, (chunk, chunk)).fetchone()
+        return received_ns, unpack_chunk(body), bool(is_checked)
+
+
+def coalesce(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Return sorted numbers as inclusive ranges: 1, 2, 3, 7 -> (1, 3), (7, 7)."""
+    ranges: list[tuple[int, int]] = []
+    for number in numbers:
+        if ranges and number <= ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], number)
+        else:
+            ranges.append((number, number))
+    return ranges

@@ -1,0 +1,385 @@
+"""The ledger's file: chunks of records, the tables, how they are written, and how a file of an earlier version becomes one of this.
+
+A chunk is a compressed JSON array of records, stored as received, so that fields of newer versions are kept.
+"""
+
+import itertools
+import sqlite3
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import msgspec
+
+from edgemeter.agent.base import sqlite_file
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import messages
+from edgemeter.agent.contract.messages import Topic
+from edgemeter.agent.contract.record import RunRecord, decode, join_samples, split_samples
+from edgemeter.collector.ledger import presence, quarantine
+from edgemeter.collector.ledger.quarantine import Rejection
+
+
+class Arrival(NamedTuple):
+    """A numbered record that arrived (`session` and `seq` are set), its JSON text and its topic.
+
+    Unless `is_checked`, only the envelope was validated. A tuple, because there are many.
+    """
+
+    record: RunRecord
+    payload: bytes
+    topic: str
+    received_ns: int
+    is_checked: bool = True
+
+
+class ArrivedBatch(NamedTuple):
+    """A message with many records of one device, and its JSON array as a chunk."""
+
+    records: Sequence[RunRecord]
+    body: bytes
+    topic: str
+    received_ns: int
+    is_checked: bool = True
+
+
+# A chunk composed here is full at this size; a message of many records becomes one chunk and may be larger.
+CHUNK_TEXT_BYTES = 256 << 10
+LARGEST_CHUNK_TEXT_BYTES = 4 << 20
+
+_chunk_array = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def pack_chunk(payloads: Sequence[bytes]) -> bytes:
+    """Return a chunk of records' JSON texts."""
+    return pack_array(b"[" + b",".join(payloads) + b"]")
+
+
+def pack_array(text: bytes) -> bytes:
+    """Return a chunk of a JSON array of records."""
+    return zlib.compress(text, 1)
+
+
+def chunk_text(body: bytes) -> bytes:
+    """Return the JSON array in a chunk.
+
+    Raises:
+        ConfigError: the chunk is damaged.
+    """
+    try:
+        return zlib.decompress(body)
+    except zlib.error as error:
+        raise ConfigError(f"a chunk of records in the ledger is damaged ({error}): take the file from a backup") from error
+
+
+def unpack_chunk(body: bytes) -> list[bytes]:
+    """Return the JSON text of each record.
+
+    Raises:
+        ConfigError: the chunk is damaged.
+    """
+    return [bytes(raw) for raw in _chunk_array.decode(chunk_text(body))]
+
+
+def without_samples(body: bytes) -> bytes:
+    """Return the same chunk without the records' raw samples.
+
+    Raises:
+        ConfigError: the chunk is damaged.
+    """
+    return pack_chunk([split_samples(payload)[0] for payload in unpack_chunk(body)])
+
+
+SUBJECT_COLUMNS = ("fleet", "role", "model", "runtime", "precision", "task", "dataset_sha256", "scenario")
+RUN_COLUMNS = ("device", "session", "seq", "id", "started_at_ns", "subject", "verdict", "chunk", "place")
+
+_TABLES = f"""CREATE TABLE subjects (
+    subject INTEGER PRIMARY KEY,
+    {", ".join(f"{name} TEXT NOT NULL" for name in SUBJECT_COLUMNS)},
+    UNIQUE ({", ".join(SUBJECT_COLUMNS)})
+);
+CREATE TABLE runs (
+    row INTEGER PRIMARY KEY AUTOINCREMENT,
+    device TEXT NOT NULL,
+    session INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    id TEXT NOT NULL,
+    started_at_ns INTEGER NOT NULL,
+    subject INTEGER NOT NULL REFERENCES subjects (subject),
+    verdict TEXT NOT NULL,
+    chunk INTEGER NOT NULL REFERENCES chunks (chunk),
+    place INTEGER NOT NULL,
+    UNIQUE (device, session, seq)
+);
+CREATE TABLE chunks (
+    chunk INTEGER PRIMARY KEY,
+    last_row INTEGER NOT NULL,
+    received_ns INTEGER NOT NULL,
+    has_samples INTEGER NOT NULL DEFAULT 1,
+    body BLOB NOT NULL
+);
+CREATE INDEX chunks_with_samples ON chunks (received_ns) WHERE has_samples;
+CREATE TABLE unchecked (chunk INTEGER PRIMARY KEY);
+CREATE TABLE forgotten (
+    device TEXT NOT NULL,
+    session INTEGER NOT NULL,
+    first INTEGER NOT NULL,
+    last INTEGER NOT NULL,
+    PRIMARY KEY (device, session, first)
+) WITHOUT ROWID;
+"""
+_SMALL_TABLES = """CREATE TABLE sinks (name TEXT PRIMARY KEY, position INTEGER NOT NULL);
+CREATE TABLE identity (collector TEXT NOT NULL);
+INSERT INTO identity VALUES (lower(hex(randomblob(8))));
+"""
+
+
+def space_bytes(connection: sqlite3.Connection) -> tuple[int, int]:
+    """Return the used and the free bytes in the file."""
+    pages, free, size_bytes = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size"))
+    return (pages - free) * size_bytes, free * size_bytes
+
+
+def subject_of(record: RunRecord) -> tuple[str, ...]:
+    """Return the values of `SUBJECT_COLUMNS`; `record` may be an envelope."""
+    return (
+        record.fleet,
+        record.role,
+        record.model.name,
+        record.runtime.name,
+        record.precision,
+        record.model.task,
+        record.dataset.sha256,
+        record.scenario,
+    )
+
+
+def subject_id(connection: sqlite3.Connection, subject: tuple[str, ...]) -> int:
+    """Return the number of a subject, inserted if absent."""
+    names = ", ".join(SUBJECT_COLUMNS)
+    marks = ", ".join("?" * len(SUBJECT_COLUMNS))
+    connection.execute(f"INSERT INTO subjects ({names}) VALUES ({marks}) ON CONFLICT DO NOTHING", subject)  # noqa: S608 - our own names
+    query = f"SELECT subject FROM subjects WHERE ({names}) = ({marks})"  # noqa: S608 - as above
+    return int(connection.execute(query, subject).fetchone()[0])
+
+
+def _from_1_to_2(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE runs RENAME TO runs_1")
+    for statement in _TABLES.split(";\n"):
+        connection.execute(statement)
+    query = """SELECT row, received_ns, record, (SELECT series FROM samples WHERE samples.row = runs_1.row) FROM runs_1 ORDER BY row"""
+    gathered: list[tuple[int, int, bytes]] = []
+    size_bytes = 0
+    for row, received_ns, head, series in connection.execute(query):
+        payload = head if series is None else join_samples(head, series)
+        # The records of a chunk were received together.
+        if gathered and (gathered[0][1] != received_ns or size_bytes > CHUNK_TEXT_BYTES):
+            _move(connection, gathered)
+            gathered, size_bytes = [], 0
+        gathered.append((row, received_ns, payload))
+        size_bytes += len(payload)
+    if gathered:
+        _move(connection, gathered)
+    connection.execute("DROP TABLE samples")
+    connection.execute("DROP TABLE runs_1")
+
+
+def _move(connection: sqlite3.Connection, gathered: list[tuple[int, int, bytes]]) -> None:
+    statement = "INSERT INTO chunks (last_row, received_ns, body) VALUES (?, ?, ?)"
+    body = pack_chunk([payload for _, _, payload in gathered])
+    chunk = connection.execute(statement, (gathered[-1][0], gathered[0][1], body)).lastrowid
+    for place, (row, _, payload) in enumerate(gathered):
+        try:
+            record = decode(payload)
+        except ConfigError as error:
+            raise ConfigError(f"row {row} of the ledger cannot be read, so the ledger cannot be migrated: {error}") from error
+        subject = subject_id(connection, subject_of(record))
+        values = (record.device, record.session, record.seq, record.id, record.started_at_ns, subject, record.verdict.state, chunk, place)
+        insert = f"INSERT INTO runs (row, {', '.join(RUN_COLUMNS)}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - our own names
+        connection.execute(insert, (row, *values))
+
+
+def _from_2_to_3(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE presence ADD COLUMN health BLOB")
+
+
+LEDGER_FORMAT = sqlite_file.FileFormat(
+    what="ledger",
+    application_id=0x45644C67,  # "EdLg"
+    version=3,
+    schema=_TABLES + _SMALL_TABLES + quarantine.QUARANTINE_SCHEMA + presence.PRESENCE_SCHEMA,
+    elsewhere="give the path of a ledger that `edgemeter collector up` or `edgemeter demo` wrote (--ledger PATH)",
+    steps={1: _from_1_to_2, 2: _from_2_to_3},
+)
+
+COLLISION = "another record already holds this number: cloned card or copied outbox?"
+
+# Nine values a row; SQLite before 3.32 accepts at most 999.
+ROWS = 100
+SUBJECTS_REMEMBERED = 10_000
+
+RecordKey = tuple[str, str, int, int]
+_Source = ArrivedBatch | list[Arrival]
+
+_MARKS = f"({', '.join('?' * len(RUN_COLUMNS))})"
+_HEAD = f"INSERT INTO runs ({', '.join(RUN_COLUMNS)}) VALUES "  # noqa: S608 - our own column names
+_TAIL = " ON CONFLICT (device, session, seq) DO NOTHING"
+_INSERT = [f"{_HEAD}{', '.join([_MARKS] * rows)}{_TAIL}" for rows in range(ROWS + 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The outcome of a commit. `held` are the keys (fleet, device, session, seq) that the ledger now holds, new or not."""
+
+    inserted: int = 0
+    duplicates: int = 0
+    collisions: int = 0
+    held: tuple[RecordKey, ...] = ()
+
+
+class LedgerWriter:
+    """Writes over one connection, within the caller's transactions."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._subjects: dict[tuple[str, ...], int] = {}
+
+    def keep(self, arrivals: Sequence[Arrival], batches: Sequence[ArrivedBatch]) -> tuple[Committed, list[Rejection]]:
+        """Store what arrived; return the outcome, and the records rejected because their number belongs to another record."""
+        inserted = 0
+        held: list[RecordKey] = []
+        collisions: list[Rejection] = []
+        chunk = int(self._connection.execute("SELECT coalesce(max(chunk), 0) FROM chunks").fetchone()[0])
+        has_forgotten = self._connection.execute("SELECT 1 FROM forgotten LIMIT 1").fetchone() is not None
+        try:
+            sources: Iterator[_Source] = itertools.chain(_portions(arrivals), batches)
+            for source in sources:
+                chunk += 1
+                some = source.records if isinstance(source, ArrivedBatch) else [one.record for one in source]
+                outcome = self._insert(some, chunk, self._forgotten_among(some) if has_forgotten else frozenset())
+                if outcome.inserted:
+                    self._add_chunk(chunk, source)
+                inserted += outcome.inserted
+                held += [_key(record) for place, record in enumerate(some) if place not in outcome.collided]
+                collisions += [_rejection(source, place) for place in sorted(outcome.collided)]
+        except BaseException:
+            # The subjects inserted in this transaction are rolled back with it.
+            self._subjects.clear()
+            raise
+        return Committed(inserted, len(held) - inserted, len(collisions), tuple(held)), collisions
+
+    def check(self, limit_chunks: int) -> list[Rejection]:
+        """Validate chunks of which only the envelopes were; remove and return the invalid records."""
+        query = "SELECT chunk, received_ns, body FROM unchecked JOIN chunks USING (chunk) ORDER BY chunk LIMIT ?"
+        rejections: list[Rejection] = []
+        for chunk, received_ns, body in self._connection.execute(query, (limit_chunks,)).fetchall():
+            for place, payload in enumerate(unpack_chunk(body)):
+                try:
+                    decode(payload)
+                except ConfigError as error:
+                    rejections += self._take_out(chunk, place, Rejection("", payload, str(error), received_ns))
+            self._connection.execute("DELETE FROM unchecked WHERE chunk = ?", (chunk,))
+        return rejections
+
+    def drop(self, some: Iterable[RunRecord]) -> None:
+        """Remove the rows of exactly these records, not of others with their numbers."""
+        statement = "DELETE FROM runs WHERE device = ? AND session = ? AND seq = ? AND id = ?"
+        self._connection.executemany(statement, [(one.device, one.session, one.seq, one.id) for one in some])
+
+    def _take_out(self, chunk: int, place: int, rejection: Rejection) -> list[Rejection]:
+        # The rows of a chunk are consecutive, and end at `last_row`.
+        query = """SELECT row, fleet, runs.device FROM chunks
+            JOIN runs ON row BETWEEN last_row - ? AND last_row AND runs.chunk = chunks.chunk
+            JOIN subjects USING (subject) WHERE chunks.chunk = ? AND place = ?"""
+        found = self._connection.execute(query, (messages.LONGEST_BATCH, chunk, place)).fetchone()
+        if found is None:
+            return []
+        row, fleet, device = found
+        self._connection.execute("DELETE FROM runs WHERE row = ?", (row,))
+        return [replace(rejection, topic=str(Topic(fleet, device, "result")))]
+
+    def _insert(self, some: Sequence[RunRecord], chunk: int, left_out: frozenset[int]) -> "_InsertOutcome":
+        rows = [self._values(record, chunk, place) for place, record in enumerate(some) if place not in left_out]
+        inserted = 0
+        collided: set[int] = set()
+        for start in range(0, len(rows), ROWS):
+            slice_ = rows[start : start + ROWS]
+            count = self._connection.execute(_INSERT[len(slice_)], [*itertools.chain.from_iterable(slice_)]).rowcount
+            inserted += count
+            if count < len(slice_):
+                collided |= self._collided(slice_)
+        return _InsertOutcome(inserted, collided)
+
+    def _values(self, record: RunRecord, chunk: int, place: int) -> tuple[object, ...]:
+        subject = subject_of(record)
+        number = self._subjects.get(subject)
+        if number is None:
+            if len(self._subjects) >= SUBJECTS_REMEMBERED:
+                self._subjects.clear()
+            number = self._subjects[subject] = subject_id(self._connection, subject)
+        state = record.verdict.state
+        return record.device, record.session, record.seq, record.id, record.started_at_ns, number, state, chunk, place
+
+    def _collided(self, rows: Iterable[tuple[object, ...]]) -> set[int]:
+        query = "SELECT id FROM runs WHERE device = ? AND session = ? AND seq = ?"
+        found = ((row[8], row[3], self._connection.execute(query, row[:3]).fetchone()[0]) for row in rows)
+        return {int(str(place)) for place, our_id, held_id in found if our_id != held_id}
+
+    def _forgotten_among(self, some: Sequence[RunRecord]) -> frozenset[int]:
+        query = "SELECT first, last FROM forgotten WHERE device = ? AND session = ?"
+        ranges: dict[tuple[str, int | None], list[tuple[int, int]]] = {}
+        for record in some:
+            name = (record.device, record.session)
+            if name not in ranges:
+                ranges[name] = self._connection.execute(query, name).fetchall()
+        return frozenset(
+            place
+            for place, record in enumerate(some)
+            if any(first <= (record.seq or 0) <= last for first, last in ranges[record.device, record.session])
+        )
+
+    def _add_chunk(self, chunk: int, source: _Source) -> None:
+        last_row = self._connection.execute("SELECT last_insert_rowid()").fetchone()[0]
+        if isinstance(source, ArrivedBatch):
+            body, received_ns, is_checked = source.body, source.received_ns, source.is_checked
+        else:
+            body = pack_chunk([one.payload for one in source])
+            received_ns, is_checked = source[0].received_ns, all(one.is_checked for one in source)
+        statement = "INSERT INTO chunks (chunk, last_row, received_ns, body) VALUES (?, ?, ?, ?)"
+        self._connection.execute(statement, (chunk, last_row, received_ns, body))
+        if not is_checked:
+            self._connection.execute("INSERT INTO unchecked VALUES (?)", (chunk,))
+
+
+@dataclass(frozen=True, slots=True)
+class _InsertOutcome:
+    """How many rows are new, and the places of those whose number belongs to another record."""
+
+    inserted: int
+    collided: set[int]
+
+
+def _portions(arrivals: Sequence[Arrival]) -> Iterator[list[Arrival]]:
+    portion: list[Arrival] = []
+    size_bytes = 0
+    for one in arrivals:
+        if portion and (size_bytes + len(one.payload) > CHUNK_TEXT_BYTES or one.received_ns != portion[0].received_ns):
+            yield portion
+            portion, size_bytes = [], 0
+        portion.append(one)
+        size_bytes += len(one.payload)
+    if portion:
+        yield portion
+
+
+def _rejection(source: _Source, place: int) -> Rejection:
+    if isinstance(source, ArrivedBatch):
+        return Rejection(source.topic, unpack_chunk(source.body)[place], COLLISION, source.received_ns)
+    return Rejection(source[place].topic, source[place].payload, COLLISION, source[place].received_ns)
+
+
+def _key(record: RunRecord) -> RecordKey:
+    if record.session is None or record.seq is None:
+        raise msgspec.ValidationError(f"record {record.id!r} has no number: only numbered records enter the ledger")
+    return record.fleet, record.device, record.session, record.seq

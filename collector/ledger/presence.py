@@ -1,0 +1,181 @@
+"""Presence: which devices there are, whether they are online, which need attention, and which record numbers are missing.
+
+It comes from the birth, state and health that devices publish retained. The outbox numbers a session's records 1, 2, 3, ... without gaps.
+"""
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from edgemeter.agent.contract.health import Health
+from edgemeter.agent.contract.messages import Birth, DeviceState
+
+_Report = TypeVar("_Report")
+
+PRESENCE_SCHEMA = """CREATE TABLE presence (
+    fleet TEXT NOT NULL,
+    device TEXT NOT NULL,
+    state TEXT,
+    session INTEGER,
+    birth BLOB,
+    changed_ns INTEGER NOT NULL,
+    health BLOB,
+    PRIMARY KEY (fleet, device)
+);
+"""
+
+# A late Will of an earlier session does not apply to the present one; a revocation applies to every session.
+_STATE = """INSERT INTO presence (fleet, device, state, session, changed_ns) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (fleet, device) DO UPDATE SET state = excluded.state, session = excluded.session, changed_ns = excluded.changed_ns
+WHERE excluded.state IN ('online', 'revoked') OR session IS NULL OR session = excluded.session"""
+_BIRTH = """INSERT INTO presence (fleet, device, birth, changed_ns) VALUES (?, ?, ?, ?)
+ON CONFLICT (fleet, device) DO UPDATE SET birth = excluded.birth"""
+_HEALTH = """INSERT INTO presence (fleet, device, health, changed_ns) VALUES (?, ?, ?, ?)
+ON CONFLICT (fleet, device) DO UPDATE SET health = excluded.health"""
+
+
+@dataclass(frozen=True, slots=True)
+class PresenceChange:
+    """What a device reported about itself, and when it was received."""
+
+    fleet: str
+    device: str
+    message: Birth | DeviceState | Health
+    received_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePresence:
+    """A device as last reported; None is what it has not reported."""
+
+    fleet: str
+    device: str
+    state: str | None
+    session: int | None
+    birth: Birth | None
+    changed_ns: int
+    health: Health | None = None
+
+
+def note_presence(connection: sqlite3.Connection, changes: Iterable[PresenceChange]) -> None:
+    """Store `changes`, within the caller's transaction."""
+    for change in changes:
+        name = (change.fleet, change.device)
+        if isinstance(change.message, DeviceState):
+            connection.execute(_STATE, (*name, change.message.state, change.message.session, change.received_ns))
+        else:
+            statement = _BIRTH if isinstance(change.message, Birth) else _HEALTH
+            connection.execute(statement, (*name, msgspec.json.encode(change.message), change.received_ns))
+
+
+def read_devices(connection: sqlite3.Connection) -> list[DevicePresence]:
+    """Return every device, by fleet and name."""
+    query = "SELECT fleet, device, state, session, birth, changed_ns, health FROM presence ORDER BY fleet, device"
+    return [
+        DevicePresence(fleet, device, state, session, _decoded(birth, Birth), changed_ns, _decoded(health, Health))
+        for fleet, device, state, session, birth, changed_ns, health in connection.execute(query)
+    ]
+
+
+def _decoded(report: bytes | None, kind: type[_Report]) -> _Report | None:
+    return msgspec.json.decode(report, type=kind) if report else None
+
+
+HEALTH_NS_PER_DAY = 86_400_000_000_000
+CERTIFICATE_DAYS = 30.0
+LITTLE_DISK_RATIO = 0.1
+CALIBRATION_DAYS = 365.0
+BAD_ENDS = frozenset({"crash", "oom", "power-loss"})
+
+
+def needs_attention(health: Health, now_ns: int) -> list[str]:
+    """Return why a device needs attention, a phrase for each reason."""
+    return list(_issues(health, now_ns))
+
+
+def certificate_days(health: Health, now_ns: int) -> float | None:
+    """Return in how many days the device's certificate expires, negative if it has expired."""
+    end_ns = health.certificate_not_after_ns
+    return None if end_ns is None else (end_ns - now_ns) / HEALTH_NS_PER_DAY
+
+
+def calibration_days(health: Health) -> float | None:
+    """Return the age of the oldest calibration of its sensors, days."""
+    return max((age for one in health.sensors if (age := one.calibration_age_days) is not None), default=None)
+
+
+def clock_text(health: Health) -> str:
+    """Return the state of its clock in a word or two."""
+    if health.clock.is_behind_floor:
+        return "set back"
+    return {True: "synchronised", False: "not synchronised", None: "unknown"}[health.clock.is_synchronised]
+
+
+def sensors_text(health: Health) -> str | None:
+    """Return its sensors with the age of their calibrations."""
+    texts = []
+    for one in health.sensors:
+        age = one.calibration_age_days
+        texts.append(f"{one.name}, {'never calibrated' if age is None else f'calibrated {age:.0f} days ago'}")
+    return "; ".join(texts) or None
+
+
+def last_words(health: Health) -> str:
+    """Return how the previous agent process ended."""
+    words = health.last_words
+    return f"{words.kind}: {words.text}" if words.text else words.kind
+
+
+def _issues(health: Health, now_ns: int) -> Iterator[str]:
+    days = certificate_days(health, now_ns)
+    if days is not None and days < CERTIFICATE_DAYS:
+        yield "its certificate has expired" if days < 0 else f"its certificate expires in {days:.0f} days"
+    disk = health.disk
+    if disk.free_bytes is not None and disk.size_bytes and disk.free_bytes < LITTLE_DISK_RATIO * disk.size_bytes:
+        yield f"only {disk.free_bytes / disk.size_bytes:.0%} of its disk is free"
+    if disk.is_worn_out:
+        yield "its flash memory is worn out"
+    if health.clock.is_behind_floor or health.clock.is_synchronised is False:
+        yield f"its clock is {clock_text(health)}"
+    age = calibration_days(health)
+    if age is not None and age > CALIBRATION_DAYS:
+        yield f"a sensor was calibrated {age:.0f} days ago"
+    if health.dropped_records:
+        yield f"{health.dropped_records} results were dropped"
+    if health.last_words.kind in BAD_ENDS:
+        yield f"its agent ended by {health.last_words.kind}"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionHeld:
+    """What a ledger holds of one session of a device; `missing` counts absent numbers below the highest."""
+
+    fleet: str
+    device: str
+    session: int
+    records: int
+    missing: int
+    last_received_ns: int
+
+
+def read_sessions(connection: sqlite3.Connection) -> list[SessionHeld]:
+    """Return what is stored of every session, by fleet, device and number."""
+    forgotten = _forgotten(connection)
+    query = """SELECT device, session, count(*), max(seq), max(row) FROM runs GROUP BY device, session"""
+    found = []
+    for device, session, records, highest, row in connection.execute(query).fetchall():
+        gone = sum(max(0, min(last, highest) - first + 1) for first, last in forgotten.get((device, session), ()))
+        newest = "SELECT fleet, received_ns FROM runs JOIN subjects USING (subject) JOIN chunks USING (chunk) WHERE row = ?"
+        fleet, received_ns = connection.execute(newest, (row,)).fetchone()
+        found.append(SessionHeld(fleet, device, session, records, highest - records - gone, received_ns))
+    return sorted(found, key=lambda one: (one.fleet, one.device, one.session))
+
+
+def _forgotten(connection: sqlite3.Connection) -> dict[tuple[str, int], list[tuple[int, int]]]:
+    ranges: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for device, session, first, last in connection.execute("SELECT device, session, first, last FROM forgotten"):
+        ranges.setdefault((device, session), []).append((first, last))
+    return ranges

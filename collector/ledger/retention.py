@@ -1,0 +1,115 @@
+"""Retention: what is removed from a ledger for its age or for the size of the file; raw samples are removed before records.
+
+Whole chunks are removed, oldest first. What the sinks in use do not have yet stays, whatever its age. The numbers of removed records are
+kept as ranges, so that a repeated one is not taken for new. The file does not shrink; free space is reused.
+"""
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.collector.ledger.ledger_file import space_bytes, without_samples
+
+SLICE_CHUNKS = 50
+_DAY_NS = 24 * 3600 * 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long and how much is kept; None is unlimited. `sinks` are the names of those that must have a record before it is removed."""
+
+    records_days: float | None = None
+    samples_days: float | None = None
+    limit_bytes: int | None = None
+    sinks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionRemoved:
+    """What was removed: records, and the samples of chunks; `is_all` if nothing more is due now."""
+
+    records: int
+    stripped_chunks: int
+    is_all: bool
+
+
+def apply_retention(connection: sqlite3.Connection, retention: Retention, now_ns: int) -> RetentionRemoved:
+    """Remove what is due in one slice of chunks, within the caller's transaction."""
+    drained = _drained_row(connection, retention.sinks)
+    is_too_large = retention.limit_bytes is not None and space_bytes(connection)[0] > retention.limit_bytes
+    stripped = _strip(connection, _before(retention.samples_days, now_ns), drained, is_any=is_too_large)
+    is_only_records_left = is_too_large and not stripped
+    records = _delete(connection, _before(retention.records_days, now_ns), drained, is_any=is_only_records_left)
+    return RetentionRemoved(records, stripped, is_all=not stripped and not records)
+
+
+def _before(days: float | None, now_ns: int) -> int:
+    # Longer than the clock counts is for ever.
+    return -1 if days is None else max(-1, now_ns - int(days * _DAY_NS))
+
+
+def _drained_row(connection: sqlite3.Connection, sinks: Sequence[str]) -> int:
+    positions = dict(connection.execute("SELECT name, position FROM sinks"))
+    return min((positions.get(name, 0) for name in sinks), default=2**63 - 1)
+
+
+def _strip(connection: sqlite3.Connection, before_ns: int, drained: int, *, is_any: bool) -> int:
+    query = """SELECT chunk, body FROM chunks WHERE has_samples AND (? OR received_ns < ?) AND last_row <= ?
+        AND chunk NOT IN (SELECT chunk FROM unchecked) ORDER BY received_ns LIMIT ?"""
+    found = connection.execute(query, (is_any, before_ns, drained, SLICE_CHUNKS)).fetchall()
+    for chunk, body in found:
+        try:
+            smaller = without_samples(body)
+        except ConfigError:
+            # A field that this version skips is broken text: it is removed with the record.
+            smaller = body
+        connection.execute("UPDATE chunks SET body = ?, has_samples = 0 WHERE chunk = ?", (smaller, chunk))
+    return len(found)
+
+
+def _delete(connection: sqlite3.Connection, before_ns: int, drained: int, *, is_any: bool) -> int:
+    # Rows and chunks rise together, so that the oldest chunks are the lowest rows.
+    query = "SELECT chunk, last_row, received_ns FROM chunks WHERE last_row <= ? ORDER BY chunk LIMIT ?"
+    up_to: tuple[int, int] | None = None
+    for chunk, last_row, received_ns in connection.execute(query, (drained, SLICE_CHUNKS)):
+        if not is_any and received_ns >= before_ns:
+            break
+        up_to = chunk, last_row
+    if up_to is None:
+        return 0
+    chunk, last_row = up_to
+    _remember(connection, last_row)
+    connection.execute("DELETE FROM chunks WHERE chunk <= ?", (chunk,))
+    connection.execute("DELETE FROM unchecked WHERE chunk <= ?", (chunk,))
+    return connection.execute("DELETE FROM runs WHERE row <= ?", (last_row,)).rowcount
+
+
+def _remember(connection: sqlite3.Connection, last_row: int) -> None:
+    query = "SELECT device, session, seq FROM runs WHERE row <= ? ORDER BY device, session, seq"
+    begun: tuple[str, int, int, int] | None = None
+    for device, session, seq in connection.execute(query, (last_row,)).fetchall():
+        if begun is not None and begun[:2] == (device, session) and begun[3] + 1 == seq:
+            begun = (*begun[:3], seq)
+            continue
+        _add_range(connection, begun)
+        begun = (device, session, seq, seq)
+    _add_range(connection, begun)
+
+
+def _add_range(connection: sqlite3.Connection, added: tuple[str, int, int, int] | None) -> None:
+    if added is None:
+        return
+    device, session, first, last = added
+    before = connection.execute(
+        "SELECT first FROM forgotten WHERE device = ? AND session = ? AND last = ?", (device, session, first - 1)
+    ).fetchone()
+    after = connection.execute(
+        "SELECT last FROM forgotten WHERE device = ? AND session = ? AND first = ?", (device, session, last + 1)
+    ).fetchone()
+    if after is not None:
+        connection.execute("DELETE FROM forgotten WHERE device = ? AND session = ? AND first = ?", (device, session, last + 1))
+        last = after[0]
+    if before is not None:
+        first = before[0]
+    connection.execute("INSERT OR REPLACE INTO forgotten VALUES (?, ?, ?, ?)", (device, session, first, last))

@@ -1,0 +1,227 @@
+"""Imported and published figures, kept apart from the ledger, and the listing of all references in three blocks that never mix."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.collector.compare.summary import CaseSummary
+from edgemeter.collector.reference import mlperf, published
+from edgemeter.collector.reference.mlperf import APART, MlperfRow, footnote
+from edgemeter.collector.reference.published import Date, PublishedRow
+
+SAMPLE = Path(__file__).with_name("sample_published.toml")
+
+
+class ReferenceImport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An imported file: the official round, where and when it was retrieved, the file's hash, and its rows."""
+
+    round: str
+    source: str
+    retrieved: Date
+    is_verified: bool
+    file_sha256: str
+    dropped: int
+    rows: tuple[MlperfRow, ...]
+
+    def footnote(self, row: MlperfRow) -> str:
+        """Return the footnote that `row` requires."""
+        return footnote(row, self.source, self.retrieved, is_verified=self.is_verified)
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceStore:
+    """The folder `path`; absent, it is empty but for the sample."""
+
+    path: Path
+
+    def imports(self) -> list[ReferenceImport]:
+        """Return the imported rounds.
+
+        Raises:
+            ConfigError: a file cannot be read.
+        """
+        return [_read_import(path) for path in sorted(self.path.glob("mlperf-*.json"))]
+
+    def published(self) -> list[PublishedRow]:
+        """Return the published rows, the sample first.
+
+        Raises:
+            ConfigError: a file cannot be read.
+        """
+        own = self.path / "published.toml"
+        return [*published.read(SAMPLE), *(published.read(own) if own.exists() else [])]
+
+    def keep_import(
+        self, path: Path, parsed: mlperf.ParsedRound, source: str | None, retrieved: str, *, is_verified: bool
+    ) -> list[ReferenceImport]:
+        """Keep the rows of an official file, one import a round; a round that was there is replaced.
+
+        Raises:
+            ConfigError: no source is given and no row names its repository, or the date is none.
+            UnavailableError: the folder cannot be written.
+        """
+        if not published.is_day(retrieved):
+            raise ConfigError(f"--retrieved {retrieved!r} is not a date: write YYYY-MM-DD")
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        kept = []
+        for name in sorted({row.round for row in parsed.rows}):
+            rows = tuple(row for row in parsed.rows if row.round == name)
+            found = ReferenceImport(
+                round=name,
+                source=source or _repository(rows),
+                retrieved=retrieved,
+                is_verified=is_verified,
+                file_sha256=digest,
+                dropped=parsed.dropped,
+                rows=rows,
+            )
+            self._write(f"mlperf-{name}.json", msgspec.json.encode(found))
+            kept.append(found)
+        return kept
+
+    def add(self, rows: list[PublishedRow]) -> list[PublishedRow]:
+        """Keep published rows; those that are there already are skipped. Return the new ones.
+
+        Raises:
+            ConfigError: one is there with another value: its source has changed, which makes another version or date.
+            UnavailableError: the folder cannot be written.
+        """
+        present = {row.id: row for row in self.published()}
+        new: list[PublishedRow] = []
+        for row in rows:
+            if why := published.fault(row):
+                raise ConfigError(why)
+            before = present.get(row.id)
+            if before is not None and before.canonical != row.canonical:
+                raise ConfigError(
+                    f"{row.key} already has {before.value:g} {before.unit} for {row.model} on {row.device}, not {row.value:g} {row.unit}: "
+                    "a changed page is another version or date"
+                )
+            if before is None:
+                present[row.id] = row
+                new.append(row)
+        own = self.path / "published.toml"
+        before_text = own.read_text() if own.exists() else ""
+        if new:
+            self._write("published.toml", "\n".join([*([before_text] if before_text else []), *map(published.to_toml, new)]).encode())
+        return new
+
+    def _write(self, name: str, content: bytes) -> None:
+        partial = self.path / f"{name}.part"
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            partial.write_bytes(content)
+            partial.replace(self.path / name)
+        except OSError as error:
+            raise UnavailableError(f"cannot write {name!r} in {str(self.path)!r}: {error.strerror}") from error
+
+
+def _read_import(path: Path) -> ReferenceImport:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=ReferenceImport)
+    except OSError as error:
+        raise ConfigError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"{str(path)!r} is damaged ({error}): import the official file again: `edgemeter reference import FILE`"
+        ) from error
+
+
+def _repository(rows: tuple[MlperfRow, ...]) -> str:
+    """Return the repository that the rows' details lie in: owner and name behind the host."""
+    for row in rows:
+        parts = row.details.split("/")
+        if row.details.startswith("https://") and len(parts) >= 5:
+            return "/".join(parts[:5])
+    raise ConfigError("no row names where the results were published: name the address with --source")
+
+
+ReferenceRow = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class ListingRequest:
+    """A filter: parts of names, case-insensitive; None matches everything."""
+
+    model: str | None = None
+    device: str | None = None
+    scenario: str | None = None
+    suite: str | None = None
+    key: str | None = None
+
+    def holds(self, names: dict[str, str | None], keys: Sequence[str]) -> bool:
+        """Return whether every filter is part of its name, and `key` begins one of `keys`."""
+        wanted = {"model": self.model, "device": self.device, "scenario": self.scenario, "suite": self.suite}
+        parts = all(text.casefold() in (names.get(name) or "").casefold() for name, text in wanted.items() if text is not None)
+        return parts and (self.key is None or any(name.casefold().startswith(self.key.casefold()) for name in keys))
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceListing:
+    """The three blocks."""
+
+    measured: list[ReferenceRow]
+    imported: list[ReferenceRow]
+    published: list[ReferenceRow]
+
+    @property
+    def document(self) -> ReferenceRow:
+        """The listing as JSON has it: only what was measured ranks."""
+        return {
+            "measured": {"ranks": True, "rows": self.measured},
+            "imported": {"ranks": False, "why": APART, "rows": self.imported},
+            "published": {"ranks": False, "why": "published elsewhere: excluded from statistics", "rows": self.published},
+        }
+
+
+def listing(
+    measured: Sequence[CaseSummary], imports: Sequence[ReferenceImport], published: Sequence[PublishedRow], request: ListingRequest
+) -> ReferenceListing:
+    """Return the matching rows of the three kinds."""
+    return ReferenceListing(
+        [row for case in measured if (row := _measured(case, request))],
+        [row for found in imports for one in found.rows if (row := _imported(found, one, request))],
+        [row for one in published if (row := _published(one, request))],
+    )
+
+
+def _measured(case: CaseSummary, request: ListingRequest) -> ReferenceRow | None:
+    key = case.key
+    if not request.holds({"model": key.model, "device": key.device, "scenario": key.scenario}, [f"{key.device}/{key.model}"]):
+        return None
+    names = ("device", "model", "precision", "runtime", "backend", "scenario", "dataset_sha256")
+    return {
+        **{name: getattr(key, name) for name in names},
+        "runs": len(case.runs),
+        "latency_p50_ms": case.p50_ms.median if case.p50_ms else None,
+        "throughput_per_s": case.throughput_per_s.median,
+        "energy_gross_mj": case.gross_mj.median if case.gross_mj else None,
+        "energy_scope": case.energy.scope if case.energy else None,
+        "verdict": case.verdict,
+        "provenance": key.provenance,
+    }
+
+
+def _imported(found: ReferenceImport, row: MlperfRow, request: ListingRequest) -> ReferenceRow | None:
+    names: dict[str, str | None] = {
+        "model": row.model,
+        "device": f"{row.system} {row.accelerator}",
+        "scenario": row.scenario,
+        "suite": row.suite,
+    }
+    if not request.holds(names, [row.key, row.id]):
+        return None
+    fields: ReferenceRow = {"key": row.key, **msgspec.to_builtins(row)}
+    return {**fields, "provenance": "imported", "retrieved": found.retrieved, "source": found.source, "footnote": found.footnote(row)}
+
+
+def _published(row: PublishedRow, request: ListingRequest) -> ReferenceRow | None:
+    if not request.holds({"model": row.model, "device": row.device}, [row.id, row.key]) or request.suite or request.scenario:
+        return None
+    value, unit = row.canonical
+    fields: ReferenceRow = {"id": row.id, "key": row.key, **msgspec.to_builtins(row)}
+    return {**fields, "canonical_value": value, "canonical_unit": unit, "provenance": "published"}

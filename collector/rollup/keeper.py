@@ -1,0 +1,64 @@
+"""Keeps the roll-up of a ledger up to date, in a process of its own, so that receiving never waits for it.
+
+`python -m edgemeter.collector.rollup.keeper LEDGER` ends when its standard input does, and so with its parent.
+"""
+
+import contextlib
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from edgemeter.agent.base.errors import EdgemeterError
+
+FIRST_REFRESH_S = 30.0
+SHORTEST_PAUSE_S = 60.0
+# It pauses this many times longer than it works.
+PAUSE_TIMES = 20.0
+NICENESS = 15
+
+
+@contextlib.contextmanager
+def rollup_keeper(ledger: Path) -> Iterator[None]:
+    """Keep the roll-up of `ledger` up to date for the block."""
+    command = [sys.executable, "-m", "edgemeter.collector.rollup.keeper", str(ledger)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        # Killing is safe: its transactions are complete or absent.
+        process.kill()
+        process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
+
+
+def main(ledger: Path) -> None:
+    """Refresh repeatedly until standard input ends."""
+    os.nice(NICENESS)
+    pause_s = FIRST_REFRESH_S
+    while not _has_ended(pause_s):
+        began_s = time.monotonic()
+        # The next reader reports what is wrong with the ledger.
+        with contextlib.suppress(EdgemeterError):
+            _refresh(ledger)
+        pause_s = max(SHORTEST_PAUSE_S, PAUSE_TIMES * (time.monotonic() - began_s))
+
+
+def _has_ended(pause_s: float) -> bool:
+    ready, _, _ = select.select([sys.stdin], [], [], pause_s)
+    return bool(ready)
+
+
+def _refresh(ledger: Path) -> None:
+    from edgemeter.collector.rollup.rollup import rolled_up  # noqa: PLC0415 - as above
+    from edgemeter.collector.runs.store import LedgerStore  # noqa: PLC0415 - not before it is needed: most ledgers are small
+
+    rolled_up(LedgerStore(ledger))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

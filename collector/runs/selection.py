@@ -1,0 +1,156 @@
+"""Runs selected from a store by one text: `PATH[?KEY=VALUE[&KEY=VALUE...]]`; a ledger's are read one by one.
+
+A path is a ledger, a document of `edgemeter run --json`, a bundle, or a folder of these; by default the ledger in $EDGEMETER_HOME. A
+file's first bytes tell its kind. An InfluxDB is given by its URL, without selectors.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from edgemeter.agent.base.config import home
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.bundle.archive import read_bundle
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.collector.runs.store import LedgerStore, LeftOut, RunStore, open_store
+
+ZIP_MAGIC = b"PK\x03\x04"
+SELECTORS: Mapping[str, Callable[[RunRecord], str | None]] = {
+    "device": lambda run: run.device,
+    "fleet": lambda run: run.fleet,
+    "role": lambda run: run.role,
+    "board": lambda run: run.environment.board,
+    "model": lambda run: run.model.name,
+    "sha256": lambda run: run.model.sha256,
+    "runtime": lambda run: run.runtime.name,
+    "version": lambda run: run.runtime.version,
+    "precision": lambda run: run.precision,
+    "suite": lambda run: run.suite,
+    "agent": lambda run: run.environment.agent,
+    "firmware": lambda run: run.environment.firmware,
+    "verdict": lambda run: run.verdict.state,
+}
+TIMES = ("since", "until")
+
+
+@dataclass(slots=True)
+class RunSelection:
+    """A store and a filter for its runs; `unreadable` is filled while they are read."""
+
+    where: str
+    wanted: Sequence[tuple[str, str]] = ()
+    unreadable: list[LeftOut] = field(default_factory=list)
+
+    def runs(self, *, with_samples: bool = False) -> Iterator[RunRecord]:
+        """Yield the selected runs, a ledger's in the order of receipt; raw samples are left empty unless asked for.
+
+        Raises:
+            ConfigError: a file is absent or invalid.
+        """
+        self.unreadable.clear()
+        for run in self._every(self.where, with_samples):
+            if self._is_wanted(run):
+                yield run
+
+    def total(self) -> int | None:
+        """Return how many runs there are at most, None if that is unknown before they are read."""
+        if "://" in self.where or not Path(self.where).expanduser().is_file() or _is_bundle(Path(self.where).expanduser()):
+            return None
+        store = open_store(self.where)
+        if not isinstance(store, LedgerStore):
+            return None
+        with Ledger(store.path, "read") as ledger:
+            return ledger.count()
+
+    def _every(self, where: str, with_samples: bool) -> Iterator[RunRecord]:  # noqa: FBT001 - passed on
+        if "://" in where:
+            yield from self._of_store(open_store(where), with_samples)
+            return
+        path = Path(where).expanduser()
+        if path.is_dir():
+            files = sorted(one for one in path.iterdir() if one.suffix in (".edgemeter", ".json", ".sqlite"))
+            if not files:
+                raise ConfigError(f"the folder {where!r} holds no bundle (*.edgemeter), document (*.json) or ledger (*.sqlite)")
+            for one in files:
+                yield from self._every(str(one), with_samples)
+        elif _is_bundle(path):
+            record = read_bundle(path).record
+            yield record if with_samples else msgspec.structs.replace(record, samples=())
+        else:
+            yield from self._of_store(open_store(where), with_samples)
+
+    def _of_store(self, store: RunStore, with_samples: bool) -> Iterator[RunRecord]:  # noqa: FBT001 - passed on
+        if isinstance(store, LedgerStore):
+            with Ledger(store.path, "read") as ledger:
+                for held in ledger.records(with_samples=with_samples):
+                    yield held.record
+            return
+        contents = store.contents(with_samples=with_samples)
+        self.unreadable += contents.left_out
+        yield from contents.runs
+
+    def _is_wanted(self, run: RunRecord) -> bool:
+        for name, value in self.wanted:
+            if name == "since":
+                fits = run.started_at_ns >= int(value)
+            elif name == "until":
+                fits = run.started_at_ns < int(value)
+            else:
+                fits = SELECTORS[name](run) == value
+            if not fits:
+                return False
+        return True
+
+
+def parse_selection(text: str) -> RunSelection:
+    """Return the selection in `text`; nothing is read yet.
+
+    Raises:
+        ConfigError: a selector is unknown, or a time is invalid.
+    """
+    if "://" in text or Path(text).expanduser().exists():
+        return RunSelection(text)
+    where, mark, query = text.partition("?")
+    if not mark and "=" in text:
+        raise ConfigError(f"no file {text!r}; to select runs of the ledger write '?{text}'")
+    wanted = parse_qsl(query, keep_blank_values=True)
+    if mark and not wanted:
+        raise ConfigError(f"{text!r} selects nothing: write ?KEY=VALUE&KEY=VALUE with {_known()}")
+    return selections_of(where, dict(wanted))
+
+
+def selections_of(where: str, wanted: Mapping[str, str]) -> RunSelection:
+    """Return the selection of the runs at `where` (empty: the default ledger) by keys of `SELECTORS` and `TIMES`; as `parse_selection`."""
+    unknown = [name for name in wanted if name not in SELECTORS and name not in TIMES]
+    if unknown:
+        raise ConfigError(f"{unknown[0]!r} is not a selector: choose from {_known()}")
+    chosen = [(name, _instant(value) if name in TIMES else value) for name, value in wanted.items()]
+    return RunSelection(where or str(home() / "ledger.sqlite"), chosen)
+
+
+def _known() -> str:
+    return ", ".join([*SELECTORS, *TIMES])
+
+
+def _instant(value: str) -> str:
+    """Return a time in nanoseconds as text."""
+    try:
+        found = datetime.fromisoformat(value)
+    except ValueError as error:
+        raise ConfigError(f"{value!r} is not a time: write YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS, in UTC") from error
+    aware = found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+    return str(int(aware.timestamp()) * 1_000_000_000)
+
+
+def _is_bundle(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(ZIP_MAGIC)) == ZIP_MAGIC
+    except OSError:
+        # `open_store` reports what is wrong with it.
+        return False

@@ -1,0 +1,217 @@
+"""Stores: where runs are read from. The protocol; documents, ledgers and InfluxDB behind it; and what opens one."""
+
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.figures import count
+from edgemeter.agent.contract.record import RunRecord, decode
+from edgemeter.collector.influx import influx_config, point_schema
+from edgemeter.collector.influx.client import InfluxHttp, identifier, query_rows
+from edgemeter.collector.influx.influx_config import InfluxConfig
+from edgemeter.collector.influx.point_schema import record_of_point
+from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.collector.ledger.quarantine import QuarantinedMessage
+
+SQLITE_MAGIC = b"SQLite format 3\0"
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """A run, or a part of one, that is left out, and why; `run` is None if not even its id could be read."""
+
+    run: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreContents:
+    """The content of a store: the runs, and entries that could not be read as runs."""
+
+    runs: Sequence[RunRecord]
+    left_out: Sequence[LeftOut] = ()
+
+
+class RunStore(Protocol):
+    """Where runs are stored. Read from one thread; each call reads the present content."""
+
+    def contents(self, *, with_samples: bool = False) -> StoreContents:
+        """Return every run that can be read, oldest first, and what could not; raw samples are left empty unless asked for.
+
+        Raises:
+            ConfigError: the store is invalid, or nothing in it can be read.
+            TransientError: it is in use; retry.
+        """
+        ...
+
+
+def oldest_first(runs: Iterable[RunRecord]) -> list[RunRecord]:
+    """Return `runs` in the order of their start, then of device and numbers, from whatever store they came."""
+    return sorted(runs, key=lambda run: (run.started_at_ns, run.device, run.session or 0, run.seq or 0))
+
+
+class _Document(msgspec.Struct):
+    runs: list[msgspec.Raw]
+
+
+class _Identity(msgspec.Struct):
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunDocument:
+    """A file that holds what `edgemeter run --json` printed: `{"runs": [record, ...]}`."""
+
+    path: Path
+
+    def contents(self, *, with_samples: bool = False) -> StoreContents:
+        """Return the runs in the document, and those of a newer schema or damaged as left out."""
+        runs: list[RunRecord] = []
+        left_out: list[LeftOut] = []
+        for raw in self._raw_runs():
+            try:
+                run = decode(bytes(raw))
+            except ConfigError as error:
+                left_out.append(LeftOut(_identity(bytes(raw)), str(error)))
+            else:
+                runs.append(run if with_samples else msgspec.structs.replace(run, samples=()))
+        if left_out and not runs:
+            raise ConfigError(f"no run in {str(self.path)!r} can be read: {left_out[0].reason}")
+        return StoreContents(oldest_first(runs), left_out)
+
+    def _raw_runs(self) -> list[msgspec.Raw]:
+        try:
+            return msgspec.json.decode(self.path.read_bytes(), type=_Document).runs
+        except OSError as error:
+            raise ConfigError(f"cannot read the store {str(self.path)!r}: {error.strerror}") from error
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+            raise ConfigError(
+                f'{str(self.path)!r} is neither a ledger nor a document {{"runs": [...]}} as `edgemeter run --json` prints it: {error}'
+            ) from error
+
+
+def _identity(raw: bytes) -> str | None:
+    try:
+        return msgspec.json.decode(raw, type=_Identity).id
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedStore:
+    """Several stores read as one."""
+
+    stores: Sequence[RunStore]
+
+    def contents(self, *, with_samples: bool = False) -> StoreContents:
+        """Return the runs of all stores, oldest first, and all that is left out."""
+        parts = [store.contents(with_samples=with_samples) for store in self.stores]
+        runs = oldest_first(run for part in parts for run in part.runs)
+        return StoreContents(runs, [entry for part in parts for entry in part.left_out])
+
+
+def open_store(*where: str, influx_token_file: Path | None = None) -> RunStore:
+    """Return the store at `where`, a file or the URL of an InfluxDB; several are read as one. A file's first bytes tell its kind.
+
+    Raises:
+        ConfigError: there is none, or it is invalid.
+    """
+    stores = [_open_influx(one, influx_token_file) if "://" in one else _open_file(one) for one in where]
+    return stores[0] if len(stores) == 1 else JoinedStore(stores)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerStore:
+    """The collector's ledger at `path`, opened to read for each call: a running collector is not disturbed."""
+
+    path: Path
+
+    def contents(self, *, with_samples: bool = False) -> StoreContents:
+        """Return the runs in the ledger; quarantined messages are left out."""
+        with Ledger(self.path, "read") as ledger:
+            runs = [entry.record for entry in ledger.records(with_samples=with_samples)]
+            quarantined = ledger.quarantined()
+        return StoreContents(oldest_first(runs), left_out_of(quarantined, {run.id for run in runs}))
+
+
+def left_out_of(quarantined: Sequence[QuarantinedMessage], held: Container[str]) -> list[LeftOut]:
+    """Return the entries of a ledger's quarantine; `held` are the ids of its runs."""
+    left_out: list[LeftOut] = []
+    unnamed = 0
+    for entry in quarantined:
+        run = _identity(entry.payload)
+        if run is None:
+            unnamed += 1
+        elif run not in held:
+            # What InfluxDB rejected is quarantined too, although the ledger holds the run.
+            left_out.append(LeftOut(run, f"in the ledger's quarantine: {entry.reason}"))
+    if unnamed:
+        left_out.append(LeftOut(None, f"in the ledger's quarantine: {count(unnamed, 'message')} without a run id"))
+    return left_out
+
+
+def _open_influx(where: str, token_file: Path | None) -> RunStore:
+
+    if not where.startswith(("http://", "https://")):
+        kinds = "the collector's ledger, what `edgemeter run --json` printed, or an InfluxDB (http://HOST:8086?bucket=BUCKET)"
+        raise ConfigError(f"{where!r} is not a store: give {kinds}")
+    return InfluxStore(influx_config.parse_influx(where, token_file=token_file))
+
+
+def _open_file(where: str) -> RunStore:
+    path = Path(where).expanduser()
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(SQLITE_MAGIC))
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"no store at {where!r}: start `edgemeter collector up`, run `edgemeter demo`, or name another file with --store"
+        ) from error
+    except OSError as error:
+        raise ConfigError(f"cannot read the store {where!r}: {error.strerror}") from error
+    if start == SQLITE_MAGIC:
+        return LedgerStore(path)
+    return RunDocument(path)
+
+
+_EVERY_POINT = f"SELECT * FROM {identifier(point_schema.MEASUREMENT)}"  # noqa: S608 - a name of ours
+
+
+@dataclass(frozen=True, slots=True)
+class InfluxStore:
+    """The points of one bucket or database, without raw samples; each call reads the present content."""
+
+    config: InfluxConfig
+
+    def contents(self, *, with_samples: bool = False) -> StoreContents:  # noqa: ARG002 - the samples stayed in the ledger
+        """Return the runs in InfluxDB, and points that do not hold a whole record as left out.
+
+        Raises:
+            ConfigError: the token, the bucket or the database is wrong, or no point holds a whole record.
+            TransientError: no InfluxDB responds, or not now.
+        """
+        runs: list[RunRecord] = []
+        left_out: list[LeftOut] = []
+        connection = InfluxHttp(self.config)
+        try:
+            for point in query_rows(connection, self.config, _EVERY_POINT):
+                try:
+                    runs.append(record_of_point(point))
+                except ConfigError as error:
+                    left_out.append(LeftOut(point.get("id"), f"in InfluxDB: {error}"))
+        finally:
+            connection.close()
+        if left_out and not runs:
+            raise ConfigError(f"no run in InfluxDB at {self.config} can be read: {left_out[0].reason}")
+        return StoreContents(_each_once(oldest_first(runs)), left_out)
+
+
+def _each_once(runs: Sequence[RunRecord]) -> list[RunRecord]:
+    """Return `runs` without duplicates: two collectors stamp a record without a synchronised clock at two times."""
+    first: dict[tuple[str, int | None, int | None, str], RunRecord] = {}
+    for run in runs:
+        first.setdefault((run.device, run.session, run.seq, run.id), run)
+    return list(first.values())

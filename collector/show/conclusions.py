@@ -1,0 +1,207 @@
+"""Conclusions in words: what the figures of a comparison support, and no more."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgemeter.agent.base import figures
+from edgemeter.agent.base.run_statistics import MATTERS_RATIO
+from edgemeter.collector.compare.comparison import Comparison, ComparisonRow
+from edgemeter.collector.show.wording import listed, metric_name, names, runtime_name
+
+REFERENCE = "the reference"
+
+
+@dataclass(frozen=True, slots=True)
+class CaseGroup:
+    """The cases of one model on one device, on one set of data in one scenario; what may be chosen among."""
+
+    rows: tuple[ComparisonRow, ...]
+
+    @property
+    def fastest(self) -> ComparisonRow:
+        """The case of the lowest p50, else the first one. A case that is not ranked only if there is no other."""
+        return min(self.rows, key=lambda row: (row.not_ranked is not None, _p50(row)))
+
+    @property
+    def most_accurate(self) -> ComparisonRow | None:
+        """The case of the highest accuracy, of several the fastest; None where none was scored."""
+        scored = [row for row in self.rows if row.case.accuracy]
+        best = max((row.case.accuracy.value.median for row in scored if row.case.accuracy), default=None)
+        top = tuple(row for row in scored if row.case.accuracy and row.case.accuracy.value.median == best)
+        return CaseGroup(top).fastest if top else None
+
+
+def groups(rows: Sequence[ComparisonRow]) -> list[CaseGroup]:
+    """Return the device rows by device, model, data and scenario, in the order of the rows."""
+    grouped: dict[tuple[str, str, str, str, str], list[ComparisonRow]] = {}
+    for row in rows:
+        if not row.is_reference:
+            key = row.case.key
+            grouped.setdefault((key.fleet, key.device, key.model, key.dataset_sha256, key.scenario), []).append(row)
+    return [CaseGroup(tuple(members)) for members in grouped.values()]
+
+
+def title(comparison: Comparison) -> str:
+    """Return the heading: who is compared with whom."""
+    devices = names(row.case.key.device for row in comparison.rows if not row.is_reference)
+    models = names(row.case.key.model for row in comparison.rows if not row.is_reference)
+    references = names(row.reference.key.device for row in comparison.rows)
+    if not devices:
+        return f"{listed(references)}: nothing to compare with yet" if references else "Nothing could be compared"
+    subject = f"{models[0]} on {listed(devices)}" if len(models) == 1 else f"{figures.count(len(models), 'model')} on {listed(devices)}"
+    return subject if devices == references else f"{subject}, against {listed(references)}"
+
+
+def conclusions(comparison: Comparison) -> list[str]:
+    """Return what the models cost on the devices in sentences, the most important first."""
+    found = groups(comparison.rows)
+    if not found:
+        return ["No device case matches a reference case; what was left out, and why, is listed below."]
+    return about(found[0]) if len(found) == 1 else _overall(found)
+
+
+def about(group: CaseGroup) -> list[str]:
+    """Return the conclusions about one model on one device."""
+    fastest = group.fastest
+    return [_speed(fastest), *_accuracy(group), energy(fastest)]
+
+
+def cautions(comparison: Comparison) -> list[str]:
+    """Return what a reader has to know before trusting the figures."""
+    cases = [row.case for row in comparison.rows]
+    found = []
+    counts = [len(case.runs) for case in cases]
+    if counts and max(counts) == 1:
+        found.append("Each case was measured once: the run-to-run variation is unknown.")
+    elif counts:
+        runs = figures.count(max(counts), "run") if min(counts) == max(counts) else f"{min(counts)} to {max(counts)} runs"
+        found.append(f"Each figure is the median over {runs}, each in its own process.")
+    suspect = sum(case.suspect > 0 for case in cases)
+    if suspect:
+        found.append(
+            f"{suspect} of {figures.count(len(cases), 'case')} {'is' if suspect == 1 else 'are'} suspect (marked ?): see why below."
+        )
+    if comparison.left_out:
+        found.append(f"{figures.count(len(comparison.left_out), 'run')} or parts of runs were left out; the reasons are below.")
+    return found
+
+
+def compared(ratio: float | None, low: float | None, high: float | None) -> str:
+    """Return a ratio of latencies in words, no more certain than the runs are."""
+    if ratio is None:
+        return f"with no ratio to {REFERENCE}"
+    if abs(ratio - 1) <= MATTERS_RATIO:
+        return f"as fast as {REFERENCE} within {MATTERS_RATIO:.0%}"
+    if low is not None and high is not None and low < 1 < high:
+        return f"indistinguishable from {REFERENCE} by these runs"
+    if ratio < 1:
+        return f"{figures.significant(1 / ratio, 2)} times as fast as {REFERENCE}"
+    return f"{figures.significant(ratio, 2)} times as long as {REFERENCE}"
+
+
+def speed(row: ComparisonRow) -> str:
+    """Return a case's latency against the reference's in words, with what keeps that from being a verdict."""
+    return f"{_latency(row)}{_no_verdict(row)}"
+
+
+def _latency(row: ComparisonRow) -> str:
+    """Return the ratio of latencies in words, as it was judged: no more certain than its interval."""
+    state = row.judgements.latency.state if row.judgements.latency else ""
+    if state == "not settled":
+        return f"indistinguishable from {REFERENCE} by these runs"
+    if state.startswith("perhaps"):
+        return f"{'faster' if state.endswith('lower') else 'slower'} than {REFERENCE}, perhaps by less than matters"
+    return compared(row.ratios.p50, row.ratios.p50_low, row.ratios.p50_high)
+
+
+def energy(row: ComparisonRow) -> str:
+    """Return what an inference costs in energy, or why that is not known."""
+    own, other = row.case.energy, row.reference.energy
+    if own is None:
+        return f"Its energy was not measured: {row.case.energy_reason}."
+    gross = f"An inference costs {figures.with_uncertainty(own.gross_mj.median, own.gross_u_mj)} mJ gross ({own.scope})"
+    net = f", {figures.with_uncertainty(own.net_mj.median, own.net_u_mj)} mJ net of idle" if own.net_mj else ""
+    if row.ratios.energy_gross is not None:
+        return f"{gross}{net}; gross that is {figures.significant(row.ratios.energy_gross, 2)} times {REFERENCE}'s."
+    if other is not None:
+        return f"{gross}{net}; {REFERENCE} was measured at another scope ({other.scope}), so the two are not compared."
+    return f"{gross}{net}; {REFERENCE}'s energy was not measured."
+
+
+def _p50(row: ComparisonRow) -> float:
+    return row.case.p50_ms.median if row.case.p50_ms else float("inf")
+
+
+def _no_verdict(row: ComparisonRow) -> str:
+    judged = row.judgements.latency
+    if judged is not None and judged.state == "other class":
+        return f", no verdict: {row.case.key.precision} against {row.reference.key.precision}"
+    if judged is not None and judged.state == "not enough runs":
+        return ", from too few runs for an interval"
+    return ""
+
+
+def _speed(row: ComparisonRow) -> str:
+    case, other = row.case, row.reference
+    if case.p50_ms is None:
+        return f"{case.key.device} ran {case.key.model} too few times for a median latency."
+    how = f"{case.key.precision} on {runtime_name(case)}"
+    against = f"{other.key.precision} on {runtime_name(other)}, {other.key.device}"
+    doubted = " and ".join(
+        [*(["this figure"] if case.suspect else []), *(["the reference's"] if other.suspect and not row.is_reference else [])]
+    )
+    suspect = f" Suspect: {doubted}." if doubted else ""
+    if row.not_ranked:
+        return f"On {case.key.device} no case of {case.key.model} ranks: {row.not_ranked}."
+    ratio = _latency(row)
+    return (
+        f"{case.key.device} runs {case.key.model} in {figures.significant(case.p50_ms.median)} ms at best (p50, {how}):"
+        f" {ratio} ({against}){_no_verdict(row)}.{suspect}"
+    )
+
+
+def _accuracy(group: CaseGroup) -> list[str]:
+    fastest, best = group.fastest, group.most_accurate
+    own, other = fastest.case.accuracy, fastest.reference.accuracy
+    if own is None or best is None or best.case.accuracy is None:
+        return [f"Its accuracy is unknown: {fastest.case.accuracy_reason}."]
+    name = metric_name(own.metric)
+    against = (
+        f" against {figures.accuracy(other.value.median)} of {REFERENCE}"
+        if other and fastest.ratios.accuracy_difference is not None
+        else ""
+    )
+    sentences = [f"Its {name} is {figures.accuracy(own.value.median)}{against}."]
+    if best is not fastest and best.case.p50_ms and figures.accuracy(best.case.accuracy.value.median) != figures.accuracy(own.value.median):
+        how = f"{best.case.key.precision} on {runtime_name(best.case)}"
+        sentences.append(
+            f"The most accurate case, {how}, reaches {figures.accuracy(best.case.accuracy.value.median)}"
+            f" in {figures.significant(best.case.p50_ms.median)} ms."
+        )
+    return sentences
+
+
+def _overall(found: Sequence[CaseGroup]) -> list[str]:
+    compared_rows = sorted(
+        (group.fastest for group in found if group.fastest.ratios.p50 is not None), key=lambda row: row.ratios.p50 or float("inf")
+    )
+    if not compared_rows:
+        return ["No latency could be compared: too few queries for a median."]
+    nearest, farthest = compared_rows[0], compared_rows[-1]
+    losses = [row.ratios.accuracy_difference for row in compared_rows if row.ratios.accuracy_difference is not None]
+    sentences = [f"Nearest to {REFERENCE}, or ahead of it, comes {_case(nearest)}.", f"Farthest from it is {_case(farthest)}."]
+    if losses:
+        extremes = " to ".join(dict.fromkeys(figures.typeset(figures.difference(loss)) for loss in (min(losses), max(losses))))
+        sentences.append(f"In accuracy these fastest cases differ from {REFERENCE} by {extremes}.")
+    unmeasured = names(row.case.key.device for row in compared_rows if row.case.energy is None)
+    if unmeasured:
+        sentences.append(f"Energy was not measured on {listed(unmeasured)}.")
+    return sentences
+
+
+def _case(row: ComparisonRow) -> str:
+    case = row.case
+    how = speed(row)
+    p50 = figures.significant(case.p50_ms.median) if case.p50_ms else figures.ABSENT
+    doubted = ", suspect" if case.suspect else ""
+    return f"{case.key.device} with {case.key.model}, {case.key.precision} on {runtime_name(case)}: {p50} ms (p50{doubted}), {how}"

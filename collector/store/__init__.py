@@ -1,0 +1,100 @@
+"""The Python API for notebooks: runs, their figures as columns, their raw samples, and comparisons.
+
+    from edgemeter.collector import store
+
+    runs = list(store.runs("ledger.sqlite", model="yolov8n", since="2026-10-01"))
+    frame = pandas.DataFrame(store.columns(runs))
+    latencies_ms = store.samples(runs[0])["latency"] / 1e6
+    rows = store.compare("ledger.sqlite", reference="server-1")
+
+A place is what `edgemeter compare --store` takes: a ledger, a document of `edgemeter run --json`, a bundle, a folder of these, or the URL
+of an InfluxDB. Errors are `edgemeter.agent.base.errors.EdgemeterError`; their text names the remedy.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.agent.base.documents import Plain
+from edgemeter.agent.contract import samples as packed
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.collector.compare import comparison as comparing
+from edgemeter.collector.compare.columns import flat
+from edgemeter.collector.export.run_table import chosen_columns
+from edgemeter.collector.rollup.rollup import compare_rolled_up, rolled_up
+from edgemeter.collector.runs import selection
+from edgemeter.collector.runs.store import open_store
+
+__all__ = ["columns", "compare", "left_out", "runs", "samples"]
+
+
+def runs(where: str = "", *, with_samples: bool = False, **selectors: str) -> Iterator[RunRecord]:
+    """Yield the runs at `where` (empty: the ledger below $EDGEMETER_HOME), a ledger's one after the other as they came.
+
+    Args:
+        where: The place.
+        with_samples: Whether the raw samples come along.
+        selectors: What has to be equal: device, fleet, role, board, model, sha256, runtime, version, precision, suite, agent, firmware,
+            verdict; and `since` and `until`, ISO times in UTC.
+
+    Raises:
+        ConfigError: there is no store, or no such selector.
+    """
+    return selection.selections_of(where, selectors).runs(with_samples=with_samples)
+
+
+def columns(found: Iterable[RunRecord], names: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
+    """Return the figures of runs by name, an array each, for a data frame; `edgemeter export --list` names them, None are the usual ones.
+
+    Floats are float64 with NaN for what is absent; integers int64 and booleans bool, but objects where one is absent; texts are objects.
+    `started_at` is datetime64[ns], UTC.
+
+    Raises:
+        ConfigError: there is no such column.
+    """
+    wanted = chosen_columns(names)
+    rows = list(found)
+    table: dict[str, NDArray[Any]] = {"started_at": np.array([run.started_at_ns for run in rows], "datetime64[ns]")}
+    for column in wanted:
+        table[column.name] = _array(column.kind, [column.value(run) for run in rows])
+    return table
+
+
+def samples(run: RunRecord) -> dict[str, NDArray[Any]]:
+    """Return the raw samples of a run by name (`latency` in ns, `power.NAME` in W, `power_at.NAME` in ns, ...); empty where it has none.
+
+    Raises:
+        ConfigError: they are damaged.
+    """
+    return {series.name: packed.unpack(series) for series in run.samples}
+
+
+def compare(*where: str, reference: str) -> list[dict[str, Plain]]:
+    """Return every case with its reference as a flat row, the same as `edgemeter compare --json`.
+
+    Raises:
+        UnavailableError: there is no run.
+        ConfigError: there is no store, or no such device or role.
+    """
+    return [flat(row) for row in _compared(where, reference).rows]
+
+
+def left_out(*where: str, reference: str) -> list[tuple[str | None, str]]:
+    """Return what `compare` leaves out: run (None where it has no name) and reason; raises as `compare` does."""
+    return [(entry.run, entry.reason) for entry in _compared(where, reference).left_out]
+
+
+def _compared(where: Sequence[str], reference: str) -> comparing.Comparison:
+    store = open_store(*(where or (selection.selections_of("", {}).where,)))
+    ready = rolled_up(store)
+    return comparing.compare(store.contents(), reference) if ready is None else compare_rolled_up(ready, reference)
+
+
+def _array(kind: str, values: Sequence[Any]) -> NDArray[Any]:
+    if kind == "float":
+        return np.array([np.nan if value is None else value for value in values], np.float64)
+    if kind in ("integer", "boolean") and None not in values:
+        return np.array(values, np.int64 if kind == "integer" else np.bool_)
+    return np.array(values, object)

@@ -1,0 +1,263 @@
+"""The change points of a series: its steps in order, each found as it would have been at the time, and the current level.
+
+History is scanned as a monitor would have: the last points up to a day, back to the last step; at every fifth point, and at the newest.
+Many series are scanned together, so that thousands take seconds. The same records always give the same change points.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.collector.trend import scan
+from edgemeter.collector.trend.days import Days
+from edgemeter.collector.trend.metrics import Metric
+from edgemeter.collector.trend.scan import (
+    AFTER,
+    BEFORE,
+    DECLARED_SCORE,
+    RECENT,
+    SUSPECT_SCORE,
+    Scan,
+    less_where_confirmed,
+    scan_series,
+    step_score,
+)
+
+WINDOW = 120
+EVERY = 5
+# After this many points a step is accepted even if it is not clearly larger or smaller than what matters.
+SETTLED = 30
+CONFIDENCE_Z = 1.959964
+# By this many points the place of a step may move when later points are known.
+NEAR = 10
+_TOGETHER = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """A step at a place of the days: the first point of the new level, and the earliest and latest place that fit nearly as well."""
+
+    place: int
+    low: int
+    high: int
+    score: float
+    chance: float
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentLevel:
+    """The newest scan, of the points from `begin` to `end`; `suspect` is a split that is not confirmed yet."""
+
+    begin: int
+    end: int
+    suspect: Break | None
+    drift: float
+    drift_a_point: float
+    drift_error: float
+    slope: float
+    slope_error: float
+    hidden: float
+    chance: float
+    left: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    """A step at a declared place."""
+
+    place: int
+    score: float
+    step: float
+    error: float
+
+
+@dataclass(slots=True)
+class ChangePoints:
+    """The result for one series: `breaks` in order, and the current level, None if there are too few points.
+
+    `cuts` are the places at which a person declared a new level; the first is always 0.
+    """
+
+    cuts: tuple[int, ...]
+    breaks: list[Break] = field(default_factory=list)
+    now: CurrentLevel | None = None
+
+
+@dataclass(slots=True)
+class _Walk:
+    """The progress through the points between two cuts: `begin` starts the present level, `stop` is the end, `ends` the scans to come."""
+
+    days: Days
+    changes: ChangePoints
+    begin: int
+    stop: int
+    ends: list[int]
+
+
+def change_points(metric: Metric, series: Sequence[Days], cuts: Sequence[Sequence[int]] | None = None) -> list[ChangePoints]:
+    """Return the change points of each series; at each of its `cuts` an expected new level begins (an annotation)."""
+    found = []
+    walks = []
+    for place, days in enumerate(series):
+        own = sorted({0, *(cut for cut in (cuts[place] if cuts else ()) if 0 < cut < len(days.day))})
+        changes = ChangePoints(tuple(own))
+        found.append(changes)
+        walks += [_Walk(days, changes, begin, stop, _ends(begin, stop)) for begin, stop in pairwise([*own, len(days.day)])]
+    going = [walk for walk in walks if walk.ends]
+    while going:
+        for first in range(0, len(going), _TOGETHER):
+            _scan_next(metric, going[first : first + _TOGETHER])
+        going = [walk for walk in going if walk.ends]
+    for changes in found:
+        changes.breaks.sort(key=lambda found: found.place)
+    return found
+
+
+def _ends(begin: int, stop: int) -> list[int]:
+    first = begin + BEFORE + AFTER
+    # Multiples of the index, so that tomorrow's scans include today's.
+    ends = [end for end in range(first, stop) if end % EVERY == 0]
+    return [*ends, stop] if stop >= first else []
+
+
+def _scan_next(metric: Metric, walks: Sequence[_Walk]) -> None:
+    """Run the next scan of each series, and continue after a confirmed step."""
+    ends = [walk.ends.pop(0) for walk in walks]
+    begins = [max(walk.begin, end - WINDOW) for walk, end in zip(walks, ends, strict=True)]
+    warm = np.array([metric.follows_temperature and walk.days.has_temperature() for walk in walks])
+    for chosen in (np.flatnonzero(warm), np.flatnonzero(~warm)):
+        if not len(chosen):
+            continue
+        part = [walks[int(place)] for place in chosen]
+        spans = [(begins[int(place)], ends[int(place)]) for place in chosen]
+        found = _scan(part, spans, with_heat=bool(warm[chosen[0]]))
+        declared = _declared(part, spans, with_heat=bool(warm[chosen[0]]))
+        for place, walk in enumerate(part):
+            _record(metric, walk, spans[place], (found, place), declared[place])
+
+
+def _scan(walks: Sequence[_Walk], spans: Sequence[tuple[int, int]], *, with_heat: bool, only: NDArray[np.intp] | None = None) -> Scan:
+    """Scan the spans, each at the end of a row; `only` are places of the series."""
+    longest = max(end - begin for begin, end in spans)
+    x, known, heat = (np.zeros((len(walks), longest)) for _ in range(3))
+    present = np.zeros((len(walks), longest), dtype=np.bool_)
+    for row, (walk, (begin, end)) in enumerate(zip(walks, spans, strict=True)):
+        part = slice(longest - (end - begin), longest)
+        x[row, part], known[row, part], present[row, part] = walk.days.x[begin:end], walk.days.known[begin:end], True
+        if with_heat:
+            temperature_c = walk.days.temperature_c[begin:end]
+            there = np.isfinite(temperature_c)
+            heat[row, part] = np.where(there, temperature_c, temperature_c[there].mean() if there.any() else 0.0)
+    if only is not None:
+        only = only - np.array([end for _, end in spans]) + longest
+    return scan_series(x, known, present, np.array([walk.days.floor for walk in walks]), heat if with_heat else None, only)
+
+
+def _declared(walks: Sequence[_Walk], spans: Sequence[tuple[int, int]], *, with_heat: bool) -> list[_Declared | None]:
+    """Return for each series the step at the newest place where its fingerprint changed; None if it did not."""
+    places = [_newest_change(walk.days, begin, end) for walk, (begin, end) in zip(walks, spans, strict=True)]
+    rows = [row for row, place in enumerate(places) if place >= 0]
+    found: list[_Declared | None] = [None] * len(walks)
+    if rows:
+        only = np.array([places[row] for row in rows])
+        scanned = _scan([walks[row] for row in rows], [spans[row] for row in rows], with_heat=with_heat, only=only)
+        for place, row in enumerate(rows):
+            found[row] = _Declared(places[row], float(scanned.score[place]), float(scanned.step[place]), float(scanned.error[place]))
+    return found
+
+
+def _newest_change(days: Days, begin: int, end: int) -> int:
+    for place in range(end - AFTER, begin + BEFORE - 1, -1):
+        if days.changed[place]:
+            return place
+    return -1
+
+
+def _record(metric: Metric, walk: _Walk, span: tuple[int, int], scanned: tuple[Scan, int], declared: _Declared | None) -> None:
+    """Record one scan: a confirmed step begins a new level, the newest scan gives the current one."""
+    begin, end = span
+    result, row = scanned
+    score, line, chance = float(result.score[row]), float(result.drift[row]), scan.chance(float(result.score[row]), end - begin)
+    step, error = float(result.step[row]), float(result.error[row])
+    suspect, is_step = None, False
+    if score >= SUSPECT_SCORE:
+        place = int(result.split[row]) - result.scores.shape[1] + end
+        suspect = Break(place, *_around(result.scores[row], end), score, chance)
+        is_step = score >= max(step_score(end - begin) - _less(walk.days, span, place, float(result.day_variance[row])), line)
+    if declared and declared.score >= max(DECLARED_SCORE, line) and (suspect is None or suspect.low <= declared.place <= suspect.high):
+        suspect, is_step = Break(declared.place, declared.place, declared.place, declared.score, chance), True
+        step, error = declared.step, declared.error
+    if suspect is not None and is_step and _is_settled(metric, step, error, end - suspect.place):
+        _begin_level(walk, suspect, end)
+    elif end == len(walk.days.day):
+        walk.changes.now = CurrentLevel(
+            begin=begin,
+            end=end,
+            suspect=suspect,
+            drift=line,
+            drift_a_point=float(result.drift_a_point[row]),
+            drift_error=float(result.drift_error[row]),
+            slope=float(result.slope[row]),
+            slope_error=float(result.slope_error[row]),
+            hidden=float(result.hidden[row]),
+            chance=chance,
+            left=result.left[row, result.left.shape[1] - (end - begin) :],
+        )
+
+
+def _less(days: Days, span: tuple[int, int], place: int, day_variance: float) -> float:
+    part = slice(*span)
+    variance, split = np.array([day_variance]), np.array([place - span[0]])
+    return float(less_where_confirmed(days.runs[None, part], days.known[None, part], variance, split)[0])
+
+
+def _begin_level(walk: _Walk, found: Break, end: int) -> None:
+    walk.changes.breaks.append(found)
+    walk.begin = found.place
+    first = walk.begin + BEFORE + AFTER
+    # The newest scan is repeated, on the new level alone.
+    again = [end] if end == walk.stop and end >= first else []
+    walk.ends = [later for later in walk.ends if later >= first] or again
+
+
+def _around(scores: NDArray[np.float64], end: int) -> tuple[int, int]:
+    """Return the first and the last place whose step fits nearly as well as the best: chi-squared within 3.84."""
+    near = np.flatnonzero(scores**2 >= max(float(scores.max()) ** 2 - CONFIDENCE_Z**2, 1e-12)) - len(scores) + end
+    return int(near[0]), int(near[-1])
+
+
+def _is_settled(metric: Metric, step: float, error: float, after: int) -> bool:
+    """Return whether the step is clearly more, or clearly less, than what matters."""
+    reach = CONFIDENCE_Z * error
+    return abs(step) - reach >= metric.matters or abs(step) + reach <= metric.matters or after >= SETTLED
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A step estimated with all later points: its place with the interval, its size and standard error."""
+
+    place: int
+    low: int
+    high: int
+    step: float
+    error: float
+
+
+def at_break(metric: Metric, days: Days, begin: int, found: Break, end: int) -> Settled:
+    """Return the step at a break between the neighbouring breaks `begin` and `end`; a declared one keeps its place."""
+    span = (max(begin, found.place - RECENT), min(end, found.place + RECENT))
+    is_named = found.score == 0 or (found.low == found.high and bool(days.changed[found.place]))
+    first, last = max(span[0] + BEFORE, found.place - NEAR), min(span[1] - AFTER, found.place + NEAR)
+    places = [found.place] if is_named else sorted({found.place, *range(first, last + 1)})
+    walk = _Walk(days, ChangePoints((0,)), begin, end, [])
+    with_heat = metric.follows_temperature and days.has_temperature()
+    scanned = _scan([walk] * len(places), [span] * len(places), with_heat=with_heat, only=np.array(places))
+    # Each place with residuals clipped around its own two levels: a high day beside a step does not move it.
+    # Where no step can be estimated there is nothing to date.
+    left = np.where(np.isfinite(scanned.error), (scanned.left**2).sum(axis=1), np.inf)
+    best = int(np.argmin(left))
+    near = [place for place, own in zip(places, left, strict=True) if own <= left[best] + CONFIDENCE_Z**2]
+    return Settled(places[best], near[0], near[-1], float(scanned.step[best]), float(scanned.error[best]))

@@ -1,0 +1,100 @@
+"""Changes of the devices between runs: firmware, kernel, runtime, model file, power mode, meter; confirmed steps; annotations."""
+
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.collector.influx.points import tag_text
+from edgemeter.collector.trend import watch
+from edgemeter.collector.trend.history import LedgerHistory
+from edgemeter.collector.trend.metrics import DEFAULT, SeriesKey
+from edgemeter.collector.trend.trend_text import step_text
+from edgemeter.collector.trend.watch_file import Annotation, annotations_of
+
+NOT_SET = "none"
+ENVIRONMENT = ("agent", "firmware", "kernel", "power_mode", "governor")
+
+# Fleet, device, and for each kind what it is of and its value.
+_Facts = tuple[str, str, tuple[tuple[str, str, str], ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class FleetChange:
+    """A change of `kind` on `device`, first seen in the run at `started_at_ns`; `text` names the old and new value."""
+
+    started_at_ns: int
+    fleet: str
+    device: str
+    kind: str
+    text: str
+
+
+def changes_of(runs: Iterable[RunRecord]) -> list[FleetChange]:
+    """Return the changes in `runs`, which may come in any order, oldest first."""
+    # Many runs have the same facts: each set is stored once.
+    known: dict[_Facts, _Facts] = {}
+    seen = [(run.started_at_ns, known.setdefault(facts, facts)) for run in runs for facts in [_facts(run)]]
+    seen.sort(key=lambda one: one[0])
+    now: dict[tuple[str, str, str, str], str] = {}
+    found: dict[FleetChange, None] = {}
+    for started_at_ns, (fleet, device, facts) in seen:
+        for kind, subject, value in facts:
+            before = now.get((fleet, device, kind, subject), value)
+            now[fleet, device, kind, subject] = value
+            if before != value:
+                text = f"{kind}{subject and ' ' + subject}: {before} to {value}"
+                found[FleetChange(started_at_ns, fleet, device, kind, text)] = None
+    return list(found)
+
+
+def change_point_line(change: FleetChange) -> str:
+    """Return the change as a line of line protocol; the same change is the same point."""
+    tags = ",".join(f"{name}={tag_text(getattr(change, name))}" for name in ("device", "fleet", "kind"))
+    text = change.text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'change,{tags} text="{text}" {change.started_at_ns}'
+
+
+def _facts(run: RunRecord) -> _Facts:
+    """Return what may change: its kind, its subject if a device has several, and its value."""
+    around = run.environment
+    found = [(kind.replace("_", " "), "", getattr(around, kind) or NOT_SET) for kind in ENVIRONMENT]
+    found.append(("runtime", run.runtime.package, run.runtime.version))
+    found.append(("model", f"{run.model.name} {run.precision} on {run.runtime.name}", run.model.sha256[:12]))
+    if run.energy is not None:
+        found.append(("meter", "", run.energy.sensor))
+    return run.fleet, run.device, tuple(found)
+
+
+NS_PER_DAY = 86_400 * 1_000_000_000
+
+# The name for every device (or fleet), so that a dashboard of one device finds it.
+EVERY_DEVICE = "all"
+
+
+def noted_changes(ledger: Path) -> list[FleetChange]:
+    """Return the confirmed steps that matter in every series of a ledger, and the annotations beside it."""
+    known = annotations_of(str(ledger))
+    remarks = [
+        FleetChange(one.day * NS_PER_DAY, one.fleet or EVERY_DEVICE, one.device or EVERY_DEVICE, "note", _annotation_text(one))
+        for one in known
+    ]
+    with closing(LedgerHistory(ledger)) as history:
+        found = watch.trends_of(history, known, DEFAULT)
+    steps = [
+        FleetChange(step.day * NS_PER_DAY, one.key.fleet, one.key.device, "step", f"{_named(one.key)}: {step_text(one.metric, step)}")
+        for one in found
+        for step in one.steps
+        if step.state == "confirmed" and step.matters
+    ]
+    return [*remarks, *steps]
+
+
+def _annotation_text(one: Annotation) -> str:
+    about = ", ".join(part for part in (one.model, one.metric) if part)
+    return f"{one.text}{f' ({about})' if about else ''}"
+
+
+def _named(key: SeriesKey) -> str:
+    return f"{key.model} {key.precision} on {key.runtime}"

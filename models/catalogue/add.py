@@ -1,0 +1,138 @@
+"""A user's own model file into the catalogue: what it is, as its runtime and its metadata report."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from edgemeter.agent import runtimes
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.toml import write_toml
+from edgemeter.agent.contract import model_file
+from edgemeter.agent.contract.model_card import Card, card_path
+from edgemeter.agent.contract.suite import runtime_for
+from edgemeter.agent.recognition import recognise
+from edgemeter.agent.runtimes import Loaded, TensorInfo
+from edgemeter.models.catalogue.catalogue import CATALOGUE_FILE, card_of, change_catalogue, own_catalogue, read_catalogue, with_entry
+from edgemeter.models.catalogue.catalogue_entry import FETCHED, CatalogueEntry, CatalogueTensor
+from edgemeter.models.catalogue.shipped_models import card_text
+
+# Runtimes that do not run on the CPU.
+_ACCELERATORS = {"edgetpu": "edgetpu", "tensorrt": "tensorrt"}
+
+
+@dataclass(frozen=True, slots=True)
+class NewEntry:
+    """What the user gives of the file; None where the file's own data are used."""
+
+    name: str | None = None
+    runtime: str | None = None
+    licence: str | None = None
+    source: str | None = None
+    replace: bool = False
+
+
+def add_model(model: Path, wanted: NewEntry, catalogue: Path) -> tuple[CatalogueEntry, tuple[str, ...]]:
+    """Return the entry made of `model`, written to `catalogue`, and the guesses; a card is written beside the file if it has none.
+
+    Raises:
+        ConfigError: it is not a model, cannot be recognised, has a card of another file, or its name is taken.
+        UnavailableError: its runtime is not installed.
+    """
+    model = model.resolve()
+    if not model.is_file():
+        raise ConfigError(f"cannot add {str(model)!r}: there is no such file")
+    name = wanted.runtime or runtime_for(model)
+    loaded = _load(name, model)
+    about, guesses = recognise.card_for(model, loaded)
+    digest = model_file.sha256(model)
+    if about.sha256 not in (None, digest):
+        raise ConfigError(
+            f"{str(model)!r} has sha256 {digest}, but the card beside it has {about.sha256}: remove or correct {card_path(model).name!r}"
+        )
+    ours = {one.name: one for one in read_catalogue(CATALOGUE_FILE).entry}
+    entry = _entry(model, digest, about, loaded, name, wanted)
+    entry = msgspec.structs.replace(entry, name=wanted.name or _name(model, ours.values()))
+    if guesses:
+        # The card that is written now ends the guessing: the guesses are kept here.
+        entry = msgspec.structs.replace(entry, status="unverified", why=" | ".join(guess.partition("; ")[2] or guess for guess in guesses))
+    if not wanted.replace:
+        _check_name(entry, ours, own_catalogue(catalogue).entry)
+    if not card_path(model).exists():
+        made = {"entry": entry.name, "by": "edgemeter models add", **({"guesses": entry.why} if entry.why else {})}
+        _write_card(model, msgspec.structs.replace(card_of(entry, digest, entry.source), made=made))
+    change_catalogue(catalogue, partial(with_entry, entry=entry))
+    return entry, guesses
+
+
+def _load(name: str, model: Path) -> Loaded:
+    runtime = runtimes.create(name)
+    try:
+        return runtime.load(model, runtimes.Options())
+    finally:
+        runtime.close()
+
+
+def _entry(model: Path, digest: str, about: Card, loaded: Loaded, runtime: str, wanted: NewEntry) -> CatalogueEntry:
+    licence = wanted.licence or about.licence or loaded.metadata.get("licence") or loaded.metadata.get("license")
+    inputs, outputs = (tuple(_tensor(info) for info in infos) for infos in (loaded.inputs, loaded.outputs))
+    return CatalogueEntry(
+        name="unnamed",
+        model=about.name,
+        task=about.task,
+        family=about.family,
+        file=model.name,
+        precision=about.precision,
+        form="own",
+        runtimes=(runtime,),
+        accelerators=(_ACCELERATORS.get(runtime, "cpu"),),
+        dtype=inputs[0].dtype if inputs else "float32",
+        input=about.input,
+        output=about.output,
+        output_form="; ".join(f"{one.name} {list(one.shape)} {one.dtype}" for one in outputs) or "not declared in the file",
+        labels="embedded" if about.output.labels else "none",
+        licence=" ".join(licence.split()) if licence else "not stated",
+        status="verified",
+        source=wanted.source or about.source,
+        sha256=digest,
+        sha256_of="the file when it was added",
+        size_bytes=model.stat().st_size,
+        inputs=inputs,
+        outputs=outputs,
+        path=str(model),
+    )
+
+
+def _name(model: Path, ours: Iterable[CatalogueEntry]) -> str:
+    """Return the name of our entry for a file that has to be made, if this is it, else the file's own without its suffix."""
+    exported = next((entry.name for entry in ours if entry.file == model.name and entry.form not in FETCHED), None)
+    clean = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "-" for letter in model.stem)
+    return exported or clean.lstrip("._-")[:128] or "model"
+
+
+def _tensor(info: TensorInfo) -> CatalogueTensor:
+    shape: tuple[int | Literal["?"], ...] = tuple("?" if side is None else side for side in info.shape)
+    return CatalogueTensor(name=info.name, shape=shape, dtype=info.dtype, scale=info.scale, zero_point=info.zero_point)
+
+
+def _check_name(entry: CatalogueEntry, ours: Mapping[str, CatalogueEntry], theirs: Iterable[CatalogueEntry]) -> None:
+    """Raise ConfigError if the name belongs to another file; the same file may be added again."""
+    other = next((one for one in theirs if one.name == entry.name and one.path != entry.path), None)
+    if other is None and entry.name in ours and ours[entry.name].form in FETCHED and entry.name not in [one.name for one in theirs]:
+        other = ours[entry.name]
+    if other is not None:
+        raise ConfigError(
+            f"{entry.name!r} is {other.path or other.file!r} in the catalogue: choose another --name, or replace it with --replace"
+        )
+
+
+def _write_card(model: Path, about: Card) -> None:
+    try:
+        write_toml(card_path(model), card_text(about))
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write {str(card_path(model))!r}: {error.strerror}; copy the model to a folder that you can write and add it there"
+        ) from error

@@ -1,0 +1,144 @@
+"""The catalogue: `catalogue.toml` here, and the user's own, whose entries replace those of the same name."""
+
+import difflib
+import fcntl
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from edgemeter.agent.base import config
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.toml import read_toml, toml_document, write_toml
+from edgemeter.agent.base.types import Sha256
+from edgemeter.agent.contract.model_card import Card
+from edgemeter.models.catalogue.catalogue_entry import CatalogueEntry, EntryName
+
+CATALOGUE_FILE = Path(__file__).parent / "catalogue.toml"
+LABEL_MAPS = Path(__file__).parent / "label_maps.toml"
+
+
+class LabelMap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The names of a model's classes in class order (an unused class has an empty name); empty if the model file holds them."""
+
+    about: str
+    labels: tuple[str, ...] = ()
+
+
+class Catalogue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A catalogue file. `seen`: the first hashes of files whose entry has none, entry name -> sha256."""
+
+    entry: tuple[CatalogueEntry, ...] = ()
+    seen: dict[EntryName, Sha256] = {}
+
+
+def own_file() -> Path:
+    """Return the path of the user's own catalogue: $EDGEMETER_CATALOGUE, else in the agent's home."""
+    return Path(os.environ.get("EDGEMETER_CATALOGUE") or config.home() / "catalogue.toml").expanduser()
+
+
+def read_catalogue(path: Path) -> Catalogue:
+    """Return the catalogue in `path`.
+
+    Raises:
+        ConfigError: it cannot be read, has a wrong or unknown key (named with its path), or a duplicate name.
+    """
+    found = read_toml(path, Catalogue, "catalogue")
+    names = [entry.name for entry in found.entry]
+    if doubled := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(f"catalogue {str(path)!r}: duplicate entry {', '.join(doubled)}: remove one")
+    return found
+
+
+def own_catalogue(path: Path | None = None) -> Catalogue:
+    """Return the user's own catalogue, an empty one if there is none.
+
+    Raises:
+        ConfigError: as `read_catalogue`.
+    """
+    path = path or own_file()
+    return read_catalogue(path) if path.exists() else Catalogue()
+
+
+def all_entries(path: Path | None = None) -> Mapping[str, CatalogueEntry]:
+    """Return all entries by name, the user's before ours, with the recorded hash if an entry has none.
+
+    Raises:
+        ConfigError: as `read_catalogue`, or an entry names an unknown label map.
+    """
+    theirs, maps = own_catalogue(path), label_maps()
+    merged = {entry.name: entry for entry in (*read_catalogue(CATALOGUE_FILE).entry, *theirs.entry)}
+    for entry in merged.values():
+        if entry.labels not in ("embedded", "none", *maps):
+            raise ConfigError(f"entry {entry.name!r}: unknown label map {entry.labels!r}: choose one of embedded, none, {', '.join(maps)}")
+    for name, digest in theirs.seen.items():
+        if name in merged and merged[name].sha256 is None:
+            merged[name] = msgspec.structs.replace(merged[name], sha256=digest, sha256_of="as first fetched here")
+    return merged
+
+
+def find_entry(name: str, path: Path | None = None) -> CatalogueEntry:
+    """Return the entry of this name.
+
+    Raises:
+        ConfigError: as `all_entries`, or there is none; the message names similar ones.
+    """
+    known = all_entries(path)
+    if name in known:
+        return known[name]
+    near = [entry.name for entry in known.values() if name in (entry.model, entry.file)]
+    near = near or difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    hint = f"did you mean {', '.join(near)}?" if near else "see `edgemeter models list`"
+    raise ConfigError(f"the catalogue has no model {name!r}: {hint}")
+
+
+def label_maps() -> Mapping[str, LabelMap]:
+    """Return the label maps by name."""
+    return msgspec.toml.decode(LABEL_MAPS.read_bytes(), type=dict[str, LabelMap])
+
+
+def card_of(entry: CatalogueEntry, sha256: str, source: str | None) -> Card:
+    """Return the card for a file of this entry.
+
+    It leaves out the published accuracy, which belongs to another data set: a card's accuracy is what a run here must reach.
+    """
+    known = label_maps().get(entry.labels)
+    output = msgspec.structs.replace(entry.output, labels=known.labels) if known and known.labels else entry.output
+    return Card(
+        name=entry.model,
+        task=entry.task,
+        family=entry.family,
+        precision=entry.precision,
+        sha256=sha256,
+        licence=entry.licence,
+        source=source or entry.source,
+        input=entry.input,
+        output=output,
+        made={"entry": entry.name},
+    )
+
+
+def change_catalogue(path: Path, edit: Callable[[Catalogue], Catalogue]) -> None:
+    """Replace the user's own catalogue by what `edit` makes of it; a lock keeps concurrent changes apart.
+
+    Raises:
+        ConfigError: it cannot be read or written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.with_name(f".{path.name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            write_toml(path, toml_document(msgspec.to_builtins(edit(own_catalogue(path)))))
+    except OSError as error:
+        raise ConfigError(f"cannot write the catalogue {str(path)!r}: {error.strerror}; choose another file with --catalogue") from error
+
+
+def with_entry(catalogue: Catalogue, entry: CatalogueEntry) -> Catalogue:
+    """Return the catalogue with this entry in place of one of its name."""
+    return msgspec.structs.replace(catalogue, entry=(*(one for one in catalogue.entry if one.name != entry.name), entry))
+
+
+def with_seen(catalogue: Catalogue, name: str, sha256: str) -> Catalogue:
+    """Return the catalogue with the hash of a file whose entry has none."""
+    return msgspec.structs.replace(catalogue, seen={**catalogue.seen, name: sha256})

@@ -1,0 +1,85 @@
+"""The shipped models, files with a card beside each; and cards as TOML text."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.toml import toml_document
+from edgemeter.agent.contract.model_card import Card, card_path, read_card
+
+SHIPPED_FOLDER = Path(__file__).parents[1] / "shipped"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """One model file with its card."""
+
+    path: Path
+    about: Card
+
+    @property
+    def format(self) -> str:
+        """The file's suffix without the dot, as in records."""
+        return self.path.suffix.removeprefix(".")
+
+    @property
+    def size_bytes(self) -> int:
+        """The file's size."""
+        return self.path.stat().st_size
+
+
+def shipped_models(folder: Path = SHIPPED_FOLDER) -> list[ModelFile]:
+    """Return the models in `folder`, files with a card beside them, by file name.
+
+    Raises:
+        ConfigError: a card cannot be read, or its model is missing.
+    """
+    return [find_model(path.with_suffix("")) for path in sorted(folder.glob("*.toml"))]
+
+
+def find_model(model: str | Path) -> ModelFile:
+    """Return the model at this path, or the shipped one of this name.
+
+    Raises:
+        ConfigError: there is no such model, or no card beside it.
+    """
+    path = Path(model)
+    if not path.is_file():
+        path = SHIPPED_FOLDER / path
+    if not path.is_file():
+        names = ", ".join(sorted(p.stem for p in SHIPPED_FOLDER.glob("*.toml")))
+        raise ConfigError(f"no file and no shipped model {str(model)!r}: give a path, or one of {names}")
+    return ModelFile(path, read_card(card_path(path)))
+
+
+def card_text(model: Card) -> str:
+    """Return the card as TOML, without defaults, so that the file shows what is special."""
+    settings: dict[str, Any] = msgspec.to_builtins(model)
+    parts = {key: value for key, value in settings.items() if isinstance(value, dict)}
+    return card_tables({key: value for key, value in settings.items() if key not in parts}, parts)
+
+
+def card_tables(settings: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return settings and tables as TOML, without None and a card's defaults."""
+    defaults = {name: _defaults(name) for name in parts}
+    special = {
+        name: {key: value for key, value in table.items() if key not in defaults[name] or defaults[name][key] != value}
+        for name, table in parts.items()
+    }
+    return toml_document({**settings, **special})
+
+
+def _defaults(table: str) -> dict[str, Any]:
+    """Return the defaults of a card's table."""
+    if table not in ("input", "output"):
+        return {}
+    fields = {field.name: field.type for field in msgspec.structs.fields(Card)}
+    return {
+        field.encode_name: msgspec.to_builtins(field.default)
+        for field in msgspec.structs.fields(fields[table])
+        if field.default is not msgspec.NODEFAULT
+    }

@@ -1,0 +1,146 @@
+"""The command `edgemeter models convert`."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from edgemeter.agent.base.documents import json_document
+
+if TYPE_CHECKING:
+    from edgemeter.models.convert.conversion_report import Conversion, ConversionOutcome, ConversionRequest
+
+_STYLE = {"ok": "green", "degraded": "yellow", "ruined": "bold red"}
+
+
+@click.command()
+@click.argument("source")
+@click.option("--to", "goals", multiple=True, required=True, help="Format: onnx-fp16, litert-int8, ... or all; repeatable.")
+@click.option("--out", type=click.Path(path_type=Path), default=Path("converted"), show_default=True, help="Output folder.")
+@click.option("--calibration", type=click.Path(path_type=Path), help="Folder of images to measure int8 ranges on.")
+@click.option("--calibration-images", type=click.IntRange(1), default=200, show_default=True, help="Largest number of calibration images.")
+@click.option("--images", type=click.Path(path_type=Path), help="Folder of images to compare on. Default: the calibration images.")
+@click.option("--annotations", type=click.Path(path_type=Path), help="Ground truth of --images; the accuracy then decides.")
+@click.option("--limit", type=click.IntRange(1), help="Compare on a random subset of N images.")
+@click.option("--exclude", "keep", multiple=True, metavar="REGEX", help="Keep operations with matching names in float; repeatable.")
+@click.option("--json", "as_json", is_flag=True, help='Print {"conversions": [...], "errors": [...], "left_out": [...]}.')
+def convert(  # noqa: PLR0917 - click gives them by name
+    source: str,
+    goals: tuple[str, ...],
+    out: Path,
+    calibration: Path | None,
+    calibration_images: int,
+    images: Path | None,
+    annotations: Path | None,
+    limit: int | None,
+    keep: tuple[str, ...],
+    *,
+    as_json: bool,
+) -> None:
+    """Convert a model to other formats and precisions, and report what each conversion costs in accuracy.
+
+    Example: edgemeter models convert model.pt2 --to onnx-int8 --to litert-int8 --calibration photos/ --images val/ --annotations val.json
+    """
+    if annotations is not None and images is None:
+        raise click.UsageError("--annotations needs --images, the folder of the annotated images")
+    from edgemeter.agent.base.progress import progress_bar
+    from edgemeter.agent.datasets.dataset import open_folder
+    from edgemeter.models.convert import conversion, formats
+    from edgemeter.models.convert import source as sources
+    from edgemeter.models.convert.conversion_report import ConversionRequest
+
+    for goal in goals:
+        if goal != conversion.ALL_FORMATS:
+            formats.find_format(goal)
+    path = sources.find_source(source)
+    with progress_bar() as report:
+        found = sources.load_source(path)
+        needs_ranges = formats.needs_calibration(found.form, goals)
+        with sources.open_calibration(found, calibration, calibration_images, report, is_needed=needs_ranges) as measured:
+            pictures = sources.shipped_scenes() if found.is_shipped else measured.data if measured else None
+            request = ConversionRequest(
+                source=found,
+                goals=goals,
+                out=out,
+                calibration=measured,
+                pictures=open_folder(images, annotations, subset=limit) if images else pictures,
+                role="validation" if images or found.is_shipped else "calibration",
+                keep=keep,
+            )
+            outcome = conversion.convert(request, report)
+    _print(outcome, request, as_json=as_json)
+
+
+def _print(outcome: "ConversionOutcome", request: "ConversionRequest", *, as_json: bool) -> None:
+    """Print the outcome; exit with status 1 if a conversion failed or is ruined."""
+    from edgemeter.models.convert import conversion_report
+
+    ruined = [one for one in outcome.written if one.parity.verdict.state == "ruined"]
+    if as_json:
+        rows = [conversion_report.report_row(one, request) for one in outcome.written]
+        errors = [str(error) for error in outcome.errors]
+        click.echo(json_document({"conversions": rows, "errors": errors, "left_out": outcome.left_out}))
+    else:
+        _print_table(outcome.written, request)
+    for note in _notes(outcome, request):
+        click.echo(note, err=True)
+    for one in ruined:
+        reason = f"{one.parity.verdict.reason}; {conversion_report.remedy(one)}"
+        click.secho(f"RUINED: {one.path.name}: {reason}", err=True, fg="red", bold=True)
+    for error in outcome.errors:
+        click.echo(f"edgemeter: {' '.join(str(error).split())}", err=True)
+    if ruined or outcome.errors:
+        sys.exit(1)
+
+
+def _notes(outcome: "ConversionOutcome", request: "ConversionRequest") -> list[str]:
+    from edgemeter.models.convert.conversion_report import remedy
+
+    notes = [f"note: {guess}" for guess in request.source.guesses]
+    if request.source.about is None:
+        notes.append(f"note: compared on noise, outputs only: {request.source.unknown}")
+    elif request.pictures is None:
+        notes.append("note: compared on noise: give --images FOLDER, and --annotations for the accuracy")
+    elif request.pictures.truth is None and request.pictures.classes is None:
+        notes.append("note: no ground truth: agreement of both files is reported, not accuracy (--images, --annotations)")
+    if count := max((int(one.made.get("calibration_images_also_scored", 0)) for one in outcome.written), default=0):
+        notes.append(f"note: {count} of the compared images are also calibration images: int8 looks better on them than it is")
+    notes += [f"{one.format.name}: compared was {one.stand_in}" for one in outcome.written if one.stand_in]
+    notes += [f"{one.format.name}: {one.made['coverage']}" for one in outcome.written if "coverage" in one.made]
+    notes += [
+        f"degraded: {one.path.name}: {one.parity.verdict.reason}; {remedy(one)}"
+        for one in outcome.written
+        if one.parity.verdict.state == "degraded"
+    ]
+    return [*notes, *(f"left out: {note}" for note in outcome.left_out)]
+
+
+def _print_table(written: "list[Conversion]", request: "ConversionRequest") -> None:
+    """Print one row per file."""
+    if not written:
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from edgemeter.models.convert.conversion_report import metric_name, report_cells
+
+    before = written[0].parity.before
+    title = f"{request.source.path.name}, {request.source.path.stat().st_size / 1000:.0f} kB"
+    title += f", {metric_name(before)} {before.value:.4f} on {before.images} images" if before else ""
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    rows = [report_cells(one) for one in written]
+    headings = list(dict.fromkeys(heading for row in rows for heading in row))
+    for heading in headings:
+        is_name = heading == "file"
+        table.add_column(
+            heading, justify="left" if is_name else "right", no_wrap=not is_name, overflow="fold", min_width=12 if is_name else None
+        )
+    table.add_column("verdict", no_wrap=True)
+    for one, row in zip(written, rows, strict=True):
+        state = one.parity.verdict.state
+        table.add_row(
+            *(row.get(heading, "-") for heading in headings), Text(state.upper() if state == "ruined" else state, style=_STYLE[state])
+        )
+    Console().print(table)

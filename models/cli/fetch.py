@@ -1,0 +1,170 @@
+"""The commands `edgemeter models fetch`, `cache ...`, `export-bundle` and `import-bundle`."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from edgemeter.agent.base.documents import json_document
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.agent.base.progress import progress_bar
+from edgemeter.models.catalogue.catalogue import all_entries, find_entry
+from edgemeter.models.catalogue.catalogue_entry import is_address
+from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER, shipped_models
+from edgemeter.models.cli import options
+from edgemeter.models.cli.tables import print_cached
+from edgemeter.models.fetch import fetching, offline_bundle
+from edgemeter.models.fetch.cache import ModelCache
+from edgemeter.models.fetch.download import TIMEOUT_S, Transport
+from edgemeter.models.fetch.fetching import FetchedModel, FetchOptions
+from edgemeter.models.fetch.offline_bundle import ImportRequest
+
+
+def _mirrors(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    for address in value:
+        if not is_address(address):
+            raise click.BadParameter(f"{address!r} is not an http or https address (without user and password)")
+    return value
+
+
+@click.command()
+@click.argument("name", nargs=-1, required=True)
+@click.option(
+    "--mirror", multiple=True, callback=_mirrors, envvar="EDGEMETER_MODEL_MIRRORS", help="Address of a folder to try first; repeatable."
+)
+@click.option("--proxy", envvar="EDGEMETER_PROXY", help="http://HOST:PORT. Default: http_proxy and https_proxy of the environment.")
+@click.option("--timeout-s", type=click.FloatRange(0.1), default=TIMEOUT_S, show_default=True, help="Time limit for a response in seconds.")
+@click.option("--accept-unverified", is_flag=True, help="Also fetch models without a sha256 in the catalogue; their hash is recorded.")
+@click.option("--offline-bundle", type=click.Path(path_type=Path), help="Read from this bundle (zip or folder) instead of the network.")
+@click.option("--json", "as_json", is_flag=True, help='Print {"fetched": [...]}.')
+@options.catalogue
+@options.cache
+def fetch(name: tuple[str, ...], catalogue_file: Path, cache: ModelCache, *, as_json: bool, **given: Any) -> None:
+    """Fetch models of the catalogue, verify them, write a card beside each, and print their paths.
+
+    Example: edgemeter models fetch yolox-nano
+    """
+    how = FetchOptions(Transport(given["proxy"], given["timeout_s"]), tuple(given["mirror"]), given["accept_unverified"])
+    known, bundle = all_entries(catalogue_file), given["offline_bundle"]
+    fetched: list[FetchedModel] = []
+    failed = False
+    for one in dict.fromkeys(name):
+        if one not in known and SHIPPED_FOLDER / one in [model.path for model in shipped_models()]:
+            click.echo(f"{one} ships with Edgemeter: {SHIPPED_FOLDER / one}", err=True)
+            continue
+        try:
+            with progress_bar("bytes") as report:
+                if bundle is None:
+                    done = [fetching.fetch(find_entry(one, catalogue_file), cache, how, report, [before.entry.name for before in fetched])]
+                else:
+                    done = offline_bundle.import_models(ImportRequest(bundle, (one,), how.accept_unverified), known, cache, report)
+            fetching.record_accepted(done, known, catalogue_file)
+            fetched += done
+        except EdgemeterError as error:
+            # The others can still be fetched; a single one fails as every command does.
+            if len(set(name)) == 1:
+                raise
+            click.echo(f"edgemeter: {' '.join(str(error).split())}", err=True)
+            failed = True
+    _print_fetched(fetched, cache, as_json=as_json)
+    if failed:
+        sys.exit(1)
+
+
+def _print_fetched(fetched: list[FetchedModel], cache: ModelCache, *, as_json: bool) -> None:
+    """Print the paths of the files, and notes on standard error."""
+    for one in fetched:
+        if not one.was_verified:
+            note = f"{one.entry.name} could not be checked; recorded sha256 {one.sha256}: later downloads must match it"
+            click.echo(f"edgemeter: {note}", err=True)
+        for name in one.removed:
+            click.echo(f"edgemeter: removed {name} from the cache to keep below its limit", err=True)
+    if excess := cache.excess_bytes():
+        click.echo(f"edgemeter: the cache is {excess} bytes above its limit, because its models are in use or were just fetched", err=True)
+    if as_json:
+        keys = ("sha256", "address", "is_new", "was_verified", "removed")
+        rows = [{"name": one.entry.name, "path": str(one.path), **{key: getattr(one, key) for key in keys}} for one in fetched]
+        click.echo(json_document({"fetched": rows}))
+    else:
+        for one in fetched:
+            click.echo(one.path)
+
+
+@click.command("export-bundle")
+@click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("name", nargs=-1, required=True)
+@options.catalogue
+@options.cache
+def export_bundle(out: Path, name: tuple[str, ...], catalogue_file: Path, cache: ModelCache) -> None:
+    """Write fetched models and your own to one zip, for machines without a network.
+
+    Example: edgemeter models export-bundle models.zip yolox-nano
+    """
+    entries = [find_entry(one, catalogue_file) for one in dict.fromkeys(name)]
+    with progress_bar() as report:
+        made = offline_bundle.export_models(out, entries, cache, report)
+    click.echo(f"{out}: {len(made.models)} models, {out.stat().st_size} bytes", err=True)
+
+
+@click.command("import-bundle")
+@click.argument("bundle", type=click.Path(path_type=Path))
+@click.argument("name", nargs=-1)
+@click.option("--accept-unverified", is_flag=True, help="Also import models without a sha256 in your catalogue; their hash is recorded.")
+@click.option("--json", "as_json", is_flag=True, help='Print {"fetched": [...]}.')
+@options.catalogue
+@options.cache
+def import_bundle(
+    bundle: Path, name: tuple[str, ...], catalogue_file: Path, cache: ModelCache, *, accept_unverified: bool, as_json: bool
+) -> None:
+    """Import the models of a bundle (a zip or the folder it was unpacked to) into the cache, and print their paths.
+
+    Example: edgemeter models import-bundle models.zip
+    """
+    known = all_entries(catalogue_file)
+    with progress_bar("bytes") as report:
+        imported = offline_bundle.import_models(ImportRequest(bundle, name, accept_unverified), known, cache, report)
+    fetching.record_accepted(imported, known, catalogue_file)
+    _print_fetched(imported, cache, as_json=as_json)
+
+
+@click.group()
+def cache() -> None:
+    """List and clear the cache of fetched models.
+
+    Example: edgemeter models cache list
+    """
+
+
+@cache.command("list")
+@click.option("--json", "as_json", is_flag=True, help='Print {"folder": ..., "limit_bytes": ..., "held": [...]}.')
+@options.cache
+def list_cache(cache: ModelCache, *, as_json: bool) -> None:
+    """List the cached models, the most recently used first.
+
+    Example: edgemeter models cache list
+    """
+    if not as_json:
+        print_cached(cache)
+        return
+    held = [
+        {"name": one.name, "path": str(one.path) if one.path else None, "size_bytes": one.size_bytes, "used_ns": one.used_ns}
+        for one in cache.models()
+    ]
+    click.echo(json_document({"folder": str(cache.folder), "limit_bytes": cache.limit_bytes, "held": held}))
+
+
+@cache.command()
+@click.argument("name", nargs=-1)
+@options.cache
+def clear(name: tuple[str, ...], cache: ModelCache) -> None:
+    """Remove fetched models (NAME, or all) and unfinished downloads; models in use are kept.
+
+    Example: edgemeter models cache clear yolox-nano
+    """
+    cached = cache.models()
+    if absent := sorted(set(name) - {one.name for one in cached}):
+        raise ConfigError(f"the cache {str(cache.folder)!r} has no {', '.join(absent)}: `edgemeter models cache list` shows its models")
+    for one in cached:
+        if not name or one.name in name:
+            click.echo(f"{'removed' if cache.remove(one) else 'in use, kept'}: {one.name}")

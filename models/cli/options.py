@@ -1,0 +1,50 @@
+"""Options that several commands of `edgemeter models` share."""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from edgemeter.models.catalogue.catalogue import own_file
+from edgemeter.models.fetch.cache import LIMIT_MB, ModelCache, cache_folder
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def catalogue(command: Command) -> Command:
+    """Give the command `--catalogue`, as `catalogue_file`."""
+    return click.option(
+        "--catalogue",
+        "catalogue_file",
+        type=click.Path(path_type=Path, dir_okay=False),
+        envvar="EDGEMETER_CATALOGUE",
+        default=own_file,
+        help="Your own catalogue, which takes precedence over the built-in one. Default: catalogue.toml in EDGEMETER_HOME.",
+    )(command)
+
+
+def cache(command: Callable[..., None]) -> Callable[..., None]:
+    """Give the command `--cache` and `--limit-mb`, as one ModelCache `cache`."""
+
+    @functools.wraps(command)
+    def with_cache(*arguments: Any, cache: Path, limit_mb: int, **options: Any) -> None:
+        command(*arguments, cache=ModelCache(cache, limit_mb * 1_000_000), **options)
+
+    limit = click.option(
+        "--limit-mb",
+        type=click.IntRange(1),
+        envvar="EDGEMETER_MODELS_LIMIT_MB",
+        default=LIMIT_MB,
+        show_default=True,
+        help="Size limit of the cache in MB; the least recently used models are removed first.",
+    )
+    folder = click.option(
+        "--cache",
+        type=click.Path(path_type=Path, file_okay=False),
+        envvar="EDGEMETER_MODELS",
+        default=cache_folder,
+        help="Folder of fetched models. Default: models in EDGEMETER_HOME.",
+    )
+    return folder(limit(with_cache))

@@ -1,0 +1,90 @@
+"""The tables of `edgemeter models`, at most 80 columns wide."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from edgemeter.models.catalogue.catalogue_entry import CatalogueEntry
+from edgemeter.models.catalogue.shipped_models import ModelFile
+from edgemeter.models.fetch.cache import ModelCache
+from edgemeter.models.fetch.verify import VerifiedFile
+
+# How to get a model, in a word.
+_FORMS = {"in an archive": "download", "exported": "export", "compiled": "compile", "built on the device": "build", "own": "own"}
+
+
+def print_shipped(found: Sequence[ModelFile]) -> None:
+    """Print one table per model name."""
+    for name in dict.fromkeys(model.about.name for model in found):
+        table = _new_table(name, ("file", "format", "precision"), ("kB", "AP"), ("sha256",))
+        for model in (model for model in found if model.about.name == name):
+            ap = model.about.accuracy.get("value")
+            figures = (f"{model.size_bytes / 1000:.0f}", "" if ap is None else f"{float(ap):.3f}", (model.about.sha256 or "")[:8])
+            table.add_row(model.path.name, model.format, model.about.precision, *figures)
+        Console().print(table)
+
+
+def print_catalogue(found: Iterable[CatalogueEntry], cache: ModelCache) -> None:
+    """Print the entries of the catalogue."""
+    table = _new_table("catalogue", ("name", "on", "form"), ("published",), ("licence", "get by"), gap=1)
+    cached = {one.name for one in cache.models() if one.path}
+    for entry in found:
+        get_by = "(here)" if entry.name in cached or entry.path else _FORMS.get(entry.form, entry.form)
+        on = ",".join(entry.accelerators)
+        table.add_row(entry.name, on, entry.precision, _published(entry), entry.licence[:10], get_by)
+    console = Console()
+    console.print(table)
+    console.print("~ accuracy of the original weights; (...) not verified at its source: `edgemeter models show NAME`", style="dim")
+
+
+def print_checked(found: Sequence[VerifiedFile]) -> None:
+    """Print the states of files."""
+    table = _new_table(None, ("name", "state", "sha256"), (), ("by",))
+    for one in found:
+        style = {"ok": "green", "changed": "red", "absent": "yellow"}[one.state]
+        table.add_row(one.name, f"[{style}]{one.state}[/]", (one.actual or "")[:12], one.by)
+    Console().print(table)
+
+
+def print_cached(cache: ModelCache) -> None:
+    """Print the cached models, the most recently used first, and their total size."""
+    cached = sorted(cache.models(), key=lambda one: -one.used_ns)
+    table = _new_table(str(cache.folder), ("name", "file"), ("MB",), ())
+    for one in cached:
+        table.add_row(one.name, one.path.name if one.path else "unfinished", f"{one.size_bytes / 1e6:.1f}")
+    table.add_section()
+    table.add_row("", f"of {cache.limit_bytes / 1e6:.0f}", f"{sum(one.size_bytes for one in cached) / 1e6:.1f}")
+    Console().print(table)
+
+
+def shipped_row(model: ModelFile) -> Mapping[str, Any]:
+    """Return a shipped model as a JSON row."""
+    return {
+        "name": model.about.name,
+        "file": str(model.path),
+        "format": model.format,
+        "precision": model.about.precision,
+        "size_bytes": model.size_bytes,
+        "accuracy": model.about.accuracy,
+        "sha256": model.about.sha256,
+    }
+
+
+def _published(entry: CatalogueEntry) -> str:
+    if not entry.accuracy:
+        return ""
+    best = entry.accuracy[0]
+    text = f"{'~' if best.of == 'the original weights' else ''}{best.value:.3f}"
+    return f"{text if best.status == 'verified' else f'({text})'} {'AP' if best.metric == 'coco_ap' else 'top-1'}"
+
+
+def _new_table(title: str | None, left: Sequence[str], right: Sequence[str], last: Sequence[str], gap: int = 2) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, gap, 0, 0))
+    for headings, justify in ((left, "left"), (right, "right"), (last, "left")):
+        for heading in headings:
+            # Only names and reasons give way on a narrow terminal.
+            gives_way = heading in ("name", "by")
+            table.add_column(heading, justify="right" if justify == "right" else "left", overflow="fold", no_wrap=not gives_way)
+    return table

@@ -1,0 +1,157 @@
+"""Compilers that are programs of their own: Google's Edge TPU compiler and NVIDIA's trtexec.
+
+edgetpu_compiler: an int8 LiteRT file becomes one whose operations run on the Edge TPU, as many as it takes. Debian's package
+`edgetpu-compiler` from Google's repository, x86-64 only: https://coral.ai/docs/edgetpu/compiler. What it took is read from what it
+prints with `-s`.
+trtexec: an ONNX file becomes a TensorRT engine for the GPU of this machine; it comes with TensorRT, on a Jetson in
+/usr/src/tensorrt/bin. An engine runs only on the GPU and version that it was built with. The int8 form is built from a QDQ file with
+zero points of 0, so that the engine uses the ranges measured here.
+"""
+
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgemeter.agent.base.errors import ConfigError, UnavailableError, one_line
+
+EDGETPU_COMPILER = "edgetpu_compiler"
+
+# The compiler gives up by itself after 180 s.
+_EDGETPU_LIMIT_S = 600
+_MAPPED = "Mapped to Edge TPU"
+_NUMBERS = {
+    "edgetpu_operations": r"Number of operations that will run on Edge TPU:\s*(\d+)",
+    "cpu_operations": r"Number of operations that will run on CPU:\s*(\d+)",
+    "edgetpu_subgraphs": r"Number of Edge TPU subgraphs:\s*(\d+)",
+}
+_TEXTS = {
+    "edgetpu_compiler": r"Edge TPU Compiler version\s+(\S+)",
+    "on_chip_parameters": r"On-chip memory used for caching model parameters:\s*(\S+)",
+    "off_chip_parameters": r"Off-chip memory used for streaming uncached model parameters:\s*(\S+)",
+}
+
+# CONV_2D                        36         Mapped to Edge TPU
+_ROW = re.compile(r"^([A-Z][A-Za-z0-9_-]*)\s+(\d+)\s+(\S.*?)\s*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeTpuCoverage:
+    """What the compiler reports: facts on the operations, and why some of them stay on the CPU."""
+
+    facts: dict[str, str | int]
+    on_cpu: tuple[str, ...]
+
+    @property
+    def in_words(self) -> str:
+        """The number of operations on the Edge TPU and on the CPU."""
+        mapped, left = self.facts.get("edgetpu_operations"), self.facts.get("cpu_operations")
+        if mapped is None:
+            return "the compiler did not report how many operations run on the Edge TPU"
+        why = f" ({'; '.join(self.on_cpu)})" if self.on_cpu else ""
+        return f"{mapped} operations on the Edge TPU, {left or 0} on the CPU{why}"
+
+
+def compile_for_edgetpu(source: Path, target: Path) -> EdgeTpuCoverage:
+    """Write the compiled file, and return which part of it runs on the Edge TPU.
+
+    Raises:
+        UnavailableError: the compiler is not installed, or exceeds its time limit.
+        ConfigError: it refuses the file.
+    """
+    program = shutil.which(EDGETPU_COMPILER)
+    if program is None:
+        raise UnavailableError(
+            f"{EDGETPU_COMPILER} is not on the PATH: install Google's package edgetpu-compiler (x86-64 Debian or Ubuntu, "
+            "https://coral.ai/docs/edgetpu/compiler), or compile the int8 file on a machine that has it"
+        )
+    with tempfile.TemporaryDirectory(prefix="edgemeter-") as folder:
+        status, output = _run([program, "-s", "-o", folder, str(source)], source, _EDGETPU_LIMIT_S)
+        if status != 0:
+            raise ConfigError(f"{EDGETPU_COMPILER} refused {source.name!r} (status {status}): {_last_line(output)}")
+        made = Path(folder) / f"{source.stem}_edgetpu.tflite"
+        if not made.is_file():
+            raise ConfigError(
+                f"{EDGETPU_COMPILER} wrote no file from {source.name!r}: {_last_line(output)}; convert it to int8 with builtin operators"
+            )
+        shutil.copyfile(made, target)
+    return read_coverage(output)
+
+
+def read_coverage(output: str) -> EdgeTpuCoverage:
+    """Return the coverage in the compiler's output, as far as it is there."""
+    facts: dict[str, str | int] = {}
+    for name, pattern in _TEXTS.items():
+        if found := re.search(pattern, output):
+            facts[name] = found[1]
+    for name, pattern in _NUMBERS.items():
+        if found := re.search(pattern, output):
+            facts[name] = int(found[1])
+    rows = [(row[1], int(row[2]), row[3]) for row in _ROW.finditer(output)]
+    if rows and "edgetpu_operations" not in facts:
+        facts["edgetpu_operations"] = sum(count for _, count, status in rows if status == _MAPPED)
+        facts["cpu_operations"] = sum(count for _, count, status in rows if status != _MAPPED)
+    return EdgeTpuCoverage(facts, tuple(f"{count} {name}: {status}" for name, count, status in rows if status != _MAPPED))
+
+
+TRTEXEC = "trtexec"
+JETSON = "/usr/src/tensorrt/bin"
+
+# Tactics are timed one by one; a large detector takes a quarter of an hour on a Jetson Nano.
+_TRTEXEC_LIMIT_S = 3600
+_FLAGS = {"fp16": ["--fp16"], "int8": ["--int8"]}
+_VERSION = re.compile(r"\[TensorRT v(\d+)\]")
+_ERROR = re.compile(r"\[E\]\s*(.+)")
+
+
+def build_engine(source: Path, target: Path, precision: str, jetson: str = JETSON) -> dict[str, str]:
+    """Write the engine, and return how it was built.
+
+    Raises:
+        UnavailableError: trtexec is not installed, finds no GPU, or exceeds its time limit.
+        ConfigError: it refuses the file.
+    """
+    program = shutil.which(TRTEXEC) or shutil.which(TRTEXEC, path=jetson)
+    if program is None:
+        raise UnavailableError(
+            f"{TRTEXEC} is neither on the PATH nor in {jetson}: install TensorRT (on a Jetson: apt install tensorrt), "
+            "and convert on the machine that runs the engine"
+        )
+    flags = _FLAGS[precision]
+    status, output = _run([program, f"--onnx={source}", f"--saveEngine={target}", *flags], source, _TRTEXEC_LIMIT_S)
+    if status != 0 or not target.is_file():
+        kind = UnavailableError if "no CUDA-capable device" in output else ConfigError
+        found = _ERROR.search(output)
+        raise kind(f"{TRTEXEC} built no engine of {source.name!r} (status {status}): {one_line(found[1]) if found else _last_line(output)}")
+    version = _VERSION.search(output)
+    return {
+        "tensorrt": _dotted(version[1]) if version else "unknown",
+        "command": f"{TRTEXEC} --onnx=... --saveEngine=... {' '.join(flags)}",
+    }
+
+
+def _dotted(number: str) -> str:
+    """Return 8502 as 8.5.2 and 100300 as 10.3.0: two digits each below the major version, from version 10 on."""
+    digits = int(number)
+    if digits >= 100_000:
+        return f"{digits // 10_000}.{digits // 100 % 100}.{digits % 100}"
+    return f"{digits // 1000}.{digits // 100 % 10}.{digits % 100}"
+
+
+def _run(command: list[str], source: Path, limit_s: float) -> tuple[int, str]:
+    """Return the exit status of a compiler and what it printed."""
+    program = Path(command[0]).name
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=limit_s, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise UnavailableError(f"{program} did not end within {limit_s:.0f} s on {source.name!r}: use a smaller model") from error
+    except OSError as error:
+        raise UnavailableError(f"cannot run {command[0]!r}: {error.strerror}; install it again") from error
+    return done.returncode, (done.stdout + done.stderr).decode(errors="replace")
+
+
+def _last_line(output: str) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return one_line(lines[-1]) if lines else "it printed nothing"

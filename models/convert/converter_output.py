@@ -1,0 +1,70 @@
+"""What converters print and raise: their output goes to a file, their errors become ours."""
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError, one_line
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Swallow what this process writes to standard output and error, also from C++.
+
+    It is printed if an error leaves, except one of ours, which states on one line what is wrong.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = [os.dup(descriptor) for descriptor in (1, 2)]
+    with tempfile.TemporaryFile() as output:
+        try:
+            for descriptor in (1, 2):
+                os.dup2(output.fileno(), descriptor)
+            yield
+        except EdgemeterError:
+            raise
+        except BaseException:
+            output.seek(0)
+            os.write(kept[1], output.read())
+            raise
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            for descriptor, original in zip((1, 2), kept, strict=True):
+                os.dup2(original, descriptor)
+                os.close(original)
+
+
+_BUILT_IN = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
+
+# Those of these libraries that derive from Exception alone.
+_LIBRARIES = frozenset(
+    {"onnx", "onnxruntime", "onnxscript", "google", "torch", "litert_torch", "litert_converter", "ai_edge_quantizer", "jax"}
+)
+
+
+@contextmanager
+def converter_errors(what: str, advice: str) -> Iterator[None]:
+    """Turn what a converter raises into one line: `what` failed, why, and `advice`.
+
+    Raises:
+        ConfigError: the converter refused.
+        UnavailableError: it is not installed.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise UnavailableError(f"{what} failed: {one_line(error)}; to install what it needs: pip install 'edgemeter[convert]'") from error
+    except _BUILT_IN as error:
+        raise ConfigError(_words(what, error, advice)) from error
+    except BaseException as error:
+        if type(error).__module__.partition(".")[0] not in _LIBRARIES:
+            raise
+        raise ConfigError(_words(what, error, advice)) from error
+
+
+def _words(what: str, error: BaseException, advice: str) -> str:
+    reason = one_line(error).rstrip(".") or type(error).__name__
+    return f"{what} failed: {type(error).__name__}: {reason}; {advice}"

@@ -1,0 +1,229 @@
+"""A PyTorch file as an exported program with fixed shapes, and from it TorchScript, exported program, ONNX and LiteRT in fp32.
+
+The file has been loaded by the runtime `pytorch` before, which refuses pickles and what else is not data.
+TorchScript becomes a program by `TS2EPConverter`, which PyTorch keeps in a private module; there is no public way (2.13).
+Operations that converters cannot write are replaced in the program's graph, with equal results: LiteRT's converter cannot follow
+numbers that come out of tensors, nor a square written as a power.
+Importing this module imports PyTorch.
+"""
+
+import json
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile, ZipInfo
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from edgemeter.agent.runtimes import torch_archive
+
+OPSET = 18
+
+
+def contiguous(model: nn.Module) -> nn.Module:
+    """Return the model, its weights laid out in the usual order.
+
+    litert-torch 0.10 identifies constants by their address after `contiguous()`. Weights in channels_last, as training may leave them,
+    are copied by that call, the copies share an address, and the file holds one layer's weights in two places.
+    """
+    for weight in (*model.parameters(), *model.buffers()):
+        weight.data = weight.data.contiguous()
+    return model
+
+
+class _Plain(nn.Module):  # type: ignore[misc]
+    """A module that returns one tensor or a tuple of tensors, whatever nested lists and dictionaries the inner one returns."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, image: Tensor) -> Any:
+        tensors = tuple(leaf for leaf in tree_leaves(self.inner(image)) if isinstance(leaf, Tensor))
+        return tensors[0] if len(tensors) == 1 else tensors
+
+
+def plain(model: nn.Module) -> nn.Module:
+    """Return the module for inference, its outputs as plain tensors."""
+    return for_inference(_Plain(model))
+
+
+def for_inference(model: nn.Module) -> nn.Module:
+    """Return the module in evaluation mode; that of an exported program refuses eval(), and was made for inference already."""
+    for module in model.modules():
+        module.training = False
+    return model
+
+
+def to_torchscript(model: nn.Module, example: Tensor, path: Path) -> None:
+    """Write a TorchScript file. An older PyTorch reads it too; `config.txt` inside declares the input's shape."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        script = torch.jit.freeze(torch.jit.trace(model, example))
+        torch.jit.save(script, str(path), _extra_files={"config.txt": json.dumps({"shape": list(example.shape)})})
+    _without_source_lines(path)
+
+
+def _without_source_lines(path: Path) -> None:
+    """Write a TorchScript file again without the members that name the source files on the machine that traced it."""
+    with ZipFile(path) as archive:
+        members = [(info, archive.read(info)) for info in archive.infolist() if not info.filename.endswith(".debug_pkl")]
+    with ZipFile(path, "w") as archive:
+        for info, content in members:
+            archive.writestr(ZipInfo(info.filename), content)
+
+
+def to_exported(program: Any, path: Path) -> None:
+    """Write an exported program (.pt2)."""
+    for module in program.graph_module.modules():
+        for node in getattr(getattr(module, "graph", None), "nodes", ()):
+            # Where each node came from, with paths of the machine that exported it.
+            node.meta.pop("stack_trace", None)
+    torch.export.save(program, str(path))
+
+
+def to_onnx(model: Any, example: Tensor, path: Path, outputs: Sequence[str]) -> None:
+    """Write an ONNX file of a module or an exported program, input `image`, outputs named as given."""
+    import onnx  # noqa: PLC0415 - extra `convert`
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            model,
+            (example,),
+            str(path),
+            input_names=["image"],
+            output_names=list(outputs),
+            opset_version=OPSET,
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+        )
+    written = onnx.load(str(path))
+    # The exporter notes beside every node the source lines, with their paths, that led to it.
+    for part in (written, written.graph, *written.graph.node, *written.graph.value_info, *written.graph.input, *written.graph.output):
+        del part.metadata_props[:]
+    onnx.save(written, str(path))
+
+
+def to_litert(model: nn.Module, example: Tensor, path: Path) -> None:
+    """Write a LiteRT file; an input [1, C, H, W] becomes [1, H, W, C]."""
+    with warnings.catch_warnings():
+        # Its dependencies warn of their own future while they are imported.
+        warnings.simplefilter("ignore")
+        import litert_torch  # noqa: PLC0415 - takes seconds, and only this function needs it
+
+        if example.ndim != 4:
+            litert_torch.convert(model, (example,)).export(str(path))
+            return
+        by_pixel = litert_torch.to_channel_last_io(model, args=[0])
+        litert_torch.convert(by_pixel, (example.permute(0, 2, 3, 1).contiguous(),)).export(str(path))
+
+
+_LITERALS = (bool, int, float)
+
+
+def simplify(module: Any, example: Any) -> Any:
+    """Return the program's module (torch.fx.GraphModule), changed in place, for inputs of the example's shape.
+
+    One that writes into its own tensors is returned as it is: what is written later must not become a constant.
+    """
+    calls = [node for node in module.graph.nodes if node.op == "call_function"]
+    if any(getattr(getattr(node.target, "_schema", None), "is_mutable", False) for node in calls):
+        return module
+    with torch.no_grad():
+        fixed = _fixed(module, example)
+    for node in calls:
+        if "pow" in str(node.target) and _exponent(node, fixed) == 2:
+            _square(module, node)
+        elif node in fixed:
+            _replace(module, node, fixed[node])
+    module.graph.eliminate_dead_code()
+    module.recompile()
+    return module
+
+
+def _fixed(module: Any, example: Any) -> dict[Any, Any]:
+    """Return the values of all nodes that are the same for every input of this shape."""
+
+    class Watch(torch.fx.Interpreter):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__(module)
+            self.fixed: dict[Any, Any] = {}
+
+        def run_node(self, n: Any) -> Any:
+            value = super().run_node(n)
+            is_random = torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ())
+            follows = all(given in self.fixed for given in n.all_input_nodes) and not is_random
+            if n.op == "get_attr" or (n.op == "call_function" and (follows or "sym_size" in str(n.target))):
+                self.fixed[n] = value
+            return value
+
+    watch = Watch()
+    watch.run(example)
+    return watch.fixed
+
+
+def _replace(module: Any, node: Any, value: Any) -> None:
+    """Put a number, or a tensor that the module keeps, in a node's place."""
+    if isinstance(value, _LITERALS):
+        for user in list(node.users):
+            user.args = torch.fx.map_arg(user.args, lambda given: value if given is node else given)
+            user.kwargs = torch.fx.map_arg(user.kwargs, lambda given: value if given is node else given)
+    elif isinstance(value, torch.Tensor):
+        name = f"constant_{node.name}"
+        module.register_buffer(name, value.clone())
+        with module.graph.inserting_before(node):
+            node.replace_all_uses_with(module.graph.get_attr(name))
+
+
+def _exponent(node: Any, fixed: dict[Any, Any]) -> float | None:
+    """Return the exponent of a power where it is one number."""
+    given = node.args[1] if len(node.args) > 1 else None
+    value = fixed.get(given, given) if isinstance(given, torch.fx.Node) else given
+    if isinstance(value, torch.Tensor):
+        return float(value) if value.numel() == 1 and value.ndim == 0 else None
+    return float(value) if isinstance(value, _LITERALS) else None
+
+
+def _square(module: Any, node: Any) -> None:
+    if isinstance(node.args[0], torch.fx.Node):
+        with module.graph.inserting_before(node):
+            node.replace_all_uses_with(module.graph.call_function(torch.ops.aten.mul.Tensor, (node.args[0], node.args[0])))
+
+
+@dataclass(frozen=True, slots=True)
+class TorchProgram:
+    """An exported program (torch.export.ExportedProgram), the same as a module, an input for it, and its outputs' names."""
+
+    exported: Any
+    module: Any
+    example: Any
+    outputs: tuple[str, ...]
+
+
+def load_program(model: Path, shape: Sequence[int]) -> TorchProgram:
+    """Return the program in the file, for an input of this shape."""
+    example = torch.zeros(*shape)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if torch_archive.read(model).kind == "torchscript":
+            from torch._export.converter import TS2EPConverter  # noqa: PLC0415 - extra `convert`
+
+            script = torch.jit.load(str(model), map_location="cpu").eval()
+            read = TS2EPConverter(script, (example,)).convert()
+        else:
+            read = torch.export.load(str(model))
+        module = simplify(read.run_decompositions({}).module(check_guards=False), example)
+        exported = torch.export.export(plain(contiguous(module)), (example,))
+        whole = for_inference(exported.module(check_guards=False))
+    return TorchProgram(exported, whole, example, output_names(len(exported.graph_signature.user_outputs)))
+
+
+def output_names(count: int) -> tuple[str, ...]:
+    """Return what outputs are called that have no names."""
+    return ("output",) if count == 1 else tuple(f"output_{place}" for place in range(count))

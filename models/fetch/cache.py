@@ -1,0 +1,185 @@
+"""The cache of fetched models: a folder for each, with the file, its card and a note; the least recently used are removed first."""
+
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import msgspec
+import psutil
+
+from edgemeter.agent.base import config
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.types import Sha256
+from edgemeter.models.catalogue.catalogue_entry import CatalogueEntry, EntryName, FileName
+
+LIMIT_MB = 4096
+# Marks a folder as the cache's, and keeps two processes from fetching into it at once: a folder without it is never counted or removed.
+LOCK = ".edgemeter.lock"
+NOTE = ".edgemeter.json"
+
+
+def cache_folder() -> Path:
+    """Return the folder of fetched models: $EDGEMETER_MODELS, else `models` in the agent's home."""
+    return Path(os.environ.get("EDGEMETER_MODELS") or config.home() / "models").expanduser()
+
+
+def is_in_use(path: Path) -> bool:
+    """Return whether another process that we may inspect has `path` open, mapped or on its command line."""
+    real = str(path.resolve())
+    return any(_uses(process, real) for process in psutil.process_iter() if process.pid != os.getpid())
+
+
+def _uses(process: psutil.Process, path: str) -> bool:
+    try:
+        return (
+            path in process.cmdline()
+            or any(file.path == path for file in process.open_files())
+            or any(area.path == path for area in process.memory_maps())
+        )
+    except (psutil.Error, OSError):
+        # It has ended, or belongs to another user.
+        return False
+
+
+class CacheNote(msgspec.Struct, frozen=True, kw_only=True):
+    """What a folder of the cache holds; `address` is where it came from, or the bundle."""
+
+    entry: EntryName
+    file: FileName
+    sha256: Sha256
+    size_bytes: int
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class CachedModel:
+    """One folder of the cache; while the download is unfinished, `note` and `path` are None."""
+
+    folder: Path
+    note: CacheNote | None
+    size_bytes: int
+    used_ns: int
+
+    @property
+    def name(self) -> str:
+        """The entry's name."""
+        return self.folder.name
+
+    @property
+    def path(self) -> Path | None:
+        """The model file."""
+        path = None if self.note is None else self.folder / self.note.file
+        return path if path is not None and path.is_file() else None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCache:
+    """A folder of fetched models that is kept below `limit_bytes`."""
+
+    folder: Path
+    limit_bytes: int = LIMIT_MB * 1_000_000
+    is_in_use: Callable[[Path], bool] = is_in_use
+
+    def path(self, entry: CatalogueEntry) -> Path:
+        """Return the path of the entry's file, whether or not it exists."""
+        return self.folder / entry.name / entry.file
+
+    def models(self) -> list[CachedModel]:
+        """Return the cached models by name."""
+        found = []
+        for path in sorted(self.folder.glob(f"*/{LOCK}")):
+            # Another process may remove it meanwhile.
+            with suppress(FileNotFoundError):
+                found.append(_cached(path.parent))
+        return found
+
+    def find(self, name: str) -> tuple[Path, CacheNote] | None:
+        """Return the file of this entry and its note, None if it is not fetched."""
+        folder = self.folder / name
+        cached = _cached(folder) if (folder / LOCK).exists() else None
+        return None if cached is None or cached.path is None or cached.note is None else (cached.path, cached.note)
+
+    def keep(self, note: CacheNote) -> None:
+        """Write the note of the entry's folder."""
+        (self.folder / note.entry / NOTE).write_bytes(msgspec.json.encode(note))
+
+    def touch(self, path: Path) -> None:
+        """Mark a file as used: many file systems do not record reads."""
+        os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
+
+    def make_room(self, needed_bytes: int, keep: Collection[str]) -> list[str]:
+        """Remove models, the least recently used first, until `needed_bytes` more fit; return their names.
+
+        The models in `keep`, models being fetched and models in use stay, so the cache may exceed its limit; see `excess_bytes`.
+        """
+        removed = []
+        cached = sorted(self.models(), key=lambda one: one.used_ns)
+        total = sum(one.size_bytes for one in cached) + needed_bytes
+        for one in cached:
+            if total <= self.limit_bytes:
+                break
+            if one.name not in keep and self.remove(one):
+                total -= one.size_bytes
+                removed.append(one.name)
+        return removed
+
+    def excess_bytes(self) -> int:
+        """Return by how much the cache exceeds its limit."""
+        return max(0, sum(one.size_bytes for one in self.models()) - self.limit_bytes)
+
+    def remove(self, cached: CachedModel) -> bool:
+        """Remove one model; return False if it is in use and stays."""
+        try:
+            with (cached.folder / LOCK).open("a") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if cached.path is not None and self.is_in_use(cached.path):
+                    return False
+                shutil.rmtree(cached.folder)
+        except OSError:
+            # Being fetched, removed already, or not ours to remove.
+            return not cached.folder.exists()
+        return True
+
+    @contextmanager
+    def locked(self, name: str) -> Iterator[Path]:
+        """Yield the entry's folder; another process that fetches the same entry waits.
+
+        Raises:
+            ConfigError: the folder cannot be written.
+        """
+        folder = self.folder / name
+        try:
+            lock = _lock(folder)
+        except OSError as error:
+            raise ConfigError(f"cannot write to the cache {str(folder)!r}: {error.strerror}; choose another folder with --cache") from error
+        with lock:
+            yield folder
+
+
+def _cached(folder: Path) -> CachedModel:
+    try:
+        note = msgspec.json.decode((folder / NOTE).read_bytes(), type=CacheNote)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        note = None
+    files = {file.name: file.stat() for file in folder.iterdir() if file.is_file()}
+    used = [stat for name, stat in files.items() if (name == note.file if note else name != LOCK)]
+    used_ns = max((max(stat.st_atime_ns, stat.st_mtime_ns) for stat in used), default=0)
+    return CachedModel(folder, note, sum(stat.st_size for stat in files.values()), used_ns)
+
+
+def _lock(folder: Path) -> IO[str]:
+    """Return the folder's lock, taken; closing it releases it."""
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / LOCK).open("a")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # While we waited the folder may have been removed, and our lock with it.
+        if (folder / LOCK).exists() and os.path.samestat((folder / LOCK).stat(), os.fstat(lock.fileno())):
+            return lock
+        lock.close()

@@ -1,0 +1,263 @@
+"""An entry of the catalogue into the cache: its addresses in turn, out of its archive, checked, in one rename, with its card."""
+
+import logging
+import lzma
+import os
+import tarfile
+import zipfile
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import IO
+from urllib.parse import urlsplit
+
+import msgspec
+
+from edgemeter.agent.base import durable_file
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
+from edgemeter.agent.base.progress import Tell
+from edgemeter.agent.base.toml import write_toml
+from edgemeter.agent.contract import model_file
+from edgemeter.agent.contract.model_card import card_path, read_card
+from edgemeter.agent.contract.model_file import BROKEN_ZIP
+from edgemeter.models.catalogue.catalogue import card_of, change_catalogue, with_entry, with_seen
+from edgemeter.models.catalogue.catalogue_entry import FETCHED, CatalogueEntry
+from edgemeter.models.catalogue.shipped_models import card_text
+from edgemeter.models.fetch.cache import NOTE, CacheNote, ModelCache
+from edgemeter.models.fetch.download import ExpectedFile, PartFile, Transport, download, shown
+
+logger = logging.getLogger(__name__)
+
+# All that reading a garbled archive raises; gzip raises OSError too.
+BROKEN = (*BROKEN_ZIP, tarfile.TarError, lzma.LZMAError)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchOptions:
+    """How to fetch: `mirrors` are addresses of folders, tried before the catalogue's own addresses."""
+
+    transport: Transport = field(default_factory=Transport)
+    mirrors: tuple[str, ...] = ()
+    accept_unverified: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedModel:
+    """A file in the cache; `is_new` if it was fetched now, `was_verified` if its hash was known before."""
+
+    entry: CatalogueEntry
+    path: Path
+    sha256: str
+    address: str
+    is_new: bool
+    was_verified: bool
+    removed: tuple[str, ...] = ()
+
+
+def fetch(entry: CatalogueEntry, cache: ModelCache, options: FetchOptions, report: Tell, keep: Collection[str] = ()) -> FetchedModel:
+    """Return the entry's file in the cache, fetched if it is missing or does not match the catalogue.
+
+    Raises:
+        ConfigError: the entry has no sha256, and `options` do not accept that.
+        UnavailableError: the entry has no download, or no address has the right file.
+        TransientError: a later fetch may succeed; what has arrived is kept.
+    """
+    if entry.form not in FETCHED:
+        return _own_file(entry, cache)
+    with cache.locked(entry.name):
+        cached = _cached(entry, cache)
+        if cached is not None:
+            return cached
+        require_hash(entry, accepts_unverified=options.accept_unverified)
+        kept = {*keep, entry.name}
+        removed = cache.make_room(entry.size_bytes or 0, kept)
+        part, digest, address = _first_good(entry, cache, options, report)
+        place_file(entry, cache, part, digest, address)
+        removed += cache.make_room(0, kept)
+    was_verified = entry.sha256 is not None
+    return FetchedModel(entry, cache.path(entry), digest, address, is_new=True, was_verified=was_verified, removed=tuple(removed))
+
+
+def require_hash(entry: CatalogueEntry, *, accepts_unverified: bool) -> None:
+    """Refuse an entry without a sha256, unless that is accepted.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    if entry.sha256 is None and not accepts_unverified:
+        raise ConfigError(
+            f"{entry.name}: the catalogue has no sha256 of it ({entry.why or 'none was given'}); it requires --accept-unverified; "
+            "later downloads must match the first hash"
+        )
+
+
+def place_file(entry: CatalogueEntry, cache: ModelCache, part: PartFile, digest: str, address: str) -> None:
+    """Make a checked part the entry's file, in one rename, and write its card beside it."""
+    target = cache.path(entry)
+    try:
+        size_bytes = part.size_bytes
+        (target.parent / NOTE).unlink(missing_ok=True)
+        part.path.replace(target)
+        part.drop()
+        _write_card(entry, target, digest, address)
+        cache.keep(CacheNote(entry=entry.name, file=entry.file, sha256=digest, size_bytes=size_bytes, address=address))
+        durable_file.sync_folder(target.parent)
+    except OSError as error:
+        raise part.unwritable(error) from error
+
+
+def check_hash(expected: str | None, part: PartFile, origin: str) -> str:
+    """Return the hash of what has arrived.
+
+    Raises:
+        UnavailableError: it is not the expected one; what has arrived is dropped, because it can never become right.
+    """
+    size_bytes, digest = part.size_bytes, model_file.sha256(part.path)
+    if expected is not None and digest != expected:
+        part.drop()
+        raise UnavailableError(f"{origin}: {size_bytes} bytes with sha256 {digest}, the catalogue says {expected}: not kept")
+    return digest
+
+
+def record_accepted(fetched: Sequence[FetchedModel], known: Mapping[str, CatalogueEntry], own: Path) -> None:
+    """Record in the user's catalogue `own` the hashes of files that were accepted without one: later files must match them.
+
+    Raises:
+        ConfigError: the catalogue cannot be read or written.
+    """
+    for one in fetched:
+        if one.entry.name not in known:
+            entry = msgspec.structs.replace(one.entry, sha256=one.sha256, sha256_of="the file in the bundle it was imported from")
+            change_catalogue(own, partial(with_entry, entry=entry))
+        elif not one.was_verified and one.is_new:
+            change_catalogue(own, partial(with_seen, name=one.entry.name, sha256=one.sha256))
+
+
+def copy_into(source: IO[bytes], out: PartFile, limit_bytes: int, what: str) -> None:
+    """Write `source` to `out`, on disk when this returns; errors of reading are left as they are.
+
+    Raises:
+        UnavailableError: it is longer than `limit_bytes`; a compressed file can claim any size.
+        TransientError: the disk is full.
+    """
+    out.drop()
+    done = 0
+    while (chunk := source.read(1 << 20)) and done + len(chunk) <= limit_bytes:
+        _append_chunk(out, chunk)
+        done += len(chunk)
+    # The last, empty chunk syncs the file.
+    _append_chunk(out, b"")
+    if chunk:
+        out.drop()
+        raise UnavailableError(f"{what} is larger than the {limit_bytes} bytes expected: rejected")
+
+
+def _append_chunk(out: PartFile, chunk: bytes) -> None:
+    try:
+        with out.path.open("ab") as file:
+            file.write(chunk)
+            if not chunk:
+                os.fsync(file.fileno())
+    except OSError as error:
+        raise out.unwritable(error) from error
+
+
+def _own_file(entry: CatalogueEntry, cache: ModelCache) -> FetchedModel:
+    """Return the user's own file, or one imported from a bundle: neither has an address."""
+    path = Path(entry.path) if entry.path else cache.path(entry)
+    if path.is_file() and (digest := model_file.sha256(path)) == entry.sha256:
+        if entry.path is None:
+            cache.touch(path)
+        return FetchedModel(entry, path, digest, str(path), is_new=False, was_verified=True)
+    how = entry.how or f"{str(path)!r} is missing or was changed: add or import it again"
+    raise UnavailableError(f"{entry.name} has no download ({entry.form}): {how}")
+
+
+def _cached(entry: CatalogueEntry, cache: ModelCache) -> FetchedModel | None:
+    """Return the cached file, if it is the one in the catalogue."""
+    found = cache.find(entry.name)
+    if found is None:
+        return None
+    path, note = found
+    expected = entry.sha256 or note.sha256
+    digest = model_file.sha256(path)
+    if digest != expected or path != cache.path(entry):
+        logger.warning("%s: the cached file has sha256 %s, not %s: fetching it again", entry.name, digest, expected)
+        return None
+    cache.touch(path)
+    _write_card(entry, path, digest, note.address)
+    return FetchedModel(entry, path, digest, note.address, is_new=False, was_verified=entry.sha256 is not None)
+
+
+def _first_good(entry: CatalogueEntry, cache: ModelCache, options: FetchOptions, report: Tell) -> tuple[PartFile, str, str]:
+    """Return the checked part, its hash and its address, of the first address that has the right file."""
+    # On a mirror a file has the name that it has at home.
+    names = dict.fromkeys(urlsplit(address).path.rpartition("/")[2] for address in entry.addresses)
+    mirrored = [f"{mirror.rstrip('/')}/{name}" for mirror in options.mirrors for name in names]
+    failures: list[EdgemeterError] = []
+    for address in (*mirrored, *entry.addresses):
+        try:
+            part = _download(entry, cache, address, options.transport, report)
+            return part, check_hash(entry.sha256, part, shown(address)), shown(address)
+        except (TransientError, UnavailableError) as error:
+            logger.info("%s", error)
+            failures.append(error)
+    kind = TransientError if any(isinstance(error, TransientError) for error in failures) else UnavailableError
+    raise kind(f"cannot fetch {entry.name}: {'; '.join(str(error) for error in failures)}")
+
+
+def _download(entry: CatalogueEntry, cache: ModelCache, address: str, transport: Transport, report: Tell) -> PartFile:
+    target = cache.path(entry)
+    part = PartFile(target)
+    if entry.member is None:
+        download(address, part, ExpectedFile(entry.size_bytes, cache.limit_bytes), transport, report)
+        return part
+    archive = PartFile(target.with_name(f"{target.name}.archive"))
+    download(address, archive, ExpectedFile(None, cache.limit_bytes), transport, report)
+    try:
+        _extract(archive.path, entry.member, part, entry.size_bytes or cache.limit_bytes)
+    except UnavailableError as error:
+        archive.drop()
+        raise UnavailableError(f"{shown(address)}: {error}") from error
+    archive.drop()
+    return part
+
+
+def _extract(archive: Path, member: str, out: PartFile, limit_bytes: int) -> None:
+    """Write the plain file `member` of a .zip or .tar archive to `out`; nothing else of it is written anywhere.
+
+    Raises:
+        UnavailableError: it is not an archive, is broken, or has no such file of at most `limit_bytes`.
+        TransientError: the disk is full.
+    """
+    names = []
+    try:
+        if zipfile.is_zipfile(archive):
+            with zipfile.ZipFile(archive) as opened:
+                names = opened.namelist()
+                if member in names:
+                    with opened.open(member) as content:
+                        return copy_into(content, out, limit_bytes, repr(member))
+        else:
+            with tarfile.open(archive) as tar:
+                for info in tar:
+                    # Many are packed with `tar czf x.tgz .`, which puts ./ before every name.
+                    names.append(info.name.removeprefix("./"))
+                    if names[-1] == member and info.isfile() and (extracted := tar.extractfile(info)) is not None:
+                        return copy_into(extracted, out, limit_bytes, repr(member))
+    except BROKEN as error:
+        raise UnavailableError(f"the archive with {member!r} cannot be read: {' '.join(str(error).split())}") from error
+    listed = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    raise UnavailableError(f"the archive has no file {member!r}, but {listed or 'none at all'}")
+
+
+def _write_card(entry: CatalogueEntry, model: Path, digest: str, address: str) -> None:
+    """Write the card, unless there is one for this very file, which the user may have corrected."""
+    beside = card_path(model)
+    try:
+        if beside.exists() and read_card(beside).sha256 == digest:
+            return
+    except ConfigError:
+        logger.info("the card %s cannot be read: writing it again", beside)
+    write_toml(beside, card_text(card_of(entry, digest, address)))

@@ -1,0 +1,180 @@
+"""A board as `look.sh` finds it (system, Python, libc, free space, rights), and programs that run there as root."""
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
+
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.provisioning.apply.ssh import CommandResult, SshConnection
+
+LOOK = Path(__file__).with_name("look.sh")
+
+# unneeded: below --prefix; sudo: without a password; password: sudo asks for one.
+Rights: TypeAlias = Literal["root", "sudo", "password", "none", "unneeded"]
+
+# Major release of Linux for Tegra to JetPack. Source: NVIDIA's JetPack archive.
+JETPACK = {"32": "4", "34": "5", "35": "5", "36": "6", "38": "7", "39": "7"}
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """An interpreter on the device that can make virtual environments."""
+
+    version: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class FoundBoard:
+    """A board as it was found; `disk` is that of /opt, `home_disk` that of the home folder."""
+
+    arch: str
+    system: str
+    board: str | None
+    pythons: tuple[Interpreter, ...]
+    glibc: tuple[int, int] | None
+    rights: Rights
+    has_systemd: bool
+    has_openssl: bool
+    home: str
+    disk: str
+    free_bytes: int
+    home_disk: str
+    home_free_bytes: int
+    release: str | None
+    manifest_sha256: str | None
+
+    @property
+    def words(self) -> str:
+        """A short description."""
+        versions = ", ".join(dict.fromkeys(python.version for python in self.pythons)) or "none"
+        libc = f"glibc {self.glibc[0]}.{self.glibc[1]}" if self.glibc else "no glibc"
+        return f"{self.board or 'unknown board'}, {self.system}, {self.arch}, Python {versions}, {libc}"
+
+
+def inspect_board(connection: SshConnection, prefix: str) -> FoundBoard:
+    """Return what the board is.
+
+    Raises:
+        UnavailableError: it cannot be reached, or is not a supported system.
+        TransientError: the connection was lost.
+    """
+    result = connection.run(["sh", "-s", "--", prefix], LOOK.read_bytes())
+    return parse_inspection(result.output, f"{connection.target.login} responds {(result.errors or result.output)[:200]!r}")
+
+
+def parse_inspection(text: str, otherwise: str) -> FoundBoard:
+    """Return the board in the lines of `look.sh`; `otherwise` begins the error if they are incomplete.
+
+    Raises:
+        UnavailableError: lines are missing.
+    """
+    values: dict[str, list[str]] = defaultdict(list)
+    for line in text.splitlines():
+        key, _, value = line.partition("=")
+        # A terminal shows it: a board's name must not hold control characters.
+        values[key].append("".join(char for char in value if char.isprintable()).strip())
+    one = {key: found[-1] for key, found in values.items()}
+    if one.get("end") != "yes":
+        raise UnavailableError(f"{otherwise}: it has to be a Linux with a POSIX shell and a login without a dialogue")
+    libc = re.fullmatch(r"glibc (\d+)\.(\d+).*", one.get("libc", ""))
+    disk, free_bytes = _room(one.get("room", ""))
+    home_disk, home_free_bytes = _room(one.get("home_room", ""))
+    return FoundBoard(
+        arch=_arch(one.get("arch", ""), one.get("bits", "")),
+        system=_system(one),
+        board=one.get("model") or None,
+        pythons=tuple(Interpreter(*value.split(" ", 1)) for value in values["python"] if " " in value),
+        glibc=(int(libc[1]), int(libc[2])) if libc else None,
+        rights=one["rights"] if one.get("rights") in get_args(Rights) else "none",  # type: ignore[arg-type]
+        has_systemd=one.get("systemd") == "yes",
+        has_openssl=bool(one.get("openssl")),
+        home=one.get("home", ""),
+        disk=disk,
+        free_bytes=free_bytes,
+        home_disk=home_disk,
+        home_free_bytes=home_free_bytes,
+        release=Path(one["release"]).name if one.get("release") else None,
+        manifest_sha256=one.get("manifest") or None,
+    )
+
+
+def _arch(machine: str, bits: str) -> str:
+    """Return the architecture of programs: a 64-bit kernel may run a 32-bit system (Raspberry Pi OS does)."""
+    if bits == "32":
+        return {"aarch64": "armv7l", "x86_64": "i686"}.get(machine, machine)
+    return machine
+
+
+def _system(one: dict[str, str]) -> str:
+    name = one.get("os") or one.get("os_id") or "unknown system"
+    if tegra := one.get("tegra"):
+        release = re.search(r"R(\d+).*REVISION: ([\d.]+)", tegra)
+        generation = JETPACK.get(release[1]) if release else None
+        return f"JetPack {generation} (L4T {release[1]}.{release[2]}, {name})" if release and generation else f"Jetson ({name})"
+    if one.get("mendel"):
+        return f"Mendel {one['mendel']}"
+    return f"Armbian {one['armbian']} ({name})" if one.get("armbian") else name
+
+
+def _room(text: str) -> tuple[str, int]:
+    free_kb, _, disk = text.partition(" ")
+    return disk, int(free_kb) * 1024 if free_kb.isdecimal() else 0
+
+
+# What sudo leaves of standard input (a password that it did not ask for) is skipped, never run as a program.
+_BEGIN = b"#edgemeter\n"
+_SKIP = 'while IFS= read -r line; do [ "$line" = "#edgemeter" ] && exec "$@"; done; exit 97'
+
+# -k: sudo asks even if it remembers the password; -p '': without a prompt.
+_WITH_PASSWORD = ["sudo", "-k", "-S", "-p", "", "--"]
+
+# What sudo, and sudo in Rust, print to users without permission.
+_NOT_ALLOWED = ("not in the sudoers", "not allowed", "may not run", "afraid I can't do that")
+_WITHOUT = {"root": [], "unneeded": [], "sudo": ["sudo", "-n", "--"]}
+
+
+@dataclass(frozen=True, slots=True)
+class RootShell:
+    """Root on one device, by `rights`; a password goes to sudo over standard input: no process list and no log shows it."""
+
+    connection: SshConnection
+    rights: Rights
+    password: str | None
+
+    def check(self) -> None:
+        """Check that we may run programs as root there.
+
+        Raises:
+            UnavailableError: this user may not use sudo, or there is none.
+            ConfigError: sudo needs a password and none was given, or the password is wrong.
+        """
+        login = self.connection.target.login
+        if self.rights == "none":
+            raise UnavailableError(f"{login} is not root and has no sudo: install sudo and allow this user to use it, or log in as root")
+        if self.rights != "password":
+            return
+        if self.password is None:
+            raise ConfigError(f"sudo needs a password for {login}: give --ask-sudo-password or --sudo-password-file FILE")
+        result = self.connection.run([*_WITH_PASSWORD, "true"], self._line())
+        if any(words in result.errors for words in _NOT_ALLOWED):
+            raise UnavailableError(
+                f"{login} may not use sudo: `adduser {self.connection.target.user or 'USER'} sudo` as root there, or log in as another user"
+            )
+        if result.status != 0:
+            reason = (result.errors.splitlines() or ["no message"])[-1][:200]
+            raise ConfigError(
+                f"sudo refuses the password of {login} ({reason}): give the right one with --ask-sudo-password or --sudo-password-file FILE"
+            )
+
+    def run(self, interpreter: list[str], program: bytes, timeout_s: float) -> CommandResult:
+        """Run `program` as root by `interpreter`, from standard input, and return its result."""
+        skipping = ["sh", "-c", _SKIP, "sh", *interpreter]
+        if self.rights == "password":
+            return self.connection.run([*_WITH_PASSWORD, *skipping], self._line() + _BEGIN + program, timeout_s)
+        return self.connection.run([*_WITHOUT[self.rights], *skipping], _BEGIN + program, timeout_s)
+
+    def _line(self) -> bytes:
+        return f"{self.password}\n".encode()

@@ -1,0 +1,161 @@
+"""The commands `edgemeter fleet bundle`, `fleet bundle check` and `fleet boards`."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from edgemeter.provisioning.cli.options import folder_option
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+
+if TYPE_CHECKING:
+    from edgemeter.provisioning.bundle.boards import BundleTarget
+    from edgemeter.provisioning.bundle.release import BuiltBundle
+    from edgemeter.provisioning.bundle.smoke import ImportCheck
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_ROOT_HELP = "arm64 system, a folder or tar, to import the packages in. Default: $EDGEMETER_ARM64/root."
+
+
+def _extras(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
+
+
+@click.group(invoke_without_command=True)
+@folder_option
+@click.option("--board", metavar="NAME", help="Board to build for; `edgemeter fleet boards` lists them.")
+@click.option("--python", metavar="X.Y", help="Python version on the board. Default: that of its usual system.")
+@click.option("--glibc", metavar="X.Y", help="glibc version on the board. Default: that of the system with this Python.")
+@click.option(
+    "--extras", default="litert", show_default=True, callback=_extras, metavar="A,B", help="Runtimes and other extras to include."
+)
+@click.option("--wheel", type=_FILE, help="Wheel of edgemeter. Default: built from the installed version.")
+@click.option("--key", type=_FILE, help="Key to sign with. Default: release.key in the fleet folder.")
+@click.option("--root", type=click.Path(path_type=Path, exists=True), help=_ROOT_HELP)
+@click.option("--out", type=_FILE, help="Output file. Default: a name with version, board and Python.")
+@click.option("--dry-run", is_flag=True, help="Collect and check everything, show the result, and write nothing.")
+@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def bundle(
+    ctx: click.Context,
+    *,
+    folder: FleetFolder,
+    board: str | None,
+    python: str | None,
+    glibc: str | None,
+    extras: tuple[str, ...],
+    wheel: Path | None,
+    key: Path | None,
+    root: Path | None,
+    out: Path | None,
+    dry_run: bool,
+    is_json: bool,
+) -> None:
+    """Build a signed bundle with everything that a board needs to run the agent; it installs without a network.
+
+    Example: edgemeter fleet bundle --board pi5 --python 3.13 --extras litert,onnx
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    from edgemeter.provisioning.bundle import boards as known
+    from edgemeter.provisioning.bundle import release, smoke
+
+    if board is None:
+        raise click.UsageError("Missing option '--board': `edgemeter fleet boards` lists the boards.")
+    target = known.bundle_target(board, python, glibc)
+    request = release.BundleRequest(target, extras, key or folder.release_key, wheel, root or smoke.default_root())
+    built = release.build_bundle(
+        request, out, lambda step: click.echo(f"{step} ...", err=True) if sys.stderr.isatty() else None, is_dry=dry_run
+    )
+    _print_built(built, target, dry_run=dry_run, is_json=is_json)
+
+
+def _print_built(built: "BuiltBundle", target: "BundleTarget", *, dry_run: bool, is_json: bool) -> None:
+    from edgemeter.provisioning.bundle import boards as known
+
+    found = built.manifest
+    if is_json:
+        document = {"path": str(built.path), "size_bytes": built.size_bytes, "dry_run": dry_run, **_fields(found)}
+        click.echo(json.dumps(document, indent=1))
+        return
+    for file in sorted(found.files, key=lambda file: -file.size_bytes):
+        click.echo(f"{file.size_bytes / 1e6:9.2f} MB  {file.path}")
+    click.echo(f"{built.size_bytes / 1e6:9.2f} MB  {'would write ' if dry_run else ''}{built.path}")
+    click.echo(f"release {found.version} for {target.words}; {found.checked}")
+    click.echo(f"level {known.support_level(target)}")
+
+
+@bundle.command()
+@folder_option
+@click.argument("path", metavar="BUNDLE", type=click.Path(path_type=Path, exists=True))
+@click.option("--board", metavar="NAME", help="Board whose processor to emulate. Default: the bundle's own board.")
+@click.option("--root", type=click.Path(path_type=Path, exists=True), help=_ROOT_HELP)
+@click.option("--public-key", type=_FILE, help="Key to verify with. Default: release.pub in the fleet folder.")
+@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+def check(
+    folder: FleetFolder,
+    path: Path,
+    board: str | None,
+    root: Path | None,
+    public_key: Path | None,
+    is_json: bool,  # noqa: FBT001 - click's
+) -> None:
+    """Verify a bundle's signature and hashes, and import its native packages as on its board.
+
+    Example: edgemeter fleet bundle check edgemeter-pi5.tar
+    """
+    from edgemeter.provisioning.bundle import smoke
+    from edgemeter.provisioning.bundle.release import check_bundle
+
+    verified, checked = check_bundle(path, public_key or folder.release_public_key, board, root or smoke.default_root())
+    if is_json:
+        document = {"path": str(path), **_fields(verified.manifest), "now": checked.words, "dead": dict(checked.dead)}
+        click.echo(json.dumps(document, indent=1))
+    else:
+        found = verified.manifest
+        click.echo(f"{path}: release {found.version} for {found.board} ({found.arch}, Python {found.python}, glibc >= {found.glibc})")
+        click.echo(f"signature and {len(found.files)} files are valid; at build time: {found.checked}")
+        _print_imports(checked)
+    smoke.refuse_dead(checked)
+
+
+@click.command()
+@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+def boards(is_json: bool) -> None:  # noqa: FBT001 - click's
+    """List the boards that bundles are built for, and how the agent is installed on each.
+
+    Example: edgemeter fleet boards
+    """
+    import msgspec
+
+    from edgemeter.provisioning.bundle import boards as known
+    from edgemeter.provisioning.inventory import formatting
+    from edgemeter.provisioning.inventory.formatting import narrow_table
+
+    found = known.all_boards()
+    if is_json:
+        click.echo(json.dumps(msgspec.to_builtins(found), indent=1))
+        return
+    rows = []
+    for name, board in found.items():
+        for place, system in enumerate(board.system):
+            first = (name, board.title, board.arch) if place == 0 else ("", "", "")
+            rows.append((*first, system.name, system.python, system.glibc, system.level))
+    headings = ("board", "what", "processor", "system", "Python", "glibc", "level")
+    formatting.print_table(narrow_table(headings, rows, folded={"what", "system"}))
+    for level, words in known.LEVELS.items():
+        click.echo(f"{level}: {words}")
+
+
+def _fields(found: Any) -> dict[str, Any]:
+    return {**found._asdict(), "files": [file._asdict() for file in found.files]}
+
+
+def _print_imports(checked: "ImportCheck") -> None:
+    for name in checked.imported:
+        click.echo(f"  imported  {name}")
+    for name, why in checked.dead:
+        click.echo(f"  DEAD      {name}: {why}")
+    click.echo(checked.words)

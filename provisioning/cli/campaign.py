@@ -1,0 +1,210 @@
+"""The commands `edgemeter fleet campaign ...`."""
+
+import json
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from edgemeter.provisioning.campaigns.campaign_handler import cancel_campaign, pause_campaign, resume_campaign
+from edgemeter.provisioning.cli.options import dry_run_option, folder_option, json_option, open_registry, print_notes
+from edgemeter.provisioning.inventory.fleet_file import read_if_present
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.inventory.formatting import day, narrow_table, print_table, stamp
+from edgemeter.provisioning.jobs.job_view import one_line
+from edgemeter.provisioning.registry import campaigns
+from edgemeter.provisioning.registry.campaigns import CELL_STATES, CampaignCell, Coverage, count_cells, read_coverage
+
+MOST_REASONS = 20
+
+
+@click.group()
+def campaign() -> None:
+    """Measure models x devices x modes, group by group, with a canary group, limits and coverage.
+
+    Example: edgemeter fleet campaign start campaign.toml
+    """
+
+
+@campaign.command()
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@dry_run_option
+@json_option
+@folder_option
+def start(file: Path, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> None:
+    """Start the campaign in a TOML file, on the devices that match its selection now.
+
+    Example: edgemeter fleet campaign start campaign.toml --dry-run
+    """
+    from edgemeter.provisioning.campaigns import planning
+    from edgemeter.provisioning.content.store import ContentStore, DryRunStore
+    from edgemeter.provisioning.jobs import ordering
+
+    written = planning.read_campaign_file(file)
+    with open_registry(folder, read_only=dry_run) as registry:
+        picked = ordering.pick(folder, registry, written.on)
+        store = DryRunStore() if dry_run else ContentStore(folder.content)
+        with Console(stderr=True).status(f"packing {file.name}"):
+            source = planning.PlanSource(written, file.resolve().parent, read_if_present(folder), store)
+            made = planning.plan(source, picked.devices)
+        print_notes((*picked.notes, *made.notes))
+        if dry_run:
+            _print_plan(written.name, made.cells, as_json=as_json)
+            return
+        planning.start(registry, made, time.time_ns())
+        _print_coverage(read_coverage(registry, written.name), as_json=as_json, in_full=False)
+
+
+@campaign.command()
+@click.argument("name")
+@click.option("--cells", "in_full", is_flag=True, help="List every cell.")
+@json_option
+@folder_option
+def status(name: str, folder: FleetFolder, *, in_full: bool, as_json: bool) -> None:
+    """Show the state of a campaign: which cells are done, pending, lost or impossible, and why.
+
+    Example: edgemeter fleet campaign status autumn
+    """
+    with open_registry(folder, read_only=True) as registry:
+        _print_coverage(read_coverage(registry, name), as_json=as_json, in_full=in_full)
+
+
+@campaign.command(name="list")
+@json_option
+@folder_option
+def list_(folder: FleetFolder, *, as_json: bool) -> None:
+    """List the campaigns, the newest first.
+
+    Example: edgemeter fleet campaign list
+    """
+    with open_registry(folder, read_only=True) as registry:
+        found = [read_coverage(registry, one.campaign) for one in campaigns.read(registry)]
+    if as_json:
+        click.echo(json.dumps({"campaigns": [_document(one, with_cells=False) for one in found]}, indent=2))
+        return
+    rows = [
+        (its.campaign, its.state, day(its.made_ns), f"{its.wave + 1}/{its.waves}", _ratio(one))
+        for one, its in ((one, one.campaign) for one in found)
+    ]
+    print_table(narrow_table(("campaign", "state", "started (UTC)", "group", "coverage"), rows, folded={"coverage"}))
+    for one in found:
+        if one.campaign.reason:
+            click.echo(f"{one.campaign.campaign}: {one.campaign.reason}")
+
+
+@campaign.command()
+@click.argument("name")
+@dry_run_option
+@json_option
+@folder_option
+def pause(name: str, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> None:
+    """Pause a campaign: nothing more starts, executions in flight continue.
+
+    Example: edgemeter fleet campaign pause autumn
+    """
+    with open_registry(folder, read_only=dry_run) as registry:
+        _print_change(name, pause_campaign(registry, name, is_dry_run=dry_run), dry_run=dry_run, as_json=as_json)
+
+
+@campaign.command()
+@click.argument("name")
+@dry_run_option
+@json_option
+@folder_option
+def resume(name: str, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> None:
+    """Resume a paused or aborted campaign; failures so far no longer count for its abort rules.
+
+    Example: edgemeter fleet campaign resume autumn
+    """
+    with open_registry(folder, read_only=dry_run) as registry:
+        _print_change(name, resume_campaign(registry, name, is_dry_run=dry_run), dry_run=dry_run, as_json=as_json)
+
+
+@campaign.command()
+@click.argument("name")
+@dry_run_option
+@json_option
+@folder_option
+def cancel(name: str, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> None:
+    """Cancel a campaign; runs in progress stop and publish nothing.
+
+    Example: edgemeter fleet campaign cancel autumn
+    """
+    with open_registry(folder, read_only=dry_run) as registry:
+        _print_change(name, cancel_campaign(registry, name, time.time_ns(), is_dry_run=dry_run), dry_run=dry_run, as_json=as_json)
+
+
+def _print_change(name: str, done: str, *, dry_run: bool, as_json: bool) -> None:
+    click.echo(json.dumps({"campaign": name, "done": done, "dry_run": dry_run}) if as_json else f"{name}: {done}")
+
+
+def _print_plan(name: str, planned: Sequence[CampaignCell], *, as_json: bool) -> None:
+    if as_json:
+        cells = [
+            {"model": one.model, "mode": one.mode, "device": one.device, "group": one.wave + 1, "impossible": one.impossible}
+            for one in planned
+        ]
+        click.echo(json.dumps({"campaign": name, "cells": cells}, indent=2))
+        return
+    for one in planned:
+        ending = f": impossible: {one.impossible}" if one.impossible else ""
+        click.echo(f"group {one.wave + 1}: {one.device}: {one.model}, {one.mode}{ending}")
+    click.echo(f"{sum(one.impossible is None for one in planned)} of {len(planned)} cells are possible")
+
+
+def _print_coverage(covered: Coverage, *, as_json: bool, in_full: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(_document(covered, with_cells=True), indent=2))
+        return
+    its = covered.campaign
+    why = f" ({its.reason})" if its.reason else ""
+    click.echo(f"{its.campaign}: {its.state}{why}, group {its.wave + 1} of {its.waves}")
+    rows = [(model, mode, *(str(counts[state]) for state in CELL_STATES)) for (model, mode), counts in count_cells(covered.cells).items()]
+    print_table(narrow_table(("model", "mode", *CELL_STATES), rows, folded={"model"}, right=CELL_STATES))
+    click.echo(f"coverage: {_ratio(covered)} of the possible cells")
+    listed = [one for one in covered.cells if in_full or one.state in {"lost", "impossible"}]
+    most = len(listed) if in_full else MOST_REASONS
+    for one in listed[:most]:
+        ending = f": {one_line(one.why)}" if one.why else ""
+        click.echo(f"  {one.cell.device}, {one.cell.model}, {one.cell.mode}: {one.state}{ending}")
+    if len(listed) > most:
+        click.echo(f"  and {len(listed) - most} more: --cells lists all")
+
+
+def _ratio(covered: Coverage) -> str:
+    possible = len(covered.cells) - covered.counts["impossible"]
+    # 99.95 % is not all of it.
+    return "-" if covered.ratio is None else f"{covered.counts['done']} of {possible}, {math.floor(covered.ratio * 1000) / 10:g} %"
+
+
+def _document(covered: Coverage, *, with_cells: bool) -> dict[str, object]:
+    its = covered.campaign
+    found: dict[str, object] = {
+        "campaign": its.campaign,
+        "state": its.state,
+        "reason": its.reason,
+        "group": its.wave + 1,
+        "groups": its.waves,
+        "started": stamp(its.made_ns),
+        "ended": stamp(its.ended_ns),
+        "cells": covered.counts,
+        "coverage_ratio": covered.ratio,
+    }
+    if with_cells:
+        found["all_cells"] = [
+            {
+                "model": one.cell.model,
+                "mode": one.cell.mode,
+                "device": one.cell.device,
+                "group": one.cell.wave + 1,
+                "job": one.cell.job,
+                "standing": one.state,
+                "why": one.why,
+                "runs": [] if one.execution is None else list(one.execution.runs),
+            }
+            for one in covered.cells
+        ]
+    return found

@@ -1,0 +1,243 @@
+"""The commands `edgemeter fleet image` and `edgemeter fleet write`."""
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.progress import progress_bar
+from edgemeter.provisioning.cli.options import folder_option
+
+if TYPE_CHECKING:
+    from edgemeter.provisioning.image.preparing import BundleFiles, CardPlan, CardRequest
+    from edgemeter.provisioning.write.target_disk import KernelTrees, TargetDisk
+
+# As in image/detect.py, which is not imported for --help; a test compares the two.
+FORMATS = ["cloudinit", "preseed", "firstrun", "cidata"]
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+FILE = click.Path(path_type=Path)
+
+
+def _size(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d+)([KMG]?)", value.upper())
+    if not found:
+        raise click.BadParameter(f"{value!r} is not a size: give bytes, or 64M, 1G")
+    return int(found[1]) * UNITS[found[2]]
+
+
+@click.command()
+@click.argument("target", required=False, type=FILE)
+@click.option("--bundle", required=True, type=FILE, help="Bundle for this board: a folder or tar of `edgemeter fleet bundle`.")
+@click.option("--join", "join_path", required=True, type=FILE, help="Join file of the board, from `edgemeter fleet token`.")
+@click.option("--public-key", type=FILE, help="Key to verify the bundle with. Default: release.pub in the fleet folder.")
+@click.option("--format", "form", type=click.Choice(FORMATS), help="First-boot format of the system. Default: detected on the card.")
+@click.option("--user", help="Name of the first account; needs --ssh-key.")
+@click.option("--ssh-key", type=FILE, help="File with the public SSH keys that may log in.")
+@click.option("--hostname", help="Host name of the board.")
+@click.option("--wifi-ssid", help="Name of the Wi-Fi network.")
+@click.option("--wifi-psk-file", type=FILE, help="File with its passphrase. Default: the network is open.")
+@click.option("--wifi-country", help="Country of the radio: two letters. Default: that of the system.")
+@click.option("--partition", type=click.IntRange(1), help="Number of the boot partition, if several are FAT.")
+@click.option("--make-stick", type=FILE, help="Make a new stick image labelled CIDATA instead, for any system with cloud-init.")
+@click.option("--size", callback=_size, help="Size of the stick: 64M, 1G. Default: as needed, with some spare room.")
+@click.option("--dry-run", is_flag=True, help="Show what would be written, and write nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
+@folder_option
+def image(target: Path | None, make_stick: Path | None, **options: Any) -> None:
+    """Prepare an image, a card or a mounted boot partition, so that its board joins the fleet at its first boot.
+
+    Example: edgemeter fleet image raspios.img --bundle pi5.tar --join pi5-01.toml
+    """
+    from edgemeter.provisioning.image.preparing import new_stick, open_bundle
+
+    if (target is None) == (make_stick is None):
+        raise click.UsageError("give either an image, a card or a folder, or --make-stick FILE")
+    if options["size"] is not None and make_stick is None:
+        raise click.UsageError("--size is that of a stick: give --make-stick FILE too")
+    public_key: Path = options["public_key"] or options["folder"].release_public_key
+    with open_bundle(options["bundle"], public_key) as bundle:
+        request = _request(bundle, public_key, options)
+        if make_stick is not None:
+            with new_stick(make_stick, request, options["size"], is_dry=options["dry_run"]) as path:
+                _prepare(path, make_stick, request, options)
+        elif target is not None:
+            _prepare(target, target, request, options)
+
+
+def _request(bundle: "BundleFiles", public_key: Path, options: dict[str, Any]) -> "CardRequest":
+    """Return the requested contents of the card; every file that the options name is read and checked."""
+    from edgemeter.provisioning.image import settings
+    from edgemeter.provisioning.image.preparing import CardRequest
+
+    if options["user"] and not options["ssh_key"]:
+        raise click.UsageError("--user needs --ssh-key FILE: without a key nobody can log in")
+    if (options["wifi_psk_file"] or options["wifi_country"]) and not options["wifi_ssid"]:
+        raise click.UsageError("--wifi-psk-file and --wifi-country need --wifi-ssid")
+    join = settings.read_join_file(options["join_path"])
+    wifi = join.wifi
+    if options["wifi_ssid"]:
+        phrase = settings.read_passphrase(options["wifi_psk_file"]) if options["wifi_psk_file"] else None
+        where = "--wifi-ssid, --wifi-psk-file, --wifi-country"
+        wifi = settings.checked_wifi(options["wifi_ssid"], phrase, options["wifi_country"], where)
+    first_boot = settings.FirstBootSettings(
+        user=settings.checked_user(options["user"]) if options["user"] else None,
+        ssh_keys=settings.ssh_keys(options["ssh_key"]) if options["ssh_key"] else (),
+        hostname=settings.checked_hostname(options["hostname"]) if options["hostname"] else None,
+        wifi=wifi,
+    )
+    return CardRequest(bundle=bundle, join=join.text, public_key=public_key.read_bytes(), settings=first_boot, form=options["form"])
+
+
+def _prepare(path: Path, named: Path, request: "CardRequest", options: dict[str, Any]) -> None:
+    """Plan, print the plan, write, and read back through a new handle; `named` is the final path."""
+    from edgemeter.provisioning.image.boot_partition import open_boot_partition
+    from edgemeter.provisioning.image.preparing import carry_out, plan_card, verify_card
+
+    number, is_dry = options["partition"], options["dry_run"]
+    with open_boot_partition(path, "read" if is_dry else "write", number) as boot:
+        plan = plan_card(boot, request)
+        _print_notes(named, plan, request)
+        if not is_dry:
+            with _counting("writing", plan.size_bytes) as wrote:
+                carry_out(boot, plan, wrote)
+    if not is_dry:
+        with open_boot_partition(path, "read", number) as again, _counting("reading back", plan.size_bytes) as read:
+            verify_card(again, plan, read)
+    _print(named, plan, is_dry=is_dry, as_json=options["as_json"])
+
+
+def _print_notes(named: Path, plan: "CardPlan", request: "CardRequest") -> None:
+    bundle = request.bundle.manifest
+    click.echo(f"{named}: {plan.chosen.form}, because {plan.chosen.why}", err=True)
+    what = f"edgemeter {bundle.version} for {bundle.board} ({bundle.arch}, Python {bundle.python}, glibc {bundle.glibc})"
+    click.echo(f"bundle: {what}; checked: {bundle.checked}", err=True)
+    if plan.previous:
+        click.echo(f"removing an earlier preparation for another format: {', '.join(plan.previous)}", err=True)
+    for found in plan.also_firing:
+        click.echo(f"warning: {found} also acts at the first boot: delete it if that is not intended", err=True)
+    wifi = request.settings.wifi
+    if wifi is not None and wifi.country is None:
+        click.echo("warning: Raspberry Pi OS keeps the radio off until it knows the country: add --wifi-country", err=True)
+    if request.settings.user:
+        click.echo(f"{request.settings.user} logs in with the key, has no password, and may use sudo without one", err=True)
+
+
+def _print(named: Path, plan: "CardPlan", *, is_dry: bool, as_json: bool) -> None:
+    from edgemeter.provisioning.fat.file_changes import PutFile
+
+    files = {change.path: change.content.size_bytes for change in plan.changes() if isinstance(change, PutFile)}
+    removed = [change.path for change in plan.changes() if not isinstance(change, PutFile)]
+    if as_json:
+        document = {
+            "target": str(named),
+            "format": plan.chosen.form,
+            "why": plan.chosen.why,
+            "also_firing": plan.also_firing,
+            "dry_run": is_dry,
+            "written": [{"path": path, "size_bytes": size_bytes} for path, size_bytes in files.items()],
+            "removed": removed,
+            "unchanged": plan.unchanged,
+            "verified": not is_dry,
+        }
+        click.echo(json.dumps(document, indent=2))
+        return
+    if is_dry:
+        for path, size_bytes in files.items():
+            click.echo(f"write   {size_bytes:>12,}  {path}")
+        for path in removed:
+            click.echo(f"remove  {'':>12}  {path}")
+    tail = "nothing was written" if is_dry else "every byte read back" if files or removed else "it was prepared already"
+    parts = [f"{'would write' if is_dry else 'wrote'} {len(files)} files, {plan.size_bytes / 1e6:,.1f} MB"]
+    parts += [f"{'would remove' if is_dry else 'removed'} {len(removed)}"] if removed else []
+    parts += [f"{plan.unchanged} unchanged"] if plan.unchanged else []
+    click.echo(f"{', '.join(parts)}; {tail}")
+
+
+@contextmanager
+def _counting(step: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
+    """Yield what shows a progress bar of the bytes that it is called with."""
+    done = 0
+    with progress_bar("bytes") as report:
+
+        def passed(size_bytes: int) -> None:
+            nonlocal done
+            done += size_bytes
+            report(step, done, total_bytes)
+
+        yield passed
+
+
+@click.command(short_help="Write an image to a card and read it back; disks in use are refused.")
+@click.argument("image", type=FILE, metavar="IMG")
+@click.option("--device", type=FILE, help="Device of the card: /dev/sdX, /dev/mmcblkN. Default: none; the disks are listed.")
+@click.option("--force-large", is_flag=True, help="Allow disks of more than 512 GB.")
+@click.option("--yes-model", metavar="TEXT", help="Confirm with model and size of the card, as in the prompt, for scripts.")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Check image and card, and write nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
+def write(image: Path, device: Path | None, *, force_large: bool, yes_model: str | None, is_dry: bool, as_json: bool) -> None:
+    """Write an image (raw, .gz, .xz) to a card and read every byte back.
+
+    Example: edgemeter fleet write raspios.img.xz --device /dev/sdb
+    """
+    from dataclasses import asdict
+
+    from edgemeter.provisioning.write.image_file import read_image
+    from edgemeter.provisioning.write.target_disk import GB, KernelTrees, objections, read_disk
+    from edgemeter.provisioning.write.writing import write_image
+
+    world = KernelTrees()
+    if device is None:
+        raise click.UsageError(_choice(world))
+    card = read_disk(device, world)
+    large: Literal["refused", "allowed"] = "allowed" if force_large else "refused"
+    _refuse(card, objections(card, world, None, large))
+    with progress_bar("bytes") as report:
+        source = read_image(image, lambda done, total: report("checking the image", done, total))
+    _refuse(card, objections(card, world, source.size_bytes, large))
+    if is_dry:
+        click.echo(f"would write {source.size_bytes / GB:.2f} GB to {card.path} ({card.words})")
+        return
+    _confirm(card, yes_model)
+    # Meanwhile it may have been mounted, or replaced by another card.
+    if read_disk(device, world) != card:
+        _refuse(card, ["another card is there now"])
+    _refuse(card, objections(card, world, source.size_bytes, large))
+    with progress_bar("bytes") as report:
+        done = write_image(source, card, report)
+    if as_json:
+        click.echo(json.dumps({"device": str(card.path), "model": card.model, **asdict(done)}))
+    else:
+        click.echo(f"{card.path} ({card.words}): {done.size_bytes / GB:.2f} GB written and read back: sha256 {done.sha256}")
+
+
+def _refuse(card: "TargetDisk", reasons: list[str]) -> None:
+    if reasons:
+        raise ConfigError(f"{card.path} ({card.words}) is not written: {'; '.join(reasons)}")
+
+
+def _confirm(card: "TargetDisk", given: str | None) -> None:
+    if given is None:
+        if not sys.stdin.isatty():
+            raise ConfigError(f"no terminal to confirm on: to erase {card.path} give --yes-model {card.words!r}")
+        click.echo(f"All data on {card.path} will be lost.", err=True)
+        given = click.prompt(f"To erase it, type its model and size, {card.words}", err=True)
+    if given.strip() != card.words:
+        raise ConfigError(f"{given!r} does not match {card.path} ({card.words}): nothing was written")
+
+
+def _choice(world: "KernelTrees") -> str:
+    from edgemeter.provisioning.write.target_disk import all_disks, objections
+
+    lines = []
+    for one in all_disks(world):
+        why = objections(one, world, None, "refused")
+        lines.append(f"  {one.path}  {one.words}" + (f"  no: {why[0]}" if why else ""))
+    return "which card? Give --device:\n" + ("\n".join(lines) or "  no disk found")

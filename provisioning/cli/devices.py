@@ -1,0 +1,178 @@
+"""The commands that show and reset devices and switch their power: `edgemeter fleet list`, `show`, `clear`, `power`."""
+
+import json
+import sys
+import time
+
+import click
+from rich.console import Console
+
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.provisioning.cli.options import devices_argument, dry_run_option, folder_option, json_option, open_registry
+from edgemeter.provisioning.health import overview
+from edgemeter.provisioning.health.device_view import device_document, device_sheet, fleet_summary, fleet_table, overview_document
+from edgemeter.provisioning.health.health_handler import clear_device
+from edgemeter.provisioning.inventory import fleet_file
+from edgemeter.provisioning.inventory import selection as selecting
+from edgemeter.provisioning.inventory.fleet_file import FleetFile
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.inventory.formatting import terminal
+from edgemeter.provisioning.registry.canary_runs import read_canary_runs
+from edgemeter.provisioning.registry.jobs import executions_of_device, find_in_flight
+from edgemeter.provisioning.registry.registry import Registry
+from edgemeter.provisioning.registry.rescues import begin_power_action, end_power_action, read_measuring, read_power_actions
+from edgemeter.provisioning.rescue import PowerSwitch, wiring
+from edgemeter.provisioning.rescue.rescue_handler import MeasuringActivity, why_not_cut
+from edgemeter.provisioning.rescue.wiring import Neighbours, Wiring
+
+LIST_WIDTH = 220
+# Rows that fit a reader's patience on a terminal; a pipe gets all of them.
+MOST_ROWS = 300
+# A measuring device reports its progress every few seconds, except during the timed part of a run.
+STILL_MEASURING_S = 900.0
+
+
+@click.command(name="list")
+@click.option("--on", "selection", default="all", help="Devices to list: 'board=pi5 & coral', 'device=pi5-*'. Default: all.")
+@json_option
+@folder_option
+def list_devices(folder: FleetFolder, *, selection: str, as_json: bool) -> None:
+    """List the devices with their state, the most urgent first.
+
+    Example: edgemeter fleet list --on 'board=pi5'
+    """
+    wanted = selecting.parse(selection)
+    now_ns = time.time_ns()
+    with open_registry(folder, read_only=True) as registry:
+        lines = [line for line in overview.read(folder, registry, now_ns) if wanted.fits(line.device)]
+    if as_json:
+        click.echo(json.dumps({"devices": [overview_document(line) for line in lines]}, indent=2))
+        return
+    console = Console()
+    console = console if console.is_terminal else Console(width=LIST_WIDTH)
+    shown = lines[:MOST_ROWS] if console.is_terminal else lines
+    if shown:
+        table, below = fleet_table(shown, now_ns, console.width)
+        console.print(table)
+        for note in below:
+            console.print(note, markup=False, highlight=False, soft_wrap=True)
+    if len(shown) < len(lines):
+        console.print(f"... and {len(lines) - len(shown)} less urgent ones: narrow the list with --on, or pipe it", highlight=False)
+    console.print(fleet_summary(lines), markup=False, highlight=False)
+
+
+@click.command()
+@click.argument("device")
+@json_option
+@folder_option
+def show(device: str, folder: FleetFolder, *, as_json: bool) -> None:
+    """Show everything about a device: its issues, reports, canary runs and power actions.
+
+    Example: edgemeter fleet show pi5-01
+    """
+    now_ns = time.time_ns()
+    with open_registry(folder, read_only=True) as registry:
+        line = next((one for one in overview.read(folder, registry, now_ns) if one.device.device == device), None)
+        if line is None:
+            raise ConfigError(f"no device is named {device!r}: `edgemeter fleet list` lists them")
+        runs, actions = read_canary_runs(registry, device), read_power_actions(registry, device)
+        ended = [one for one in executions_of_device(registry, device) if one.is_final and one.job.startswith("golden-")]
+    if as_json:
+        click.echo(json.dumps(device_document(line, runs, actions), indent=2))
+    else:
+        terminal().print(device_sheet(line, runs, actions, ended[0] if ended else None, now_ns))
+
+
+@click.command()
+@devices_argument
+@click.option("--new-band", is_flag=True, help="Restart the baseline, because the present figures are right. Default: keep it.")
+@dry_run_option
+@json_option
+@folder_option
+def clear(devices: tuple[str, ...], folder: FleetFolder, *, new_band: bool, dry_run: bool, as_json: bool) -> None:
+    """Trust devices (names or selections) again that are suspect or need attention; each runs its canary next.
+
+    Example: edgemeter fleet clear pi5-01
+    """
+    wanted = selecting.parse(" | ".join(f"({one})" for one in devices))
+    now_ns = time.time_ns()
+    with open_registry(folder, read_only=dry_run) as registry:
+        found = [line.device for line in overview.read(folder, registry, now_ns) if wanted.fits(line.device)]
+        if not found:
+            raise ConfigError(f"no device matches {' '.join(devices)!r}: `edgemeter fleet list` lists them")
+        done = {one.device: clear_device(registry, one.device, one.fleet, now_ns, new_band=new_band, is_dry_run=dry_run) for one in found}
+    if as_json:
+        documents = [{"device": device, "done": text, "dry_run": dry_run} for device, text in done.items()]
+        click.echo(json.dumps({"devices": documents}, indent=2))
+        return
+    for device, text in done.items():
+        would = "would be " if dry_run and text else ""
+        click.echo(f"{device}: {would}{text or 'nothing to clear: it is neither suspect nor in need of attention'}")
+
+
+@click.command()
+@click.argument("device")
+@click.argument("action", type=click.Choice(["on", "off", "cycle", "status"]))
+@click.option("--force", is_flag=True, help="Cut the power even if a run may be in progress: that run is lost.")
+@dry_run_option
+@json_option
+@folder_option
+def power(device: str, action: str, folder: FleetFolder, *, force: bool, dry_run: bool, as_json: bool) -> None:
+    """Switch the power of a device on or off, cycle it, or show its state.
+
+    Example: edgemeter fleet power pi5-01 cycle
+    """
+    written = fleet_file.read(folder.fleet_file)
+    wired = wiring.wiring_of(device, written, folder)
+    if wired is None:
+        raise ConfigError(
+            f"device {device!r} has no switch: set switch in [device.{device}] of {str(folder.fleet_file)!r} to {wiring.WRITTEN}"
+        )
+    switch = wiring.open_switch(wired)
+    with open_registry(folder) as registry:
+        if action in {"off", "cycle"} and not force:
+            _check_power(wired, written, registry)
+        if dry_run:
+            click.echo(f"{device}: would {action} {wired.text}")
+            return
+        outcome = "" if action == "status" else _switch_power(registry, wired, switch, action, written.rescue.off_s)
+    found = switch.state()
+    if as_json:
+        click.echo(json.dumps({"device": device, "switch": wired.text, "is_on": found.is_on, "warnings": list(found.warnings)}))
+    else:
+        click.echo(f"{device}: {outcome}{ {True: 'on', False: 'off', None: 'unknown'}[found.is_on] }")
+        for warning in found.warnings:
+            click.echo(f"edgemeter: {wired.text}: {warning}", err=True)
+    sys.exit(0)
+
+
+def _check_power(wired: Wiring, written: FleetFile, registry: Registry) -> None:
+    others = Neighbours(written, wired.folder).of(wired, registry)
+    in_flight = {one: found.job for one in (wired.device, *others) if (found := find_in_flight(registry, one)) is not None}
+    activity = MeasuringActivity(in_flight, read_measuring(registry))
+    # A person is watching: a device that still measured would have reported since.
+    why = why_not_cut(wired.device, others, activity, STILL_MEASURING_S, time.time_ns())
+    if why is not None:
+        raise UnavailableError(f"the power of {wired.device!r} is not cut: {why}; wait, or give --force and lose the run")
+
+
+def _switch_power(registry: Registry, wired: Wiring, switch: PowerSwitch, action: str, off_s: float) -> str:
+    with registry.transaction() as connection:
+        number = begin_power_action(connection, wired.device, wired.text, action, "hand", time.time_ns())
+    outcome = "interrupted"
+    try:
+        if action == "cycle":
+            click.echo(f"{wired.device}: power off for {off_s:g} s ...", err=True)
+            switch.cycle(off_s)
+        elif action == "on":
+            switch.on()
+        else:
+            switch.off()
+        outcome = "done"
+    except EdgemeterError as error:
+        outcome = str(error)
+        raise
+    finally:
+        with registry.transaction() as connection:
+            end_power_action(connection, number, outcome, time.time_ns())
+    return f"{action} done, power is "

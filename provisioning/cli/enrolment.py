@@ -1,0 +1,221 @@
+"""The commands that make a fleet and decide who belongs to it: `fleet init`, `token`, `pending`, `accept`, `reject`, `revoke`."""
+
+import json
+import shlex
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from functools import partial
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
+from edgemeter.agent.base.options import FiniteRange
+from edgemeter.provisioning.cli.options import devices_argument, dry_run_option, folder_option, json_option, open_registry
+from edgemeter.provisioning.identity import admission, broker_files
+from edgemeter.provisioning.identity.admission import Decision, Invitation
+from edgemeter.provisioning.identity.enforcement import Enforcement
+from edgemeter.provisioning.inventory import fleet_file
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.registry.certificates import undecided_requests
+from edgemeter.provisioning.registry.registry import Registry
+
+
+@click.command()
+@folder_option
+@click.option("--broker", help="Host name or address of the broker, as devices reach it. Required for a new fleet.")
+@click.option(
+    "--name", "names", multiple=True, metavar="NAME", help="Further name or address in the broker's certificate; may be repeated."
+)
+@click.option("--fleet", help="Name of the fleet. Default: default.")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port for clients with a certificate. Default: 8883.")
+@click.option("--enrol-port", type=click.IntRange(1, 65535), help="Port for devices with a token. Default: 8884.")
+@dry_run_option
+@json_option
+def init(
+    folder: FleetFolder,
+    broker: str | None,
+    names: tuple[str, ...],
+    fleet: str | None,
+    port: int | None,
+    enrol_port: int | None,
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Create the fleet's authority, certificates, release key and broker configuration; existing files are kept.
+
+    Example: edgemeter fleet init --broker broker.example --name 192.0.2.10
+    """
+    from edgemeter.provisioning.identity.fleet_init import InitOptions, init_steps, notify_broker
+
+    made = []
+    for step in init_steps(folder, InitOptions(broker, names, fleet, port, enrol_port), datetime.now(timezone.utc)):
+        if not dry_run:
+            step.make()
+        made.append(step)
+        if not as_json:
+            click.echo(f"{'would make' if dry_run else 'made'} {step.path}: {step.why}")
+    if made and not dry_run:
+        notify_broker(folder)
+    if as_json:
+        files = [{"path": str(step.path), "why": step.why} for step in made]
+        click.echo(json.dumps({"folder": str(folder.path), "dry_run": dry_run, "made": files}))
+    elif not made:
+        click.echo(f"nothing to make: the fleet in {str(folder.path)!r} is complete")
+    elif not dry_run:
+        click.echo(f"start the broker: mosquitto -c {folder.broker / 'mosquitto.conf'}; then the service: edgemeter fleet serve", err=True)
+
+
+@click.command()
+@devices_argument
+@folder_option
+@click.option("--hours", default=24.0, show_default=True, type=FiniteRange(0.01, 24 * 365), help="Validity, in hours.")
+@click.option(
+    "--out", type=click.Path(path_type=Path, file_okay=False), default=".", help="Folder for the join files. Default: the current one."
+)
+@dry_run_option
+@json_option
+def token(devices: tuple[str, ...], folder: FleetFolder, hours: float, out: Path, *, dry_run: bool, as_json: bool) -> None:
+    """Create a one-time enrolment token for each device and write its join file; a previous token of the device ends.
+
+    Example: edgemeter fleet token pi5-01 pi5-02 --hours 48 --out cards
+    """
+    inventory = fleet_file.read(folder.fleet_file)
+    with open_registry(folder) as registry:
+        names = list(dict.fromkeys(devices))
+        for device in names:
+            admission.check_device_name(device, registry)
+        if dry_run:
+            click.echo(f"would make a token for {', '.join(names)}, valid for {hours:g} h")
+            return
+        signing = broker_files.authority(folder)
+        made: dict[str, Invitation | EdgemeterError] = {}
+        for device in names:
+            keep = partial(admission.write_join_file, folder=out)
+            try:
+                made[device] = admission.invite(folder, registry, inventory, device, hours, time.time_ns(), keep)
+            except EdgemeterError as error:
+                # This device keeps its previous token; the others continue.
+                made[device] = error
+        failed = {device: result for device, result in made.items() if isinstance(result, Exception)}
+        if len(failed) == len(names):
+            raise failed[names[0]]
+        _print_tokens(made, out, as_json=as_json)
+        Enforcement(folder, registry, signing).settle(datetime.now(timezone.utc))
+    if failed:
+        raise UnavailableError(
+            f"no token for {len(failed)} of {len(names)} devices, the others have theirs: repeat it for {shlex.join(failed)}"
+        )
+
+
+@click.command()
+@folder_option
+@json_option
+def pending(folder: FleetFolder, *, as_json: bool) -> None:
+    """List the certificate requests that wait for approval, with the reason.
+
+    Example: edgemeter fleet pending
+    """
+    with open_registry(folder, read_only=True) as registry:
+        waiting = undecided_requests(registry)
+    if as_json:
+        click.echo(json.dumps([admission.request_document(one) for one in waiting]))
+        return
+    if not waiting:
+        click.echo("no pending requests", err=True)
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in ("request", "device", "serial", "board", "why"):
+        table.add_column(heading, overflow="fold")
+    for one in waiting:
+        table.add_row(one.request[:12], one.device, f"{one.serial} ({one.serial_source})", one.board or "-", one.why)
+    Console().print(table)
+
+
+@click.command()
+@devices_argument
+@folder_option
+@click.option("--as", "name", metavar="NAME", help="Name for the board. Required for a copied card.")
+@dry_run_option
+@json_option
+def accept(devices: tuple[str, ...], folder: FleetFolder, name: str | None, *, dry_run: bool, as_json: bool) -> None:
+    """Approve pending certificate requests, by device or request; or re-admit revoked devices.
+
+    Example: edgemeter fleet accept pi5-01
+    """
+    if name is not None and len(devices) > 1:
+        raise click.UsageError("--as names one board: accept one at a time")
+    _decide_each(folder, devices, lambda registry, device: admission.accept(registry, device, name), dry_run=dry_run, as_json=as_json)
+
+
+@click.command()
+@devices_argument
+@folder_option
+@dry_run_option
+@json_option
+def reject(devices: tuple[str, ...], folder: FleetFolder, *, dry_run: bool, as_json: bool) -> None:
+    """Reject pending certificate requests, by device or request: their tokens end.
+
+    Example: edgemeter fleet reject pi5-01
+    """
+    _decide_each(folder, devices, admission.reject, dry_run=dry_run, as_json=as_json)
+
+
+@click.command()
+@devices_argument
+@folder_option
+@click.option("--reason", default="revoked by hand", show_default=True, help="Reason, stored with the certificates.")
+@dry_run_option
+@json_option
+def revoke(devices: tuple[str, ...], folder: FleetFolder, reason: str, *, dry_run: bool, as_json: bool) -> None:
+    """Revoke devices: their certificates and tokens end now, and the running broker disconnects them.
+
+    Example: edgemeter fleet revoke pi5-01 --reason stolen
+    """
+    _decide_each(folder, devices, lambda registry, device: admission.revoke(registry, device, reason), dry_run=dry_run, as_json=as_json)
+
+
+def _decide_each(
+    folder: FleetFolder, names: tuple[str, ...], decide: Callable[[Registry, str], Decision], *, dry_run: bool, as_json: bool
+) -> None:
+    signing = broker_files.authority(folder)
+    done = []
+    with open_registry(folder) as registry:
+        for name in dict.fromkeys(names):
+            decision = decide(registry, name)
+            if not dry_run:
+                with registry.transaction() as connection:
+                    decision.do(connection)
+            done.append((name, decision.what))
+            if not as_json:
+                click.echo(f"{name}: {'would be ' if dry_run else ''}{decision.what}")
+        if not dry_run and Enforcement(folder, registry, signing).settle(datetime.now(timezone.utc)):
+            click.echo("the broker does not answer: `edgemeter fleet serve` disconnects them when it does", err=True)
+    if as_json:
+        click.echo(json.dumps([{"device": name, "done": what, "dry_run": dry_run} for name, what in done]))
+
+
+def _print_tokens(made: dict[str, Invitation | EdgemeterError], out: Path, *, as_json: bool) -> None:
+    """Print where each device's join file is, or why it has none."""
+    if as_json:
+        documents: Sequence[dict[str, object]] = [
+            {"device": device, "join_file": str(admission.join_file_path(device, out)), "expires_ns": result.expires_ns}
+            if isinstance(result, Invitation)
+            else {"device": device, "error": str(result)}
+            for device, result in made.items()
+        ]
+        click.echo(json.dumps(documents))
+        return
+    widest = max(len("device"), *(len(device) for device in made))
+    # Not a rich table: it truncates paths, which people copy.
+    click.echo(f"{'device':{widest}}  {'valid until':20}  join file")
+    for device, result in made.items():
+        if isinstance(result, Invitation):
+            until = datetime.fromtimestamp(result.expires_ns / 1e9).astimezone()
+            click.echo(f"{device:{widest}}  {f'{until:%Y-%m-%d %H:%M %Z}':20}  {admission.join_file_path(device, out)}")
+        else:
+            click.echo(f"{device:{widest}}  {'no token':20}  {result}")

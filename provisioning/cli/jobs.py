@@ -1,0 +1,242 @@
+"""The commands that order measurements and show jobs: `edgemeter fleet run`, `schedule`, `jobs`, `cancel`."""
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.options import FiniteRange
+from edgemeter.provisioning.cli.options import dry_run_option, folder_option, json_option, open_registry, print_notes
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.inventory.formatting import narrow_table, print_table, terminal
+from edgemeter.provisioning.jobs.job_view import counts_text, executions_table, follow_job, job_document, job_outline, summary_of
+from edgemeter.provisioning.jobs.scheduler import WaitReasons
+from edgemeter.provisioning.registry import devices
+from edgemeter.provisioning.registry import jobs as kept
+from edgemeter.provisioning.registry.jobs import Execution, NewJob, count_states, executions_of_device, executions_of_job, find_execution
+from edgemeter.provisioning.registry.registry import Registry
+
+RUN_TIMEOUT_S = 3600.0
+# How long a device has to acknowledge a schedule, not how long it may measure.
+SCHEDULE_TIMEOUT_S = 3600.0
+
+
+@click.command()
+@click.argument("suite", type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--on", "selection", required=True, help="Devices to measure on: 'board=pi5 & coral', 'device=pi5-*', 'fleet=lab | tag=rack', all."
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=FiniteRange(1, 604_800),
+    default=RUN_TIMEOUT_S,
+    show_default=True,
+    help="Time limit of a device, in seconds.",
+)
+@click.option("--retries", type=click.IntRange(0, 10), default=1, show_default=True, help="Retries after a time-out or an interruption.")
+@click.option(
+    "--cool-down", "cool_down_s", type=FiniteRange(0, 86_400), default=0.0, help="Seconds between two runs of a device. Default: 0."
+)
+@click.option("--exclusive", multiple=True, metavar="TAG", help="Let one device with this tag measure at a time; may be repeated.")
+@click.option(
+    "--wait/--detach", "waits", default=True, help="Wait until all have ended (exit 1 when one failed), or return at once. Default: wait."
+)
+@dry_run_option
+@json_option
+@folder_option
+def run(
+    suite: Path,
+    selection: str,
+    folder: FleetFolder,
+    *,
+    timeout_s: float,
+    retries: int,
+    cool_down_s: float,
+    exclusive: tuple[str, ...],
+    waits: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Measure a suite on the selected devices; its models and images are sent along.
+
+    Example: edgemeter fleet run suite.toml --on 'board=pi5 & coral'
+    """
+    from edgemeter.provisioning.jobs import ordering
+
+    with open_registry(folder, read_only=dry_run) as registry:
+        picked = ordering.without_power(folder, registry, ordering.pick(folder, registry, selection))
+        packed = ordering.pack(folder, suite, is_dry_run=dry_run)
+        print_notes((*picked.notes, *packed.notes))
+        if dry_run:
+            contents = packed.work.contents
+            if as_json:
+                listed = [{"name": one.name, "sha256": one.sha256, "size_bytes": one.size_bytes} for one in contents]
+                click.echo(json.dumps({"title": packed.title, "devices": picked.names, "contents": listed}, indent=2))
+                return
+            for one in contents:
+                click.echo(f"would send {one.name} ({one.size_bytes} bytes, sha256 {one.sha256[:12]})")
+            print_would_order(picked.names, packed.title)
+            return
+        new = NewJob(packed.work, packed.title, timeout_s, retries, cool_down_s=cool_down_s, exclusive=exclusive)
+        order(folder, registry, new, picked.targets, waits=waits, as_json=as_json)
+
+
+@click.command()
+@click.argument("name")
+@click.argument("suite", required=False, type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--on", "selection", required=True, help="Devices to measure on: 'board=pi5 & coral', 'device=pi5-*', all.")
+@click.option("--cron", help="Times, in the device's local time: 'MINUTE HOUR DAY MONTH WEEKDAY', or @daily.")
+@click.option("--end", is_flag=True, help="End the schedule of that name.")
+@click.option("--golden", is_flag=True, help="Measure the canary (the model that ships with the agent) instead of a suite.")
+@click.option(
+    "--wait/--detach", "waits", default=False, help="Wait until all devices have acknowledged it, or return at once. Default: detach."
+)
+@dry_run_option
+@json_option
+@folder_option
+def schedule(
+    name: str,
+    suite: Path | None,
+    selection: str,
+    folder: FleetFolder,
+    *,
+    cron: str | None,
+    end: bool,
+    golden: bool,
+    waits: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Have devices measure a suite on a schedule of their own, even while they are offline for weeks.
+
+    Example: edgemeter fleet schedule nightly suite.toml --cron '0 2 * * *' --on board=pi5
+    """
+    from edgemeter.provisioning.jobs import ordering
+
+    ordering.check_schedule(name, cron, suite, is_end=end, is_golden=golden)
+    with open_registry(folder, read_only=dry_run) as registry:
+        picked = ordering.pick(folder, registry, selection)
+        work, notes = ordering.schedule_work(folder, name, cron, suite, is_dry_run=dry_run)
+        print_notes((*picked.notes, *notes))
+        title = f"schedule {name}: {cron or 'end'}"
+        if dry_run and as_json:
+            click.echo(json.dumps({"schedule": name, "cron": cron, "devices": picked.names}))
+        elif dry_run:
+            print_would_order(picked.names, title)
+        else:
+            order(folder, registry, NewJob(work, title, SCHEDULE_TIMEOUT_S), picked.targets, waits=waits, as_json=as_json)
+
+
+@click.command()
+@click.argument("job", required=False)
+@click.option("--device", help="Show the jobs of this device, the newest first.")
+@click.option("--text", "with_text", is_flag=True, help="Print the text that devices answered: doctor reports, log lines.")
+@json_option
+@folder_option
+def jobs(job: str | None, folder: FleetFolder, *, device: str | None, with_text: bool, as_json: bool) -> None:
+    """Show the newest jobs, one job with its devices, or one device with its jobs.
+
+    Example: edgemeter fleet jobs --device pi5-01
+    """
+    with open_registry(folder, read_only=True) as registry:
+        if job is None and device is None:
+            _list_jobs(registry, as_json=as_json)
+            return
+        name = None if job is None else kept.find_by_prefix(registry, job).job
+        if name is None and devices.find(registry, str(device)) is None:
+            raise ConfigError(f"no device is named {device!r}: `edgemeter fleet list` lists them")
+        held = executions_of_device(registry, str(device)) if name is None else executions_of_job(registry, name)
+        held = [one for one in held if device in {None, one.device}]
+        waiting = WaitReasons(folder, registry)
+        why = {one.id: waiting.why(one, time.time_ns()) for one in held}
+        if with_text:
+            for one in held:
+                click.echo(f"{one.device}, {one.job}, {one.state}:\n{one.text or ''}")
+        elif name is not None:
+            _show_job(registry, name, held, why, as_json=as_json)
+        elif as_json:
+            documents = [job_document(kept.find_by_prefix(registry, one.job), [one], why) for one in held]
+            click.echo(json.dumps({"device": device, "jobs": documents}, indent=2))
+        else:
+            print_table(executions_table(held, lambda one: why.get(one.id), time.time_ns(), by="job"))
+
+
+@click.command()
+@click.argument("job")
+@click.argument("device", required=False)
+@dry_run_option
+@folder_option
+def cancel(job: str, device: str | None, folder: FleetFolder, *, dry_run: bool) -> None:
+    """Cancel a job on all its devices or on one; a run in progress stops and publishes nothing.
+
+    Example: edgemeter fleet cancel measure-20261120-124500-3fa21c pi5-01
+    """
+    with open_registry(folder, read_only=dry_run) as registry:
+        name = kept.find_by_prefix(registry, job).job
+        if device is not None and find_execution(registry, name, device) is None:
+            raise ConfigError(f"job {name!r} does not include device {device!r}: `edgemeter fleet jobs {name}` lists its devices")
+        if dry_run:
+            for one in executions_of_job(registry, name):
+                if not one.is_final and device in {None, one.device}:
+                    click.echo(f"{one.device}: would be cancelled ({one.state})")
+            return
+        touched = kept.cancel(registry, name, device, time.time_ns())
+    for one in touched:
+        click.echo(f"{one.device}: {'cancelled' if one.is_final else 'cancelling'}")
+    if not touched:
+        click.echo("nothing left to cancel")
+
+
+def print_would_order(names: Sequence[str], title: str) -> None:
+    """Print which devices would get an order."""
+    for name in names:
+        click.echo(f"would order {name}: {title}")
+
+
+def order(folder: FleetFolder, registry: Registry, new: NewJob, targets: Sequence[tuple[str, str]], *, waits: bool, as_json: bool) -> None:
+    """Add a job and print its name, or follow it to its end and exit 0 when all executions are done, else 1."""
+    with registry.transaction() as connection:
+        job = kept.add(connection, new, targets, time.time_ns())
+    click.echo(f"job {job}: {new.title} on {len(targets)} devices", err=True)
+    if not waits:
+        click.echo(json.dumps({"job": job}) if as_json else job)
+        return
+    ended = follow(folder, registry, job, f"`edgemeter fleet jobs {job}` shows it, `edgemeter fleet cancel {job}` cancels it")
+    _show_job(registry, job, ended, {}, as_json=as_json)
+    sys.exit(0 if all(one.state == "done" for one in ended) else 1)
+
+
+def follow(folder: FleetFolder, registry: Registry, job: str, hint: str) -> list[Execution]:
+    """Return the executions of a job when all have ended; Ctrl-C leaves it running and prints the hint."""
+    try:
+        return follow_job(folder, registry, job, Console(stderr=True))
+    except KeyboardInterrupt:
+        click.echo(f"edgemeter: {job} continues: {hint}", err=True)
+        raise
+
+
+def _show_job(registry: Registry, job: str, held: Sequence[Execution], why: dict[int, str | None], *, as_json: bool) -> None:
+    found = kept.find_by_prefix(registry, job)
+    if as_json:
+        click.echo(json.dumps(job_document(found, held, why), indent=2))
+        return
+    console = terminal()
+    console.print(f"{found.job}: {found.title}", markup=False, highlight=False)
+    console.print(executions_table(held, lambda one: why.get(one.id), time.time_ns()))
+    console.print(summary_of(held), markup=False, highlight=False)
+
+
+def _list_jobs(registry: Registry, *, as_json: bool) -> None:
+    found = [(one, count_states(registry, one.job)) for one in kept.latest(registry)]
+    if as_json:
+        click.echo(json.dumps({"jobs": [job_outline(one, counts) for one, counts in found]}, indent=2))
+        return
+    # A job's name contains the time when it was made.
+    rows = [(one.job, one.title, str(sum(counts.values())), counts_text(counts)) for one, counts in found]
+    print_table(narrow_table(("job", "what", "devices", "states"), rows, folded={"what", "states"}, right={"devices"}))

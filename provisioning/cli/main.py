@@ -1,0 +1,75 @@
+"""The command `edgemeter fleet`: its commands are imported when they are called."""
+
+from importlib import import_module
+
+import click
+
+# By section of the help and by name: where the command is, and what it does.
+SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
+    "Set up a fleet": {
+        "init": (
+            "edgemeter.provisioning.cli.enrolment:init",
+            "Create a fleet: authority, certificates, release key, broker configuration.",
+        ),
+        "serve": ("edgemeter.provisioning.cli.serve:serve", "Run the fleet's service: enrolment, jobs, updates, content, health."),
+        "boards": ("edgemeter.provisioning.cli.bundle:boards", "List the boards that bundles are built for."),
+        "bundle": ("edgemeter.provisioning.cli.bundle:bundle", "Build a signed bundle for a board, or check one."),
+        "image": ("edgemeter.provisioning.cli.card:image", "Prepare an image or card, so that its board joins at its first boot."),
+        "write": ("edgemeter.provisioning.cli.card:write", "Write an image to a card and read it back."),
+        "apply": ("edgemeter.provisioning.cli.apply:apply", "Install the agent on running boards over SSH."),
+    },
+    "Manage devices": {
+        "token": ("edgemeter.provisioning.cli.enrolment:token", "Create enrolment tokens and join files for devices."),
+        "pending": ("edgemeter.provisioning.cli.enrolment:pending", "List the certificate requests that wait for approval."),
+        "accept": ("edgemeter.provisioning.cli.enrolment:accept", "Approve a pending certificate request."),
+        "reject": ("edgemeter.provisioning.cli.enrolment:reject", "Reject a pending certificate request."),
+        "revoke": ("edgemeter.provisioning.cli.enrolment:revoke", "Revoke devices and disconnect them from the broker."),
+        "list": ("edgemeter.provisioning.cli.devices:list_devices", "List the devices with their state, the most urgent first."),
+        "show": ("edgemeter.provisioning.cli.devices:show", "Show everything about a device."),
+        "clear": ("edgemeter.provisioning.cli.devices:clear", "Trust devices again that are suspect or need attention."),
+        "power": ("edgemeter.provisioning.cli.devices:power", "Switch the power of a device on or off, or cycle it."),
+        "doctor": ("edgemeter.provisioning.cli.remote:doctor", "Run `edgemeter doctor` on devices and print their reports."),
+        "logs": ("edgemeter.provisioning.cli.remote:logs", "Print the last log lines of the agents on devices."),
+        "restart": ("edgemeter.provisioning.cli.remote:restart", "Restart agents or reboot boards, never during a run."),
+        "release": ("edgemeter.provisioning.cli.update:release", "Manage the releases that devices can be updated to."),
+        "update": (
+            "edgemeter.provisioning.cli.update:update",
+            "Update devices to a release, with canaries and rollback.",
+        ),
+    },
+    "Measure": {
+        "run": ("edgemeter.provisioning.cli.jobs:run", "Measure a suite on selected devices."),
+        "schedule": ("edgemeter.provisioning.cli.jobs:schedule", "Have devices measure a suite on a cron schedule of their own."),
+        "campaign": ("edgemeter.provisioning.cli.campaign:campaign", "Measure models x devices x modes, group by group."),
+        "jobs": ("edgemeter.provisioning.cli.jobs:jobs", "Show jobs with their progress and results."),
+        "cancel": ("edgemeter.provisioning.cli.jobs:cancel", "Cancel a job on all its devices or on one."),
+    },
+}
+COMMANDS = {name: command for commands in SECTIONS.values() for name, command in commands.items()}
+
+
+class _Group(click.Group):
+    """A group whose commands are imported by name when called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
+        for heading, commands in SECTIONS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, summary) for name, (_, summary) in commands.items()])
+
+
+@click.group(cls=_Group)
+def fleet() -> None:
+    """Install the agent on devices, give each an identity, keep it up to date, and order measurements.
+
+    Example: edgemeter fleet init --broker broker.example
+    """

@@ -1,0 +1,47 @@
+"""Options that the commands of `edgemeter fleet` share, and the registry as they open it."""
+
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from edgemeter.provisioning.inventory import fleet_folder
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.registry.registry import Registry
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+devices_argument = click.argument("devices", nargs=-1, required=True, metavar="DEVICE...")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def _folder(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> FleetFolder:
+    return fleet_folder.at(value) if value else fleet_folder.default()
+
+
+def folder_option(command: _Command) -> _Command:
+    """Add `--folder`; the command gets a `FleetFolder` as its argument `folder`."""
+    return click.option(
+        "--folder",
+        type=click.Path(path_type=Path, file_okay=False),
+        callback=_folder,
+        help="Folder of the fleet. Default: $EDGEMETER_FLEET_FOLDER, else `fleet` in edgemeter's data folder.",
+    )(command)
+
+
+def open_registry(folder: FleetFolder, *, read_only: bool = False) -> "closing[Registry]":
+    """Return the fleet's registry, to be used in a `with` block.
+
+    Raises:
+        ConfigError: there is none, or it is damaged.
+    """
+    return closing(Registry(folder.registry, "read" if read_only else "write"))
+
+
+def print_notes(notes: Iterable[str]) -> None:
+    """Print remarks on standard error."""
+    for note in notes:
+        click.echo(f"edgemeter: {note}", err=True)

@@ -1,0 +1,130 @@
+"""The commands `edgemeter fleet doctor`, `logs` and `restart`: small jobs whose answers are shown."""
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+
+import click
+from msgspec import structs
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.options import FiniteRange
+from edgemeter.agent.contract.orders import Doctor, Logs, Restart, Work
+from edgemeter.provisioning.cli.jobs import follow, print_would_order
+from edgemeter.provisioning.cli.options import devices_argument, dry_run_option, folder_option, json_option, open_registry, print_notes
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.inventory.formatting import terminal
+from edgemeter.provisioning.jobs.job_view import job_document
+from edgemeter.provisioning.registry import jobs
+from edgemeter.provisioning.registry.jobs import NewJob
+
+# A restart waits for the run in progress.
+RESTART_TIMEOUT_S = 7200.0
+
+_timeout_option = click.option(
+    "--timeout",
+    "timeout_s",
+    type=FiniteRange(1, 86_400),
+    default=300.0,
+    show_default=True,
+    help="Seconds to answer, counted from when the device has the order.",
+)
+
+
+@click.command()
+@devices_argument
+@_timeout_option
+@dry_run_option
+@json_option
+@folder_option
+def doctor(devices: tuple[str, ...], folder: FleetFolder, *, timeout_s: float, dry_run: bool, as_json: bool) -> None:
+    """Run `edgemeter doctor` on devices (names or selections) and print their reports.
+
+    Example: edgemeter fleet doctor pi5-01
+    """
+    _ask(folder, devices, Doctor(), "doctor", timeout_s, as_json=as_json, is_dry_run=dry_run)
+
+
+@click.command()
+@devices_argument
+@click.option("--lines", type=click.IntRange(1, 2000), default=200, show_default=True, help="Number of lines at most.")
+@_timeout_option
+@dry_run_option
+@json_option
+@folder_option
+def logs(devices: tuple[str, ...], folder: FleetFolder, *, lines: int, timeout_s: float, dry_run: bool, as_json: bool) -> None:
+    """Print the last log lines of the agents on devices (names or selections).
+
+    Example: edgemeter fleet logs pi5-01 --lines 50
+    """
+    _ask(folder, devices, Logs(lines=lines), "logs", timeout_s, as_json=as_json, is_dry_run=dry_run)
+
+
+@click.command()
+@devices_argument
+@click.option("--board", is_flag=True, help="Reboot the board instead of restarting the agent.")
+@click.option(
+    "--timeout", "timeout_s", type=FiniteRange(1, 86_400), default=RESTART_TIMEOUT_S, show_default=True, help="Time limit, in seconds."
+)
+@dry_run_option
+@json_option
+@folder_option
+def restart(devices: tuple[str, ...], folder: FleetFolder, *, board: bool, timeout_s: float, dry_run: bool, as_json: bool) -> None:
+    """Restart the agent of devices (names or selections), or reboot the boards; never during a run.
+
+    Example: edgemeter fleet restart pi5-01 --board
+    """
+    work = Restart(what="board" if board else "agent")
+    _ask(folder, devices, work, f"restart {work.what}", timeout_s, as_json=as_json, is_dry_run=dry_run)
+
+
+def _ask(folder: FleetFolder, names: Sequence[str], work: Work, title: str, timeout_s: float, *, as_json: bool, is_dry_run: bool) -> None:
+    from edgemeter.provisioning.jobs import ordering
+
+    with open_registry(folder, read_only=is_dry_run) as registry:
+        picked = ordering.pick(folder, registry, " | ".join(_selection(one) for one in names))
+        print_notes(picked.notes)
+        if is_dry_run and as_json:
+            click.echo(json.dumps({"order": title, "devices": picked.names, "dry_run": True}))
+            return
+        if is_dry_run:
+            print_would_order(picked.names, title)
+            return
+        with registry.transaction() as connection:
+            job = jobs.add(connection, NewJob(work, title, timeout_s), picked.targets, time.time_ns())
+        ended = follow(folder, registry, job, f"`edgemeter fleet jobs {job} --text` shows the answers")
+        if as_json:
+            click.echo(json.dumps(job_document(jobs.find_by_prefix(registry, job), ended, {}), indent=2))
+        else:
+            for one in ended:
+                click.echo(f"== {one.device}: {one.state.replace('_', ' ')}{f': {one.reason}' if one.reason else ''}")
+                if one.text:
+                    _print_text(one.text)
+    sys.exit(0 if all(one.state == "done" for one in ended) else 1)
+
+
+def _selection(text: str) -> str:
+    """Return a device or a selection in a form that can be joined with others; a device's name may contain a space."""
+    is_name = " " in text.strip() and not any(mark in text for mark in "&|!()=\"'")
+    return f'"{text}"' if is_name else f"({text})"
+
+
+def _print_text(text: str) -> None:
+    """Print a doctor's report as `edgemeter doctor` does, other text as it came."""
+    from edgemeter.agent.doctor import examination
+
+    try:
+        findings = examination.from_json(text)
+    except ConfigError:
+        click.echo(_harmless(text).rstrip())
+        return
+    plain = [
+        structs.replace(one, name=_harmless(one.name), what=_harmless(one.what), remedy=_harmless(one.remedy or "")) for one in findings
+    ]
+    terminal().print(examination.render(plain))
+
+
+def _harmless(text: str) -> str:
+    """Return a device's text without control characters."""
+    return "".join(letter if letter.isprintable() or letter in "\n\t" else "?" for letter in text)

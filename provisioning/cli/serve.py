@@ -1,0 +1,96 @@
+"""The command `edgemeter fleet serve`."""
+
+import logging
+import signal
+import sys
+import threading
+from dataclasses import replace
+from types import FrameType
+
+import click
+
+from edgemeter.agent.base import log_limit
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.file_lock import DeviceLock
+from edgemeter.provisioning.cli.options import folder_option
+from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.serve.service import CLIENT_ID, FleetService
+
+# After a power cut the broker may start later than the service.
+RETRY_S = 3.0
+
+
+@click.command()
+@folder_option
+@click.option("--broker", envvar="EDGEMETER_BROKER", help="Broker: HOST[:PORT], mqtt://... or mqtts://... Default: that of fleet.toml.")
+@click.option(
+    "--content-port",
+    envvar="EDGEMETER_CONTENT_PORT",
+    type=click.IntRange(0, 65535),
+    help="Serve content over HTTPS too, at this port (0: a free one); devices need content_url in fleet.toml. Default: MQTT only.",
+)
+@click.option(
+    "--content-listen",
+    envvar="EDGEMETER_CONTENT_LISTEN",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen at for content; 0.0.0.0 or :: for all.",
+)
+def serve(folder: FleetFolder, broker: str | None, content_port: int | None, content_listen: str) -> None:
+    """Run the fleet's service until stopped (Ctrl-C, SIGTERM): enrolment, jobs, updates, content, health.
+
+    Example: edgemeter fleet serve
+    """
+    from edgemeter.provisioning.content.content_server import ContentServer
+
+    logging.basicConfig(level=logging.INFO, format="edgemeter: %(message)s", stream=sys.stderr)
+    log_limit.apply()
+    ended = threading.Event()
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        ended.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    folder = replace(folder, broker_address=broker or folder.broker_address)
+    address = fleet_broker_address(folder)
+    lock = DeviceLock(folder.registry, CLIENT_ID)
+    if not lock.take():
+        raise UnavailableError(
+            f"another service is running for the fleet in {str(folder.path)!r}: stop that one first, "
+            "because two would disconnect each other from the broker"
+        )
+    content = None if content_port is None else ContentServer(folder, content_listen, content_port)
+    service = FleetService(folder, address)
+    try:
+        if not _start(service, ended):
+            return
+        click.echo(f"serving the fleet in {str(folder.path)!r} at the broker {service.address}", err=True)
+        if content is not None:
+            content.start()
+            click.echo(f"content at {content.url}", err=True)
+        while not ended.wait(1.0):
+            if not service.is_alive():
+                raise UnavailableError("the service has stopped: check its log, and start it again")
+    finally:
+        service.stop()
+        if content is not None:
+            content.stop()
+        lock.release()
+
+
+def _start(service: FleetService, ended: threading.Event) -> bool:
+    """Return True when the broker has accepted the service, False when stopped before; wait for a broker that does not answer yet."""
+    is_reported = False
+    while not ended.is_set():
+        try:
+            service.start()
+        except UnavailableError as error:
+            if not is_reported:
+                click.echo(f"edgemeter: {error}; retrying until it answers (Ctrl-C stops)", err=True)
+            is_reported = True
+            ended.wait(RETRY_S)
+        else:
+            return True
+    return False

@@ -1,0 +1,184 @@
+"""The commands `edgemeter fleet release` and `edgemeter fleet update`."""
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from edgemeter.agent.base.documents import json_document
+from edgemeter.agent.base.options import FiniteRange
+from edgemeter.provisioning.cli.options import folder_option
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from edgemeter.provisioning.registry.jobs import Execution
+    from edgemeter.provisioning.update.rollout import Allowed, UpdateChoice
+
+# It may wait for a long measurement, and for the connection.
+TIMEOUT_S = 4 * 3600.0
+
+
+@click.group()
+def release() -> None:
+    """Manage the releases (signed bundles) that devices can be updated to.
+
+    Example: edgemeter fleet release add edgemeter-1.2.0-pi5.tar
+    """
+
+
+@release.command()
+@click.argument("bundles", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.option("--dry-run", is_flag=True, help="Verify the bundles, and add nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@folder_option
+def add(bundles: tuple[Path, ...], folder: FleetFolder, *, dry_run: bool, as_json: bool) -> None:
+    """Verify bundles with the fleet's key and add them as releases for `edgemeter fleet update`.
+
+    Example: edgemeter fleet release add edgemeter-1.2.0-pi5.tar
+    """
+    from contextlib import closing
+
+    from edgemeter.provisioning.registry.registry import Registry
+    from edgemeter.provisioning.update.releases import add_release, inspect_bundle
+
+    found = [inspect_bundle(folder, bundle) for bundle in bundles]
+    if dry_run:
+        for one in found:
+            click.echo(f"would add {one.manifest.version} for {one.manifest.board}: {one.path}", err=as_json)
+        return
+    with closing(Registry(folder.registry)) as registry:
+        added = [add_release(folder, registry, one) for one in found]
+    if as_json:
+        click.echo(json_document(added))
+        return
+    for kept in added:
+        click.echo(f"{kept.version} for {kept.board} ({kept.arch}, Python {kept.python}, glibc {kept.glibc}): {kept.sha256[:12]}")
+
+
+@release.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@folder_option
+def list_releases(folder: FleetFolder, *, as_json: bool) -> None:
+    """List the releases, the newest first.
+
+    Example: edgemeter fleet release list
+    """
+    from contextlib import closing
+
+    from edgemeter.provisioning.inventory import formatting
+    from edgemeter.provisioning.inventory.formatting import narrow_table
+    from edgemeter.provisioning.registry.registry import Registry
+    from edgemeter.provisioning.update import releases
+
+    with closing(Registry(folder.registry, "read")) as registry:
+        known = releases.read_releases(registry)
+    if as_json:
+        click.echo(json_document(known))
+        return
+    rows = [
+        (one.version, one.board, one.python, one.glibc, f"{one.size_bytes / 1e6:.1f} MB", one.sha256[:12], one.checked) for one in known
+    ]
+    headings = ("version", "board", "Python", "glibc", "size", "bundle", "checked")
+    formatting.print_table(narrow_table(headings, rows, folded={"checked"}, right={"size"}))
+
+
+@click.command()
+@click.argument("version", required=False)
+@click.option("--on", "selection", required=True, help="Devices to update: 'board=pi5 & coral', 'device=pi5-*', all.")
+@click.option("--canary", type=click.IntRange(1), help="Update this number of devices first, and the others once all of these succeed.")
+@click.option(
+    "--even-if",
+    type=click.Choice(["older", "bad"]),
+    multiple=True,
+    help="older: allow an older version; bad: retry a version that failed there. Repeatable.",
+)
+@click.option("--timeout", "timeout_s", type=FiniteRange(60, 604_800), default=TIMEOUT_S, show_default=True, help="Seconds per device.")
+@click.option("--wait/--detach", "waits", default=True, help="Wait until all have ended (exit status 1 if one failed), or return at once.")
+@click.option("--dry-run", is_flag=True, help="Show present and new versions, and order nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@folder_option
+def update(
+    version: str | None,
+    selection: str,
+    folder: FleetFolder,
+    *,
+    canary: int | None,
+    even_if: "tuple[Allowed, ...]",
+    timeout_s: float,
+    waits: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Update devices to a release, by default the newest; a release that fails its health check is rolled back.
+
+    Example: edgemeter fleet update 1.2.0 --on 'board=pi5' --canary 2
+    """
+    from contextlib import closing
+
+    from edgemeter.provisioning.registry.registry import Registry
+    from edgemeter.provisioning.update import rollout
+
+    if canary is not None and not waits:
+        raise click.UsageError("--canary waits for the first devices, so it cannot be combined with --detach")
+    with closing(Registry(folder.registry, "read" if dry_run else "write")) as registry:
+        choices = rollout.plan_update(folder, registry, selection, version, even_if)
+        if not as_json:
+            _show(choices)
+        if dry_run:
+            if as_json:
+                click.echo(json_document([_planned(one) for one in choices]))
+            return
+        ended: list[Execution] = []
+        try:
+            for wave in rollout.update_waves(choices, canary):
+                jobs = rollout.order_update(registry, wave, even_if, timeout_s, time.time_ns())
+                click.echo(f"ordered: {', '.join(jobs)}", err=True)
+                ended += rollout.follow_update(folder, registry, jobs) if waits else []
+                if any(one.state != "done" for one in ended):
+                    break
+        except KeyboardInterrupt:
+            click.echo("edgemeter: the ordered updates continue: `edgemeter fleet jobs` shows them", err=True)
+            raise
+        _print_ended(ended, choices, as_json=as_json)
+    sys.exit(0 if all(one.state == "done" for one in ended) else 1)
+
+
+def _show(choices: "Sequence[UpdateChoice]") -> None:
+    from edgemeter.provisioning.inventory import formatting
+    from edgemeter.provisioning.inventory.formatting import narrow_table
+
+    rows = []
+    for one in choices:
+        goes = (one.release.version, one.release.sha256[:12]) if one.release else ("stays", "")
+        bad = f"failed there: {', '.join(one.bad)}" if one.bad else ""
+        rows.append((one.device.device, one.device.board or "", one.runs or "", *goes, "; ".join(filter(None, (bad, one.note)))))
+    headings = ("device", "board", "runs", "goes to", "bundle", "note")
+    formatting.print_table(narrow_table(headings, rows, folded={"note"}))
+
+
+def _print_ended(ended: "Sequence[Execution]", choices: "Sequence[UpdateChoice]", *, as_json: bool) -> None:
+    if as_json:
+        rows = [{"device": one.device, "job": one.job, "state": one.state, "reason": one.reason} for one in ended]
+        click.echo(json_document({"devices": [_planned(one) for one in choices], "ended": rows}))
+        return
+    for one in ended:
+        click.echo(f"{one.device}: {one.state.replace('_', ' ')}{f': {one.reason}' if one.reason else ''}")
+    left = sum(1 for one in choices if one.release is not None) - len(ended)
+    if ended and left:
+        click.echo(f"{left} devices were not updated, because a canary failed", err=True)
+
+
+def _planned(choice: "UpdateChoice") -> dict[str, object]:
+    return {
+        "device": choice.device.device,
+        "board": choice.device.board,
+        "runs": choice.runs,
+        "goes_to": choice.release.version if choice.release else None,
+        "bundle": choice.release.sha256 if choice.release else None,
+        "bad": list(choice.bad),
+        "note": choice.note,
+    }

@@ -1,0 +1,330 @@
+"""The table of `edgemeter fleet list` and the sheet of `edgemeter fleet show`, for people and as JSON."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from edgemeter.agent.contract.health import Health
+from edgemeter.provisioning.health.baseline import FEWEST, has_band
+from edgemeter.provisioning.health.overview import NEEDS_ATTENTION, DeviceOverview
+from edgemeter.provisioning.inventory.formatting import ABSENT, NS_PER_S, age, day, narrow_table, plain, size, stamp
+from edgemeter.provisioning.registry.canary_runs import CanaryRun
+from edgemeter.provisioning.registry.jobs import Execution
+from edgemeter.provisioning.registry.rescues import PowerAction
+
+STYLES = {
+    "online": "green",
+    "offline": "yellow",
+    "lost": "red",
+    "good": "green",
+    "suspect": "red",
+    NEEDS_ATTENTION: "bold red",
+}
+
+# The columns that a narrow terminal drops, the least needed first; JSON and `fleet show` have all.
+LEAST_NEEDED = ("clock", "disk free", "certificate", "sensors", "valid", "agent", "last run", "board", "job")
+NOTE_WIDTH = 44
+BETWEEN = 2
+RIGHT = frozenset({"valid", "certificate", "disk free"})
+
+
+def fleet_table(lines: Sequence[DeviceOverview], now_ns: int, width: int) -> tuple[Table, list[str]]:
+    """Return the devices, a row each, in as many columns as `width` holds, and the notes to print below."""
+    rows = [_cells(line, now_ns) for line in lines]
+    headings = _fitting(rows, width)
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for heading in headings:
+        justify: Literal["left", "right"] = "right" if heading in RIGHT else "left"
+        if heading == "note":
+            table.add_column(heading, overflow="fold", min_width=12)
+        else:
+            table.add_column(heading, justify=justify, no_wrap=True, overflow="ellipsis")
+    for line, row in zip(lines, rows, strict=True):
+        styles = {"presence": STYLES.get(line.presence or "", "dim"), "health": STYLES.get(line.condition, "dim")}
+        cells = (Text(row[heading], style=styles.get(heading, "")) for heading in headings)
+        table.add_row(*cells, style="dim" if line.device.trust == "revoked" else None)
+    return table, [] if "note" in headings else [f"{row['device']}: {row['note']}" for row in rows if row["note"]]
+
+
+def _cells(line: DeviceOverview, now_ns: int) -> dict[str, str]:
+    """Return the row of a device, by heading."""
+    health, device = line.health, line.device
+    ratio, end_ns = valid_ratio(health), health.certificate_not_after_ns if health else None
+    presence = (
+        f"{line.presence} {age(now_ns - line.presence_since_ns)}" if line.presence and line.presence_since_ns is not None else "never seen"
+    )
+    certificate, last_run, disk_free, job = ABSENT, ABSENT, ABSENT, ABSENT
+    if end_ns is not None:
+        certificate = "expired" if end_ns < now_ns else f"{(end_ns - now_ns) / NS_PER_S / 86_400:.0f} d"
+    if health is not None and health.runs.last_ns is not None:
+        last_run = plain(f"{age(now_ns - health.runs.last_ns)}, {health.runs.last_verdict}")
+    if health is not None and health.disk.free_bytes is not None:
+        disk_free = size(health.disk.free_bytes)
+    if line.job is not None:
+        done = "" if line.job.done_ratio is None else f" {line.job.done_ratio:.0%}"
+        job = f"{line.job.job.partition('-')[0]} {line.job.state}{done}"
+    return {
+        "device": device.device,
+        "fleet": device.fleet,
+        "board": plain(line.board or ABSENT),
+        "presence": "pending" if device.trust == "pending" else presence,
+        "health": line.condition,
+        "agent": plain(line.agent or ABSENT),
+        "last run": last_run,
+        "valid": ABSENT if ratio is None or health is None else f"{ratio:.0%} of {sum(health.runs.verdicts.values())}",
+        "sensors": sensors_text(health),
+        "certificate": certificate,
+        "clock": clock_text(health),
+        "disk free": disk_free,
+        "job": job,
+        "note": plain(line.issues[0].text) if line.issues else "",
+    }
+
+
+def _fitting(rows: Sequence[Mapping[str, str]], width: int) -> list[str]:
+    """Return the headings that fit; a note needs room: where its column does not fit, notes are printed below the table."""
+    widths = {heading: max(len(heading), *(len(row[heading]) for row in rows)) for heading in rows[0]}
+    widths["note"] = min(widths["note"], NOTE_WIDTH)
+    if len({row["fleet"] for row in rows}) < 2:
+        del widths["fleet"]
+    for heading in ("note", *LEAST_NEEDED):
+        if sum(widths.values()) + BETWEEN * len(widths) <= width:
+            break
+        del widths[heading]
+    return list(widths)
+
+
+def fleet_summary(lines: Sequence[DeviceOverview]) -> str:
+    """Return how many devices there are, by presence, and how many need a look."""
+    states = [line.presence or "never seen" for line in lines]
+    seen = ", ".join(f"{states.count(name)} {name}" for name in ("online", "offline", "lost", "never seen", "revoked") if name in states)
+    suspect = sum(line.condition == "suspect" for line in lines)
+    attention = sum(line.condition == NEEDS_ATTENTION for line in lines)
+    more = [f"{count} {what}" for count, what in ((suspect, "suspect"), (attention, "need attention")) if count]
+    return f"{len(lines)} device{'s' * (len(lines) != 1)}: {', '.join([seen, *more]) or 'none'}"
+
+
+def overview_document(line: DeviceOverview) -> dict[str, Any]:
+    """Return a device as JSON shows it; absent is null."""
+    health = line.health
+    return {
+        "device": line.device.device,
+        "fleet": line.device.fleet,
+        "board": line.board,
+        "serial": line.device.serial or (health.serial if health else None),
+        "tags": list(line.device.tags),
+        "standing": line.device.trust,
+        "presence": line.presence,
+        "presence_since": stamp(line.presence_since_ns),
+        # The name that readers of this JSON know.
+        "health": "needs a hand" if line.condition == NEEDS_ATTENTION else line.condition,
+        "health_reason": line.health_state.reason if line.health_state else None,
+        "health_since": stamp(line.health_state.since_ns) if line.health_state else None,
+        "concerns": [{"kind": one.kind, "text": one.text} for one in line.issues],
+        "agent": line.agent,
+        "valid_ratio": valid_ratio(health),
+        "certificate_not_after": stamp(health.certificate_not_after_ns) if health else None,
+        "last_run": stamp(health.runs.last_ns) if health else None,
+        "last_verdict": health.runs.last_verdict if health else None,
+        "job": None if line.job is None else {"job": line.job.job, "state": line.job.state, "done_ratio": line.job.done_ratio},
+        "power_cut_times": line.rescue.attempts if line.rescue else 0,
+    }
+
+
+def valid_ratio(health: Health | None) -> float | None:
+    """Return which share of the last runs were valid, None where there was none."""
+    if health is None or not (count := sum(health.runs.verdicts.values())):
+        return None
+    return health.runs.verdicts.get("valid", 0) / count
+
+
+def sensors_text(health: Health | None) -> str:
+    """Return the power sensors, with the age of their calibration in days."""
+    if health is None:
+        return ABSENT
+    found = []
+    for one in health.sensors:
+        calibrated = "uncalibrated" if one.calibration_age_days is None else f"{one.calibration_age_days:.0f} d"
+        found.append(f"{one.name} ({'cannot be read' if one.trouble and one.id is None else calibrated})")
+    return plain(", ".join(found)) or "none"
+
+
+def clock_text(health: Health | None) -> str:
+    """Return the state of the clock."""
+    if health is None:
+        return ABSENT
+    if health.clock.is_behind_floor:
+        return "behind"
+    return {True: "in sync", False: "not synchronised", None: "unknown"}[health.clock.is_synchronised]
+
+
+def canary_text(run: CanaryRun | None, earlier: list[CanaryRun]) -> str:
+    """Return in words how the last canary run of a device compares with its baseline."""
+    if run is None:
+        return "no canary run yet"
+    if not has_band(run.figures, [one.figures for one in earlier if one.is_kept]):
+        return f"no baseline yet: {sum(one.is_kept for one in earlier)} of {FEWEST} earlier canary runs"
+    if run.doubted:
+        return f"the last canary run was outside ({', '.join(run.doubted)})"
+    return "within the baseline band"
+
+
+CANARIES_SHOWN = 8
+
+
+def device_sheet(
+    line: DeviceOverview, runs: Sequence[CanaryRun], actions: Sequence[PowerAction], last_canary: Execution | None, now_ns: int
+) -> RenderableType:
+    """Return everything about a device, its issues first; `last_canary` is its last canary run that ended, in any state."""
+    parts: list[RenderableType] = [_heading(line)]
+    parts += [
+        Text(f"! {plain(one.text)}", style="red" if one.kind in {"needs a hand", "lost", "suspect"} else "yellow") for one in line.issues
+    ]
+    facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    facts.add_column(style="bold", no_wrap=True)
+    facts.add_column(overflow="fold")
+    for name, text in _facts(line, runs, last_canary, now_ns):
+        facts.add_row(name, Text(plain(text) or "unknown"))
+    parts += [Text(""), facts]
+    if runs:
+        parts += [Text(""), _canary_table(runs)]
+    if actions:
+        parts += [Text(""), _power_table(actions)]
+    return Group(*parts)
+
+
+def device_document(line: DeviceOverview, runs: Sequence[CanaryRun], actions: Sequence[PowerAction]) -> dict[str, Any]:
+    """Return all of it as JSON shows it."""
+    canary_runs = [
+        {"job": one.job, "ended": stamp(one.ended_ns), "figures": dict(one.figures), "outside": list(one.doubted), "in_band": one.is_kept}
+        for one in runs
+    ]
+    power = [
+        {"action": one.action, "by": one.asked_by, "switch": one.switch, "began": stamp(one.began_ns), "outcome": one.outcome}
+        for one in actions
+    ]
+    reported = msgspec.to_builtins(line.health) if line.health else None
+    return {**overview_document(line), "said": reported, "golden_runs": canary_runs, "power_actions": power}
+
+
+def _heading(line: DeviceOverview) -> Text:
+    heading = Text(line.device.device, style="bold")
+    heading.append(f"  {line.device.fleet}, ", style="none")
+    if line.device.trust != "revoked":
+        heading.append(f"{line.device.trust}, ")
+    state = line.presence or "never seen"
+    heading.append(state, style=STYLES.get(state, "dim"))
+    heading.append(", ")
+    heading.append(line.condition, style=STYLES.get(line.condition, "dim"))
+    return heading
+
+
+def _facts(line: DeviceOverview, runs: Sequence[CanaryRun], last_canary: Execution | None, now_ns: int) -> Iterator[tuple[str, str]]:
+    device, health = line.device, line.health
+    reported = line.heard.board if line.heard else None
+    yield "board", " ".join(filter(None, (device.board, f"({reported})" if reported else None))) or "unknown"
+    yield "serial", device.serial or (health.serial if health else None) or "unknown"
+    if device.tags:
+        yield "tags", ", ".join(device.tags)
+    if device.circuit:
+        yield "circuit", device.circuit + ("" if device.power_w is None else f", draws {device.power_w:g} W")
+    if line.presence_since_ns is not None:
+        yield "presence", f"{line.presence} since {day(line.presence_since_ns)} UTC ({age(now_ns - line.presence_since_ns)})"
+    if line.job is not None:
+        yield "job", f"{line.job.job}, {line.job.state}{f': {line.job.doing}' if line.job.doing else ''}"
+    failed = (
+        f"; last attempt: {last_canary.state.replace('_', ' ')}, {last_canary.reason}"
+        if last_canary is not None and last_canary.state != "done"
+        else ""
+    )
+    yield "canary", canary_text(runs[-1] if runs else None, list(runs[:-1])) + failed
+    if health is not None:
+        yield from _reported_facts(health, now_ns)
+    else:
+        yield "agent", line.agent or "unknown"
+        yield "health", "not reported"
+
+
+def _reported_facts(health: Health, now_ns: int) -> Iterator[tuple[str, str]]:
+    releases = [
+        f"previously {health.previous_agent}" if health.previous_agent else None,
+        f"failed: {', '.join(health.bad_agents)}" if health.bad_agents else None,
+    ]
+    yield "agent", "; ".join(filter(None, (health.agent, *releases)))
+    yield "system", ", ".join(filter(None, (health.os, f"kernel {health.kernel}" if health.kernel else None, health.arch)))
+    yield "python", ", ".join(filter(None, (health.python, f"glibc {health.glibc}" if health.glibc else None)))
+    modes = [f"power mode {health.power_mode}" if health.power_mode else None, f"governor {health.governor}" if health.governor else None]
+    if any(modes):
+        yield "mode", ", ".join(filter(None, modes))
+    yield "sensors", sensors_text(health)
+    if (end_ns := health.certificate_not_after_ns) is not None:
+        yield "certificate", f"expires {day(end_ns)} UTC ({f'in {age(end_ns - now_ns)}' if end_ns > now_ns else 'expired'})"
+    offset = "" if health.clock.offset_ms is None else f", {health.clock.offset_ms:+.3g} ms off"
+    yield "clock", clock_text(health) + offset
+    yield "disk", _disk_text(health)
+    dropped = f"; dropped {health.dropped_records} results, {health.dropped_traces} traces" if health.dropped_records else ""
+    yield "outbox", f"{health.waiting_records} waiting{dropped}"
+    yield "runs", _runs_text(health, now_ns)
+    if health.temperatures_c:
+        yield "temperatures", ", ".join(f"{name} {value_c:.0f} C" for name, value_c in sorted(health.temperatures_c.items()))
+    throttled = {True: "yes", False: "no", None: "unknown"}
+    weak = throttled[health.is_under_voltage_since_boot]
+    yield "since boot", f"throttled: {throttled[health.is_throttled_since_boot]}, under-voltage: {weak}"
+    if health.uptime_s is not None:
+        reason = f", reset reason: {health.reset_reason}" if health.reset_reason else ""
+        yield "up", f"{age(int(health.uptime_s * 1e9))} at its last report{reason}"
+    stop = health.last_words
+    when = f" ({day(stop.at_ns)} UTC)" if stop.at_ns else ""
+    yield "last stop", f"{stop.kind}{when}{f': {stop.text}' if stop.text else ''}"
+    yield "reported", f"{day(health.told_ns)} UTC by its own clock"
+
+
+def _disk_text(health: Health) -> str:
+    disk = health.disk
+    if disk.free_bytes is None or not disk.size_bytes:
+        return "unknown"
+    parts = [f"{size(disk.free_bytes)} of {size(disk.size_bytes)} free"]
+    if disk.wear_ratio is not None:
+        parts.append(f"up to {disk.wear_ratio:.0%} of its life used")
+    if disk.written_bytes is not None:
+        parts.append(f"{size(disk.written_bytes)} written")
+    return ", ".join(parts)
+
+
+def _runs_text(health: Health, now_ns: int) -> str:
+    runs = health.runs
+    if runs.last_ns is None:
+        return "none yet"
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in runs.verdicts.items())
+    return f"last {age(now_ns - runs.last_ns)} ago: {runs.last_verdict}; of the last {sum(runs.verdicts.values())}: {counts}"
+
+
+def _canary_table(runs: Sequence[CanaryRun]) -> Table:
+    shown = runs[-CANARIES_SHOWN:]
+    names = list(dict.fromkeys(name for one in shown for name in one.figures))
+    made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    made.add_column("canary run (UTC)", no_wrap=True)
+    for name in names:
+        # On a narrow terminal the unit is below the quantity.
+        made.add_column(" ".join(name.rsplit("_", 1)), overflow="fold", justify="right")
+    made.add_column("outside", overflow="fold")
+    for one in reversed(shown):
+        cells = (day(one.ended_ns), *(_figure(one.figures, name) for name in names), ", ".join(one.doubted))
+        made.add_row(*cells, style=None if one.is_kept else "red")
+    return made
+
+
+def _power_table(actions: Sequence[PowerAction]) -> Table:
+    rows = [
+        [plain(cell) for cell in (day(one.began_ns), one.action, one.asked_by, one.switch, one.outcome or "under way")] for one in actions
+    ]
+    return narrow_table(("power (UTC)", "what", "by", "switch", "outcome"), rows, folded={"by", "switch", "outcome"})
+
+
+def _figure(figures: Mapping[str, float], name: str) -> str:
+    return f"{figures[name]:.4g}" if name in figures else "-"

@@ -1,0 +1,194 @@
+"""The handler for health: keeps what devices report, orders canary runs when they are due, and judges their results.
+
+Reports are kept in memory until the next poll, and then written in one transaction: ten thousand devices that reconnect together cost a
+few of those. Nothing is asked of every device: what is due, and what has changed, is found by an index.
+"""
+
+import logging
+import sqlite3
+import time
+
+import msgspec
+
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.agent.contract import messages
+from edgemeter.agent.contract.health import Health, decode_health
+from edgemeter.agent.contract.messages import EVERY_BIRTH, EVERY_HEALTH, EVERY_STATE, parse_topic
+from edgemeter.provisioning.health.baseline import judge_run
+from edgemeter.provisioning.inventory.fleet_file import WatchedFleetFile
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.registry.canary_runs import (
+    add_canary_jobs,
+    count_canary_failures,
+    plan_canary,
+    plan_canary_now,
+    plan_canary_soon,
+    put_canary_run,
+    read_canary_runs,
+    replan_canaries,
+    reset_canary_failures,
+    restart_baseline,
+    take_due_canaries,
+)
+from edgemeter.provisioning.registry.devices import (
+    DeviceReport,
+    HealthState,
+    find_health_state,
+    find_presence,
+    next_health_state,
+    put_health_state,
+    put_reports,
+)
+from edgemeter.provisioning.registry.registry import Registry
+from edgemeter.provisioning.registry.rescues import clear_rescue, read_rescues
+from edgemeter.provisioning.serve.handler import Publish
+
+logger = logging.getLogger(__name__)
+
+NS_PER_S = 1_000_000_000
+CANARY_POLL_S = 5.0
+RULES_POLL_S = 60.0
+MOST_JOBS = 500
+MOST_REPORTS = 5000
+MOST_CHANGES = 20_000
+DEFAULT_HOURS = 24.0
+_ENDED = """SELECT serial, device, job, state, reason, ended_ns, figures FROM executions
+WHERE serial > ? AND serial <= ? AND ended_ns IS NOT NULL AND job GLOB 'golden-*' ORDER BY serial"""
+
+
+def clear_device(registry: Registry, device: str, fleet: str, now_ns: int, *, new_band: bool, is_dry_run: bool = False) -> str | None:
+    """Trust a device again, end its rescue, have it run its canary next; return what was done, None where there was nothing to do.
+
+    A dry run writes nothing and returns the same.
+    """
+    before, rescue = find_health_state(registry, device), read_rescues(registry).get(device)
+    was_suspect = before is not None and before.state == "suspect"
+    if not was_suspect and rescue is None and not new_band:
+        return None
+    if not is_dry_run:
+        with registry.transaction() as connection:
+            clear_rescue(connection, device)
+            put_health_state(connection, HealthState(device, "good", "cleared by hand", now_ns))
+            if new_band:
+                restart_baseline(connection, device)
+            plan_canary_now(connection, device, fleet, now_ns)
+    done = ["good", "its baseline restarts" if new_band else "its baseline is kept"]
+    if rescue is not None:
+        done.append(f"its rescue is ended ({rescue.attempts} power cycles)")
+    return f"{', '.join(done)}; its canary run is next"
+
+
+class FleetHealthHandler:
+    """Keeps reports and judges canary runs; `serve/handler.py` documents how it is called."""
+
+    topics = (EVERY_HEALTH, EVERY_STATE, EVERY_BIRTH)
+
+    def __init__(self, folder: FleetFolder, registry: Registry, publish: Publish) -> None:  # noqa: ARG002 - a handler's signature
+        self._file = WatchedFleetFile(folder)
+        self._registry = registry
+        self._reports: list[DeviceReport] = []
+        self._canary_ns = 0
+        self._rules_ns = 0
+        self._every_ns = int(DEFAULT_HOURS * 3600) * NS_PER_S
+
+    def received(self, message: Message) -> None:
+        """Take a device's state, birth or health; an emptied topic and the server's own `revoked` are ignored."""
+        if not message.payload:
+            return
+        topic = parse_topic(message.topic)
+        if topic.kind == "state":
+            report: messages.DeviceState | messages.Birth | Health = messages.decode_state(message.payload)
+        else:
+            decode = decode_health if topic.kind == "health" else messages.decode_birth
+            report = decode(message.payload)
+            if (report.fleet, report.device) != (topic.fleet, topic.device):
+                raise ConfigError(
+                    f"the {topic.kind} names device {report.device!r} of fleet {report.fleet!r}, but its topic is {message.topic!r}"
+                )
+        if not (isinstance(report, messages.DeviceState) and report.state == "revoked"):
+            self._reports.append(DeviceReport(topic.device, topic.fleet, report, time.time_ns()))
+
+    def poll(self, now_ns: int) -> None:
+        """Write the reports, judge canary runs that ended, order those that are due."""
+        self._check_rules(now_ns)
+        if self._reports:
+            self._keep(now_ns)
+        if now_ns >= self._canary_ns:
+            self._canary_ns = now_ns + int(CANARY_POLL_S * NS_PER_S)
+            self._judge(now_ns)
+            self._order(now_ns)
+
+    def close(self) -> None:
+        """Write the last reports."""
+        while self._reports:
+            self._keep(time.time_ns())
+
+    def _check_rules(self, now_ns: int) -> None:
+        if now_ns < self._rules_ns:
+            return
+        self._rules_ns = now_ns + int(RULES_POLL_S * NS_PER_S)
+        try:
+            written = self._file.read()
+        except EdgemeterError as error:
+            logger.warning("canary runs continue as before: %s", error)
+            return
+        every_ns = int((written.health.golden_hours if written else DEFAULT_HOURS) * 3600) * NS_PER_S
+        if every_ns != self._every_ns:
+            with self._registry.transaction() as connection:
+                replan_canaries(connection, now_ns, every_ns)
+            self._every_ns = every_ns
+
+    def _keep(self, now_ns: int) -> None:
+        # This many take less than half a second; the rest waits for the next poll.
+        reports, self._reports = self._reports[:MOST_REPORTS], self._reports[MOST_REPORTS:]
+        try:
+            with self._registry.transaction() as connection:
+                put_reports(connection, reports)
+                for one in reports:
+                    if isinstance(one.message, Health) and self._every_ns:
+                        plan_canary(connection, one.message, now_ns)
+        except EdgemeterError:
+            self._reports = [*reports, *self._reports]
+            raise
+
+    def _judge(self, now_ns: int) -> None:
+        (after,) = self._registry.query("SELECT serial FROM health_position")[0]
+        (last,) = self._registry.query("SELECT coalesce(max(serial), 0) FROM executions")[0]
+        last = min(last, after + MOST_CHANGES)
+        if last <= after:
+            return
+        ended = self._registry.query(_ENDED, after, last)
+        with self._registry.transaction() as connection:
+            for row in ended:
+                self._take(connection, row, now_ns)
+            connection.execute("UPDATE health_position SET serial = ?", (last,))
+
+    def _take(self, connection: sqlite3.Connection, row: sqlite3.Row, now_ns: int) -> None:
+        """Judge one canary run that ended."""
+        device, figures = row["device"], msgspec.json.decode(row["figures"], type=dict[str, float])
+        failed = count_canary_failures(connection, device)
+        if row["state"] != "done" or not figures:
+            # It was cancelled, or could not be done: that is no evidence about the board's speed.
+            if row["state"] != "cancelled":
+                plan_canary_soon(connection, device, now_ns, failed)
+            return
+        earlier = read_canary_runs(self._registry, device)
+        heard = find_presence(self._registry, device)
+        health = heard.health if heard else None
+        run, fault = judge_run(row["job"], device, row["ended_ns"], figures, earlier, health, row["reason"])
+        put_canary_run(connection, run)
+        before = find_health_state(self._registry, device)
+        now = next_health_state(before, device, fault, now_ns)
+        put_health_state(connection, now)
+        if now.state == "suspect" or run.doubted:
+            plan_canary_soon(connection, device, now_ns, failed if fault else 0)
+        else:
+            reset_canary_failures(connection, device)
+        if before is None or before.state != now.state:
+            logger.log(logging.WARNING if fault else logging.INFO, "%s is %s%s", device, now.state, f": {now.reason}" if now.reason else "")
+
+    def _order(self, now_ns: int) -> None:
+        with self._registry.transaction() as connection:
+            due = take_due_canaries(connection, now_ns, self._every_ns, MOST_JOBS)
+            add_canary_jobs(connection, due, now_ns)

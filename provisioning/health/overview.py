@@ -1,0 +1,205 @@
+"""Every device of a fleet with all that is known of it, and its issues, the most urgent first."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from edgemeter.agent.contract.health import Health
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.inventory.formatting import age, size
+from edgemeter.provisioning.inventory.selection import read_devices
+from edgemeter.provisioning.registry.devices import Device, HealthState, Presence, read_health_states, read_presence
+from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, unfinished_executions
+from edgemeter.provisioning.registry.registry import Registry
+from edgemeter.provisioning.registry.rescues import Rescue, read_rescues
+
+NS_PER_S = 1_000_000_000
+NS_PER_DAY = 86_400 * NS_PER_S
+
+# Renewed at two thirds of its life, a year or two: what has less left was not renewed.
+CERTIFICATE_DAYS = 30
+LITTLE_DISK_RATIO, NO_DISK_RATIO = 0.1, 0.02
+WORN_RATIO = 0.8
+
+# Instruments are calibrated yearly.
+CALIBRATION_DAYS = 365.0
+SILENT_DAYS = 2
+NEEDS_ATTENTION = "needs attention"
+
+# The most urgent first; the first is `needs a hand` in JSON, where it was named earlier.
+ISSUE_ORDER = (
+    "needs a hand",
+    "lost",
+    "suspect",
+    "certificate",
+    "asks",
+    "disk",
+    "clock",
+    "sensor",
+    "power",
+    "outbox",
+    "release",
+    "ended",
+    "silent",
+    "offline",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceIssue:
+    """One thing that needs a look: its kind in `ISSUE_ORDER`, and a description."""
+
+    kind: str
+    text: str
+
+
+def issues_of(
+    device: Device, heard: Presence | None, state: HealthState | None, rescue: Rescue | None, now_ns: int
+) -> tuple[DeviceIssue, ...]:
+    """Return what needs a look, the most urgent first."""
+    if device.trust == "revoked":
+        return ()
+    found = [*_of_presence(device, heard, rescue, now_ns)]
+    if state is not None and state.state == "suspect":
+        found.append(DeviceIssue("suspect", state.reason or "suspect"))
+    if heard is not None and heard.health is not None:
+        found.extend(_of_health(heard.health, now_ns))
+        if heard.state == "online" and now_ns - heard.health.told_ns > SILENT_DAYS * NS_PER_DAY and heard.health.clock.is_synchronised:
+            found.append(DeviceIssue("silent", f"no health report for {age(now_ns - heard.health.told_ns)}"))
+    return tuple(sorted(found, key=lambda one: ISSUE_ORDER.index(one.kind)))
+
+
+def urgency_rank(issues: Sequence[DeviceIssue]) -> int:
+    """Return how urgent the worst of them is; 0 is the most urgent."""
+    return ISSUE_ORDER.index(issues[0].kind) if issues else len(ISSUE_ORDER)
+
+
+def _of_presence(device: Device, heard: Presence | None, rescue: Rescue | None, now_ns: int) -> Iterator[DeviceIssue]:
+    if rescue is not None and rescue.needs_attention:
+        yield DeviceIssue("needs a hand", rescue.reason or "its power was cycled several times and it did not come back")
+    if device.trust == "pending":
+        yield DeviceIssue("asks", "waits for approval: `edgemeter fleet accept` or `reject`")
+    if heard is None or heard.state is None or heard.since_ns is None:
+        return
+    since = age(now_ns - heard.since_ns)
+    if heard.state == "lost":
+        tried = f"; its power was cycled {rescue.attempts} times" if rescue is not None and rescue.attempts else ""
+        why = f"; {rescue.reason}" if rescue is not None and rescue.reason and not rescue.needs_attention else ""
+        yield DeviceIssue("lost", f"lost for {since}{tried}{why}")
+    elif heard.state == "offline":
+        yield DeviceIssue("offline", f"offline for {since}: it signed off")
+
+
+def _of_health(health: Health, now_ns: int) -> Iterator[DeviceIssue]:
+    yield from _of_certificate(health, now_ns)
+    yield from _of_disk(health)
+    clock = health.clock
+    if clock.is_behind_floor:
+        yield DeviceIssue("clock", "its clock is behind its last known time: no time server is reachable")
+    elif clock.is_synchronised is False:
+        yield DeviceIssue("clock", "its clock is not synchronised (NTP)")
+    yield from _of_sensors(health)
+    if health.is_under_voltage_since_boot:
+        yield DeviceIssue("power", "under-voltage since boot: its power supply is too weak")
+    if health.is_throttled_since_boot:
+        yield DeviceIssue("power", "it was throttled since boot")
+    if health.dropped_records:
+        yield DeviceIssue("outbox", f"{health.dropped_records} results were dropped: its outbox was full")
+    if health.bad_agents:
+        yield DeviceIssue("release", f"agent {', '.join(health.bad_agents)} failed on it")
+    if health.last_words.kind in {"crash", "oom", "power-loss"}:
+        yield DeviceIssue("ended", f"{health.last_words.kind} before this boot: {health.last_words.text or 'no details'}")
+
+
+def _of_sensors(health: Health) -> Iterator[DeviceIssue]:
+    for sensor in health.sensors:
+        if sensor.trouble is not None:
+            yield DeviceIssue("sensor", f"sensor {sensor.name}: {sensor.trouble}")
+        elif sensor.calibration_age_days is not None and sensor.calibration_age_days > CALIBRATION_DAYS:
+            yield DeviceIssue("sensor", f"sensor {sensor.name} was calibrated {sensor.calibration_age_days:.0f} days ago")
+
+
+def _of_certificate(health: Health, now_ns: int) -> Iterator[DeviceIssue]:
+    end_ns = health.certificate_not_after_ns
+    if end_ns is None:
+        return
+    days = (end_ns - now_ns) / NS_PER_DAY
+    if days < 0:
+        yield DeviceIssue("certificate", f"its certificate expired {age(now_ns - end_ns)} ago")
+    elif days < CERTIFICATE_DAYS:
+        yield DeviceIssue("certificate", f"its certificate expires in {age(end_ns - now_ns)}")
+
+
+def _of_disk(health: Health) -> Iterator[DeviceIssue]:
+    disk = health.disk
+    if disk.free_bytes is not None and disk.size_bytes:
+        ratio = disk.free_bytes / disk.size_bytes
+        if ratio < LITTLE_DISK_RATIO:
+            how = "full" if ratio < NO_DISK_RATIO else "nearly full"
+            yield DeviceIssue("disk", f"its disk is {how}: {size(disk.free_bytes)} free")
+    if disk.is_worn_out or (disk.wear_ratio is not None and disk.wear_ratio >= WORN_RATIO):
+        worn = "" if disk.wear_ratio is None else f" ({disk.wear_ratio:.0%} of its life is used)"
+        yield DeviceIssue("disk", f"its flash is worn{worn}")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceOverview:
+    """One device: `heard` is its last report, None where it never reported; `job` what it is busy with; `issues` the worst first."""
+
+    device: Device
+    heard: Presence | None
+    health_state: HealthState | None
+    rescue: Rescue | None
+    job: Execution | None
+    issues: tuple[DeviceIssue, ...] = ()
+
+    @property
+    def health(self) -> Health | None:
+        """Its last health report, None where there is none."""
+        return self.heard.health if self.heard else None
+
+    @property
+    def presence(self) -> str | None:
+        """Whether it is online, None where it never reported; a revoked device is `revoked`, whatever it reported last."""
+        return "revoked" if self.device.trust == "revoked" else self.heard.state if self.heard else None
+
+    @property
+    def presence_since_ns(self) -> int | None:
+        """Since when that is so (UTC, by the server's clock), None where it never reported."""
+        return self.device.changed_ns if self.device.trust == "revoked" else self.heard.since_ns if self.heard else None
+
+    @property
+    def board(self) -> str | None:
+        """Its board as fleet.toml names it, else as the device reports it."""
+        return self.device.board or (self.heard.board if self.heard else None)
+
+    @property
+    def agent(self) -> str | None:
+        """The version of its agent, None where it never reported."""
+        return self.heard.agent if self.heard else None
+
+    @property
+    def condition(self) -> str:
+        """Its condition in one or two words."""
+        if self.rescue is not None and self.rescue.needs_attention:
+            return NEEDS_ATTENTION
+        return self.health_state.state if self.health_state else "not measured"
+
+
+def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOverview]:
+    """Return every device of the fleet, the most urgent first, then by fleet and name; devices that only report are included.
+
+    Raises:
+        ConfigError: fleet.toml has a wrong or unknown key.
+    """
+    heard, states, rescues = read_presence(registry), read_health_states(registry), read_rescues(registry)
+    jobs = {one.device: one for one in unfinished_executions(registry) if one.state in IN_FLIGHT}
+    named = {one.device: one for one in read_devices(folder, registry)}
+    for name, one in heard.items():
+        if name not in named:
+            # It reports, so the broker accepted it, by other means than this fleet's enrolment.
+            named[name] = Device(name, one.fleet, None, None, (), "expected", None, None, None, 0)
+    lines = []
+    for name, device in named.items():
+        line = DeviceOverview(device, heard.get(name), states.get(name), rescues.get(name), jobs.get(name))
+        lines.append(replace(line, issues=issues_of(device, line.heard, line.health_state, line.rescue, now_ns)))
+    return sorted(lines, key=lambda line: (urgency_rank(line.issues), line.device.fleet, line.device.device))

@@ -1,0 +1,301 @@
+"""What `edgemeter fleet init` makes: whatever is missing of a fleet's files, and the systemd unit of its service."""
+
+import os
+import pwd
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from edgemeter.agent.base import durable_file
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.toml import toml_document
+from edgemeter.provisioning.identity import authority, broker_files
+from edgemeter.provisioning.identity.authority import SERVER_DAYS, KeyPair
+from edgemeter.provisioning.identity.broker_files import COLLECTOR_USER, OPERATOR_USER, SERVICE_USER
+from edgemeter.provisioning.identity.enforcement import reload_broker
+from edgemeter.provisioning.inventory import fleet_file
+from edgemeter.provisioning.inventory.fleet_file import FleetFile, ServerEntry
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.registry.registry import Registry
+
+UNIT_NAME = "edgemeter-fleet.service"
+
+# Options by environment variable: EDGEMETER_BROKER, EDGEMETER_CONTENT_PORT, EDGEMETER_CONTENT_LISTEN.
+ENVIRONMENT_FILE = "/etc/edgemeter/fleet.env"
+
+# USB power switches (uhubctl) need devices and netlink; a broker_reload command over ssh reads its owner's home.
+_UNIT = """\
+# Written by `edgemeter fleet init`, which puts its own back. Settings of yours go into a drop-in (systemctl edit edgemeter-fleet), options
+# into {environment} as EDGEMETER_BROKER=..., EDGEMETER_CONTENT_PORT=..., one a line.
+#   sudo cp {here} /etc/systemd/system/ && sudo systemctl enable --now edgemeter-fleet
+
+[Unit]
+Description=Edgemeter fleet service
+Documentation=man:systemd.service(5)
+After=network-online.target mosquitto.service
+Wants=network-online.target
+StartLimitIntervalSec=0
+
+[Service]
+ExecStart={program} -m edgemeter.agent.cli fleet serve --folder {folder}
+EnvironmentFile=-{environment}
+User={user}
+UMask=0077
+# A broker that is not up yet is waited for; jobs wait in the registry meanwhile.
+Restart=always
+RestartSec=2
+TimeoutStopSec=60
+LimitNOFILE=65536
+
+NoNewPrivileges=yes
+ProtectSystem=strict
+ProtectHome=read-only
+ReadWritePaths={writable}
+PrivateTmp=yes
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectControlGroups=yes
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK
+RestrictSUIDSGID=yes
+LockPersonality=yes
+SystemCallArchitectures=native
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def unit_text(folder: FleetFolder, program: str = sys.executable) -> str:
+    """Return the unit for the fleet in `folder`, run by the Python interpreter at `program`.
+
+    Raises:
+        ConfigError: a unit cannot hold the folder's name.
+    """
+    path = str(folder.path.absolute())
+    if not path.isprintable():
+        raise ConfigError(f"the name of the fleet's folder {path!r} contains a control character: rename it")
+    return _UNIT.format(
+        environment=ENVIRONMENT_FILE,
+        here=shlex.quote(f"{path}/{UNIT_NAME}"),
+        program=_word(program),
+        folder=_word(path),
+        user=_user(),
+        writable=_quoted(path),
+    )
+
+
+def _word(argument: str) -> str:
+    # The words of a command expand variables too.
+    return _quoted(argument).replace("$", "$$")
+
+
+def _quoted(argument: str) -> str:
+    escaped = argument.replace("%", "%%").replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+SERVICE_CERTIFICATES = {"collector": COLLECTOR_USER, "fleet": SERVICE_USER, "operator": OPERATOR_USER}
+
+# A server certificate with less of its life left than this is renewed.
+RENEW_BELOW_RATIO = 1 / 3
+
+
+@dataclass(frozen=True, slots=True)
+class InitOptions:
+    """The options of the command: None means that of fleet.toml, `names` are further names and addresses of the broker."""
+
+    broker: str | None
+    names: tuple[str, ...]
+    fleet: str | None
+    port: int | None
+    enrol_port: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class InitStep:
+    """One thing to make: its file, why, and how."""
+
+    path: Path
+    why: str
+    make: Callable[[], None]
+
+
+def planned_fleet_file(folder: FleetFolder, wanted: InitOptions) -> FleetFile:
+    """Return fleet.toml as it is, or as it is to be written.
+
+    Raises:
+        ConfigError: no broker is named, fleet.toml is wrong, or it contradicts the options.
+    """
+    if folder.fleet_file.exists():
+        return _agreed(folder, wanted)
+    if wanted.broker is None:
+        raise ConfigError("a new fleet needs its broker: give --broker HOST, as devices reach it")
+    text = _fleet_toml(wanted)
+    try:
+        return msgspec.toml.decode(text, type=FleetFile)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"cannot make a fleet {wanted.fleet!r} with the broker {wanted.broker!r}: {error}") from error
+
+
+def init_steps(folder: FleetFolder, wanted: InitOptions, now: datetime) -> Iterator[InitStep]:
+    """Yield the steps for what is missing, in order; each is computed when the one before was done or skipped.
+
+    Raises:
+        ConfigError: one file of a pair is missing, or existing files contradict `wanted`.
+    """
+    described_as = planned_fleet_file(folder, wanted)
+    server = described_as.server or ServerEntry(broker=wanted.broker or "")
+    if not folder.path.exists():
+        yield InitStep(folder.path, "the fleet's folder", lambda: _make_folder(folder.path))
+    if not _has_authority(folder):
+        name = f"edgemeter fleet {described_as.fleet}"[: authority.LONGEST_NAME]
+        yield InitStep(
+            folder.ca_certificate,
+            "the fleet's authority",
+            lambda: _write_pair(authority.make_authority(name, now), folder.ca_certificate, folder.ca_key),
+        )
+    yield from _broker_certificate(folder, wanted, server, now)
+    for file, common_name in SERVICE_CERTIFICATES.items():
+        yield from _service_certificate(folder, file, common_name, now)
+    if not folder.release_public_key.exists():
+        yield InitStep(folder.release_public_key, "the key pair that signs releases", lambda: _make_release_key(folder))
+    if not folder.fleet_file.exists():
+        text = _fleet_toml(wanted)
+        yield InitStep(folder.fleet_file, "the inventory", lambda: durable_file.write(folder.fleet_file, text.encode()))
+    yield from _broker_configuration(folder, server, now)
+
+
+def notify_broker(folder: FleetFolder) -> None:
+    """Have a running broker reload the new files.
+
+    Raises:
+        ConfigError: fleet.toml is wrong.
+        UnavailableError: the broker cannot be signalled.
+    """
+    server = fleet_file.read(folder.fleet_file).server
+    if server is not None:
+        reload_broker(folder, server)
+
+
+def _agreed(folder: FleetFolder, wanted: InitOptions) -> FleetFile:
+    found = fleet_file.read(folder.fleet_file)
+    if found.server is None:
+        raise ConfigError(f"{str(folder.fleet_file)!r} names no broker: add [server] broker = ...")
+    server = found.server
+    for key, written, option in (
+        ("broker", server.broker, wanted.broker),
+        ("fleet", found.fleet, wanted.fleet),
+        ("broker_port", server.broker_port, wanted.port),
+        ("enrol_port", server.enrol_port, wanted.enrol_port),
+    ):
+        if option not in {None, written}:
+            raise ConfigError(
+                f"{str(folder.fleet_file)!r} sets {key} = {written!r}, not {option!r}: change it there, or leave out the option"
+            )
+    return found
+
+
+def _fleet_toml(wanted: InitOptions) -> str:
+    defaults = ServerEntry(broker="")
+    server = {
+        "broker": wanted.broker or "",
+        "broker_port": None if wanted.port == defaults.broker_port else wanted.port,
+        "enrol_port": None if wanted.enrol_port == defaults.enrol_port else wanted.enrol_port,
+        "names": wanted.names,
+    }
+    return toml_document({"fleet": wanted.fleet or "default", "server": server})
+
+
+def _has_authority(folder: FleetFolder) -> bool:
+    there = [path for path in (folder.ca_certificate, folder.ca_key) if path.exists()]
+    # The key is written first: where nothing was issued yet, a key alone is left by an interrupted command.
+    if there == [folder.ca_key] and not (folder.broker / "broker.crt").exists():
+        return False
+    if len(there) == 1:
+        raise ConfigError(f"of ca.crt and ca.key in {str(folder.path)!r} only {there[0].name} is left: restore the other from a backup")
+    return bool(there)
+
+
+def _broker_certificate(folder: FleetFolder, wanted: InitOptions, server: ServerEntry, now: datetime) -> Iterator[InitStep]:
+    certificate, key = folder.broker / "broker.crt", folder.broker / "broker.key"
+    names = {authority.normal_name(name) for name in (server.broker, *server.names, *wanted.names)}
+    why = "the broker's certificate"
+    if certificate.exists() and key.exists():
+        held = certificate.read_bytes()
+        kept = authority.names_of(held)
+        if names <= kept and authority.left_ratio(held, now, SERVER_DAYS) >= RENEW_BELOW_RATIO:
+            return
+        why = f"{why}, renewed: {', '.join(sorted(names - kept)) or 'the old one expires'}"
+        names |= kept
+    issue = broker_files.authority
+    yield InitStep(certificate, why, lambda: _write_pair(issue(folder).issue_server(server.broker, names, now), certificate, key))
+
+
+def _service_certificate(folder: FleetFolder, file: str, common_name: str, now: datetime) -> Iterator[InitStep]:
+    certificate, key = folder.certificate(file), folder.key(file)
+    is_there = certificate.exists() and key.exists()
+    if not is_there or authority.left_ratio(certificate.read_bytes(), now, SERVER_DAYS) < RENEW_BELOW_RATIO:
+        issue = broker_files.authority
+        yield InitStep(
+            certificate,
+            f"the certificate of {common_name}",
+            lambda: _write_pair(issue(folder).issue_client(common_name, now), certificate, key),
+        )
+
+
+def _broker_configuration(folder: FleetFolder, server: ServerEntry, now: datetime) -> Iterator[InitStep]:
+    for path in (folder.broker / "conf.d", folder.broker / "data"):
+        if not path.exists():
+            yield InitStep(path, "for the broker", lambda path=path: _make_folder(path))  # type: ignore[misc]
+    for path, text, why in (
+        (folder.broker / "mosquitto.conf", broker_files.configuration(folder, server), "the broker's configuration"),
+        (folder.path / UNIT_NAME, unit_text(folder), "the systemd unit of the service; it contains how to install it"),
+    ):
+        if not broker_files.holds(path, text.encode()):
+            yield InitStep(path, why, lambda path=path, text=text: durable_file.write(path, text.encode()))  # type: ignore[misc]
+    own = [folder.broker / "acl", folder.broker / "enrol.acl", folder.broker / "passwords", folder.revoked]
+    if not folder.registry.exists() or not all(path.exists() for path in own):
+        yield InitStep(
+            folder.registry, "the registry; the broker's rules, tokens and list of revoked certificates", lambda: _renew(folder, now)
+        )
+
+
+def _renew(folder: FleetFolder, now: datetime) -> None:
+    with closing(Registry(folder.registry)) as registry:
+        folder.registry.chmod(0o600)
+        broker_files.renew(folder, registry, broker_files.authority(folder), now)
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, mode=0o700)
+    except OSError as error:
+        raise ConfigError(f"cannot make the folder {str(path)!r} ({error.strerror}): name another with --folder") from error
+
+
+def _make_release_key(folder: FleetFolder) -> None:
+    if folder.release_key.exists():
+        public = authority.public_of(folder.release_key.read_bytes())
+    else:
+        private, public = authority.make_release_key()
+        durable_file.write(folder.release_key, private)
+    durable_file.write(folder.release_public_key, public, 0o644)
+
+
+def _write_pair(pair: KeyPair, certificate: Path, key: Path) -> None:
+    # The key first: a certificate without its key would look complete.
+    durable_file.write(key, pair.key)
+    durable_file.write(certificate, pair.certificate, 0o644)

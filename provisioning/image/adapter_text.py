@@ -1,0 +1,124 @@
+"""What the first-boot adapters share: the command that starts our script, the kernel's line, and text edited by blocks.
+
+Text is edited by blocks (top-level keys of YAML, sections of TOML): the user's lines stay, only our own are replaced. The rest need not be
+parsed, and a plain installation has no YAML library.
+The kernel line is `cmdline.txt`, which the firmware of a Pi passes to the kernel: one line, of which only the first counts.
+At every boot each format starts the script in the payload, which copies itself and its unit to the disk.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from edgemeter.agent.base.errors import ConfigError
+
+KEY = re.compile(r"^([A-Za-z_][A-Za-z0-9_-]*)[ \t]*:(.*)$")
+SECTION = re.compile(r"^\s*\[\s*([A-Za-z0-9_.-]+)\s*\]\s*(#.*)?$")
+BEGIN = "# edgemeter: begin"
+END = "# edgemeter: end"
+
+# In a file that did not exist before: as long as it holds no lines of the user, it can be removed again.
+MADE = "# edgemeter: `edgemeter fleet image` made this file"
+
+
+def text_of(lines: Iterable[str]) -> str:
+    """Return lines as text, each with its newline."""
+    return "".join(f"{line}\n" for line in lines)
+
+
+def has_ours(text: str) -> bool:
+    """Return whether an earlier call put something between our marks."""
+    return any(line.strip() == BEGIN for line in text.splitlines())
+
+
+def without_ours(text: str) -> str:
+    """Return `text` without what an earlier call put between our marks."""
+    kept: list[str] = []
+    ours = False
+    for line in text.splitlines():
+        if line.strip() == BEGIN:
+            ours = True
+        elif line.strip() == END:
+            ours = False
+        elif not ours:
+            kept.append(line)
+    return text_of(kept)
+
+
+def without_keys(text: str, keys: Sequence[str]) -> str:
+    """Return YAML without these keys and their values: the lines up to the next key or the end of a document."""
+    kept: list[str] = []
+    dropping = False
+    for line in text.splitlines():
+        found = KEY.match(line)
+        if found or line.startswith(("---", "...")):
+            dropping = found is not None and found[1] in keys
+        if not dropping or line.startswith("#"):
+            kept.append(line)
+    return text_of(kept)
+
+
+def with_item(text: str, key: str, item: str, where: str) -> str:
+    """Return YAML whose list `key` begins with `item`, between our marks; the list is added if there is none.
+
+    Raises:
+        ConfigError: the list is written within one line.
+    """
+    lines = text.splitlines()
+    for at, line in enumerate(lines):
+        found = KEY.match(line)
+        if not found or found[1] != key:
+            continue
+        if found[2].split("#", 1)[0].strip():
+            raise ConfigError(
+                f"{where} has {line.strip()!r}: write that list with one item a line, or remove it, so that ours can be added"
+            )
+        first = next((after for after in lines[at + 1 :] if after.strip() and not after.lstrip().startswith("#")), "")
+        indent = first[: len(first) - len(first.lstrip())] if first.lstrip().startswith("-") else "  "
+        return text_of([*lines[: at + 1], BEGIN, f"{indent}- {item}", END, *lines[at + 1 :]])
+    return f"{text}{BEGIN}\n{key}:\n  - {item}\n{END}\n"
+
+
+def sections(text: str) -> set[str]:
+    """Return the sections of a TOML file."""
+    return {found[1] for line in text.splitlines() if (found := SECTION.match(line))}
+
+
+def without_sections(text: str, names: Sequence[str]) -> str:
+    """Return TOML without these sections."""
+    kept: list[str] = []
+    dropping = False
+    for line in text.splitlines():
+        found = SECTION.match(line)
+        if found:
+            dropping = found[1] in names
+        if not dropping:
+            kept.append(line)
+    return text_of(kept)
+
+
+KERNEL_LINE = "cmdline.txt"
+
+
+def edit_kernel_line(text: str, drop: Callable[[str], bool], add: Sequence[str]) -> str:
+    """Return the kernel line, one line, without the words that `drop` selects and with those of `add` at its end."""
+    words = [word for word in text.replace("\0", " ").split() if not drop(word) and word not in add]
+    return " ".join([*words, *add]) + "\n"
+
+
+PAYLOAD_FOLDER = "edgemeter"
+LAUNCH_SCRIPT = f"{PAYLOAD_FOLDER}/firstboot.sh"
+WIFI_CONNECTION = f"{PAYLOAD_FOLDER}/wifi.nmconnection"
+DONE_FILE = "/var/lib/edgemeter/firstboot.done"
+
+# Where systems for boards mount their boot partition.
+PLACES = "/boot/firmware /boot /boot/efi"
+SEED = "/run/edgemeter/seed"
+
+# No quotation marks, brackets or commas in these: they are part of strings in YAML and TOML, which small parsers read too.
+FROM_BOOT = (
+    f"test -e {DONE_FILE} || for d in {PLACES}; do if test -f $d/{LAUNCH_SCRIPT}; then sh $d/{LAUNCH_SCRIPT} install; break; fi; done"
+)
+FROM_STICK = (
+    f"test -e {DONE_FILE} || {{ mkdir -p {SEED}; test -f {SEED}/{LAUNCH_SCRIPT} || mount LABEL=CIDATA {SEED} || mount LABEL=cidata {SEED}; "
+    f"sh {SEED}/{LAUNCH_SCRIPT} install; }}"
+)

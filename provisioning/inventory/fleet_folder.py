@@ -1,0 +1,82 @@
+"""The files of a fleet: certificates, keys, the broker's configuration, the registry, and content for devices.
+
+They are in one folder on the server, readable by its owner only; `edgemeter fleet init` makes it.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgemeter.agent.base import config
+
+
+@dataclass(frozen=True, slots=True)
+class FleetFolder:
+    """The files of one fleet, below `path`; `broker_address` overrides that of fleet.toml on this machine."""
+
+    path: Path
+    broker_address: str | None = None
+
+    @property
+    def fleet_file(self) -> Path:
+        """The inventory, written by people: `fleet.toml`."""
+        return self.path / "fleet.toml"
+
+    @property
+    def registry(self) -> Path:
+        """What the service knows of devices, jobs, campaigns and releases (SQLite)."""
+        return self.path / "registry.sqlite"
+
+    @property
+    def ca_certificate(self) -> Path:
+        """The certificate of the fleet's authority, PEM."""
+        return self.path / "ca.crt"
+
+    @property
+    def ca_key(self) -> Path:
+        """The private key of the fleet's authority, PEM; it signs device certificates."""
+        return self.path / "ca.key"
+
+    @property
+    def revoked(self) -> Path:
+        """The list of revoked certificates (CRL, PEM) that the broker reads."""
+        return self.path / "revoked.crl"
+
+    @property
+    def release_key(self) -> Path:
+        """The private key that signs bundles, PEM; it may be elsewhere than on the server."""
+        return self.path / "release.key"
+
+    @property
+    def release_public_key(self) -> Path:
+        """The public key by which devices check bundles, PEM."""
+        return self.path / "release.pub"
+
+    @property
+    def broker(self) -> Path:
+        """The folder of the broker's configuration, ACL, passwords, certificate and key."""
+        return self.path / "broker"
+
+    @property
+    def content(self) -> Path:
+        """What devices may fetch, each file named by its sha256: models, suites, bundles."""
+        return self.path / "content"
+
+    def certificate(self, name: str) -> Path:
+        """Return the certificate of a server-side client: `collector`, `fleet`, `operator`."""
+        return self.path / f"{name}.crt"
+
+    def key(self, name: str) -> Path:
+        """Return the private key of a server-side client."""
+        return self.path / f"{name}.key"
+
+
+def default() -> FleetFolder:
+    """Return the folder in $EDGEMETER_FLEET_FOLDER, else `fleet` in edgemeter's data folder."""
+    own = os.environ.get("EDGEMETER_FLEET_FOLDER")
+    return at(Path(own).expanduser() if own else config.home() / "fleet")
+
+
+def at(path: Path) -> FleetFolder:
+    """Return the folder at `path`, with the broker in $EDGEMETER_BROKER if that is set."""
+    return FleetFolder(path, os.environ.get("EDGEMETER_BROKER") or None)

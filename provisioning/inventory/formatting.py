@@ -1,0 +1,74 @@
+"""Ages, sizes, device text and tables as people read them on a terminal."""
+
+import time
+from collections.abc import Collection, Iterable
+from datetime import datetime, timezone
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+ABSENT = "-"
+NS_PER_S = 1_000_000_000
+_STEPS = ((86_400.0, "d"), (3600.0, "h"), (60.0, "min"))
+_SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+
+
+def age(passed_ns: int) -> str:
+    """Return a time that passed, in its largest unit: `3 d`, `5 h`, `12 min`, `40 s`."""
+    passed_s = max(0.0, passed_ns / NS_PER_S)
+    for step_s, unit in _STEPS:
+        if passed_s >= step_s:
+            return f"{passed_s / step_s:.0f} {unit}"
+    return f"{passed_s:.0f} s"
+
+
+def size(count_bytes: int) -> str:
+    """Return a number of bytes: `12 GB`."""
+    for step, unit in _SIZES:
+        if count_bytes >= step:
+            return f"{count_bytes / step:.3g} {unit}"
+    return f"{count_bytes} bytes"
+
+
+def stamp(taken_ns: int | None) -> str | None:
+    """Return a time as ISO 8601, UTC."""
+    if taken_ns is None:
+        return None
+    return datetime.fromtimestamp(taken_ns / NS_PER_S, timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def day(taken_ns: int) -> str:
+    """Return a date and time for people, UTC."""
+    return time.strftime("%Y-%m-%d %H:%M", time.gmtime(taken_ns / NS_PER_S))
+
+
+def plain(text: str) -> str:
+    """Return text of a device fit for a terminal: on one line, without control characters."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+
+
+# Without a terminal no row has to be folded.
+PLAIN_WIDTH = 160
+
+
+def terminal() -> Console:
+    """Return the console, as wide as the terminal, or wide enough for a reason where there is none."""
+    console = Console()
+    return console if console.is_terminal else Console(width=PLAIN_WIDTH)
+
+
+def narrow_table(headings: Iterable[str], rows: Iterable[Iterable[str]], *, folded: Collection[str], right: Collection[str] = ()) -> Table:
+    """Return a table of which only the columns in `folded` take more than one line where the terminal is narrow."""
+    made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for heading in headings:
+        made.add_column(heading, justify="right" if heading in right else "left", overflow="fold", no_wrap=heading not in folded)
+    for row in rows:
+        made.add_row(*(Text(cell) for cell in row))
+    return made
+
+
+def print_table(made: Table) -> None:
+    """Print a table, as wide as the terminal."""
+    terminal().print(made)

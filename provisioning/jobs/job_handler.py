@@ -1,0 +1,352 @@
+"""The handler for jobs: sends orders to devices that are online, applies their reports, and gives up what takes too long.
+
+A decision is committed to the registry before it is published, so a kill at any moment costs nothing: orders are sent again and are
+answered from the device's journal, and reports come again until they are acknowledged. It polls for what changed, never for everything.
+"""
+
+import heapq
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.base.log_limit import about
+from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.agent.contract import messages
+from edgemeter.agent.contract.messages import EVERY_JOB, EVERY_PROGRESS, EVERY_STATE, Topic, parse_topic
+from edgemeter.agent.contract.orders import FINAL, Cancel, Order, Report, ReportReceipt, decode_report, encode_order
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.jobs import rules
+from edgemeter.provisioning.jobs.rules import Candidate, WatchedRules
+from edgemeter.provisioning.jobs.scheduler import JobQueue, apply_report, drop, expire, start_attempt
+from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, Job, find_execution, update_executions
+from edgemeter.provisioning.registry.registry import Registry
+from edgemeter.provisioning.serve.handler import Publish
+
+logger = logging.getLogger(__name__)
+
+NS_PER_S = 1_000_000_000
+FIRST_RETRY_S, LONGEST_RETRY_S, MOST_DOUBLINGS = 10.0, 300.0, 10
+# One commit holds at most this many reports and starts, so that no other handler waits long.
+BATCH_SIZE = 500
+# Waiting executions are checked again this often even when nothing changed: quiet hours and cool-downs end by the clock.
+CANDIDATES_POLL_S = 2.0
+PROGRESS_S = 2.0
+# After a pause of the service or the broker, devices have this long to report what happened meanwhile before they are given up.
+PAUSE_S, PATIENCE_S = 10.0, 60.0
+# A device that reconnects may bring the end of an attempt that was given up: it has this long to report before the next one is sent.
+BEFORE_RETRY_S = 5.0
+LONGEST_PROGRESS = 200
+REVOKED = "its device was revoked"
+
+
+class OrderSender:
+    """Remembers which orders are unanswered; `due` yields those to send again, with growing pauses. After a kill all are sent once more."""
+
+    def __init__(self) -> None:
+        self._online: dict[str, int] = {}
+        # By execution: what is being sent, how often it was, and when next.
+        self._tries: dict[int, tuple[tuple[int, str | None], int, int]] = {}
+        self._due: list[tuple[int, int]] = []
+
+    def is_online(self, device: str) -> bool:
+        """Return whether the device last reported that it is online."""
+        return device in self._online
+
+    def online(self, device: str, session: int) -> bool:
+        """Note that a device is online; return whether that is new, or another session of its agent."""
+        is_new = self._online.get(device) != session
+        self._online[device] = session
+        return is_new
+
+    def offline(self, device: str, session: int) -> bool:
+        """Note that a session has ended; return whether that is new: the end of a session that was followed by another is not."""
+        is_new = self._online.get(device) == session
+        if is_new:
+            del self._online[device]
+        return is_new
+
+    def all_online(self) -> set[str]:
+        """Return the devices that are online."""
+        return set(self._online)
+
+    def begin(self, execution: Execution, now_ns: int) -> None:
+        """Send what this execution has to tell its device, now and until it answers."""
+        self._tries[execution.id] = (_content(execution), 0, now_ns)
+        heapq.heappush(self._due, (now_ns, execution.id))
+
+    def end(self, execution: int) -> None:
+        """Send nothing more for an execution."""
+        self._tries.pop(execution, None)
+
+    def is_under_way(self, execution: Execution) -> bool:
+        """Return whether exactly this is being sent: this attempt, or the request to cancel it."""
+        return execution.id in self._tries and self._tries[execution.id][0] == _content(execution)
+
+    def due(self, now_ns: int) -> Iterator[int]:
+        """Yield the executions to send for now, and note when next."""
+        while self._due and self._due[0][0] <= now_ns:
+            due_ns, execution = heapq.heappop(self._due)
+            content, tries, next_ns = self._tries.get(execution, (None, 0, 0))
+            if content is None or next_ns != due_ns:
+                continue
+            again_ns = now_ns + int(min(LONGEST_RETRY_S, FIRST_RETRY_S * 2.0**tries) * NS_PER_S)
+            self._tries[execution] = (content, min(tries + 1, MOST_DOUBLINGS), again_ns)
+            heapq.heappush(self._due, (again_ns, execution))
+            yield execution
+
+
+def needs_sending(execution: Execution) -> bool:
+    """Return whether its device has yet to receive something: the order, or the request to cancel it."""
+    return execution.state == "sent" or (execution.state in IN_FLIGHT and execution.requested == "cancel")
+
+
+def order_message(execution: Execution, job: Job) -> tuple[str, bytes]:
+    """Return the topic and payload of the order: the job, or its end."""
+    work = Cancel() if execution.requested == "cancel" or execution.state not in IN_FLIGHT else job.work
+    order = Order(job=execution.job, attempt=execution.attempt, version=execution.version, work=work, timeout_s=job.timeout_s)
+    return _command_topic(execution.fleet, execution.device), encode_order(order)
+
+
+def _content(execution: Execution) -> tuple[int, str | None]:
+    return execution.attempt, execution.requested
+
+
+def _command_topic(fleet: str, device: str) -> str:
+    return str(Topic(fleet, device, "command"))
+
+
+class DecisionRound:
+    """One round of decisions: what executions become (`changed`), and what is to be published once that is committed (`messages`)."""
+
+    def __init__(self, registry: Registry, queue: JobQueue, now_ns: int) -> None:
+        self._registry = registry
+        self._queue = queue
+        self._now_ns = now_ns
+        self.changed: dict[int, Execution] = {}
+        self.messages: list[tuple[str, bytes]] = []
+
+    def report(self, topic: Topic, report: Report) -> None:
+        """Apply a device's report; in any case the device is sent the version that is held."""
+        held = self._queue.find(report.job, topic.device) or self._ended(report.job, topic.device)
+        if held is None:
+            logger.info("%s reports on unknown job %s", topic.device, report.job, extra=about(topic.device))
+        after = None if held is None else apply_report(held, self._queue.job(held), report, self._now_ns)
+        if after is not None:
+            self.note(after)
+            if after.state == "rejected":
+                logger.info("%s rejects %s: %s", topic.device, report.job, report.reason)
+        receipt = _report_receipt(report, after or held)
+        self.messages.append((_command_topic(topic.fleet, topic.device), encode_order(receipt)))
+        given_up = held is not None and held.state in {"cancelled", "timed_out"} and report.attempt == held.attempt
+        if held is not None and given_up and report.state not in FINAL:
+            # It ended here without a report of its device, which still works on it: one that was revoked and has come back.
+            self.messages.append(order_message(held, self._queue.job(held)))
+
+    def give_up(self, execution: int) -> None:
+        """End an execution whose deadline has passed, and tell its device, which may still work on it."""
+        held = self._queue.get(execution)
+        if held is None or held.deadline_ns is None or held.deadline_ns > self._now_ns:
+            return
+        job = self._queue.job(held)
+        after = expire(held, job, self._now_ns)
+        self.note(after)
+        self.messages.append(order_message(after, job))
+
+    def drop(self, device: str, reason: str) -> None:
+        """End everything that is in flight on a device or queued for it."""
+        for execution in self._queue.of_device(device):
+            self.note(drop(execution, reason, self._now_ns))
+
+    def start(self, execution: int) -> None:
+        """Start the next attempt of an execution."""
+        held = self._queue.get(execution)
+        if held is not None:
+            self.note(start_attempt(held, self._queue.job(held), self._now_ns))
+
+    def note(self, execution: Execution) -> None:
+        """Note an execution as it is now."""
+        self._queue.take(execution)
+        self.changed[execution.id] = execution
+
+    def _ended(self, job: str, device: str) -> Execution | None:
+        found = next((one for one in self.changed.values() if one.job == job and one.device == device), None)
+        return found or find_execution(self._registry, job, device)
+
+
+def _report_receipt(report: Report, held: Execution | None) -> ReportReceipt:
+    """Return the receipt for a report: the state of the execution now.
+
+    A report on an attempt that is over here, or on an unknown job, is acknowledged as if it were held.
+    """
+    version, state = report.expected_version + 1, report.state
+    if held is not None:
+        version = max(version, held.version)
+        if report.attempt == held.attempt and held.state != "held" and held.state != "queued" and held.state != "sent":  # noqa: PLR1714 - narrows the type
+            state = held.state
+    return ReportReceipt(noted=report.job, attempt=report.attempt, version=version, state=state)
+
+
+class JobHandler:
+    """Brings jobs to devices; `serve/handler.py` documents how it is called."""
+
+    topics = (EVERY_JOB, EVERY_STATE, EVERY_PROGRESS)
+
+    def __init__(self, folder: FleetFolder, registry: Registry, publish: Publish) -> None:
+        self._registry = registry
+        self._publish = publish
+        self._watched = WatchedRules(folder, registry)
+        self._sender = OrderSender()
+        self._queue: JobQueue | None = None
+        self._reports: list[tuple[Topic, Report]] = []
+        self._progress: dict[str, str] = {}
+        # The next execution of each device that is online and idle.
+        self._ready: dict[str, Candidate] = {}
+        self._moved: set[str] = set()
+        self._came_ns: dict[str, int] = {}
+        # What revoked devices were working on: one that comes back is told at once that it is over, not when it next reports.
+        self._dropped: dict[str, Execution] = {}
+        self._candidates_ns = 0
+        self._progress_ns = 0
+        self._polled_ns = 0
+        self._patient_ns = 0
+
+    def received(self, message: Message) -> None:
+        """Take a report, a device's state, or its progress."""
+        topic = parse_topic(message.topic)
+        if topic.kind == "job":
+            self._reports.append((topic, decode_report(message.payload)))
+        elif topic.kind == "state":
+            state = messages.decode_state(message.payload)
+            note = self._sender.online if state.state == "online" else self._sender.offline
+            if note(topic.device, state.session):
+                self._moved.add(topic.device)
+        elif topic.kind == "progress":
+            self._progress[topic.device] = messages.decode_progress(message.payload).doing[:LONGEST_PROGRESS]
+
+    def poll(self, now_ns: int) -> None:
+        """Apply reports, give up what is overdue, start what may start, send what is due."""
+        queue = self._loaded()
+        if self._watched.poll(now_ns):
+            queue.set_rules(self._watched.rules)
+            self._candidates_ns = 0
+        out = [device for device in self._watched.rules.revoked if queue.of_device(device)]
+        self._follow(queue, queue.refresh(), now_ns)
+        self._meet(queue, now_ns)
+        overdue = self._overdue(queue, now_ns)
+        if self._reports or overdue or out or self._has_candidates(now_ns) or self._has_progress(now_ns):
+            self._decide(queue, overdue, out, now_ns)
+        for number in self._sender.due(now_ns):
+            execution = queue.get(number)
+            if execution is None or not needs_sending(execution):
+                self._sender.end(number)
+            elif self._sender.is_online(execution.device):
+                self._publish(*order_message(execution, queue.job(execution)))
+
+    def close(self) -> None:
+        """Release the queue."""
+        self._queue = None
+
+    def _overdue(self, queue: JobQueue, now_ns: int) -> list[Execution]:
+        """Return what is given up now: nothing soon after a pause in which nobody could report (no broker, no service)."""
+        if now_ns - self._polled_ns > int(PAUSE_S * NS_PER_S):
+            self._patient_ns = now_ns + int(PATIENCE_S * NS_PER_S)
+        self._polled_ns = now_ns
+        return [] if now_ns < self._patient_ns else list(queue.overdue(now_ns))
+
+    def _loaded(self) -> JobQueue:
+        if self._queue is None:
+            queue = JobQueue(self._registry)
+            queue.load(self._watched.rules)
+            self._ready.clear()
+            self._moved = self._sender.all_online()
+            self._queue = queue
+            logger.info("%d open executions", len(queue))
+        return self._queue
+
+    def _meet(self, queue: JobQueue, now_ns: int) -> None:
+        """Send reconnected devices what they have not answered, and look for the next execution of each that came or went."""
+        for device in self._moved:
+            self._came_ns[device] = now_ns
+            execution = queue.in_flight(device)
+            is_online = self._sender.is_online(device)
+            if execution is not None and needs_sending(execution) and is_online:
+                self._sender.begin(execution, now_ns)
+            if is_online and (over := self._dropped.pop(device, None)) is not None:
+                self._publish(*order_message(over, queue.job(over)))
+            self._find_candidate(queue, device)
+        self._moved.clear()
+
+    def _follow(self, queue: JobQueue, changed: Iterable[Execution], now_ns: int) -> None:
+        """Begin or end sending for executions that changed."""
+        for execution in changed:
+            if not needs_sending(execution):
+                self._sender.end(execution.id)
+            elif not self._sender.is_under_way(execution):
+                self._sender.begin(execution, now_ns)
+            self._find_candidate(queue, execution.device)
+
+    def _find_candidate(self, queue: JobQueue, device: str) -> None:
+        # A device that came this moment is met first.
+        execution = queue.first(device) if self._sender.is_online(device) and device in self._came_ns else None
+        if execution is None:
+            self._ready.pop(device, None)
+        else:
+            candidate = queue.candidate(execution)
+            earliest_ns = self._came_ns[device] + int(BEFORE_RETRY_S * NS_PER_S) if execution.attempt else 0
+            self._ready[device] = replace(candidate, due_ns=max(candidate.due_ns, earliest_ns))
+        # Something ended or came: others may start too.
+        self._candidates_ns = 0
+
+    def _has_candidates(self, now_ns: int) -> bool:
+        return bool(self._ready) and now_ns >= self._candidates_ns
+
+    def _has_progress(self, now_ns: int) -> bool:
+        return bool(self._progress) and now_ns >= self._progress_ns
+
+    def _decide(self, queue: JobQueue, overdue: list[Execution], out: list[str], now_ns: int) -> None:
+        """Decide, commit, and only then publish."""
+        reports, self._reports = self._reports[:BATCH_SIZE], self._reports[BATCH_SIZE:]
+        busy = [held for device in out if (held := queue.in_flight(device)) is not None]
+        try:
+            with self._registry.transaction() as connection:
+                self._follow(queue, queue.refresh(), now_ns)
+                decisions = DecisionRound(self._registry, queue, now_ns)
+                for topic, report in reports:
+                    decisions.report(topic, report)
+                for execution in overdue:
+                    decisions.give_up(execution.id)
+                for device in out:
+                    decisions.drop(device, REVOKED)
+                self._note_progress(queue, decisions, now_ns)
+                for execution in decisions.changed.values():
+                    self._find_candidate(queue, execution.device)
+                if self._has_candidates(now_ns):
+                    self._start(queue, decisions, now_ns)
+                update_executions(connection, decisions.changed.values())
+        except EdgemeterError:
+            # The queue may be ahead of the registry now; devices report again what was not acknowledged.
+            self._queue = None
+            raise
+        self._dropped.update((one.device, decisions.changed[one.id]) for one in busy)
+        self._follow(queue, decisions.changed.values(), now_ns)
+        for topic_text, payload in decisions.messages:
+            self._publish(topic_text, payload)
+
+    def _start(self, queue: JobQueue, decisions: DecisionRound, now_ns: int) -> None:
+        waiting = sorted(self._ready.values(), key=lambda one: (one.measures, one.due_ns, one.execution))
+        starting, _ = rules.choose(waiting, queue.busy, self._watched.rules, now_ns, BATCH_SIZE)
+        for candidate in starting:
+            decisions.start(candidate.execution)
+            del self._ready[candidate.device]
+        self._candidates_ns = now_ns + int(CANDIDATES_POLL_S * NS_PER_S)
+
+    def _note_progress(self, queue: JobQueue, decisions: DecisionRound, now_ns: int) -> None:
+        if not self._has_progress(now_ns):
+            return
+        self._progress_ns = now_ns + int(PROGRESS_S * NS_PER_S)
+        for device, doing in self._progress.items():
+            execution = queue.in_flight(device)
+            if execution is not None and execution.state != "sent" and execution.doing != doing:
+                decisions.note(replace(execution, doing=doing))
+        self._progress.clear()

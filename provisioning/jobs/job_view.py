@@ -1,0 +1,176 @@
+"""Jobs and executions as people and programs read them: tables, lines and JSON; and a job followed to its end."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.inventory.formatting import ABSENT, NS_PER_S, plain, stamp
+from edgemeter.provisioning.jobs.scheduler import WaitReasons
+from edgemeter.provisioning.registry.jobs import Execution, Job, executions_since
+from edgemeter.provisioning.registry.registry import Registry
+
+LONGEST_REASON = 200
+STYLES = {"done": "green", "failed": "red", "rejected": "red", "timed_out": "red", "cancelled": "dim", "running": "cyan", "held": "dim"}
+# The order in which a summary counts the states.
+ORDER = ("done", "running", "accepted", "sent", "queued", "held", "failed", "rejected", "timed_out", "cancelled")
+WAITING = frozenset({"queued", "held"})
+POLL_S = 0.5
+# When nothing of a job was sent for this long, the reader is told what to check.
+NOTHING_SENT_S = 15.0
+NOTHING_SENT = "nothing sent yet: is `edgemeter fleet serve` running, and are the devices online?"
+MOST_ROWS = 30
+
+Why = Callable[[Execution], str | None]
+
+
+def state_text(execution: Execution) -> str:
+    """Return the state, with the progress of a running execution."""
+    ratio = execution.done_ratio
+    done = f" {ratio:.0%}" if execution.state == "running" and ratio is not None else ""
+    ending = ", cancelling" if execution.requested == "cancel" and not execution.is_final else ""
+    return f"{execution.state.replace('_', ' ')}{done}{ending}"
+
+
+def note_text(execution: Execution, why: Why) -> str:
+    """Return what else is worth knowing: what the device does, why it waits or ended, how many runs it produced."""
+    runs = f"{len(execution.runs)} run{'s' * (len(execution.runs) != 1)}" if execution.state == "done" and execution.runs else None
+    return one_line("; ".join(part for part in (execution.doing, execution.reason, why(execution), runs) if part))
+
+
+def one_line(text: str) -> str:
+    """Return text of a device fit for a terminal: on one line, not too long, no control characters."""
+    line = plain(text)
+    return line if len(line) <= LONGEST_REASON else f"{line[:LONGEST_REASON]} ..."
+
+
+def duration_text(execution: Execution, now_ns: int) -> str:
+    """Return how long it was on the device, or has been."""
+    began = execution.running_ns or execution.accepted_ns or execution.sent_ns
+    if began is None or execution.state in WAITING:
+        return ABSENT
+    return f"{((execution.ended_ns or now_ns) - began) / NS_PER_S:.0f} s"
+
+
+def executions_table(executions: Iterable[Execution], why: Why, now_ns: int, *, by: str = "device") -> Table:
+    """Return a table of executions, a row each, named by `device` or by `job`."""
+    made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for heading in (by, "state", "attempt", "took", "note"):
+        # On a terminal of 80 columns a name stays on one line, to be copied.
+        width = {"min_width": 16} if heading == "note" else {"no_wrap": heading != "state"}
+        made.add_column(heading, justify="right" if heading in {"attempt", "took"} else "left", overflow="fold", **width)
+    for one in executions:
+        state = Text(state_text(one), style=STYLES.get(one.state, ""))
+        made.add_row(Text(getattr(one, by)), state, str(one.attempt or ABSENT), duration_text(one, now_ns), Text(note_text(one, why)))
+    return made
+
+
+def summary_of(executions: Iterable[Execution]) -> str:
+    """Return how many executions are in which state."""
+    return counts_text(Counter(one.state for one in executions))
+
+
+def counts_text(counts: Mapping[str, int]) -> str:
+    """Return counts by state in words."""
+    return ", ".join(f"{counts[name]} {name.replace('_', ' ')}" for name in ORDER if counts.get(name)) or "none"
+
+
+def job_outline(job: Job, counts: Mapping[str, int]) -> dict[str, Any]:
+    """Return a job without its executions as JSON shows it."""
+    return {
+        "job": job.job,
+        "title": job.title,
+        "kind": job.work.__struct_config__.tag,
+        "campaign": job.campaign,
+        "timeout_s": job.timeout_s,
+        "made": stamp(job.made_ns),
+        "states": dict(counts),
+    }
+
+
+def job_document(job: Job, executions: Sequence[Execution], why: Mapping[int, str | None]) -> dict[str, Any]:
+    """Return a job with its executions as JSON shows it."""
+    counts: Counter[str] = Counter(one.state for one in executions)
+    return job_outline(job, counts) | {"executions": [_execution_document(one, why.get(one.id)) for one in executions]}
+
+
+def _execution_document(one: Execution, why: str | None) -> dict[str, Any]:
+    same = ("device", "fleet", "state", "attempt", "version", "reason", "done_ratio", "doing", "text")
+    return {name: getattr(one, name) for name in same} | {
+        "waits": why,
+        "is_to_be_cancelled": one.requested == "cancel",
+        "sent": stamp(one.sent_ns),
+        "accepted": stamp(one.accepted_ns),
+        "running": stamp(one.running_ns),
+        "ended": stamp(one.ended_ns),
+        "runs": list(one.runs),
+        "figures": dict(one.figures),
+    }
+
+
+def follow_job(
+    folder: FleetFolder, registry: Registry, job: str, console: Console, sleep: Callable[[float], None] = time.sleep
+) -> list[Execution]:
+    """Return the executions of a job, by device, when all have ended.
+
+    Meanwhile show on `console` how they proceed: a live table on a terminal, else a line for every change.
+    """
+    held: dict[str, Execution] = {}
+    serial, began_s, has_warned = 0, time.monotonic(), False
+    table = _LiveTable(folder, registry, console) if console.is_terminal else None
+    with table.live if table else nullcontext():
+        while True:
+            for one in executions_since(registry, serial, job=job):
+                serial = one.serial
+                if table is None:
+                    _print_change(console, held.get(one.device), one)
+                held[one.device] = one
+            if table is not None:
+                table.draw(held)
+            if held and all(one.is_final for one in held.values()):
+                return [held[device] for device in sorted(held)]
+            if not has_warned and time.monotonic() - began_s > NOTHING_SENT_S and not any(one.attempt for one in held.values()):
+                has_warned = True
+                console.print(NOTHING_SENT, markup=False, highlight=False)
+            sleep(POLL_S)
+
+
+def _print_change(console: Console, before: Execution | None, now: Execution) -> None:
+    """Print a line, unless only the progress changed."""
+    if before is None or (before.state, before.attempt, before.requested) != (now.state, now.attempt, now.requested):
+        note = note_text(now, lambda _: None)
+        line = f"{now.device}: {state_text(now)}{f': {note}' if note else ''}"
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+class _LiveTable:
+    """A table that is redrawn; of many devices it shows those that are busy or failed."""
+
+    def __init__(self, folder: FleetFolder, registry: Registry, console: Console) -> None:
+        self._folder = folder
+        self._registry = registry
+        self.live = Live(console=console, transient=True, auto_refresh=False)
+        self._why: dict[int, str | None] = {}
+        self._due_s = 0.0
+
+    def draw(self, held: Mapping[str, Execution]) -> None:
+        """Draw the executions as they are now."""
+        now_ns = time.time_ns()
+        if time.monotonic() > self._due_s:
+            began_s = time.monotonic()
+            waiting = WaitReasons(self._folder, self._registry)
+            self._why = {one.id: waiting.why(one, now_ns) for one in held.values()}
+            # With ten thousand devices this takes a second: it is done rarely.
+            self._due_s = time.monotonic() + max(4 * POLL_S, 10 * (time.monotonic() - began_s))
+        rows = sorted(held.values(), key=lambda one: (one.state in {"done", *WAITING}, one.device))
+        drawn = executions_table(rows[:MOST_ROWS], lambda one: self._why.get(one.id) if one.state in WAITING else None, now_ns)
+        drawn.caption = summary_of(held.values())
+        self.live.update(drawn, refresh=True)

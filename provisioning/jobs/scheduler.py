@@ -1,0 +1,277 @@
+"""The open executions, and what becomes of them: pure transitions, and the queue of each device in memory.
+
+    held -> queued -> sent -> accepted -> running -> done | failed | rejected | timed_out | cancelled
+               ^--------- once more, where it timed out or was interrupted and a retry is left
+
+The queue is kept up to date by the serials of what changed. It decides nothing and can be lost: after a kill it is read again.
+"""
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+
+from edgemeter.agent.contract.orders import FINAL, Golden, Report
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.jobs.rules import Candidate, DevicePlace, InFlight, StartRules, read_rules
+from edgemeter.provisioning.registry import jobs
+from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, Job, executions_since, unfinished_executions
+from edgemeter.provisioning.registry.registry import Registry
+
+NS_PER_S = 1_000_000_000
+
+# The device ends what takes too long by its own clock; the server waits this much longer for its report.
+GRACE_S = 60.0
+INTERRUPTED = "interrupted"
+_RANK = {"sent": 0, "accepted": 1, "running": 2}
+_LAST_RANK = 3
+
+
+def start_attempt(execution: Execution, job: Job, now_ns: int) -> Execution:
+    """Return the execution as it is sent: the next attempt, given up when the device has not answered within the job's time limit."""
+    return replace(
+        execution,
+        state="sent",
+        attempt=execution.attempt + 1,
+        version=execution.version + 1,
+        sent_ns=now_ns,
+        accepted_ns=None,
+        running_ns=None,
+        deadline_ns=now_ns + _ns(job.timeout_s + GRACE_S),
+        done_ratio=None,
+        doing=None,
+    )
+
+
+def apply_report(execution: Execution, job: Job, report: Report, now_ns: int) -> Execution | None:
+    """Return the execution after a report of its device; None for a stale report, which changes nothing.
+
+    A report of the current attempt counts when it expects the version held here, or is further on than what is held: a lost
+    acknowledgement must not cost a measurement.
+    """
+    if execution.is_final or report.attempt != execution.attempt:
+        return None
+    if execution.state not in IN_FLIGHT:
+        # Given up and not sent again yet: what was measured after all is not measured twice.
+        return _ended(execution, report, now_ns) if report.state == "done" and execution.attempt else None
+    rank = _RANK.get(report.state, _LAST_RANK)
+    expects = report.expected_version >= execution.version
+    if rank < _RANK[execution.state] or (rank == _RANK[execution.state] and not expects):
+        return None
+    version = max(execution.version, report.expected_version) + 1
+    if report.state in FINAL:
+        return _final(replace(execution, version=version - 1), job, report, now_ns)
+    is_new = execution.accepted_ns is None
+    return replace(
+        execution,
+        state=report.state,
+        version=version,
+        reason=report.reason,
+        accepted_ns=now_ns if is_new else execution.accepted_ns,
+        running_ns=now_ns if report.state == "running" and execution.running_ns is None else execution.running_ns,
+        deadline_ns=now_ns + _ns(job.timeout_s + GRACE_S) if is_new else execution.deadline_ns,
+        done_ratio=execution.done_ratio if report.done_ratio is None else report.done_ratio,
+    )
+
+
+def expire(execution: Execution, job: Job, now_ns: int) -> Execution:
+    """Return the execution after its deadline has passed."""
+    waited = f"{job.timeout_s:g} s"
+    overran = f"not finished within {waited}, last state: {execution.state}"
+    where = f"no answer to the order within {waited}" if execution.state == "sent" else overran
+    if execution.requested == "cancel":
+        return replace(_closed(execution, now_ns), state="cancelled", reason=f"cancelled; {where}")
+    return _again_or(execution, job, now_ns, replace(_closed(execution, now_ns), state="timed_out", reason=where))
+
+
+def drop(execution: Execution, reason: str, now_ns: int) -> Execution:
+    """Return the execution ended by the server, without a report of its device."""
+    return replace(_closed(execution, now_ns), state="cancelled", reason=reason)
+
+
+def may_retry(state: str, reason: str | None) -> bool:
+    """Return whether a second attempt may succeed: the first timed out or was interrupted."""
+    return state == "timed_out" or (state == "failed" and (reason or "").startswith(INTERRUPTED))
+
+
+def _final(execution: Execution, job: Job, report: Report, now_ns: int) -> Execution:
+    ended = _ended(execution, report, now_ns)
+    if execution.requested == "cancel":
+        # A device that does not know the job, or lost it half way, has done what was requested.
+        return ended if report.state == "done" else replace(ended, state="cancelled")
+    if may_retry(report.state, report.reason):
+        return _again_or(execution, job, now_ns, ended)
+    return ended
+
+
+def _ended(execution: Execution, report: Report, now_ns: int) -> Execution:
+    return replace(
+        _closed(execution, now_ns),
+        state=report.state,
+        reason=report.reason,
+        done_ratio=1.0 if report.state == "done" else execution.done_ratio,
+        runs=report.runs,
+        figures=dict(report.figures),
+        text=report.text,
+    )
+
+
+def _closed(execution: Execution, now_ns: int) -> Execution:
+    return replace(execution, version=execution.version + 1, ended_ns=now_ns, deadline_ns=None, doing=None)
+
+
+def _again_or(execution: Execution, job: Job, now_ns: int, ended: Execution) -> Execution:
+    if execution.attempt > job.retries:
+        return ended
+    pause_s = job.retry_pause_s * 2.0 ** (execution.attempt - 1)
+    reason = f"attempt {execution.attempt} {ended.state.replace('_', ' ')}: {ended.reason or 'no reason given'}"
+    return replace(
+        execution, state="queued", version=ended.version, reason=reason, due_ns=now_ns + _ns(pause_s), deadline_ns=None, doing=None
+    )
+
+
+def _ns(seconds: float) -> int:
+    return int(seconds * NS_PER_S)
+
+
+class JobQueue:
+    """The open executions of the registry; `refresh` reads what changed since."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._jobs: dict[str, Job] = {}
+        self._open: dict[int, Execution] = {}
+        self._queued: dict[str, list[int]] = defaultdict(list)
+        self._in_flight: dict[str, int] = {}
+        self._deadlines: list[tuple[int, int]] = []
+        self._serial = 0
+        self._rules = StartRules()
+        self.busy = InFlight()
+
+    def load(self, rules: StartRules) -> None:
+        """Read every open execution, and when each device last measured."""
+        self._rules = rules
+        self._serial = self._registry.query("SELECT COALESCE(MAX(serial), 0) AS serial FROM executions")[0]["serial"]
+        for execution in unfinished_executions(self._registry):
+            self.take(execution)
+        statement = "SELECT device, MAX(ended_ns) AS ended_ns FROM executions WHERE ended_ns IS NOT NULL GROUP BY device"
+        self.busy.last_end_ns.update({row["device"]: row["ended_ns"] for row in self._registry.query(statement)})
+
+    def refresh(self) -> list[Execution]:
+        """Read the executions changed since the last time, and return them."""
+        changed = executions_since(self._registry, self._serial)
+        for execution in changed:
+            self._serial = execution.serial
+            self.take(execution)
+        return changed
+
+    def set_rules(self, rules: StartRules) -> None:
+        """Count what is in flight by the circuits and tags of these rules."""
+        held = [self._open[one] for one in self._in_flight.values()]
+        for execution in held:
+            self.busy.withdraw(execution.device)
+        self._rules = rules
+        for execution in held:
+            self.busy.begin(self.candidate(execution), rules.places.get(execution.device, DevicePlace()))
+
+    def take(self, execution: Execution) -> None:
+        """Apply an execution as it is now."""
+        before = self._open.pop(execution.id, None)
+        if before is not None and before.state == "queued" and execution.state != "queued":
+            self._queued[before.device].remove(before.id)
+        if execution.state not in IN_FLIGHT and self._in_flight.get(execution.device) == execution.id:
+            del self._in_flight[execution.device]
+            self.busy.end(execution.device, execution.ended_ns or execution.due_ns)
+        if execution.is_final:
+            return
+        self._open[execution.id] = execution
+        if execution.state in IN_FLIGHT:
+            self._begin(execution, before)
+        elif execution.state == "queued" and (before is None or before.state != "queued"):
+            self._queued[execution.device].append(execution.id)
+
+    def job(self, execution: Execution) -> Job:
+        """Return the job of an execution; a job never changes."""
+        if execution.job not in self._jobs:
+            found = jobs.find(self._registry, execution.job)
+            if found is None:
+                raise ValueError(f"execution {execution.id} belongs to job {execution.job!r}, which the registry does not have")
+            self._jobs[execution.job] = found
+        return self._jobs[execution.job]
+
+    def find(self, job: str, device: str) -> Execution | None:
+        """Return the open execution of a job on a device, None when there is none."""
+        held = self.in_flight(device)
+        if held is not None and held.job == job:
+            return held
+        return next((self._open[one] for one in self._queued.get(device, ()) if self._open[one].job == job), None)
+
+    def in_flight(self, device: str) -> Execution | None:
+        """Return the execution in flight on a device."""
+        return self._open.get(self._in_flight.get(device, -1))
+
+    def of_device(self, device: str) -> list[Execution]:
+        """Return the executions in flight on a device or queued for it."""
+        held = self.in_flight(device)
+        return [*([] if held is None else [held]), *(self._open[one] for one in self._queued.get(device, ()))]
+
+    def get(self, execution: int) -> Execution | None:
+        """Return an open execution."""
+        return self._open.get(execution)
+
+    def first(self, device: str) -> Execution | None:
+        """Return what an idle device gets next: other work before measurements, its canary before other measurements, then the earliest."""
+        if device in self._in_flight or not self._queued.get(device):
+            return None
+        waiting = [self._open[one] for one in self._queued[device]]
+        return min(waiting, key=self._urgency)
+
+    def _urgency(self, execution: Execution) -> tuple[bool, bool, int, int]:
+        job = self.job(execution)
+        return job.is_measurement, not isinstance(job.work, Golden), execution.due_ns, execution.id
+
+    def candidate(self, execution: Execution) -> Candidate:
+        """Return what the rules need to know about an execution."""
+        job = self.job(execution)
+        is_canary = isinstance(job.work, Golden)
+        of_execution = (execution.id, execution.device, execution.due_ns)
+        return Candidate(*of_execution, job.is_measurement, is_canary, job.cool_down_s, job.exclusive, job.campaign)
+
+    def overdue(self, now_ns: int) -> Iterator[Execution]:
+        """Yield the executions in flight whose deadline has passed."""
+        while self._deadlines and self._deadlines[0][0] <= now_ns:
+            deadline_ns, number = heapq.heappop(self._deadlines)
+            execution = self._open.get(number)
+            if execution is not None and execution.deadline_ns == deadline_ns and execution.state in IN_FLIGHT:
+                yield execution
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def _begin(self, execution: Execution, before: Execution | None) -> None:
+        if execution.deadline_ns is not None and (before is None or before.deadline_ns != execution.deadline_ns):
+            heapq.heappush(self._deadlines, (execution.deadline_ns, execution.id))
+        if self._in_flight.get(execution.device) != execution.id:
+            self._in_flight[execution.device] = execution.id
+            if execution.device not in self.busy:
+                self.busy.begin(self.candidate(execution), self._rules.places.get(execution.device, DevicePlace()))
+
+
+WAITS_FOR_DEVICE = "waiting for its device"
+
+
+class WaitReasons:
+    """Why queued executions have not been sent, as far as the registry and fleet.toml show; only the service knows who is online."""
+
+    def __init__(self, folder: FleetFolder, registry: Registry) -> None:
+        self._rules = read_rules(folder, registry)
+        self._queue = JobQueue(registry)
+        self._queue.load(self._rules)
+
+    def why(self, execution: Execution, now_ns: int) -> str | None:
+        """Return why it waits, None for one that does not."""
+        if execution.state == "held":
+            return "its group has not started"
+        if execution.state != "queued":
+            return None
+        return self._queue.busy.why_not(self._queue.candidate(execution), self._rules, now_ns) or WAITS_FOR_DEVICE

@@ -1,0 +1,183 @@
+"""Campaigns in the registry: what was asked for, the devices frozen at the start, which group is running, and the coverage of its cells."""
+
+import sqlite3
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.provisioning.registry.jobs import Execution, executions_of_campaign
+from edgemeter.provisioning.registry.registry import Registry, insert_rows
+
+GroupShare = Annotated[float, msgspec.Meta(gt=0, le=1)]
+DeviceCount = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class AbortRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The campaign stops when at least `min_executed` have ended and the share of one kind of failure exceeds its limit."""
+
+    min_executed: Annotated[int, msgspec.Meta(ge=1)] = 3
+    failed_ratio: GroupShare = 0.2
+    rejected_ratio: GroupShare = 0.2
+    timed_out_ratio: GroupShare = 0.2
+
+
+class GroupRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How it proceeds: a canary group first (a number or a share of the devices), then groups of `group`.
+
+    The next group begins when `success_ratio` of this one is done; a group that can no longer reach it aborts the campaign.
+    """
+
+    canary: DeviceCount | None = None
+    canary_ratio: GroupShare | None = None
+    group: DeviceCount | None = None
+    success_ratio: GroupShare = 0.8
+    max_in_flight: DeviceCount | None = None
+    abort: AbortRules = AbortRules()
+
+
+# paused: by hand; aborted: by a rule, with the reason.
+CampaignState: TypeAlias = Literal["running", "paused", "aborted", "done", "cancelled"]
+IS_OVER = frozenset({"done", "cancelled"})
+
+
+@dataclass(frozen=True, slots=True)
+class Campaign:
+    """A campaign: groups up to `wave` of `waves` (from 0) may measure; `reason` is why it is in its state.
+
+    Executions changed up to the serial `judged_from` count for no abort rule: the campaign was resumed in spite of them.
+    """
+
+    campaign: str
+    state: CampaignState
+    reason: str | None
+    wave: int
+    waves: int
+    rules: GroupRules
+    made_ns: int
+    judged_from: int
+    ended_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignCell:
+    """One model in one mode on one device: the job that measures it, or why that is impossible."""
+
+    model: str
+    mode: str
+    device: str
+    wave: int
+    job: str | None
+    impossible: str | None
+
+
+def insert(connection: sqlite3.Connection, campaign: Campaign, cells: list[CampaignCell]) -> None:
+    """Write a new campaign with its cells, within the caller's transaction."""
+    insert_rows(connection, "campaigns", [campaign])
+    insert_rows(connection, "campaign_cells", cells, campaign=campaign.campaign)
+
+
+def write(connection: sqlite3.Connection, campaign: Campaign) -> None:
+    """Write the state of a campaign, within the caller's transaction."""
+    connection.execute(
+        "UPDATE campaigns SET state = ?, reason = ?, wave = ?, judged_from = ?, ended_ns = ? WHERE campaign = ?",
+        (campaign.state, campaign.reason, campaign.wave, campaign.judged_from, campaign.ended_ns, campaign.campaign),
+    )
+
+
+def read(registry: Registry) -> list[Campaign]:
+    """Return every campaign, the newest first."""
+    return registry.rows(Campaign, "SELECT * FROM campaigns ORDER BY made_ns DESC")
+
+
+def read_open(registry: Registry) -> list[Campaign]:
+    """Return the campaigns that have not ended."""
+    return registry.rows(Campaign, "SELECT * FROM campaigns WHERE ended_ns IS NULL ORDER BY made_ns")
+
+
+def find(registry: Registry, campaign: str) -> Campaign:
+    """Return the campaign of that name.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    found = registry.row(Campaign, "SELECT * FROM campaigns WHERE campaign = ?", campaign)
+    if found is None:
+        raise ConfigError(f"no campaign is named {campaign!r}: `edgemeter fleet campaign list` lists them")
+    return found
+
+
+def count_by_group(registry: Registry, campaign: str, since: int = 0) -> dict[tuple[int, str], int]:
+    """Return the number of executions of a campaign changed after the serial `since`, by (group, state)."""
+    statement = "SELECT wave, state, COUNT(*) AS n FROM executions WHERE campaign = ? AND serial > ? GROUP BY wave, state"
+    return {(row["wave"], row["state"]): row["n"] for row in registry.query(statement, campaign, since)}
+
+
+# pending: may still become done; lost: failed, rejected, timed out or cancelled.
+CellState: TypeAlias = Literal["done", "pending", "lost", "impossible"]
+CELL_STATES: tuple[CellState, ...] = ("done", "pending", "lost", "impossible")
+
+
+@dataclass(frozen=True, slots=True)
+class CellCoverage:
+    """A cell with its execution, None where it is impossible."""
+
+    cell: CampaignCell
+    execution: Execution | None
+
+    @property
+    def state(self) -> CellState:
+        """Its state."""
+        if self.execution is None:
+            return "impossible"
+        return "done" if self.execution.state == "done" else "lost" if self.execution.is_final else "pending"
+
+    @property
+    def why(self) -> str | None:
+        """Why it is not done."""
+        if self.execution is None:
+            return self.cell.impossible
+        return self.execution.reason or (None if self.state == "done" else self.execution.state.replace("_", " "))
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """A campaign with its cells."""
+
+    campaign: Campaign
+    cells: tuple[CellCoverage, ...]
+
+    @property
+    def counts(self) -> dict[CellState, int]:
+        """The number of cells in each state."""
+        found = Counter(one.state for one in self.cells)
+        return {state: found[state] for state in CELL_STATES}
+
+    @property
+    def ratio(self) -> float | None:
+        """The share of the possible cells that are done, None where none is possible."""
+        possible = len(self.cells) - self.counts["impossible"]
+        return self.counts["done"] / possible if possible else None
+
+
+def read_coverage(registry: Registry, name: str) -> Coverage:
+    """Return a campaign with its cells, by model, mode and device.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    campaign = find(registry, name)
+    held = {(one.job, one.device): one for one in executions_of_campaign(registry, name)}
+    cells = registry.rows(CampaignCell, "SELECT * FROM campaign_cells WHERE campaign = ? ORDER BY model, mode, device", name)
+    return Coverage(campaign, tuple(CellCoverage(cell, held.get((cell.job or "", cell.device))) for cell in cells))
+
+
+def count_cells(cells: Sequence[CellCoverage]) -> dict[tuple[str, str], Counter[CellState]]:
+    """Return the number of cells in each state, by (model, mode)."""
+    rows: dict[tuple[str, str], Counter[CellState]] = {}
+    for one in cells:
+        rows.setdefault((one.cell.model, one.cell.mode), Counter())[one.state] += 1
+    return rows

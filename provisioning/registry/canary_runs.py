@@ -1,0 +1,141 @@
+"""The canary runs of each device: when the next one is due, and the results of the last ones, which the next one is judged by."""
+
+import hashlib
+import sqlite3
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from edgemeter.agent.contract.health import Health
+from edgemeter.agent.contract.orders import Golden
+from edgemeter.provisioning.registry import jobs
+from edgemeter.provisioning.registry.jobs import NewJob
+from edgemeter.provisioning.registry.registry import Registry, put_row
+
+_DUE = """SELECT device, golden_plan.fleet, is_first FROM golden_plan JOIN presence USING (device)
+WHERE due_ns <= ? AND state = 'online' AND NOT EXISTS (
+    SELECT 1 FROM executions WHERE executions.device = golden_plan.device AND ended_ns IS NULL AND job GLOB 'golden-*'
+) ORDER BY due_ns LIMIT ?"""
+NS_PER_S = 1_000_000_000
+TIMEOUT_S = 1800.0
+NEVER_NS = 2**62
+# After a boot: start-up work has settled, and a thousand boards that got their power back do not measure at once.
+AFTER_START_S, SPREAD_S = 120, 600
+SOON_S = 600
+# More than the baseline uses, for people to look at.
+KEPT_RUNS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryRun:
+    """The figures of one canary run, the conditions `beside` it, and the sides on which it was outside (`doubted`).
+
+    `is_kept` where it is part of the baseline.
+    """
+
+    job: str
+    device: str
+    ended_ns: int
+    figures: Mapping[str, float]
+    beside: Mapping[str, str]
+    doubted: tuple[str, ...] = ()
+    is_kept: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DueCanary:
+    """A device whose canary run is due; `is_first` since its board booted, so that its first run is discarded."""
+
+    device: str
+    fleet: str
+    is_first: bool = False
+
+
+def add_canary_jobs(connection: sqlite3.Connection, devices: Iterable[DueCanary], now_ns: int) -> list[str]:
+    """Queue the canary run of devices within the caller's transaction; return the names of the jobs."""
+    groups: dict[bool, list[tuple[str, str]]] = {}
+    for one in devices:
+        groups.setdefault(one.is_first, []).append((one.device, one.fleet))
+    return [
+        jobs.add(connection, NewJob(Golden(discard_first=is_first), "golden", TIMEOUT_S), members, now_ns)
+        for is_first, members in groups.items()
+    ]
+
+
+def plan_canary(connection: sqlite3.Connection, health: Health, now_ns: int) -> None:
+    """Plan the first canary run of a device, or the one after a boot, within the caller's transaction."""
+    due_ns = now_ns + (AFTER_START_S + _slot(health.device)) * NS_PER_S
+    connection.execute(
+        "INSERT INTO golden_plan (device, fleet, due_ns, boot_id, is_first) VALUES (?, ?, ?, ?, 1) ON CONFLICT (device) DO UPDATE"
+        " SET fleet = excluded.fleet, due_ns = min(due_ns, excluded.due_ns), boot_id = excluded.boot_id, is_first = 1"
+        " WHERE excluded.boot_id IS NOT NULL AND boot_id IS NOT excluded.boot_id",
+        (health.device, health.fleet, due_ns, health.boot_id),
+    )
+
+
+def take_due_canaries(connection: sqlite3.Connection, now_ns: int, every_ns: int, limit: int) -> list[DueCanary]:
+    """Return the online devices whose canary run is due, and plan the one after it; a device with an open one waits."""
+    rows = connection.execute(_DUE, (now_ns, limit)).fetchall()
+    found = [DueCanary(row[0], row[1], bool(row[2])) for row in rows]
+    next_ns = now_ns + every_ns if every_ns else NEVER_NS
+    connection.executemany("UPDATE golden_plan SET due_ns = ?, is_first = 0 WHERE device = ?", [(next_ns, one.device) for one in found])
+    return found
+
+
+def replan_canaries(connection: sqlite3.Connection, now_ns: int, every_ns: int) -> None:
+    """Plan all again after the interval was changed; 0: only on request."""
+    if every_ns:
+        connection.execute("UPDATE golden_plan SET due_ns = ? WHERE due_ns > ?", (now_ns + every_ns, now_ns + every_ns))
+    else:
+        connection.execute("UPDATE golden_plan SET due_ns = ?", (NEVER_NS,))
+
+
+def plan_canary_soon(connection: sqlite3.Connection, device: str, now_ns: int, failures: int) -> None:
+    """Plan the next canary run early: in ten minutes, doubled after each further failure."""
+    due_ns = now_ns + (SOON_S << min(failures, 7)) * NS_PER_S
+    statement = "UPDATE golden_plan SET due_ns = min(due_ns, ?), failures = ? WHERE device = ?"
+    connection.execute(statement, (due_ns, failures + 1, device))
+
+
+def plan_canary_now(connection: sqlite3.Connection, device: str, fleet: str, now_ns: int) -> None:
+    """Plan the canary run for now."""
+    connection.execute(
+        "INSERT INTO golden_plan (device, fleet, due_ns, is_first) VALUES (?, ?, ?, 0)"
+        " ON CONFLICT (device) DO UPDATE SET due_ns = excluded.due_ns, failures = 0",
+        (device, fleet, now_ns),
+    )
+
+
+def count_canary_failures(connection: sqlite3.Connection, device: str) -> int:
+    """Return how many canary runs in a row failed or were outside."""
+    found = connection.execute("SELECT failures FROM golden_plan WHERE device = ?", (device,)).fetchone()
+    return 0 if found is None else int(found[0])
+
+
+def reset_canary_failures(connection: sqlite3.Connection, device: str) -> None:
+    """Reset the count of failures."""
+    connection.execute("UPDATE golden_plan SET failures = 0 WHERE device = ?", (device,))
+
+
+def put_canary_run(connection: sqlite3.Connection, run: CanaryRun) -> None:
+    """Write a canary run within the caller's transaction; the oldest are deleted."""
+    put_row(connection, "golden_runs", run)
+    oldest = "SELECT ended_ns FROM golden_runs WHERE device = ? ORDER BY ended_ns DESC LIMIT 1 OFFSET ?"
+    connection.execute(f"DELETE FROM golden_runs WHERE device = ? AND ended_ns <= ({oldest})", (run.device, run.device, KEPT_RUNS))  # noqa: S608 - our own words
+
+
+def restart_baseline(connection: sqlite3.Connection, device: str) -> None:
+    """Start the baseline of a device again, from the runs that were outside since its last one within."""
+    newest = "SELECT max(ended_ns) FROM golden_runs WHERE device = ? AND is_kept"
+    connection.execute(
+        f"UPDATE golden_runs SET is_kept = ended_ns > coalesce(({newest}), 0) WHERE device = ?",  # noqa: S608 - our own words
+        (device, device),
+    )
+
+
+def read_canary_runs(registry: Registry, device: str) -> list[CanaryRun]:
+    """Return the canary runs of a device, the oldest first."""
+    return registry.rows(CanaryRun, "SELECT * FROM golden_runs WHERE device = ? ORDER BY ended_ns", device)
+
+
+def _slot(device: str) -> int:
+    return int.from_bytes(hashlib.sha256(device.encode()).digest()[:4], "big") % SPREAD_S

@@ -1,0 +1,182 @@
+"""Who may join and who belongs: certificates, enrolment tokens, requests that wait for a decision, and devices still to be disconnected."""
+
+import sqlite3
+from dataclasses import dataclass, field
+from typing import Literal
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.provisioning.registry.registry import Registry, insert_rows, put_row
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """One certificate: for which device and board, until when, and why it was revoked."""
+
+    number: str
+    device: str
+    serial: str
+    key_sha256: str
+    pem: str
+    issued_ns: int
+    not_after_ns: int
+    revoked_ns: int | None = None
+    reason: str | None = None
+
+
+def put(connection: sqlite3.Connection, one: Certificate) -> None:
+    """Write a certificate that was issued."""
+    insert_rows(connection, "certificates", [one])
+
+
+def of_device(registry: Registry, device: str) -> list[Certificate]:
+    """Return every certificate of a device, the newest first."""
+    return registry.rows(Certificate, "SELECT * FROM certificates WHERE device = ? ORDER BY issued_ns DESC, number", device)
+
+
+def of_key(registry: Registry, key_sha256: str) -> list[Certificate]:
+    """Return every certificate of a key, the newest first."""
+    return registry.rows(Certificate, "SELECT * FROM certificates WHERE key_sha256 = ? ORDER BY issued_ns DESC, number", key_sha256)
+
+
+def revoke(connection: sqlite3.Connection, device: str, now_ns: int, reason: str) -> int:
+    """Revoke the valid certificates of a device; return how many."""
+    statement = "UPDATE certificates SET revoked_ns = ?, reason = ? WHERE device = ? AND revoked_ns IS NULL"
+    return connection.execute(statement, (now_ns, reason, device)).rowcount
+
+
+def revoked(registry: Registry) -> set[str]:
+    """Return the numbers of all revoked certificates."""
+    return {row["number"] for row in registry.query("SELECT number FROM certificates WHERE revoked_ns IS NOT NULL")}
+
+
+@dataclass(frozen=True, slots=True)
+class EnrolmentToken:
+    """One token by its id: for which device, until when, and the key that it was used with."""
+
+    token_id: str = field(metadata={"column": "claim"})
+    password: str
+    device: str
+    fleet: str
+    made_ns: int
+    expires_ns: int
+    key_sha256: str | None = None
+    closed_ns: int | None = None
+
+
+def put_token(connection: sqlite3.Connection, token: EnrolmentToken) -> None:
+    """Write a new token, and close those that the device had before: one device, one token."""
+    close_tokens_of(connection, token.device, token.made_ns)
+    insert_rows(connection, "claims", [token])
+
+
+def find_token(registry: Registry, token_id: str) -> EnrolmentToken | None:
+    """Return the token of that id, None when there is none."""
+    return registry.row(EnrolmentToken, "SELECT * FROM claims WHERE claim = ?", token_id)
+
+
+def open_tokens(registry: Registry, now_ns: int) -> list[EnrolmentToken]:
+    """Return the tokens that may still be used at `now_ns`, by id."""
+    return registry.rows(EnrolmentToken, "SELECT * FROM claims WHERE closed_ns IS NULL AND expires_ns > ? ORDER BY claim", now_ns)
+
+
+def bind_token(connection: sqlite3.Connection, token_id: str, key_sha256: str) -> None:
+    """Note the key that the token was used with: it is valid for no other."""
+    connection.execute("UPDATE claims SET key_sha256 = ? WHERE claim = ?", (key_sha256, token_id))
+
+
+def close_token(connection: sqlite3.Connection, token_id: str, now_ns: int) -> None:
+    """End a token."""
+    connection.execute("UPDATE claims SET closed_ns = ? WHERE claim = ? AND closed_ns IS NULL", (now_ns, token_id))
+
+
+def close_tokens_of(connection: sqlite3.Connection, device: str, now_ns: int) -> None:
+    """End every token of a device."""
+    connection.execute("UPDATE claims SET closed_ns = ? WHERE device = ? AND closed_ns IS NULL", (now_ns, device))
+
+
+KEPT_UNDECIDED = 10_000
+RequestDecision = Literal["accepted", "rejected"]
+
+
+@dataclass(frozen=True, slots=True)
+class EnrolmentRequest:
+    """One request of a board for a name, and why it needs a decision."""
+
+    request: str
+    topic: str
+    token_id: str | None = field(metadata={"column": "claim"})
+    device: str
+    fleet: str
+    serial: str
+    serial_source: str
+    board: str | None
+    csr: str
+    key_sha256: str
+    why: str
+    asked_ns: int
+    decision: RequestDecision | None = None
+    name: str | None = None
+
+
+def put_request(connection: sqlite3.Connection, one: EnrolmentRequest) -> None:
+    """Write a request; only the last of each board and topic is kept, and at most `KEPT_UNDECIDED` in all."""
+    connection.execute("DELETE FROM requests WHERE topic = ? AND serial = ?", (one.topic, one.serial))
+    put_row(connection, "requests", one)
+    oldest = "SELECT request FROM requests WHERE decision IS NULL ORDER BY asked_ns DESC LIMIT -1 OFFSET ?"
+    connection.execute(f"DELETE FROM requests WHERE request IN ({oldest})", (KEPT_UNDECIDED,))  # noqa: S608 - our own text
+
+
+def find_request_of_board(registry: Registry, topic: str, serial: str) -> EnrolmentRequest | None:
+    """Return the request of the board with that serial on that topic, None when there is none."""
+    return registry.row(EnrolmentRequest, "SELECT * FROM requests WHERE topic = ? AND serial = ?", topic, serial)
+
+
+def undecided_requests(registry: Registry) -> list[EnrolmentRequest]:
+    """Return the requests that wait for a decision, the oldest first."""
+    return registry.rows(EnrolmentRequest, "SELECT * FROM requests WHERE decision IS NULL ORDER BY asked_ns, request")
+
+
+def decided_requests(registry: Registry) -> list[EnrolmentRequest]:
+    """Return the accepted requests that have no certificate yet."""
+    return registry.rows(EnrolmentRequest, "SELECT * FROM requests WHERE decision = 'accepted' ORDER BY asked_ns")
+
+
+def find_request(registry: Registry, name: str) -> EnrolmentRequest:
+    """Return the one undecided request of the device `name`, or whose id begins with `name`.
+
+    Raises:
+        ConfigError: there is none, or more than one.
+    """
+    waiting = undecided_requests(registry)
+    found = [one for one in waiting if one.device == name] or [one for one in waiting if one.request.startswith(name)]
+    if not found:
+        raise ConfigError(f"no pending request matches {name!r}: `edgemeter fleet pending` lists them")
+    if len(found) > 1:
+        which = ", ".join(f"{one.request[:12]} (serial {one.serial})" for one in found)
+        raise ConfigError(f"{len(found)} pending requests match {name!r}: name one by its request: {which}")
+    return found[0]
+
+
+def decide_request(connection: sqlite3.Connection, request: str, decision: RequestDecision, name: str | None = None) -> None:
+    """Note a decision."""
+    connection.execute("UPDATE requests SET decision = ?, name = ? WHERE request = ?", (decision, name, request))
+
+
+def delete_request(connection: sqlite3.Connection, request: str) -> None:
+    """Delete a request that was answered."""
+    connection.execute("DELETE FROM requests WHERE request = ?", (request,))
+
+
+def put_pending_disconnect(connection: sqlite3.Connection, device: str, now_ns: int) -> None:
+    """Have a device disconnected from the running broker."""
+    connection.execute("INSERT OR REPLACE INTO expulsions VALUES (?, ?)", (device, now_ns))
+
+
+def pending_disconnects(registry: Registry) -> list[str]:
+    """Return the devices that are still to be disconnected, the oldest first."""
+    return [row["device"] for row in registry.query("SELECT device FROM expulsions ORDER BY since_ns, device")]
+
+
+def delete_pending_disconnect(connection: sqlite3.Connection, device: str) -> None:
+    """Note that a device was disconnected, or need not be any more."""
+    connection.execute("DELETE FROM expulsions WHERE device = ?", (device,))

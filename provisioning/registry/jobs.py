@@ -1,0 +1,250 @@
+"""Jobs and their executions in the registry: a job is one piece of work for some devices, an execution is one job on one device.
+
+Any part of the server adds jobs here; the job handler brings them to the devices:
+
+    with registry.transaction() as connection:
+        job = jobs.add(connection, NewJob(Doctor(), "doctor", timeout_s=300), [("pi5-01", "lab")], time.time_ns())
+
+Every change of an execution gives its row a new `serial`, the highest of all: a follower asks for the rows above the last one it saw.
+"""
+
+import re
+import secrets
+import sqlite3
+import time
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.orders import FINAL, LARGEST_ORDER_BYTES, Golden, JobState, Measure, Order, Work, encode_order
+from edgemeter.provisioning.registry.registry import Registry, columns, encoded, insert_rows
+
+# held: a campaign has not released it yet; queued: waits for its device; sent: the device has not answered; the rest the device reports.
+ExecutionState: TypeAlias = Literal["held", "queued", "sent"] | JobState
+IN_FLIGHT = frozenset({"sent", "accepted", "running"})
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One job on one device. `attempt` is 0 until it is sent for the first time; `version` counts the changes that the server accepted.
+
+    `due_ns` is the earliest start, `deadline_ns` when the server gives it up; `requested` is `cancel` where it is to be cancelled; `wave`
+    is the group of its campaign. `reason` is why it is in its state.
+    """
+
+    id: int
+    serial: int
+    job: str
+    device: str
+    fleet: str
+    state: ExecutionState
+    version: int = 1
+    attempt: int = 0
+    requested: Literal["cancel"] | None = field(default=None, metadata={"column": "wish"})
+    reason: str | None = None
+    due_ns: int = 0
+    sent_ns: int | None = None
+    accepted_ns: int | None = None
+    running_ns: int | None = None
+    ended_ns: int | None = None
+    deadline_ns: int | None = None
+    done_ratio: float | None = None
+    doing: str | None = None
+    runs: tuple[str, ...] = ()
+    figures: Mapping[str, float] = field(default_factory=dict)
+    text: str | None = None
+    campaign: str | None = None
+    wave: int | None = None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it has ended."""
+        return self.state in FINAL
+
+
+_CHANGING = [(name, column) for name, column, _ in columns(Execution) if name not in {"id", "job", "device", "fleet", "campaign", "wave"}]
+_UPDATE = f"UPDATE executions SET {', '.join(f'{column} = ?' for _, column in _CHANGING)} WHERE id = ?"  # noqa: S608 - our own names
+
+
+def last_serial(connection: sqlite3.Connection) -> int:
+    """Return the serial of the latest change, 0 where nothing was ever written."""
+    return int(connection.execute("SELECT COALESCE(MAX(serial), 0) FROM executions").fetchone()[0])
+
+
+def insert_executions(connection: sqlite3.Connection, executions: Collection[Execution]) -> None:
+    """Write new executions, within the caller's transaction; their `id` and `serial` are assigned here."""
+    serial = last_serial(connection)
+    highest = int(connection.execute("SELECT COALESCE(MAX(id), 0) FROM executions").fetchone()[0])
+    rows = [replace(one, id=highest + place, serial=serial + place) for place, one in enumerate(executions, start=1)]
+    insert_rows(connection, "executions", rows)
+
+
+def update_executions(connection: sqlite3.Connection, changed: Collection[Execution]) -> None:
+    """Write changed executions, within the caller's transaction; each gets a new serial."""
+    serial = last_serial(connection)
+    rows = [
+        (serial + place, *(encoded(getattr(one, name)) for name, _ in _CHANGING[1:]), one.id) for place, one in enumerate(changed, start=1)
+    ]
+    connection.executemany(_UPDATE, rows)
+
+
+def executions_since(registry: Registry, serial: int, *, job: str | None = None) -> list[Execution]:
+    """Return the executions changed after that serial, in the order of the changes; of one job only where it is named."""
+    if job is None:
+        return registry.rows(Execution, "SELECT * FROM executions WHERE serial > ? ORDER BY serial", serial)
+    return registry.rows(Execution, "SELECT * FROM executions WHERE job = ? AND serial > ? ORDER BY serial", job, serial)
+
+
+def unfinished_executions(registry: Registry) -> list[Execution]:
+    """Return every execution that is not final, oldest first."""
+    return registry.rows(Execution, "SELECT * FROM executions WHERE ended_ns IS NULL ORDER BY id")
+
+
+def executions_of_job(registry: Registry, job: str) -> list[Execution]:
+    """Return the executions of a job, by device."""
+    return registry.rows(Execution, "SELECT * FROM executions WHERE job = ? ORDER BY device", job)
+
+
+def count_states(registry: Registry, job: str) -> dict[str, int]:
+    """Return the number of executions of a job, by state."""
+    statement = "SELECT state, COUNT(*) AS n FROM executions WHERE job = ? GROUP BY state"
+    return {row["state"]: row["n"] for row in registry.query(statement, job)}
+
+
+def executions_of_device(registry: Registry, device: str, latest: int = 50) -> list[Execution]:
+    """Return the last executions of a device, the newest first."""
+    return registry.rows(Execution, "SELECT * FROM executions WHERE device = ? ORDER BY id DESC LIMIT ?", device, latest)
+
+
+def executions_of_campaign(registry: Registry, campaign: str) -> list[Execution]:
+    """Return the executions of a campaign, in the order in which they were made."""
+    return registry.rows(Execution, "SELECT * FROM executions WHERE campaign = ? ORDER BY id", campaign)
+
+
+def find_execution(registry: Registry, job: str, device: str) -> Execution | None:
+    """Return the execution of a job on a device, None when there is none."""
+    return registry.row(Execution, "SELECT * FROM executions WHERE job = ? AND device = ?", job, device)
+
+
+def find_in_flight(registry: Registry, device: str) -> Execution | None:
+    """Return the execution that is in flight on a device, None when there is none."""
+    statement = "SELECT * FROM executions WHERE device = ? AND state IN ('sent', 'accepted', 'running')"
+    return registry.row(Execution, statement, device)
+
+
+RETRIES = 1
+RETRY_PAUSE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A piece of work and how it is to be done.
+
+    `timeout_s` counts from when a device accepts it; `retries` are for what timed out or was interrupted, `retry_pause_s` after that,
+    doubled each time. Two measurements on one device are at least `cool_down_s` apart; of the devices that share one of the tags
+    `exclusive`, one measures at a time.
+    """
+
+    work: Work
+    title: str
+    timeout_s: float
+    retries: int = RETRIES
+    retry_pause_s: float = RETRY_PAUSE_S
+    cool_down_s: float = 0.0
+    exclusive: tuple[str, ...] = ()
+    campaign: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job in the registry; its fields are those of `NewJob`."""
+
+    job: str
+    title: str
+    work: Work
+    timeout_s: float
+    retries: int
+    retry_pause_s: float
+    cool_down_s: float
+    exclusive: tuple[str, ...]
+    campaign: str | None
+    made_ns: int
+
+    @property
+    def is_measurement(self) -> bool:
+        """Whether it measures: quiet hours, power budgets and exclusivity apply to measurements only."""
+        return isinstance(self.work, Measure | Golden)
+
+
+def add(
+    connection: sqlite3.Connection,
+    new: NewJob,
+    devices: Iterable[tuple[str, str]],
+    now_ns: int,
+    *,
+    state: ExecutionState = "queued",
+    waves: Mapping[str, int] | None = None,
+) -> str:
+    """Add a job for devices (name, fleet) within the caller's transaction, and return its name.
+
+    Raises:
+        ConfigError: the order would be larger than a device accepts.
+    """
+    kind = new.work.__struct_config__.tag
+    job = f"{kind}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now_ns // 1_000_000_000))}-{secrets.token_hex(3)}"
+    order = Order(job=job, attempt=1, version=1, work=new.work, timeout_s=new.timeout_s)
+    if len(encode_order(order)) > LARGEST_ORDER_BYTES:
+        raise ConfigError(f"the order {new.title!r} is larger than {LARGEST_ORDER_BYTES} bytes: name fewer models in one suite")
+    insert_rows(connection, "jobs", [new], job=job, made_ns=now_ns)
+    waves = waves or {}
+    rows = [
+        Execution(0, 0, job, device, fleet, state, due_ns=now_ns, campaign=new.campaign, wave=waves.get(device))
+        for device, fleet in devices
+    ]
+    insert_executions(connection, rows)
+    return job
+
+
+def find(registry: Registry, job: str) -> Job | None:
+    """Return the job of that name, None when there is none."""
+    return registry.row(Job, "SELECT * FROM jobs WHERE job = ?", job)
+
+
+def latest(registry: Registry, count: int = 30) -> list[Job]:
+    """Return the newest jobs, newest first."""
+    return registry.rows(Job, "SELECT * FROM jobs ORDER BY made_ns DESC, job LIMIT ?", count)
+
+
+def find_by_prefix(registry: Registry, text: str) -> Job:
+    """Return the job of that name, or whose name begins with it.
+
+    Raises:
+        ConfigError: there is none, or more than one.
+    """
+    pattern = re.sub(r"[\[\]*?]", "", text) + "*"
+    found = registry.rows(Job, "SELECT * FROM jobs WHERE job GLOB ? ORDER BY job LIMIT 3", pattern)
+    exact = [one for one in found if one.job == text]
+    if len(exact or found) != 1:
+        what = "no job" if not found else "more than one job"
+        raise ConfigError(f"{what} is named {text!r}: `edgemeter fleet jobs` lists them")
+    return (exact or found)[0]
+
+
+def cancel(registry: Registry, job: str, device: str | None, now_ns: int) -> list[Execution]:
+    """Cancel the open executions of a job, on one device or all, and return them: those never sent end at once."""
+    with registry.transaction() as connection:
+        touched = [
+            cancel_execution(one, now_ns)
+            for one in executions_of_job(registry, job)
+            if not one.is_final and one.requested is None and device in {None, one.device}
+        ]
+        update_executions(connection, touched)
+    return touched
+
+
+def cancel_execution(execution: Execution, now_ns: int) -> Execution:
+    """Return the execution with the request to cancel it; one that no device has is ended."""
+    if execution.state in IN_FLIGHT:
+        return replace(execution, requested="cancel")
+    return replace(execution, state="cancelled", ended_ns=now_ns, deadline_ns=None, version=execution.version + 1)

@@ -1,0 +1,78 @@
+"""What was done to the power of each device, by whom and with what outcome; how far the rescue of a lost one has come; who measures."""
+
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from edgemeter.provisioning.registry.registry import Registry, put_row
+
+
+@dataclass(frozen=True, slots=True)
+class Rescue:
+    """The rescue of a lost device: its power was cycled `attempts` times, the next time not before `next_ns`; or it needs attention."""
+
+    device: str
+    attempts: int
+    next_ns: int
+    needs_attention: bool = field(default=False, metadata={"column": "needs_hand"})
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PowerAction:
+    """One action on the power of a device, by its number; `outcome` is None while it is under way."""
+
+    number: int = field(metadata={"column": "id"})
+    device: str
+    switch: str
+    action: str
+    asked_by: str
+    began_ns: int
+    ended_ns: int | None
+    outcome: str | None
+
+
+def read_rescues(registry: Registry) -> dict[str, Rescue]:
+    """Return the rescues under way, and the devices that need attention, by name."""
+    return {one.device: one for one in registry.rows(Rescue, "SELECT * FROM rescues")}
+
+
+def put_rescue(connection: sqlite3.Connection, rescue: Rescue) -> None:
+    """Write the state of a rescue, within the caller's transaction."""
+    put_row(connection, "rescues", rescue)
+
+
+def clear_rescue(connection: sqlite3.Connection, device: str) -> None:
+    """Delete the rescue of a device: it is back, or was cleared by hand."""
+    connection.execute("DELETE FROM rescues WHERE device = ?", (device,))
+
+
+def begin_power_action(connection: sqlite3.Connection, device: str, switch: str, action: str, asked_by: str, now_ns: int) -> int:
+    """Note what is about to be done to a device's power, before it is done; return the number of the action."""
+    statement = "INSERT INTO power_actions (device, switch, action, asked_by, began_ns) VALUES (?, ?, ?, ?, ?)"
+    return int(connection.execute(statement, (device, switch, action, asked_by, now_ns)).lastrowid or 0)
+
+
+def end_power_action(connection: sqlite3.Connection, number: int, outcome: str, now_ns: int) -> None:
+    """Note the outcome of an action."""
+    connection.execute("UPDATE power_actions SET ended_ns = ?, outcome = ? WHERE id = ?", (now_ns, outcome, number))
+
+
+def open_power_actions(registry: Registry) -> list[PowerAction]:
+    """Return the actions that began and never ended: a server died meanwhile, perhaps between off and on."""
+    return registry.rows(PowerAction, "SELECT * FROM power_actions WHERE ended_ns IS NULL ORDER BY id")
+
+
+def read_power_actions(registry: Registry, device: str, latest: int = 10) -> list[PowerAction]:
+    """Return the last actions on a device's power, the newest first."""
+    return registry.rows(PowerAction, "SELECT * FROM power_actions WHERE device = ? ORDER BY id DESC LIMIT ?", device, latest)
+
+
+def put_measuring(connection: sqlite3.Connection, heard: Mapping[str, int]) -> None:
+    """Note when devices last reported a measurement, within the caller's transaction: a restarted service then cuts off no run."""
+    connection.executemany("INSERT OR REPLACE INTO heard_measuring VALUES (?, ?)", list(heard.items()))
+
+
+def read_measuring(registry: Registry) -> dict[str, int]:
+    """Return when each device last reported a measurement (UTC, ns)."""
+    return {row["device"]: row["heard_ns"] for row in registry.query("SELECT * FROM heard_measuring")}

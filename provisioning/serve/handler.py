@@ -1,0 +1,56 @@
+"""A handler: one part of the fleet's service, which receives some topics and does its own work at intervals."""
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Protocol
+
+from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.registry.registry import Registry
+
+# Publishes a message: topic, payload; QoS 1, not retained.
+Publish = Callable[[str, bytes], None]
+
+
+class FleetHandler(Protocol):
+    """Made once with (FleetFolder, Registry, Publish); every method is called from the service's one thread, in turn.
+
+    An EdgemeterError is logged, and the service continues. Nothing may block longer than a second, or the other handlers wait.
+    """
+
+    topics: Sequence[str]
+    """The topics that it subscribes to, MQTT wildcards allowed."""
+
+    def received(self, message: Message) -> None:
+        """Take one message whose topic matches `topics`."""
+        ...
+
+    def poll(self, now_ns: int) -> None:
+        """Do what is due at `now_ns` (UTC): changes that commands wrote to the registry, time limits.
+
+        Called about twice a second while the broker is connected.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release what it holds."""
+        ...
+
+
+HANDLERS: Mapping[str, str] = {
+    "campaigns": "edgemeter.provisioning.campaigns.campaign_handler:CampaignHandler",
+    "enrolment": "edgemeter.provisioning.identity.enrolment:EnrolmentHandler",
+    "jobs": "edgemeter.provisioning.jobs.job_handler:JobHandler",
+    "content": "edgemeter.provisioning.content.content_handler:ContentHandler",
+    "health": "edgemeter.provisioning.health.health_handler:FleetHealthHandler",
+    "rescue": "edgemeter.provisioning.rescue.rescue_handler:RescueHandler",
+}
+
+
+def make_handlers(folder: FleetFolder, registry: Registry, publish: Publish) -> dict[str, FleetHandler]:
+    """Return every handler, by name."""
+    made = {}
+    for name, where in HANDLERS.items():
+        module, _, kind = where.partition(":")
+        made[name] = getattr(import_module(module), kind)(folder, registry, publish)
+    return made

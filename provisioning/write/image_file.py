@@ -1,0 +1,127 @@
+"""An image to write: raw, `.gz` or `.xz`, read and verified completely before anything is erased."""
+
+import gzip
+import hashlib
+import lzma
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, cast
+
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+
+CHUNK_BYTES = 4 << 20
+# A boot sector with a partition table.
+SMALLEST_BYTES = 512
+
+ReportBytes = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFile:
+    """A verified image; `size_bytes` is its unpacked size."""
+
+    path: Path
+    size_bytes: int
+    sha256: str
+    compared_with: Path | None
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield its bytes, each piece but the last of CHUNK_BYTES.
+
+        Raises:
+            UnavailableError: it cannot be read any more, or has changed.
+        """
+        found = hashlib.sha256()
+        with _mapped(self.path), _opened(self.path) as file:
+            while piece := _exactly(file, CHUNK_BYTES):
+                found.update(piece)
+                yield piece
+        if found.hexdigest() != self.sha256:
+            raise UnavailableError(f"the image {str(self.path)!r} changed while it was read: the card is not written; run it again")
+
+
+def read_image(path: Path, report: ReportBytes) -> ImageFile:
+    """Return the verified image; `report` gets the bytes of the file read so far, and all.
+
+    Raises:
+        ConfigError: it does not exist, is too short or damaged, or does not match the `.sha256` file beside it.
+    """
+    size_bytes, found = 0, hashlib.sha256()
+    compared_with = _compare(path, report)
+    with _mapped(path):
+        total_bytes = path.stat().st_size
+        with path.open("rb") as raw, _opened(path, raw) as file:
+            while piece := _exactly(file, CHUNK_BYTES):
+                size_bytes += len(piece)
+                found.update(piece)
+                report(raw.tell(), total_bytes)
+    if size_bytes < SMALLEST_BYTES:
+        raise ConfigError(f"{str(path)!r} is not an image: it has only {size_bytes} bytes")
+    return ImageFile(path, size_bytes, found.hexdigest(), compared_with)
+
+
+def _compare(path: Path, report: ReportBytes) -> Path | None:
+    """Compare the file with the `.sha256` beside it, if there is one, and return that."""
+    beside = path.with_name(f"{path.name}.sha256")
+    if not beside.exists():
+        return None
+    with _mapped(path):
+        expected = _expected_hash(beside, path.name)
+        found, done, total_bytes = hashlib.sha256(), 0, path.stat().st_size
+        with path.open("rb") as file:
+            while piece := file.read(CHUNK_BYTES):
+                found.update(piece)
+                done += len(piece)
+                report(done, total_bytes)
+    if found.hexdigest() != expected:
+        raise ConfigError(f"{str(path)!r} has the sha256 {found.hexdigest()}, {str(beside)!r} has {expected}: download it again")
+    return beside
+
+
+def _expected_hash(beside: Path, name: str) -> str:
+    """Return the hash in a file of sha256sum: that of the name, else of the only line."""
+    lines = [line for line in beside.read_text(errors="replace").splitlines() if line.strip()]
+    for line in lines:
+        match = re.fullmatch(r"([0-9a-fA-F]{64})(?:\s+\*?(.+?))?\s*", line)
+        if match and (len(lines) == 1 or (match[2] and Path(match[2]).name == name)):
+            return match[1].lower()
+    raise ConfigError(f"{str(beside)!r} has no sha256 of {name!r}: correct it, or remove it")
+
+
+@contextmanager
+def _opened(path: Path, raw: IO[bytes] | None = None) -> Iterator[IO[bytes]]:
+    """Open the image; its first bytes, not its name, show whether it is compressed."""
+    with path.open("rb") as own:
+        file = raw or own
+        magic = file.read(6)
+        file.seek(0)
+        if magic.startswith(b"\x1f\x8b"):
+            yield cast("IO[bytes]", gzip.GzipFile(fileobj=file))
+        elif magic == b"\xfd7zXZ\0":
+            yield lzma.LZMAFile(file)  # noqa: SIM115 - it holds nothing but `file`
+        elif magic.startswith((b"PK\x03\x04", b"\x28\xb5\x2f\xfd", b"BZh", b"7z\xbc\xaf")):
+            raise ConfigError(f"{str(path)!r} has an unsupported compression: unpack it to .img, .img.gz or .img.xz")
+        else:
+            yield file
+
+
+@contextmanager
+def _mapped(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
+        raise ConfigError(f"the image {str(path)!r} is damaged: {error}: download it again") from error
+    except OSError as error:
+        raise ConfigError(f"cannot read the image {str(path)!r}: {error.strerror}") from error
+
+
+def _exactly(file: IO[bytes], size_bytes: int) -> bytes:
+    """Return `size_bytes`, fewer only at the end."""
+    piece = bytearray()
+    while len(piece) < size_bytes and (more := file.read(size_bytes - len(piece))):
+        piece += more
+    return bytes(piece)

@@ -1,0 +1,82 @@
+import pytest
+
+from edgemeter.agent.base.broker_address import BrokerAddress, parse_address
+from edgemeter.agent.base.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("broker", BrokerAddress("broker", 1883)),
+        ("192.0.2.7:2883", BrokerAddress("192.0.2.7", 2883)),
+        ("[2001:db8::1]:2883", BrokerAddress("2001:db8::1", 2883)),
+        ("broker:", BrokerAddress("broker", 1883)),
+        ("mqtt://broker", BrokerAddress("broker", 1883)),
+        ("mqtts://broker/", BrokerAddress("broker", 8883, "mqtts")),
+        ("mqtts://pi%40lab@broker:1", BrokerAddress("broker", 1, "mqtts", "pi@lab", "secret")),
+    ],
+)
+def test_an_address_is_taken_apart(text, expected):
+    """Scheme, user, host and port, with the defaults of IANA."""
+    assert parse_address(text, environ={"EDGEMETER_MQTT_PASSWORD": "secret"}) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        ":1883",
+        "broker:port",
+        "broker:99999",
+        "broker:0",
+        "http://broker",
+        "mqtt://",
+        "broker/path",
+        "a b",
+        "[::1",
+        "b?x=1",
+    ],
+)
+def test_what_is_no_address_is_refused_with_the_forms(text):
+    """One line that quotes what was written and says what to write."""
+    with pytest.raises(ConfigError, match=r"is not a broker address.*write HOST"):
+        parse_address(text)
+
+
+def test_a_password_in_an_address_is_refused_and_not_repeated():
+    """Addresses end in logs and shell histories."""
+    with pytest.raises(ConfigError, match="EDGEMETER_MQTT_PASSWORD") as caught:
+        parse_address("mqtt://user:hunter2@broker")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_the_password_comes_from_a_file_before_the_environment(tmp_path):
+    """Option over environment; the file's line end is no part of it."""
+    file = tmp_path / "password"
+    file.write_text("from file\n")
+    environ = {"EDGEMETER_MQTT_PASSWORD": "from environment"}
+    assert parse_address("mqtt://u@b", password_file=file, environ=environ).password == "from file"
+    assert parse_address("mqtt://u@b", environ={"EDGEMETER_MQTT_PASSWORD_FILE": str(file)}).password == "from file"
+    assert parse_address("mqtt://u@b", environ=environ).password == "from environment"
+    assert parse_address("mqtt://b", environ=environ).password is None
+
+
+def test_an_unreadable_password_file_is_named(tmp_path):
+    """The path and what to write there."""
+    with pytest.raises(ConfigError, match=r"cannot read the broker password from '.*absent'"):
+        parse_address("mqtt://u@b", password_file=tmp_path / "absent")
+
+
+def test_a_password_without_a_user_is_not_left_out_in_silence(tmp_path):
+    """The broker would be tried as nobody, and who is refused would look at the password."""
+    with pytest.raises(ConfigError, match=r"a password is named \('.*secret'\) and no user: write mqtt://USER@HOST"):
+        parse_address("mqtt://b", password_file=tmp_path / "secret", environ={})
+
+
+def test_an_address_prints_as_it_is_written_and_never_its_password():
+    """What messages show can be used again."""
+    for text in ("broker:1883", "mqtts://broker:8883", "[2001:db8::1]:1883"):
+        assert str(parse_address(text)) == text
+    secret = parse_address("mqtt://u@b", environ={"EDGEMETER_MQTT_PASSWORD": "hunter2"})
+    assert "hunter2" not in f"{secret} {secret!r}"

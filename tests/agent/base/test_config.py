@@ -1,0 +1,68 @@
+"""Facts about `edgemeter.agent.base.config`."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from edgemeter.agent.base import config
+from edgemeter.agent.base.errors import ConfigError
+from tests.fixtures.ordinary_user import closed_mode, ordinary_user
+
+SAMPLE = Path(config.__file__).with_name("sample_config.toml")
+
+
+def test_the_sample_reads_and_so_does_it_with_every_default_switched_on(tmp_path):
+    """The sample is a valid configuration, commented or not."""
+    assert config.read(SAMPLE) == config.Config()
+    path = tmp_path / "config.toml"
+    path.write_text("\n".join(line.removeprefix("# ") for line in SAMPLE.read_text().splitlines()))
+    read = config.read(path)
+    assert (read.device, read.fleet, read.power, read.sensors) == ("pi5-lab", "default", ("rapl",), {"replay": {"path": "trace.csv"}})
+
+
+def test_an_option_beats_the_file(tmp_path):
+    """For each file that is shown to a broker; what no option names stays as the file says."""
+    path = tmp_path / "config.toml"
+    path.write_text('broker_ca_file = "file.pem"\nbroker_key_file = "file.key"\n')
+    said = config.from_options({"config": path, "broker_ca_file": Path("option.pem"), "broker_user_file": None})
+    assert (said.broker_ca_file, said.broker_key_file, said.broker_user_file) == ("option.pem", "file.key", None)
+
+
+@pytest.mark.parametrize(("text", "says"), [("brokr = 'x'", "brokr"), ("device = 'a/b'", r"\$.device"), ("= 1", "configuration")])
+def test_a_wrong_key_or_value_is_named(tmp_path, text, says):
+    """A typo is refused with its path."""
+    path = tmp_path / "config.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=says):
+        config.read(path)
+
+
+def test_a_home_that_may_not_be_looked_into_holds_no_configuration(monkeypatch):
+    """After `sudo -u` it is still the other user's."""
+    with tempfile.TemporaryDirectory() as home:
+        Path(home).chmod(closed_mode())
+        monkeypatch.setenv("HOME", f"{home}/user")
+        monkeypatch.setattr(config, "PLACES", config.PLACES[:1])
+        with ordinary_user():
+            assert config.read() == config.Config()
+        Path(home).chmod(0o700)
+
+
+def test_home_prefers_our_own_variable(monkeypatch):
+    """EDGEMETER_HOME beats XDG_DATA_HOME beats ~/.local/share."""
+    monkeypatch.setenv("HOME", "/home/u")
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.delenv("EDGEMETER_HOME", raising=False)
+    assert config.home() == Path("/home/u/.local/share/edgemeter")
+    monkeypatch.setenv("XDG_DATA_HOME", "/data")
+    assert config.home() == Path("/data/edgemeter")
+    monkeypatch.setenv("EDGEMETER_HOME", "/own")
+    assert config.home() == Path("/own")
+
+
+@pytest.mark.parametrize(("host", "name"), [("pi5", "pi5"), ("Bob's Pi!", "Bob-s-Pi"), ("---", "device"), ("_x_", "x")])
+def test_a_host_name_becomes_a_device_name(monkeypatch, host, name):
+    """What a topic may not hold becomes a dash."""
+    monkeypatch.setattr("socket.gethostname", lambda: host)
+    assert config.this_device() == name

@@ -1,0 +1,79 @@
+import pytest
+
+from edgemeter.agent.base import figures
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.4, "0.400"),
+        (0.0123, "0.0123"),
+        (9.996, "10.0"),
+        (31.24, "31.2"),
+        (999.6, "1,000"),
+        (1234.5, "1,234"),
+        (0.0000123, "1.23e-05"),
+        (-3.14159, "-3.14"),
+        (0, "0"),
+        (None, "-"),
+    ],
+)
+def test_figures_keep_three_significant_digits_and_never_become_integers_that_lose_them(value, text):
+    """0.4 ms stays 0.4 ms; digits before the point are all kept."""
+    assert figures.significant(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "uncertainty", "text"),
+    [
+        (412.345, 12.34, "412 ± 12"),
+        (412.345, 1.234, "412.3 ± 1.2"),
+        (412.345, 0.996, "412.3 ± 1.0"),
+        (412.345, None, "412 ± ?"),
+        (412.345, 0.0, "412 ± 0"),
+    ],
+)
+def test_a_figure_is_rounded_to_the_place_of_its_uncertainty(value, uncertainty, text):
+    """Two digits of the uncertainty; an unknown one is no zero."""
+    assert figures.with_uncertainty(value, uncertainty) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(-0.0371, "-0.037"), (0.0004, "0.000"), (-0.0004, "0.000"), (0.012, "+0.012"), (None, "-")])
+def test_a_difference_of_accuracies_has_its_sign_unless_it_rounds_to_nothing(value, text):
+    """There is no -0.000."""
+    assert figures.difference(value) == text
+
+
+def test_a_range_that_rounds_to_one_figure_is_one_figure():
+    """3.10 to 3.10 tells nothing."""
+    assert figures.span(3.100001, 3.100002) == "3.10"
+    # An interval is shown as one, however narrow: a run of many queries has p50 15.31 to 15.34 ms.
+    assert figures.span(15.31, 15.34) == "15.31 to 15.34"
+    assert figures.span(3.1, 3.2) == "3.10 to 3.20"
+
+
+def test_numbers_have_the_form_of_the_noun_that_fits():
+    """One run, two runs."""
+    assert (figures.count(1, "run"), figures.count(2, "run"), figures.count(1200, "run")) == ("1 run", "2 runs", "1,200 runs")
+
+
+def test_a_page_has_signs_where_a_terminal_has_letters():
+    """The minus and the times sign of print."""
+    assert figures.typeset("-0.037") == "\N{MINUS SIGN}0.037"
+    assert figures.typeset("4.88x") == "4.88\N{MULTIPLICATION SIGN}"
+    assert figures.typeset("-") == "\N{EN DASH}"
+
+
+def test_what_steers_a_terminal_does_not_come_through():
+    """A record holds whatever a device sent."""
+    assert (
+        figures.printable("board\x1b[31m\n\u202e") == "board\N{REPLACEMENT CHARACTER}[31m\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("time_ns", "text"), [(0, "1970-01-01 00:00:00"), (1_760_000_000_123_456_789, "2025-10-09 08:53:20"), (10**30, f"{10**30} ns")]
+)
+def test_a_time_is_utc_and_one_that_no_calendar_has_is_a_number(time_ns, text):
+    """A broken clock on a device ends no report."""
+    assert figures.stamp(time_ns) == text

@@ -1,0 +1,27 @@
+"""Facts about `edgemeter.agent.base.statistics`, against published tables."""
+
+import pytest
+
+from edgemeter.agent.base import statistics
+
+
+@pytest.mark.parametrize(
+    ("confidence", "freedom", "t"),
+    [(0.95, 1, 12.706), (0.95, 4, 2.776), (0.95, 9, 2.262), (0.99, 9, 3.250), (0.999, 4, 8.610), (0.90, 30, 1.697), (0.95, 120, 1.980)],
+)
+def test_quantiles_are_those_of_the_tables(confidence, freedom, t):
+    """Source of the values: NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.6.7.2."""
+    assert statistics.student_quantile(confidence, freedom) == pytest.approx(t, abs=6e-4)
+
+
+def test_with_two_degrees_of_freedom_the_tail_has_a_closed_form():
+    """P(|T| >= t) = 1 - t / sqrt(2 + t^2)."""
+    for t in (0.01, 0.5, 1.0, 4.0, 50.0):
+        assert statistics.student_two_sided_p(t, 2) == pytest.approx(1 - t / (2 + t * t) ** 0.5, rel=1e-9)
+        assert statistics.student_two_sided_p(-t, 2) == statistics.student_two_sided_p(t, 2)
+
+
+def test_with_many_degrees_of_freedom_it_is_normal():
+    """The 95 % quantile tends to 1.96, and nothing lies beyond infinity."""
+    assert statistics.student_quantile(0.95, 1e7) == pytest.approx(1.959964, abs=1e-5)
+    assert (statistics.student_two_sided_p(0.0, 5), statistics.student_two_sided_p(float("inf"), 5)) == (1.0, 0.0)

@@ -1,0 +1,258 @@
+"""`edgemeter accuracy`: what people and machines are told, and how bad input ends."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.vision_factory import make_truth
+
+ROOT = Path(__file__).resolve().parents[3]
+SCENES = ROOT / "models" / "scenes"
+FIGURES = "ap ap50 ap75 ap_small ap_medium ap_large ar_1 ar_10 ar_100 ar_small ar_medium ar_large"
+KEYS = [*FIGURES.split(), "images", "detections", "per_class", "warnings"]
+
+
+def run(*arguments):
+    """Return the finished process of `edgemeter accuracy ARGUMENTS`."""
+    return subprocess.run(
+        [sys.executable, "-m", "edgemeter.agent.cli.main", "accuracy", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
+    )
+
+
+def written(folder, name, document):
+    """Return the path of a document."""
+    path = folder / name
+    path.write_text(document if isinstance(document, str) else json.dumps(document))
+    return path
+
+
+def found(truth, *, score=0.9):
+    """Return detections that are the truth itself."""
+    keys = ("image_id", "category_id", "bbox")
+    return [{**{key: one[key] for key in keys}, "score": score} for one in truth["annotations"]]
+
+
+def scored(folder, truth, detections):
+    """Return the document that `--json` prints."""
+    paths = written(folder, "truth.json", truth), written(folder, "found.json", detections)
+    done = run("--annotations", paths[0], "--detections", paths[1], "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_json_has_the_names_that_others_script_against(tmp_path):
+    """Figures, counts, classes, warnings; what has no object to find is null."""
+    one = scored(tmp_path, make_truth(), found(make_truth()))
+    assert set(KEYS) <= set(one)
+    assert (one["ap"], one["ap_large"], one["images"], one["detections"]) == (pytest.approx(1), None, 2, 4)
+    assert one["per_class"] == {"cat": pytest.approx(1), "dog": pytest.approx(1)}
+
+
+def test_images_without_detections_count_and_are_told(tmp_path):
+    """Half of the objects found: recall ends at 1/2."""
+    one = scored(tmp_path, make_truth(), [d for d in found(make_truth()) if d["image_id"] == 100])
+    assert one["ap"] == pytest.approx(51 / 101)
+    assert one["warnings"] == ["1 of 2 images have no detections: they count"]
+
+
+def crowded(count=60, **changes):
+    """Return a truth of many small boxes, each in a place of its own in one photograph of 640 x 480."""
+    boxes = [[10 + 60 * (k % 10), 20 + 70 * (k // 10), 40, 30] for k in range(count)]
+    annotations = [
+        {"id": k + 1, "image_id": 1, "category_id": 1, "bbox": box, "area": 1200, "iscrowd": 0, **changes} for k, box in enumerate(boxes)
+    ]
+    return {
+        "images": [{"id": 1, "file_name": "a.jpg", "width": 640, "height": 480}],
+        "annotations": annotations,
+        "categories": [{"id": 1, "name": "cat"}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("written_as", "said"),
+    [
+        (lambda x, y, w, h: [x + w / 2, y + h / 2, w, h], "as centre x, centre y, width, height the same boxes have AP 1.000"),
+        (lambda x, y, w, h: [y, x, h, w], "as y, x, height, width the same boxes have AP 1.000"),
+        (lambda x, y, w, h: [y, x, y + h, x + w], "as two corners, y1, x1, y2, x2 the same boxes have AP 1.000"),
+        (lambda x, y, w, h: [x * 2, y * 2, w * 2, h * 2], "are the boxes in pixels of the photograph, not of the model's input"),
+    ],
+)
+def test_an_ap_of_nothing_says_how_the_boxes_were_probably_meant(tmp_path, written_as, said):
+    """Boxes in another form overlap nothing: an AP near 0 that is not the model's is told with the form that fits."""
+    truth = crowded()
+    one = scored(tmp_path, truth, [{**d, "bbox": written_as(*d["bbox"])} for d in found(truth)])
+    assert one["ap"] < 0.05
+    assert any(said in warning for warning in one["warnings"])
+
+
+def test_a_truth_of_crowds_only_says_why_there_is_no_ap(tmp_path):
+    """Nobody has to find a crowd."""
+    one = scored(tmp_path, crowded(iscrowd=1), [])
+    assert one["ap"] is None
+    assert one["warnings"] == ["the annotations hold crowds only, which nobody has to find: there is no AP"]
+
+
+def test_no_detections_are_an_ap_of_zero(tmp_path):
+    """A model that finds nothing is not without a figure."""
+    one = scored(tmp_path, make_truth(), [])
+    assert (one["ap"], one["ap50"], one["ar_100"], one["detections"]) == (0, 0, 0, 0)
+
+
+def test_no_objects_are_no_ap(tmp_path):
+    """Null in every figure, and a warning says why."""
+    truth = make_truth()
+    truth["annotations"] = []
+    one = scored(tmp_path, truth, found(make_truth()))
+    assert {one[key] for key in KEYS[:12]} == {None}
+    assert one["warnings"] == ["the annotations hold no objects: there is no AP"]
+
+
+def test_images_need_no_file_names_and_categories_no_order(tmp_path):
+    """Only ids take part; ids may be anything up to 2^53."""
+    truth = make_truth()
+    truth["categories"].reverse()
+    for image in truth["images"]:
+        del image["file_name"]
+    large = 2**53 - 1
+    truth["images"][0]["id"] = large
+    for one in truth["annotations"]:
+        one["image_id"] = large if one["image_id"] == 100 else one["image_id"]
+    assert scored(tmp_path, truth, found(truth))["ap"] == pytest.approx(1)
+
+
+def test_odd_boxes_are_warned_of_and_counted(tmp_path):
+    """A negative width: an object not found, in words."""
+    truth = make_truth(2, ("cat",))
+    detections = found(truth)[1:]
+    truth["annotations"][0]["bbox"] = [20, 20, -16, 16]
+    one = scored(tmp_path, truth, detections)
+    assert one["ap"] == pytest.approx(51 / 101)
+    assert "1 of 2 annotations have a box whose width or height is not above 0" in one["warnings"][0]
+
+
+def test_people_get_a_table(tmp_path):
+    """On standard output, notes on standard error; classes when asked for."""
+    paths = written(tmp_path, "truth.json", make_truth()), written(tmp_path, "found.json", found(make_truth())[:2])
+    done = run("--annotations", paths[0], "--detections", paths[1])
+    assert "AP50" in done.stdout
+    assert "objects in the image" in done.stdout
+    assert "dog" not in done.stdout
+    assert done.stderr == "note: 1 of 2 images have no detections: they count\n"
+    assert "dog" in run("--annotations", paths[0], "--detections", paths[1], "--classes").stdout
+
+
+def test_a_group_without_a_figure_is_explained(tmp_path):
+    """Two groups of one photograph each: a dash alone would leave the reader to guess."""
+    truth = make_truth()
+    grouped = {**truth, "images": [{**image, "group": f"night {place}"} for place, image in enumerate(truth["images"])]}
+    paths = written(tmp_path, "truth.json", grouped), written(tmp_path, "found.json", found(truth))
+    assert "a group of fewer than 30 images gets no figure" in run("--annotations", paths[0], "--detections", paths[1]).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "give either --detections FILE or --model FILE"),
+        (("--detections", "a", "--model", "b"), "give either"),
+        (("--detections", "a"), "--annotations is missing"),
+        (("--model", "b.onnx"), "--images is missing"),
+        (("--detections", "a", "--annotations", "b", "--corrupt", "all"), "--corrupt has no effect with --detections"),
+        (("--model", "b.onnx", "--images", "c", "--bounds", "never"), "--bounds has no effect with --model"),
+        (("--detections", "absent.json", "--annotations", "absent.json"), "cannot read the annotations 'absent.json'"),
+        (("--model", "absent.tflite", "--images", "."), "there is no model at"),
+        (("--model", "b.tflite", "--images", ".", "--corrupt", "rain"), "no corruption is called 'rain'"),
+    ],
+)
+def test_wrong_usage_is_one_line_with_the_remedy(arguments, said):
+    """No traceback, nothing on standard output, status 2."""
+    done = run(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_index_of_classes_has_no_boxes(tmp_path):
+    """Said as it is."""
+    paths = written(tmp_path, "truth.json", {"a.jpg": 1}), written(tmp_path, "found.json", [])
+    done = run("--annotations", paths[0], "--detections", paths[1])
+    assert done.returncode == 2
+    assert "give COCO annotations" in done.stderr
+
+
+@pytest.mark.parametrize("suffix", ["tflite", "onnx"])
+def test_a_model_is_scored_clean_and_corrupted(suffix):
+    """The shipped detector: the accuracy of its card's kind, falling with noise; the same again from the same seed."""
+    pytest.importorskip({"tflite": "ai_edge_litert", "onnx": "onnxruntime"}[suffix])
+    model = ROOT / "models" / "shipped" / f"edgemeter-shapes_fp32.{suffix}"
+    arguments = ("--model", model, "--images", SCENES / "images", "--annotations", SCENES / "annotations.json")
+    first, again = (run(*arguments, "--subset", 12, "--seed", 3, "--corrupt", "gaussian_noise", "--json") for _ in range(2))
+    assert first.returncode == 0, first.stderr
+    assert first.stdout == again.stdout
+    one = json.loads(first.stdout)
+    (noise,) = one["robustness"]["corruptions"]
+    assert one["ap"] > 0.5
+    assert one["ap"] > noise["values"][0] > noise["values"][4]
+    assert one["robustness"]["mean_value"] == pytest.approx(sum(noise["values"]) / 5)
+    assert one["robustness"]["drop_value"] == pytest.approx(one["ap"] - one["robustness"]["mean_value"])
+    assert (one["images"], one["subset"]["images"], one["subset"]["seed"]) == (12, 12, 3)
+
+
+def test_a_model_whose_answers_are_worth_nothing_is_told_beside_its_figure(tmp_path):
+    """Pixels times 1e37 are infinite: the outputs are no numbers, and the AP of 0 is not left alone with its reader."""
+    pytest.importorskip("ai_edge_litert")
+    shipped = ROOT / "models" / "shipped" / "edgemeter-shapes_fp32.tflite"
+    model = tmp_path / "shapes.tflite"
+    model.write_bytes(shipped.read_bytes())
+    card = shipped.with_name(shipped.name + ".toml").read_text()
+    model.with_name(model.name + ".toml").write_text(card.replace("[input]\n", "[input]\nsd = [1e-37, 1e-37, 1e-37]\n"))
+    arguments = ("--model", model, "--images", SCENES / "images", "--annotations", SCENES / "annotations.json")
+    one = json.loads(run(*arguments, "--json").stdout)
+    assert (one["ap"], one["verdict"]) == (0.0, "invalid")
+    assert any(reason.startswith("not-finite: the outputs for ") for reason in one["reasons"])
+    assert "invalid: not-finite: " in run(*arguments).stderr
+
+
+def test_a_run_keeps_the_corruptions_in_its_record(tmp_path):
+    """`edgemeter run --corrupt`: timed once, scored clean and corrupted; the subset stands in the data set."""
+    pytest.importorskip("ai_edge_litert")
+    model = ROOT / "models" / "shipped" / "edgemeter-shapes_int8.tflite"
+    data = ("--images", SCENES / "images", "--annotations", SCENES / "annotations.json", "--subset", "10", "--corrupt", "contrast")
+    done = subprocess.run(
+        [sys.executable, "-m", "edgemeter.agent.cli.main", "run", "--model", model, *data, "--mode", "rapid", "--repeats", "1", "--json"],
+        capture_output=True, text=True, check=False, timeout=900, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (record,) = json.loads(done.stdout)["runs"]
+    (contrast,) = record["accuracy"]["robustness"]["corruptions"]
+    assert (contrast["name"], len(contrast["values"])) == ("contrast", 5)
+    assert record["accuracy"]["value"] > contrast["values"][4]
+    assert (record["dataset"]["images"], record["dataset"]["subset"]["images"]) == (10, 10)
+    assert record["dataset"]["subset"]["drawn_from"] > 10
+
+
+@pytest.mark.realdata
+def test_the_coco_apis_own_fixture_gives_its_published_figures(realdata):
+    """AP 0.5045806987249628 to 1e-9 through the command, with the image that has no detections."""
+    folder = realdata / "annotations" / "cocoapi_val2014_100"
+    files = folder / "instances_val2014_100.json", folder / "instances_val2014_fakebbox100_results.json"
+    one = json.loads(run("--annotations", files[0], "--detections", files[1], "--json").stdout)
+    assert one["ap"] == pytest.approx(0.5045806987249628, abs=1e-9)
+    # Source: val2014_fake_eval_res.txt, type=bbox.
+    printed = [0.505, 0.697, 0.573, 0.586, 0.519, 0.501, 0.387, 0.594, 0.595, 0.640, 0.566, 0.564]
+    assert [round(one[key], 3) for key in KEYS[:12]] == printed
+    assert one["low"] < one["ap"] < one["high"]
+    assert one["warnings"] == ["1 of 100 images have no detections: they count"]
+
+
+def test_help_documents_the_keys_and_an_example():
+    """What to script against stands in the help."""
+    said = run("--help").stdout
+    assert "Example: edgemeter accuracy --annotations" in said
+    assert all(key in said for key in KEYS)

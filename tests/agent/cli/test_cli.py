@@ -1,0 +1,116 @@
+"""Facts about the command line."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = (
+    "numpy",
+    "msgspec",
+    "ai_edge_litert",
+    "onnxruntime",
+    "torch",
+    "PIL",
+    "hotcoco",
+    "rich",
+    "paho",
+    "amqtt",
+    "influxdb_client",
+    "psutil",
+)
+
+
+def run(*arguments, **settings):
+    """Return the finished process of `edgemeter ARGUMENTS`."""
+    return subprocess.run(
+        [sys.executable, "-m", "edgemeter.agent.cli.main", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+        **settings,
+    )
+
+
+def test_help_imports_nothing_heavy():
+    """`edgemeter --help` names every command without importing numpy, a runtime or a group."""
+    code = (
+        "import sys; from edgemeter.agent.cli.main import main\ntry: main(['--help'])\nfinally: print(sorted(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert all(f"'{name}'" not in done.stderr for name in HEAVY)
+    assert "'edgemeter.collector" not in done.stderr
+    for command in ("run", "doctor", "schema", "publish", "compare", "demo", "collector", "models"):
+        assert f"\n  {command}" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        (),
+        ("run",),
+        ("doctor",),
+        ("schema",),
+        ("publish",),
+        ("compare",),
+        ("demo",),
+        ("collector",),
+        ("collector", "up"),
+        ("models",),
+        ("agent",),
+        ("agent", "up"),
+    ],
+)
+def test_every_help_teaches_by_an_example(command):
+    """Each command's help holds an example of itself."""
+    done = run(*command, "--help")
+    assert done.returncode == 0, done.stderr
+    assert "Example: edgemeter" in done.stdout
+
+
+def test_schema_is_a_json_schema_of_records():
+    """`edgemeter schema` prints JSON."""
+    assert json.loads(run("schema").stdout)["title"] == "Edgemeter run record"
+
+
+def test_the_version_is_printed():
+    """`edgemeter --version` tells it."""
+    assert run("--version").stdout.startswith("edgemeter, version ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        (("run",), 2, "give either a SUITE file or --model FILE"),
+        (("run", "--model", "none.tflite"), 2, "there is no model at"),
+        (("run", "--model", "none.xyz"), 2, "no runtime is known for 'none.xyz'"),
+        (("run", "none.toml"), 2, "cannot read the suite 'none.toml': No such file"),
+        (("run", "--model", "x.onnx", "--threads", "0"), 2, "threads"),
+        (("run", "--model", "x.onnx", "--mode", "fast"), 2, "'fast' is not one of"),
+        (("frobnicate",), 2, "No such command 'frobnicate'"),
+        (("doctor", "--config", "none.toml"), 2, "cannot read the configuration 'none.toml'"),
+        (("publish",), 2, "no broker is named"),
+        (("publish", "--broker", "b", "--device", "a/b"), 2, "'a/b' is not a valid device name"),
+        (("run", "--model", "x.replay.json", "--device", "Küche"), 2, "'Küche' is not a valid device name"),
+        (("agent", "up", "--broker", "b", "--device", "+"), 2, "'+' is not a valid device name"),
+        (("agent", "up", "--broker", "b", "--fleet", "x" * 129), 2, "is not a valid fleet name"),
+        (("collector", "up", "--broker", "b", "--ledger", ""), 2, "'.' is a folder, not an edgemeter ledger"),
+        (("publish", "--broker", "b", "--delivery-timeout", "nan"), 2, "'nan' is not a finite number"),
+        (("collector", "load", "--broker", "b", "--rate", "inf"), 2, "'inf' is not a finite number"),
+        (("collector", "load", "--broker", "b", "--seconds", "nan"), 2, "'nan' is not a finite number"),
+        (("collector", "up", "--broker", "b", "--keep-days", "inf"), 2, "'inf' is not a finite number"),
+        (("agent", "up"), 2, "no broker is named"),
+        (("agent", "up", "--broker", "mqtts://b", "--broker-user-file", "none"), 2, "cannot read the broker user from 'none'"),
+        (("publish", "--broker", "mqtts://b", "--broker-ca-file", "none.pem"), 2, "cannot read the broker's CA certificate 'none.pem'"),
+        (("publish", "--broker", "b", "--broker-key-file", "none.pem"), 2, "write mqtts://"),
+    ],
+)
+def test_wrong_usage_is_one_line_with_the_remedy(tmp_path, arguments, status, says):
+    """No traceback; the exit status tells wrong usage from failure."""
+    done = run(*arguments, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1 or done.stderr.startswith("Usage:")

@@ -1,0 +1,83 @@
+"""Facts about `edgemeter agent jobs`."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent.cli.main import cli
+from edgemeter.agent.contract.orders import Golden, Logs, Order, Schedule
+from edgemeter.agent.jobs import journal
+from edgemeter.agent.jobs.journal import Journal
+from edgemeter.agent.jobs.schedules import Schedules
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """Return a home of its own for the agent."""
+    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
+    return tmp_path
+
+
+def asked(*arguments):
+    """Return what the command prints."""
+    done = CliRunner().invoke(cli, ["agent", "jobs", *arguments], env={"COLUMNS": "200"})
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def order(job, work):
+    """Return an order."""
+    return Order(job=job, attempt=1, version=0, work=work, timeout_s=60.0)
+
+
+def test_a_device_that_was_ordered_nothing_says_so(home):
+    """No journal is made by looking."""
+    assert "no orders yet" in asked()
+    assert json.loads(asked("--json")) == {"jobs": [], "schedules": []}
+    assert not list(home.iterdir())
+
+
+def test_orders_and_schedules_are_shown(home):
+    """The latest first; what came of each and why; a terminal code in a reason is not one here."""
+    book = Journal(home / journal.JOURNAL_FILE)
+    book.ends(book.add(order("logs-1", Logs())).place, "failed", "it [bold]is\x1b[2J so")
+    place = book.add(order("golden-1", Golden())).place
+    book.begins(place, "boot")
+    book.kept(place, "run-1")
+    book.ends(place, "done", figures={"latency_p50_ms": 2.5})
+    Schedules(book).put(order("s", Schedule(name="nightly", cron="0 2 * * *", work=Golden())))
+    book.close()
+    text = asked()
+    assert text.index("golden-1") < text.index("logs-1")
+    assert "it [bold]is" in text
+    assert "\x1b" not in text
+    assert "schedule nightly: 0 2 * * *, next " in text
+    found = json.loads(asked("--json", "--last", "1"))
+    (only,) = found["jobs"]
+    assert (only["job"], only["kind"], only["state"], only["runs"], only["figures"]) == (
+        "golden-1",
+        "golden",
+        "done",
+        ["run-1"],
+        {"latency_p50_ms": 2.5},
+    )
+    assert found["schedules"][0]["cron"] == "0 2 * * *"
+
+
+def test_the_table_can_be_read_at_80_columns(home):
+    """No name, state or reason is cut off or broken, and no row is wider."""
+    job, reason = (
+        "golden-20261120-170748-84fb3f",
+        "the model 'ssd_mobilenet_v2' cannot be loaded by litert 2.1: op 132 is not known; update the agent",
+    )
+    book = Journal(home / journal.JOURNAL_FILE)
+    book.ends(book.add(order(job, Golden())).place, "failed", reason)
+    book.ends(book.add(order("nightly-1700000000", Golden())).place, "timed_out", "no\nword of it")
+    book.close()
+    done = CliRunner().invoke(cli, ["agent", "jobs"], env={"COLUMNS": "80"})
+    rows, told = done.stdout.splitlines()[:-2], done.stdout.splitlines()[-2:]
+    assert all(len(row) <= 80 for row in rows)
+    assert [row.split("  ")[0] for row in rows[2:]] == ["nightly-1700000000 (golden)", job]
+    assert "timed out" in rows[2]
+    assert told == ["nightly-1700000000 (golden): no word of it", f"{job}: {reason}"]

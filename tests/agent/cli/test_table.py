@@ -1,0 +1,57 @@
+"""Facts about `edgemeter.agent.cli.run_table`."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from edgemeter.agent.base import figures
+from edgemeter.agent.cli import run_table
+from tests.fixtures.record_factory import make_energy, make_latency, make_model, make_record
+
+
+def printed(*runs, width=80):
+    """Return what is printed of the runs."""
+    out = io.StringIO()
+    run_table.print_runs(runs, Console(file=out, width=width))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("width", [72, 80, 200])
+def test_no_figure_and_no_verdict_is_cut_on_a_narrow_terminal(width):
+    """The model's name gives way, the numbers never do."""
+    run = make_record(model=make_model(name="coco_ssd_mobilenet_v1_1.0_quant_2018_06_29"), energy=None, energy_reason="no sensor")
+    text = printed(run, width=width)
+    cells = [f"{run.latency.p50_ms:g}", f"{run.latency.p90_ms:g}", f"{run.accuracy.value:.4f} AP", run.verdict.state, "p50 ms", "verdict"]
+    assert [cell for cell in cells if cell not in text] == []
+
+
+@pytest.mark.parametrize(("width", "missing"), [(80, {"MB", "per s"}), (200, set())])
+def test_an_energy_and_a_verdict_are_shown_before_what_can_be_done_without(width, missing):
+    """On a narrow terminal memory and rate give way; the record holds them."""
+    run = make_record(energy=make_energy(net_mj=None, net_state="not_resolvable"))
+    heading, cells = (line.split("  ") for line in printed(run, width=width).splitlines()[1:4:2])
+    assert {"MB", "per s"} - {one.strip() for one in heading} == missing
+    assert {"62.5 ±1.2", "not resolvable", run.verdict.state} <= {one.strip() for one in cells}
+
+
+def test_columns_that_nobody_fills_are_left_out():
+    """No sensor and no photographs: no columns of dashes, and one line that says why."""
+    text = printed(make_record(energy=None, energy_reason="no sensor", accuracy=None, accuracy_reason="no photographs"))
+    assert "mJ" not in text
+    assert "no energy: no sensor" in text
+    assert "no accuracy: no photographs" in text
+
+
+def test_a_refused_percentile_says_once_what_it_needs():
+    """Repeats of one case that differ in their count of queries are one note."""
+    runs = [make_record(latency=make_latency(count=count, refused={"p99": 662})) for count in (130, 131)]
+    assert printed(*runs, width=200).count("not stated: p99 (needs 662 queries) of tiny-detector") == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "-"), (0, "0"), (0.21463, "0.2146"), (1234567.0, "1235000"), (12.0, "12"), (1.23456e-5, "0.00001235")]
+)
+def test_figures_are_rounded_by_significant_digits(value, text):
+    """Never to an integer where that loses something, never in exponent form."""
+    assert figures.plain_digits(value) == text

@@ -1,0 +1,136 @@
+"""Facts about `edgemeter run --bundle`, `edgemeter verify` and `edgemeter bundle keygen`."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.bundle_factory import rezip, write_bundle
+
+MODEL = Path(__file__).resolve().parents[2] / "fixtures" / "runtimes" / "replay.replay.json"
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path_factory, monkeypatch):
+    """Let a run find no configuration, and take its lock where nobody else does."""
+    monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+
+
+def edgemeter(*arguments, **environment):
+    """Return the finished process of `edgemeter ARGUMENTS`."""
+    return subprocess.run(
+        [sys.executable, "-m", "edgemeter.agent.cli.main", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+        env={"PATH": "/usr/bin:/bin", "HOME": os.environ["HOME"], "COLUMNS": "120", **environment},
+    )
+
+
+def better(files):
+    """Improve the median in the record."""
+    record = json.loads(files["record.json"])
+    record["latency"]["p50_ms"] /= 2
+    files["record.json"] = json.dumps(record).encode()
+
+
+def test_a_run_writes_bundles_that_verify(tmp_path):
+    """The whole way: keygen, two runs of a suite, signed by the configured key, verified with the public one; then one is bettered."""
+    pytest.importorskip("cryptography")
+    made = edgemeter("bundle", "keygen", tmp_path / "lab.key")
+    assert made.returncode == 0, made.stderr
+    (tmp_path / "config.toml").write_text(f'signing_key_file = "{tmp_path}/lab.key"\n')
+    (tmp_path / "suite.toml").write_text(f'name = "two"\n[[case]]\nmodel = "{MODEL}"\nmode = "rapid"\nrepeats = 2\n')
+    options = ("--config", tmp_path / "config.toml", "--bundle", tmp_path / "results", "--json", "--power", "none")
+    done = edgemeter("run", tmp_path / "suite.toml", *options)
+    assert done.returncode == 0, done.stderr
+    bundles = sorted((tmp_path / "results").iterdir())
+    ids = {run["id"] for run in json.loads(done.stdout)["runs"]}
+    assert {path.name for path in bundles} == {f"{one}.edgemeter" for one in ids}
+    assert len(ids) == 2
+    found = edgemeter("verify", *bundles, "--key", tmp_path / "lab.key.pub", "--json")
+    assert found.returncode == 0, found.stdout
+    for one in json.loads(found.stdout)["bundles"]:
+        assert (one["state"], one["differences"], one["signature"]["expected"]) == ("same", [], True)
+        assert one["checked"] > 20
+        assert one["signature"]["fingerprint"] in made.stdout
+    rezip(bundles[0], better)
+    found = edgemeter("verify", *bundles, "--json")
+    assert found.returncode == 1
+    differing = {one["record"]: one for one in json.loads(found.stdout)["bundles"]}
+    assert {one["state"] for one in differing.values()} == {"same", "differs"}
+    bettered = differing[bundles[0].stem]
+    assert "latency.p50_ms" in {one["field"] for one in bettered["differences"]}
+    assert bettered["signature"]["state"] == "wrong"
+
+
+@pytest.mark.slow
+def test_every_scenario_verifies(tmp_path):
+    """Real runs of all four, power read beside them: whatever the engine states, energy or the reason for none, comes out again."""
+    (tmp_path / "power.csv").write_text("t_s,power_w\n0,3.1\n0.05,3.2\n0.1,3.0\n0.15,3.1\n")
+    (tmp_path / "config.toml").write_text(f'[sensors.replay]\npath = "{tmp_path}/power.csv"\nscope = "board-input"\n')
+    cases = ("single_stream", "multi_stream", "offline", "poisson")
+    written = [f'[[case]]\nscenario = "{name}"\n' + ("rate_per_s = 50.0\n" if name == "poisson" else "") for name in cases]
+    defaults = f'[defaults]\nmodel = "{MODEL}"\nmode = "rapid"\nrepeats = 1\nidle_seconds = 1.0\n'
+    (tmp_path / "suite.toml").write_text(f'name = "all"\n{defaults}{"".join(written)}')
+    options = ("--power", "replay", "--config", tmp_path / "config.toml", "--bundle", tmp_path / "results", "--json")
+    done = edgemeter("run", tmp_path / "suite.toml", *options)
+    assert done.returncode == 0, done.stderr
+    assert sorted(run["scenario"] for run in json.loads(done.stdout)["runs"]) == sorted(cases)
+    found = edgemeter("verify", *sorted((tmp_path / "results").iterdir()), "--json")
+    assert found.returncode == 0, found.stdout
+    assert all(one["checked"] > 30 and one["state"] == "same" for one in json.loads(found.stdout)["bundles"])
+
+
+def test_a_difference_is_a_row_of_a_table(tmp_path):
+    """Field, stated, recomputed; status 1."""
+    found = edgemeter("verify", rezip(write_bundle(tmp_path), better))
+    assert found.returncode == 1
+    (row,) = [line.split() for line in found.stdout.splitlines() if line.lstrip().startswith("latency.p50_ms")]
+    assert float(row[1]) * 2 == pytest.approx(float(row[2]), rel=1e-6)
+    assert "not signed" in found.stdout
+    assert "not recomputed: memory" in found.stdout
+
+
+def test_a_damaged_bundle_fails_in_one_line(tmp_path):
+    """Beside a sound one, whose result is still told."""
+    whole = write_bundle(tmp_path)
+    broken = tmp_path / "broken.edgemeter"
+    broken.write_bytes(whole.read_bytes()[:500])
+    found = edgemeter("verify", whole, broken)
+    assert found.returncode == 1
+    assert "none differ" in found.stdout
+    (line,) = [line for line in found.stdout.splitlines() if ": damaged: " in line]
+    assert line.startswith(str(broken))
+    assert found.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("verify",), "Missing argument 'BUNDLE...'"),
+        (("verify", "x.edgemeter", "--key", "none.pub"), "cannot read the key 'none.pub'"),
+        (("bundle", "keygen", "/nonexistent/key"), "cannot write the key '/nonexistent/key'"),
+        (("run", "--model", str(MODEL), "--bundle", str(MODEL)), "cannot write bundles to"),
+        (("run", "--model", str(MODEL), "--bundle", "{tmp}", "--signing-key-file", "none.key"), "cannot read the key 'none.key'"),
+    ],
+)
+def test_wrong_usage_is_one_line(tmp_path, arguments, says):
+    """Status 2, before anything is measured."""
+    pytest.importorskip("cryptography")
+    done = edgemeter(*(one.replace("{tmp}", str(tmp_path)) for one in arguments))
+    assert done.returncode == 2, done.stderr
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", [("verify",), ("bundle",), ("bundle", "keygen")])
+def test_their_help_teaches_by_an_example(command):
+    """As every command's does."""
+    done = edgemeter(*command, "--help")
+    assert done.returncode == 0, done.stderr
+    assert "Example: edgemeter" in done.stdout

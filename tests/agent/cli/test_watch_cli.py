@@ -1,0 +1,114 @@
+"""Facts about `edgemeter watch`."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError, TransientError
+from edgemeter.agent.cli import run_session, watch
+from tests.fixtures.replay_case import replay_case
+
+
+def run(*arguments, **environment):
+    """Return the finished process of `edgemeter watch ARGUMENTS`."""
+    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "watch", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, **environment)
+
+
+@pytest.fixture
+def configuration(tmp_path):
+    """Return a configuration with a replayed sensor of 5 W."""
+    trace = tmp_path / "trace.json"
+    trace.write_text(json.dumps({"scope": "module", "period_ms": 20, "t_s": [0, 1], "power_w": [5, 5]}))
+    path = tmp_path / "config.toml"
+    path.write_text(f'power = ["replay"]\n[sensors.replay]\npath = "{trace}"\n')
+    return path
+
+
+def test_the_exit_status_is_the_commands_and_its_output_is_not_in_ours(configuration):
+    """A short command: no energy, with the reason; what it prints goes to standard error."""
+    done = run("--idle", 0.2, "--config", configuration, "--json", "--", sys.executable, "-c", "print('hello'); raise SystemExit(3)")
+    assert done.returncode == 3
+    assert json.loads(done.stdout)["energies"]["energy"] is None
+    assert "too short" in json.loads(done.stdout)["energies"]["reason"]
+    assert "hello" in done.stderr
+
+
+def test_a_command_that_is_not_there_is_one_line(configuration):
+    """With what was tried; before the machine has idled for it."""
+    done = run("--idle", 100, "--config", configuration, "--", "no-such-command", "-x")
+    assert done.returncode == 2
+    assert "idling" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("edgemeter: cannot run 'no-such-command'")
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_the_energy_of_a_command_is_shown(configuration):
+    """Twelve seconds at 5 W: 60 J, of two runs 30 J each."""
+    done = run("--idle", 2, "--repeat", 2, "--config", configuration, "--", "sleep", "6")
+    assert done.returncode == 0, done.stderr
+    assert "gross 30" in done.stdout
+    assert "(uncertainty unknown)" in done.stdout
+    assert "net not resolvable by any length" in done.stdout
+
+
+def test_a_suite_is_measured_every_so_often_and_a_failure_is_no_end(tmp_path, monkeypatch):
+    """Three periods: measured, failed, measured; a period that was missed is left out and told."""
+    replay_case(tmp_path, "a", 1.0)
+    suite = tmp_path / "suite.toml"
+    suite.write_text('name = "s"\n[[case]]\nmodel = "a.replay.json"\nmode = "rapid"\n')
+    now, ran, said = [0.0], [], []
+
+    def measure(cases, options, _say):
+        ran.append((now[0], len(cases.cases), options["if_no_broker"]))
+        # The second takes longer than a period.
+        now[0] += 70 if len(ran) == 2 else 10
+        if len(ran) == 2:
+            message = "the board is too hot"
+            raise TransientError(message)
+        return run_session.SessionOutcome([], [], None)
+
+    def sleep(seconds):
+        now[0] += seconds
+
+    monkeypatch.setattr(run_session, "run_session", measure)
+    options = {"times": 3, "power": None, "broker": None, "device": None, "fleet": None, "config": None}
+    came = list(watch.watch_suite(suite, 60.0, options, said.append, lambda: now[0], sleep))
+    assert len(came) == 2
+    assert ran == [(0.0, 1, "keep"), (60.0, 1, "keep"), (180.0, 1, "keep")]
+    assert said == ["nothing measured this time: the board is too hot", "the suite takes longer than 60 s: skipped 1 of its periods"]
+
+
+def test_a_wrong_suite_ends_the_watch(tmp_path):
+    """Time does not mend it."""
+    (tmp_path / "suite.toml").write_text("name = 1\n")
+    done = run("--every", "5m", tmp_path / "suite.toml")
+    assert done.returncode == 2
+    assert "suite.toml" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_real_suite_is_watched_twice(tmp_path, configuration):
+    """The real command, runs in processes of their own, a document each."""
+    replay_case(tmp_path, "a", 1.0)
+    (tmp_path / "suite.toml").write_text('name = "s"\n[[case]]\nmodel = "a.replay.json"\nmode = "rapid"\nrepeats = 1\n')
+    done = run("--every", "1s", "--times", 2, "--config", configuration, "--json", tmp_path / "suite.toml")
+    assert done.returncode == 0, done.stderr
+    documents = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [len(document["runs"]) for document in documents] == [1, 1]
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("5m", 300), ("2h", 7200), ("1d", 86400), (" 1.5m ", 90)])
+def test_a_length_of_time_has_a_unit(text, seconds):
+    """Seconds, minutes, hours, days."""
+    assert watch.seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["5", "m", "-5m", "0s", "5 minutes", ""])
+def test_another_length_of_time_is_refused(text):
+    """With the forms that there are."""
+    with pytest.raises(ConfigError, match="give 30s, 5m, 2h or 1d"):
+        watch.seconds(text)

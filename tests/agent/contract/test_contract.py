@@ -1,0 +1,39 @@
+"""The message `health`: what is taken, and what is not."""
+
+import msgspec
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import health
+from edgemeter.agent.contract.health import Health
+
+BARE = Health(device="pi-1", fleet="lab", session=7, told_ns=5, agent="1.0")
+
+
+def test_what_a_newer_device_says_beside_is_left_out():
+    """Unknown fields are tolerated: the server may be older than its devices."""
+    document = msgspec.json.decode(health.encode_health(BARE)) | {"mood": "fine", "disk": {"free_bytes": 5, "colour": "red"}}
+    found = health.decode_health(msgspec.json.encode(document))
+    assert (found.device, found.disk.free_bytes) == ("pi-1", 5)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b"[]",
+        b'{"device": "pi-1"}',
+        health.encode_health(BARE)[:-10],
+        health.encode_health(BARE).replace(b'"waiting_records":0', b'"waiting_records":-1'),
+        health.encode_health(BARE).replace(b'"told_ns":5', b'"told_ns":NaN'),
+        b"[" * 100_000,
+        health.encode_health(msgspec.structs.replace(BARE, temperatures_c={f"zone{number}": 1.0 for number in range(10_000)})),
+    ],
+)
+def test_what_is_no_health_is_refused_in_one_line(payload):
+    """Cut, garbled, foreign, deep or far too long."""
+    with pytest.raises(ConfigError, match="not a device's health") as caught:
+        health.decode_health(payload)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,100 @@
+"""The join file: what it says, and how its secrets go."""
+
+import os
+
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.contract import identity
+from edgemeter.agent.contract.identity import JoinFile
+
+SECRET, PSK = "s3cret-token", 'a "quoted" \\ key'
+JOIN = JoinFile(
+    fleet="lab",
+    device="pi 1",
+    broker="mqtts://b:8883",
+    enrol="mqtts://b:8884",
+    ca="-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----",
+    token=SECRET,
+    wifi={"ssid": "net", "psk": PSK},
+)
+
+
+def test_what_is_written_is_read():
+    """Every key, also a pass phrase with quotes and backslashes."""
+    assert identity.join_file_text(JOIN).count(SECRET) == 1
+
+
+def test_a_file_is_read_as_it_was_written(tmp_path):
+    """The way round, and no secret in what Python shows of it."""
+    path = tmp_path / "join.toml"
+    path.write_text(identity.join_file_text(JOIN))
+    found = identity.read_join_file(path)
+    assert (found.device, found.token, found.wifi) == ("pi 1", SECRET, {"ssid": "net", "psk": PSK})
+    assert SECRET not in repr(found)
+    assert PSK not in repr(found)
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+@pytest.mark.parametrize("quote", ['"', "'"])
+def test_secrets_are_overwritten_where_they_stand_before_they_are_taken_out(tmp_path, monkeypatch, ending, quote):
+    """The bytes on the card are filler of the same length, on the disk, before the file is replaced; all else stays."""
+    path = tmp_path / "join.toml"
+    lines = [
+        'fleet = "lab"',
+        f"token = {quote}{SECRET}{quote}",
+        "[wifi]",
+        'ssid = "net"',
+        f"psk={quote}0123{quote} # home",
+        "  password = 'x'",
+    ]
+    path.write_bytes(ending.join(lines).encode())
+    synced = []
+    number = path.stat().st_ino
+
+    def fsync(descriptor, real=os.fsync):
+        if os.fstat(descriptor).st_ino == number:
+            synced.append(path.read_bytes())
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    assert identity.wipe_secrets(path)
+    assert len(synced) == 1
+    assert len(synced[0]) == len(ending.join(lines))
+    assert SECRET.encode() not in synced[0]
+    assert b"0123" not in synced[0]
+    assert path.read_bytes() == ending.join(['fleet = "lab"', "[wifi]", 'ssid = "net"', ""]).encode()
+    assert not identity.wipe_secrets(path)
+
+
+def test_a_quoted_secret_is_overwritten_whole(tmp_path):
+    """Escapes and all."""
+    path = tmp_path / "join.toml"
+    path.write_text(identity.join_file_text(JOIN))
+    identity.wipe_secrets(path)
+    left = path.read_text()
+    assert "quoted" not in left
+    assert SECRET not in left
+    assert identity.read_join_file(path).token is None
+    assert identity.read_join_file(path).wifi == {"ssid": "net"}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", 'fleet = "lab"', f'token = "{SECRET}"\nfleet = 1', f'token = "{SECRET}"\nunknown = 1', f'token = "{SECRET}']
+)
+def test_a_wrong_file_is_one_line_without_its_secrets(tmp_path, text):
+    """Empty, garbled, cut off, of another version."""
+    path = tmp_path / "join.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match="fleet token") as caught:
+        identity.read_join_file(path)
+    assert SECRET not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_one_line(tmp_path):
+    """To read and to wipe."""
+    with pytest.raises(ConfigError, match="cannot read the join file"):
+        identity.read_join_file(tmp_path / "absent")
+    with pytest.raises(UnavailableError, match="cannot wipe"):
+        identity.wipe_secrets(tmp_path / "absent")

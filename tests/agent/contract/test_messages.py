@@ -1,0 +1,93 @@
+import msgspec
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import messages
+
+BIRTH = messages.Birth(device="pi-1", fleet="lab", session=7, agent="0.1.0", board=None, os=None, arch="aarch64", runtimes={"onnx": "1.22"})
+
+
+def test_every_message_comes_back_equal():
+    """Receipt, state and birth over the wire."""
+    receipt = messages.Receipt(session=2**53 - 1, held=((1, 3), (7, 7)))
+    state = messages.DeviceState(state="lost", session=7)
+    assert messages.decode_receipt(messages.encode_message(receipt)) == receipt
+    assert messages.decode_state(messages.encode_message(state)) == state
+    assert messages.decode_birth(messages.encode_message(BIRTH)) == BIRTH
+
+
+def test_a_field_from_a_newer_version_is_tolerated():
+    """An older agent reads a newer collector's receipt."""
+    assert messages.decode_receipt(b'{"session":1,"held":[[1,2]],"collector":"x"}') == messages.Receipt(session=1, held=((1, 2),))
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b"{}",
+        b'{"session":-1,"held":[]}',
+        b'{"session":1,"held":[[1]]}',
+        b'{"session":1,"held":[[0,9007199254740992]]}',
+        b"[" * 99_999,
+    ],
+)
+def test_what_is_no_receipt_is_said_in_one_line(payload):
+    """Garbage, and numbers beyond what JSON readers keep exactly."""
+    with pytest.raises(ConfigError, match=r"^not a receipt: "):
+        messages.decode_receipt(payload)
+
+
+def test_one_record_travels_alone_and_several_as_a_list():
+    """Join and split are each other's inverse; the text of a record is not touched."""
+    one, two = b'{"schema": 1, "id": "a"}', b'{"schema":1,"id":"b","x":[1, 2]}'
+    assert messages.join_records([one]) == one
+    assert messages.split_records(one) == [one]
+    assert messages.split_records(messages.join_records([one, two])) == [one, two]
+    assert messages.split_records(b" " + messages.join_records([one, two])) == [one, two]
+
+
+@pytest.mark.parametrize("payload", [b"[1]", b"[{}]", b"[", b'[{"schema":1}]', b'["\xff"]'])
+def test_a_list_of_anything_else_is_refused_as_a_whole(payload):
+    """What does not look like records is not taken apart."""
+    with pytest.raises(ConfigError, match=r"^not a batch of records: "):
+        messages.split_records(payload)
+
+
+def test_a_batch_is_bounded():
+    """Sixteen megabytes of empty records would take a hundred times that."""
+    one = b'{"schema":1,"id":""}'
+    assert len(messages.split_records(messages.join_records([one] * messages.LONGEST_BATCH))) == messages.LONGEST_BATCH
+    with pytest.raises(ConfigError, match="more than 10000"):
+        messages.split_records(messages.join_records([one] * (messages.LONGEST_BATCH + 1)))
+
+
+def test_progress_is_text_with_the_session():
+    """For people to read."""
+    assert msgspec.json.decode(messages.encode_message(messages.Progress(session=3, doing="timing"))) == {"session": 3, "doing": "timing"}
+
+
+def test_a_topic_is_taken_apart_and_put_together():
+    """Fleet, device and kind."""
+    topic = messages.parse_topic("edgemeter/v1/lab/pi 1/result")
+    assert topic == messages.Topic("lab", "pi 1", "result")
+    assert str(topic) == "edgemeter/v1/lab/pi 1/result"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "edgemeter/v1/lab/pi/other",
+        "edgemeter/v1/lab/pi",
+        "edgemeter/v1/lab/pi/result/x",
+        "edgemeter/v1//pi/result",
+        "edgemeter/v2/l/p/state",
+    ],
+)
+def test_what_is_no_topic_of_ours_is_refused(text):
+    """One line with the form."""
+    with pytest.raises(ConfigError, match="is not a topic of ours"):
+        messages.parse_topic(text)

@@ -1,0 +1,139 @@
+"""Facts about `edgemeter.agent.contract.record`."""
+
+import json
+
+import jsonschema
+import msgspec
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import record as contract_record
+from tests.fixtures.record_factory import make_record
+
+
+def test_a_record_comes_back_as_it_was_sent():
+    """Encoding and decoding changes nothing."""
+    record = make_record()
+    assert contract_record.decode(contract_record.encode(record)) == record
+
+
+def test_an_unknown_field_is_tolerated():
+    """A newer agent's extra fields, at any depth, do not stop an older collector."""
+    document = json.loads(contract_record.encode(make_record()))
+    document["new"] = {"x": 1}
+    document["latency"]["p99_99_ms"] = 3.0
+    assert contract_record.decode(json.dumps(document).encode()) == contract_record.decode(
+        contract_record.encode(make_record(id=document["id"]))
+    )
+
+
+def test_a_newer_schema_is_refused_with_a_clear_reason():
+    """A record whose meaning may have changed is not read as if it had not, however it looks otherwise."""
+    payload = json.dumps({"schema": contract_record.SCHEMA + 1, "anything": "else"}).encode()
+    with pytest.raises(ConfigError, match=r"schema 2, this edgemeter reads up to 1: update edgemeter"):
+        contract_record.decode(payload)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"device": "a/b"}, r"\$.device"),
+        ({"device": "a+"}, r"\$.device"),
+        ({"device": ""}, r"\$.device"),
+        ({"device": "a\n"}, r"\$.device"),
+        ({"throughput_per_s": "fast"}, r"\$.throughput_per_s"),
+        ({"verdict": {"state": "fine"}}, r"\$.verdict.state"),
+        ({"id": None}, r"\$.id"),
+        ({"seq": 1.5}, r"\$.seq"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_path(change, says):
+    """Names that cannot be topics, wrong types and unknown words name the field."""
+    document = json.loads(contract_record.encode(make_record())) | change
+    with pytest.raises(ConfigError, match=says):
+        contract_record.decode(json.dumps(document).encode())
+
+
+@pytest.mark.parametrize("payload", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"schema": NaN}', b"[" * 100_000, b'{"schema": 1e400}'])
+def test_what_is_no_record_is_refused(payload):
+    """Anything else than a record is one error, not a crash."""
+    with pytest.raises(ConfigError, match="not a run record"):
+        contract_record.decode(payload)
+
+
+def test_the_json_schema_accepts_a_record_and_refuses_a_wrong_one():
+    """What `edgemeter schema` prints describes what travels."""
+    schema = contract_record.json_schema()
+    document = json.loads(contract_record.encode(make_record()))
+    jsonschema.validate(document, schema, cls=jsonschema.Draft202012Validator)
+    del document["latency"]["count"]
+    with pytest.raises(jsonschema.ValidationError, match="count"):
+        jsonschema.validate(document, schema, cls=jsonschema.Draft202012Validator)
+
+
+def test_every_property_of_the_schema_is_described():
+    """By a short text that ends as a sentence, next to what it said before; the schema has an id and says what is stable."""
+    schema = contract_record.json_schema()
+    assert schema["$id"] == "urn:edgemeter:schema:run-record:1"
+    assert "no property is removed or renamed" in schema["description"]
+    texts = {
+        f"{name}.{field}": kind.get("description") for name, part in schema["$defs"].items() for field, kind in part["properties"].items()
+    }
+    assert len(texts) > 300
+    assert [name for name, text in texts.items() if not text or not text.endswith(".") or len(text) > 200] == []
+
+
+def test_the_names_that_others_script_against_are_there():
+    """The fixed names of the record are paths of its JSON."""
+    document = json.loads(contract_record.encode(make_record()))
+    fixed = """device model.name model.sha256 runtime.name runtime.version precision latency.count latency.p50_ms latency.p90_ms
+        throughput_per_s cold_start.load_ms cold_start.first_ms memory.peak_mb accuracy.metric accuracy.value accuracy.detail
+        energy energy_reason verdict.state verdict.reasons schema"""
+    for path in fixed.split():
+        value = document
+        for key in path.split("."):
+            assert key in value, path
+            value = value[key]
+
+
+def test_every_quantity_is_named_with_its_unit():
+    """A number of the record ends in a unit or ratio, or is one of the few counts and numbers without a dimension."""
+    units = ("_ms", "_w", "_mj", "_mb", "_c", "_hz", "_ns", "_ratio", "_per_s", "_bytes", "_s")
+    plain = {"schema", "session", "seq", "repeat", "seed", "batch", "count", "queries", "threads", "images", "samples", "inferences"}
+    plain |= {
+        "cores",
+        "degrees_of_freedom",
+        "gross_k",
+        "net_k",
+        "value",
+        "detail",
+        "scale",
+        "zero_point",
+        "compared",
+        "identical",
+        "shape",
+        "refused",
+    }
+    plain |= {"differing", "inputs", "alike", "not_finite", "objects", "found", "highest_score", "distinct_scores"}
+    plain |= {"largest_difference", "lowest_cosine", "reference_value", "needed_value"}
+    plain |= {"failures"}
+    plain |= {"throttle_flags", "throttle_events", "preemptions", "pairs", "pid", "ratio"}
+    plain |= {"samples_per_query", "calls_per_query", "unserved", "cpus", "order_seed", "order_place"}
+    plain |= {"drawn_from", "low", "high", "values", "mean_value", "drop_value"}
+    for name, part in contract_record.json_schema()["$defs"].items():
+        for field, kind in part["properties"].items():
+            options = [kind, *kind.get("anyOf", []), kind.get("items", {}) if isinstance(kind.get("items"), dict) else {}]
+            is_number = any(option.get("type") in ("number", "integer") for option in options)
+            assert not is_number or field.endswith(units) or field in plain, f"{name}.{field}"
+
+
+def test_a_number_that_is_not_finite_never_enters():
+    """NaN and infinity become null."""
+    assert [contract_record.finite(value) for value in (1.5, float("nan"), float("inf"), None)] == [1.5, None, None, None]
+
+
+def test_records_are_frozen():
+    """A record cannot be changed after it was made."""
+    with pytest.raises(AttributeError):
+        make_record().device = "other"
+    assert msgspec.structs.replace(make_record(), device="other").device == "other"

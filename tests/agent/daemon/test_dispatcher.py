@@ -1,0 +1,156 @@
+"""Facts about handlers: each hears its own topics in one thread, looks when it is due, and none keeps the others from their work."""
+
+import logging
+import socket
+import threading
+
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.agent.daemon import daemon, handler
+from edgemeter.agent.daemon.daemon import KEPT_LINES, LARGEST_MESSAGE_BYTES, LONGEST_LINE, WAITING_BYTES, Dispatcher, RecentLog
+
+
+class Listening:
+    """A handler that keeps what it is told; `wrong` is raised by every method."""
+
+    def __init__(self, *topics, pause_s=60.0, wrong=None):
+        self.topics = topics
+        self.heard = []
+        self.looks = 0
+        self._pause_s = pause_s
+        self._wrong = wrong
+
+    def connected(self):
+        """Keep it."""
+        self._keep("connected")
+
+    def received(self, message):
+        """Keep it."""
+        self._keep(message.payload)
+
+    def poll(self):
+        """Count."""
+        self.looks += 1
+        if self._wrong:
+            raise self._wrong
+        return self._pause_s
+
+    def close(self):
+        """Keep it."""
+        self._keep("closed")
+
+    def _keep(self, what):
+        self.heard.append((what, threading.current_thread().name))
+        if self._wrong:
+            raise self._wrong
+
+
+def serve(dispatcher, times):
+    """Serve what waits."""
+    for _ in range(times):
+        dispatcher.serve(0.0)
+
+
+def test_each_hears_its_topics_and_the_connection_in_the_thread_that_serves():
+    """Whatever thread brings them."""
+    made = Dispatcher()
+    one, two = Listening("a", "b"), Listening("b")
+    made.handlers = {"one": one, "two": two}
+    assert made.topics == ["a", "b"]
+
+    def bring():
+        made.connected()
+        for topic in ("a", "b", "c"):
+            made.received(Message(topic, topic.encode()))
+
+    network = threading.Thread(target=bring, name="network")
+    network.start()
+    network.join()
+    serve(made, 4)
+    me = threading.current_thread().name
+    assert one.heard == [("connected", me), (b"a", me), (b"b", me)]
+    assert two.heard == [("connected", me), (b"b", me)]
+
+
+def test_one_that_fails_does_not_keep_the_others_from_their_work(caplog):
+    """It is said, and it is asked again."""
+    made = Dispatcher()
+    wrong, right = Listening("a", wrong=ConfigError("is wrong")), Listening("a")
+    made.handlers = {"wrong": wrong, "right": right}
+    made.received(Message("a", b"x"))
+    serve(made, 1)
+    made.close()
+    assert [what for what, _ in right.heard] == [b"x", "closed"]
+    assert right.looks == wrong.looks == 1
+    assert "wrong: is wrong" in caplog.text
+
+
+def test_it_is_looked_when_due_and_when_woken():
+    """Not with every turn of the loop."""
+    made = Dispatcher()
+    seldom, often = Listening(pause_s=60.0), Listening(pause_s=0.0)
+    made.handlers = {"seldom": seldom, "often": often}
+    serve(made, 5)
+    assert (seldom.looks, often.looks) == (1, 5)
+    made.wake()
+    serve(made, 1)
+    assert seldom.looks == 2
+
+
+def test_what_is_too_large_or_too_much_never_gets_into_memory():
+    """The rest is taken, and room comes back."""
+    made = Dispatcher()
+    one = Listening("a")
+    made.handlers = {"one": one}
+    made.received(Message("a", b"x" * (LARGEST_MESSAGE_BYTES + 1)))
+    for _ in range(100):
+        made.received(Message("a", b"x" * LARGEST_MESSAGE_BYTES))
+    serve(made, 200)
+    assert len(one.heard) == WAITING_BYTES // LARGEST_MESSAGE_BYTES
+    made.received(Message("a", b"y"))
+    serve(made, 1)
+    assert one.heard[-1][0] == b"y"
+
+
+def damaged(_context):
+    """Make nothing."""
+    message = "its journal is damaged"
+    raise ConfigError(message)
+
+
+def test_one_that_cannot_be_made_is_left_out(caplog):
+    """Results go out in any case."""
+    assert handler.make_handlers(None, {"broken": f"{__name__}:damaged"}) == {}
+    assert "broken: its journal is damaged" in caplog.text
+
+
+@pytest.mark.parametrize("is_abstract", [False, True])
+def test_the_service_manager_is_told_where_it_listens(tmp_path, is_abstract):
+    """A socket in the file system, or an abstract one."""
+    name = f"@edgemeter-{tmp_path.name}-{id(tmp_path)}" if is_abstract else str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind("\0" + name[1:] if is_abstract else name)
+        assert daemon.notify_service_manager("READY=1", {"NOTIFY_SOCKET": name})
+        assert manager.recv(100) == b"READY=1"
+
+
+def test_without_a_service_manager_nobody_is_told(tmp_path):
+    """None, one that has gone, a name that is none."""
+    for environment in ({}, {"NOTIFY_SOCKET": str(tmp_path / "gone")}, {"NOTIFY_SOCKET": "relative"}):
+        assert not daemon.notify_service_manager("READY=1", environment)
+
+
+def test_the_last_lines_of_the_log_are_kept_and_no_more():
+    """Each with its time, cut."""
+    kept = RecentLog()
+    logger = logging.getLogger("edgemeter-test-last-words")
+    logger.propagate = False
+    logger.addHandler(kept)
+    for place in range(KEPT_LINES + 10):
+        logger.warning("line %d %s", place, "x" * 1000)
+    lines = kept.lines()
+    assert len(lines) == KEPT_LINES
+    assert "warning line 10 " in lines[0]
+    assert {len(line) for line in lines} == {LONGEST_LINE}

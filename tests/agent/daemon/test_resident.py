@@ -1,0 +1,148 @@
+"""Facts about the daemon, as a process, over a real broker."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from edgemeter.agent.base import config
+from edgemeter.agent.contract import messages
+from edgemeter.agent.delivery import birth
+from edgemeter.agent.delivery.outbox import Outbox
+from edgemeter.agent.delivery.publisher import Publisher
+from tests.agent.delivery.test_publisher import always, last_state, make_birth, peer, put
+from tests.fixtures.mqtt_peer import wait_until
+from tests.fixtures.servers import address_of, free_port, mosquitto
+
+UP = [sys.executable, "-m", "edgemeter.agent.cli.main", "agent", "up", "--device", "pi-1", "--fleet", "lab"]
+LONG_S = 30.0
+# Imports of the daemon; what only a measurement or the command line needs is none of them.
+HEAVY = ("numpy", "click", "rich", "edgemeter.agent.engine", "edgemeter.agent.power", "importlib.metadata")
+
+pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
+
+
+@pytest.fixture
+def broker(tmp_path):
+    """Return a running mosquitto that can be killed and started again."""
+    server = mosquitto(tmp_path, "set_tcp_nodelay true")
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def up(tmp_path):
+    """Return what starts an agent whose home is the test's folder, and ends it with the test."""
+    running = []
+
+    def start(port, *options):
+        environment = {**os.environ, "EDGEMETER_HOME": str(tmp_path)}
+        command = [*UP, "--broker", f"127.0.0.1:{port}", *map(str, options)]
+        running.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
+        return running[-1]
+
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+def ended(process, number=signal.SIGTERM):
+    """Return status and errors of an agent that is told to end."""
+    process.send_signal(number)
+    _, err = process.communicate(timeout=LONG_S)
+    return process.returncode, err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_says_who_is_here_delivers_what_others_put_and_says_goodbye(broker, up, tmp_path, number):
+    """A record that another process keeps while it is up goes out; at the end the state is offline and the status 0."""
+    with peer(address_of(broker), f"{messages.TOPIC_ROOT}/lab/pi-1/+", confirm=always) as collector:
+        agent = up(broker.port)
+        assert wait_until(lambda: last_state(collector) == "online", LONG_S)
+        births = [message for message in collector.messages if message.topic.endswith("/birth")]
+        told = messages.decode_birth(births[0].payload)
+        assert (told.device, told.arch) == ("pi-1", os.uname().machine)
+        assert "numpy" in told.runtimes
+        with Outbox(tmp_path / "outbox.sqlite") as outbox:
+            put(outbox, 3)
+            assert wait_until(lambda: outbox.count() == 0, LONG_S)
+            assert sorted(collector.times) == [(outbox.session, seq) for seq in (1, 2, 3)]
+        status, err = ended(agent, number)
+        assert wait_until(lambda: last_state(collector) == "offline")
+    assert status == 0
+    assert "Traceback" not in err
+    assert "agent of 'pi-1', broker 127.0.0.1" in err
+
+
+def test_it_outlives_its_broker(broker, up, tmp_path):
+    """SIGKILL of the broker: the agent stays, comes back by itself and delivers."""
+    agent = up(broker.port)
+    with peer(address_of(broker), f"{messages.TOPIC_ROOT}/lab/pi-1/+", confirm=always) as collector:
+        assert wait_until(lambda: last_state(collector) == "online", LONG_S)
+        broker.kill()
+        with Outbox(tmp_path / "outbox.sqlite") as outbox:
+            put(outbox, 2)
+            broker.start()
+            assert wait_until(lambda: outbox.count() == 0, 2 * LONG_S)
+    assert ended(agent)[0] == 0
+
+
+def test_when_it_is_killed_the_broker_says_lost_and_the_next_one_is_online(broker, up):
+    """SIGKILL: the Will carries the session number of the dead one, and a new start has another."""
+    with peer(address_of(broker), messages.EVERY_STATE) as listener:
+        agent = up(broker.port)
+        assert wait_until(lambda: last_state(listener) == "online", LONG_S)
+        agent.kill()
+        assert wait_until(lambda: last_state(listener) == "lost", LONG_S)
+        again = up(broker.port)
+        assert wait_until(lambda: last_state(listener) == "online", LONG_S)
+        first, lost, second = (messages.decode_state(message.payload).session for message in listener.messages)
+        assert first == lost != second
+    assert ended(again)[0] == 0
+
+
+def test_without_a_broker_it_waits_and_ends_when_told(up):
+    """Nobody there is no reason to end; SIGTERM is."""
+    agent = up(free_port())
+    assert "0 records wait" in agent.stderr.readline()
+    status, err = ended(agent)
+    assert status == 0
+    assert "Traceback" not in err
+
+
+def test_it_speaks_for_the_device_when_a_run_that_did_has_ended(broker, up, tmp_path):
+    """While `edgemeter run` has the device's id the agent stands aside; afterwards it takes over."""
+    address = address_of(broker)
+    with Outbox(tmp_path / "outbox.sqlite") as outbox, peer(address, messages.EVERY_STATE) as listener:
+        run = Publisher(address, outbox, make_birth(outbox))
+        run.connect()
+        assert wait_until(lambda: last_state(listener) == "online")
+        agent = up(broker.port)
+        assert "agent of" in agent.stderr.readline()
+        run.close()
+        assert wait_until(lambda: last_state(listener) == "offline")
+        assert wait_until(lambda: last_state(listener) == "online", LONG_S)
+        sessions = [messages.decode_state(message.payload).session for message in listener.messages]
+        assert sessions[0] == outbox.session != sessions[-1]
+    assert ended(agent)[0] == 0
+
+
+def test_it_holds_little_in_memory():
+    """What it imports is what it needs: a small board has other use for its memory."""
+    code = "import sys, edgemeter.agent.daemon.daemon, paho.mqtt.client; print('\\n'.join(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300).stdout.splitlines()
+    assert not [name for name in loaded if name in HEAVY]
+
+
+def test_a_birth_that_cannot_be_found_out_tells_the_name(tmp_path, caplog):
+    """A configuration that became wrong meanwhile does not keep the agent from delivering."""
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text("x = 1\n")
+    told = birth.read_apart("pi-1", "lab", 7, str(wrong))
+    assert (told.device, told.fleet, told.session, told.board, told.runtimes) == ("pi-1", "lab", 7, None, {})
+    assert "it reports its name only" in caplog.text
+    assert birth.read_apart("pi-1", "lab", 7, None) == birth.read("pi-1", "lab", 7, config.read())

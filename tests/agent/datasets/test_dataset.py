@@ -1,0 +1,185 @@
+"""Folders of photographs with and without ground truth."""
+
+import hashlib
+import json
+import logging
+
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.datasets.dataset import open_folder
+from tests.fixtures.vision_factory import make_truth
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return a folder with three files that are called photographs, one text, and a folder below with one more."""
+    images = tmp_path / "images"
+    (images / "below").mkdir(parents=True)
+    for name in ("photo_2.PNG", "photo_0.png", "photo_1.png", "notes.txt", "below/deep.png"):
+        (images / name).write_bytes(name.encode())
+    return images
+
+
+def annotated(folder, truth):
+    """Return the path of the annotations, written beside the folder."""
+    path = folder.parent / "truth.json"
+    path.write_text(json.dumps(truth), encoding="utf-8")
+    return path
+
+
+def test_photographs_come_sorted_by_name(folder):
+    """Only images, not those below, upper-case endings too."""
+    data = open_folder(folder)
+    assert [path.name for path in data.files] == ["photo_0.png", "photo_1.png", "photo_2.PNG"]
+    assert (data.name, data.truth, data.classes, data.image_ids) == ("images", None, None, None)
+
+
+def test_annotations_set_order_and_ids(folder):
+    """The ids stand in the order of the file names, whatever the order in the document."""
+    truth = make_truth(2)
+    truth["images"].reverse()
+    data = open_folder(folder, annotated(folder, truth))
+    assert [path.name for path in data.files] == ["photo_0.png", "photo_1.png"]
+    assert data.image_ids == (100, 101)
+
+
+def test_photographs_without_ground_truth_are_left_out_aloud(folder, caplog):
+    """They cannot be scored; a warning says how many and the first."""
+    with caplog.at_level(logging.WARNING):
+        open_folder(folder, annotated(folder, make_truth(2)))
+    assert "1 photographs" in caplog.text
+    assert "photo_2.PNG" in caplog.text
+
+
+def test_annotations_that_name_absent_images_are_refused(folder):
+    """How many, of how many, and the first."""
+    with pytest.raises(ConfigError, match=r"2 of the 4 photographs .* first 'photo_2\.png'"):
+        open_folder(folder, annotated(folder, make_truth(4)))
+
+
+def test_an_image_below_the_folder_may_be_named(folder):
+    """A file name with a folder in it is looked up there."""
+    truth = make_truth(1)
+    truth["images"][0]["file_name"] = "below/deep.png"
+    assert open_folder(folder, annotated(folder, truth)).files == (folder / "below" / "deep.png",)
+
+
+def test_an_index_gives_classes_in_the_order_of_the_files(folder):
+    """Whatever the order in the index."""
+    data = open_folder(folder, annotated(folder, {"photo_1.png": 5, "photo_0.png": 9}))
+    assert [path.name for path in data.files] == list(data.classes) == ["photo_0.png", "photo_1.png"]
+    assert list(data.classes.values()) == [9, 5]
+
+
+def test_a_box_without_area_gets_its_own(folder):
+    """COCO sorts objects into small and large by area; many tools leave it out."""
+    truth = make_truth(1)
+    del truth["annotations"][0]["area"]
+    truth["annotations"][1]["area"] = 100.5
+    areas = [annotation["area"] for annotation in open_folder(folder, annotated(folder, truth)).truth["annotations"]]
+    assert areas == [256, 100.5]
+
+
+def test_the_hash_covers_files_and_annotations(folder):
+    """One byte in either changes it, reading again does not; nor can a byte move from one file to the next."""
+    truth = annotated(folder, make_truth(2))
+    first = open_folder(folder, truth).sha256
+    assert open_folder(folder, truth).sha256 == first
+    assert open_folder(folder).sha256 != first
+    (folder / "photo_0.png").write_bytes(b"photo_0.pn")
+    (folder / "photo_1.png").write_bytes(b"gphoto_1.png")
+    moved = open_folder(folder, truth).sha256
+    truth.write_text(truth.read_text() + " ")
+    assert len({first, moved, open_folder(folder, truth).sha256}) == 3
+
+
+def test_a_folder_without_images_is_refused(tmp_path):
+    """With the endings that count, and the hint where to look."""
+    (tmp_path / "readme.txt").touch()
+    with pytest.raises(ConfigError, match=r"no photographs \(\.jpg.*give the folder that holds them"):
+        open_folder(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["absent", "file.jpg"])
+def test_what_is_no_folder_is_refused(tmp_path, name):
+    """An absent folder and a single photograph end in one line."""
+    (tmp_path / "file.jpg").touch()
+    with pytest.raises(ConfigError, match="cannot read the image folder"):
+        open_folder(tmp_path / name)
+
+
+@pytest.mark.parametrize("truth", [{}, {"images": [], "annotations": [], "categories": []}])
+def test_annotations_that_name_nothing_are_refused(folder, truth):
+    """An empty document is a mistake, not a data set of no photographs."""
+    with pytest.raises(ConfigError, match="name no photographs"):
+        open_folder(folder, annotated(folder, truth))
+
+
+def test_a_subset_is_the_same_on_every_machine(folder):
+    """It is chosen by a hash of each name: the order of files and the path play no part. Worked out once by sha256sum."""
+    data = open_folder(folder, subset=2, seed=0)
+    hashed = {name: hashlib.sha256(f"0:{name}".encode()).hexdigest() for name in ("photo_0.png", "photo_1.png", "photo_2.PNG")}
+    assert [path.name for path in data.files] == sorted(sorted(hashed, key=hashed.get)[:2])
+    assert (data.subset.images, data.subset.drawn_from, data.subset.seed) == (2, 3, 0)
+    assert {open_folder(folder, subset=1, seed=seed).files for seed in range(20)} == {(path,) for path in open_folder(folder).files}
+    assert open_folder(folder).subset is None
+
+
+def test_of_photographs_that_annotations_name_only_the_subset_need_be_there(folder):
+    """So that a device is sent no more; a data set knows which. One that is missing of them is named."""
+    truth = annotated(folder, {f"photo_{place}.png": place for place in range(2)})
+    data = open_folder(folder, truth, subset=1)
+    (kept,) = data.files
+    assert data.needed == data.files
+    gone = next(folder / f"photo_{place}.png" for place in range(2) if f"photo_{place}.png" != kept.name)
+    gone.unlink()
+    assert open_folder(folder, truth, subset=1) == data
+    kept.unlink()
+    with pytest.raises(ConfigError, match=f"1 of the 1 photographs .* first '{kept.name}'"):
+        open_folder(folder, truth, subset=1)
+
+
+def test_without_annotations_the_folder_says_which_there_are(folder):
+    """All are needed for the same subset."""
+    data = open_folder(folder, subset=1)
+    assert (len(data.files), len(data.needed)) == (1, 3)
+
+
+def test_a_larger_subset_holds_the_smaller(folder):
+    """More photographs refine a figure, they do not replace it."""
+    one, two = (set(open_folder(folder, subset=count, seed=3).files) for count in (1, 2))
+    assert one < two
+
+
+def test_a_subset_has_the_ground_truth_of_its_photographs_only(folder):
+    """And a hash of its own."""
+    truth = annotated(folder, make_truth(2))
+    data = open_folder(folder, truth, subset=1)
+    (number,) = data.image_ids
+    assert {a["image_id"] for a in data.truth["annotations"]} == {image["id"] for image in data.truth["images"]} == {number}
+    assert data.sha256 != open_folder(folder, truth).sha256
+
+
+def test_more_than_there_are_is_refused(folder):
+    """A subset of a thousand of three is a mistake."""
+    with pytest.raises(ConfigError, match="the subset has 1000 photographs, but the data set has 3"):
+        open_folder(folder, subset=1000)
+
+
+def test_images_without_names_are_refused(folder):
+    """Detections can be scored without file names, a model cannot."""
+    truth = make_truth(2)
+    del truth["images"][1]["file_name"]
+    with pytest.raises(ConfigError, match=r"1 of the 2 images .* have no file_name"):
+        open_folder(folder, annotated(folder, truth))
+
+
+def test_odd_boxes_are_told(folder):
+    """Counted, with how they are taken."""
+    truth = make_truth(2)
+    truth["annotations"][2]["bbox"] = [1, 2, -3, 4]
+    del truth["annotations"][0]["area"]
+    flat, unsized = open_folder(folder, annotated(folder, truth)).warnings
+    assert "1 of 4 annotations have a box whose width or height is not above 0 (first: id 3)" in flat
+    assert "1 of 4 annotations have no area" in unsized

@@ -1,0 +1,28 @@
+"""The verdicts of the last runs."""
+
+from edgemeter.agent.contract.health import RecentRuns
+from edgemeter.agent.delivery import verdict_log
+
+
+def test_the_last_runs_are_counted_and_older_ones_go(tmp_path):
+    """A thousand runs leave a hundred, and a file that stays small."""
+    for number in range(1000):
+        verdict_log.note_verdict(tmp_path, 1_700_000_000_000_000_000 + number, "suspect" if number >= 970 else "valid")
+    found = verdict_log.recent_runs(tmp_path)
+    assert found == RecentRuns(last_ns=1_700_000_000_000_000_999, last_verdict="suspect", verdicts={"valid": 70, "suspect": 30})
+    assert (tmp_path / verdict_log.VERDICTS_FILE).stat().st_size <= verdict_log.REWRITE_BYTES + 40
+
+
+def test_a_torn_line_is_left_out(tmp_path):
+    """What a power cut leaves: half a line, and bytes that are none."""
+    verdict_log.note_verdict(tmp_path, 5, "valid")
+    with (tmp_path / verdict_log.VERDICTS_FILE).open("ab") as file:
+        file.write(b"17 inva\n\x00\xff\x00\n12 \n")
+    verdict_log.note_verdict(tmp_path, 6, "invalid")
+    assert verdict_log.recent_runs(tmp_path) == RecentRuns(last_ns=6, last_verdict="invalid", verdicts={"valid": 1, "invalid": 1})
+
+
+def test_without_runs_there_is_nothing(tmp_path):
+    """No file is no run, and a folder that is gone is no error."""
+    assert verdict_log.recent_runs(tmp_path) == RecentRuns()
+    verdict_log.note_verdict(tmp_path / "gone", 5, "valid")

@@ -1,0 +1,78 @@
+"""Facts about `edgemeter.agent.engine.scenarios.scenario`."""
+
+import msgspec
+import numpy as np
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import suite
+from edgemeter.agent.engine.scenarios import scenario
+from edgemeter.agent.runtimes import TensorInfo
+
+
+def case(tmp_path, *lines):
+    """Return the case with these lines."""
+    written = msgspec.toml.decode("\n".join(['name = "b"', "[[case]]", 'model = "m.onnx"', *lines]), type=suite.SuiteFile)
+    (one,) = suite.expand(written, tmp_path).cases
+    return one
+
+
+def takes(*shapes):
+    """Return the inputs of a model."""
+    return [TensorInfo(f"x{place}", shape, "float32") for place, shape in enumerate(shapes)]
+
+
+OPEN, ONE, FOUR = takes((None, 3, 8, 8)), takes((1, 3, 8, 8)), takes((4, 3, 8, 8))
+MULTI = 'scenario = "multi_stream"'
+OFFLINE = 'scenario = "offline"'
+
+
+@pytest.mark.parametrize(
+    ("lines", "inputs", "shape"),
+    [
+        ((), OPEN, (1, 1, 1)),
+        ((), ONE, (1, 1, 1)),
+        ((), FOUR, (4, 1, 1)),
+        ((MULTI,), OPEN, (8, 1, 8)),
+        ((MULTI,), ONE, (1, 8, 1)),
+        ((MULTI,), FOUR, (4, 2, 1)),
+        ((MULTI, "samples_per_query = 4"), FOUR, (4, 1, 1)),
+        ((OFFLINE,), OPEN, (1, 1, 1)),
+        ((OFFLINE, "batch = 16"), OPEN, (16, 1, 16)),
+        ((OFFLINE,), FOUR, (4, 1, 1)),
+        ((OFFLINE, "batch = 4"), FOUR, (4, 1, 1)),
+        (('scenario = "poisson"', "rate_per_s = 5.0"), OPEN, (1, 1, 1)),
+    ],
+)
+def test_the_models_shape_and_the_scenario_make_the_query(tmp_path, lines, inputs, shape):
+    """N samples run in one batch where the batch dimension is open or fits, else one after the other."""
+    found = scenario.query_shape(case(tmp_path, *lines), inputs)
+    assert (found.batch, found.calls, found.joined) == shape
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [((OFFLINE, "batch = 2"), "takes 4 samples a call, not 2"), ((MULTI, "samples_per_query = 6"), "6 a query is not a multiple")],
+)
+def test_what_the_model_cannot_take_is_refused(tmp_path, lines, message):
+    """The message names both numbers and the remedy."""
+    with pytest.raises(ConfigError, match=message):
+        scenario.query_shape(case(tmp_path, *lines), FOUR)
+
+
+def test_an_input_without_a_batch_makes_a_model_without_one():
+    """A model with an open batch beside a plain number takes one sample at a time."""
+    assert scenario.declared_batch(takes((None, 3), (1,))) == 1
+    assert scenario.declared_batch(takes((None, 3), (None, 4))) is None
+    assert scenario.declared_batch(takes((4, 3), (4, 4))) == 4
+
+
+def test_batches_are_made_of_the_items_and_fit_the_memory():
+    """Samples stand along the first dimension, input by input; no more batches than fit."""
+    items = [[np.full((1, 2), n, np.float32), np.full((1, 1), 10 * n, np.int8)] for n in range(5)]
+    batches = scenario.joined_batches(items, 3, 3 * 9 * 2, seed=1)
+    assert len(batches) == 2
+    assert [array.shape for array in batches[0]] == [(3, 2), (3, 1)]
+    np.testing.assert_array_equal(batches[0][0][:, 0] * 10, batches[0][1][:, 0])
+    assert len(scenario.joined_batches(items, 3, 10**6, seed=1)) == 8
+    assert scenario.joined_batches(items, 1, 10**6, seed=1) == items

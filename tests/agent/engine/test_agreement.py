@@ -1,0 +1,258 @@
+"""Facts about `edgemeter.agent.engine.agreement`: which outputs are the same, and those of other kernels on the same model."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from edgemeter.agent import runtimes
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import record
+from edgemeter.agent.contract import suite as contract_suite
+from edgemeter.agent.engine import reference_process
+from edgemeter.agent.engine.agreement import (
+    INPUTS,
+    ComparedOutputs,
+    OutputDifference,
+    ReferenceKernels,
+    TimedQuery,
+    agree,
+    choose_reference,
+    output_difference,
+    summarise_check,
+)
+from edgemeter.agent.session import session
+
+MODELS = Path(__file__).parents[2] / "fixtures" / "runtimes"
+PLAIN = {"graph_optimisation": "none"}
+
+
+def timed(model, count=2, *, change=None, **settings):
+    """Return the case, what was loaded, and queries as the timed part keeps them; `change` alters what was answered."""
+    written = contract_suite.SuiteFile(name="s", case=[contract_suite.Settings(model=str(model), **settings)])
+    (case,) = contract_suite.expand(written, MODELS).cases
+    runtime = runtimes.create(case.runtime)
+    loaded = runtime.load(Path(case.model), runtimes.Options(extra=case.options, backend=case.backend))
+    draw = np.random.default_rng(2)
+    queries = []
+    for item in range(count):
+        inputs = [(draw.random((1, 4)) * 20).astype(loaded.inputs[0].dtype)]
+        runtime.bind(inputs)()
+        queries.append(TimedQuery(item, inputs, [change(array) if change else array for array in runtime.outputs()]))
+    runtime.close()
+    return case, loaded, queries
+
+
+@pytest.mark.parametrize(
+    ("model", "reference"),
+    [("litert_int8.tflite", " reference"), ("litert.tflite", " reference"), ("onnx.onnx", " cpu, graph_optimisation none")],
+)
+def test_sound_kernels_agree_with_the_reference(model, reference):
+    """The same file on other kernels gives the same, to rounding; the record states package, version and kernels."""
+    found, why = agree(*timed(MODELS / model)[:2], 1.0, timed(MODELS / model)[2], None)
+    assert why is None
+    assert found.reference.endswith(reference)
+    assert any(sign.isdigit() for sign in found.reference)
+    assert (found.inputs, found.same_answer_ratio) == (2, None)
+    # One step of the int8 output is 0.25 real units; floats are equal.
+    assert found.largest_difference <= (0.25 if "int8" in model else 1e-6)
+    assert found.lowest_cosine == pytest.approx(1.0, abs=1e-3)
+
+
+def test_wrong_kernels_do_not_agree():
+    """Outputs of the other sign: a cosine of -1, and a difference of twice the largest value, in real values."""
+    case, loaded, queries = timed(MODELS / "onnx.onnx", change=lambda array: -array)
+    found, _ = agree(case, loaded, 1.0, queries, None)
+    largest = max(float(np.abs(query.outputs[0]).max()) for query in queries)
+    assert found.lowest_cosine == pytest.approx(-1.0)
+    assert found.largest_difference == pytest.approx(2 * largest, rel=1e-5)
+    assert found.largest_difference_ratio == pytest.approx(2.0, rel=1e-5)
+
+
+def test_answers_are_compared_where_there_is_a_task():
+    """The mean over inputs, of those that are known."""
+    asked = []
+
+    def same_answer(item, ours, theirs):
+        asked.append((item, ours[0].shape, theirs[0].shape))
+        return {0: 1.0, 1: None, 2: 0.5}[item]
+
+    found, _ = agree(*timed(MODELS / "onnx.onnx", 3)[:2], 1.0, timed(MODELS / "onnx.onnx", 3)[2], same_answer)
+    assert found.same_answer_ratio == 0.75
+    assert asked == [(item, (1, 4), (1, 4)) for item in range(3)]
+
+
+def test_outputs_that_are_no_numbers_have_no_figure():
+    """NaN on our side: no differences are stated, and the record holds nothing that JSON cannot hold."""
+    case, loaded, queries = timed(MODELS / "onnx.onnx", change=lambda array: array * np.float32("nan"))
+    found, _ = agree(case, loaded, 1.0, queries, None)
+    assert (found.largest_difference, found.largest_difference_ratio, found.lowest_cosine) == (None, None, None)
+
+
+def test_more_inputs_than_a_few_are_not_asked_for():
+    """What it takes is bounded by number as well as by time."""
+    case, loaded, queries = timed(MODELS / "onnx.onnx", INPUTS + 3)
+    found, _ = agree(case, loaded, 1.0, queries, None)
+    assert found.inputs == INPUTS
+
+
+def test_a_reference_that_takes_too_long_or_breaks_is_a_reason(tmp_path):
+    """The run is not lost: the record states what was tried, and the result."""
+    case, loaded, queries = timed(MODELS / "onnx.onnx")
+    found, why = agree(case, loaded, 1.0, queries, None, limit_s=0.01)
+    assert (found, why) == (None, "the reference (cpu, graph_optimisation none) returned no outputs: it took longer than 0.01 s")
+    (tmp_path / "broken.onnx").write_bytes(b"not a model")
+    found, why = agree(msgspec.structs.replace(case, model=str(tmp_path / "broken.onnx")), loaded, 1.0, queries, None)
+    assert found is None
+    assert "cannot run" in why
+    assert "broken.onnx" in why
+
+
+def test_a_full_disk_or_an_answer_that_cannot_be_decoded_costs_no_run(tmp_path, monkeypatch):
+    """The comparison is left out with the reason; nothing is raised that would end the run."""
+    case, loaded, queries = timed(MODELS / "onnx.onnx")
+
+    def undecodable(item, *_):
+        message = f"item {item}: these are no detections"
+        raise ConfigError(message)
+
+    _, why = agree(case, loaded, 1.0, queries, undecodable)
+    assert why.endswith("failed: item 0: these are no detections")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "not there"))
+    found, why = agree(case, loaded, 1.0, queries, None)
+    assert found is None
+    assert "No such file or directory" in why
+
+
+@pytest.mark.parametrize(
+    ("timed_on", "chosen"),
+    [
+        (("litert", "xnnpack", {}, False), ReferenceKernels("litert", "reference")),
+        (("litert", "builtin", {}, False), ReferenceKernels("litert", "reference")),
+        (("litert", "xnnpack", {}, True), ReferenceKernels("litert", "builtin")),
+        (("litert", "builtin", {}, True), "too slow"),
+        (("litert", "reference", {}, False), "the timed ones are the reference"),
+        (("onnx", "cpu", {}, False), ReferenceKernels("onnx", "cpu", PLAIN)),
+        (("onnx", "tensorrt", PLAIN, True), ReferenceKernels("onnx", "cpu", PLAIN)),
+        (("onnx", "cpu", PLAIN, False), "the timed ones are the reference"),
+        (("pytorch", "cuda", {"onednn": "off"}, False), ReferenceKernels("pytorch", "cpu", {"onednn": "off"})),
+        (("pytorch", "cpu", {"onednn": "off"}, False), "the timed ones are the reference"),
+        (("replay", "replay", {}, False), "runs no model"),
+        (("somebodys", "npu", {}, False), "'somebodys'"),
+    ],
+)
+def test_the_reference_is_never_what_was_timed(timed_on, chosen):
+    """Other kernels of the same runtime, or a reason."""
+    runtime, backend, options, is_slow = timed_on
+    found = choose_reference(runtime, backend, options, is_slow=is_slow)
+    assert chosen in found if isinstance(chosen, str) else found == chosen
+
+
+def test_the_reference_process_ends_with_its_parent(tmp_path):
+    """Its standard input is the parent's end of a pipe: when that closes it is gone at once, whatever it is doing."""
+    slow = {"format": "edgemeter-replay", "schema": 1, "latencies_ms": [60_000.0]}
+    slow |= {"inputs": [{"name": "x", "shape": [1, 4], "dtype": "float32"}], "outputs": []}
+    (tmp_path / "m.replay.json").write_text(json.dumps(slow))
+    request = reference_process.ReferenceRequest(str(tmp_path / "m.replay.json"), "replay", "replay", 1, {"wait": "sleep"})
+    (tmp_path / reference_process.REQUEST).write_bytes(msgspec.json.encode(request))
+    reference_process.write_arrays(reference_process.inputs_file(tmp_path, 0), [np.zeros((1, 4), np.float32)])
+    command = [sys.executable, "-m", "edgemeter.agent.engine.reference_process", str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=2)
+        process.stdin.close()
+        assert process.wait(timeout=5) == 1
+
+
+def test_the_record_carries_the_agreement_of_the_first_repeat(tmp_path):
+    """In a session of two repeats the first compares, the second states why not; both are recorded."""
+    settings = contract_suite.Settings(model=str(MODELS / "onnx.onnx"), mode="rapid", repeats=2, agreement="first")
+    suite = contract_suite.expand(contract_suite.SuiteFile(name="s", case=[settings]), tmp_path)
+    runs = list(session.measure(suite, session.DeviceIdentity("bench", "lab"), {}, "none", lambda _: None))
+    first, second = (record.decode(record.encode(run)) for run in runs)
+    assert first.agreement.lowest_cosine == pytest.approx(1.0)
+    assert first.agreement_reason is None
+    assert (second.agreement, second.agreement_reason.partition(" (")[0]) == (
+        None,
+        "agreement with a reference was not requested for this repeat",
+    )
+    assert first.answers.inputs >= 4
+
+
+RNG = np.random.default_rng(0)
+FLOATS = RNG.normal(size=(1, 6, 40)).astype(np.float32)
+NAN = np.array([1.0, np.nan, 3.0], np.float32)
+
+
+def changed(array, index, value):
+    """Return a copy with one value changed."""
+    copy = array.copy()
+    copy[index] = value
+    return copy
+
+
+def test_equal_outputs_are_identical_even_where_they_are_no_numbers():
+    """The same NaN in the same place is the same answer; whether NaN may be there is another question."""
+    for arrays in ([FLOATS], [NAN], [np.array([np.inf, -np.inf])], [], [np.zeros((1, 0, 6), np.float32)], [np.array(["a", "b"])]):
+        assert output_difference(arrays, [array.copy() for array in arrays]) == OutputDifference(is_identical=True, ratio=0.0)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ([np.zeros((1, 3, 6))], [np.zeros((1, 4, 6))]),
+        ([FLOATS], [FLOATS, FLOATS]),
+        ([NAN], [np.array([1.0, 2.0, 3.0], np.float32)]),
+        ([np.array([1.0, 2.0])], [np.array([1.0, np.inf])]),
+        ([np.array([np.inf])], [np.array([-np.inf])]),
+        ([np.zeros(3)], [np.array([0.0, 1e-9, 0.0])]),
+        ([np.array(["a"])], [np.array(["b"])]),
+    ],
+)
+def test_what_cannot_be_subtracted_is_another_answer(one, other):
+    """Another shape or number of tensors, NaN on one side, infinity of the other sign, something where nothing was."""
+    found = output_difference(one, other)
+    assert (found.is_identical, found.ratio, found.is_rounding) == (False, None, False)
+
+
+def test_noise_of_float_kernels_is_rounding_and_a_changed_value_is_not():
+    """Another order of summing moves the sixth digit; one value of 240 that moves by a tenth is seen."""
+    noisy = (FLOATS * (1 + 1e-6 * RNG.normal(size=FLOATS.shape))).astype(np.float32)
+    assert output_difference([FLOATS], [noisy]).is_rounding
+    assert not output_difference([FLOATS], [noisy]).is_identical
+    assert not output_difference([FLOATS], [changed(FLOATS, (0, 3, 7), FLOATS[0, 3, 7] + 0.1)]).is_rounding
+
+
+def test_one_step_of_an_integer_is_a_difference():
+    """Integer kernels have no noise."""
+    one = np.arange(100, dtype=np.int8)
+    assert not output_difference([one], [changed(one, 50, 51)]).is_rounding
+
+
+def test_a_wrong_score_beside_boxes_in_pixels_is_seen():
+    """Of a YOLO's one tensor the boxes reach 640: by them a score that is wrong by 0.5 would be rounding."""
+    tensor = np.zeros((1, 84, 8400), np.float32)
+    tensor[0, :4] = RNG.uniform(0, 640, (4, 8400))
+    tensor[0, 4:] = RNG.uniform(0, 1, (80, 8400))
+    assert not output_difference([tensor], [changed(tensor, (0, 10, 5), tensor[0, 10, 5] + 0.5)]).is_rounding
+    # Of a class that the photograph does not show all scores are noise.
+    tensor[0, 20] = 1e-7
+    assert output_difference([tensor], [changed(tensor, (0, 20, 5), 3e-7)]).is_rounding
+
+
+def test_outputs_of_another_order_are_the_same_when_the_predictions_are():
+    """Suppression inside a model may swap two boxes; without a look at the answers that is a difference."""
+    swapped = output_difference([np.array([[1.0, 2.0]])], [np.array([[2.0, 1.0]])])
+    check = summarise_check([ComparedOutputs(swapped, 1.0), ComparedOutputs(swapped, 0.98), ComparedOutputs(swapped, None)])
+    assert (check.compared, check.identical, check.differing, check.worst_ratio) == (3, 0, 2, 0.5)
+
+
+def test_a_check_of_nothing_has_no_ratio():
+    """No output kept: nothing compared, nothing differing."""
+    check = summarise_check([])
+    assert (check.compared, check.identical, check.differing, check.worst_ratio) == (0, 0, 0, None)

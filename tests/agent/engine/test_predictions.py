@@ -1,0 +1,133 @@
+"""Facts about `edgemeter.agent.engine.predictions`: their summary, and the accuracy gate."""
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import suite
+from edgemeter.agent.contract.record_figures import GATE_RATIO, Answers
+from edgemeter.agent.engine.predictions import PredictionLog, accuracy_gate
+from tests.fixtures.record_factory import SHA_DATA, make_accuracy
+from tests.fixtures.vision_factory import make_card
+
+
+def arrays(*values):
+    """Return one list of one float array for each value."""
+    return [[np.array([float(value), 1.0], np.float32)] for value in values]
+
+
+def logged(inputs, outputs, scores=None, objects=None):
+    """Return the summary of these answers."""
+    log = PredictionLog()
+    for place, (one, other) in enumerate(zip(inputs, outputs, strict=True)):
+        log.add(one, other, None if scores is None else np.array(scores[place], np.float32))
+    return log.summary(objects)
+
+
+def test_different_answers_are_not_alike():
+    """Of a model that looks at its input nothing is counted."""
+    assert logged(arrays(1, 2, 3), arrays(4, 5, 6)) == Answers(inputs=3, alike=0, not_finite=0)
+
+
+def test_one_answer_for_different_inputs_is_counted():
+    """All but the first are alike; the same input again is no wonder, and counts as no other input would."""
+    assert logged(arrays(1, 2, 3), arrays(7, 7, 7)).alike == 2
+    assert logged(arrays(1, 1, 1), arrays(7, 7, 7)).alike == 0
+
+
+def test_an_empty_answer_is_not_alike():
+    """Nothing found in four photographs is four times nothing, not a cached answer."""
+    nothing = [[np.zeros((0, 6), np.float32)]] * 4
+    assert logged(arrays(1, 2, 3, 4), nothing).alike == 0
+
+
+def test_nan_and_infinity_are_counted_and_do_not_spoil_the_scores():
+    """An answer counts once, however many of its values are no numbers."""
+    outputs = [[np.array([np.nan, np.inf])], [np.array([1.0, 2.0])], [np.array([-np.inf, 0.0])]]
+    found = logged(arrays(1, 2, 3), outputs, scores=[[np.nan], [0.5], []], objects=9)
+    assert (found.not_finite, found.found, found.highest_score, found.objects) == (2, 1, 0.5, 9)
+
+
+def test_a_detector_that_finds_nothing_has_no_score():
+    """No boxes: 0 found, no highest score, and the objects that were there."""
+    found = logged(arrays(1, 2), arrays(3, 4), scores=[[], []], objects=30)
+    assert (found.found, found.highest_score, found.distinct_scores, found.objects) == (0, None, 0, 30)
+
+
+def test_scores_are_counted_apart():
+    """Five boxes with two different scores."""
+    found = logged(arrays(1, 2), arrays(3, 4), scores=[[0.25, 0.5, 0.25], [0.5, 0.5]], objects=5)
+    assert (found.found, found.distinct_scores, found.highest_score) == (5, 2, 0.5)
+
+
+def test_no_answer_has_no_looks():
+    """Nothing was run after timing."""
+    assert PredictionLog().summary(None) is None
+
+
+def card(**accuracy):
+    """Return a card that promises an accuracy."""
+    return msgspec.structs.replace(make_card("yolov8"), accuracy=accuracy)
+
+
+def test_the_suites_value_comes_before_the_cards():
+    """Whoever writes the suite knows which reference is meant."""
+    found = accuracy_gate(make_accuracy(value=0.02), card(value=0.02), 0.4, GATE_RATIO)
+    assert (found.source, found.reference_value, found.needed_value, found.passed) == ("suite", 0.4, pytest.approx(0.36), False)
+
+
+def test_reaching_the_gate_passes():
+    """Exactly what is needed is enough."""
+    assert accuracy_gate(make_accuracy(value=0.25), None, 0.5, 0.5).passed
+    assert not accuracy_gate(make_accuracy(value=0.2499), None, 0.5, 0.5).passed
+
+
+@pytest.mark.parametrize(
+    ("stated", "is_known"),
+    [
+        ({"value": 0.6}, True),
+        ({"value": 0.6, "metric": "coco_ap", "dataset_sha256": SHA_DATA, "images": 80}, True),
+        ({"value": 0.6, "metric": "top1"}, False),
+        ({"value": 0.6, "dataset_sha256": "0" * 64}, False),
+        ({"value": 0.6, "images": 5000}, False),
+        ({"value": "good"}, False),
+        ({}, False),
+    ],
+)
+def test_a_card_counts_for_the_same_metric_and_data_only(stated, is_known):
+    """An AP on other photographs is no reference for these."""
+    found = accuracy_gate(make_accuracy(value=0.58), card(**stated), None, GATE_RATIO)
+    assert (found is not None) == is_known
+    assert found is None or (found.source, found.passed) == ("card", True)
+
+
+def test_without_an_accuracy_or_a_reference_there_is_no_gate():
+    """Nothing is made up."""
+    assert accuracy_gate(None, card(value=0.6), 0.4, GATE_RATIO) is None
+    assert accuracy_gate(make_accuracy(), None, None, GATE_RATIO) is None
+
+
+def cases(**settings):
+    """Return the one case of a suite with these settings."""
+    (case,) = suite.expand(suite.SuiteFile(name="s", case=[suite.Settings(model="m.onnx", **settings)]), Path()).cases
+    return case
+
+
+def test_the_suite_sets_gate_and_reference_or_the_defaults_hold():
+    """Nine tenths and no reference value; agreement is compared once, but not in rapid, where it would take longer than the run."""
+    usual, strict = cases(), cases(gate=0.99, reference_accuracy=0.37, agreement="every")
+    assert (usual.gate, usual.reference_accuracy, usual.agreement) == (GATE_RATIO, None, "first")
+    assert (strict.gate, strict.reference_accuracy, strict.agreement) == (0.99, 0.37, "every")
+    assert cases(mode="rapid").agreement == "never"
+    assert cases(mode="rapid", agreement="first").agreement == "first"
+
+
+@pytest.mark.parametrize("line", ["gate = 0", "gate = 1.1", "reference_accuracy = 37.0", 'agreement = "always"'])
+def test_a_gate_that_cannot_be_meant_is_refused(tmp_path, line):
+    """A per cent where a ratio belongs would make every model fail, or pass."""
+    (tmp_path / "s.toml").write_text(f'name = "s"\n[[case]]\nmodel = "m.onnx"\n{line}\n')
+    with pytest.raises(ConfigError, match=line.partition(" ")[0]):
+        suite.read(tmp_path / "s.toml")

@@ -1,0 +1,92 @@
+"""Facts about `edgemeter.agent.machine.board`: the key of a board, and whether it is a guest."""
+
+import pytest
+
+from edgemeter.agent.machine import board
+from edgemeter.agent.machine.board import board_key
+from edgemeter.agent.machine.machine import recorded
+from tests.fixtures.machine_trees import intel_pc, raspberry_pi_5, write
+
+
+def test_the_key_is_the_boards_and_not_its_serial_number(tmp_path):
+    """The device tree's goes before the installation's; the number itself is not shown."""
+    write(tmp_path, {"proc/device-tree/serial-number": b"10000000abcdef01\0", "etc/machine-id": "0123\n"})
+    key = board_key(recorded(tmp_path))
+    assert len(key) == 16
+    assert "abcdef01" not in key
+    (tmp_path / "etc/machine-id").write_text("4567\n")
+    assert board_key(recorded(tmp_path)) == key
+    (tmp_path / "proc/device-tree/serial-number").write_bytes(b"10000000abcdef02\0")
+    assert board_key(recorded(tmp_path)) != key
+
+
+def test_without_a_board_number_the_installation_is_the_key(tmp_path):
+    """And without either there is none."""
+    assert board_key(recorded(tmp_path)) is None
+    write(tmp_path, {"etc/machine-id": "0123\n"})
+    assert board_key(recorded(tmp_path)) is not None
+
+
+GUEST_CPU = {"proc/cpuinfo": "processor : 0\nflags\t\t: fpu hypervisor sse2\n"}
+CLOCKS = "sys/devices/system/clocksource/clocksource0/available_clocksource"
+
+
+def _detect(root, files, arch="x86_64"):
+    return board.detect_virtualisation(recorded(write(root, files), arch))
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (GUEST_CPU, "vm"),
+        (GUEST_CPU | {CLOCKS: "tsc kvm-clock \n"}, "kvm"),
+        (GUEST_CPU | {"sys/class/dmi/id/sys_vendor": "QEMU\n"}, "qemu"),
+        (GUEST_CPU | {"sys/class/dmi/id/sys_vendor": "VMware, Inc.\n"}, "vmware"),
+        (
+            GUEST_CPU | {"sys/class/dmi/id/sys_vendor": "Microsoft Corporation\n", "sys/class/dmi/id/product_name": "Virtual Machine\n"},
+            "hyper-v",
+        ),
+        (GUEST_CPU | {"sys/class/dmi/id/sys_vendor": "Amazon EC2\n", "sys/class/dmi/id/product_name": "c5.large\n"}, "amazon"),
+        ({"sys/class/dmi/id/sys_vendor": "Amazon EC2\n", "sys/class/dmi/id/product_name": "c5.metal\n"}, None),
+        ({"sys/class/dmi/id/sys_vendor": "Microsoft Corporation\n", "sys/class/dmi/id/product_name": "Surface Laptop\n"}, None),
+        (GUEST_CPU | {"sys/hypervisor/type": "xen\n", "proc/xen/capabilities": "control_d\n"}, None),
+        ({"proc/sys/kernel/osrelease": "5.15.153.1-microsoft-standard-WSL2\n"}, "wsl"),
+    ],
+)
+def test_a_virtual_machine_is_distinguished_from_a_bare_one(tmp_path, files, expected):
+    """By the processor's flag, the maker's name and the clocks; bare metal of a cloud or of Microsoft is none."""
+    assert _detect(tmp_path, files) == expected
+
+
+def test_an_arm_guest_shows_in_its_device_tree_or_dmi(tmp_path):
+    """ARM processors have no flag for it."""
+    assert _detect(tmp_path / "a", {"proc/device-tree/hypervisor/compatible": b"linux,kvm\0"}, "aarch64") == "kvm"
+    assert _detect(tmp_path / "b", {"proc/device-tree/compatible": b"linux,dummy-virt\0"}, "aarch64") == "qemu"
+    assert _detect(tmp_path / "c", {"sys/class/dmi/id/sys_vendor": "Amazon EC2\n"}, "aarch64") == "amazon"
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({".dockerenv": ""}, "docker"),
+        ({"run/.containerenv": ""}, "podman"),
+        ({"run/systemd/container": "systemd-nspawn\n"}, "systemd-nspawn"),
+        ({"proc/self/cgroup": "0::/kubepods.slice/kubepods-burstable.slice/x.scope\n"}, "kubernetes"),
+        ({"proc/1/cgroup": "1:name=systemd:/lxc/box\n"}, "lxc"),
+        ({"proc/1/cgroup": "0::/init.scope\n", "proc/self/cgroup": "0::/user.slice/user-1000.slice/session-1.scope\n"}, None),
+    ],
+)
+def test_a_container_is_distinguished_from_a_host(tmp_path, files, expected):
+    """By the marks that container engines leave, and by the control group."""
+    assert _detect(tmp_path, files) == expected
+
+
+def test_a_container_in_a_virtual_machine_names_both(tmp_path):
+    """The innermost first."""
+    assert _detect(tmp_path, GUEST_CPU | {".dockerenv": "", CLOCKS: "kvm-clock tsc\n"}) == "docker in kvm"
+
+
+def test_real_boards_are_no_guests(tmp_path):
+    """Neither a Raspberry Pi nor a PC."""
+    assert board.detect_virtualisation(recorded(raspberry_pi_5(tmp_path / "pi"), "aarch64")) is None
+    assert board.detect_virtualisation(recorded(intel_pc(tmp_path / "pc"), "x86_64")) is None

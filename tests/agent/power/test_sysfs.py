@@ -1,0 +1,118 @@
+"""The kernel's small files and hwmon chips."""
+
+import errno
+import os
+import re
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from edgemeter.agent.base.errors import TransientError, UnavailableError
+from edgemeter.agent.power import AbsentError, sysfs
+from tests.fixtures.machine_trees import write
+from tests.fixtures.ordinary_user import closed_mode, ordinary_user
+
+
+def test_text_and_numbers_lose_what_the_kernel_puts_around_them(tmp_path):
+    """Line ends, and the NUL of a device tree."""
+    (tmp_path / "name").write_bytes(b"ina3221\n\0")
+    (tmp_path / "value").write_text(" -42\n")
+    assert sysfs.read_text(tmp_path / "name") == "ina3221"
+    assert sysfs.read_number(tmp_path / "value") == -42
+
+
+def test_what_is_absent_is_told_from_what_may_not_be_read(tmp_path):
+    """A missing file, one below a file, and one that is closed."""
+    (tmp_path / "file").write_text("1")
+    for path in (tmp_path / "absent", tmp_path / "file/below"):
+        with pytest.raises(AbsentError, match=re.escape(str(path))):
+            sysfs.read_text(path)
+    (tmp_path / "file").chmod(closed_mode())
+    with ordinary_user(), pytest.raises(UnavailableError) as caught:
+        sysfs.read_text(tmp_path / "file")
+    assert not isinstance(caught.value, AbsentError)
+
+
+@pytest.mark.parametrize("code", [errno.EAGAIN, errno.EIO, errno.ENODATA, errno.EBUSY])
+def test_a_driver_that_gives_no_value_now_may_give_one_later(tmp_path, monkeypatch, code):
+    """Disabled channels, parts of the chip that are off."""
+    (tmp_path / "in1_input").write_text("1")
+
+    def refuse(*_):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(sysfs.os, "read", refuse)
+    with pytest.raises(TransientError, match="in1_input"):
+        sysfs.read_text(tmp_path / "in1_input")
+
+
+@pytest.mark.parametrize("content", ["", "12.5", "12,5", "nan", "4228 mV", "\x00", "0x10", "4_228", "+4228", "\u0664", "9" * 400])
+def test_what_is_no_whole_number_is_a_reading_that_failed(tmp_path, content):
+    """With what stood there."""
+    (tmp_path / "in1_input").write_text(content)
+    with pytest.raises(TransientError, match="not a whole number"):
+        sysfs.read_number(tmp_path / "in1_input")
+
+
+@pytest.mark.parametrize("said", ["No such device or address", "Broken pipe", "Permission denied", "Input/output error"])
+def test_what_cat_could_not_show_is_the_error_that_it_was(tmp_path, said):
+    """A recording holds the line where the value should be; of a file that was not there it holds no error."""
+    (tmp_path / "in1_input").write_text(f"cat: /sys/class/hwmon/hwmon1/in1_input: {said}\n")
+    with pytest.raises((TransientError, UnavailableError), match=f"{said}|no permission to read"):
+        sysfs.read_number(tmp_path / "in1_input")
+    assert b"No such file or directory" not in sysfs.ERRNO_OF_TEXT
+
+
+def test_chips_come_in_the_order_of_their_numbers(tmp_path):
+    """10 after 9; what is no chip is left out."""
+    write(tmp_path, {f"sys/class/hwmon/{name}/name": f"{name}\n" for name in ("hwmon10", "hwmon9", "hwmonitor", "other")})
+    assert [chip.name for chip in sysfs.hwmon_chips(tmp_path)] == ["hwmon9", "hwmon10"]
+    assert sysfs.hwmon_chips(tmp_path / "nothing") == []
+
+
+def test_an_empty_name_is_none_and_an_old_driver_has_it_in_its_device(tmp_path):
+    """Before Linux 3.13 the name stood below device/."""
+    write(tmp_path, {"sys/class/hwmon/hwmon0/name": "\n", "sys/class/hwmon/hwmon1/device/name": "ina219\n"})
+    assert [chip.name for chip in sysfs.hwmon_chips(tmp_path)] == [None, "ina219"]
+
+
+def test_a_chip_copied_twice_is_one_chip_with_its_address(tmp_path):
+    """A tree copied without its links holds the chip below the class and below its bus."""
+    write(tmp_path, dict.fromkeys(["sys/class/hwmon/hwmon2/name", "sys/bus/i2c/devices/1-0040/hwmon/hwmon2/name"], "ina219\n"))
+    assert [(chip.name, chip.address) for chip in sysfs.hwmon_chips(tmp_path)] == [("ina219", "1-0040")]
+
+
+@pytest.mark.parametrize("bus", ["soc/fe804000.i2c", "axi/1000120000.pcie/1f00074000.i2c", "c240000.i2c"])
+def test_a_recording_of_the_devices_alone_is_read(tmp_path, bus):
+    """Without the folders that link to them: on the boards of Raspberry Pi and NVIDIA."""
+    write(tmp_path, {f"sys/devices/platform/{bus}/i2c-1/1-0040/hwmon/hwmon3/name": "ina226\n"})
+    assert [(chip.name, chip.address) for chip in sysfs.hwmon_chips(tmp_path)] == [("ina226", "1-0040")]
+
+
+@pytest.mark.parametrize("content", [b"", b"\0\0\0\0", b"\0\1\x86", b"100000\n\n\n\n"])
+def test_a_shunt_that_is_no_cell_is_none(tmp_path, content):
+    """Four bytes, not all zero."""
+    write(tmp_path, {"sys/class/hwmon/hwmon0/name": "ina238\n", "sys/class/hwmon/hwmon0/device/of_node/shunt-resistor": content})
+    assert sysfs.hwmon_chips(tmp_path)[0].shunt_in_device_tree_ohm() is None
+
+
+def test_a_shunt_is_microohms_big_endian(tmp_path):
+    """0x000186a0 is 0.1 Ohm."""
+    write(tmp_path, {"sys/class/hwmon/hwmon0/name": "ina238\n", "sys/class/hwmon/hwmon0/device/of_node/shunt-resistor": b"\0\1\x86\xa0"})
+    assert sysfs.hwmon_chips(tmp_path)[0].shunt_in_device_tree_ohm() == pytest.approx(0.1)
+
+
+def test_a_closed_folder_is_said():
+    """As an ordinary user."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = write(Path(folder), {"sys/class/hwmon/hwmon0/name": "ina219\n"})
+        root.chmod(0o755)
+        name = root / "sys/class/hwmon/hwmon0/name"
+        name.chmod(closed_mode())
+        with ordinary_user(), pytest.raises(UnavailableError, match="no permission to read"):
+            sysfs.hwmon_chips(root)
+        (root / "sys/class/hwmon").chmod(closed_mode())
+        with ordinary_user(), pytest.raises(UnavailableError, match="cannot look for chips"):
+            sysfs.hwmon_chips(root)
+        (root / "sys/class/hwmon").chmod(0o700)

@@ -1,0 +1,19 @@
+"""Facts about `edgemeter.agent.power.values`."""
+
+import pytest
+
+from edgemeter.agent.base.errors import TransientError
+from edgemeter.agent.power import values
+
+
+@pytest.mark.parametrize("found_w", [0.0, 5.5, -5.5, 10.0])
+def test_a_power_within_what_can_be_is_itself(found_w):
+    """Whatever its sign."""
+    assert values.plausible_power_w(found_w, 10.0, "rail 'A'") == found_w
+
+
+@pytest.mark.parametrize("found_w", [10.1, -10.1])
+def test_a_power_beyond_it_is_a_reading_that_failed(found_w):
+    """With the name of what shows it."""
+    with pytest.raises(TransientError, match=r"rail 'A' shows -?10\.1 W"):
+        values.plausible_power_w(found_w, 10.0, "rail 'A'")

@@ -1,0 +1,72 @@
+"""What model files say of themselves, in all the forms in which they say it."""
+
+import json
+
+import pytest
+
+from edgemeter.agent.recognition.metadata import read_self_description
+
+
+@pytest.mark.parametrize(
+    "names", ["{0: 'cat', 1: 'dog'}", '{"0": "cat", "1": "dog"}', "['cat', 'dog']", '["cat", "dog"]', "{1: 'dog', 0: 'cat'}"]
+)
+def test_names_are_read_in_every_form(names):
+    """A Python dict, JSON, a list, out of order."""
+    assert read_self_description({"names": names}).labels == ("cat", "dog")
+
+
+def test_ultralytics_zip_member_is_read():
+    """A Python literal in TFLite, with size and task."""
+    said = read_self_description({"temp_meta.txt": "{'task': 'detect', 'imgsz': [480, 640], 'names': {0: 'cat'}, 'args': {'nms': False}}"})
+    assert (said.labels, said.size, said.task) == (("cat",), (480, 640), "detect")
+
+
+def test_torchscript_config_is_read():
+    """YOLOv5 writes shape, Ultralytics imgsz: both as JSON."""
+    assert read_self_description({"config.txt": json.dumps({"shape": [1, 3, 320, 640], "names": {"0": "cat"}})}).size == (320, 640)
+    assert read_self_description({"config.txt": json.dumps({"shape": [1, 3, 320, 640], "imgsz": [64, 64]})}).size == (64, 64)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("640", (640, 640)), ("[320, 640]", (320, 640)), ("(320, 640)", (320, 640)), ("big", None), ("[0, 1]", None)]
+)
+def test_the_size_is_read_in_every_form(text, size):
+    """One number, two, or nothing that is a size."""
+    assert read_self_description({"imgsz": text}).size == size
+
+
+def test_a_label_file_is_read():
+    """One name a line; the other text of the zip is none."""
+    assert read_self_description({"notes.txt": "hello", "labelmap.txt": "cat\n???\ndog\n"}).labels == ("cat", "???", "dog")
+
+
+def test_a_numbered_label_file_is_put_in_order():
+    """Coral writes the class number before the name and leaves out what is not used."""
+    assert read_self_description({"coco_labels.txt": "0  cat\n2  polar bear\n"}).labels == ("cat", "", "polar bear")
+
+
+def test_mean_and_sd_are_read():
+    """One number for all channels, or one for each."""
+    assert read_self_description({"input_mean": "127.5", "input_sd": "1, 2, 3"}).mean == (127.5, 127.5, 127.5)
+    assert read_self_description({"input_mean": "127.5", "input_sd": "1, 2, 3"}).sd == (1, 2, 3)
+    assert read_self_description({"input_mean": "grey"}).mean is None
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {},
+        {"names": "__import__('os')"},
+        {"names": "{0: 'cat'"},
+        {"names": "{'a': 'cat'}"},
+        {"names": "{99999999: 'cat'}"},
+        {"names": "(" * 5000},
+        {"config.txt": "[1, 2]"},
+        {"label.txt": ""},
+        {"task": "{}", "imgsz": "[1.5, 2]"},
+    ],
+)
+def test_what_cannot_be_made_out_is_left_out(metadata):
+    """No error, no guess, and never code that runs."""
+    said = read_self_description(metadata)
+    assert (said.labels, said.size, said.mean, said.sd) == ((), None, None, None)

@@ -1,0 +1,225 @@
+"""Families from shapes: each known one, and what only looks like one."""
+
+import pytest
+
+from edgemeter.agent.recognition.metadata import SelfDescription, UnknownFamilyError
+from edgemeter.agent.recognition.output_shapes import family_of_outputs
+from edgemeter.agent.runtimes import TensorInfo
+from tests.fixtures.vision_factory import tensors
+
+SILENT = SelfDescription((), None, None, None, None)
+SIZE = (640, 640)
+
+
+def said(labels=0, task=None):
+    """Return what a file says that names so many classes."""
+    return SelfDescription(tuple(f"thing {i}" for i in range(labels)), None, task, None, None)
+
+
+@pytest.mark.parametrize(
+    ("shape", "size", "name", "words", "family", "classes"),
+    [
+        ((1, 84, 8400), SIZE, "m.onnx", SILENT, "yolov8", 80),
+        ((1, 7, 84), (64, 64), "m.onnx", said(3), "yolov8", 3),
+        ((1, 84, 4200), (320, 640), "yolo11n.tflite", SILENT, "yolov8", 80),
+        ((1, 84, None), SIZE, "m.onnx", said(80, "detect"), "yolov8", 80),
+        ((1, 84, None), SIZE, "yolov8n.onnx", SILENT, "yolov8", 80),
+        ((1, 8400, 84), SIZE, "yolov8n.onnx", SILENT, "yolov8", 80),
+        ((1, 8400, 84), SIZE, "m.onnx", said(80), "yolov8", 80),
+        ((1, 25200, 85), SIZE, "m.onnx", SILENT, "yolov5", 80),
+        ((1, 25500, 85), SIZE, "yolov5n6.onnx", SILENT, "yolov5", 80),
+        ((1, None, 85), SIZE, "m.onnx", said(80), "yolov5", 80),
+        ((1, 3549, 85), (416, 416), "yolox_nano.onnx", SILENT, "yolox", 80),
+        ((1, 3549, 7), (416, 416), "m.onnx", SILENT, "yolox", 2),
+        ((1, 8400, 85), SIZE, "yolov6n.onnx", SILENT, "yolov5", 80),
+        ((1, 8400, 84), SIZE, "m.onnx", SILENT, "yolov8", 80),
+        ((1, 8400, 85), SIZE, "m.onnx", SILENT, "yolox", 80),
+        ((1, 300, 6), SIZE, "m.onnx", SILENT, "yolo26", 80),
+        ((1, 300, 6), SIZE, "yolov8n.onnx", said(3), "yolo26", 3),
+        ((1, None, 6), None, "yolo26n.onnx", SILENT, "yolo26", 80),
+        ((1, 25200, 6), SIZE, "m.onnx", SILENT, "yolov5", 1),
+        ((1, 300, 84), SIZE, "rtdetr-l.onnx", SILENT, "detr", 80),
+        ((1, 3598, 112), (416, 416), "nanodet-plus-m_416.onnx", SILENT, "nanodet", 80),
+        ((1, 2125, 112), (320, 320), "m.onnx", SILENT, "nanodet", 80),
+        ((1, 2125, 35), (320, 320), "m.onnx", said(3), "nanodet", 3),
+        ((1, 35, 2125), (320, 320), "nanodet.tflite", SILENT, "nanodet", 3),
+        ((1, 3549, 124), (416, 416), "nanodet-EfficientNet-Lite1_416.onnx", SILENT, "nanodet", 80),
+        ((1, 3549, 47), (416, 416), "nanodet_g.onnx", said(3), "nanodet", 3),
+        ((1, 3549, 124), (416, 416), "nanodet.onnx", said(92), "nanodet", 92),
+        ((1, 1000), (224, 224), "m.onnx", SILENT, "classifier", 1000),
+        ((1, 102), (224, 224), "mobilenet_v2_flowers.tflite", SILENT, "classifier", 102),
+        ((1, 1001), (224, 224), "m.tflite", SILENT, "classifier", 1001),
+        ((1, 1, 1, 1001), (224, 224), "m.tflite", SILENT, "classifier", 1001),
+        ((None, 1000), (224, 224), "m.onnx", SILENT, "classifier", 1000),
+        ((1, 5), (224, 224), "m.onnx", said(5), "classifier", 5),
+    ],
+)
+def test_shapes_tell_the_family(shape, size, name, words, family, classes):
+    """Fixed and open dimensions, either axis order, other strides."""
+    found = family_of_outputs(tensors(shape), size, name, words)
+    assert (found.name, found.classes) == (family, classes)
+
+
+def test_yolov5_with_its_raw_maps_is_recognised():
+    """Old exports give four outputs."""
+    maps = [(1, 3, side, side, 85) for side in (80, 40, 20)]
+    assert family_of_outputs(tensors((1, 25200, 85), *maps), SIZE, "m.onnx", SILENT).name == "yolov5"
+
+
+@pytest.mark.parametrize(
+    ("shapes", "name", "words", "family", "classes"),
+    [
+        ([(1, 100, 92), (1, 100, 4)], "detr-r50.onnx", SILENT, "detr", 91),
+        ([(1, 300, 4), (1, 300, 80)], "m.onnx", SILENT, "detr", 80),
+        ([(1, 300, 4), (1, 300, 91)], "rf-detr.onnx", SILENT, "detr", 91),
+        ([(None, 100, 6), (None, 100, 4)], "m.onnx", said(5), "detr", 5),
+        ([(1, 300, 6), (1, 300, 4)], "m.onnx", said(6), "detr", 6),
+        ([(1, 300, 6), (1, 300, 4)], "rtdetr.onnx", SILENT, "detr", 6),
+        ([(1, 300, 6), (1, 300, 4)], "m.onnx", SILENT, "detr", 5),
+        ([(None, 4), (None,), (None,)], "m.onnx", SILENT, "torchvision", 90),
+        ([(100,), (100,), (100, 4)], "ssd.onnx", SILENT, "torchvision", 90),
+        ([(1, None, 4), (1, None), (1, None)], "m.onnx", said(91), "torchvision", 90),
+        ([(None, 4), (None,), (None,), (None, 1, 28, 28)], "maskrcnn.onnx", said(3), "torchvision", 3),
+        ([(1, 3, 80, 80, 85), (1, 3, 40, 40, 85), (1, 3, 20, 20, 85)], "m.onnx", SILENT, "yolov5-heads", 80),
+        ([(1, 24, 20, 20), (1, 24, 80, 80), (1, 24, 40, 40)], "yolov5n.onnx", SILENT, "yolov5-heads", 3),
+        ([(1, 80, 80, 255), (1, 40, 40, 255), (1, 20, 20, 255)], "m.tflite", SILENT, "yolov5-heads", 80),
+        ([(1, 6400, 80), (1, 6400, 32), (1, 1600, 80), (1, 1600, 32), (1, 400, 80), (1, 400, 32)], "m.onnx", SILENT, "nanodet", 80),
+        (
+            [(1, 80, 80, 3), (1, 40, 40, 3), (1, 20, 20, 3), (1, 80, 80, 32), (1, 40, 40, 32), (1, 20, 20, 32)],
+            "m.tflite",
+            SILENT,
+            "nanodet",
+            3,
+        ),
+    ],
+)
+def test_several_outputs_tell_the_family(shapes, name, words, family, classes):
+    """Sets, lists and maps, in any order; what the file does not name is said, with the key of the card."""
+    found = family_of_outputs(tensors(*shapes), SIZE, name, words)
+    assert (found.name, found.task, found.classes) == (family, "detection", classes)
+    assert words.labels or any("output.classes" in doubt for doubt in found.doubts)
+
+
+@pytest.mark.parametrize("names", [("a", "b", "c", "d"), ("Identity", "Identity_1", "Identity_2", "Identity_3")])
+def test_four_outputs_without_shapes_are_those_of_the_post_processing(names):
+    """Its operator tells no shape before the first call, and an exporter may have called its outputs anything."""
+    assert (
+        family_of_outputs(tensors((), (), (), (), names=names), (384, 384), "efficientdet-lite1.tflite", SILENT).name
+        == "tflite-postprocess"
+    )
+
+
+def test_nanodets_grid_tells_its_generation():
+    """Four strides are NanoDet-Plus, three the first NanoDet; their cells reach from different points."""
+    assert family_of_outputs(tensors((1, 3598, 112)), (416, 416), "m.onnx", SILENT).strides == (8, 16, 32, 64)
+    assert family_of_outputs(tensors((1, 2100, 112)), (320, 320), "nanodet_m.onnx", SILENT).strides == (8, 16, 32)
+
+
+@pytest.mark.parametrize(
+    ("shape", "name", "end_to_end", "head", "family"),
+    [
+        ((1, 84, 2100), "yolo26n.onnx", False, "Detect", "yolov8"),
+        ((1, 300, 6), "yolo26n.onnx", True, "Detect", "yolo26"),
+        ((1, 300, 6), "best.onnx", False, "RTDETRDecoder", "detr"),
+        ((None, None, None), "yolo11n.onnx", False, "Detect", "yolov8"),
+        ((None, None, None), "best.onnx", False, "Detect", "yolov8"),
+        ((None, None, None), "yolo26n.onnx", False, "Detect", "yolov8"),
+        ((None, None, None), "yolo26n.onnx", True, "Detect", "yolo26"),
+        ((None, None, None), "rtdetr.onnx", False, "RTDETRDecoder", "detr"),
+        (None, "yolo26n.torchscript", False, "Detect", "yolov8"),
+        (None, "yolo26n.torchscript", True, "Detect", "yolo26"),
+        (None, "yolo26n.torchscript", None, None, "yolo26"),
+    ],
+)
+def test_what_a_file_says_of_its_head_counts_more_than_its_name(shape, name, end_to_end, head, family):
+    """As Ultralytics 8.4 writes them: dynamic exports show no size at all, YOLO26 comes with and without suppression."""
+    words = SelfDescription(tuple(f"thing {i}" for i in range(80)), None, "detect", None, None, head, end_to_end)
+    found = family_of_outputs(tensors(shape) if shape else [], (320, 320), name, words)
+    assert (found.name, found.classes) == (family, 80)
+
+
+@pytest.mark.parametrize(
+    ("shape", "key"),
+    [((1, 8400, 84), "`family`"), ((1, 8400, 85), "input.colour"), ((1, 300, 84), "`family`"), ((1, 300, 6), "output.labels")],
+)
+def test_look_alikes_are_doubted_with_the_key_that_settles_it(shape, key):
+    """The shape fits more than one family: what was assumed is said, and where to say otherwise."""
+    assert any(key in doubt for doubt in family_of_outputs(tensors(shape), SIZE, "m.onnx", SILENT).doubts)
+    assert family_of_outputs(tensors((1, 84, 8400)), SIZE, "m.onnx", SILENT).doubts == ()
+
+
+@pytest.mark.parametrize(
+    ("shapes", "words", "classes"),
+    [
+        ([(1, 10, 4), (1, 10), (1, 10), (1,)], SILENT, 90),
+        ([(1, 25), (1, 25, 4), (1,), (1, 25)], said(90), 90),
+        ([(1, 10, 4), (1, 10), (1, 10), (1,)], said(91), 90),
+        ([(1, 10, 4), (1, 10), (1, 10), (1,)], said(3), 3),
+        ([()] * 4, SILENT, 90),
+    ],
+)
+def test_four_outputs_are_a_postprocess_model(shapes, words, classes):
+    """In any order, and before the first call, when shapes read []; a label file of 91 lines begins with the background."""
+    names = ["TFLite_Detection_PostProcess"] + [f"TFLite_Detection_PostProcess:{k}" for k in (1, 2, 3)]
+    found = family_of_outputs(tensors(*shapes, names=names), (300, 300), "m.tflite", words)
+    assert (found.name, found.classes) == ("tflite-postprocess", classes)
+    assert (found.doubts == ()) == bool(words.labels)
+
+
+@pytest.mark.parametrize(("name", "classes"), [("ssd.onnx", 91), ("ssd.tflite", 90)])
+def test_tensorflows_own_graphs_count_classes_from_one(name, classes):
+    """What tf2onnx makes of a saved model: class 1 is COCO's id 1, class 0 is nothing; TFLite's operator takes 1 off."""
+    shapes = {"num_detections:0": (None,), "detection_boxes:0": (None, None, 4), "detection_scores:0": (None, None)}
+    outputs = [TensorInfo(key, shape, "float32") for key, shape in shapes.items()]
+    found = family_of_outputs([*outputs, TensorInfo("detection_classes:0", (None, None), "float32")], (300, 300), name, SILENT)
+    assert (found.name, found.classes) == ("tflite-postprocess", classes)
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("yolov5n_640.torchscript.pt", "yolov5"),
+        ("YOLOv7.pt", "yolov5"),
+        ("yolo11s.torchscript", "yolov8"),
+        ("yolov8n.pt", "yolov8"),
+        ("yolox_s.pt", "yolox"),
+        ("yolov5nu.pt", "yolov8"),
+        ("yolov10n.torchscript", "yolo26"),
+        ("yolo26s.torchscript", "yolo26"),
+        ("nanodet-plus-m_416.pt", "nanodet"),
+        ("rtdetr-l.torchscript", "detr"),
+    ],
+)
+def test_without_outputs_the_file_name_tells(name, family):
+    """TorchScript declares nothing."""
+    found = family_of_outputs([], SIZE, name, SILENT)
+    assert (found.name, found.classes, found.why) == (family, 80, "the file name")
+    assert "80 classes" in found.doubts[0]
+    assert "output.classes" in found.doubts[0]
+    assert family_of_outputs([], SIZE, name, said(3)).classes == 3
+
+
+@pytest.mark.parametrize(
+    ("shapes", "size", "name", "words", "why"),
+    [
+        ([(1, 116, 8400), (1, 32, 160, 160)], SIZE, "yolov8n-seg.onnx", SILENT, "no known family"),
+        ([(1, 56, 8400)], SIZE, "yolov8n-pose.onnx", said(1, "pose"), "task 'pose'"),
+        ([(1, 56, 8400)], SIZE, "yolov8n-pose.onnx", said(1), "52 classes, but it names 1"),
+        ([(1, 300, 7)], SIZE, "m.onnx", SILENT, r"\[1, 300, 7\] on an input of 640 x 640"),
+        ([(1, 84, 8400)], (320, 320), "m.onnx", SILENT, "no known family"),
+        ([(1, 1280)], (224, 224), "features.onnx", SILENT, "1280 values, which may be scores or features"),
+        ([(1, 336, 4), (1, 336, 5)], (128, 128), "edgemeter-shapes_fp32.onnx", SILENT, "no known family"),
+        ([(1, 7)], (224, 224), "m.onnx", said(3), "7 scores and names 3"),
+        ([(1, 19248, 4), (1, 19248, 81)], SIZE, "m.onnx", SILENT, "no known family"),
+        ([(1, 10), (1, 10), (1, 10), (1, 10)], SIZE, "m.tflite", SILENT, "no known family"),
+        ([], SIZE, "model.pt", SILENT, "its file name contains no known family"),
+        ([(1, 56, 8400)], SIZE, "yolo11n-pose.onnx", SILENT, "its name contains 'pose'"),
+        ([(1, 20, 8400)], SIZE, "yolo11n-obb.onnx", SILENT, "its name contains 'obb'"),
+        ([], SIZE, "yolov8n-pose.pt", said(1, "pose"), "no known family"),
+        ([()], SIZE, "m.tflite", SILENT, "no known family"),
+    ],
+)
+def test_what_only_looks_like_a_family_is_refused(shapes, size, name, words, why):
+    """End-to-end heads, masks, poses, features, other inputs: no guess."""
+    with pytest.raises(UnknownFamilyError, match=why):
+        family_of_outputs(tensors(*shapes), size, name, words)

@@ -1,0 +1,153 @@
+"""The import of a runtime's library, the check of options and inputs, and Ultralytics's metadata."""
+
+import sys
+from importlib.metadata import version
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.base import errors
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.recognition import metadata
+from edgemeter.agent.runtimes import TensorInfo, adapter
+from edgemeter.agent.runtimes.adapter import LibraryCandidate
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """Return a function that makes a module of the given source on the path."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def make(name: str, source: str) -> str:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("__version__ = '9.9'\n")
+        (tmp_path / name / "interpreter.py").write_text(source)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        return f"{name}.interpreter"
+
+    return make
+
+
+def test_the_first_candidate_that_is_there_is_taken(made):
+    """An absent library is passed over for the next one."""
+    present = made("present_library", "x = 1")
+    found = adapter.load_library([LibraryCandidate("nobody_has_this.interpreter", ("a",)), LibraryCandidate(present, ("numpy",))], "litert")
+    assert found.module.x == 1
+    assert (found.package, found.version) == ("numpy", version("numpy"))
+
+
+def test_the_order_of_candidates_decides(made):
+    """With both there, the fallback is not taken."""
+    first, second = made("first_library", "x = 1"), made("second_library", "x = 2")
+    assert adapter.load_library([LibraryCandidate(first, ("a",)), LibraryCandidate(second, ("b",))], "litert").module.x == 1
+
+
+def test_a_build_under_another_name_tells_its_own_version(made):
+    """A vendor's wheel may carry no distribution that we know."""
+    found = adapter.load_library([LibraryCandidate(made("vendor_library", "x = 1"), ("nobody-has-this",))], "onnx")
+    assert (found.package, found.version) == ("nobody-has-this", "9.9")
+
+
+def test_an_import_is_timed_and_a_second_one_costs_nothing(made):
+    """The duration is that of the import itself."""
+    candidate = LibraryCandidate(made("slow_library", "import time; time.sleep(0.02)"), ("a",))
+    assert adapter.load_library([candidate], "onnx").import_ns >= 20_000_000
+    assert adapter.load_library([candidate], "onnx").import_ns < 20_000_000
+
+
+def test_nothing_installed_says_what_to_install():
+    """The line names the modules tried and the extra."""
+    with pytest.raises(UnavailableError, match=r"no usable nobody_has_this is installed; .*pip install 'edgemeter\[onnx\]'"):
+        adapter.load_library([LibraryCandidate("nobody_has_this", ("a",))], "onnx")
+
+
+def test_a_library_that_is_there_but_broken_is_told_from_an_absent_one(made):
+    """A missing shared object or another's absence is said in its own words."""
+    broken = made("broken_library", "import nobody_has_this_either")
+    with pytest.raises(UnavailableError, match=r"is here but cannot be imported: No module named 'nobody_has_this_either'"):
+        adapter.load_library([LibraryCandidate(broken, ("a",))], "litert")
+
+
+def test_a_missing_shared_object_is_no_traceback(made):
+    """PyTorch raises OSError where a CUDA library is missing."""
+    broken = made("objectless_library", "raise OSError('libcudart.so.12: cannot open shared object file')")
+    with pytest.raises(UnavailableError, match=r"libcudart\.so\.12"):
+        adapter.load_library([LibraryCandidate(broken, ("a",))], "torch")
+
+
+def test_errors_come_on_one_line_and_not_endless():
+    """Messages of C++ libraries are long and have many lines."""
+    assert errors.one_line(ValueError("a\n  b\n")) == "a b"
+    assert errors.one_line(ValueError()) == "ValueError"
+    assert len(errors.one_line(ValueError("x" * 1000))) == 300
+
+
+def test_an_open_dimension_takes_any_size():
+    """None stands for a size that the model leaves open."""
+    declared = TensorInfo("images", (None, 3, None, 8), "uint8")
+    adapter.check_inputs([np.zeros((2, 3, 5, 8), np.uint8)], [declared])
+    with pytest.raises(ConfigError):
+        adapter.check_inputs([np.zeros((2, 4, 5, 8), np.uint8)], [declared])
+
+
+def test_the_message_says_what_is_wanted_and_what_was_given():
+    """Both in the same words."""
+    with pytest.raises(ConfigError, match=r"input 'images' takes uint8 \[\?, 8\], got float32 \[2, 8\]"):
+        adapter.check_inputs([np.zeros((2, 8), np.float32)], [TensorInfo("images", (None, 8), "uint8")])
+
+
+def test_no_input_for_a_model_without_inputs():
+    """A model may take none."""
+    adapter.check_inputs([], [])
+
+
+ULTRALYTICS = """\
+description: Ultralytics YOLOv8n model trained on coco.yaml
+author: Ultralytics
+date: '2026-11-01T10:00:00.000000'
+version: 8.3.39
+license: AGPL-3.0 License (https://ultralytics.com/license)
+stride: 32
+task: detect
+batch: 1
+imgsz:
+- 480
+- 640
+names:
+  0: person
+  1: 'dog''s lead'
+  2: "no: colon"
+args:
+  batch: 1
+  half: false
+"""
+
+
+def test_what_ultralytics_writes_is_understood(tmp_path):
+    """Task, size and names reach the recognition of models in the form that the other formats have."""
+    (tmp_path / "metadata.yaml").write_text(ULTRALYTICS)
+    said = adapter.read_metadata(tmp_path)
+    assert said["description"] == "Ultralytics YOLOv8n model trained on coco.yaml"
+    assert said["license"] == "AGPL-3.0 License (https://ultralytics.com/license)"
+    assert (said["date"], said["imgsz"], said["stride"]) == ("2026-11-01T10:00:00.000000", "[480, 640]", "32")
+    described = metadata.read_self_description(said)
+    assert (described.task, described.size) == ("detect", (480, 640))
+    assert described.labels == ("person", "dog's lead", "no: colon")
+
+
+def test_indented_lists_and_blank_lines_are_the_same(tmp_path):
+    """YAML allows both."""
+    (tmp_path / "metadata.yaml").write_text("imgsz:\n  - 640\n\n  - 640\n# a remark\ntask: segment\n")
+    assert adapter.read_metadata(tmp_path) == {"imgsz": "[640, 640]", "task": "segment"}
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"[1, 2]", b": :\n- \n", b"names:\n" * 3, b"x" * (1 << 21)])
+def test_what_is_not_understood_is_nothing(tmp_path, content):
+    """It is what a file says of itself, not what it needs."""
+    (tmp_path / "metadata.yaml").write_bytes(content)
+    assert adapter.read_metadata(tmp_path) == {}
+
+
+def test_no_file_says_nothing(tmp_path):
+    """Most models have none."""
+    assert adapter.read_metadata(tmp_path) == {}

@@ -1,0 +1,102 @@
+"""Facts about `edgemeter.agent.session.observation`."""
+
+import os
+
+import pytest
+
+from edgemeter.agent.engine import job
+from edgemeter.agent.machine.machine import recorded
+from edgemeter.agent.session import observation
+from edgemeter.agent.session.observation import Observation
+from tests.fixtures import machine_trees
+
+PHASES = ("load", "prepare", "warm-up", "idle before", "timed", "idle after", "accuracy")
+
+
+@pytest.mark.parametrize(("observing", "looks"), [("all", ["before", "during", "after"]), ("nothing", ["before", "after"])])
+def test_the_machine_is_looked_at_beside_the_timed_part_only_when_asked(tmp_path, observing, looks):
+    """Looks before and after cost the run nothing; the one beside it can be left out."""
+    observation = Observation({}, observing, recorded(machine_trees.raspberry_pi_5(tmp_path)))
+    observation.inspect_before()
+    for name in PHASES:
+        observation.follow(job.Phase(name=name), os.getpid())
+    observation.end()
+    observation.inspect_after()
+    assert [one.when for one in observation.seen] == looks
+
+
+def test_a_run_that_breaks_off_leaves_no_thread_behind(tmp_path):
+    """The process died while queries were timed: the watcher ends with the observation."""
+    observation = Observation({}, "all", recorded(machine_trees.raspberry_pi_5(tmp_path)))
+    observation.inspect_before()
+    observation.follow(job.Phase(name="load"), os.getpid())
+    observation.follow(job.Phase(name="timed"), os.getpid())
+    watching = observation._watcher
+    assert watching._thread.is_alive()
+    observation.end()
+    assert watching._thread is None
+
+
+def test_other_events_change_nothing(tmp_path):
+    """Progress comes many times a second."""
+    observation = Observation({}, "all", recorded(tmp_path))
+    observation.follow(job.RunProgress(done=1, total=2), os.getpid())
+    assert observation.seen == []
+
+
+class Board:
+    """A board whose processor cools by a degree a second while we wait; the clock is the waiting."""
+
+    def __init__(self, folder, start_c):
+        self.zone = folder / "sys/class/thermal/thermal_zone0"
+        self.zone.mkdir(parents=True)
+        (self.zone / "type").write_text("cpu-thermal\n")
+        self.machine = recorded(folder)
+        self.now_s = 100.0
+        self.begun = 0
+        self._set(start_c)
+
+    def sleep(self, seconds):
+        """Let a board cool."""
+        self.now_s += seconds
+        self._set(self.temperature_c - seconds)
+
+    def begins(self):
+        """Count the waits that are shown."""
+        self.begun += 1
+
+    def wait(self, below_c, limit_s):
+        """Return the wait for this board."""
+        return observation.wait_until_cool(below_c, limit_s, self.begins, self.machine, lambda: self.now_s, self.sleep)
+
+    def _set(self, temperature_c):
+        self.temperature_c = temperature_c
+        (self.zone / "temp").write_text(f"{round(temperature_c * 1000)}\n")
+
+
+def test_a_hot_board_is_waited_for(tmp_path):
+    """From 60 to below 45 degrees takes 16 looks of a second; the wait is shown."""
+    board = Board(tmp_path, 60.0)
+    found = board.wait(45.0, 300.0)
+    assert (found.waited_s, found.temperature_c, found.is_reached) == (16.0, 44.0, True)
+    assert board.begun == 1
+
+
+def test_a_cool_board_is_not_waited_for(tmp_path):
+    """Below the start temperature already: nothing is shown, no time passes."""
+    board = Board(tmp_path, 40.0)
+    assert board.wait(45.0, 300.0).waited_s == 0.0
+    assert board.begun == 0
+
+
+def test_the_limit_ends_the_wait_and_is_reported(tmp_path):
+    """After ten seconds the run begins as hot as it is."""
+    found = Board(tmp_path, 80.0).wait(45.0, 10.0)
+    assert (found.waited_s, found.temperature_c, found.is_reached) == (10.0, 70.0, False)
+
+
+def test_a_machine_without_a_thermometer_is_not_waited_for(tmp_path):
+    """Nothing can be read, and nothing is claimed."""
+    found = observation.wait_until_cool(45.0, 300.0, pytest.fail, recorded(tmp_path))
+    assert (found.temperature_c, found.is_reached) == (None, None)
+    assert found.waited_s < 1

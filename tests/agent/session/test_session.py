@@ -1,0 +1,243 @@
+"""Facts about `edgemeter.agent.session.session`: whole runs in real processes, on the replay runtime."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError
+from edgemeter.agent.contract import samples
+from edgemeter.agent.contract import suite as contract_suite
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.engine import job
+from edgemeter.agent.session import session
+
+WHO = session.DeviceIdentity("bench", "lab")
+
+
+def replay(folder: Path, name: str = "m", **changes) -> Path:
+    """Write a replay model of 2 ms a query, and return its path."""
+    document = {
+        "format": "edgemeter-replay",
+        "schema": 1,
+        "latencies_ms": [2.0],
+        "inputs": [{"name": "x", "shape": [1, 4], "dtype": "float32"}],
+        "outputs": [{"name": "y", "shape": [1, 2], "dtype": "float32", "values": [0.25, 0.75]}],
+    } | changes
+    path = folder / f"{name}.replay.json"
+    path.write_text(json.dumps(document))
+    return path
+
+
+def suite(folder: Path, *lines: str) -> contract_suite.Suite:
+    """Return the suite of one case with these lines, rapid and once unless they differ."""
+    path = folder / "suite.toml"
+    path.write_text("\n".join(['name = "s"', "[defaults]", 'mode = "rapid"', "repeats = 1", "[[case]]", *lines]))
+    return contract_suite.read(path)
+
+
+def measure(cases: contract_suite.Suite, **changes) -> list[RunRecord | EdgemeterError]:
+    """Return the outcomes of a session without sensors."""
+    events: list[object] = changes.pop("events", [])
+    return list(session.measure(cases, WHO, {}, "no power sensor on this machine", events.append, **changes))
+
+
+def test_a_run_becomes_a_complete_record(tmp_path):
+    """What was replayed is what is recorded, with everything around it."""
+    replay(tmp_path, load_ms=30.0, first_ms=20.0)
+    events: list[object] = []
+    (record,) = measure(suite(tmp_path, 'model = "m.replay.json"', 'role = "reference"'), events=events)
+    assert isinstance(record, RunRecord), record
+    assert (record.device, record.fleet, record.role, record.suite, record.runtime.name) == ("bench", "lab", "reference", "s", "replay")
+    assert record.latency.count == 64
+    assert 2.0 <= record.latency.p50_ms < 4.0
+    assert record.cold_start.load_ms >= 30.0
+    assert 20.0 <= record.cold_start.first_ms < 100.0
+    assert record.cold_start.process_ms is not None
+    assert record.throughput_per_s == pytest.approx(1000 / record.latency.mean_ms)
+    assert (record.cpus, record.cool_down, record.sustained, record.load.samples) == (None, None, None, 64)
+    assert (record.energy, record.energy_reason) == (None, "no power sensor on this machine")
+    assert (record.accuracy, record.dataset.images) == (None, 0)
+    assert record.output_check.compared == record.output_check.identical > 0
+    assert [c.when for c in record.conditions] == ["before", "during", "after"]
+    latency = next(series for series in record.samples if series.name == "latency")
+    assert samples.unpack(latency).size == 64
+    assert isinstance(events[0], session.RunBegins)
+    assert isinstance(events[-1], session.RunEnds)
+
+
+def test_repeats_are_processes_of_their_own_in_shuffled_rounds(tmp_path):
+    """Every round holds each case once; a second session with the same seed has the same order."""
+    for name in "abcdef":
+        replay(tmp_path, name)
+    cases = suite(tmp_path, f"model = {[f'{n}.replay.json' for n in 'abcdef']}", "repeats = 3")
+    order = [(Path(case.model).name[0], repeat) for case, repeat in session.run_order(cases, 5)]
+    assert order == [(Path(case.model).name[0], repeat) for case, repeat in session.run_order(cases, 5)]
+    assert [repeat for _, repeat in order] == [0] * 6 + [1] * 6 + [2] * 6
+    rounds = ["".join(name for name, repeat in order if repeat == r) for r in range(3)]
+    assert all(sorted(one) == list("abcdef") for one in rounds)
+    assert len(set(rounds)) > 1
+
+
+def test_the_same_case_has_the_same_name_every_time(tmp_path):
+    """Repeats share their case's name and differ in id; another thread count is another case."""
+    replay(tmp_path)
+    records = measure(suite(tmp_path, 'model = "m.replay.json"', "repeats = 2", "threads = [1, 2]"))
+    assert all(isinstance(record, RunRecord) for record in records)
+    assert len({record.id for record in records}) == 4
+    assert len({record.case for record in records}) == 2
+    assert len({(record.case, record.runtime.threads) for record in records}) == 2
+
+
+def test_a_failing_case_does_not_stop_the_others(tmp_path):
+    """A broken model is an error in its place; the next case is measured."""
+    replay(tmp_path, "good")
+    (tmp_path / "bad.replay.json").write_text("{}")
+    outcomes = measure(suite(tmp_path, 'model = ["bad.replay.json", "good.replay.json"]'))
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["ConfigError", "RunRecord"]
+
+
+def test_a_process_that_dies_is_an_error_that_names_the_cause(tmp_path):
+    """SIGILL, as some runtimes' wheels give on some boards, names the signal and the remedy."""
+    replay(tmp_path, latencies_ms=[50.0])
+
+    def kill(event):
+        if isinstance(event, job.Phase) and event.name == "timed":
+            (worker,) = [child for child in psutil.Process().children() if "edgemeter.agent.engine.worker" in child.cmdline()]
+            worker.send_signal(signal.SIGILL)
+
+    cases = suite(tmp_path, 'model = "m.replay.json"')
+    (outcome,) = session.measure(cases, WHO, {}, "none", kill)
+    assert isinstance(outcome, MeasurementError)
+    assert "'m.replay.json' on replay was killed by SIGILL; this build of the runtime uses instructions that the CPU lacks" in str(outcome)
+
+
+def test_a_model_with_another_hash_is_refused_before_anything_runs(tmp_path):
+    """The suite's sha256 is checked first."""
+    replay(tmp_path)
+    with pytest.raises(ConfigError, match=f"not {'0' * 64}"):
+        measure(suite(tmp_path, 'model = "m.replay.json"', f'sha256 = "{"0" * 64}"'))
+
+
+def test_what_keep_returns_is_the_record(tmp_path):
+    """The outbox's numbers are in the record that the session yields."""
+    replay(tmp_path)
+    (record,) = measure(suite(tmp_path, 'model = "m.replay.json"'), keep=lambda one: msgspec.structs.replace(one, seq=7))
+    assert record.seq == 7
+
+
+def one(folder: Path, *lines: str) -> RunRecord:
+    """Return the record of a suite of one run."""
+    (record,) = measure(suite(folder, 'model = "m.replay.json"', *lines))
+    assert isinstance(record, RunRecord), record
+    return record
+
+
+def series(record: RunRecord, name: str):
+    """Return the raw samples of that name."""
+    return samples.unpack(next(each for each in record.samples if each.name == name))
+
+
+def test_a_query_of_several_samples_is_recorded_as_such(tmp_path):
+    """Eight samples of 2 ms, one after the other: queries of 16 ms, 500 samples a second."""
+    replay(tmp_path)
+    record = one(tmp_path, 'scenario = "multi_stream"')
+    assert (record.scenario, record.batch, record.latency.count) == ("multi_stream", 1, 64)
+    assert (record.load.samples_per_query, record.load.calls_per_query, record.load.samples) == (8, 8, 512)
+    assert record.latency.min_ms >= 16.0
+    assert record.throughput_per_s == pytest.approx(8000 / record.latency.mean_ms)
+
+
+def test_offline_fills_the_batch_that_the_model_leaves_open(tmp_path):
+    """Four samples a call; throughput counts samples over the whole window, and the record holds the inputs."""
+    replay(tmp_path, inputs=[{"name": "x", "shape": [None, 4], "dtype": "float32"}])
+    record = one(tmp_path, 'scenario = "offline"', "batch = 4")
+    assert (record.batch, record.inputs[0].shape, record.latency.count, record.load.samples) == (4, (4, 4), 16, 64)
+    assert record.throughput_per_s == pytest.approx(64e9 / record.windows.timed_end_ns)
+    assert record.throughput_per_s < 4000 / record.latency.mean_ms
+    assert record.output_check.compared == record.output_check.identical > 0
+
+
+def test_an_open_loop_keeps_queueing_apart(tmp_path):
+    """At a tenth of what it can the rate is sustained; latency is queueing and service, and can be computed from the raw samples."""
+    replay(tmp_path)
+    record = one(tmp_path, 'scenario = "poisson"', "rate_per_s = 50.0")
+    load = record.load
+    assert (load.target_per_s, load.is_sustained, load.unserved) == (50.0, True, 0)
+    assert 0.05 <= load.utilisation_ratio < 0.9
+    assert load.achieved_per_s == pytest.approx(record.throughput_per_s)
+    waits = series(record, "query_start") - series(record, "arrival")
+    assert waits.min() >= 0
+    assert load.queueing.mean_ms == pytest.approx(waits.mean() / 1e6)
+    assert 2.0 <= load.service.p50_ms < 4.0
+    assert record.latency.mean_ms == pytest.approx(load.queueing.mean_ms + load.service.mean_ms)
+
+
+def test_a_rate_beyond_the_model_is_recorded_as_not_sustained(tmp_path):
+    """Five times what it can: utilisation above 1, arrivals given up on."""
+    replay(tmp_path)
+    record = one(tmp_path, 'scenario = "poisson"', "rate_per_s = 2500.0", "queries = 500")
+    assert record.load.is_sustained is False
+    assert record.load.utilisation_ratio > 1
+    assert record.load.unserved + record.latency.count == 500
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_a_run_that_slows_down_shows_it_over_time(tmp_path):
+    """Nine seconds whose second half is half as fast again: the curve shows it, and when it began."""
+    replay(tmp_path, latencies_ms=[2.0] * 2600 + [3.0] * 3000)
+    record = one(tmp_path, 'mode = "sustained"', "minutes = 0.15", "repeats = 1")
+    found = record.sustained
+    assert (record.mode, len(found.points), found.interval_s) == ("sustained", 9, 1.0)
+    assert found.points[1].p50_ms == pytest.approx(2.0, rel=0.1)
+    assert found.points[8].p50_ms == pytest.approx(3.0, rel=0.1)
+    assert 3.0 <= found.throttled_after_s <= 6.0
+    assert found.evidence.startswith(f"from {found.throttled_after_s:.0f} s on p50 is above ")
+
+
+def test_a_run_keeps_to_its_cores_and_records_them(tmp_path):
+    """The child sets its affinity; the record holds what the kernel reported there."""
+    replay(tmp_path)
+    core = max(os.sched_getaffinity(0))
+    seen: list[set[int]] = []
+
+    def look(event):
+        if isinstance(event, job.Phase) and event.name == "load":
+            seen.extend(
+                set(child.cpu_affinity()) for child in psutil.Process().children() if "edgemeter.agent.engine.worker" in child.cmdline()
+            )
+
+    (record,) = session.measure(suite(tmp_path, 'model = "m.replay.json"', f"cpus = [{core}]"), WHO, {}, "none", look)
+    assert seen == [{core}]
+    assert record.cpus == (core,)
+
+
+def test_a_core_that_is_not_there_ends_the_session_before_it_begins(tmp_path):
+    """Nothing is measured on other cores than those asked for."""
+    replay(tmp_path)
+    with pytest.raises(ConfigError, match="4000 not available here"):
+        one(tmp_path, "cpus = [4000]")
+
+
+def test_the_order_of_runs_can_be_had_again(tmp_path):
+    """The record names the seed and the place; the plan of that seed has the run in that place."""
+    for name in "ab":
+        replay(tmp_path, name)
+    cases = suite(tmp_path, 'model = ["a.replay.json", "b.replay.json"]', "seed = 9")
+    found = measure(cases)
+    assert [(record.order_seed, record.order_place) for record in found] == [(9, 1), (9, 2)]
+    order = [(Path(case.model).name, repeat) for case, repeat in session.run_order(cases, 9)]
+    assert [(record.model.file, record.repeat) for record in found] == order
+
+
+def test_a_wanted_start_temperature_is_in_the_record(tmp_path):
+    """A machine that is cool, or has no thermometer, is not waited for; the record states which."""
+    replay(tmp_path)
+    record = one(tmp_path, "start_below_c = 150.0")
+    assert (record.cool_down.below_c, record.cool_down.waited_s < 1.0) == (150.0, True)
+    assert record.cool_down.is_reached in (True, None)

@@ -1,0 +1,126 @@
+"""Facts about `edgemeter.agent.verdict.accuracy_rules`: a speed counts only where the model works."""
+
+import msgspec
+import pytest
+
+from edgemeter.agent.contract.record_conditions import Runtime, Tensor
+from edgemeter.agent.contract.record_figures import AccuracyGate, Agreement, Answers
+from edgemeter.agent.verdict import accuracy_rules
+from edgemeter.agent.verdict import judge as verdict
+from tests.fixtures.measured_factory import measured
+from tests.fixtures.record_factory import make_accuracy
+
+SEEN = Answers(inputs=80, alike=0, not_finite=0, objects=815, found=7000, highest_score=0.97, distinct_scores=39)
+GATE = AccuracyGate(metric="coco_ap", value=0.02, reference_value=0.4, ratio=0.9, needed_value=0.36, source="suite", passed=False)
+AGREED = Agreement(
+    reference="ai-edge-litert 2.3.0 reference",
+    inputs=4,
+    largest_difference=0.5,
+    largest_difference_ratio=0.1,
+    lowest_cosine=0.9998,
+    same_answer_ratio=0.95,
+)
+PIXELS = (Tensor(name="output0", shape=(1, 84, 8400), dtype="int8", scale=2.51, zero_point=-128),)
+COARSE = (Tensor(name="output0", shape=(1, 25200, 85), dtype="uint8", scale=0.06, zero_point=4),)
+FINE = (Tensor(name="output0", shape=(1, 25200, 85), dtype="uint8", scale=0.0066, zero_point=4),)
+LOGITS = (Tensor(name="output0", shape=(1, 3598, 112), dtype="int8", scale=0.09, zero_point=60),)
+CLASSES = (Tensor(name="scores", shape=(1, 2), dtype="float32"),)
+
+
+def seen(**changes):
+    """Return the summary of 80 predictions of a sound detector, with changes."""
+    return {"answers": msgspec.structs.replace(SEEN, **changes)}
+
+
+def agreed(**changes):
+    """Return a good agreement, with changes."""
+    return {"agreement": msgspec.structs.replace(AGREED, **changes)}
+
+
+def scored(value, metric="coco_ap", images=80):
+    """Return an accuracy."""
+    return {"accuracy": make_accuracy(value=value, metric=metric, images=images)}
+
+
+CASES = [
+    ("not-finite", "invalid", seen(not_finite=3), "3 of 80 inputs hold NaN"),
+    ("constant-output", "invalid", {"answers": Answers(inputs=8, alike=7, not_finite=0)}, "8 different inputs got the same outputs"),
+    ("no-detections", "invalid", seen(found=0, highest_score=None, distinct_scores=0), "nothing was found in 80 photographs with 815"),
+    ("no-detections", "invalid", seen(highest_score=0.04), "the highest score in 80 photographs with 815 annotated objects is 0.04"),
+    (
+        "no-detections",
+        "invalid",
+        seen(found=0) | {"outputs": PIXELS},
+        "output 'output0' has one scale for all values, a step is 2.51",
+    ),
+    ("no-scores", "invalid", seen(highest_score=9.4), "the highest score is 9.4, and scores are 0..1"),
+    ("implausible-accuracy", "invalid", seen() | scored(0.02), "coco_ap 0.020 on 815 annotated objects in 80 photographs"),
+    ("implausible-accuracy", "invalid", scored(0.001, "top1", 200), "top1 0.001 on 200 photographs"),
+    ("implausible-accuracy", "invalid", scored(0.45, "top1", 200) | {"outputs": CLASSES}, "models in use reach at least 0.5"),
+    ("accuracy-gate", "invalid", {"accuracy_gate": GATE}, "coco_ap 0.020 of 0.400 (suite) needed 0.360, 90% of it"),
+    ("coarse-scores", "suspect", seen(distinct_scores=3), "7000 boxes share 3 different scores"),
+    ("coarse-scores", "suspect", seen() | {"outputs": COARSE}, "boxes and scores in steps of 0.06, 17 of them for 0..1"),
+    ("disagrees", "suspect", agreed(same_answer_ratio=0.5), "50% of the predictions agree with ai-edge-litert 2.3.0 reference on 4 inputs"),
+    ("disagrees", "suspect", agreed(same_answer_ratio=None, lowest_cosine=0.3), "the lowest cosine is 0.300"),
+    ("disagrees", "suspect", agreed(same_answer_ratio=None, lowest_cosine=None), "the outputs have no cosine"),
+]
+
+
+@pytest.mark.parametrize(("rule", "state", "changes", "evidence"), CASES)
+def test_worthless_predictions_are_caught_by_name(rule, state, changes, evidence):
+    """Each by the rule that is named for it, by no other, with the figures that show it."""
+    found = verdict.judge(measured(**changes), ())
+    assert found.state == state
+    (reason,) = found.reasons
+    assert reason.startswith(f"{rule}: ")
+    assert evidence in reason
+
+
+SOUND = [
+    {},
+    seen() | scored(0.36),
+    seen(objects=None, found=0, highest_score=None, distinct_scores=0),
+    seen(objects=0, found=0, highest_score=None, distinct_scores=0),
+    seen(objects=20, highest_score=0.04) | scored(0.0),
+    {"answers": Answers(inputs=3, alike=2, not_finite=0)},
+    {"answers": Answers(inputs=80, alike=78, not_finite=0)},
+    {
+        "answers": Answers(inputs=8, alike=7, not_finite=0),
+        "runtime": Runtime(name="replay", package="e", version="0", backend="r", threads=1),
+    },
+    seen(found=60, distinct_scores=3),
+    seen(highest_score=1.3),
+    seen() | {"outputs": FINE},
+    seen() | {"outputs": LOGITS},
+    seen() | {"outputs": (*COARSE, *FINE)},
+    scored(0.0, "top1", 49),
+    scored(0.06, "top1", 200),
+    {"accuracy_gate": msgspec.structs.replace(GATE, passed=True)},
+    agreed(),
+    agreed(same_answer_ratio=None, lowest_cosine=0.99),
+]
+
+
+@pytest.mark.parametrize("changes", SOUND)
+def test_what_may_be_bad_luck_or_no_fault_is_not_held_against_a_run(changes):
+    """Empty photographs, a handful of objects, a replay that repeats itself, an accuracy that is low and possible."""
+    assert verdict.judge(measured(**changes), ()).reasons == ()
+
+
+def test_every_rule_of_accuracy_has_a_case_here():
+    """A rule without a test of its own is not shown to work."""
+    assert {rule.name for rule in accuracy_rules.RULES} == {case[0] for case in CASES} | {"unsure-model"}
+
+
+GUESSES = ("m.onnx has no card; guessed: family yolox from its output", "m.onnx has no card; unsure: 80 classes, those of COCO")
+
+
+def test_what_was_assumed_without_evidence_is_noted_beside_an_accuracy():
+    """A note, no doubt in the figures: most assumptions are right, and a card settles them all. A guess with evidence is none."""
+    found = verdict.judge(measured(guesses=GUESSES, **seen(), **scored(0.36)), ())
+    assert (found.state, found.reasons) == ("valid", ())
+    (note,) = found.notes
+    assert note.startswith("unsure-model: ")
+    assert note.endswith("assumed: 80 classes, those of COCO")
+    assert verdict.judge(measured(guesses=GUESSES[:1], **seen(), **scored(0.36)), ()).notes == ()
+    assert verdict.judge(measured(guesses=GUESSES, accuracy=None), ()).notes == ()

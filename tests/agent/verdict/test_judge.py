@@ -1,0 +1,219 @@
+"""Facts about `edgemeter.agent.verdict.judge`, the rules on the run and its conditions, docs/rules.md and the command `edgemeter rules`."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent.cli.verify import rules
+from edgemeter.agent.contract.record_conditions import Condition, ObserverEffect, OtherProcess, Runtime, Scheduling
+from edgemeter.agent.contract.record_figures import CoolDown, Load, OutputCheck, WarmUp
+from edgemeter.agent.engine.scenarios import latency_statistics
+from edgemeter.agent.verdict import accuracy_rules, judge, precondition_rules, run_rules
+from edgemeter.agent.verdict import judge as verdict
+from tests.fixtures.measured_factory import measured, measured_of
+from tests.fixtures.record_factory import make_environment
+
+QUIET = (
+    Condition(when="before", governor="performance", clock_synchronised=True, throttle_events={"oc1": 0, "oc3": 0}),
+    Condition(when="during", other_load_ratio=0.01, steal_ratio=0.0, swap_used_mb=0.0, throttle_events={"oc1": 0, "oc3": 0}),
+    Condition(when="after", governor="performance", clock_synchronised=True, throttle_events={"oc1": 0, "oc3": 0}),
+)
+BEFORE = {"governor": "performance", "clock_synchronised": True}
+RATIO = {"low_ratio": 0.011, "high_ratio": 0.02, "pairs": 10, "measured_at_ns": 1, "case": "m replay", "p50_ms": 5.0}
+NOISY = np.concatenate([np.full(60, 5_000_000), np.full(60, 9_000_000)])
+SLOW_END = np.concatenate([np.full(150, 5_000_000), np.full(150, 5_400_000)]) + np.arange(300) % 7
+SLOW_MIDDLE = np.concatenate([np.full(100, 5_000_000), np.full(100, 5_500_000), np.full(100, 5_000_000)]) + np.arange(300) % 7
+
+
+def scheduled(waited_ms, cores=2):
+    """Return how a run of 100 ms was scheduled."""
+    return Scheduling(window_ms=100.0, ran_ms=99.0, waited_ms=waited_ms, preemptions=3, cores=cores)
+
+
+def with_condition(when, **facts):
+    """Return the quiet conditions, one of them with other facts."""
+    return tuple(Condition(when=when, **facts) if one.when == when else one for one in QUIET)
+
+
+CASES = [
+    ("outputs-differ", "invalid", measured(output_check=OutputCheck(compared=8, identical=5, worst_ratio=0.3, differing=3)), QUIET),
+    ("outputs-differ", "invalid", measured(output_check=OutputCheck(compared=1, identical=0, worst_ratio=None, differing=1)), QUIET),
+    ("too-few-queries", "invalid", measured(latency=latency_statistics.summarise_latency(np.full(10, 5_000_000))), QUIET),
+    ("not-steady", "suspect", measured(warm_up=WarmUp(queries=900, duration_ms=10_000.0, steady=False)), QUIET),
+    ("drift", "suspect", measured_of(SLOW_END), QUIET),
+    ("drift", "suspect", measured_of(SLOW_MIDDLE), QUIET),
+    ("wide-bounds", "suspect", measured(latency=latency_statistics.summarise_latency(NOISY)), QUIET),
+    ("waited-for-core", "suspect", measured(scheduling=scheduled(48.0)), QUIET),
+    ("throttled", "invalid", measured(), (*QUIET, Condition(when="during", throttled_now=True))),
+    ("throttled", "invalid", measured(), with_condition("after", governor="performance", throttle_events={"oc1": 0, "oc3": 1})),
+    ("under-voltage", "suspect", measured(), (*QUIET, Condition(when="during", under_voltage_now=True))),
+    ("under-voltage", "suspect", measured(), with_condition("after", governor="performance", throttle_events={"oc1": 1, "oc3": 0})),
+    ("busy-machine", "suspect", measured(), with_condition("during", other_load_ratio=0.4)),
+    (
+        "rate-not-sustained",
+        "invalid",
+        measured(load=Load(samples_per_query=1, samples=90, target_per_s=100.0, achieved_per_s=48.5, is_sustained=False, unserved=10)),
+        QUIET,
+    ),
+    ("stolen-time", "suspect", measured(), with_condition("during", steal_ratio=0.1)),
+    ("swapping", "suspect", measured(), (*QUIET, Condition(when="during", swap_used_mb=100.0))),
+    ("settings-changed", "suspect", measured(), with_condition("after", governor="powersave")),
+    (
+        "settings-changed",
+        "suspect",
+        measured(),
+        (Condition(when="before", **BEFORE, power_mode="0 15W"), Condition(when="after", power_mode="1 7W")),
+    ),
+]
+
+
+@pytest.mark.parametrize(("rule", "state", "run", "conditions"), CASES)
+def test_a_violated_rule_gives_its_state_and_evidence(rule, state, run, conditions):
+    """Each disturbance is caught by the rule that is named for it, and by no other."""
+    found = verdict.judge(run, conditions)
+    assert found.state == state
+    assert [reason.partition(":")[0] for reason in found.reasons] == [rule]
+    assert len(found.reasons[0].partition(": ")[2]) > 20
+    assert found.notes == ()
+
+
+def test_a_sound_run_on_a_quiet_machine_is_valid():
+    """Nothing violated: valid, without a reason or a note."""
+    found = verdict.judge(measured(scheduling=scheduled(0.1)), QUIET, make_environment())
+    assert (found.state, found.reasons, found.notes) == ("valid", (), ())
+
+
+@pytest.mark.parametrize(("is_reached", "temperature_c", "state"), [(True, 49.0, "valid"), (False, 63.0, "suspect"), (None, None, "valid")])
+def test_a_run_that_began_too_warm_is_suspect(is_reached, temperature_c, state):
+    """Reached, or no thermometer: no reason; not reached: suspect, with the temperature."""
+    cooled = CoolDown(below_c=50.0, waited_s=300.0, temperature_c=temperature_c, is_reached=is_reached)
+    found = verdict.judge(measured(), QUIET, cool_down=cooled)
+    assert found.state == state
+    assert state == "valid" or "after 300 s the hottest sensor still read 63 C, not below 50 C" in found.reasons[0]
+
+
+def test_every_rule_has_a_test():
+    """A rule without a test of its own is not shown to work; the other files of rules have tests of their own."""
+    here = {case[0] for case in CASES} | {"observer-effect", "not-cooled"}
+    elsewhere = {rule.name for rule in (*accuracy_rules.RULES, *run_rules.ENERGY_RULES, *precondition_rules.RULES)}
+    assert {rule.name for rule in verdict.RULES} - elsewhere == here
+
+
+def test_names_of_rules_are_unique():
+    """A reason names its rule: two of a name could not be distinguished."""
+    names = [rule.name for rule in verdict.RULES]
+    assert len(names) == len(set(names))
+
+
+def test_the_worst_state_wins_and_all_reasons_stay():
+    """Suspect and invalid together are invalid, and nothing is hidden."""
+    found = verdict.judge(measured_of(SLOW_END), (*QUIET, Condition(when="during", throttled_now=True)))
+    assert found.state == "invalid"
+    assert [reason.partition(":")[0] for reason in found.reasons] == ["drift", "throttled"]
+
+
+def test_rounding_of_float_kernels_is_not_a_difference():
+    """Outputs that differ in the sixth digit are the same outputs."""
+    found = verdict.judge(measured(output_check=OutputCheck(compared=8, identical=0, worst_ratio=1e-6)), QUIET)
+    assert found.state == "valid"
+
+
+def test_thirds_that_differ_by_chance_are_no_drift():
+    """64 queries with 20 % of spread: medians of thirds are often 5 % apart, and hardly one run in a thousand counts as drift."""
+    draw = np.random.default_rng(1)
+    latencies_ns = [(5e6 * draw.lognormal(0, 0.2, 64)).astype(np.int64) for _ in range(500)]
+    runs = [measured_of(one) for one in latencies_ns]
+    thirds = [[np.median(third) for third in np.array_split(one, 3)] for one in latencies_ns]
+    apart = [max(medians) / min(medians) - 1 for medians in thirds]
+    assert np.mean(np.array(apart) > run_rules.DRIFT_RATIO) > 0.5
+    drifted = sum("drift" in " ".join(verdict.judge(run, QUIET).reasons) for run in runs)
+    assert drifted <= 2
+
+
+def test_a_drift_of_ten_per_cent_is_found_in_noise():
+    """A run of 64 whose last half is 10 % slower, with 3 % of spread, is caught nearly always."""
+    draw = np.random.default_rng(2)
+    slope = np.where(np.arange(64) < 32, 1.0, 1.1)
+    runs = [measured_of((5e6 * slope * draw.lognormal(0, 0.03, 64)).astype(np.int64)) for _ in range(200)]
+    assert sum("drift" in " ".join(verdict.judge(run, QUIET).reasons) for run in runs) >= 195
+
+
+def test_the_rank_sum_is_that_of_the_textbook():
+    """U of 1, 2, 3 against 4, 5, 6 is 9: 4.5 above its mean of 4.5, with a variance of 5.25; the other way round the same below."""
+    low, high = np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0, 6.0])
+    assert run_rules.rank_sum_z(low, high) == pytest.approx(4.5 / 5.25**0.5)
+    assert run_rules.rank_sum_z(high, low) == pytest.approx(-4.5 / 5.25**0.5)
+    assert run_rules.rank_sum_z(np.ones(5), np.ones(5)) == 0.0
+
+
+def test_a_run_with_more_threads_than_cores_may_wait_for_itself():
+    """Oversubscription is what was asked for; on enough cores each thread has its own share of waiting."""
+    four = Runtime(name="onnx", package="onnxruntime", version="1", backend="cpu", threads=4)
+    assert verdict.judge(measured(runtime=four, scheduling=scheduled(200.0)), QUIET).state == "valid"
+    assert verdict.judge(measured(runtime=four, scheduling=scheduled(10.0, cores=4)), QUIET).state == "valid"
+    assert verdict.judge(measured(runtime=four, scheduling=scheduled(60.0, cores=4)), QUIET).state == "suspect"
+
+
+def test_the_culprit_is_named():
+    """Most of the load, or only the busiest of many; without a name where /proc shows none."""
+    one = OtherProcess(name="stress", pid=123, load_ratio=0.45)
+    (reason,) = verdict.judge(measured(), with_condition("during", other_load_ratio=0.48, busiest_other=one)).reasons
+    assert reason == "busy-machine: other processes used 48% of the machine's cores during the run, most of it `stress` (pid 123)"
+    many = OtherProcess(name="make", pid=7, load_ratio=0.1, count=3)
+    (reason,) = verdict.judge(measured(), with_condition("during", other_load_ratio=0.48, busiest_other=many)).reasons
+    assert reason.endswith("during the run, the busiest `make` (pid 7 and 2 more) 10%")
+
+
+def test_a_sticky_flag_that_came_up_during_the_run_counts():
+    """Clear before, up after: it happened in between, though no inspection saw it. Up already before: not in this run."""
+
+    def flags(before, after, name):
+        return (Condition(when="before", **BEFORE, **{name: before}), Condition(when="after", **{name: after}))
+
+    assert verdict.judge(measured(), flags(False, True, "throttled_since_boot")).state == "invalid"
+    assert verdict.judge(measured(), flags(False, True, "under_voltage_since_boot")).state == "suspect"
+    stayed = verdict.judge(measured(), flags(True, True, "throttled_since_boot"))
+    assert (stayed.state, [note.partition(":")[0] for note in stayed.notes]) == ("valid", ["flags-since-boot"])
+
+
+def test_a_calibrated_observer_effect_above_one_per_cent_is_suspect():
+    """Beyond chance and above 1 %: suspect; 1.5 % that may as well be nothing, or less than 1 %: valid."""
+    effects = [ObserverEffect(effect_ratio=0.015, **RATIO | change) for change in ({}, {"low_ratio": -0.01})]
+    effects.append(ObserverEffect(effect_ratio=0.005, **RATIO | {"low_ratio": 0.004}))
+    found = [verdict.judge(measured(), QUIET, observer=effect) for effect in effects]
+    assert [one.state for one in found] == ["suspect", "valid", "valid"]
+    assert found[0].reasons[0].startswith("observer-effect: power and condition sampling adds 1.5% to p50 here (95 % bounds 1.1% to 2.0%")
+
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "rules.md"
+
+
+def test_the_page_is_made_from_the_table_that_judges():
+    """A rule that was changed and not written down is found here: `edgemeter rules --markdown > docs/rules.md` writes it."""
+    assert PAGE.read_text() == judge.rules_markdown(judge.RULES)
+
+
+@pytest.mark.parametrize("rule", judge.RULES, ids=lambda rule: rule.name)
+def test_every_rule_has_a_requirement_and_a_rationale(rule):
+    """A limit without a reason is arbitrary; a bar would break the page's table."""
+    assert rule.requirement
+    assert rule.rationale
+    assert "|" not in rule.requirement + rule.rationale
+
+
+def test_the_command_prints_every_rule():
+    """The most severe come first; names are whole in the table, and everything is in the JSON."""
+    shown = CliRunner().invoke(rules, [], env={"COLUMNS": "160"}, catch_exceptions=False).stdout
+    assert all(rule.name in shown for rule in judge.RULES)
+    document = json.loads(CliRunner().invoke(rules, ["--json"], catch_exceptions=False).stdout)
+    assert {row["name"]: row["broken_is"] for row in document["rules"]} == {rule.name: rule.state for rule in judge.RULES}
+    assert document["rules"][0]["broken_is"] == "invalid"
+    assert CliRunner().invoke(rules, ["--markdown"]).stdout == PAGE.read_text()
+
+
+def test_json_and_markdown_at_once_are_wrong_usage():
+    """There is one result."""
+    assert CliRunner().invoke(rules, ["--json", "--markdown"]).exit_code == 2

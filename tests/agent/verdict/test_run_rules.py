@@ -1,0 +1,76 @@
+"""Facts about `edgemeter.agent.verdict.run_rules` on energies."""
+
+import pytest
+
+from edgemeter.agent.contract.record_figures import UncertaintyTerm
+from edgemeter.agent.verdict import judge as verdict
+from tests.fixtures.measured_factory import measured
+from tests.fixtures.record_factory import make_energy
+
+
+def _energy(scope, power_w, u_ratio, **changes):
+    """An energy of 1,000 inferences in 10 s: a watt is 10 mJ."""
+    gross_mj = power_w * 10
+    return make_energy(
+        scope=scope,
+        mean_power_w=power_w,
+        gross_mj=gross_mj,
+        gross_u_mj=None if u_ratio is None else gross_mj * u_ratio,
+        inferences=1000,
+        window_ms=10_000.0,
+        **({"excludes": (), "budget": ()} | changes),
+    )
+
+
+def _violations(*energies):
+    reasons = verdict.judge(measured(), (), energies=energies).reasons
+    return [reason for reason in reasons if reason.startswith("implausible-power: ")]
+
+
+def test_a_part_that_draws_more_than_the_whole_is_suspect():
+    """7 W of rails inside 5 W at the wall, each known to 2 %: one is wrong, and the ratio is stated."""
+    (reason,) = _violations(_energy("wall-ac", 5.0, 0.02), _energy("soc-rails", 7.0, 0.02))
+    assert "7 W" in reason
+    assert "1.4 times" in reason
+    assert _violations(_energy("soc-rails", 7.0, 0.02), _energy("wall-ac", 5.0, 0.02))
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow"),
+    [
+        (("wall-ac", 7.0, 0.02), ("soc-rails", 5.0, 0.02)),
+        (("wall-ac", 5.0, 0.03), ("module", 5.1, 0.02)),
+        (("board-input", 5.0, None), ("module", 5.4, 0.0)),
+        (("module", 5.0, 0.01), ("gpu-board", 9.0, 0.01)),
+        (("cpu-package", 5.0, 0.01), ("gpu-board", 9.0, 0.01)),
+    ],
+)
+def test_sensors_that_can_both_be_right_are_left_alone(wide, narrow):
+    """Less than the whole, more within the uncertainties or the allowance for an unknown gain, or beside each other."""
+    assert _violations(_energy(*wide), _energy(*narrow)) == []
+
+
+def test_an_unknown_gain_excuses_no_more_than_its_allowance():
+    """10 % of the power and the known terms; a factor is a fault."""
+    terms = (UncertaintyTerm(term="gain", u_mj=None), UncertaintyTerm(term="offset", u_mj=0.5))
+    assert _violations(_energy("board-input", 5.0, None, budget=terms), _energy("soc-rails", 6.5, 0.01))
+
+
+def test_two_sensors_of_the_same_thing_must_agree():
+    """Of one scope with the same left out; where they leave out different things they may differ."""
+    assert _violations(_energy("board-input", 5.0, 0.02), _energy("board-input", 6.0, 0.02))
+    assert not _violations(_energy("board-input", 5.0, 0.02), _energy("board-input", 6.0, 0.02, excludes=("fan",)))
+    assert not _violations(_energy("board-input", 5.0, 0.02), _energy("board-input", 5.1, 0.02))
+
+
+def test_one_sensor_contradicts_nobody():
+    """There is nothing to compare it with."""
+    assert _violations(_energy("soc-rails", 7.0, 0.0)) == []
+    assert _violations() == []
+
+
+def test_what_a_sensor_doubts_is_a_note():
+    """Its warning stands in the record, and casts no doubt on latencies."""
+    found = verdict.judge(measured(), (), power_warnings=("ina: shunt not confirmed",))
+    assert "power-sensor-warning: ina: shunt not confirmed" in found.notes
+    assert not any("power-sensor" in reason for reason in found.reasons)

@@ -1,0 +1,175 @@
+"""Grids, non-maximum suppression, and what decoders do with candidates."""
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.contract import model_card
+from edgemeter.agent.vision.decoders import PhotoFrame
+from edgemeter.agent.vision.decoders import boxes as decoders_boxes
+from tests.fixtures.vision_factory import same_size
+
+
+def test_a_started_cell_counts():
+    """416 pixels are 6.5 strides of 64: seven cells a side, 3598 in all, as NanoDet-Plus gives; YOLO's 640 has 8400."""
+    assert decoders_boxes.cell_count(416, 416, (8, 16, 32, 64)) == 3598
+    assert decoders_boxes.cell_count(640, 640, (8, 16, 32)) == 8400
+
+
+def test_cells_run_row_by_row_over_the_strides():
+    """X runs first; sizes tell the stride."""
+    corners, strides = decoders_boxes.grid_cells(16, 24, (8, 16))
+    assert corners.tolist() == [[0, 0], [1, 0], [2, 0], [0, 1], [1, 1], [2, 1], [0, 0], [1, 0]]
+    assert strides.ravel().tolist() == [8] * 6 + [16] * 2
+
+
+def test_the_sigmoid_is_applied_once():
+    """Logits become probabilities, probabilities stay, and far logits neither overflow nor warn."""
+    assert decoders_boxes.sigmoid(np.array([0, -1000, 1000], np.float32)).round(6).tolist() == [0.5, 0, 1]
+    assert decoders_boxes.sigmoid(np.array([0, 0.25, 1], np.float32)).tolist() == [0, 0.25, 1]
+    assert decoders_boxes.sigmoid(np.zeros((0, 3), np.float32)).shape == (0, 3)
+
+
+def naive(boxes, scores, classes, iou, limit):
+    """Return what the definition says, one pair at a time."""
+    kept = []
+    for i in sorted(range(len(scores)), key=lambda i: (-scores[i], i)):
+        if len(kept) < limit and not any(classes[i] == classes[j] and overlap(boxes[i], boxes[j]) > iou for j in kept):
+            kept.append(i)
+    return kept
+
+
+def overlap(a, b):
+    """Return intersection over union of two boxes with integer corners."""
+    ax1, ay1, ax2, ay2 = map(int, a)
+    bx1, by1, bx2, by2 = map(int, b)
+    shared = max(min(ax2, bx2) - max(ax1, bx1), 0) * max(min(ay2, by2) - max(ay1, by1), 0)
+    union = (ax2 - ax1) * (ay2 - ay1) + (bx2 - bx1) * (by2 - by1) - shared
+    return shared / union if union else 0.0
+
+
+def scene(seed, count, classes):
+    """Return `count` clustered boxes with integer corners, coarse scores (so that some are equal) and classes."""
+    rng = np.random.default_rng(seed)
+    corner = rng.integers(0, 40, (count, 2))
+    size = rng.integers(0, 30, (count, 2))
+    boxes = np.concatenate([corner, corner + size], axis=1).astype(np.float32)
+    scores = (rng.integers(1, 200, count) / 200).astype(np.float32)
+    return boxes, scores, rng.integers(0, classes, count).astype(np.int32)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 127, 128, 129, 700])
+@pytest.mark.parametrize("iou", [0.0, 0.45, 0.7])
+def test_blocks_keep_what_a_plain_loop_keeps(count, iou):
+    """Whatever the number of candidates, the kept indices and their order are those of the definition."""
+    for seed in range(3):
+        boxes, scores, classes = scene(seed, count, 3)
+        assert decoders_boxes.suppress_class_wise(boxes, scores, classes, iou, 10_000).tolist() == naive(
+            boxes, scores, classes, iou, 10_000
+        )
+
+
+@pytest.mark.parametrize("limit", [0, 1, 50, 300])
+def test_the_limit_takes_the_best_over_all_classes(limit):
+    """A limit cuts the full answer short, it does not change it."""
+    boxes, scores, classes = scene(7, 1000, 20)
+    everything = decoders_boxes.suppress_class_wise(boxes, scores, classes, 0.6, 10_000)
+    assert len(everything) > 300
+    assert decoders_boxes.suppress_class_wise(boxes, scores, classes, 0.6, limit).tolist() == everything[:limit].tolist()
+
+
+def test_an_overlap_of_exactly_the_threshold_stays():
+    """Two halves of one box overlap it by 1/2: at 0.5 both stay, a little below it they fall."""
+    boxes = np.array([[0, 0, 4, 4], [0, 0, 4, 2]], np.float32)
+    scores, classes = np.array([0.9, 0.8], np.float32), np.zeros(2, np.int32)
+    assert decoders_boxes.suppress_class_wise(boxes, scores, classes, 0.5, 10).tolist() == [0, 1]
+    assert decoders_boxes.suppress_class_wise(boxes, scores, classes, 0.49, 10).tolist() == [0]
+
+
+def test_classes_do_not_suppress_each_other():
+    """The same box in two classes is two objects."""
+    boxes = np.array([[0, 0, 4, 4]] * 3, np.float32)
+    scores, classes = np.array([0.5, 0.9, 0.8], np.float32), np.array([0, 1, 0], np.int32)
+    kept = decoders_boxes.suppress_class_wise(boxes, scores, classes, 0.5, 10)
+    assert kept.tolist() == [1, 2]
+    assert kept.dtype == np.int64
+
+
+def test_boxes_without_area_neither_fall_nor_suppress():
+    """A zero-area box divides nothing by zero, even at threshold 0."""
+    boxes = np.array([[1, 1, 1, 1], [1, 1, 1, 1], [0, 0, 4, 4]], np.float32)
+    scores, classes = np.array([0.9, 0.8, 0.7], np.float32), np.zeros(3, np.int32)
+    assert decoders_boxes.suppress_class_wise(boxes, scores, classes, 0.0, 10).tolist() == [0, 1, 2]
+
+
+def test_centre_and_size_become_corners():
+    """x, y, w, h of the centre become x1, y1, x2, y2."""
+    assert decoders_boxes.corners(np.array([[10, 20, 4, 6]], np.float32)).tolist() == [[8, 17, 12, 23]]
+
+
+def test_boxes_go_back_to_the_photograph_and_stay_inside():
+    """The letterbox is taken off, the scale undone, what lies outside is cut."""
+    frame = PhotoFrame(100, 50, 50, 50, 0.5, 0.5, 0.0, 12.5)
+    found = decoders_boxes.to_photo(np.array([[5, 15, 10, 20], [-3, 0, 60, 50]], np.float32), frame)
+    assert found.tolist() == [[10, 5, 20, 15], [0, 0, 100, 50]]
+
+
+def candidates():
+    """Return three candidates: two of one class on the same place, one of another."""
+    return (
+        np.array([[0, 0, 10, 10], [0, 0, 10, 9], [0, 0, 10, 10]], np.float32),
+        np.array([0.3, 0.9, 0.5], np.float32),
+        np.array([1, 1, 2], np.int32),
+    )
+
+
+def test_suppression_is_by_class_and_best_comes_first():
+    """The weaker of two alike falls; another class stays."""
+    found = decoders_boxes.select(*candidates(), model_card.CardOutput(nms_iou=0.5), same_size())
+    assert found.scores.tolist() == np.array([0.9, 0.5], np.float32).tolist()
+    assert found.classes.tolist() == [1, 2]
+
+
+def test_without_a_threshold_nothing_is_suppressed():
+    """A model that suppressed inside keeps all its boxes, up to the limit."""
+    assert decoders_boxes.select(*candidates(), model_card.CardOutput(), same_size()).classes.tolist() == [1, 2, 1]
+    assert decoders_boxes.select(*candidates(), model_card.CardOutput(max_detections=1), same_size()).classes.tolist() == [1]
+
+
+def test_no_candidates_are_no_detections():
+    """Empty in, empty out, with the right shapes and types."""
+    none = (np.empty((0, 4), np.float32), np.empty(0, np.float32), np.empty(0, np.int32))
+    for output in (model_card.CardOutput(), model_card.CardOutput(nms_iou=0.5)):
+        found = decoders_boxes.select(*none, output, same_size())
+        assert (found.boxes.shape, found.scores.dtype, found.classes.dtype) == ((0, 4), np.float32, np.int32)
+
+
+def test_the_weakest_of_too_many_are_dropped_first():
+    """Beyond MOST_CANDIDATES only the best are looked at, and their order does not change."""
+    count = decoders_boxes.MOST_CANDIDATES + 500
+    scores = (np.arange(count) % 1000 / 1000).astype(np.float32)
+    corner = np.arange(count, dtype=np.float32)[:, None] * 2
+    found = decoders_boxes.select(
+        np.concatenate([corner, corner, corner + 1, corner + 1], axis=1),
+        scores,
+        np.zeros(count, np.int32),
+        model_card.CardOutput(nms_iou=0.5, max_detections=40),
+        same_size(10**6, 10**6),
+    )
+    expected = np.argsort(-scores, kind="stable")[:40]
+    assert found.boxes[:, 0].tolist() == (expected * 2).tolist()
+
+
+def test_a_box_that_is_no_number_is_nowhere():
+    """It falls, whatever its score; the others stay."""
+    found, scores, classes = candidates()
+    found[1, 2] = np.nan
+    kept = decoders_boxes.select(found, scores, classes, model_card.CardOutput(), same_size())
+    assert kept.scores.tolist() == [np.float32(0.5), np.float32(0.3)]
+
+
+def test_normalised_boxes_are_told_from_pixels():
+    """Nothing beyond 2 is 0..1, of which a box may leave the picture; of no boxes nothing needs to be told."""
+    frame = same_size(64, 32)
+    assert decoders_boxes.in_pixels(np.array([[0, 0.5, 1.25, 1]], np.float32), frame).tolist() == [[0, 16, 80, 32]]
+    assert decoders_boxes.in_pixels(np.array([[0, 0.5, 3, 1]], np.float32), frame).tolist() == [[0, 0.5, 3, 1]]
+    assert decoders_boxes.in_pixels(np.zeros((0, 4), np.float32), frame).shape == (0, 4)

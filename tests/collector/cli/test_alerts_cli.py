@@ -1,0 +1,110 @@
+import json
+import time
+
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent.contract import record_conditions
+from edgemeter.collector.cli.alerts import alerts
+from edgemeter.collector.cli.trend import units
+from tests.fixtures.comparison_factory import document, make_run
+from tests.fixtures.listeners import http_listener
+from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    """Return the path of a store whose one board stepped two weeks ago; the clock stands a day after its last run."""
+    monkeypatch.setattr(time, "time_ns", lambda: (FIRST_DAY + 71) * DAY_NS)
+    path = tmp_path / "runs.json"
+    path.write_bytes(document(*make_days(noisy(100, 70, step_at=55, step_ratio=1.09))))
+    return str(path)
+
+
+def run(*arguments, command=alerts):
+    """Run the command; an error of ours comes through."""
+    return CliRunner().invoke(command, list(arguments), catch_exceptions=False)
+
+
+def test_an_alert_goes_its_way_on_the_command_line(store):
+    """Checked, listed, dismissed, and it does not come again; the health of its rule says so."""
+    assert "opened" in run("check", "--store", store).stdout
+    (energy, *_) = (
+        one for one in json.loads(run("list", "--store", store, "--json").stdout)["alerts"] if one["facts"]["metric"] == "energy"
+    )
+    assert (energy["state"], energy["severity"]) == ("open", "critical")
+    assert run("dismiss", str(energy["number"]), "--because", "moved", "--store", store).exit_code == 0
+    again = json.loads(run("check", "--store", store, "--json").stdout)
+    assert [change for change in again["changes"] if change["alert"]["number"] == energy["number"]] == []
+    (rule, *_) = (one for one in json.loads(run("health", "--store", store, "--json").stdout)["rules"] if one["rule"] == "confirmed step")
+    assert rule["dismissed"] == 1
+    assert "moved" in run("list", "--all", "--store", store, "--json").stdout
+    assert "confirmed step" in run("health", "--store", store).stdout
+    assert "dismissed" in run("list", "--all", "--store", store).stdout
+
+
+def test_acknowledging_closes_at_the_next_check(store):
+    """A new level begins; the alert is over and confirmed."""
+    run("check", "--store", store)
+    numbers = [one["number"] for one in json.loads(run("list", "--store", store, "--json").stdout)["alerts"]]
+    for number in numbers:
+        assert "a new level begins" in run("acknowledge", str(number), "--remark", "new supply", "--store", store).stderr
+    done = json.loads(run("check", "--store", store, "--json").stdout)
+    assert {change["event"] for change in done["changes"]} == {"closed"}
+    assert {change["alert"]["outcome"] for change in done["changes"]} == {"confirmed"}
+
+
+def test_a_dry_run_says_where_it_would_send(store, tmp_path):
+    """Nothing listens there, and nothing is sent."""
+    rules = tmp_path / "alerts.toml"
+    rules.write_text(
+        "[[rule]]\nname = 's'\nkind = 'step'\nchannels = ['c']\n[[channel]]\nname = 'c'\nkind = 'webhook'\nurl = 'http://127.0.0.1:1'\n"
+    )
+    done = run("check", "--rules", str(rules), "--store", store, "--dry-run")
+    assert done.exit_code == 0
+    assert "would send" in done.stdout
+    failed = run("check", "--rules", str(rules), "--store", store)
+    assert failed.exit_code == 1
+    assert "cannot be reached" in failed.stderr
+
+
+def test_the_sample_is_printed_and_a_channel_tested(tmp_path):
+    """What is printed can be used as it is."""
+    sample = run("sample").stdout
+    (tmp_path / "sample.toml").write_text(sample)
+    assert 'kind = "step"' in sample
+    with http_listener() as server:
+        rules = tmp_path / "alerts.toml"
+        rules.write_text(f"[[channel]]\nname = 'chat'\nkind = 'webhook'\nformat = 'slack'\nurl = 'http://127.0.0.1:{server.server_port}'\n")
+        assert run("test", "chat", "--rules", str(rules)).exit_code == 0
+        assert len(server.kept) == 1
+
+
+def test_requests_are_listed(store):
+    """None yet, as a table and as JSON."""
+    assert json.loads(run("requests", "--store", store, "--json").stdout) == {"requests": []}
+    assert run("requests", "--store", store).exit_code == 0
+
+
+def test_units_tell_spread_and_that_few_boards_are_not_judged(store):
+    """One board supports nothing about its type, and says so."""
+    done = run("--store", store, "--metric", "energy", command=units)
+    assert "this board only" in done.stdout
+    assert "too few to find outliers" in done.stdout
+    (found,) = json.loads(run("--store", store, "--metric", "energy", "--json", command=units).stdout)["board_types"]
+    assert (found["boards"], found["sick"]) == (1, None)
+
+
+def test_nothing_to_list_is_said_without_an_empty_table(store):
+    """Of alerts, of requests, and of board types without a valid run."""
+    assert (run("list", "--store", store).stdout, run("list", "--store", store).stderr) == ("", "0 alerts open\n")
+    assert "no requests for more runs" in run("requests", "--store", store).stderr
+
+
+def test_board_types_without_a_valid_run_say_so(tmp_path):
+    """Suspect runs do not count, and an empty table explains nothing."""
+    path = tmp_path / "runs.json"
+    path.write_bytes(document(make_run(verdict=record_conditions.Verdict(state="suspect", reasons=("drift: x",)))))
+    done = run("--store", str(path), command=units)
+    assert "No board type has a valid run" in done.stdout
+    assert "━" not in done.stdout

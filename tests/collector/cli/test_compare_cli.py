@@ -1,0 +1,91 @@
+import csv
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.collector.cli.compare import compare
+from tests.fixtures.comparison_factory import document, make_reference, make_run
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Return the path of a store with a device and a reference."""
+    path = tmp_path / "runs.json"
+    path.write_bytes(document(make_run(id="d"), make_reference(id="r")))
+    return str(path)
+
+
+def run(*arguments):
+    """Run the command; an error of ours comes through."""
+    return CliRunner().invoke(compare, list(arguments), catch_exceptions=False, standalone_mode=True)
+
+
+def test_json_prints_rows_and_what_was_left_out(store):
+    """One document on standard output and nothing else."""
+    done = run("--reference", "reference", "--store", store, "--json")
+    assert done.exit_code == 0
+    printed = json.loads(done.stdout)
+    assert [row["device"] for row in printed["rows"]] == ["server-1", "pi-1"]
+    assert printed["left_out"] == []
+
+
+def test_csv_prints_a_header_and_a_line_per_row(store):
+    """The device is compared with the reference in its line."""
+    done = run("--reference", "server-1", "--store", store, "--csv")
+    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert [(row["device"], row["latency_p50_ratio"]) for row in rows] == [("server-1", "1.0"), ("pi-1", "5.0")]
+
+
+def test_the_table_is_not_cut_where_it_goes_into_a_pipe(store):
+    """Every column is there for what reads it."""
+    done = run("--reference", "reference", "--store", store)
+    assert all(heading in done.stdout for heading in ("p50 ms", "p90 ms", "per s", "AP", "Peak MB", "Gross mJ", "Net mJ", "Verdict"))
+
+
+def test_html_writes_a_page_and_says_where(store, tmp_path):
+    """The place goes to standard error, so that standard output stays the result."""
+    page = tmp_path / "report.html"
+    done = run("--reference", "reference", "--store", store, "--json", "--html", str(page))
+    assert json.loads(done.stdout)["rows"]
+    assert f"the report: {page}" in done.stderr
+    assert page.read_text().startswith("<!doctype html>")
+
+
+def test_stores_may_be_given_several_times(tmp_path):
+    """A board's file and a server's."""
+    board, server = tmp_path / "board.json", tmp_path / "server.json"
+    board.write_bytes(document(make_run()))
+    server.write_bytes(document(make_reference()))
+    done = run("--reference", "server-1", "--store", str(board), "--store", str(server), "--json")
+    assert len(json.loads(done.stdout)["rows"]) == 2
+
+
+def test_without_a_store_the_ledger_below_the_home_is_read(tmp_path, monkeypatch):
+    """And when it is not there, the message names it."""
+    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match=str(tmp_path / "ledger.sqlite")):
+        run("--reference", "reference")
+
+
+def test_an_empty_store_and_an_unwritable_page_are_errors_of_ours(store, tmp_path):
+    """Each with its remedy, none with a traceback."""
+    empty = tmp_path / "empty.json"
+    empty.write_text('{"runs": []}')
+    with pytest.raises(UnavailableError, match="has no run yet"):
+        run("--reference", "reference", "--store", str(empty))
+    with pytest.raises(ConfigError, match="cannot write the report"):
+        run("--reference", "reference", "--store", store, "--html", str(tmp_path / "no" / "report.html"))
+
+
+@pytest.mark.parametrize(("reference", "status"), [("nobody", 2), ("reference", 0)])
+def test_the_command_as_installed_ends_an_error_as_one_line(store, reference, status):
+    """Exit status and standard error as a script sees them."""
+    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "compare", "--reference", reference, "--store", store]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == status
+    assert len(done.stderr.splitlines()) == (1 if status else 0)

@@ -1,0 +1,107 @@
+import csv
+import io
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.collector.cli.compare import compare
+from tests.fixtures.comparison_factory import OTHER_DATA, document, make_reference, make_run
+
+NOISE = (0.99, 1.0, 1.01)
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Return a store of three runs of a device, three of the reference, and one on other data."""
+    runs = [run for factor in NOISE for run in (make_run(p50_ms=10 * factor), make_reference(p50_ms=2 * factor))]
+    path = tmp_path / "runs.json"
+    path.write_bytes(document(*runs, make_run("pi-2", data=OTHER_DATA)))
+    return str(path)
+
+
+def run(*arguments):
+    """Run the command; an error of ours comes through."""
+    return CliRunner().invoke(compare, list(arguments), catch_exceptions=False)
+
+
+def test_the_table_ends_with_verdicts_and_the_nearest_case(store):
+    """In words, with the interval and what it rests on."""
+    shown = run("--reference", "reference", "--store", store).stdout
+    assert "latency: slower: 5 times as long (95 %:" in shown
+    assert "3 runs against 3 runs; from one day only" in shown
+    assert "nearest to tiny-detector fp32 on onnx, pi-2 is tiny-detector fp32 on onnx, server-1, which differs in data" in shown
+
+
+def test_a_row_carries_its_interval_and_verdict(store):
+    """For scripts: the state in one word, and the words."""
+    row = json.loads(run("--reference", "reference", "--store", store, "--json").stdout)["rows"][1]
+    assert row["latency_verdict"] == "higher"
+    assert row["latency_p50_ratio_low"] < 5 < row["latency_p50_ratio_high"]
+    assert (row["interval_over"], row["latency_p50_low_ms"] < 10 < row["latency_p50_high_ms"]) == ("3 runs", True)
+
+
+@pytest.mark.parametrize(
+    ("view", "listed"),
+    [("matrix", "best of what is alike"), ("pareto", "on the front"), ("coverage", "never measured"), ("nearest", "differs in data")],
+)
+@pytest.mark.parametrize("form", [None, "--json", "--csv"])
+def test_every_view_is_shown_as_a_table_as_json_and_as_csv(store, view, listed, form):
+    """The matrix and what is derived from it need no reference; JSON is one document, CSV has a header."""
+    reference = ["--reference", "reference"] if view == "nearest" else []
+    done = run("--view", view, "--store", store, *reference, *([form] if form else []))
+    assert done.exit_code == 0
+    if form == "--json":
+        assert json.loads(done.stdout)[view]
+    elif form == "--csv":
+        assert list(csv.DictReader(io.StringIO(done.stdout)))
+    else:
+        assert listed in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--view", "nearest"),
+        ("--view", "matrix", "--html", "x.html"),
+        ("--view", "pareto", "--figure", "throughput"),
+        ("--view", "matrix", "--matters", "much"),
+        ("--view", "matrix", "--matters", "0%"),
+        ("--view", "matrix", "--stale-days", "0"),
+    ],
+)
+def test_what_makes_no_sense_is_wrong_usage(store, arguments):
+    """Exit status 2, before anything is printed as a result."""
+    done = run("--store", store, *arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+
+
+def test_what_matters_is_a_percentage_or_a_ratio(tmp_path):
+    """Both forms are one number, and the verdict goes by it: 20 % slower counts at 3 % and does not at 30 %."""
+    runs = [run for factor in NOISE for run in (make_run(p50_ms=2.4 * factor), make_reference(p50_ms=2 * factor))]
+    path = tmp_path / "runs.json"
+    path.write_bytes(document(*runs))
+    found = []
+    for text in ("3%", "30%", "0.3"):
+        row = json.loads(run("--reference", "reference", "--store", str(path), "--matters", text, "--json").stdout)["rows"][1]
+        found.append(row["latency_verdict"])
+    assert found == ["higher", "alike", "alike"]
+
+
+def test_an_empty_store_has_no_view(tmp_path):
+    """It says how runs come into it."""
+    empty = tmp_path / "empty.json"
+    empty.write_text('{"runs": []}')
+    with pytest.raises(UnavailableError, match="has no run yet"):
+        run("--view", "matrix", "--store", str(empty))
+
+
+def test_a_fleet_stands_below_each_other_in_the_matrix(tmp_path):
+    """Twenty devices side by side would leave a character for each: the matrix is turned, its cells are the same."""
+    path = tmp_path / "runs.json"
+    path.write_bytes(document(*(make_run(f"pi-{unit:02}", p50_ms=10.0 + unit) for unit in range(20))))
+    lines = run("--view", "matrix", "--store", str(path)).stdout.splitlines()
+    assert [line.split()[0] for line in lines if line.startswith("pi-")] == [f"pi-{unit:02}" for unit in range(20)]
+    assert "29.0~ (1 run)" in next(line for line in lines if line.startswith("pi-19"))

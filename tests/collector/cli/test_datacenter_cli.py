@@ -1,0 +1,206 @@
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.collector.cli.datacenter import datacenter
+from tests.fixtures.comparison_factory import OTHER_DATA, document, make_reference, make_run, no_energy
+from tests.fixtures.record_factory import make_energy
+
+NOISE = (0.99, 1.0, 1.01)
+STATED = """[stated.datacenter]
+idle_w = 1400
+max_w = 5019
+rate_per_s = 10802
+scope = "wall-ac"
+source = "our data sheet"
+year = 2026
+"""
+
+
+def edge_runs(**changes):
+    """Return three runs of a board that idles at 3 W and takes 150 mJ gross, 75 mJ net, at 40 a second."""
+    return [
+        make_run(
+            throughput_per_s=40 / factor,
+            energy=make_energy(gross_mj=150 * factor, net_mj=75 * factor, mean_power_w=6.0, idle_before_w=3.0, idle_after_w=3.0),
+            **changes,
+        )
+        for factor in NOISE
+    ]
+
+
+def server_runs(scenario="offline", rate=6000.0, **changes):
+    """Return three runs of a server that idles at 300 W and draws 900 W at `rate`."""
+    return [
+        make_reference(
+            scenario=scenario,
+            throughput_per_s=rate / factor,
+            energy=make_energy(
+                sensor="shelly", scope="wall-ac", excludes=(), gross_mj=900_000 / rate * factor, net_mj=600_000 / rate, mean_power_w=900.0,
+                idle_before_w=300.0, idle_after_w=300.0,
+            ),
+            **changes,
+        )
+        for factor in NOISE
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Return a function that writes runs and returns the path of their store."""
+
+    def write(*runs):
+        path = tmp_path / "runs.json"
+        path.write_bytes(document(*runs))
+        return str(path)
+
+    return write
+
+
+def run(*arguments):
+    """Run the command; an error of ours comes through."""
+    return CliRunner().invoke(datacenter, [str(one) for one in arguments], catch_exceptions=False)
+
+
+def test_single_stream_and_batch_saturated_servers_stand_apart(store):
+    """Each has its own table, break-evens and cost."""
+    where = store(*edge_runs(), *server_runs(), *server_runs("single_stream", 500.0))
+    printed = json.loads(run("--store", where, "--json").stdout)
+    assert [part["server"]["load"] for part in printed["against"]] == ["batch-saturated", "single stream"]
+    batched, single = (part["gross_by_utilisation"][0]["energy_mj"]["value"] for part in printed["against"])
+    assert single / batched == pytest.approx(12, rel=1e-6)
+    shown = run("--store", where).stdout
+    assert shown.count("equal where:") == 2
+    assert "PUE 1.1 to 1.6; 100,000 bytes a request" in shown
+
+
+def test_energies_come_from_the_records(store):
+    """The numbers by hand: 150 mJ gross at full speed, 3,075 mJ at one a second; the server at 80 % and a PUE of 1.1."""
+    where = store(*edge_runs(), *server_runs())
+    printed = json.loads(run("--store", where, "--json", "--rate", 1).stdout)
+    assert printed["edge_gross_mj"]["value"] == pytest.approx(3075.0)
+    at_80 = printed["against"][0]["gross_by_utilisation"][-1]["energy_mj"]
+    assert at_80["low"] < 1.1 * (300 + 600 * 0.8) / (0.8 * 6000) * 1000 < at_80["value"] < at_80["high"]
+    assert json.loads(run("--store", where, "--json").stdout)["edge_gross_mj"]["value"] == pytest.approx(150.0)
+
+
+def test_only_what_is_alike_is_compared(store):
+    """A server on other data is left out and named; with no other there is an error that says what to measure."""
+    odd = server_runs(data=OTHER_DATA)
+    printed = json.loads(run("--store", store(*edge_runs(), *server_runs("single_stream", 500.0), *odd), "--json").stdout)
+    assert [part["server"]["load"] for part in printed["against"]] == ["single stream"]
+    assert "has other data or another input size" in printed["notes"][0]
+    with pytest.raises(
+        UnavailableError, match=r"no server 'reference' has an energy figure.*--role reference, also with --scenario offline"
+    ):
+        run("--store", store(*edge_runs(), *odd))
+
+
+def test_imported_published_and_estimated_figures_are_no_server(store):
+    """A published energy is left out with the reason."""
+    published = server_runs(provenance={"latency": "measured", "energy": "published"})
+    with pytest.raises(UnavailableError, match="imported and published figures do not count"):
+        run("--store", store(*edge_runs(), *published))
+
+
+def test_a_processor_and_a_gpu_that_were_read_apart_add_up(store):
+    """300 W idle and 900 W of the GPU, 50 and 100 W beside it; what neither sees is still left out."""
+    beside = make_energy(
+        sensor="rapl", scope="cpu-package", excludes=("board", "accelerators"), mean_power_w=100.0, idle_before_w=50.0, idle_after_w=50.0
+    )
+    gpu = make_energy(
+        sensor="nvml", scope="gpu-board", excludes=("processor", "fans"), gross_mj=150.0, mean_power_w=900.0, idle_before_w=300.0,
+        idle_after_w=300.0,
+    )  # fmt: skip
+    runs = [make_reference(scenario="offline", throughput_per_s=6000.0, energy=gpu, other_energies=(beside,)) for _ in NOISE]
+    server = json.loads(run("--store", store(*edge_runs(), *runs), "--json").stdout)["against"][0]["server"]
+    assert (server["idle_w"]["value"], server["max_w"]["value"]) == (pytest.approx(350.0), pytest.approx(1000.0))
+    assert (server["scope"], server["excludes"]) == ("gpu-board + cpu-package", ["fans", "board"])
+    alone = [make_reference(scenario="offline", throughput_per_s=6000.0, energy=gpu) for _ in NOISE]
+    server = json.loads(run("--store", store(*edge_runs(), *alone, runs[0]), "--json").stdout)["against"][0]["server"]
+    assert (server["max_w"]["value"], server["scope"]) == (pytest.approx(900.0), "gpu-board")
+
+
+def test_a_ruined_model_is_no_edge(store):
+    """However little energy it takes: it is below the accuracy gate of the server's."""
+    with pytest.raises(UnavailableError, match="its speed is not ranked"):
+        run("--store", store(*edge_runs(ap=0.1, precision="int8"), *server_runs()))
+
+
+def test_a_server_may_be_stated_and_is_called_so(store, tmp_path):
+    """716 mJ at full load and a PUE of 1.54 is the published case; here over the bands."""
+    own = tmp_path / "own.toml"
+    own.write_text(STATED)
+    shown = run("--store", store(*edge_runs()), "--constants", own).stdout
+    assert "stated: our data sheet: stated, not measured; the same holds for every figure derived from it" in shown
+    printed = json.loads(run("--store", store(*edge_runs()), "--constants", own, "--json").stdout)
+    at_20 = next(row for row in printed["against"][0]["gross_by_utilisation"] if row["utilisation_ratio"] == 0.2)["energy_mj"]
+    assert (at_20["low"], at_20["high"]) == (pytest.approx(1513.91 / 1.54 * 1.1, rel=1e-4), pytest.approx(1513.91 / 1.54 * 1.6, rel=1e-4))
+
+
+def test_both_sides_may_be_stated_without_any_store(tmp_path, monkeypatch):
+    """To think before buying; one estimate of the network by name."""
+    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "nothing"))
+    own = tmp_path / "own.toml"
+    edge = '[stated.edge]\nidle_w = 3\nnet_mj = 75\nrate_per_s = 40\nscope = "wall-ac"\nsource = "a guess"\nyear = 2026\n'
+    own.write_text(STATED + edge)
+    printed = json.loads(run("--constants", own, "--json", "--network", "fixed-cloud", "--bytes", 50_000).stdout)
+    assert {cell["network"] for cell in printed["against"][0]["gross"]} == {"fixed-cloud"}
+    assert printed["against"][0]["gross"][0]["network_mj"] == pytest.approx(180.0)
+    assert printed["edge_gross_mj"]["value"] == pytest.approx(150.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--grid", "XX"), "the carbon intensity of 'XX' is unknown"),
+        (("--network", "pigeon"), "no network is called 'pigeon'"),
+        (("--edge", "nobody"), r"no device case matches .* available: tiny-detector on pi-1"),
+        (("--rate", "1000"), r"reaches 40 inferences per second, not 1000"),
+    ],
+)
+def test_what_is_not_there_is_answered_with_what_is(store, arguments, message):
+    """In one line."""
+    with pytest.raises(ConfigError, match=message):
+        run("--store", store(*edge_runs(), *server_runs()), *arguments)
+
+
+def test_several_models_have_to_be_told_apart(store):
+    """And devices; the lowest energy of several cases is taken and noted."""
+    where = store(*edge_runs(), *edge_runs(model="other"), *server_runs())
+    with pytest.raises(ConfigError, match="choose one with --model: other, tiny-detector"):
+        run("--store", where)
+    printed = json.loads(run("--store", store(*edge_runs(), *edge_runs(threads=4), *server_runs()), "--json").stdout)
+    assert printed["notes"][0].startswith("of 2 edge cases, the one with the lowest energy")
+
+
+def test_a_device_without_energy_says_why(store):
+    """Its own reason."""
+    with pytest.raises(UnavailableError, match="no power sensor here"):
+        run("--store", store(make_run(**no_energy()), *server_runs()))
+
+
+def test_constants_are_shown_with_their_sources():
+    """As the comparison uses them."""
+    assert json.loads(run("--show-constants").stdout)["pue"]["source"]
+
+
+def test_a_server_of_the_same_class_of_precision_stands_against_the_edge(store):
+    """Its int8 takes less, and is another thing than the edge's fp32; only where there is no fp32 it stands there, and that is said."""
+    int8 = server_runs(rate=12000.0, precision="int8")
+    printed = json.loads(run("--store", store(*edge_runs(), *server_runs(), *int8), "--json").stdout)
+    assert "fp32" in printed["against"][0]["server"]["name"]
+    assert not any("like with like" in note for note in printed["notes"])
+    printed = json.loads(run("--store", store(*edge_runs(), *int8), "--json").stdout)
+    assert "int8" in printed["against"][0]["server"]["name"]
+    assert any("not like with like" in note for note in printed["notes"])
+
+
+@pytest.mark.parametrize("arguments", [("--rate", "nan"), ("--rate", "inf"), ("--bytes", "nan")])
+def test_what_is_no_number_is_wrong_usage(store, arguments):
+    """Said in a line, not in a traceback."""
+    done = run("--store", store(*edge_runs(), *server_runs()), *arguments)
+    assert done.exit_code == 2
+    assert "is not a finite number" in done.stderr

@@ -1,0 +1,64 @@
+import json
+import time
+
+import msgspec
+from click.testing import CliRunner
+
+from edgemeter.agent.contract import record as contract_record
+from edgemeter.agent.contract.health import Clock, Disk, Health
+from edgemeter.agent.contract.messages import Birth, DeviceState
+from edgemeter.collector.cli.collector import collector
+from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.collector.ledger.ledger_file import Arrival
+from edgemeter.collector.ledger.presence import PresenceChange
+from tests.fixtures.record_factory import make_record
+
+S = 10**9
+
+
+def arrival(**changes):
+    """Return a record as it arrives."""
+    record = make_record(**changes)
+    return Arrival(record, contract_record.encode(record), f"edgemeter/v1/{record.fleet}/{record.device}/result", 5 * S)
+
+
+def test_devices_are_listed_with_presence_records_and_gaps(tmp_path):
+    """One that is online with a gap, one that only said who it is, one that only delivered."""
+    birth = Birth(device="pi-1", fleet="lab", session=9, agent="0.1.0\x1b[2J", board="[red]Pi", os=None, arch="x", runtimes={})
+    changes = [PresenceChange("lab", "pi-1", birth, S), PresenceChange("lab", "pi-1", DeviceState(state="online", session=9), 2 * S)]
+    with Ledger(tmp_path / "ledger") as ledger:
+        ledger.commit(
+            [arrival(session=9, seq=1), arrival(session=9, seq=4), arrival(device="pi-3", session=2, seq=1)],
+            (),
+            [*changes, PresenceChange("lab", "pi-2", DeviceState(state="lost", session=1), 3 * S)],
+        )
+    arguments = ["devices", "--ledger", str(tmp_path / "ledger")]
+    done = CliRunner().invoke(collector, [*arguments, "--json"], catch_exceptions=False)
+    one, two, three = json.loads(done.stdout)["devices"]
+    assert (one["device"], one["state"], one["records"], one["missing"]) == ("pi-1", "online", 2, 2)
+    assert (one["since"], one["last_record"]) == ("1970-01-01T00:00:02+00:00", "1970-01-01T00:00:05+00:00")
+    assert one["sessions"] == [{"session": 9, "records": 2, "missing": 2}]
+    assert (two["device"], two["state"], two["records"], two["last_record"]) == ("pi-2", "lost", 0, None)
+    assert (three["device"], three["state"], three["records"], three["missing"]) == ("pi-3", None, 1, 0)
+    shown = CliRunner().invoke(collector, arguments, catch_exceptions=False).stdout
+    assert "[red]Pi" in shown
+    assert "\x1b" not in shown
+
+
+def test_what_a_device_says_of_its_health_is_listed_with_what_to_look_at(tmp_path):
+    """A certificate that ends, a disk that is full, a clock that nothing sets; and nothing where all is well."""
+    well = Health(device="pi-1", fleet="lab", session=9, told_ns=S, agent="0.2.0", clock=Clock(is_synchronised=True))
+    ill = msgspec.structs.replace(
+        well,
+        device="pi-2",
+        certificate_not_after_ns=time.time_ns() + 5 * 86_400 * S + 3600 * S,
+        clock=Clock(is_synchronised=False),
+        disk=Disk(free_bytes=5, size_bytes=100),
+    )
+    with Ledger(tmp_path / "ledger") as ledger:
+        ledger.commit((), (), [PresenceChange("lab", one.device, one, S) for one in (well, ill)])
+    arguments = ["devices", "--ledger", str(tmp_path / "ledger")]
+    one, two = json.loads(CliRunner().invoke(collector, [*arguments, "--json"], catch_exceptions=False).stdout)["devices"]
+    assert (one["look_at"], one["health"]["agent"]) == (None, "0.2.0")
+    assert two["look_at"] == "its certificate expires in 5 days; only 5% of its disk is free; its clock is not synchronised"
+    assert "its certificate expires in 5 days" in CliRunner().invoke(collector, arguments, catch_exceptions=False).stdout

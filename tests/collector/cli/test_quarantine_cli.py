@@ -1,0 +1,112 @@
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import messages, record, samples
+from edgemeter.collector.cli.collector import collector
+from edgemeter.collector.influx.drain import Drain
+from edgemeter.collector.influx.influx_config import InfluxConfig
+from edgemeter.collector.influx.sink import open_sink
+from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.collector.ledger.ledger_file import Arrival
+from edgemeter.collector.ledger.quarantine import Rejection
+from tests.fixtures.mqtt_peer import wait_until
+from tests.fixtures.record_factory import make_record
+
+TOPIC = "edgemeter/v1/lab/pi-1/result"
+
+
+def run(*arguments):
+    """Return what a command printed on stdout."""
+    done = CliRunner().invoke(collector, [str(one) for one in arguments], catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.stdout
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Return a ledger with garbage, a record, a batch and a record that a sink refused in its quarantine."""
+    kept = make_record(session=5, seq=1)
+    batch = messages.join_records([record.encode(make_record(session=5, seq=seq)) for seq in (3, 4)])
+    with Ledger(tmp_path / "ledger") as ledger:
+        ledger.commit([Arrival(kept, record.encode(kept), TOPIC, 7)])
+        ledger.commit([], [Rejection(TOPIC, b"\x1b[2J", "no record", 10**9)])
+        ledger.commit([], [Rejection(TOPIC, record.encode(make_record(session=5, seq=2)), "of a newer schema", 2 * 10**9)])
+        ledger.commit([], [Rejection(TOPIC, batch, "of a newer schema", 3 * 10**9)])
+        ledger.advance("influx http://x", 1, [Rejection("influx http://x", record.encode(kept), "the sink does not take it", 7)])
+        ledger.commit([], [Rejection(TOPIC, b" " * (2 << 20), "too large", 4 * 10**9)])
+    return tmp_path / "ledger"
+
+
+def test_the_list_says_what_lies_there_and_why(path):
+    """With and without the word, for people and for machines."""
+    for words in ((), ("list",)):
+        text = run("quarantine", *words, "--ledger", path)
+        assert "no record" in text
+        assert "2097152 bytes" in text
+        found = json.loads(run("quarantine", *words, "--ledger", path, "--json"))["quarantined"]
+        assert json.loads(run("quarantine", "--ledger", path, "--json", *words))["quarantined"] == found
+        assert [entry["row"] for entry in found] == [1, 2, 3, 4, 5]
+        assert found[0]["first"] == "1970-01-01T00:00:01+00:00"
+
+
+def test_one_entry_is_shown_and_no_terminal_obeys_it(path):
+    """Payload, topic, times, reason."""
+    text = run("quarantine", "show", "1", "--ledger", path)
+    assert "\x1b" not in text
+    assert "[2J" in text
+    assert json.loads(run("quarantine", "show", "2", "--ledger", path, "--json"))["reason"] == "of a newer schema"
+    with pytest.raises(ConfigError, match="no entry 77 in the quarantine"):
+        run("quarantine", "show", "77", "--ledger", path)
+
+
+def test_what_can_be_taken_now_is_taken_and_the_rest_stays(path):
+    """After an update: the record and the batch enter the ledger, and what a sink refused is brought to it anew."""
+    done = {one["row"]: one for one in json.loads(run("quarantine", "retry", "--ledger", path, "--json"))["retried"]}
+    assert {row: one["taken"] for row, one in done.items()} == {1: 0, 2: 1, 3: 2, 4: 1, 5: 0}
+    assert "not a run record" in done[1]["reason"]
+    assert "only the first 1048576 of 2097152 bytes are kept" in done[5]["reason"]
+    with Ledger(path, "read") as ledger:
+        assert ledger.ranges("pi-1", 5) == [(1, 4)]
+        assert ledger.count() == 4
+        assert [entry.row for entry in ledger.quarantined()] == [1, 5]
+        after = [held.record.seq for held in ledger.records(after_row=ledger.position("influx http://x"))]
+        assert sorted(after) == [1, 2, 3, 4]
+    assert "1  stays: not a run record" in run("quarantine", "retry", "1", "--ledger", path)
+
+
+def test_a_number_that_is_taken_stays_in_quarantine(path):
+    """A clone's record does not replace the one that is there."""
+    with Ledger(path) as ledger:
+        clone = make_record(session=5, seq=1)
+        ledger.commit([Arrival(clone, record.encode(clone), TOPIC, 7)])
+        row = ledger.quarantined()[-1].row
+    (done,) = json.loads(run("quarantine", "retry", str(row), "--ledger", path, "--json"))["retried"]
+    assert (done["taken"], "another record already holds this number" in done["reason"]) == (0, True)
+    with Ledger(path, "read") as ledger:
+        assert row in [entry.row for entry in ledger.quarantined()]
+
+
+@pytest.mark.influx
+def test_a_record_with_megabytes_of_samples_that_influxdb_refused_is_brought_to_it_again_whole(influx2_server, tmp_path):
+    """Only its head lies in the quarantine; the samples stay in the ledger through the retry."""
+    noise = samples.pack("latency", "ns", np.random.default_rng(1).integers(0, 2**32, 500_000))
+    bad = make_record(session=5, seq=1, seed=2**63, samples=(noise,))
+    config = InfluxConfig(influx2_server.url, influx2_server.token, influx2_server.org, influx2_server.bucket)
+    with Ledger(tmp_path / "ledger") as ledger:
+        ledger.commit([Arrival(bad, record.encode(bad), TOPIC, 7)])
+        for _ in range(2):
+            drain = Drain(tmp_path / "ledger", open_sink(config))
+            drain.start()
+            assert wait_until(lambda drain=drain: drain.has_reached(ledger.last_row()))
+            drain.stop()
+            (entry,) = ledger.quarantined()
+            assert entry.size_bytes == len(entry.payload) < 10_000
+            assert "out of range" in entry.reason
+            found = json.loads(run("quarantine", "retry", "--ledger", tmp_path / "ledger", "--json"))["retried"]
+            assert [(one["taken"], one["reason"]) for one in found] == [(1, None)]
+        (held,) = ledger.records(with_samples=True)
+        assert held.record == bad

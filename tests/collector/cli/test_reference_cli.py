@@ -1,0 +1,153 @@
+import io
+import json
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.collector.cli.reference import reference
+from edgemeter.collector.reference import table
+from edgemeter.collector.reference.imported import ListingRequest, ReferenceStore, listing
+from edgemeter.collector.reference.mlperf import LEGEND
+from tests.fixtures.comparison_factory import document, make_reference, make_run
+from tests.fixtures.mlperf_factory import make_row, v60, write
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """Return a home of its own, with one official file in it."""
+    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "home"))
+    write(tmp_path / "summary_results.json", v60(Model="yolo-99"), make_row(), make_row(ID="5.1-0062", errors=1))
+    return tmp_path
+
+
+def run(*arguments):
+    """Run the command; an error of ours comes through."""
+    return CliRunner().invoke(reference, [str(one) for one in arguments], catch_exceptions=False)
+
+
+def test_an_official_file_is_imported_and_listed_apart_with_its_footnotes(place):
+    """The source is the repository that its rows name."""
+    done = run("import", place / "summary_results.json", "--retrieved", "2026-11-02")
+    assert done.exit_code == 0
+    assert (
+        "imported 1 result of v6.0, 0 with measured power; retrieved from https://github.com/mlcommons/inference_results_v6.0 2026-11-02"
+        in done.stdout
+    )
+    assert "1 result left out" in done.stderr
+    listed = run("list")
+    assert "not ranked" in listed.stdout
+    assert "MLPerf™ v6.0 Inference Closed yolo-99 Offline (datacenter). Retrieved from" in listed.stdout
+    assert LEGEND in listed.stdout
+
+
+def test_the_three_kinds_are_blocks_of_their_own_and_only_the_measured_rank(place):
+    """The sample row is there from the beginning; a device's own runs are no reference."""
+    store = place / "runs.json"
+    store.write_bytes(document(make_run(), make_reference(), make_reference()))
+    run("import", place / "summary_results.json")
+    found = json.loads(run("list", "--store", store, "--json").stdout)
+    assert {name: (block["ranks"], len(block["rows"])) for name, block in found.items()} == {
+        "measured": (True, 1),
+        "imported": (False, 2),
+        "published": (False, 1),
+    }
+    assert found["measured"]["rows"][0]["device"] == "server-1"
+    assert all(row["footnote"].endswith(LEGEND) for row in found["imported"]["rows"])
+
+
+def test_a_list_is_narrowed_by_parts_of_names(place):
+    """Whatever the case."""
+    run("import", place / "summary_results.json")
+    found = json.loads(run("list", "--model", "YOLO-99", "--json").stdout)
+    assert [row["id"] for row in found["imported"]["rows"]] == ["6.0-0028"]
+
+
+def test_one_entry_is_shown_with_all_that_is_known(place):
+    """By its official ID; an unknown one is an error."""
+    run("import", place / "summary_results.json")
+    shown = run("show", "6.0-0028").stdout
+    assert shown.startswith("imported, not ranked")
+    assert "footnote: MLPerf™ v6.0" in shown
+    with pytest.raises(ConfigError, match=r"no reference has the key 'nothing'"):
+        run("show", "nothing")
+
+
+def test_a_figure_is_added_by_options_and_shown(place):
+    """And kept in a file that people can edit."""
+    options = {
+        "source": "A guide", "version": "1", "date": "2026-11-02", "address": "https://example.org", "model": "m", "device": "Pi 5",
+        "metric": "latency", "value": 88.0, "unit": "ms", "conditions": "batch 1",
+    }  # fmt: skip
+    done = run("add", *(part for name, value in options.items() for part in (f"--{name}", value)))
+    assert "m on Pi 5: latency 88 ms" in done.stdout
+    assert (place / "home" / "references" / "published.toml").read_text().startswith("[[row]]\n")
+    assert "88" in run("list", "--device", "pi 5").stdout
+
+
+def test_a_figure_without_its_source_is_refused(place):
+    """Nothing is kept; neither is a call with nothing in it."""
+    with pytest.raises(ConfigError, match="the figure is incomplete"):
+        run("add", "--model", "m", "--value", "3")
+    assert run("add").exit_code == 2
+    assert not (place / "home" / "references").exists()
+
+
+def test_a_truncated_file_leaves_what_was_imported_before(place):
+    """Nothing is half imported."""
+    run("import", place / "summary_results.json")
+    before = sorted((place / "home" / "references").iterdir())
+    text = (place / "summary_results.json").read_text()
+    (place / "summary_results.json").write_text(text[: len(text) // 2])
+    with pytest.raises(ConfigError, match=r"line \d+"):
+        run("import", place / "summary_results.json")
+    assert sorted((place / "home" / "references").iterdir()) == before
+    assert "yolo-99" in run("list").stdout
+
+
+def test_a_wrong_date_and_a_damaged_shelf_are_errors_of_ours(place):
+    """Each says what to do."""
+    with pytest.raises(ConfigError, match="write YYYY-MM-DD"):
+        run("import", place / "summary_results.json", "--retrieved", "yesterday")
+    run("import", place / "summary_results.json")
+    (place / "home" / "references" / "mlperf-v6.0.json").write_text("{")
+    with pytest.raises(ConfigError, match=r"is damaged .* import the official file again"):
+        run("list")
+
+
+def test_a_reference_is_shown_in_words(place):
+    """No Python in it, no digit that nothing bears."""
+    run("import", place / "summary_results.json", "--retrieved", "2026-11-02")
+    shown = run("show", "5.1-0061").stdout
+    assert "{" not in shown
+    assert "False" not in shown
+    assert "is_inferred: no" in shown
+
+
+def test_nothing_was_retrieved_tomorrow(place):
+    """A date that is in the future is a slip."""
+    done = run("import", place / "summary_results.json", "--retrieved", "2999-01-01")
+    assert done.exit_code == 2
+    assert "in the future" in done.stderr
+
+
+@pytest.mark.usefixtures("place")
+def test_a_list_of_nothing_says_so():
+    """Silence would look like a fault."""
+    done = run("list", "--kind", "published", "--model", "nonesuch")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert "no reference matches" in done.stderr
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_narrow_terminal_drops_columns_and_says_so(place, width):
+    """Sixteen columns of four characters can be read by nobody."""
+    run("import", place / "summary_results.json", "--retrieved", "2026-11-02")
+    found = listing([], ReferenceStore(place / "home" / "references").imports(), [], ListingRequest())
+    console = Console(width=width, file=io.StringIO(), record=True)
+    table.show(found, console, 20)
+    text = console.export_text()
+    assert "do not fit: widen the terminal" in text
+    assert "5.1-0061" in text
+    assert "yolo-99" in text

@@ -1,0 +1,34 @@
+import json
+
+from click.testing import CliRunner
+
+from edgemeter.collector.cli.compare import rules
+from edgemeter.collector.compare.pairing import LIKENESSES
+
+
+def run(*arguments):
+    """Run the command; an error of ours comes through."""
+    return CliRunner().invoke(rules, list(arguments), catch_exceptions=False)
+
+
+def test_the_table_of_comparing_names_everything_that_pairing_asks_for():
+    """It is made from the same list."""
+    found = json.loads(run("--comparing", "--json").stdout)
+    names = {row["what"] for row in found["comparing"]}
+    assert {one.name for one in LIKENESSES} <= names
+    assert {"accuracy gate", "class of precision", "verdict"} <= names
+    assert {row["kind"]: row["ranks"] for row in found["kinds"]}["published"] == "no"
+
+
+def test_without_an_option_both_tables_are_shown():
+    """The verdict's rules first."""
+    shown = run().stdout
+    assert shown.index("violated, a run is") < shown.index("what must match")
+
+
+def test_the_documents_of_the_verdict_stay_as_they_were():
+    """`rules --json` and `--markdown` are those of the agent."""
+    assert set(json.loads(run("--json").stdout)) == {"rules"}
+    assert run("--markdown").stdout.startswith("# The rules of the verdict")
+    assert run("--comparing", "--markdown").stdout.startswith("| what | asked |")
+    assert run("--json", "--markdown").exit_code == 2

@@ -1,0 +1,126 @@
+import csv
+import io
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.collector.cli.trend import annotate, trend
+from tests.fixtures.comparison_factory import document
+from tests.fixtures.series_factory import make_days, noisy
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Return the path of a store with a stepped board and a steady one."""
+    path = tmp_path / "runs.json"
+    stepped = make_days(noisy(100, 70, step_at=50, step_ratio=1.08), firmwares=["a"] * 50 + ["b"] * 20)
+    path.write_bytes(document(*stepped, *make_days(noisy(100, 70, seed=2), device="pi-2")))
+    return str(path)
+
+
+def run(command, *arguments):
+    """Run the command; an error of ours comes through."""
+    return CliRunner().invoke(command, list(arguments), catch_exceptions=False)
+
+
+def test_the_table_tells_the_step_in_words(store):
+    """Who, what, how much, since when, what changed beside it; the steady board is counted."""
+    done = run(trend, "--store", store, "--metric", "energy")
+    assert done.exit_code == 0
+    assert "step, worse" in done.stdout
+    assert "2024-11-23" in done.stdout
+    assert "firmware a to b" in done.stdout
+    assert "pi-2" not in done.stdout
+    assert "2 series up to 2024-12-12: 1 without a finding" in done.stdout
+    assert "pi-2" in run(trend, "--store", store, "--metric", "energy", "--all").stdout
+
+
+def test_json_has_every_figure_of_the_findings(store):
+    """One document; days as people write them."""
+    found = json.loads(run(trend, "--store", store, "--device", "pi-1", "--json").stdout)
+    energy = next(one for one in found["series"] if one["metric"] == "energy")
+    (step,) = energy["steps"]
+    assert step["day"] == "2024-11-23"
+    assert step["low"] < 8 < step["high"]
+    assert step["candidates"] == ["firmware a to b"]
+    assert energy["differences_in"] == "per cent"
+    assert found["until"] == "2024-12-12"
+
+
+def test_csv_has_a_line_a_day(store):
+    """The points themselves, for whoever draws them elsewhere."""
+    rows = list(csv.DictReader(io.StringIO(run(trend, "--store", store, "--metric", "energy,latency", "--device", "pi-2", "--csv").stdout)))
+    assert len(rows) == 140
+    assert float(rows[0]["value"]) == pytest.approx(100, rel=0.05)
+    assert float(rows[70]["value"]) == pytest.approx(1.0, rel=0.05)
+
+
+def test_an_annotation_on_the_command_line_begins_a_new_level(store):
+    """The step is declared from then on; taken back, it is a finding again."""
+    assert run(annotate, "--store", store, "--device", "pi-1", "--day", "2024-11-23", "update of the fleet").exit_code == 0
+    declared = json.loads(run(trend, "--store", store, "--metric", "energy", "--device", "pi-1", "--json").stdout)["series"][0]["steps"]
+    assert [(step["state"], step["candidates"]) for step in declared] == [("declared", ["update of the fleet"])]
+    listed = json.loads(run(annotate, "--store", store, "--json").stdout)["annotations"]
+    assert (listed[0]["day"], listed[0]["device"]) == ("2024-11-23", "pi-1")
+    assert "update of the fleet" in run(annotate, "--store", store, "--list").stdout
+    assert run(annotate, "--store", store, "--remove", str(listed[0]["number"])).exit_code == 0
+    again = json.loads(run(trend, "--store", store, "--metric", "energy", "--device", "pi-1", "--json").stdout)["series"][0]["steps"]
+    assert [step["state"] for step in again] == ["confirmed"]
+
+
+@pytest.mark.parametrize("arguments", [("--metric", "speed"), ("--until", "soon")])
+def test_what_makes_no_sense_is_wrong_usage(store, arguments):
+    """Exit status 2, and what would be right."""
+    done = run(trend, "--store", store, *arguments)
+    assert done.exit_code == 2
+
+
+@pytest.mark.parametrize("arguments", [(), ("text", "--list"), ("text", "--metric", "speed")])
+def test_an_annotation_says_one_thing(store, arguments):
+    """A text, or a number to take back, or the list."""
+    assert run(annotate, "--store", store, *arguments).exit_code == 2
+
+
+def test_an_empty_answer_says_so(tmp_path):
+    """A store whose runs have no such figure."""
+    path = tmp_path / "runs.json"
+    path.write_bytes(document(*make_days([100.0, 101.0], energy=None, energy_reason="no sensor")))
+    done = run(trend, "--store", str(path), "--metric", "energy")
+    assert done.exit_code == 0
+    assert "no series" in done.stdout
+    assert "1970" not in done.stdout
+
+
+def test_a_day_before_the_newest_run_is_no_end(store):
+    """Trends are of all days: a table `up to` an earlier day with later findings in it would contradict itself."""
+    done = run(trend, "--store", store, "--until", "2024-11-01")
+    assert done.exit_code == 2
+    assert "before the newest run, of 2024-12-12" in done.stderr
+
+
+def test_an_annotation_of_nothing_is_refused(store):
+    """An empty text, or a device that no run is of: it would begin a level everywhere, or nowhere."""
+    done = run(annotate, "--store", store, "  ")
+    assert (done.exit_code, "is empty" in done.stderr) == (2, True)
+    with pytest.raises(ConfigError, match="no run has device 'pi-9'; known are pi-"):
+        run(annotate, "--store", store, "--device", "pi-9", "new power supply")
+    assert run(annotate, "--store", store, "--list").stdout.strip() in ("", "no annotation")
+
+
+def test_a_narrow_terminal_folds_a_device_and_cuts_none():
+    """At 80 columns two boards whose names differ at the end are still told apart."""
+    from rich.console import Console
+
+    from edgemeter.collector.trend import trend_text, watch
+    from edgemeter.collector.trend.history import RunHistory
+    from edgemeter.collector.trend.series_trend import standing_out
+
+    name = "a-board-with-a-rather-long-name-07"
+    history = RunHistory(make_days(noisy(100, 70, step_at=50, step_ratio=1.08), device=name))
+    found = watch.trends_of(history, (), ("energy",))
+    console = Console(width=80, record=True, file=io.StringIO())
+    trend_text.show_trends(found, standing_out(found), found[0].last_day, console, with_quiet=False)
+    cells = [line.split("│")[1].strip() for line in console.export_text().splitlines() if line.startswith("│")]
+    assert "".join(cells) == name

@@ -1,0 +1,77 @@
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+from edgemeter.agent.cli.main import main
+from tests.collector.web.conftest import fill
+from tests.fixtures.comparison_factory import document, make_reference, make_run
+
+
+def run(capsys, *arguments):
+    """Return the exit status and what went to standard error."""
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    return ended.value.code, capsys.readouterr().err
+
+
+def test_report_writes_one_file_of_a_ledger_and_of_documents(tmp_path, capsys):
+    """Both hold the device and nothing that is loaded from elsewhere."""
+    ledger = fill(tmp_path / "ledger.sqlite", [make_run(), make_reference()])
+    printed = tmp_path / "runs.json"
+    printed.write_bytes(document(make_run(), make_reference()))
+    for store in (ledger, printed):
+        file = tmp_path / f"{store.stem}.html"
+        assert run(capsys, "report", "--store", str(store), "-o", str(file))[0] == 0
+        text = file.read_text()
+        assert "pi-1" in text
+        assert not re.search(r"(?:src|href)=.https?:", text)
+
+
+def test_report_of_one_device_holds_no_other(tmp_path, capsys):
+    """What was not picked is not in the file."""
+    ledger = fill(tmp_path / "ledger.sqlite", [make_run(), make_run(device="pi-2", sha256="c" * 64), make_reference()])
+    assert run(capsys, "report", "--store", str(ledger), "-o", str(tmp_path / "one.html"), "--device", "pi-1")[0] == 0
+    text = (tmp_path / "one.html").read_text()
+    assert "pi-1" in text
+    assert 'data-device="pi-2"' not in text
+
+
+def test_a_report_of_nothing_is_not_written(tmp_path, capsys):
+    """A device's name with a typo is an error, and no empty page."""
+    ledger = fill(tmp_path / "ledger.sqlite", [make_run()])
+    status, output = run(capsys, "report", "--store", str(ledger), "-o", str(tmp_path / "out.html"), "--device", "pi-9")
+    assert (status, output.count("\n"), "no run has device 'pi-9'" in output) == (2, 1, True)
+    assert not (tmp_path / "out.html").exists()
+
+
+def test_wrong_stores_and_tokens_are_one_line(tmp_path, capsys):
+    """Absent, empty, garbled: status 2 and what to do."""
+    (tmp_path / "garbled").write_bytes(b"\x00\xff" * 50)
+    (tmp_path / "empty").write_bytes(b"")
+    for store in ("absent", "garbled", "empty"):
+        status, output = run(capsys, "report", "--store", str(tmp_path / store), "-o", str(tmp_path / "out.html"))
+        assert (status, output.count("\n")) == (2, 1)
+    ledger = fill(tmp_path / "ledger.sqlite", [make_run()])
+    status, output = run(capsys, "collector", "web", "--store", str(ledger), "--token-file", str(tmp_path / "empty"))
+    assert (status, output.count("\n")) == (2, 1)
+    status, output = run(capsys, "collector", "web", "--store", str(ledger), "--listen", "192.0.2.1")
+    assert (status, output.count("\n")) == (2, 1)
+
+
+def test_web_serves_until_it_is_told_to_end(tmp_path):
+    """The real command: it says where, answers, and ends with status 0."""
+    ledger = fill(tmp_path / "ledger.sqlite", [make_run(), make_reference()])
+    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "collector", "web", "--store", str(ledger), "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "EDGEMETER_HOME": str(tmp_path)}) as process:
+        try:
+            url = re.search(r"http://[^ ;]+", process.stderr.readline()).group()
+            with urllib.request.urlopen(url, timeout=100) as answer:  # noqa: S310 - our own page
+                assert answer.status == 200
+        finally:
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(100) == 0

@@ -1,0 +1,207 @@
+import http.server
+import threading
+import time
+
+import pytest
+
+from edgemeter.agent.contract import record
+from edgemeter.collector.influx import drain as influx_drain
+from edgemeter.collector.influx.drain import Drain
+from edgemeter.collector.influx.influx_config import InfluxConfig
+from edgemeter.collector.influx.points import Points
+from edgemeter.collector.influx.sink import open_sink
+from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.collector.ledger.ledger_file import Arrival
+from edgemeter.collector.runs.store import InfluxStore
+from tests.fixtures.influx1 import Influx1
+from tests.fixtures.mqtt_peer import wait_until
+from tests.fixtures.record_factory import make_record
+from tests.fixtures.servers import Influx
+
+
+def fill(path, *many):
+    """Put records into a ledger."""
+    with Ledger(path) as ledger:
+        ledger.commit([Arrival(one, record.encode(one), f"edgemeter/v1/{one.fleet}/{one.device}/result", 7) for one in many])
+
+
+def drained(path, sink, points=None, timeout_s=20):
+    """Drain the ledger to its end."""
+    with Ledger(path, "read") as ledger:
+        last = ledger.last_row()
+    drain = Drain(path, sink, points)
+    drain.start()
+    try:
+        assert wait_until(lambda: drain.has_reached(last), timeout_s), drain.trouble
+    finally:
+        drain.stop()
+
+
+def test_a_ledger_is_drained_in_order_with_bad_points_in_the_quarantine(place, sink_of, tmp_path, monkeypatch):
+    """Several batches; the position is kept; what the server does not take does not stop what follows."""
+    monkeypatch.setattr(influx_drain, "BATCH_POINTS", 10)
+    path = tmp_path / "ledger"
+    fill(path, *(make_record(session=5, seq=seq, seed=2**63 if seq == 13 else 1) for seq in range(1, 36)))
+    sink = sink_of(place.config())
+    drained(path, sink)
+    with Ledger(path, "read") as ledger:
+        assert ledger.position(sink.name) == 35
+        (entry,) = ledger.quarantined()
+    assert entry.reason.startswith("the sink rejects it: ")
+    assert "unable to parse" in entry.reason
+    assert record.decode(entry.payload).seq == 13
+    assert sorted(run.seq for run in InfluxStore(place.config()).contents().runs) == [seq for seq in range(1, 36) if seq != 13]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_drain_that_died_is_not_called_alive(sink_of, tmp_path, monkeypatch):
+    """A bug in it must end the process, which a service manager starts again, and not stop InfluxDB for ever without a word."""
+    fill(tmp_path / "ledger", make_record(session=5, seq=1))
+    drain = Drain(tmp_path / "ledger", sink_of(InfluxConfig("http://127.0.0.1:1", "t", "o")))
+    monkeypatch.setattr(Points, "lines", lambda *_, **__: 1 / 0)
+    drain.start()
+    try:
+        assert wait_until(lambda: not drain.is_alive())
+    finally:
+        drain.stop()
+
+
+def test_two_places_are_drained_apart(place, sink_of, tmp_path):
+    """Each sink has its own position in the ledger, by its name; a drain that starts again goes on where it was."""
+    path = tmp_path / "ledger"
+    fill(path, *(make_record(session=5, seq=seq) for seq in (1, 2)))
+    drained(path, sink_of(place.config()))
+    fill(path, make_record(session=5, seq=3))
+    drained(path, sink_of(place.config()))
+    other = "bucket" if place.version == 2 else "database"
+    drained(path, sink_of(place.config(**{other: f"{place.name}-other"})))
+    assert [row["count"] for row in place.query("SELECT count(seq) FROM run")] == [3]
+    assert [row["count"] for row in place.server.query("SELECT count(seq) FROM run", f"{place.name}-other")] == [3]
+
+
+@pytest.mark.parametrize(
+    "version", [pytest.param(2, marks=pytest.mark.influx), pytest.param(1, marks=pytest.mark.influx1)], ids=["influx2", "influx1"]
+)
+def test_an_influxdb_that_comes_back_gets_everything(request, version, tmp_path, monkeypatch, caplog):
+    """Killed before and between batches: nothing is lost and nothing is there twice."""
+    monkeypatch.setattr(influx_drain, "BATCH_POINTS", 5)
+    monkeypatch.setattr(influx_drain, "FIRST_PAUSE_S", 0.1)
+    program = request.getfixturevalue("influxd" if version == 2 else "influxd1")
+    server = Influx(program, tmp_path) if version == 2 else Influx1(program, tmp_path)
+    # Set up beforehand: a token that does not exist yet is a wrong token, which is not asked again soon.
+    server.start()
+    server.set_up()
+    server.kill()
+    database = {"org": server.org, "bucket": server.bucket} if version == 2 else {"database": "d"}
+    config = InfluxConfig(server.url, server.token if version == 2 else "", **database)
+    path = tmp_path / "ledger"
+    fill(path, *(make_record(session=5, seq=seq) for seq in range(1, 13)))
+    drain = Drain(path, open_sink(config))
+    drain.start()
+    try:
+        assert wait_until(lambda: "no InfluxDB responds" in (drain.trouble or ""))
+        assert caplog.text.count("not drained") == 1
+        server.start()
+        assert wait_until(lambda: drain.has_reached(12), 30)
+        server.kill()
+        fill(path, *(make_record(session=5, seq=seq) for seq in range(13, 21)))
+        drain.wake()
+        assert wait_until(lambda: drain.trouble)
+        server.start()
+        assert wait_until(lambda: drain.has_reached(20), 30)
+        assert drain.trouble is None
+        assert sorted(run.seq for run in InfluxStore(config).contents().runs) == list(range(1, 21))
+    finally:
+        drain.stop()
+        server.kill()
+
+
+class Fussy(http.server.BaseHTTPRequestHandler):
+    """A server that answers each write with the next status of its script, then stores; that takes at most so many lines in time."""
+
+    script: list[int]
+    bodies: list[bytes]
+    most_lines = 10**9
+
+    def do_POST(self):
+        """Answer a write; an empty one (the question whether all is well) always with 204."""
+        body = self.rfile.read(int(self.headers["Content-Length"] or 0))
+        status = self.script.pop(0) if self.script and body else 204
+        if body.count(b"\n") + 1 > self.most_lines:
+            status = 503
+        if body:
+            self.bodies.append(body)
+        self.send_response(status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_arguments):
+        """Keep quiet."""
+
+
+@pytest.fixture
+def fussy():
+    """Return a running fussy server."""
+    handler = type("Handler", (Fussy,), {"script": [], "bodies": []})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.handler = handler
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def config_of(server):
+    """Return how a fussy server is reached."""
+    return InfluxConfig(f"http://127.0.0.1:{server.server_port}", "t", "org", "b")
+
+
+def test_a_server_that_is_busy_is_asked_again_later_and_gets_the_same_lines(fussy, sink_of, tmp_path, monkeypatch):
+    """429 and 5xx: retry with growing pauses, the same points each time."""
+    monkeypatch.setattr(influx_drain, "FIRST_PAUSE_S", 0.1)
+    fussy.handler.script += [429, 503, 500, 502]
+    path = tmp_path / "ledger"
+    fill(path, *(make_record(session=5, seq=seq) for seq in (1, 2)))
+    started = time.monotonic()
+    drained(path, sink_of(config_of(fussy)))
+    assert time.monotonic() - started > 0.75 * (0.1 + 0.2 + 0.4 + 0.8)
+    assert len(fussy.handler.bodies) == 5
+    assert len(set(fussy.handler.bodies)) == 1
+
+
+def test_a_server_too_slow_for_a_whole_batch_gets_smaller_ones(fussy, sink_of, tmp_path, monkeypatch):
+    """One that times out on every large write would otherwise stand still for ever; the order stays."""
+    monkeypatch.setattr(influx_drain, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(influx_drain, "BATCH_POINTS", 64)
+    fussy.handler.most_lines = 10
+    path = tmp_path / "ledger"
+    fill(path, *(make_record(session=5, seq=seq) for seq in range(1, 101)))
+    drained(path, sink_of(config_of(fussy)))
+    stored = b"\n".join(body for body in fussy.handler.bodies if body.count(b"\n") < 10).split(b"\n")
+    numbers = [int(line.partition(b",seq=")[2].partition(b"i")[0]) for line in stored]
+    assert list(dict.fromkeys(numbers)) == list(range(1, 101))
+
+
+def test_a_wrong_configuration_is_said_once_and_aloud_and_nothing_is_skipped(fussy, sink_of, tmp_path, caplog):
+    """401 in the middle of the work: an error in the log, the position stays."""
+    fussy.handler.script += [401]
+    path = tmp_path / "ledger"
+    fill(path, make_record(session=5, seq=1))
+    sink = sink_of(config_of(fussy))
+    drain = Drain(path, sink)
+    drain.start()
+    assert wait_until(lambda: drain.trouble)
+    drain.stop()
+    assert [record.levelname for record in caplog.records if "not drained" in record.message] == ["ERROR"]
+    assert "does not accept the token" in drain.trouble
+    with Ledger(path, "read") as ledger:
+        assert ledger.position(sink.name) == 0
+
+
+def test_the_raw_samples_come_along_when_they_are_wanted(fussy, sink_of, tmp_path):
+    """The histogram of the latencies is a point beside the record's own."""
+    path = tmp_path / "ledger"
+    fill(path, make_record(session=5, seq=1))
+    drained(path, sink_of(config_of(fussy)), Points(also=frozenset({"latency_histogram"})))
+    (body,) = fussy.handler.bodies
+    assert [line.partition(b",")[0] for line in body.split(b"\n")] == [b"run", b"latency_histogram"]

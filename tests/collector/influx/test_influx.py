@@ -1,0 +1,93 @@
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.collector.influx import points
+from edgemeter.collector.influx.influx_config import InfluxConfig
+from tests.fixtures.record_factory import make_environment, make_record
+
+pytestmark = pytest.mark.influx
+
+
+@pytest.fixture
+def server(influx2_server):
+    """Return a running InfluxDB 2."""
+    return influx2_server
+
+
+def config_of(server, **changes):
+    """Return the configuration of a server, with changes."""
+    return InfluxConfig(**({"url": server.url, "token": server.token, "org": server.org, "bucket": server.bucket} | changes))
+
+
+NASTY = [
+    "a b",
+    "a,b",
+    "a=b",
+    'a"b',
+    "a\\",
+    'a\\"b',
+    "a\\\\",
+    "new\nline",
+    "tab\t",
+    "grün \N{GRINNING FACE}",
+    "' OR 1=1",
+    "\x01\x7f",
+    "#",
+    " ",
+]
+
+
+@pytest.mark.parametrize("text", NASTY, ids=range(len(NASTY)))
+def test_any_text_comes_back_exactly_from_a_field_and_stays_one_tag(server, sink_of, text):
+    """Line ends, quotes, backslashes, commas, blanks, equals signs, Unicode: a real server reads what was meant."""
+    device = f"nasty-{NASTY.index(text)}"
+    environment = make_environment(board=text)
+    record = make_record(device=device, session=5, seq=1, case=text, precision=text, environment=environment, suite=text)
+    assert sink_of(config_of(server)).write([points.point_line(record)]) == []
+    (row,) = server.query(f"SELECT * FROM run WHERE device = '{device}'")  # noqa: S608 - a name of ours
+    assert (row["case"], row["environment_board"]) == (text, text)
+    plain = "".join(" " if ord(character) < 32 or ord(character) == 127 else character for character in text).replace("\\", "/")
+    assert (row["precision"], row["board"], row["suite"]) == (plain, plain, plain)
+    assert row["latency_p50_ms"] == 12.25
+
+
+def test_the_only_organisation_is_found_and_the_bucket_is_made(server, sink_of):
+    """Nothing to configure beyond URL and token."""
+    sink_of(config_of(server, org=None, bucket="made by us")).write([points.point_line(make_record(session=5, seq=1))])
+    assert len(server.query("SELECT seq FROM run", "made by us")) == 1
+
+
+def limited_token(server, action="write"):
+    """Return a token that may only write (or read) the bucket of the tests."""
+    org = server.ask("/api/v2/orgs")["orgs"][0]["id"]
+    bucket = server.ask(f"/api/v2/buckets?name={server.bucket}")["buckets"][0]["id"]
+    permissions = [{"action": action, "resource": {"type": "buckets", "id": bucket, "orgID": org}}]
+    return server.ask("/api/v2/authorizations", {"orgID": org, "permissions": permissions})["token"]
+
+
+def test_a_token_that_may_only_write_its_bucket_is_enough(server, sink_of):
+    """Least privilege: no right to look around is needed."""
+    sink = sink_of(config_of(server, token=limited_token(server)))
+    assert sink.write([points.point_line(make_record(device="least", session=5, seq=1))]) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"token": "wrong"}, r"does not accept the token \(unauthorized access\): give one"),
+        ({"org": "nobody"}, r'organization name "nobody" not found: name existing ones'),
+        (
+            {"org": None, "token": "write-only"},
+            r"the token for .* sees no organisation \(a write-only token sees none\): name one with --influx-org",
+        ),
+        ({"bucket": "absent", "token": "write-only"}, r'bucket "absent" not found: .*a token with permission to create the bucket'),
+        ({"token": "read-only"}, r"does not accept the token"),
+    ],
+)
+def test_a_wrong_token_organisation_or_bucket_is_one_clear_line(server, sink_of, changes, message):
+    """What was tried, on what, and what to do."""
+    if changes.get("token", "").endswith("-only"):
+        changes = changes | {"token": limited_token(server, changes["token"].removesuffix("-only"))}
+    with pytest.raises(ConfigError, match=message) as caught:
+        sink_of(config_of(server, **changes)).prepare()
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,99 @@
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.collector.influx.influx_config import parse_influx
+
+TOKEN = {"EDGEMETER_INFLUX_TOKEN": "t0ken"}
+
+
+def test_url_arguments_and_environment_go_in_that_order():
+    """Option over the URL's own over environment over default."""
+    environ = {**TOKEN, "EDGEMETER_INFLUX_ORG": "env-org", "EDGEMETER_INFLUX_BUCKET": "env-bucket"}
+    assert parse_influx("http://h:8086/", environ=TOKEN).url == "http://h:8086"
+    plain = parse_influx("http://h:8086", environ=environ)
+    in_url = parse_influx("https://h/influx?org=o%20rg&bucket=b", environ=environ)
+    given = parse_influx("http://h:8086?org=o&bucket=b", org="x", bucket="y", environ=environ)
+    assert (plain.org, plain.bucket) == ("env-org", "env-bucket")
+    assert (in_url.url, in_url.org, in_url.bucket) == ("https://h/influx", "o rg", "b")
+    assert (given.org, given.bucket) == ("x", "y")
+    assert (parse_influx("http://h", environ=TOKEN).org, parse_influx("http://h", environ=TOKEN).bucket) == (None, "edgemeter")
+
+
+def test_the_token_comes_from_a_file_or_the_environment_and_is_never_shown(tmp_path):
+    """A file before our variable before InfluxDB's own."""
+    file = tmp_path / "token"
+    file.write_text("from-file\n")
+    assert parse_influx("http://h", token_file=file, environ=TOKEN).token == "from-file"
+    assert parse_influx("http://h", environ={**TOKEN, "INFLUX_TOKEN": "other"}).token == "t0ken"
+    config = parse_influx("http://h", environ={"INFLUX_TOKEN": "other"})
+    assert config.token == "other"
+    assert "other" not in f"{config} {config!r}"
+
+
+@pytest.mark.parametrize("url", ["h:8086", "ftp://h", "http://", "http://h:99999", "http://[::1", "", "http://h#x"])
+def test_what_is_no_url_is_refused_with_the_form(url):
+    """One line that says what to write."""
+    with pytest.raises(ConfigError, match=r"is not an InfluxDB URL.*write http://HOST:8086"):
+        parse_influx(url, environ=TOKEN)
+
+
+def test_credentials_in_the_url_and_unknown_settings_are_refused():
+    """A URL ends in logs; a typo in a setting would be silent."""
+    with pytest.raises(ConfigError, match="EDGEMETER_INFLUX_TOKEN") as caught:
+        parse_influx("http://user:hunter2@h", environ=TOKEN)
+    assert "hunter2" not in str(caught.value)
+    with pytest.raises(ConfigError, match="'buckets' is unknown"):
+        parse_influx("http://h?buckets=b", environ=TOKEN)
+
+
+def test_no_token_or_an_unreadable_file_is_said(tmp_path):
+    """With what to set."""
+    with pytest.raises(ConfigError, match="no InfluxDB token: set EDGEMETER_INFLUX_TOKEN"):
+        parse_influx("http://h", environ={})
+    with pytest.raises(ConfigError, match=r"cannot read the InfluxDB token from '.*absent'"):
+        parse_influx("http://h", token_file=tmp_path / "absent", environ=TOKEN)
+
+
+def test_a_database_in_the_url_is_of_influxdb_1_which_may_need_no_token():
+    """With or without a retention policy; the token, where there is one, is USER:PASSWORD."""
+    nobody = parse_influx("http://h:8086?db=fleet", environ={})
+    assert (nobody.database, nobody.policy, nobody.token) == ("fleet", None, "")
+    assert str(nobody) == "http://h:8086 database 'fleet'"
+    assert parse_influx("http://h?db=fleet&rp=year", environ=TOKEN).policy == "year"
+    assert parse_influx("http://h", environ=TOKEN).database is None
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://h?db=d&bucket=b", "has neither organisation nor bucket"),
+        ("http://h?db=d&org=o", "has neither organisation nor bucket"),
+        ("http://h?rp=r", "needs db"),
+    ],
+)
+def test_what_is_of_both_versions_is_refused(url, words):
+    """Which one was meant nobody can know."""
+    with pytest.raises(ConfigError, match=words):
+        parse_influx(url, environ=TOKEN)
+    with pytest.raises(ConfigError, match="has neither organisation nor bucket"):
+        parse_influx("http://h?db=d", bucket="b", environ=TOKEN)
+
+
+@pytest.mark.parametrize("text", ["two\nlines", "gr\u00fcn", "\x00", "tab\there"])
+def test_a_token_that_no_header_can_hold_is_refused(tmp_path, text):
+    """A traceback of the client otherwise; the token itself is not shown."""
+    file = tmp_path / "token"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match="not one line of printable ASCII") as caught:
+        parse_influx("http://h", token_file=file, environ={})
+    assert text not in str(caught.value)
+    file.write_text("\n")
+    with pytest.raises(ConfigError, match="contains no InfluxDB token"):
+        parse_influx("http://h", token_file=file, environ={})
+
+
+def test_an_empty_database_is_refused():
+    """`?db=` with nothing behind it was meant for version 1, and is not a bucket of version 2."""
+    with pytest.raises(ConfigError, match="db is empty: name the database"):
+        parse_influx("http://h:8086?db=", environ=TOKEN)
+    assert parse_influx("http://h:8086?org=&bucket=", environ=TOKEN).bucket == "edgemeter"

@@ -1,0 +1,232 @@
+import re
+
+import msgspec
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import record as contract_record
+from edgemeter.collector.influx import point_schema
+from edgemeter.collector.influx import points as influx_points
+from tests.fixtures.random_records import random_record
+from tests.fixtures.record_factory import make_accuracy, make_latency, make_model, make_record
+
+
+def fields_of(record, extent="all"):
+    """Return the fields of a record's line as they are written, by name."""
+    head, fields, _ = re.fullmatch(r"((?:[^ \\]|\\.)*) (.*) (-?\d+)", influx_points.point_line(record, extent), re.DOTALL).groups()
+    assert head.startswith("run,")
+    return dict(re.findall(r'([^=,]*)=("(?:[^"\\]|\\.)*"|[^",]*)', fields, re.DOTALL))
+
+
+def plain(**changes):
+    """Return a numbered record."""
+    return make_record(session=5, seq=1, **changes)
+
+
+def test_every_scalar_of_the_record_is_a_field_with_the_type_of_the_schema():
+    """Floats are always floats, whole numbers integers; names are the record's with `_` for `.`."""
+    fields = fields_of(plain(throughput_per_s=80.0))
+    expected = {
+        "latency_p50_ms": "12.25", "latency_count": "64i", "throughput_per_s": "80.0", "accuracy_value": "0.625", "accuracy_ap50": "0.875",
+        "memory_peak_mb": "92.5", "verdict_state": '"valid"', "session": "5i", "seq": "1i", "warm_up_steady": "true", "mode": '"rapid"',
+        "latency_refused_p95": "110i", "model_name": '"tiny-detector"', "started_at_ns": "1760000000123456789i",
+    }  # fmt: skip
+    assert {name: fields[name] for name in expected} == expected
+    assert fields["dataset_sha256"] == '"' + "d5" * 32 + '"'
+
+
+def test_a_float_field_stays_a_float_even_when_an_integer_slipped_in():
+    """One whole number without a point would pin the column to integers for everybody."""
+    assert fields_of(plain(throughput_per_s=80))["throughput_per_s"] == "80.0"
+    assert fields_of(plain(throughput_per_s=1e22))["throughput_per_s"] == "1e22"
+
+
+def test_what_is_absent_has_no_field():
+    """Absent is absent, not zero."""
+    fields = fields_of(plain(accuracy=None, energy=None, preprocess=None, latency=make_latency(p90_ms=None)))
+    assert not [name for name in fields if name.startswith(("accuracy_", "energy_", "preprocess_")) and name != "energy_reason"]
+    assert "latency_p90_ms" not in fields
+    assert "latency_p90_low_ms" in fields
+
+
+def kinds(schema, kind, prefix=""):
+    """Yield the flat names of a struct in the JSON Schema, each with the kind of field that it has to be."""
+    for name, field in schema["$defs"][kind]["properties"].items():
+        options = [option for option in field.get("anyOf", [field]) if option.get("type") != "null"]
+        inner = next((option["$ref"].rsplit("/", 1)[1] for option in options if "$ref" in option), None)
+        if inner:
+            yield from kinds(schema, inner, f"{prefix}{name}_")
+        elif "enum" in options[0]:
+            yield prefix + name, "text"
+        else:
+            types = {"number": "float", "integer": "integer", "boolean": "boolean", "string": "text", "array": "json", "object": "json"}
+            yield prefix + name, types[options[0]["type"]]
+
+
+def test_every_field_of_the_schema_has_one_name_and_one_type():
+    """A field that is added to the record comes along by itself, and no two share a name: a column never changes its type."""
+    wanted = dict(kinds(contract_record.json_schema(), "RunRecord"))
+    found = [(one.name, one.kind) for one in point_schema.every_field(point_schema.RECORD)]
+    assert len(found) == len(dict(found))
+    assert dict(found) | dict.fromkeys(point_schema.AS_TAGS, "text") | {"samples": "json"} == wanted
+    assert not point_schema.TAGS.keys() & dict(found).keys()
+
+
+KIND_OF = (("integer", r"-?\d+i"), ("boolean", "true|false"), ("text", '"(?s:.*)"'), ("float", r"-?\d+(\.\d+)?(e[+-]?\d+)?"))
+
+
+@pytest.mark.parametrize("extent", ["all", "figures"])
+def test_whatever_a_record_holds_a_column_keeps_its_type(extent):
+    """Over random records: extreme numbers, odd texts, names from the wire; a whole float is no integer."""
+    declared = {one.name: one.kind for one in point_schema.every_field(point_schema.RECORD)} | dict.fromkeys(
+        point_schema.EXACT.values(), "text"
+    )
+    seen = {}
+    for seed in range(300):
+        for name, text in fields_of(random_record(seed), extent).items():
+            kind = next(kind for kind, form in KIND_OF if re.fullmatch(form, text))
+            assert seen.setdefault(name, kind) == kind, name
+            assert declared.get(name, kind).replace("json", "text") == kind, name
+    assert len(seen) > (100 if extent == "all" else 15)
+
+
+def test_the_figures_are_few_and_each_is_a_field_of_the_record():
+    """The names are those of the whole point, so that one query reads both."""
+    declared = {one.name for one in point_schema.every_field(point_schema.RECORD)}
+    assert declared >= point_schema.FIGURES
+    found = fields_of(plain(), "figures")
+    assert found.keys() <= point_schema.FIGURES
+    assert found["latency_p50_ms"] == "12.25"
+
+
+def test_not_a_number_is_never_written():
+    """The wire cannot carry it; a caller who makes one gets no field."""
+    fields = fields_of(plain(throughput_per_s=float("nan"), latency=make_latency(p50_ms=float("inf"))))
+    assert "throughput_per_s" not in fields
+    assert "latency_p50_ms" not in fields
+
+
+def test_what_was_written_is_read_back_as_the_same_record():
+    """The text is taken apart here by the rules of line protocol; real servers do it in the tests of the sinks."""
+    for seed in range(100):
+        record = random_record(seed)
+        values = {name: value_of(text) for name, text in fields_of(record).items()}
+        tags = dict(zip(point_schema.TAGS, influx_points._tag_values(record), strict=True))
+        plain_tags = {name: influx_points.plain_tag(value) for name, value in tags.items() if value}
+        assert point_schema.record_of_point(values | plain_tags) == record
+
+
+def value_of(text):
+    """Return the value of a field as a server understands it."""
+    if text.startswith('"'):
+        return re.sub(r'\\(["\\])', r"\1", text[1:-1])
+    return {"true": True, "false": False}.get(text) if text[0] in "tf" else int(text[:-1]) if text.endswith("i") else float(text)
+
+
+def test_a_point_without_all_fields_says_what_is_missing():
+    """Such as one of the figures alone; and one of tomorrow's schema says that."""
+    values = {name: value_of(text) for name, text in fields_of(plain()).items()} | {"device": "pi-1", "fleet": "lab", "role": "device"}
+    with pytest.raises(ConfigError, match=r"does not hold the whole record .*missing required field `scenario`.*drain it again"):
+        point_schema.record_of_point(values)
+    with pytest.raises(ConfigError, match="schema 99, this edgemeter reads up to"):
+        point_schema.record_of_point(values | {"schema": 99})
+
+
+@pytest.mark.parametrize("garbage", [3.5, True, "", "{", "[[[", "\x00", 2**70, -1])
+def test_a_point_that_somebody_else_wrote_is_refused_or_read_but_never_a_crash(garbage):
+    """Any column may hold anything: the bucket is open to others."""
+    tags = {"device": "pi-1", "fleet": "lab", "role": "device", "scenario": "s", "precision": "p"}
+    values = {name: value_of(text) for name, text in fields_of(plain()).items()} | tags
+    refused = 0
+    for name in values:
+        try:
+            point_schema.record_of_point(values | {name: garbage})
+        except ConfigError:
+            refused += 1
+    assert refused > 20
+
+
+def test_a_name_from_the_wire_cannot_take_over_a_field_or_break_the_line():
+    """`accuracy.detail` has names that others chose."""
+    detail = {"value": 0.5, "ap 50,x=1\n": 0.25, "": 0.125}
+    fields = fields_of(plain(accuracy=make_accuracy(detail=detail)))
+    assert fields["accuracy_value"] == "0.625"
+    assert fields["accuracy_detail_value"] == "0.5"
+    assert fields["accuracy_ap_50_x_1_"] == "0.25"
+    assert fields["accuracy_"] == "0.125"
+
+
+@pytest.mark.parametrize(
+    ("text", "tag"),
+    [
+        ("plain", "plain"),
+        ("a b", r"a\ b"),
+        ("a,b=c", r"a\,b\=c"),
+        ('a"b', 'a"b'),
+        ("grün 深", r"grün\ 深"),
+        ("a\nb\rc\td", r"a\ b\ c\ d"),
+        ("a\\", "a/"),
+        ("a\\ b", r"a/\ b"),
+    ],
+)
+def test_tags_are_escaped_and_what_they_cannot_hold_is_replaced(text, tag):
+    """Line ends and a final backslash have no escape in a tag."""
+    tags = influx_points.record_tags(plain(precision=text))
+    assert f",precision={tag},role=device," in tags
+    assert "\n" not in tags
+
+
+def test_absent_tags_are_left_out_and_tags_come_sorted():
+    """An empty tag value is an error to InfluxDB; sorted tags are what it wants."""
+    record = plain(suite=None, precision="")
+    head = influx_points.point_line(record).split(" ")[0]
+    assert "suite=" not in head
+    assert "precision=" not in head
+    names = [part.split("=")[0] for part in influx_points.point_line(plain()).replace("\\ ", "_").split(" ")[0].split(",")[1:]]
+    assert names == sorted(names)
+
+
+def test_one_record_is_always_the_same_point():
+    """A retry overwrites itself: the line of what was kept and read back is the same, to the byte."""
+    record = plain()
+    again = contract_record.decode(contract_record.encode(record))
+    assert influx_points.point_line(record) == influx_points.point_line(again)
+    assert influx_points.point_line(msgspec.structs.replace(again, samples=())) == influx_points.point_line(record)
+
+
+def test_two_records_of_the_same_start_are_two_points():
+    """Same tags, same nanosecond: session and seq tell them apart, and the millisecond stays."""
+    points = {
+        influx_points.point_ns(plain_number(session, seq)) for session in (1, 2, 2**52, 77 << 16 | 4, 78 << 16 | 4) for seq in range(1, 200)
+    }
+    assert len(points) == 5 * 199
+    start = plain().started_at_ns
+    assert {point // 1_000_000 for point in points} == {start // 1_000_000}
+
+
+@pytest.mark.parametrize("extent", ["all", "figures"])
+def test_a_record_stamped_by_two_collectors_is_one_point_of_the_day(extent):
+    """The device never knew the time; each collector stamped it when it came there, and both drain."""
+    day_ns = 24 * 3600 * 1_000_000_000
+    morning_ns = make_record().started_at_ns // day_ns * day_ns + 7 * 3600 * 1_000_000_000
+    held = [
+        msgspec.structs.replace(plain_number(5, seq), clock_synchronised=False, stamped_by="collector", started_at_ns=stamp_ns)
+        for seq in range(1, 500)
+        for stamp_ns in (morning_ns, morning_ns + 300_123_456_789)
+    ]
+    points = [(influx_points.point_line(one, extent).rsplit(" ", 1)[1], one.seq) for one in held]
+    assert len(set(points)) == 499
+    assert len({at_ns for at_ns, _ in points}) == 499
+    assert all(int(at_ns) // day_ns == morning_ns // day_ns for at_ns, _ in points)
+    read = [int(fields_of(one, extent)["started_at_ns"].rstrip("i")) for one in held[:2]]
+    assert read == [morning_ns, morning_ns + 300_123_456_789]
+
+
+def plain_number(session, seq):
+    """Return a record of that number."""
+    return msgspec.structs.replace(make_record(), session=session, seq=seq)
+
+
+def test_a_model_name_with_a_blank_stays_one_tag():
+    """Names may hold blanks, colons and at signs."""
+    assert r",model=a\ b:c@d," in influx_points.point_line(plain(model=make_model(name="a b:c@d")))

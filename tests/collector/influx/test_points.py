@@ -1,0 +1,121 @@
+import re
+
+import msgspec
+import numpy as np
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import record as contract_record
+from edgemeter.agent.contract import record_figures, samples
+from edgemeter.collector.influx import points
+from edgemeter.collector.influx.points import BOUNDS_NS, Points
+from tests.fixtures.random_records import random_record
+from tests.fixtures.record_factory import make_record
+
+HISTOGRAM = Points(also=frozenset({"latency_histogram"}))
+POWER = Points(also=frozenset({"power_trace"}))
+
+
+def series(name, unit, values):
+    """Return a packed series."""
+    return samples.pack(name, unit, np.array(values))
+
+
+def with_latencies(*values_ns):
+    """Return a record with these latencies."""
+    return make_record(session=5, seq=1, samples=(series("latency", "ns", values_ns),))
+
+
+def with_power(*sensors, **changes):
+    """Return a record with the readings of `sensors`: name, kind, values, times."""
+    traces = tuple(record_figures.PowerTrace(name=name, kind=kind) for name, kind, _, _ in sensors)
+    made = []
+    for name, kind, values, times in sensors:
+        made += [series(f"{kind}.{name}", "W", np.array(values, float)), series(f"power_at.{name}", "ns", times)]
+    return make_record(session=5, seq=1, id="r", power_traces=traces, samples=tuple(made), **changes)
+
+
+def test_a_record_alone_comes_to_one_point():
+    """Nothing else unless it is asked for, and then no samples are needed."""
+    record = with_latencies(1, 2)
+    assert Points().lines(contract_record.encode(record)) == [points.point_line(record)]
+
+
+def test_the_figures_read_quickly_are_those_of_the_record():
+    """Over random records; the text that came may have more than this version knows."""
+    for seed in range(200):
+        record = random_record(seed)
+        text = contract_record.encode(record)[:-1] + b',"of_tomorrow":[{"a":1}]}'
+        assert Points("figures").lines(text) == [points.point_line(record, "figures")]
+
+
+def test_what_nobody_has_looked_at_is_looked_at_whole():
+    """A record that is about to be quarantined must not have its figures in InfluxDB."""
+    text = contract_record.encode(make_record(session=5, seq=1)).replace(b'"warm_up":{', b'"warm_up":{"queries":"many",', 1)
+    with pytest.raises(ConfigError, match="not a run record"):
+        Points("figures").lines(text, is_checked=False)
+
+
+def test_the_histogram_counts_every_query_once_in_the_bucket_of_its_bound():
+    """A bound belongs to the bucket below it; what no bound reaches is counted above."""
+    record = with_latencies(1, 1000, 1001, 1250, 1251, 12_500_000, 12_500_001, 10**12, 10**12 + 1)
+    _, line = HISTOGRAM.lines(contract_record.encode(record))
+    found = dict(re.findall(r"((?:to_\d+|above)_ns)=(\d+)i", line))
+    assert found == {
+        "to_1000_ns": "2", "to_1250_ns": "2", "to_1600_ns": "1", "to_12500000_ns": "1", "to_16000000_ns": "1",
+        "to_1000000000000_ns": "1", "above_ns": "1",
+    }  # fmt: skip
+    assert line.startswith(f"latency_histogram{points.record_tags(record)} ")
+    assert line.endswith(f',run_id="{record.id}" {points.point_ns(record)}')
+
+
+def test_bounds_rise_and_are_ten_a_decade():
+    """No bucket is wider than 30 % of its bound."""
+    assert (np.diff(BOUNDS_NS) > 0).all()
+    assert (BOUNDS_NS[1:] / BOUNDS_NS[:-1] < 1.3).all()
+    assert len(BOUNDS_NS) == 91
+
+
+def test_a_power_trace_is_a_point_a_reading_at_the_time_of_the_reading():
+    """Counted from the first timed query, of which the record knows the place on the clock that its start was read from."""
+    windows = record_figures.Windows(timed_start_ns=4_300_000_000, timed_end_ns=4_400_000_000)
+    record = with_power(("ina", "power", [2.0, 2.5], [-1_000_000, 3_000_000]), windows=windows, monotonic_ns=4_200_000_000)
+    _, first, second = POWER.lines(contract_record.encode(record))
+    start_us = (record.started_at_ns + 100_000_000) // 1000
+    assert first.split(" ")[-2:] == ['sensor="ina",run_id="r",power_w=2.0', str((start_us - 1000) * 1000)]
+    assert second.split(" ")[-2:] == ['sensor="ina",run_id="r",power_w=2.5', str((start_us + 3000) * 1000)]
+
+
+def test_readings_of_two_sensors_at_one_time_are_two_points():
+    """One that counts energy says so by the field."""
+    record = with_power(("a", "power", [1.0], [500]), ("b", "energy", [7.5], [500]))
+    _, first, second = POWER.lines(contract_record.encode(record))
+    assert "power_w=1.0" in first
+    assert "energy_mj=7.5" in second
+    assert first.split(" ")[-1] != second.split(" ")[-1]
+
+
+def test_what_is_not_a_number_or_damaged_comes_to_no_point():
+    """The record's own point is written all the same."""
+    assert len(POWER.lines(contract_record.encode(with_power(("a", "power", [1.0, float("nan")], [1000, 2000]))))) == 2
+    for damaged in ("!", "", "AAAA"):
+        broken = msgspec.structs.replace(with_latencies(1, 2).samples[0], data=damaged)
+        assert len(HISTOGRAM.lines(contract_record.encode(make_record(session=5, seq=1, samples=(broken,))))) == 1
+    uneven = with_power(("a", "power", [1.0, 2.0], [1000]))
+    assert len(POWER.lines(contract_record.encode(uneven))) == 1
+    assert len(HISTOGRAM.lines(contract_record.encode(make_record(session=5, seq=1, samples=())))) == 1
+
+
+@pytest.mark.parametrize("extra", ["latency_histogram", "power_trace"])
+def test_the_samples_are_stored_and_again_the_same_points(place, sink_of, extra):
+    """By both versions; a retry adds nothing."""
+    record = with_power(("a", "power", [1.0, 2.5], [1000, 9000]))
+    record = msgspec.structs.replace(record, samples=(*record.samples, series("latency", "ns", [5, 6, 7])))
+    lines = Points(also=frozenset({extra})).lines(contract_record.encode(record))
+    for _ in range(2):
+        assert sink_of(place.config()).write(lines) == []
+    rows = place.query(f"SELECT * FROM {extra}")  # noqa: S608 - a name of ours
+    if extra == "power_trace":
+        assert [(row["power_w"], row["sensor"], row["device"]) for row in rows] == [(1.0, "a", "pi-1"), (2.5, "a", "pi-1")]
+    else:
+        assert [(row["to_1000_ns"], row["run_id"]) for row in rows] == [(3, "r")]

@@ -1,0 +1,184 @@
+import http.server
+import json
+import shutil
+import threading
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent.base.errors import ConfigError, TransientError
+from edgemeter.agent.contract import record, record_conditions
+from edgemeter.collector.cli.compare import compare
+from edgemeter.collector.influx.drain import Drain
+from edgemeter.collector.influx.influx_config import InfluxConfig
+from edgemeter.collector.influx.points import Points
+from edgemeter.collector.influx.sink import open_sink
+from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.collector.ledger.ledger_file import Arrival
+from edgemeter.collector.runs.store import InfluxStore, open_store
+from tests.fixtures.comparison_factory import make_reference, make_run, no_energy
+from tests.fixtures.mqtt_peer import wait_until
+from tests.fixtures.servers import free_port
+
+
+def fleet():
+    """Return runs of a fleet as a comparison meets them: repeats, doubts, other precisions, no energy, no accuracy, an invalid run."""
+    runs = [make_reference(p50_ms=2.0 + repeat / 10) for repeat in range(3)]
+    runs += [make_reference(precision="int8", sha256="b2" * 32, p50_ms=1.25, **no_energy())]
+    for device in ("pi-1", "pi-2"):
+        runs += [make_run(device, p50_ms=10.0 + repeat / 3) for repeat in range(5)]
+        runs += [make_run(device, precision="int8", sha256="b2" * 32, p50_ms=5.5, ap=0.55, **no_energy("no sensor"))]
+    runs += [make_run("pi-2", scenario="offline", p50_ms=None, ap=None)]
+    suspect = record_conditions.Verdict(state="suspect", reasons=("clock: 4 of 5 cores throttled", 'other: "quoted", \\ and\nmore'))
+    runs += [
+        make_run("pi-3", verdict=suspect),
+        make_run("pi-3", verdict=record_conditions.Verdict(state="invalid", reasons=("empty: nothing",))),
+    ]
+    started_at_ns = 1_760_000_000_123_456_789
+    # Two in one nanosecond: their order is that of their numbers, wherever they are read from.
+    return [
+        msgspec.structs.replace(run, id=f"run-{seq}", session=7, seq=seq, started_at_ns=started_at_ns + seq // 2 * 1_000_000_007)
+        for seq, run in enumerate(runs, 1)
+    ]
+
+
+def drain_to(path, config, runs, points=None):
+    """Keep `runs` in a ledger at `path` and drain it to `config`."""
+    with Ledger(path) as ledger:
+        ledger.commit([Arrival(run, record.encode(run), f"edgemeter/v1/{run.fleet}/{run.device}/result", 7) for run in runs])
+    drain = Drain(path, open_sink(config), points)
+    drain.start()
+    try:
+        assert wait_until(lambda: drain.has_reached(len(runs)), 30), drain.trouble
+    finally:
+        drain.stop()
+
+
+def url_of(place):
+    """Return the URL of a place, as somebody types it."""
+    return f"{place.server.url}?" + (f"db={place.name}" if place.version == 1 else f"org={place.server.org}&bucket={place.name}")
+
+
+@pytest.fixture
+def token(place, tmp_path):
+    """Return the options that give the token; an InfluxDB 1 without authentication needs none."""
+    if place.version == 1:
+        return []
+    file = tmp_path / "token"
+    file.write_text(place.server.token)
+    return ["--influx-token-file", str(file)]
+
+
+@pytest.mark.parametrize("form", ["--json", "--csv"])
+def test_compare_gives_the_same_answer_from_the_ledger_and_from_influxdb(place, token, tmp_path, form):
+    """The same document, to the byte."""
+    path = tmp_path / "ledger.sqlite"
+    drain_to(path, place.config(), fleet())
+    asked = ["--reference", "reference", form, "--store"]
+    from_ledger = CliRunner().invoke(compare, [*asked, str(path)])
+    from_influx = CliRunner().invoke(compare, [*asked, url_of(place), *token])
+    assert from_ledger.exit_code == from_influx.exit_code == 0, from_influx.output
+    assert from_influx.stdout == from_ledger.stdout
+    if form == "--json":
+        document = json.loads(from_influx.stdout)
+        assert len(document["rows"]) > 3
+        assert len(document["left_out"]) > 0
+
+
+def test_the_store_can_be_named_in_the_environment(place, tmp_path, monkeypatch):
+    """A URL has colons, which divide files there."""
+    drain_to(tmp_path / "ledger.sqlite", place.config(), fleet())
+    monkeypatch.setenv("EDGEMETER_STORE", url_of(place))
+    monkeypatch.setenv("EDGEMETER_INFLUX_TOKEN", getattr(place.server, "token", ""))
+    asked = CliRunner().invoke(compare, ["--reference", "server-1", "--json"])
+    assert asked.exit_code == 0, asked.output
+    assert json.loads(asked.stdout)["rows"]
+
+
+def test_many_runs_are_read_in_chunks(place, tmp_path):
+    """More than one chunk of the answer; each run once, in order."""
+    runs = [msgspec.structs.replace(make_run(), id=f"r{seq}", session=7, seq=seq) for seq in range(1, 1502)]
+    drain_to(tmp_path / "ledger.sqlite", place.config(), runs)
+    assert [run.seq for run in InfluxStore(place.config()).contents().runs] == list(range(1, 1502))
+
+
+def test_a_ledger_and_an_influxdb_are_read_as_one(place, tmp_path):
+    """What both hold is named as read twice by the comparison, what one holds counts."""
+    path = tmp_path / "ledger.sqlite"
+    drain_to(path, place.config(), fleet()[:3])
+    more = tmp_path / "more.sqlite"
+    shutil.copy(path, more)
+    (token := tmp_path / "token").write_text(getattr(place.server, "token", "none:none"))
+    found = open_store(str(more), url_of(place), influx_token_file=token).contents().runs
+    assert [run.seq for run in found] == [1, 1, 2, 2, 3, 3]
+
+
+def test_points_of_the_figures_alone_cannot_be_compared_and_say_why(place, tmp_path):
+    """What compare needs has to be in the point."""
+    drain_to(tmp_path / "ledger.sqlite", place.config(), fleet(), Points("figures"))
+    with pytest.raises(ConfigError, match=r"no run in InfluxDB .* can be read: .*does not hold the whole record .*missing required field"):
+        InfluxStore(place.config()).contents()
+    drain_to(tmp_path / "whole.sqlite", place.config(), fleet()[:1])
+    other = [msgspec.structs.replace(run, id=f"other-{run.seq}", session=8) for run in fleet()[:2]]
+    drain_to(tmp_path / "few.sqlite", place.config(), other, Points("figures"))
+    contents = InfluxStore(place.config()).contents()
+    assert [run.id for run in contents.runs] == ["run-1"]
+    assert {entry.run for entry in contents.left_out} >= {"other-1", "other-2"}
+
+
+def test_a_record_that_two_collectors_stamped_is_one_run(place, tmp_path):
+    """Without a clock the stamp is the time of receipt, which differs: on two days it is two points, and one record."""
+    run = msgspec.structs.replace(fleet()[0], clock_synchronised=False, stamped_by="collector")
+    again = msgspec.structs.replace(run, started_at_ns=run.started_at_ns + 86_400_000_000_000)
+    for name, one in (("one", run), ("other", again)):
+        drain_to(tmp_path / name, place.config(), [one])
+    (row,) = place.query("SELECT count(seq) FROM run")
+    assert row["count"] == 2
+    assert InfluxStore(place.config()).contents().runs == [msgspec.structs.replace(run, samples=())]
+
+
+def test_an_empty_place_is_a_store_without_runs_and_an_absent_one_an_error(place, sink_of):
+    """The bucket is there and holds nothing yet; a typo in its name is said."""
+    sink_of(place.config()).prepare()
+    assert InfluxStore(place.config()).contents().runs == []
+    absent = place.config(**{"bucket" if place.version == 2 else "database": "typo"})
+    with pytest.raises(ConfigError, match=r"'typo'.*not found: .*name an existing one"):
+        InfluxStore(absent).contents()
+
+
+@pytest.mark.influx
+def test_a_wrong_token_is_said(influx2_server):
+    """As when writing."""
+    with pytest.raises(ConfigError, match="does not accept the token"):
+        InfluxStore(InfluxConfig(influx2_server.url, "wrong")).contents()
+
+
+def test_no_influxdb_and_something_else_at_its_port_are_one_line(tiny_page):
+    """Refused, and a page that is no InfluxDB."""
+    with pytest.raises(TransientError, match="no InfluxDB responds"):
+        InfluxStore(InfluxConfig(f"http://127.0.0.1:{free_port()}", "t")).contents()
+    with pytest.raises(TransientError, match="is no InfluxDB, or its response was cut off"):
+        InfluxStore(InfluxConfig(tiny_page, "t")).contents()
+
+
+class Page(http.server.BaseHTTPRequestHandler):
+    """A page."""
+
+    def do_GET(self):
+        """Answer anything with it."""
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"<html>\n<body>hello</body></html>\n")
+
+    def log_message(self, *_arguments):
+        """Keep quiet."""
+
+
+@pytest.fixture
+def tiny_page():
+    """Return the URL of a web server that knows no InfluxDB."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()

@@ -1,0 +1,26 @@
+from edgemeter.collector.runs.cases import key_of, named, names_of
+from tests.fixtures.comparison_factory import make_reference, make_run
+
+
+def test_a_case_that_no_other_is_called_like_has_the_short_name():
+    """Threads, back-end and the rest are said only where they tell cases apart."""
+    one, other = key_of(make_run()), key_of(make_run(precision="int8"))
+    assert names_of([one, other, one]) == {one: named(one), other: named(other)}
+
+
+def test_no_two_cases_have_one_name():
+    """Whatever they differ in, by the fewest parts."""
+    keys = [
+        key_of(run)
+        for run in (
+            make_run(threads=1),
+            make_run(threads=4),
+            make_run(threads=4, scenario="offline"),
+            make_run(threads=4, sha256="b2" * 32),
+            make_reference(device="pi-1", threads=1),
+        )
+    ]
+    names = names_of(keys)
+    assert len(set(names.values())) == len(keys)
+    assert names[keys[2]] == "tiny-detector fp32 on onnx, pi-1, 4 threads, offline"
+    assert names[keys[4]] == "tiny-detector fp32 on onnx, pi-1, 1 thread, reference"

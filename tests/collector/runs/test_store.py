@@ -1,0 +1,139 @@
+import sqlite3
+
+import msgspec
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import record as contract_record
+from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.collector.ledger.ledger_file import Arrival
+from edgemeter.collector.ledger.quarantine import Rejection
+from edgemeter.collector.runs.store import LeftOut, open_store
+from tests.fixtures.comparison_factory import document, make_reference, make_run
+from tests.fixtures.record_factory import make_record
+
+
+def arrival(record):
+    """Return `record` as it arrives from the wire."""
+    return Arrival(record, contract_record.encode(record), "edgemeter/v1/lab/pi-1/result", 7)
+
+
+@pytest.fixture
+def board(tmp_path):
+    """Return a file as `edgemeter run --json` printed it, with one run."""
+    path = tmp_path / "board.json"
+    path.write_bytes(document(make_run(id="from-the-board")))
+    return path
+
+
+def test_the_document_of_a_board_without_network_is_a_store(board):
+    """What `edgemeter run --json` printed is read as it is."""
+    (run,) = open_store(str(board)).contents(with_samples=True).runs
+    assert run.id == "from-the-board"
+    assert run.samples
+
+
+def test_samples_stay_away_unless_asked_for(board):
+    """A table needs no raw samples."""
+    assert open_store(str(board)).contents().runs[0].samples == ()
+
+
+def test_a_ledger_is_told_by_its_content_and_read_oldest_first(tmp_path):
+    """No suffix is needed, and the order is that of measuring, not of arrival."""
+    path = tmp_path / "anything"
+    later, earlier = make_record(session=1, seq=1, started_at_ns=20), make_record(session=1, seq=2, started_at_ns=10)
+    with Ledger(path) as ledger:
+        ledger.commit([arrival(later), arrival(earlier)])
+    store = open_store(str(path))
+    assert [run.id for run in store.contents().runs] == [earlier.id, later.id]
+    assert store.contents().runs[0].samples == ()
+    assert list(store.contents(with_samples=True).runs) == [earlier, later]
+
+
+def test_what_lies_in_the_quarantine_is_left_out_with_its_reason(tmp_path):
+    """A record that the collector refused is not silently absent; garbage is counted."""
+    path = tmp_path / "ledger.sqlite"
+    refused = contract_record.encode(make_record(id="from-tomorrow"))
+    with Ledger(path) as ledger:
+        ledger.commit(
+            [arrival(make_record(session=1, seq=1))], [Rejection("topic", refused, "schema 2", 7), Rejection("topic", b"\xff", "?", 7)]
+        )
+    assert open_store(str(path)).contents().left_out == [
+        LeftOut("from-tomorrow", "in the ledger's quarantine: schema 2"),
+        LeftOut(None, "in the ledger's quarantine: 1 message without a run id"),
+    ]
+
+
+def test_a_run_that_only_influxdb_refused_is_compared(tmp_path):
+    """It lies in quarantine for the sink's sake; the ledger holds it, so nothing is left out."""
+    path = tmp_path / "ledger.sqlite"
+    record = make_record(session=1, seq=1)
+    with Ledger(path) as ledger:
+        ledger.commit([arrival(record)], [Rejection("topic", contract_record.encode(record), "the sink does not take it", 7)])
+    contents = open_store(str(path)).contents()
+    assert [run.id for run in contents.runs] == [record.id]
+    assert contents.left_out == []
+
+
+def test_several_stores_are_read_as_one(board, tmp_path):
+    """A board's file is compared with a reference in the ledger."""
+    path = tmp_path / "ledger.sqlite"
+    with Ledger(path) as ledger:
+        ledger.commit([arrival(make_reference(session=1, seq=1, id="from-the-server"))])
+    assert {run.id for run in open_store(str(board), str(path)).contents().runs} == {"from-the-board", "from-the-server"}
+
+
+def test_a_run_of_a_newer_schema_is_left_out_and_the_others_are_read(tmp_path):
+    """One record from tomorrow does not hide today's."""
+    newer = msgspec.json.decode(contract_record.encode(make_run(id="newer")))
+    newer["schema"] = 99
+    path = tmp_path / "runs.json"
+    path.write_bytes(b'{"runs": [' + msgspec.json.encode(newer) + b"," + contract_record.encode(make_run(id="today")) + b"]}")
+    contents = open_store(str(path)).contents()
+    assert [run.id for run in contents.runs] == ["today"]
+    (entry,) = contents.left_out
+    assert entry.run == "newer"
+    assert "schema 99" in entry.reason
+
+
+def test_a_document_of_nothing_but_unreadable_runs_is_an_error(tmp_path):
+    """There is nothing to compare, and the first reason says why."""
+    path = tmp_path / "runs.json"
+    path.write_text('{"runs": [{"schema": 1, "id": 3}]}')
+    with pytest.raises(ConfigError, match=r"no run in .* can be read: not a run record"):
+        open_store(str(path)).contents()
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"[1, 2]", b'{"rows": []}', b"\xff\xfe", b"[" * 100_000, b'{"runs": [1, 2'])
+def test_a_file_that_is_not_ours_is_named(tmp_path, content):
+    """Whatever it is, the message says which file and what would be one of ours."""
+    path = tmp_path / "notes.txt"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"notes\.txt' is neither a ledger nor a document"):
+        open_store(str(path)).contents()
+
+
+def test_a_database_of_somebody_else_is_refused_and_left_as_it_was(tmp_path):
+    """It is not turned into a ledger."""
+    path = tmp_path / "photos.db"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE photos (name TEXT)")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(ConfigError, match=r"photos\.db"):
+        open_store(str(path)).contents()
+    assert path.read_bytes() == before
+
+
+def test_a_missing_store_says_what_would_make_one(tmp_path):
+    """The remedy is in the message."""
+    with pytest.raises(ConfigError, match=r"no store at .*collector up"):
+        open_store(str(tmp_path / "nothing.sqlite"))
+
+
+def test_a_folder_and_a_broker_are_no_stores(tmp_path):
+    """Both are refused with what a store is."""
+    with pytest.raises(ConfigError, match="cannot read the store"):
+        open_store(str(tmp_path))
+    with pytest.raises(ConfigError, match=r"'mqtt://host' is not a store: .*or an InfluxDB"):
+        open_store("mqtt://host")

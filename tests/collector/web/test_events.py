@@ -1,0 +1,68 @@
+import time
+
+from edgemeter.collector.demo import simulated_fleet
+from edgemeter.collector.trend.watch_file import Annotation, WatchFile, add_annotation, watch_file_beside
+from edgemeter.collector.web.events import TrendEvents
+from edgemeter.collector.web.queries import NS_PER_DAY
+from edgemeter.collector.web.sources import DocumentSource, LedgerSource
+from tests.collector.web.conftest import fill
+from tests.fixtures.comparison_factory import make_run
+from tests.fixtures.record_factory import STARTED_AT_NS, make_environment, make_latency, make_record
+
+DAYS, STEP_DAY = 60, 40
+
+
+def stepped():
+    """Return a run a day, 10 % slower from a day on, on which the firmware changed."""
+    runs = []
+    for day in range(DAYS):
+        p50_ms = 10.0 * (1.1 if day >= STEP_DAY else 1.0) * (1 + 0.004 * ((day * 7) % 5 - 2))
+        firmware = "new" if day >= STEP_DAY else "old"
+        latency = make_latency(p50_ms=p50_ms, p50_low_ms=p50_ms * 0.998, p50_high_ms=p50_ms * 1.002)
+        started_at_ns = STARTED_AT_NS + day * NS_PER_DAY
+        runs.append(make_run(latency=latency, started_at_ns=started_at_ns, environment=make_environment(firmware=firmware)))
+    return runs
+
+
+def test_a_step_comes_with_its_size_its_interval_and_what_changed_beside_it():
+    """Ten per cent, on its day, and the firmware is named."""
+    runs = stepped()
+    found = TrendEvents(DocumentSource(tuple(runs)))
+    found.refresh()
+    (step,) = [one for one in found.of(runs[-1], "p50_ms") if one.kind == "step"]
+    assert "+10 % (" in step.text
+    assert "firmware" in step.text
+    assert abs(step.at_ns - runs[STEP_DAY].started_at_ns) <= NS_PER_DAY
+
+
+def test_nothing_is_found_in_another_figure_and_before_the_history_was_read():
+    """The accuracy never changed; what was not read is not known."""
+    runs = stepped()
+    found = TrendEvents(DocumentSource(tuple(runs)))
+    assert found.of(runs[-1], "p50_ms") == ()
+    found.refresh()
+    assert [one for one in found.of(runs[-1], "accuracy") if one.kind == "step"] == []
+    assert found.of(runs[-1], "temperature_c") == ()
+
+
+def test_remarks_of_people_stand_in_the_series_that_they_are_about(tmp_path):
+    """And a page that was kept by a browser is asked for again."""
+    path = fill(tmp_path / "ledger.sqlite", stepped())
+    found = TrendEvents(LedgerSource(path))
+    found.refresh()
+    before = found.version()
+    with WatchFile(watch_file_beside(str(path))) as file:
+        add_annotation(file, Annotation(day=STARTED_AT_NS // NS_PER_DAY + 3, text="moved to the window", begins_level=False, device="pi-1"))
+        add_annotation(file, Annotation(day=STARTED_AT_NS // NS_PER_DAY + 3, text="not this one", begins_level=False, device="pi-2"))
+        assert found.version() != before
+    assert [one.text for one in found.of(make_run(), "p50_ms") if one.kind == "remark"] == ["moved to the window"]
+    found.close()
+
+
+def test_the_sick_board_of_the_simulated_fleet_is_named_first_and_no_healthy_one_for_its_energy():
+    """It draws a tenth more than its like, over both of its cases."""
+    fleet = tuple(simulated_fleet.records_of(make_record(), end_ns=time.time_ns(), days=20))
+    found = TrendEvents(DocumentSource(fleet))
+    found.refresh()
+    named = [one.device for one in found.outlying() if one.text.startswith("energy")]
+    assert named == [simulated_fleet.DEGRADED]

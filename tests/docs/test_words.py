@@ -1,0 +1,54 @@
+"""Facts about the words of the project: one standard term for each thing, in names as in sentences."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+# What stands for each of them is in brackets. Names in stored files and messages of earlier versions stay as they are.
+RETIRED = {
+    "attendant": "handler",
+    "attendance": "dispatcher",
+    "desk": "handler",
+    "expulsion": "pending disconnect",
+    "gone back from": "rolled back",
+    "happenings": "events",
+    "lastwords": "last stop",
+    "parcel": "batch",
+    "wish": "update request",
+}
+STORED = {
+    "agent/update/order.py", "provisioning/registry/jobs.py", "provisioning/registry/schema.py", "provisioning/registry/certificates.py",
+    "provisioning/identity/enforcement.py", "provisioning/update/supervisor.py",
+}  # fmt: skip
+# A promotion called `desk` is an example's name.
+EXAMPLES = re.compile(r"promotion desk|\+desk|`desk`")
+
+
+def sources() -> list[Path]:
+    """Return the files whose words users and developers read."""
+    listed = subprocess.run(
+        ["git", "ls-files", "agent", "collector", "models", "provisioning", "docs", "README.md", "CONTRIBUTING.md"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout.split()  # fmt: skip
+    return [ROOT / name for name in listed if name.endswith((".py", ".md", ".toml", ".html", ".service", ".sh")) and name not in STORED]
+
+
+@pytest.mark.parametrize("word", RETIRED)
+def test_a_retired_word_does_not_come_back(word):
+    """Two words for one thing lose the reader."""
+    pattern = re.compile(rf"(?<![a-z]){word}(?:s|es)?(?![a-z])", re.IGNORECASE)
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()[:100]}"
+        for path in sources()
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if pattern.search(EXAMPLES.sub("", line))
+    ]
+    assert found == [], f"write {RETIRED[word]!r} instead"
+
+
+def test_there_are_sources_to_read():
+    """A listing that finds no file would pass for nothing."""
+    assert len(sources()) > 400

@@ -1,0 +1,173 @@
+"""`edgemeter models add`: an entry and a card of what the file itself says."""
+
+import importlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import model_card, model_file
+from edgemeter.models.catalogue import catalogue, shipped_models
+from tests.fixtures.catalogue_factory import card_beside
+from tests.fixtures.ordinary_user import ordinary_user
+
+SHIPPED = shipped_models.SHIPPED_FOLDER
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def scale_of(path):
+    """Return the scale of a .tflite file's input, as the interpreter itself tells."""
+    interpreter = importlib.import_module("ai_edge_litert.interpreter").Interpreter(str(path))
+    return interpreter.get_input_details()[0]["quantization"][0]
+
+
+@pytest.fixture
+def own(tmp_path):
+    """Return what copies a file, without its card, to a folder of the user's."""
+
+    def copy(source: Path, name: str | None = None) -> Path:
+        (tmp_path / "own").mkdir(exist_ok=True)
+        return Path(shutil.copyfile(source, tmp_path / "own" / (name or source.name)))
+
+    return copy
+
+
+def test_a_model_with_a_card_is_added_as_the_card_says(own, invoke):
+    """Shapes, types and scales come from the file: the int8 input of the shipped detector."""
+    pytest.importorskip("ai_edge_litert")
+    source = SHIPPED / "edgemeter-shapes_int8.tflite"
+    path = own(source)
+    shutil.copyfile(model_card.card_path(source), model_card.card_path(path))
+    entry = json.loads(invoke("add", path, "--name", "shapes", "--json").stdout)["entry"]
+    assert (entry["family"], entry["precision"], entry["dtype"], entry["licence"]) == ("edgemeter", "int8", "int8", "Apache-2.0")
+    (taken,) = entry["inputs"]
+    assert (taken["shape"], taken["dtype"], taken["zero_point"]) == ([1, 160, 160, 3], "int8", -128)
+    assert taken["scale"] == pytest.approx(scale_of(path))
+    assert entry["sha256"] == model_file.sha256(path)
+    assert catalogue.find_entry("shapes").path == str(path)
+    assert "(here)" in invoke("list").stdout
+
+
+def test_a_model_that_cannot_be_recognised_says_what_to_write(own, invoke, home):
+    """Its input is no picture; nothing is written."""
+    pytest.importorskip("onnxruntime")
+    path = own(ROOT / "tests" / "fixtures" / "runtimes" / "onnx.onnx")
+    with pytest.raises(ConfigError, match="Write a card beside it"):
+        invoke("add", path)
+    assert not model_card.card_path(path).exists()
+    assert not (home / "catalogue.toml").exists()
+
+
+@pytest.mark.realdata
+def test_embedded_labels_and_metadata_are_read(realdata, own, invoke):
+    """A TFLite file with metadata: 90 labels, its licence, its quantisation; the card is what `run` reads."""
+    pytest.importorskip("ai_edge_litert")
+    path = own(realdata / "models" / "efficientdet_lite0_int8_metadata.tflite", "mine.tflite")
+    entry = json.loads(invoke("add", path, "--json").stdout)["entry"]
+    assert (entry["name"], entry["labels"], len(entry["output"]["labels"])) == ("mine", "embedded", 90)
+    assert "Apache" in entry["licence"]
+    assert (entry["inputs"][0]["dtype"], entry["inputs"][0]["scale"], entry["inputs"][0]["zero_point"]) == ("uint8", 0.0078125, 127)
+    assert [one["shape"] for one in entry["outputs"]] == [[1, 25, 4], [1, 25], [1, 25], [1]]
+    about = card_beside(path)
+    assert (about.sha256, about.output.labels[0], about.input.mean[0]) == (entry["sha256"], "person", 127)
+
+
+@pytest.mark.realdata
+def test_an_export_that_the_catalogue_waits_for_takes_its_place(realdata, own, invoke):
+    """`yolov8n` says how it is made; the file of that name, added, is found under that name. Its guesses are said."""
+    pytest.importorskip("onnxruntime")
+    path = own(realdata / "models" / "yolov8n.onnx")
+    result = invoke("add", path)
+    assert "yolov8n: detection, yolov8, fp32, 80 labels" in result.stdout
+    assert "guessed: family yolov8" in result.stderr
+    entry = catalogue.find_entry("yolov8n")
+    assert (entry.form, entry.status) == ("own", "unverified")
+    assert "family yolov8" in entry.why
+    assert "family yolov8" in card_beside(path).made["guesses"]
+    assert invoke("verify", "yolov8n").exit_code == 0
+    assert invoke("fetch", "yolov8n").stdout == f"{path}\n"
+
+
+@pytest.mark.realdata
+def test_a_model_compiled_for_another_machine_is_said(realdata, own, invoke):
+    """Its operators are not here."""
+    pytest.importorskip("ai_edge_litert")
+    with pytest.raises(ConfigError, match="Edge TPU"):
+        invoke("add", own(realdata / "models" / "mobilenet_v1_0.25_128_quant_edgetpu.tflite"))
+
+
+@pytest.fixture
+def shapes(own):
+    """Return a copy of a shipped model with its card."""
+    pytest.importorskip("onnxruntime")
+    source = SHIPPED / "edgemeter-shapes_fp32.onnx"
+    path = own(source)
+    shutil.copyfile(model_card.card_path(source), model_card.card_path(path))
+    return path
+
+
+def test_a_taken_name_is_refused(shapes, own, invoke):
+    """Of another file of the user's, or of ours; the same file again is no conflict."""
+    invoke("add", shapes, "--name", "mine")
+    assert invoke("add", shapes, "--name", "mine").exit_code == 0
+    other = own(shapes, "other.onnx")
+    shutil.copyfile(model_card.card_path(shapes), model_card.card_path(other))
+    with pytest.raises(ConfigError, match="choose another --name, or replace it with --replace"):
+        invoke("add", other, "--name", "mine")
+    with pytest.raises(ConfigError, match=r"'yolox-nano' is 'yolox_nano\.onnx' in the catalogue"):
+        invoke("add", other, "--name", "yolox-nano")
+    invoke("add", other, "--name", "mine", "--replace")
+    assert catalogue.find_entry("mine").path == str(other)
+
+
+def test_a_card_of_another_file_is_refused(shapes, invoke):
+    """The file was changed since."""
+    with shapes.open("ab") as file:
+        file.write(b"\0")
+    with pytest.raises(ConfigError, match=r"the card beside it has|cannot be read|not an ONNX"):
+        invoke("add", shapes)
+
+
+def test_an_added_file_that_changes_or_goes_is_missed(shapes, invoke):
+    """`verify` fails, and says which."""
+    invoke("add", shapes, "--name", "mine")
+    with shapes.open("ab") as file:
+        file.write(b"\0")
+    result = invoke("verify")
+    assert (result.exit_code, "mine" in result.stderr) == (1, True)
+    shapes.unlink()
+    result = invoke("verify", "mine")
+    assert (result.exit_code, "is missing" in result.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(("name", "body"), [("m.onnx", b""), ("m.onnx", b"garbled"), ("m.xyz", b"x"), ("m.tflite", b"TFL3")])
+def test_what_is_no_model_is_said(own, invoke, home, tmp_path, name, body):
+    """Empty, garbled, of an unknown kind: one line, and nothing written."""
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("ai_edge_litert")
+    (tmp_path / "body").write_bytes(body)
+    with pytest.raises(ConfigError, match="m"):
+        invoke("add", own(tmp_path / "body", name))
+    assert not (home / "catalogue.toml").exists()
+    with pytest.raises(ConfigError, match="there is no such file"):
+        invoke("add", tmp_path / "absent.onnx")
+
+
+@pytest.mark.realdata
+def test_a_folder_that_is_not_ours_is_said(realdata, invoke, tmp_path):
+    """The card would lie beside the model: copy it first. The catalogue names no half-added model."""
+    pytest.importorskip("onnxruntime")
+    path = tmp_path / "closed" / "yolox_nano.onnx"
+    path.parent.mkdir()
+    shutil.copyfile(realdata / "models" / "yolox_nano.onnx", path)
+    path.chmod(0o644)
+    path.parent.chmod(0o555)
+    for parent in (tmp_path, *tmp_path.parents):
+        if not parent.stat().st_mode & 0o001:
+            parent.chmod(0o755)
+    mine = tmp_path / "catalogue.toml"
+    with ordinary_user(), pytest.raises(ConfigError, match="copy the model to a folder that you can write"):
+        invoke("add", path, "--name", "mine", "--catalogue", mine)
+    assert not mine.exists()

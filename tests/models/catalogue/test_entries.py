@@ -1,0 +1,224 @@
+"""The catalogue: every entry can be acted on, says what was not verified, and describes its file as the file does itself."""
+
+import re
+
+import msgspec
+import pytest
+
+from edgemeter.agent import runtimes
+from edgemeter.agent.base import toml
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import model_file, suite
+from edgemeter.agent.recognition import recognise
+from edgemeter.agent.vision.decoders import DECODERS
+from edgemeter.models.catalogue import catalogue
+from edgemeter.models.catalogue.catalogue_entry import FETCHED, is_address
+from tests.fixtures.catalogue_factory import make_entry, write_catalogue
+
+ENTRIES = catalogue.read_catalogue(catalogue.CATALOGUE_FILE).entry
+BY_NAME = {entry.name: entry for entry in ENTRIES}
+each = pytest.mark.parametrize("entry", [pytest.param(entry, id=entry.name) for entry in ENTRIES])
+
+
+def test_the_models_that_people_compare_are_there():
+    """Those of arXiv 2409.16808 in their forms, and the small detectors and classifiers beside them."""
+    wanted = {
+        "ssd-mobilenet-v1": {"cpu", "edgetpu"},
+        "ssdlite-mobiledet": {"cpu", "edgetpu"},
+        "efficientdet-lite0": {"cpu", "edgetpu"},
+        "efficientdet-lite1": {"cpu", "edgetpu"},
+        "efficientdet-lite2": {"cpu", "edgetpu"},
+        "yolov8n": {"cpu", "edgetpu", "tensorrt"},
+        "yolov8s": {"cpu", "edgetpu", "tensorrt"},
+        "yolov8m": {"cpu", "edgetpu", "tensorrt"},
+        "yolo11n": {"cpu", "edgetpu", "tensorrt"},
+        "yolox-nano": {"cpu", "tensorrt"},
+        "yolox-tiny": {"cpu", "tensorrt"},
+        "nanodet-plus-m-320": {"cpu"},
+        "mobilenet-v1": {"cpu", "edgetpu"},
+        "mobilenet-v2": {"cpu", "edgetpu"},
+        "efficientnet-lite0": {"cpu"},
+    }
+    for model, accelerators in wanted.items():
+        there = {where for entry in ENTRIES if entry.model == model for where in entry.accelerators}
+        assert accelerators <= there, model
+
+
+@each
+def test_an_entry_can_be_acted_on(entry):
+    """It names a decoder, a label map, and an address or a way to make it; only https."""
+    assert entry.family in {*DECODERS, "classifier"}
+    assert set(entry.runtimes) <= set(runtimes.RUNTIMES)
+    assert entry.labels in catalogue.label_maps()
+    assert (entry.form in FETCHED) == bool(entry.addresses)
+    assert all(address.startswith("https://") for address in entry.addresses)
+    assert entry.source
+    assert entry.licence in {"Apache-2.0", "AGPL-3.0"}
+    assert ("ultralytics" in entry.source) == (entry.licence == "AGPL-3.0")
+
+
+@each
+def test_nothing_is_called_verified_that_was_not(entry):
+    """No address could be tried: each says so, a hash says of what it is, and an accuracy where it was read."""
+    assert entry.status == "unverified"
+    assert entry.why
+    assert (entry.sha256 is None) == (entry.sha256_of is None) == (entry.size_bytes is None)
+    for published in entry.accuracy:
+        assert ("not there" in published.source) == (published.status == "unverified")
+
+
+@each
+def test_the_card_of_an_entry_fits_it(entry):
+    """As many classes as the label map has, and the input that the entry says."""
+    about = catalogue.card_of(entry, "0" * 64, None)
+    labels = catalogue.label_maps()[entry.labels].labels
+    assert about.output.classes == (len(labels) or {"imagenet-1000": 1000, "imagenet-1001": 1001}[entry.labels])
+    assert about.output.label_offset == (-1 if entry.labels == "imagenet-1001" else 0)
+    assert (about.name, about.task, about.input) == (entry.model, entry.task, entry.input)
+
+
+def test_label_maps_agree_with_each_other():
+    """The 90 of COCO are the 80 with ten gaps: ids 12, 26, 29, 30, 45, 66, 68, 69, 71, 83."""
+    maps = catalogue.label_maps()
+    wide = maps["coco-90"].labels
+    assert tuple(label for label in wide if label) == maps["coco-80"].labels
+    assert [place + 1 for place, label in enumerate(wide) if not label] == [12, 26, 29, 30, 45, 66, 68, 69, 71, 83]
+    assert (len(wide), len(set(maps["coco-80"].labels))) == (90, 80)
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize("name", [entry.name for entry in ENTRIES if entry.sha256])
+def test_a_recorded_hash_is_that_of_the_file(realdata, name):
+    """Of the copies that lie beside the project."""
+    entry = BY_NAME[name]
+    path = realdata / "models" / entry.file
+    assert model_file.sha256(path) == entry.sha256
+    assert path.stat().st_size == entry.size_bytes
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ssd-mobilenet-v1",
+        "efficientdet-lite0",
+        "mobilenet-v1-0.25-128",
+        "mobilenet-v2",
+        "yolox-nano",
+        "yolov8n",
+        "yolov8n-int8",
+    ],
+)
+def test_an_entry_says_what_its_file_says(realdata, name):
+    """Size, layout, normalisation, decoder and classes, as recognised from the real file by its real runtime."""
+    entry = BY_NAME[name]
+    pytest.importorskip("onnxruntime" if entry.format == "onnx" else "ai_edge_litert")
+    path = realdata / "models" / entry.file
+    runtime = runtimes.create(suite.runtime_for(path))
+    loaded = runtime.load(path, runtimes.Options())
+    runtime.close()
+    seen, _ = recognise.recognise(path, loaded)
+    assert entry.input == seen.input
+    assert (entry.task, entry.family, entry.precision) == (seen.task, seen.family, seen.precision)
+    assert loaded.inputs[0].dtype == entry.dtype
+    ours, theirs = entry.output, seen.output
+    assert (ours.classes, ours.nms_iou, ours.strides, ours.label_offset) == (
+        theirs.classes,
+        theirs.nms_iou,
+        theirs.strides,
+        theirs.label_offset,
+    )
+
+
+def test_the_users_entries_come_before_ours(home):
+    """And one of another name beside them."""
+    write_catalogue(home / "catalogue.toml", make_entry("yolox-nano", "http://mine.example/m"), make_entry("mine", "http://mine.example/n"))
+    known = catalogue.all_entries()
+    assert known["yolox-nano"].addresses == ("http://mine.example/m",)
+    assert known.keys() == {*BY_NAME, "mine"}
+
+
+def test_a_hash_seen_does_not_replace_one_that_is_known(home):
+    """The catalogue's own comes first."""
+    (home / "catalogue.toml").write_text(f'[seen]\nyolox-nano = "{"0" * 64}"\nyolox-tiny = "{"1" * 64}"\n')
+    known = catalogue.all_entries()
+    assert known["yolox-nano"].sha256 == BY_NAME["yolox-nano"].sha256
+    assert known["yolox-tiny"].sha256 == "1" * 64
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ('colour = "red"\n', "colour"),
+        ('form = "downloaded"\n', "form"),
+        ("addresses = []\n", "needs addresses"),
+        ('addresses = ["file:///etc/passwd"]\n', "not an http or https address"),
+        ('addresses = ["https://user:word@host.example/m"]\n', "without user and password"),
+        ('member = "m"\n', "member belongs"),
+        ('form = "exported"\naddresses = []\n', "needs how"),
+        ('name = "../mine"\n', "name"),
+        ('file = "../mine"\n', "file"),
+        ('file = ".mine"\n', "file"),
+        ('sha256 = "abc"\n', "sha256"),
+        ('labels = "coco-81"\n', "unknown label map 'coco-81'"),
+        ("[seen]\nmine = 5\n", "seen"),
+        ("entry = [", "catalogue.toml"),
+    ],
+)
+def test_a_wrong_catalogue_is_said_with_the_key(home, change, why):
+    """One key changed in an entry that is right."""
+    path = write_catalogue(home / "catalogue.toml", make_entry("mine", "http://mine.example/m"))
+    text = path.read_text()
+    catalogue.all_entries()
+    for line in change.splitlines():
+        key = line.partition(" = ")[0]
+        text, count = re.subn(rf"^{key} = (\[\n(.*\n)*?\]|.*)$", line.replace("\\", r"\\"), text, count=1, flags=re.MULTILINE)
+        if not count:
+            text = (
+                f"{text}\n{line}\n"
+                if line.startswith("[") or "seen" in change or line.endswith("[")
+                else text.replace("[[entry]]", f"[[entry]]\n{line}")
+            )
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=why):
+        catalogue.all_entries()
+
+
+def test_a_name_twice_is_said(home):
+    """Which of the two would count?"""
+    entry = make_entry("mine", "http://mine.example/m")
+    write_catalogue(home / "catalogue.toml", entry, entry)
+    with pytest.raises(ConfigError, match="duplicate entry mine"):
+        catalogue.all_entries()
+
+
+@pytest.mark.parametrize("body", [b"\xff\xfe", b"\0", b"[[entry]]"])
+def test_a_garbled_catalogue_is_said(home, body):
+    """One line with its path."""
+    (home / "catalogue.toml").write_bytes(body)
+    with pytest.raises(ConfigError, match=r"catalogue\.toml"):
+        catalogue.all_entries()
+
+
+def test_a_catalogue_is_read_back_as_it_was_written(tmp_path):
+    """All entries of ours, and every odd character."""
+    odd = make_entry("odd", "http://mine.example/m", source='"quotes" \\ back\n\ttab \x7f é 猫 🐈')
+    path = write_catalogue(tmp_path / "catalogue.toml", *ENTRIES, odd)
+    assert catalogue.read_catalogue(path).entry == (*ENTRIES, odd)
+
+
+def test_a_table_in_a_list_keeps_its_own_tables():
+    """Values before tables, whatever their order; what is None is left out."""
+    content = {"a": [{"t": {"x": 1}, "v": 2, "long": "x" * 100}, {"v": 3}], "b": "c", "odd key": {"y": True}}
+    text = toml.toml_document({**content, "none": None})
+    assert msgspec.toml.decode(text) == content
+    assert text.index("b = ") < text.index('["odd key"]')
+
+
+@pytest.mark.parametrize(
+    "text", ["", "http://", "host/m", "ftp://host/m", "http://ho st/m", "http://host/m\n", "http://[/m", "http://u@host/m"]
+)
+def test_what_is_no_address(text):
+    """Neither scheme nor host may be missing or odd."""
+    assert not is_address(text)
+    assert is_address("https://host.example:8443/a%20b?x=1")

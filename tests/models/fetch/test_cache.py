@@ -1,0 +1,149 @@
+"""The cache: its limit, who goes first, and who stays."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.models.fetch.cache import CacheNote, ModelCache, is_in_use
+from tests.fixtures.catalogue_factory import content, make_entry, write_catalogue
+
+SIZE = 400_000
+
+
+@pytest.fixture
+def four(server, home):
+    """Return the names of four models of 0.4 MB that can be fetched."""
+    names = ["a", "b", "c", "d"]
+    bodies = [content(SIZE, seed) for seed in range(4)]
+    write_catalogue(home / "catalogue.toml", *(make_entry(n, server.put(f"/{n}.onnx", b), b) for n, b in zip(names, bodies, strict=True)))
+    return names
+
+
+def used(home, name, at_s):
+    """Say when a model was last used."""
+    os.utime(home / "models" / name / f"{name}.onnx", (at_s, at_s))
+
+
+def there(home):
+    """Return the names of the models in the cache."""
+    return {cached.name for cached in ModelCache(home / "models").models() if cached.path}
+
+
+@pytest.mark.usefixtures("four")
+def test_what_was_not_used_for_longest_goes_first(home, invoke):
+    """A megabyte holds two; the one that was used meanwhile stays, and the removal is said."""
+    invoke("fetch", "a", "b", "--limit-mb", "1")
+    used(home, "a", 2_000)
+    used(home, "b", 1_000)
+    result = invoke("fetch", "c", "--limit-mb", "1")
+    assert there(home) == {"a", "c"}
+    assert "removed b" in result.stderr
+
+
+@pytest.mark.usefixtures("four")
+def test_fetching_again_counts_as_use(home, invoke):
+    """Also where nothing had to be fetched."""
+    invoke("fetch", "a", "b", "--limit-mb", "1")
+    used(home, "a", 1_000)
+    used(home, "b", 2_000)
+    invoke("fetch", "a")
+    invoke("fetch", "c", "--limit-mb", "1")
+    assert there(home) == {"a", "c"}
+
+
+@pytest.mark.usefixtures("four")
+def test_what_is_fetched_together_stays_together(home, invoke):
+    """Three do not fit: none of them is removed for the others, and the excess is said."""
+    result = invoke("fetch", "a", "b", "c", "--limit-mb", "1")
+    assert there(home) == {"a", "b", "c"}
+    assert "above its limit" in result.stderr
+
+
+@pytest.mark.parametrize("how", ["open", "mapped", "named"])
+@pytest.mark.usefixtures("four")
+def test_a_model_in_use_stays(home, invoke, how):
+    """Open or mapped in another process, or on its command line."""
+    invoke("fetch", "a", "b", "--limit-mb", "1")
+    used(home, "a", 1_000)
+    used(home, "b", 2_000)
+    hold = {
+        "open": "f = open(sys.argv[1].removeprefix('='), 'rb')",
+        "mapped": "f = open(sys.argv[1].removeprefix('='), 'rb'); m = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ); f.close()",
+        "named": "pass",
+    }[how]
+    path = home / "models" / "a" / "a.onnx"
+    argument = str(path) if how == "named" else f"={path}"
+    code = f"import sys, mmap; {hold}; print('ready', flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", code, argument], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        assert is_in_use(path)
+        assert "in use, kept: a" in invoke("cache", "clear", "a").stdout
+        invoke("fetch", "c", "--limit-mb", "1")
+    assert there(home) == {"a", "c"}
+    assert not is_in_use(path)
+
+
+@pytest.mark.usefixtures("four")
+def test_a_model_being_fetched_is_not_removed(home, invoke):
+    """Its folder is locked by another process."""
+    invoke("fetch", "a")
+    cache = ModelCache(home / "models")
+    with cache.locked("a"):
+        assert not cache.remove(cache.models()[0])
+    assert there(home) == {"a"}
+
+
+@pytest.mark.usefixtures("four")
+def test_what_is_not_the_caches_is_never_removed(home, invoke):
+    """Folders and files that somebody else put there."""
+    own = home / "models" / "photographs"
+    own.mkdir(parents=True)
+    (own / "mine.jpg").write_bytes(b"x" * 2_000_000)
+    (home / "models" / "notes.txt").write_text("mine")
+    invoke("fetch", "a", "b", "c", "--limit-mb", "1")
+    invoke("cache", "clear")
+    assert there(home) == set()
+    assert (own / "mine.jpg").exists()
+    assert (home / "models" / "notes.txt").exists()
+
+
+def test_unfinished_downloads_are_listed_and_cleared(server, home, invoke):
+    """They take room too."""
+    body = content(SIZE)
+    write_catalogue(home / "catalogue.toml", make_entry("a", server.put("/a.onnx", body), body))
+    cache = ModelCache(home / "models")
+    with cache.locked("a") as folder:
+        (folder / ".a.onnx.part").write_bytes(body[:1000])
+    assert "unfinished" in invoke("cache", "list").stdout
+    assert cache.models()[0].size_bytes == 1000
+    invoke("cache", "clear", "a")
+    assert cache.models() == []
+
+
+@pytest.mark.parametrize("note", [b"", b"{", b"[1]", b'{"entry": "../x", "file": "y"}', b"\xff"])
+@pytest.mark.usefixtures("four")
+def test_a_garbled_note_is_a_model_that_is_not_there(home, invoke, note):
+    """It is fetched again, not believed."""
+    invoke("fetch", "a")
+    (home / "models" / "a" / ".edgemeter.json").write_bytes(note)
+    assert ModelCache(home / "models").find("a") is None
+    invoke("fetch", "a")
+    assert there(home) == {"a"}
+
+
+@pytest.mark.usefixtures("four")
+def test_a_note_tells_what_was_fetched(server, home, invoke):
+    """Entry, file, hash, size and address."""
+    invoke("fetch", "a")
+    _, note = ModelCache(home / "models").find("a")
+    assert note == CacheNote(entry="a", file="a.onnx", sha256=note.sha256, size_bytes=SIZE, address=server.address + "/a.onnx")
+
+
+def test_a_name_that_is_not_in_the_cache_is_said(invoke):
+    """An empty cache has none, and lists as empty."""
+    assert invoke("cache", "list", "--json").exit_code == 0
+    with pytest.raises(ConfigError, match="has no absent"):
+        invoke("cache", "clear", "absent")

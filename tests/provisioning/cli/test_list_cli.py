@@ -1,0 +1,191 @@
+"""`edgemeter fleet list`, `show` and `clear`: what people see of their devices."""
+
+import json
+import time
+
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent.contract.health import Clock, Disk, LastStop, RecentRuns, Sensor
+from edgemeter.provisioning.cli.main import fleet as fleet_command
+from edgemeter.provisioning.health import device_view, overview
+from edgemeter.provisioning.registry import canary_runs, devices, rescues
+from edgemeter.provisioning.registry.devices import Device
+from edgemeter.provisioning.registry.rescues import Rescue
+from tests.provisioning import folder_bytes
+from tests.provisioning.health.conftest import Lab, S
+
+DAY = 86_400 * S
+
+
+def fleet(*arguments):
+    """Return what `edgemeter fleet ...` printed, as long as it ended well."""
+    done = CliRunner().invoke(fleet_command, [*map(str, arguments)], env={"COLUMNS": "200"})
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+@pytest.fixture
+def lab(tmp_path):
+    """Return a lab with one device of each kind of trouble, and the present as its clock."""
+    one = Lab(tmp_path)
+    one.now_ns = time.time_ns()
+    one.folder.fleet_file.write_text('fleet = "lab"\n[device.pi-new]\nboard = "pi5"\n[device.pi-good]\nboard = "pi5"\ntags = ["coral"]\n')
+    sound = {
+        "board": "Raspberry Pi 5 Model B Rev 1.0",
+        "told_ns": one.now_ns,
+        "clock": Clock(is_synchronised=True),
+        "disk": Disk(free_bytes=20 * 10**9, size_bytes=30 * 10**9),
+        "certificate_not_after_ns": one.now_ns + 300 * DAY,
+        "runs": RecentRuns(last_ns=one.now_ns - 3600 * S, last_verdict="valid", verdicts={"valid": 97, "suspect": 3}),
+        "sensors": (Sensor(name="pi5_pmic", id="pi5_pmic", scope="soc-rails", calibration_age_days=12.3),),
+    }
+    one.says("pi-good", "online", **sound)
+    one.says("pi-lost", "lost", **sound)
+    one.says("pi-card", "online", **{**sound, "certificate_not_after_ns": one.now_ns + 5 * DAY})
+    one.says("pi-full", "online", **{**sound, "disk": Disk(free_bytes=10**8, size_bytes=30 * 10**9)})
+    one.says("pi-dark", "online", **{**sound, "last_words": LastStop(kind="power-loss", text="the board went down")})
+    one.says("pi-slow", "online", **sound)
+    one.says("pi-dead", "lost", **sound)
+    one.passes(1)
+    with one.registry.transaction() as connection:
+        devices.put_health_state(connection, devices.next_health_state(None, "pi-slow", "latency_p50_ms is 16, +60.0%", one.now_ns))
+        rescues.put_rescue(
+            connection, Rescue("pi-dead", 3, 0, needs_attention=True, reason="its power was cut 3 times and it did not come back")
+        )
+        devices.put(connection, Device("pi-asks", "lab", "1000", "pi5", (), "pending", None, None, None, 5))
+    yield one
+    one.registry.close()
+
+
+def test_the_most_urgent_comes_first(lab):
+    """What needs a hand, then what is lost, suspect, runs out; what is well comes last."""
+    order = [line.device.device for line in overview.read(lab.folder, lab.registry, lab.now_ns)]
+    assert order == ["pi-dead", "pi-lost", "pi-slow", "pi-card", "pi-asks", "pi-full", "pi-dark", "pi-good", "pi-new"]
+
+
+def test_the_table_shows_what_each_device_said(lab):
+    """Board, agent, last run, verdict share, sensors with calibration age, certificate, clock, disk, and what to look at."""
+    text = fleet("list", "--folder", lab.folder.path)
+    (good,) = [line for line in text.splitlines() if line.startswith("pi-good")]
+    for shown in ("pi5", "online", "1.0", "1 h, valid", "97% of 100", "pi5_pmic (12 d)", "300 d", "in sync", "20 GB"):
+        assert shown in good
+    (slow,) = [line for line in text.splitlines() if line.startswith("pi-slow")]
+    assert "suspect" in slow
+    assert "latency_p50_ms is 16, +60.0%" in slow
+    assert "9 devices: 5 online, 2 lost, 2 never seen, 1 suspect, 1 need attention" in text
+
+
+def test_a_narrow_terminal_keeps_the_name_the_state_and_the_reason(lab):
+    """What can best be done without goes first."""
+    lines = overview.read(lab.folder, lab.registry, lab.now_ns)
+    table, below = device_view.fleet_table(lines, lab.now_ns, 80)
+    headings = [str(column.header) for column in table.columns]
+    assert headings[:4] == ["device", "board", "presence", "health"]
+    assert not {"clock", "note"} & set(headings)
+    assert "pi-slow: latency_p50_ms is 16, +60.0%" in below
+
+
+def test_a_selection_narrows_the_list_and_json_has_it_all(lab):
+    """For machines: absent is null."""
+    found = json.loads(fleet("list", "--folder", lab.folder.path, "--on", "coral", "--json"))["devices"]
+    assert [one["device"] for one in found] == ["pi-good"]
+    assert (found[0]["valid_ratio"], found[0]["presence"], found[0]["job"]) == (0.97, "online", None)
+
+
+def test_show_tells_all_and_its_reason_first(lab):
+    """A page for one device."""
+    text = fleet("show", "pi-dark", "--folder", lab.folder.path)
+    assert "! power-loss before this boot: the board went down" in text
+    assert "pi5_pmic (12 d)" in text
+    assert "no canary run yet" in text
+    said = json.loads(fleet("show", "pi-dark", "--folder", lab.folder.path, "--json"))["said"]
+    assert said["last_words"]["kind"] == "power-loss"
+
+
+def test_an_unknown_device_is_one_line(lab):
+    """With what lists the names."""
+    done = CliRunner().invoke(fleet_command, ["show", "pi-9", "--folder", str(lab.folder.path)])
+    assert done.exit_code != 0
+    assert "no device is named 'pi-9'" in str(done.exception or done.output)
+
+
+def test_clearing_makes_good_forgets_the_rescue_and_measures_next(lab):
+    """By hand, and only what was in trouble."""
+    text = fleet("clear", "pi-slow", "pi-dead", "pi-good", "--folder", lab.folder.path)
+    assert "pi-slow: good, its baseline is kept; its canary run is next" in text
+    assert "its rescue is ended (3 power cycles)" in text
+    assert "pi-good: nothing to clear" in text
+    assert devices.suspects(lab.registry) == {}
+    lab.passes(6)
+    assert lab.open_golden("pi-slow") is not None
+
+
+@pytest.mark.parametrize("more", [[], ["--new-band"]])
+def test_a_rehearsed_clearing_clears_nothing(lab, more):
+    """It says what the clearing then says; the fleet's files stay as they are to the byte."""
+    call = ("clear", "pi-slow", "pi-dead", "pi-good", *more, "--folder", lab.folder.path)
+    before, suspects = folder_bytes.read(lab.folder.path), devices.suspects(lab.registry)
+    text = fleet(*call, "--dry-run")
+    found = json.loads(fleet(*call, "--dry-run", "--json"))["devices"]
+    assert folder_bytes.read(lab.folder.path) == before
+    assert "pi-slow" in devices.suspects(lab.registry) == suspects
+    assert f"pi-slow: would be good, its baseline {'restarts' if more else 'is kept'}; its canary run is next" in text
+    assert ("pi-good: would be good" in text) if more else ("pi-good: nothing to clear" in text)
+    assert all(one["dry_run"] for one in found)
+    done = json.loads(fleet(*call, "--json"))["devices"]
+    assert [(one["device"], one["done"]) for one in done] == [(one["device"], one["done"]) for one in found]
+    assert "pi-slow" not in devices.suspects(lab.registry)
+
+
+def test_a_selection_clears_what_an_update_changed_for_all(lab):
+    """After a runtime became faster: every board of that kind, in one command."""
+    found = json.loads(fleet("clear", "device=pi-s*", "pi-good", "--new-band", "--json", "--folder", lab.folder.path))["devices"]
+    assert {one["device"]: one["done"].split(";")[0] for one in found} == {
+        "pi-slow": "good, its baseline restarts",
+        "pi-good": "good, its baseline restarts",
+    }
+    done = CliRunner().invoke(fleet_command, ["clear", "pi-9", "--folder", str(lab.folder.path)])
+    assert "no device matches 'pi-9'" in str(done.exception)
+
+
+def test_a_new_band_begins_with_what_was_outside(tmp_path):
+    """What it shows since is right: it counts as its past from now on."""
+    lab = Lab(tmp_path)
+    lab.says("pi-1", "online", boot_id="a")
+    for _ in range(6):
+        lab.measures("pi-1", latency_p50_ms=10.0)
+    for _ in range(2):
+        lab.measures("pi-1", latency_p50_ms=20.0)
+    assert "pi-1" in devices.suspects(lab.registry)
+    assert "its baseline restarts" in fleet("clear", "pi-1", "--new-band", "--folder", tmp_path)
+    kept = [run.figures["latency_p50_ms"] for run in canary_runs.read_canary_runs(lab.registry, "pi-1") if run.is_kept]
+    assert kept == [20.0, 20.0]
+    for latency_ms in (20.0, 20.1, 19.9, 20.0):
+        lab.passes(86_400)
+        lab.ends("pi-1", latency_p50_ms=latency_ms)
+    assert devices.suspects(lab.registry) == {}
+    lab.registry.close()
+
+
+def test_a_golden_job_that_fails_says_why(tmp_path):
+    """A board without a runtime is not measured, and `show` tells."""
+    lab = Lab(tmp_path)
+    lab.says("pi-1", "online", boot_id="a")
+    lab.passes(1)
+    lab.passes(3600)
+    lab.ends("pi-1", state="failed", reason="no runtime for the shipped model is installed")
+    assert "last attempt: failed, no runtime for the shipped model" in fleet("show", "pi-1", "--folder", tmp_path)
+    lab.registry.close()
+
+
+def test_what_a_device_says_moves_no_cursor(tmp_path):
+    """A board whose name is a terminal's command is shown as text."""
+    lab = Lab(tmp_path)
+    lab.says("pi-1", "online", board="\x1b[2J[red]pi\x07", agent="1\n2")
+    lab.passes(1)
+    for text in (fleet("list", "--folder", tmp_path), fleet("show", "pi-1", "--folder", tmp_path)):
+        assert "\x1b" not in text
+        assert "\x07" not in text
+        assert "[red]pi" in text
+    lab.registry.close()

@@ -1,0 +1,136 @@
+"""`edgemeter fleet doctor`, `logs` and `restart`: an order, and the answer of the device."""
+
+import json
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.orders import Doctor, Logs, Restart
+from edgemeter.agent.doctor import examination
+from edgemeter.agent.doctor.checks import Finding
+from edgemeter.provisioning.cli.main import fleet
+from edgemeter.provisioning.registry import devices, jobs
+from edgemeter.provisioning.registry.devices import Device
+from edgemeter.provisioning.registry.registry import Registry
+from tests.provisioning import folder_bytes
+
+
+class Answering:
+    """A service and its devices, which end every order with a text; pi-2 fails."""
+
+    def __init__(self, path):
+        self.registry = Registry(path / "registry.sqlite")
+        with self.registry.transaction() as connection:
+            for name in ("pi-1", "pi-2"):
+                devices.put(connection, Device(name, "lab", name, "pi5", (), "accepted", None, None, None, 5))
+            devices.put(connection, Device("pi-3", "lab", "pi-3", "pi5", (), "pending", None, None, None, 5))
+        self.works = []
+        self.text = "ok\n\x1b[2Jline 2\n"
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self):
+        while not self._ended.wait(0.05):
+            for one in jobs.unfinished_executions(self.registry):
+                self.works.append(jobs.find(self.registry, one.job).work)
+                done = one.device != "pi-2"
+                state, text = ("done", self.text) if done else ("failed", None)
+                ended = replace(one, state=state, ended_ns=time.time_ns(), text=text, reason=None if done else "it has no log")
+                with self.registry.transaction() as connection:
+                    jobs.update_executions(connection, [ended])
+
+    def close(self):
+        """End it."""
+        self._ended.set()
+        self._thread.join()
+        self.registry.close()
+
+
+@pytest.fixture
+def answering(tmp_path):
+    """Return a service that answers."""
+    one = Answering(tmp_path)
+    yield one
+    one.close()
+
+
+def told(tmp_path, *arguments):
+    """Return what a command printed and its status."""
+    done = CliRunner().invoke(fleet, [*arguments, "--folder", str(tmp_path)])
+    return done.stdout, done.exit_code, done.exception
+
+
+def test_the_answers_are_shown_device_by_device(answering, tmp_path):
+    """As text, whatever it would do to a terminal."""
+    text, status, _ = told(tmp_path, "doctor", "pi-1")
+    assert (text, status) == ("== pi-1: done\nok\n?[2Jline 2\n", 0)
+    assert answering.works == [Doctor()]
+
+
+def test_a_doctors_report_is_a_table(answering, tmp_path):
+    """As `edgemeter doctor` prints it; whatever it would do to a terminal."""
+    answering.text = examination.as_json([Finding(area="power", name="nvml\x1b[2J", state="bad", what="[red]gone[/red]", remedy="mend it")])
+    text, status, _ = told(tmp_path, "doctor", "pi-1")
+    assert status == 0
+    assert "BAD" in text
+    assert "[red]gone[/red]" in text
+    assert "-> mend it" in text
+    assert "findings" not in text
+    assert "\x1b" not in text
+
+
+def test_a_name_with_a_space_is_one_device(answering, tmp_path):
+    """A selection has marks, or quotes of its own."""
+    with answering.registry.transaction() as connection:
+        devices.put(connection, Device("a b", "lab", "9", "pi5", (), "accepted", None, None, None, 5))
+    text, _, _ = told(tmp_path, "doctor", "a b", "device=pi-1", "--json")
+    assert [one["device"] for one in json.loads(text)["executions"]] == ["a b", "pi-1"]
+
+
+def test_one_that_fails_says_why_and_the_command_fails(answering, tmp_path):
+    """The others are shown all the same."""
+    text, status, _ = told(tmp_path, "logs", "pi-1", "pi-2", "--lines", "50")
+    assert "== pi-1: done\nok" in text
+    assert "== pi-2: failed: it has no log" in text
+    assert status == 1
+    assert set(answering.works) == {Logs(lines=50)}
+
+
+def test_a_selection_names_devices_too(answering, tmp_path):
+    """Those that are not accepted are left out."""
+    text, _, _ = told(tmp_path, "doctor", "board=pi5", "--json")
+    assert [one["device"] for one in json.loads(text)["executions"]] == ["pi-1", "pi-2"]
+    assert len(answering.works) == 2
+
+
+def test_a_rehearsed_restart_orders_nothing_and_a_real_one_the_board(answering, tmp_path):
+    """--dry-run says who."""
+    assert told(tmp_path, "restart", "pi-1", "--board", "--dry-run")[0] == "would order pi-1: restart board\n"
+    assert answering.works == []
+    assert told(tmp_path, "restart", "pi-1", "--board")[1] == 0
+    assert answering.works == [Restart(what="board")]
+
+
+@pytest.mark.parametrize(("command", "title"), [("doctor", "doctor"), ("logs", "logs"), ("restart", "restart agent")])
+def test_a_rehearsal_asks_nobody(answering, tmp_path, command, title):
+    """Who would be asked, in words and in JSON; the registry stays as it is to the byte."""
+    before = folder_bytes.read(tmp_path)
+    text, status, _ = told(tmp_path, command, "board=pi5", "--dry-run")
+    assert (text, status) == (f"would order pi-1: {title}\nwould order pi-2: {title}\n", 0)
+    text, status, _ = told(tmp_path, command, "board=pi5", "--dry-run", "--json")
+    assert (json.loads(text), status) == ({"order": title, "devices": ["pi-1", "pi-2"], "dry_run": True}, 0)
+    assert folder_bytes.read(tmp_path) == before
+    assert (jobs.latest(answering.registry), answering.works) == ([], [])
+
+
+@pytest.mark.usefixtures("answering")
+def test_nobody_is_one_line(tmp_path):
+    """With what there is."""
+    _, _, error = told(tmp_path, "doctor", "pi-9")
+    assert isinstance(error, ConfigError)
+    assert "no device matches" in str(error)

@@ -1,0 +1,92 @@
+"""`fleet serve`: its broker may come up after it."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.fixtures.mqtt_peer import Peer
+from tests.fixtures.servers import LOOPBACK, address_of, mosquitto
+
+pytestmark = pytest.mark.mosquitto
+
+
+@pytest.fixture
+def broker(tmp_path):
+    """Return a broker that is not started yet."""
+    server = mosquitto(tmp_path)
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def service(tmp_path, broker):
+    """Return the service, started while there is no broker."""
+    (tmp_path / "fleet").mkdir()
+    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "fleet", "serve", "--folder", str(tmp_path / "fleet")]
+    process = subprocess.Popen([*command, "--broker", f"{LOOPBACK}:{broker.port}"], stderr=subprocess.PIPE, text=True)
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def await_service(service):
+    """Return when the service says that it serves, before or after its first look at what is open."""
+    said = [service.stderr.readline()]
+    while said[-1] and "serving the fleet" not in said[-1]:
+        said.append(service.stderr.readline())
+    assert "retrying" not in "".join(said[1:])
+    assert "serving the fleet" in said[-1]
+
+
+def test_a_broker_that_is_not_there_yet_is_waited_for(service, broker):
+    """It is said once; the service begins when the broker is there."""
+    assert "retrying until it answers" in service.stderr.readline()
+    broker.start()
+    await_service(service)
+
+
+def test_a_service_that_waits_for_its_broker_ends_when_it_is_told_to(service):
+    """By SIGTERM, with status 0, and it never says that it serves."""
+    assert "retrying" in service.stderr.readline()
+    service.send_signal(signal.SIGTERM)
+    assert service.wait(150) == 0
+    assert service.stderr.read() == ""
+
+
+def test_a_second_service_of_one_fleet_is_refused(service, broker, tmp_path):
+    """The two would throw each other out of the broker for ever; when the first has gone, however it went, the next one serves."""
+    broker.start()
+    await_service(service)
+    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "fleet", "serve", "--folder", str(tmp_path / "fleet")]
+    command += ["--broker", f"{LOOPBACK}:{broker.port}"]
+    second = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert second.returncode == 1
+    assert "another service is running for the fleet" in second.stderr
+    assert "Traceback" not in second.stderr
+    service.kill()
+    service.wait()
+    third = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        await_service(third)
+    finally:
+        third.kill()
+        third.communicate()
+
+
+def test_a_bad_board_fills_no_disk(service, broker):
+    """A thousand garbled messages of one board are a line of each module, and another board's trouble is still said."""
+    broker.start()
+    await_service(service)
+    board = Peer(address_of(broker))
+    for _ in range(500):
+        board.session.publish("edgemeter/v1/lab/bad/job", os.urandom(8))
+        board.session.publish("edgemeter/v1/lab/bad/health", b"{")
+    board.session.publish("edgemeter/v1/lab/other/health", b"{")
+    said = []
+    while not said or "lab/other" not in said[-1]:
+        said.append(service.stderr.readline())
+    board.close()
+    assert sum("lab/bad" in line for line in said) == 1

@@ -1,0 +1,233 @@
+"""The handler for health: presence, canary runs, and who is suspect and why."""
+
+import time
+
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.agent.contract import messages
+from edgemeter.agent.contract.messages import Birth
+from edgemeter.agent.contract.orders import Golden
+from edgemeter.provisioning.health import device_view
+from edgemeter.provisioning.registry import canary_runs, devices, jobs
+from tests.provisioning.health.conftest import Lab
+
+USUAL = {"latency_p50_ms": 10.0, "energy_gross_mj": 50.0}
+
+
+@pytest.fixture
+def known(lab):
+    """Return a lab whose pi-1 has shown for eight days what it usually does."""
+    lab.says("pi-1", "online", power_mode="15W")
+    for day in range(8):
+        lab.measures("pi-1", latency_p50_ms=10 + 0.05 * (day % 3), energy_gross_mj=50 + 0.2 * (day % 4))
+    return lab
+
+
+def test_a_late_will_says_nothing_about_the_session_after_it(lab):
+    """The broker finds a dead connection when its successor is long there."""
+    lab.says("pi-1", "online", session=1)
+    lab.says("pi-1", "online", session=2)
+    lab.says("pi-1", "lost", session=1)
+    lab.passes(1)
+    assert devices.find_presence(lab.registry, "pi-1").state == "online"
+    lab.says("pi-1", "lost", session=2)
+    lab.passes(1)
+    assert devices.find_presence(lab.registry, "pi-1").state == "lost"
+
+
+def test_what_is_retained_comes_again_and_changes_no_since(lab):
+    """A service that starts anew hears everything once more."""
+    lab.says("pi-1", "lost")
+    lab.passes(1)
+    since_ns = devices.find_presence(lab.registry, "pi-1").since_ns
+    time.sleep(0.01)
+    lab.says("pi-1", "lost")
+    lab.passes(1)
+    assert devices.find_presence(lab.registry, "pi-1").since_ns == since_ns
+
+
+def test_an_agent_that_says_no_health_is_known_by_its_birth(lab):
+    """An older one: board and version are there."""
+    birth = Birth(device="pi-1", fleet="lab", session=1, agent="0.1", board="Pi", os=None, arch="x", runtimes={})
+    lab.handler.received(Message("edgemeter/v1/lab/pi-1/birth", messages.encode_message(birth)))
+    lab.passes(1)
+    found = devices.find_presence(lab.registry, "pi-1")
+    assert (found.agent, found.board, found.health) == ("0.1", "Pi", None)
+
+
+@pytest.mark.parametrize("payload", [b"{", b'{"device": "pi-2", "fleet": "lab", "session": 1, "told_ns": 5, "agent": "1"}'])
+def test_a_health_that_is_none_or_of_another_device_is_refused(lab, payload):
+    """Its topic says who it is."""
+    with pytest.raises(ConfigError):
+        lab.handler.received(Message("edgemeter/v1/lab/pi-1/health", payload))
+
+
+def test_a_new_device_measures_soon_and_its_first_run_is_discarded(lab):
+    """The first run after a start is not like the others."""
+    lab.says("pi-1", "online", boot_id="a")
+    lab.passes(1)
+    assert lab.open_golden("pi-1") is None
+    lab.passes(canary_runs.AFTER_START_S + canary_runs.SPREAD_S)
+    assert jobs.find(lab.registry, lab.open_golden("pi-1").job).work == Golden(discard_first=True)
+
+
+def test_each_day_one_golden_job_and_after_a_start_another(known):
+    """Not one a look, and none for a board that has one open."""
+    known.passes(86_400)
+    first = known.open_golden("pi-1")
+    assert jobs.find(known.registry, first.job).work == Golden(discard_first=False)
+    known.passes(3600)
+    assert len(jobs.unfinished_executions(known.registry)) == 1
+    known.ends("pi-1", **USUAL)
+    known.says("pi-1", boot_id="b")
+    known.passes(1)
+    known.passes(canary_runs.AFTER_START_S + canary_runs.SPREAD_S)
+    assert jobs.find(known.registry, known.open_golden("pi-1").job).work == Golden(discard_first=True)
+
+
+def test_a_device_that_is_away_gets_no_golden_job(lab):
+    """It would wait for it; it is due when it is back."""
+    lab.says("pi-1", "lost", boot_id="a")
+    lab.passes(1)
+    lab.passes(90_000)
+    assert lab.open_golden("pi-1") is None
+    lab.says("pi-1", "online", session=2, boot_id="a")
+    lab.passes(6)
+    assert lab.open_golden("pi-1") is not None
+
+
+def test_fleet_toml_says_how_often_and_zero_is_never(lab):
+    """A fleet that measures all day needs none."""
+    lab.folder.fleet_file.write_text('fleet = "lab"\n[health]\ngolden_hours = 0\n')
+    lab.says("pi-1", "online", boot_id="a")
+    lab.passes(1)
+    lab.passes(90_000)
+    assert lab.open_golden("pi-1") is None
+    with lab.registry.transaction() as connection:
+        canary_runs.plan_canary_now(connection, "pi-1", "lab", lab.now_ns)
+    lab.passes(10)
+    lab.ends("pi-1", latency_p50_ms=10.0)
+    lab.passes(90_000)
+    assert lab.open_golden("pi-1") is None
+
+
+def test_how_often_can_be_changed_while_it_serves(known):
+    """From daily to never, and to hourly."""
+    known.folder.fleet_file.write_text('fleet = "lab"\n[health]\ngolden_hours = 0\n')
+    known.passes(90_000)
+    known.passes(90_000)
+    assert known.open_golden("pi-1") is None
+    known.folder.fleet_file.write_text('fleet = "lab"\n[health]\ngolden_hours = 1.0\n')
+    known.passes(61)
+    known.passes(3700)
+    assert known.open_golden("pi-1") is not None
+
+
+def test_without_five_earlier_runs_nobody_is_judged(lab):
+    """There is no band yet, and that is said."""
+    lab.says("pi-1", "online", boot_id="a")
+    for factor in (1, 2, 1, 3):
+        lab.measures("pi-1", latency_p50_ms=10.0 * factor)
+    runs = canary_runs.read_canary_runs(lab.registry, "pi-1")
+    assert device_view.canary_text(runs[-1], runs[:-1]) == "no baseline yet: 3 of 5 earlier canary runs"
+    assert devices.suspects(lab.registry) == {}
+
+
+def test_a_board_far_outside_its_band_is_suspect_with_what_changed_beside_it(known):
+    """The figure, how far, since when, and the power mode that somebody set."""
+    known.says("pi-1", power_mode="7W")
+    known.measures("pi-1", latency_p50_ms=16.0, energy_gross_mj=50.1)
+    reason = devices.suspects(known.registry)["pi-1"]
+    assert reason.startswith("latency_p50_ms is 16, +59.")
+    assert " UTC; changed at the same time: power mode 15W -> 7W" in reason
+
+
+def test_what_a_run_says_against_itself_stands_in_the_reason(known):
+    """Another load, not the board: somebody who reads it knows where to look."""
+    known.measures("pi-1", latency_p50_ms=16.0, energy_gross_mj=50.1, reason="waited-for-core: its threads waited 8,479 ms for a core")
+    assert "changed at the same time: its own verdict valid -> waited-for-core" in devices.suspects(known.registry)["pi-1"]
+
+
+def test_a_single_run_a_little_outside_is_repeated_and_two_are_believed(known):
+    """10 % more energy: found by the second run, ten minutes later."""
+    known.measures("pi-1", latency_p50_ms=10.0, energy_gross_mj=55.5)
+    assert devices.suspects(known.registry) == {}
+    known.passes(canary_runs.SOON_S)
+    known.ends("pi-1", latency_p50_ms=10.0, energy_gross_mj=55.5)
+    assert devices.suspects(known.registry)["pi-1"].startswith("energy_gross_mj is 55.5")
+    assert "no other known change" in devices.suspects(known.registry)["pi-1"]
+
+
+def test_a_single_disturbed_run_makes_nobody_suspect(known):
+    """The one after it is as ever."""
+    known.measures("pi-1", latency_p50_ms=11.0, energy_gross_mj=50.0)
+    known.passes(canary_runs.SOON_S)
+    known.ends("pi-1", **USUAL)
+    assert devices.suspects(known.registry) == {}
+    assert canary_runs.count_canary_failures(known.registry._open, "pi-1") == 0
+
+
+def test_a_suspect_is_good_again_after_three_good_runs(known):
+    """One is not enough, and a bad one between begins the count anew."""
+    known.measures("pi-1", latency_p50_ms=30.0)
+    seen = []
+    for latency_ms in (10.0, 10.0, 30.0, 10.0, 10.0, 10.0):
+        known.passes(86_400)
+        known.ends("pi-1", latency_p50_ms=latency_ms)
+        seen.append("pi-1" in devices.suspects(known.registry))
+    assert seen == [True, True, True, True, True, False]
+    assert devices.find_health_state(known.registry, "pi-1").state == "good"
+
+
+def test_what_was_wrong_does_not_become_usual(known):
+    """A slow month makes no band of slow runs."""
+    for _ in range(30):
+        known.passes(86_400)
+        known.ends("pi-1", latency_p50_ms=20.0)
+    assert "pi-1" in devices.suspects(known.registry)
+
+
+def test_a_golden_job_that_fails_is_tried_again_with_growing_pauses_and_judges_nobody(known):
+    """A board that cannot measure is not slow."""
+    pauses = []
+    known.passes(86_400)
+    for _ in range(4):
+        known.ends("pi-1", state="failed")
+        begin_ns = known.now_ns
+        while known.open_golden("pi-1") is None:
+            known.passes(60)
+        pauses.append(round((known.now_ns - begin_ns) / 6e10))
+    assert pauses == sorted(pauses)
+    assert pauses[0] <= 11
+    assert pauses[-1] >= 79
+    assert devices.suspects(known.registry) == {}
+
+
+def test_a_service_that_starts_anew_judges_no_run_twice(known, tmp_path):
+    """What was judged is noted in the same commit."""
+    known.measures("pi-1", latency_p50_ms=30.0)
+    count = len(canary_runs.read_canary_runs(known.registry, "pi-1"))
+    again = Lab(tmp_path)
+    again.now_ns = known.now_ns
+    again.passes(60)
+    assert len(canary_runs.read_canary_runs(again.registry, "pi-1")) == count
+    assert devices.find_health_state(again.registry, "pi-1").good_runs == 0
+    again.registry.close()
+
+
+def test_ten_thousand_devices_that_come_back_together_cost_a_few_commits(lab):
+    """What is heard between two looks is one transaction."""
+    commits = []
+    lab.registry._open.set_trace_callback(lambda statement: commits.append(statement) if statement == "COMMIT" else None)
+    for number in range(10_000):
+        lab.says(f"pi-{number}", "online", boot_id="a")
+    for _ in range(4):
+        lab.passes(1)
+    lab.passes(3600)
+    lab.registry._open.set_trace_callback(None)
+    # Four of what was said, one of the canary runs that are due; and one each time that there was a look for those.
+    assert len(commits) <= 7
+    assert len(devices.read_presence(lab.registry)) == 10_000
+    assert len(jobs.unfinished_executions(lab.registry)) == 500

@@ -1,0 +1,400 @@
+"""The handler for jobs, with devices that answer by hand and a clock that the test moves."""
+
+import msgspec
+import pytest
+
+from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.agent.contract import messages, orders
+from edgemeter.agent.contract.messages import Topic
+from edgemeter.agent.contract.orders import Cancel, Content, Doctor, Golden, Measure, Order, Report, ReportReceipt
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.jobs.job_handler import JobHandler
+from edgemeter.provisioning.registry import devices, jobs
+from edgemeter.provisioning.registry.devices import Device
+from edgemeter.provisioning.registry.jobs import NewJob
+from edgemeter.provisioning.registry.registry import Registry
+
+S = 1_000_000_000
+SUITE = Content(sha256="0" * 64, size_bytes=10, name="suite.toml")
+
+
+class Bench:
+    """A handler, its registry, what it sent, and the time."""
+
+    def __init__(self, path):
+        self.folder = FleetFolder(path)
+        self.now_ns = 1_700_000_000 * S
+        self.sent = []
+        self.start()
+
+    def start(self):
+        """Start the service anew, as after a kill: nothing but the registry is left."""
+        self.registry = Registry(self.folder.registry)
+        self.handler = JobHandler(self.folder, self.registry, lambda topic, payload: self.sent.append((topic, payload)))
+
+    def kill(self):
+        """End it without a word."""
+        self.registry.close()
+        self.start()
+
+    def online(self, *devices, session=1, state="online"):
+        """Let devices say that they are there."""
+        for device in devices:
+            self.handler.received(
+                Message(str(Topic("lab", device, "state")), messages.encode_message(messages.DeviceState(state=state, session=session)))
+            )
+
+    def add(self, *devices, work=None, **more):
+        """Add a job, as a command does."""
+        new = NewJob(**({"work": work or Measure(suite=SUITE), "title": "t", "timeout_s": 100.0} | more))
+        other = Registry(self.folder.registry)
+        with other.transaction() as connection:
+            job = jobs.add(connection, new, [(device, "lab") for device in devices], self.now_ns)
+        other.close()
+        return job
+
+    def poll(self, seconds=0.5):
+        """Move the time, let the handler look at least every five seconds, and return what it said: (device, Order or Noted)."""
+        end_ns = self.now_ns + int(seconds * S)
+        self.sent.clear()
+        while True:
+            self.now_ns = min(self.now_ns + 5 * S, end_ns)
+            self.handler.poll(self.now_ns)
+            if self.now_ns == end_ns:
+                break
+        return [(topic.split("/")[3], orders.decode_command(payload)) for topic, payload in self.sent]
+
+    def report(self, device, order, state, version, **more):
+        """Let a device report."""
+        said = Report(job=order.job, attempt=order.attempt, expected_version=version, state=state, session=1, **more)
+        self.handler.received(Message(str(Topic("lab", device, "job")), orders.encode_order(said)))
+
+    def held(self, job, device):
+        """Return what the registry holds."""
+        return jobs.find_execution(self.registry, job, device)
+
+
+@pytest.fixture
+def bench(tmp_path):
+    """Return a bench."""
+    made = Bench(tmp_path)
+    yield made
+    made.registry.close()
+
+
+def test_an_order_goes_out_when_its_device_is_there_and_each_report_is_noted(bench):
+    """queued, sent, accepted, running, done, with versions that count up."""
+    job = bench.add("a", "b")
+    assert bench.poll() == []
+    bench.online("a")
+    ((device, order),) = bench.poll()
+    assert (device, order.job, order.attempt, order.timeout_s, order.work) == ("a", job, 1, 100.0, Measure(suite=SUITE))
+    assert bench.held(job, "a").state == "sent"
+    version = order.version
+    for state in ("accepted", "running", "running", "done"):
+        more = {"runs": ("r1",), "figures": {"latency_p50_ms": 2.5}} if state == "done" else {"done_ratio": 0.5}
+        bench.report("a", order, state, version, **more)
+        assert bench.poll() == [("a", ReportReceipt(noted=job, attempt=1, version=version + 1, state=state))]
+        assert (bench.held(job, "a").state, bench.held(job, "a").version) == (state, version + 1)
+        version += 1
+    done = bench.held(job, "a")
+    assert (done.runs, done.figures, done.done_ratio, done.is_final) == (("r1",), {"latency_p50_ms": 2.5}, 1.0, True)
+    assert bench.held(job, "b").state == "queued"
+
+
+def test_one_execution_at_a_time_is_in_flight_on_a_device(bench):
+    """The second goes out when the first has ended; what is no measurement goes first."""
+    first, second = bench.add("a"), bench.add("a")
+    doctor = bench.add("a", work=Doctor())
+    bench.online("a")
+    seen = []
+    for _ in range(3):
+        ((_, order),) = [one for one in bench.poll() if isinstance(one[1], Order)]
+        seen.append(order.job)
+        assert [one for one in bench.poll() if isinstance(one[1], Order)] == []
+        bench.report("a", order, "done", order.version)
+    assert seen == [doctor, first, second]
+
+
+def test_an_order_that_is_not_answered_comes_again_later_and_later(bench):
+    """10 s, 20 s, 40 s ..., always the same attempt and version; at once when the device comes back."""
+    bench.add("a", timeout_s=10_000.0)
+    bench.online("a")
+    ((_, order),) = bench.poll()
+    times = []
+    for second in range(160):
+        for device, again in bench.poll(1):
+            assert (device, again) == ("a", order)
+            times.append(second + 1)
+    assert times == [10, 30, 70, 150]
+    bench.online("a", state="lost")
+    assert bench.poll(400) == []
+    bench.online("a", session=2)
+    assert bench.poll() == [("a", order)]
+
+
+def test_a_killed_service_sends_the_same_order_again_and_starts_no_other(bench):
+    """What was decided is in the registry before it is said."""
+    bench.add("a", "b")
+    bench.add("a")
+    bench.online("a", "b")
+    orders = bench.poll()
+    assert len(orders) == 2
+    bench.kill()
+    assert bench.poll() == []
+    bench.online("a", "b")
+    assert sorted(bench.poll(), key=lambda one: one[0]) == orders
+    bench.report("a", orders[0][1], "running", orders[0][1].version)
+    bench.poll()
+    bench.kill()
+    bench.online("a", "b")
+    assert bench.poll() == orders[1:]
+
+
+def test_a_stale_report_changes_nothing_and_is_answered_with_the_version_held(bench):
+    """Said twice, late, of another attempt, or after the end."""
+    job = bench.add("a", retries=0)
+    bench.online("a")
+    ((_, order),) = bench.poll()
+    bench.report("a", order, "running", order.version)
+    bench.poll()
+    for state, attempt, version in (("accepted", 1, order.version), ("running", 1, order.version), ("done", 2, order.version + 1)):
+        bench.report("a", msgspec.structs.replace(order, attempt=attempt), state, version)
+        ((_, noted),) = bench.poll()
+        assert noted.version > version
+        assert (bench.held(job, "a").state, bench.held(job, "a").version) == ("running", order.version + 1)
+    bench.report("a", order, "failed", order.version + 1, reason="no such model")
+    bench.poll()
+    for state in ("done", "running"):
+        bench.report("a", order, state, order.version + 2)
+        bench.poll()
+    assert (bench.held(job, "a").state, bench.held(job, "a").reason) == ("failed", "no such model")
+
+
+def test_a_result_is_taken_though_the_acknowledgement_before_it_was_lost(bench):
+    """The device still expects the version before: its word of the end is later than what is held, so it counts."""
+    job = bench.add("a")
+    bench.online("a")
+    ((_, order),) = bench.poll()
+    bench.report("a", order, "accepted", order.version)
+    bench.report("a", order, "done", order.version, runs=("r",))
+    bench.poll()
+    assert (bench.held(job, "a").state, bench.held(job, "a").runs) == ("done", ("r",))
+
+
+def test_nobody_reports_for_another_device(bench):
+    """The execution is found by the device in the topic, which the broker's ACL keeps true."""
+    job = bench.add("a")
+    bench.online("a", "b")
+    ((_, order),) = bench.poll()
+    bench.report("b", order, "done", order.version)
+    bench.poll()
+    assert bench.held(job, "a").state == "sent"
+    assert bench.held(job, "b") is None
+
+
+def test_what_times_out_is_ended_on_the_device_and_tried_once_more(bench):
+    """By the server's clock; the second attempt has its own number, and after it there is no third."""
+    job = bench.add("a")
+    bench.online("a")
+    ((_, order),) = bench.poll()
+    bench.report("a", order, "accepted", order.version)
+    bench.poll()
+    ((_, ended),) = bench.poll(161)
+    assert (ended.work, ended.attempt) == (Cancel(), 1)
+    held = bench.held(job, "a")
+    assert (held.state, held.reason) == ("queued", "attempt 1 timed out: not finished within 100 s, last state: accepted")
+    assert bench.poll(20) == []
+    ((_, again),) = bench.poll(11)
+    assert (again.attempt, again.job) == (2, job)
+    assert again.version > order.version
+    bench.poll(161)
+    assert (bench.held(job, "a").state, bench.held(job, "a").reason) == ("timed_out", "no answer to the order within 100 s")
+
+
+def test_a_pause_of_the_service_gives_nobody_up(bench):
+    """Down for longer than the job may take: the device has a minute to say that it is done."""
+    job = bench.add("a", retries=0)
+    bench.online("a")
+    ((_, order),) = bench.poll()
+    bench.kill()
+    bench.now_ns += 1000 * S
+    bench.online("a")
+    assert [said for _, said in bench.poll(1)] == [order]
+    bench.report("a", order, "done", order.version)
+    bench.poll()
+    assert bench.held(job, "a").state == "done"
+
+
+def test_after_the_pause_who_says_nothing_is_given_up(bench):
+    """A minute later."""
+    job = bench.add("a", retries=0)
+    bench.online("a")
+    bench.poll()
+    bench.now_ns += 1000 * S
+    bench.poll(59)
+    assert bench.held(job, "a").state == "sent"
+    bench.poll(10)
+    assert bench.held(job, "a").state == "timed_out"
+
+
+def test_a_result_that_comes_late_is_not_measured_again(bench):
+    """Given up, but not yet sent again."""
+    job = bench.add("a")
+    bench.online("a")
+    ((_, order),) = bench.poll()
+    bench.poll(161)
+    assert bench.held(job, "a").state == "queued"
+    bench.report("a", order, "done", order.version, runs=("r",))
+    bench.poll()
+    assert bench.held(job, "a").state == "done"
+    assert [one for one in bench.poll(60) if isinstance(one[1], Order)] == []
+
+
+def test_who_comes_back_says_how_it_ended_before_it_is_ordered_again(bench):
+    """It measured while it was away; the retry is due, and its report is still on the way."""
+    job = bench.add("a")
+    bench.online("a")
+    ((_, order),) = bench.poll()
+    bench.report("a", order, "running", order.version)
+    bench.poll()
+    bench.online("a", state="lost")
+    bench.poll(161)
+    bench.poll(600)
+    bench.online("a", session=2)
+    assert bench.poll(1) == []
+    bench.report("a", order, "done", order.version + 1)
+    bench.poll(1)
+    assert bench.held(job, "a").state == "done"
+    assert [one for one in bench.poll(60) if isinstance(one[1], Order)] == []
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "attempts"),
+    [
+        ("failed", "interrupted: the board started anew", 2),
+        ("failed", "no such model", 1),
+        ("rejected", "a field is unknown", 1),
+        ("timed_out", None, 2),
+    ],
+)
+def test_what_was_interrupted_is_tried_again_and_what_is_wrong_is_not(bench, state, reason, attempts):
+    """The policy of retries."""
+    job = bench.add("a")
+    bench.online("a")
+    seen = []
+    for _ in range(30):
+        for _, order in bench.poll(5):
+            if isinstance(order, Order):
+                seen.append(order.attempt)
+                bench.report("a", order, state, order.version, reason=reason)
+    assert seen == list(range(1, attempts + 1))
+    assert (bench.held(job, "a").state, bench.held(job, "a").reason) == (state, reason)
+
+
+def test_a_cancelled_job_is_ended_at_once_or_by_its_device(bench):
+    """What nobody has is over; what a device has, it is told to end, until it says so."""
+    job = bench.add("a", "b")
+    bench.online("a")
+    ((_, order),) = bench.poll()
+    bench.report("a", order, "running", order.version)
+    bench.poll()
+    other = Registry(bench.folder.registry)
+    assert len(jobs.cancel(other, job, None, bench.now_ns)) == 2
+    assert jobs.cancel(other, job, None, bench.now_ns) == []
+    other.close()
+    ((device, ended),) = bench.poll()
+    assert (device, ended.work, ended.job, ended.attempt) == ("a", Cancel(), job, 1)
+    assert bench.held(job, "b").state == "cancelled"
+    assert bench.poll(11) == [("a", ended)]
+    bench.report("a", order, "cancelled", ended.version)
+    bench.poll()
+    assert bench.held(job, "a").state == "cancelled"
+    assert bench.poll(30) == []
+
+
+def revoke(bench):
+    """Throw device a out."""
+    with bench.registry.transaction() as connection:
+        devices.put(connection, Device("a", "lab", "a", None, (), "revoked", None, None, 1, 2))
+    bench.poll(5)
+
+
+def revoked_while_running(bench):
+    """Return what device a was at when it was thrown out."""
+    job = bench.add("a")
+    bench.online("a")
+    ((_, order),) = bench.poll()
+    bench.report("a", order, "running", order.version)
+    bench.poll()
+    revoke(bench)
+    assert bench.held(job, "a").state == "cancelled"
+    return order
+
+
+def test_what_a_revoked_device_was_to_do_is_over(bench):
+    """It cannot come back to do it; who waits for the job does not wait for ever."""
+    for name in ("a", "b"):
+        with bench.registry.transaction() as connection:
+            devices.put(connection, Device(name, "lab", name, None, (), "accepted", None, None, 1, 1))
+    job, later = bench.add("a", "b"), bench.add("a")
+    bench.online("a")
+    bench.poll()
+    revoke(bench)
+    assert [(bench.held(one, "a").state, bench.held(one, "a").reason) for one in (job, later)] == [
+        ("cancelled", "its device was revoked")
+    ] * 2
+    assert bench.held(job, "b").state == "queued"
+
+
+def test_who_goes_on_with_what_is_over_is_told_to_end_it(bench):
+    """A board that was revoked and came back measures no half hour for nobody."""
+    order = revoked_while_running(bench)
+    bench.report("a", order, "running", order.version + 1)
+    assert [type(one.work) for _, one in bench.poll() if isinstance(one, Order)] == [Cancel]
+    bench.report("a", order, "cancelled", order.version + 2)
+    assert not [one for _, one in bench.poll() if isinstance(one, Order)]
+
+
+def test_who_was_revoked_and_comes_back_is_told_at_once_what_is_over(bench):
+    """Without a report of its own, and once."""
+    order = revoked_while_running(bench)
+    bench.online("a", session=2)
+    ((device, told),) = bench.poll()
+    assert (device, told.job, told.attempt, type(told.work)) == ("a", order.job, order.attempt, Cancel)
+    bench.online("a", session=3)
+    assert bench.poll() == []
+
+
+def test_a_watt_is_spent_once(bench):
+    """Two boards of 7 W on a circuit of 10 W measure one after the other; a doctor waits for nothing."""
+    bench.folder.fleet_file.write_text(
+        'fleet = "lab"\n[circuit.x]\nlimit_w = 10\n[device.a]\ncircuit = "x"\npower_w = 7\n[device.b]\ncircuit = "x"\npower_w = 7\n'
+    )
+    bench.add("a", "b")
+    bench.online("a", "b")
+    ((device, order),) = bench.poll()
+    assert bench.poll(5) == []
+    bench.add("b" if device == "a" else "a", work=Doctor())
+    assert [type(one.work) for _, one in bench.poll()] == [Doctor]
+    bench.report(device, order, "done", order.version)
+    bench.poll()
+    assert len([one for _, one in bench.poll() if isinstance(one, Order)]) <= 1
+
+
+def test_a_fleet_file_that_became_wrong_leaves_the_rules_as_they_were(bench):
+    """No watt too many because somebody is typing."""
+    bench.folder.fleet_file.write_text('fleet = "lab"\n[circuit.x]\nlimit_w = 10\n[device.a]\ncircuit = "x"\npower_w = 11\n')
+    bench.add("a", work=Golden())
+    bench.online("a")
+    assert bench.poll() == []
+    bench.folder.fleet_file.write_text('fleet = "lab"\n[circ')
+    assert bench.poll(10) == []
+    bench.folder.fleet_file.write_text('fleet = "lab"\n[circuit.x]\nlimit_w = 12\n[device.a]\ncircuit = "x"\npower_w = 11\n')
+    assert len(bench.poll(10)) == 1
+
+
+def test_a_report_on_an_unknown_job_is_put_to_rest(bench):
+    """A device that kept a job of a registry that is gone does not report it for ever."""
+    bench.report("a", Order(job="gone", attempt=1, version=1, work=Doctor(), timeout_s=1.0), "done", 7)
+    assert bench.poll() == [("a", ReportReceipt(noted="gone", attempt=1, version=8, state="done"))]
