@@ -2,15 +2,14 @@
 
 import signal
 import sys
-from collections.abc import Mapping, Sequence
-from importlib import import_module
+from collections.abc import Sequence
 
 import click
 
+from edgemeter.agent.base.command_group import CommandGroup, Sections
 from edgemeter.agent.base.errors import EdgemeterError
 
-# By section of the help: name, where the command is, and its line in the help.
-COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+COMMANDS: Sections = {
     "Measure on this device": {
         "run": ("edgemeter.agent.cli.run:run", "Measure a suite of cases, or one model."),
         "ab": ("edgemeter.agent.cli.ab:ab", "Compare two cases: is B faster than A?"),
@@ -49,29 +48,9 @@ COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "schema": ("edgemeter.agent.cli.verify:schema", "Print the JSON Schema of a record."),
     },
 }
-_PLACES = {name: place for section in COMMANDS.values() for name, (place, _) in section.items()}
 
 
-class _Group(click.Group):
-    """A group whose commands are imported by name when they are called."""
-
-    def list_commands(self, _ctx: click.Context) -> list[str]:
-        return list(_PLACES)
-
-    def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _PLACES:
-            return None
-        module, _, attribute = _PLACES[cmd_name].partition(":")
-        command: click.Command = getattr(import_module(module), attribute)
-        return command
-
-    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, commands in COMMANDS.items():
-            with formatter.section(title):
-                formatter.write_dl([(name, text) for name, (_, text) in commands.items()])
-
-
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(cls=CommandGroup, sections=COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="edgemeter", prog_name="edgemeter")
 def cli() -> None:
     """Measure what a machine-learning model costs on an edge device: latency, accuracy and energy.

@@ -1,194 +1,31 @@
-"""The group `edgemeter models`, and its commands list, show, verify and add."""
-
-import re
-import sys
-from importlib import import_module
-from importlib.util import find_spec
-from pathlib import Path
+"""The group `edgemeter models`: its commands are imported when they are called."""
 
 import click
 
-from edgemeter.agent.base.documents import json_document
-from edgemeter.agent.base.errors import ConfigError
-from edgemeter.models.catalogue.catalogue_entry import NAME_PATTERN, CatalogueEntry
-from edgemeter.models.cli import options
-from edgemeter.models.fetch.cache import ModelCache
+from edgemeter.agent.base.command_group import CommandGroup, Sections
 
-# Commands of other modules, by name: imported when they are called.
-ELSEWHERE = {
-    "cache": "edgemeter.models.cli.fetch:cache",
-    "convert": "edgemeter.models.cli.convert:convert",
-    "export-bundle": "edgemeter.models.cli.fetch:export_bundle",
-    "fetch": "edgemeter.models.cli.fetch:fetch",
-    "import-bundle": "edgemeter.models.cli.fetch:import_bundle",
+COMMANDS: Sections = {
+    "Find models": {
+        "list": ("edgemeter.models.cli.catalogue:list_models", "List the shipped models, and those that you can fetch or make."),
+        "show": ("edgemeter.models.cli.catalogue:show", "Show the card of a model file, or a catalogue entry."),
+        "add": ("edgemeter.models.cli.catalogue:add", "Add your own model file to your catalogue."),
+    },
+    "Fetch and convert": {
+        "fetch": ("edgemeter.models.cli.fetch:fetch", "Fetch models of the catalogue and verify them."),
+        "convert": ("edgemeter.models.cli.convert:convert", "Convert a model to other formats and precisions."),
+        "verify": ("edgemeter.models.cli.catalogue:verify", "Compare the hashes of model files with the catalogue."),
+        "cache": ("edgemeter.models.cli.fetch:cache", "List and clear the cache of fetched models."),
+    },
+    "Carry models to machines without a network": {
+        "export-bundle": ("edgemeter.models.cli.fetch:export_bundle", "Write fetched models and your own to one zip."),
+        "import-bundle": ("edgemeter.models.cli.fetch:import_bundle", "Import the models of a bundle into the cache."),
+    },
 }
 
 
-class _ModelsGroup(click.Group):
-    """A group whose larger commands are imported by name."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*super().list_commands(ctx), *filter(self._is_there, ELSEWHERE)})
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in ELSEWHERE or not self._is_there(cmd_name):
-            return super().get_command(ctx, cmd_name)
-        module, _, attribute = ELSEWHERE[cmd_name].partition(":")
-        command: click.Command = getattr(import_module(module), attribute)
-        return command
-
-    @staticmethod
-    def _is_there(name: str) -> bool:
-        return find_spec(ELSEWHERE[name].partition(":")[0]) is not None
-
-
-@click.group(cls=_ModelsGroup)
+@click.group(cls=CommandGroup, sections=COMMANDS)
 def models() -> None:
     """List, fetch, add, convert and verify models.
 
     Example: edgemeter models list
     """
-
-
-@models.command("list")
-@click.option("--json", "as_json", is_flag=True, help='Print {"models": [shipped models], "catalogue": [entries]}.')
-@options.catalogue
-@options.cache
-def list_models(catalogue_file: Path, cache: ModelCache, *, as_json: bool) -> None:
-    """List the shipped models with their accuracy on the shipped scenes, and the models that you can fetch or make.
-
-    Example: edgemeter models list --json
-    """
-    from edgemeter.models.catalogue.catalogue import all_entries
-    from edgemeter.models.catalogue.shipped_models import shipped_models
-    from edgemeter.models.cli.tables import print_catalogue, print_shipped, shipped_row
-
-    found, known = shipped_models(), all_entries(catalogue_file)
-    if as_json:
-        click.echo(json_document({"models": [shipped_row(model) for model in found], "catalogue": list(known.values())}))
-        return
-    print_shipped(found)
-    click.echo()
-    print_catalogue(known.values(), cache)
-
-
-@models.command()
-@click.argument("model")
-@click.option("--json", "as_json", is_flag=True, help="Print the card or entry as JSON.")
-@options.catalogue
-@options.cache
-def show(model: str, catalogue_file: Path, cache: ModelCache, *, as_json: bool) -> None:
-    """Show the card of a model file (a path or the name of a shipped file), or a catalogue entry by its name.
-
-    Example: edgemeter models show edgemeter-shapes_int8.tflite
-    """
-    from edgemeter.models.catalogue.catalogue import all_entries
-    from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER, shipped_models
-
-    known = all_entries(catalogue_file)
-    if model in known and not Path(model).is_file():
-        _show_entry(known[model], cache, as_json=as_json)
-    elif Path(model).is_file() or (SHIPPED_FOLDER / model).is_file():
-        _show_card(model, as_json=as_json)
-    else:
-        names = ", ".join(shipped.path.name for shipped in shipped_models())
-        raise ConfigError(f"no file {model!r}, no shipped model ({names}) and no catalogue entry of that name: see `edgemeter models list`")
-
-
-@models.command()
-@click.argument("name", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help='Print {"files": [...]}.')
-@options.catalogue
-@options.cache
-def verify(name: tuple[str, ...], catalogue_file: Path, cache: ModelCache, *, as_json: bool) -> None:
-    """Compare the hashes of model files with the catalogue: the files of NAME, or all shipped, fetched and added files.
-
-    Example: edgemeter models verify
-    """
-    from edgemeter.models.cli.tables import print_checked
-    from edgemeter.models.fetch.verify import verify_models
-
-    found = verify_models(name, cache, catalogue_file)
-    if as_json:
-        keys = ("name", "state", "expected", "actual", "by")
-        click.echo(json_document({"files": [{**{key: getattr(one, key) for key in keys}, "path": str(one.path)} for one in found]}))
-    else:
-        print_checked(found)
-    wrong = [one for one in found if one.state != "ok"]
-    for one in wrong:
-        what = "is missing" if one.state == "absent" else f"has sha256 {one.actual}, expected {one.expected} ({one.by})"
-        click.echo(f"edgemeter: {one.name}: {str(one.path)!r} {what}: fetch or add it again", err=True)
-    if wrong:
-        sys.exit(1)
-
-
-def _checked_name(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
-    if value is not None and not re.match(NAME_PATTERN, value):
-        raise click.BadParameter(f"{value!r}: use letters, digits, dots, dashes and underscores, and begin with a letter or digit")
-    return value
-
-
-@models.command()
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--name", callback=_checked_name, help="Name of the entry. Default: the file's name.")
-@click.option("--runtime", help="litert, onnx, pytorch, ... Default: chosen by the file's suffix.")
-@click.option("--licence", help="Licence of the model. Default: the file's metadata.")
-@click.option("--source", help="Where the model comes from.")
-@click.option("--replace", is_flag=True, help="Replace an entry of the same name.")
-@click.option("--json", "as_json", is_flag=True, help='Print {"entry": ..., "guesses": [...]}.')
-@options.catalogue
-def add(file: Path, catalogue_file: Path, *, as_json: bool, **given: str | bool | None) -> None:
-    """Add your own model file to your catalogue; shapes, quantisation, labels and metadata are read from the file.
-
-    Example: edgemeter models add model.tflite --licence Apache-2.0
-    """
-    import msgspec
-
-    from edgemeter.models.catalogue.add import NewEntry, add_model
-
-    entry, guesses = add_model(file, msgspec.convert(given, NewEntry), catalogue_file)
-    for guess in guesses:
-        click.echo(f"edgemeter: {guess}", err=True)
-    if as_json:
-        click.echo(json_document({"entry": entry, "guesses": guesses}))
-        return
-    for kind, tensors in (("input", entry.inputs), ("output", entry.outputs)):
-        for one in tensors:
-            scale = "" if one.scale is None else f", real = {one.scale:.6g} x (q - {one.zero_point or 0})"
-            click.echo(f"{kind} {one.name}: {one.dtype} {list(one.shape)}{scale}".replace("'?'", "?"))
-    click.echo(f"{entry.name}: {entry.task}, {entry.family}, {entry.precision}, {len(entry.output.labels)} labels, sha256 {entry.sha256}")
-    click.echo(f"entry written to {catalogue_file}, card beside the file", err=True)
-
-
-def _show_card(model: str, *, as_json: bool) -> None:
-    """Print the card of a file, if the file has the hash in its card."""
-    from edgemeter.agent.contract import model_file
-    from edgemeter.agent.contract.model_card import card_path
-    from edgemeter.models.catalogue.shipped_models import find_model
-    from edgemeter.models.cli.tables import shipped_row
-
-    found = find_model(model)
-    actual = model_file.sha256(found.path)
-    if found.about.sha256 not in (None, actual):
-        raise ConfigError(
-            f"{str(found.path)!r} has sha256 {actual}, but its card has {found.about.sha256}: the file was changed, fetch it again"
-        )
-    if as_json:
-        click.echo(json_document({**shipped_row(found), "card": found.about}))
-    else:
-        click.echo(card_path(found.path).read_text(encoding="utf-8"), nl=False)
-
-
-def _show_entry(entry: CatalogueEntry, cache: ModelCache, *, as_json: bool) -> None:
-    """Print an entry and the path of its file."""
-    import msgspec
-
-    from edgemeter.agent.base.toml import toml_document
-
-    cached = cache.find(entry.name)
-    path = str(cached[0]) if cached else entry.path
-    if as_json:
-        click.echo(json_document({"entry": entry, "path": path}))
-        return
-    click.echo(toml_document(msgspec.to_builtins(entry)), nl=False)
-    click.echo(f"\n# file: {path or 'not fetched'}")

@@ -1,11 +1,10 @@
 """The command `edgemeter fleet`: its commands are imported when they are called."""
 
-from importlib import import_module
-
 import click
 
-# By section of the help and by name: where the command is, and what it does.
-SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
+from edgemeter.agent.base.command_group import CommandGroup, Sections
+
+COMMANDS: Sections = {
     "Set up a fleet": {
         "init": (
             "edgemeter.provisioning.cli.enrolment:init",
@@ -45,29 +44,9 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "cancel": ("edgemeter.provisioning.cli.jobs:cancel", "Cancel a job on all its devices or on one."),
     },
 }
-COMMANDS = {name: command for commands in SECTIONS.values() for name, command in commands.items()}
 
 
-class _Group(click.Group):
-    """A group whose commands are imported by name when called."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return sorted(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        if cmd_name not in COMMANDS:
-            return None
-        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(import_module(module), attribute)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
-        for heading, commands in SECTIONS.items():
-            with formatter.section(heading):
-                formatter.write_dl([(name, summary) for name, (_, summary) in commands.items()])
-
-
-@click.group(cls=_Group)
+@click.group(cls=CommandGroup, sections=COMMANDS)
 def fleet() -> None:
     """Install the agent on devices, give each an identity, keep it up to date, and order measurements.
 

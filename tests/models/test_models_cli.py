@@ -11,7 +11,6 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_card
 from edgemeter.models.catalogue import catalogue, shipped_models
 from edgemeter.models.catalogue.catalogue_entry import CatalogueEntry
-from edgemeter.models.cli import main
 from edgemeter.models.cli.main import models
 
 
@@ -119,10 +118,3 @@ def test_what_ships_is_verified(monkeypatch, tmp_path):
 def test_a_fetched_name_that_ships_is_where_it_is():
     """Nothing is fetched."""
     assert "ships with Edgemeter" in invoke("fetch", "edgemeter-shapes_int8.tflite").stderr
-
-
-def test_a_command_of_another_module_that_is_not_there_is_left_out(monkeypatch):
-    """The others still work."""
-    monkeypatch.setitem(main.ELSEWHERE, "absent", "edgemeter.models.absent_cli:absent")
-    assert "absent" not in invoke("--help").output
-    assert invoke("absent").exit_code == 2
