@@ -96,6 +96,14 @@ class Dataset(RecordPart, frozen=True, kw_only=True):
     """Whether there is ground truth."""
     subset: Subset | None = None
     """The subset that was drawn; null if all images were used."""
+    turned_by_exif: Count | None = None
+    """Images that their EXIF orientation turned or mirrored; null, with the three that follow, if not counted."""
+    alpha_dropped: Count | None = None
+    """Images with an alpha channel, which was left out."""
+    cmyk_converted: Count | None = None
+    """CMYK images, which became RGB without a colour profile."""
+    reduced_to_8_bit: Count | None = None
+    """Images of 16 bits a channel, of which the upper 8 were used."""
 
 
 class Environment(RecordPart, frozen=True, kw_only=True):

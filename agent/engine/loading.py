@@ -1,5 +1,6 @@
 """Loading a model for a run: runtime, model card, photographs, inputs made ready before timing; and how the record describes them."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from edgemeter.agent.engine import job
 from edgemeter.agent.recognition import recognise
 from edgemeter.agent.runtimes import Array, Loaded, TensorInfo, noise
 from edgemeter.agent.tasks import Task, create
+from edgemeter.agent.vision import photograph
 
 # Inputs are prepared before timing: at most this number, and this size.
 PREPARED_INPUTS = 64
@@ -130,5 +132,15 @@ def describe_dataset(data: Dataset | None, seed: int) -> DatasetRecord:
     """Return the data that the model was timed on."""
     if data is None:
         return noise.dataset(seed)
-    annotated = data.truth is not None or data.classes is not None
-    return DatasetRecord(name=data.name, sha256=data.sha256, images=len(data.files), annotated=annotated, subset=data.subset)
+    forms = Counter(form for file in data.files for form in photograph.forms(file))
+    return DatasetRecord(
+        name=data.name,
+        sha256=data.sha256,
+        images=len(data.files),
+        annotated=data.truth is not None or data.classes is not None,
+        subset=data.subset,
+        turned_by_exif=forms["turned"],
+        alpha_dropped=forms["alpha"],
+        cmyk_converted=forms["cmyk"],
+        reduced_to_8_bit=forms["wide"],
+    )

@@ -1,10 +1,13 @@
 """Photographs: files to pixels and back, by Pillow; the one module that knows it."""
 
+import re
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +18,13 @@ Pixels = NDArray[np.uint8]
 # Of EXIF's eight orientations those that swap width and height. Source: EXIF 2.32, tag 0x0112.
 _ORIENTATION = 0x0112
 _SIDEWAYS = frozenset({5, 6, 7, 8})
+_TURNED = frozenset(range(2, 9))
+# Pillow's raw modes of files with 16 bits a channel; BGR;16 has 5 or 6.
+_WIDE = re.compile(r"(L|LA|RGB|RGBA|RGBX|I);16\w*")
+# Formats whose greys have at most 16 bits: Pillow keeps some of them in 32.
+_AT_MOST_16_BIT = ("PNG", "PPM")
+# What a file holds beside upright RGB of 8 bits, and what becomes of it.
+Form = Literal["turned", "alpha", "cmyk", "wide"]
 
 
 def pillow() -> Any:
@@ -32,19 +42,22 @@ def pillow() -> Any:
 def read(path: Path) -> Any:
     """Return the photograph as an RGB image of Pillow's, upright by its EXIF orientation.
 
+    Of 16 bits a channel the upper 8 count, in grey as in colour; alpha is dropped, CMYK becomes RGB without a colour profile.
+
     Raises:
-        ConfigError: the file is not an image that can be read (named).
+        ConfigError: the file is not an image that can be read, or its values have no known range (named).
     """
-    imaging = pillow()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", imaging.DecompressionBombWarning)
-            with imaging.open(path) as photo:
-                photo.load()
-                import_module("PIL.ImageOps").exif_transpose(photo, in_place=True)
-                return photo if photo.mode == "RGB" else photo.convert("RGB")
-    except _garbled(imaging) as error:
-        raise ConfigError(_unreadable(path, error)) from error
+    with _opened(path) as photo:
+        photo.load()
+        import_module("PIL.ImageOps").exif_transpose(photo, in_place=True)
+        if photo.mode == "RGB":
+            return photo
+        if photo.mode == "F" or (photo.mode == "I" and photo.format not in _AT_MOST_16_BIT):
+            held = "32-bit integers" if photo.mode == "I" else "floating-point numbers"
+            raise ConfigError(f"the photograph {str(path)!r} holds {held}, and which value is white is unknown: save it with 8 or 16 bits")
+        if photo.mode.startswith("I"):
+            return pillow().fromarray((np.asarray(photo) >> 8).astype(np.uint8)).convert("RGB")
+        return photo.convert("RGB")
 
 
 def size(path: Path) -> tuple[int, int]:
@@ -53,13 +66,36 @@ def size(path: Path) -> tuple[int, int]:
     Raises:
         ConfigError: the file is not an image that can be read (named).
     """
+    with _opened(path) as photo:
+        width, height = photo.size
+        return (height, width) if photo.getexif().get(_ORIENTATION) in _SIDEWAYS else (width, height)
+
+
+def forms(path: Path) -> frozenset[Form]:
+    """Return what the file holds beside upright RGB of 8 bits; reads only the head of the file.
+
+    Raises:
+        ConfigError: the file is not an image that can be read (named).
+    """
+    with _opened(path) as photo:
+        raw = [str(word) for tile in photo.tile for word in (tile[3] if isinstance(tile[3], tuple) else (tile[3],))]
+        found: dict[Form, bool] = {
+            "turned": photo.getexif().get(_ORIENTATION) in _TURNED,
+            "alpha": "A" in photo.getbands() or "transparency" in photo.info,
+            "cmyk": photo.mode == "CMYK",
+            "wide": photo.mode.startswith("I;16") or any(_WIDE.fullmatch(word) for word in raw),
+        }
+    return frozenset(form for form, is_so in found.items() if is_so)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     imaging = pillow()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", imaging.DecompressionBombWarning)
             with imaging.open(path) as photo:
-                width, height = photo.size
-                return (height, width) if photo.getexif().get(_ORIENTATION) in _SIDEWAYS else (width, height)
+                yield photo
     except _garbled(imaging) as error:
         raise ConfigError(_unreadable(path, error)) from error
 

@@ -1,5 +1,8 @@
 """Photographs: upright, sized from the head of the file, written without loss."""
 
+import struct
+import zlib
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -25,9 +28,70 @@ def test_what_is_written_is_what_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xd8\xff", b"text"])
-@pytest.mark.parametrize("look", [photograph.read, photograph.size])
+@pytest.mark.parametrize("look", [photograph.read, photograph.size, photograph.forms])
 def test_what_is_no_image_is_named(tmp_path, content, look):
     """Empty, truncated or something else."""
     (tmp_path / "a.jpg").write_bytes(content)
     with pytest.raises(ConfigError, match=r"cannot read the photograph .*a\.jpg"):
         look(tmp_path / "a.jpg")
+
+
+def wide_ramp():
+    """Return 4 x 256 greys of 16 bits, from black to white, each with other lower bits."""
+    return np.tile(np.arange(256, dtype=np.uint16) * 257, (4, 1))
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.tif"])
+def test_greys_of_16_bits_keep_their_brightness(tmp_path, name):
+    """The upper 8 bits count; Pillow's own conversion would make everything above 255 white."""
+    Image.fromarray(wide_ramp()).save(tmp_path / name)
+    pixels = np.asarray(photograph.read(tmp_path / name))
+    assert np.array_equal(pixels[0, :, 0], np.arange(256))
+    assert photograph.forms(tmp_path / name) == {"wide"}
+
+
+def test_a_wide_grey_of_a_pgm_is_scaled_too(tmp_path):
+    """Pillow holds it in 32 bits."""
+    (tmp_path / "a.pgm").write_bytes(b"P5 256 4 65535\n" + wide_ramp().astype(">u2").tobytes())
+    assert np.array_equal(np.asarray(photograph.read(tmp_path / "a.pgm"))[0, :, 0], np.arange(256))
+
+
+def wide_colour_png():
+    """Return a PNG of 16 bits a channel, 2 x 1: Pillow writes none."""
+
+    def chunk(kind, content):
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    row = b"\0" + struct.pack(">6H", 0, 257 * 7, 65535, 256, 255, 257)
+    head = struct.pack(">IIBBBBB", 2, 1, 16, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(row)) + chunk(b"IEND", b"")
+
+
+def test_colour_of_16_bits_is_reduced_as_grey_is(tmp_path):
+    """The upper byte of each channel."""
+    (tmp_path / "a.png").write_bytes(wide_colour_png())
+    assert np.asarray(photograph.read(tmp_path / "a.png")).tolist() == [[[0, 7, 255], [1, 0, 1]]]
+    assert photograph.forms(tmp_path / "a.png") == {"wide"}
+
+
+@pytest.mark.parametrize(("dtype", "held"), [(np.int32, "32-bit integers"), (np.float32, "floating-point numbers")])
+def test_values_without_a_known_white_are_refused_by_name(tmp_path, dtype, held):
+    """32-bit integers and floats may mean anything."""
+    Image.fromarray(np.ones((4, 4), dtype)).save(tmp_path / "a.tif")
+    with pytest.raises(ConfigError, match=rf"photograph '.*a\.tif' holds {held}, .*: save it with 8 or 16 bits"):
+        photograph.read(tmp_path / "a.tif")
+
+
+def test_forms_name_what_is_beside_upright_rgb(tmp_path):
+    """Orientation, alpha (also a palette's), CMYK; nothing for plain files."""
+    exif = Image.Exif()
+    exif[0x0112] = 3
+    Image.new("RGB", (6, 4)).save(tmp_path / "turned.jpg", exif=exif)
+    Image.new("RGBA", (6, 4)).save(tmp_path / "alpha.png")
+    Image.new("P", (6, 4)).save(tmp_path / "palette.png", transparency=0)
+    Image.new("CMYK", (6, 4)).save(tmp_path / "cmyk.jpg")
+    Image.new("RGB", (6, 4)).save(tmp_path / "plain.jpg")
+    Image.new("L", (6, 4)).save(tmp_path / "grey.png")
+    found = {path.stem: photograph.forms(path) for path in tmp_path.iterdir()}
+    expected = {"turned": {"turned"}, "alpha": {"alpha"}, "palette": {"alpha"}, "cmyk": {"cmyk"}, "plain": set(), "grey": set()}
+    assert found == expected
