@@ -257,7 +257,9 @@ def _verdict(facts: RecordFacts) -> Iterator[FigureFinding]:
     record = facts.record
     energies = () if record.energy is None else (record.energy, *record.other_energies)
     warnings = sensor_warnings(record.power_traces)
-    judged = verdict.judge(measured, record.conditions, record.environment, record.observer, record.cool_down, energies, warnings)
+    frozen = per_inference.energies_of(facts.traces(), facts.energy_run(record.windows)).frozen if record.windows else ()
+    conditions = (record.conditions, record.environment, record.observer, record.cool_down)
+    judged = verdict.judge(measured, *conditions, energies, warnings, frozen)
     yield from compare_figures("verdict", facts.record.verdict, judged)
 
 

@@ -9,6 +9,8 @@ from edgemeter.agent.contract.record_conditions import Runtime
 from edgemeter.agent.contract.record_figures import Energy, UncertaintyTerm
 from edgemeter.agent.energy import budget
 from edgemeter.agent.energy.curve import NS_PER_MS, CounterCurve, Curve, curve_of, mean_w
+from edgemeter.agent.energy.frozen_sensor import is_frozen
+from edgemeter.agent.energy.impossible_power import power_refusal
 from edgemeter.agent.energy.queries import Queries
 from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.window import Window
@@ -111,12 +113,16 @@ class EnergyRun:
 
 @dataclass(frozen=True, slots=True)
 class Energies:
-    """The energies of a run: that of the widest scope, or why there is none; the others, and why some sensors gave none."""
+    """The energies of a run: that of the widest scope, or why there is none; the others, and why some sensors gave none.
+
+    `frozen` holds the ids of those sensors that repeated one value through idle and load.
+    """
 
     energy: Energy | None
     reason: str | None
     others: tuple[Energy, ...] = ()
     refused: tuple[str, ...] = ()
+    frozen: tuple[str, ...] = ()
 
     def all(self) -> tuple[Energy, ...]:
         """Return all energies, that of the widest scope first."""
@@ -143,15 +149,18 @@ def energies_of(traces: Iterable[SensorTrace], run: EnergyRun) -> Energies:
     """Return the energies that the readings of all sensors support, each by itself; a measured one goes before a modelled one."""
     found: list[Energy] = []
     reasons: list[str] = []
+    frozen: list[str] = []
     for trace in sorted(traces, key=_place):
         energy, reason = assess(trace, run)
         if energy is None:
             reasons.append(reason or "")
-        else:
-            found.append(energy)
+            continue
+        found.append(energy)
+        if is_frozen(trace, run.timed, run.idle_before, run.idle_after):
+            frozen.append(energy.sensor)
     if not found:
         return Energies(None, "; ".join(reasons) or NO_SENSOR)
-    return Energies(found[0], None, tuple(found[1:]), tuple(reasons))
+    return Energies(found[0], None, tuple(found[1:]), tuple(reasons), tuple(frozen))
 
 
 def _place(trace: SensorTrace) -> tuple[bool, int]:
@@ -178,7 +187,18 @@ def _refusal(case: _SensorRun) -> str | None:
     if case.run.is_on_usb and is_blind_to_usb(case.description):
         return case.description.blocked or USB_REFUSAL
     counter = _counter_refusal(case, case.curve) if isinstance(case.curve, CounterCurve) else None
-    return case.description.blocked or _too_short(case) or counter or _calibration_refusal(case) or _missing(case)
+    blocked = case.description.blocked or _impossible(case)
+    return blocked or _too_short(case) or counter or _calibration_refusal(case) or _missing(case)
+
+
+def _impossible(case: _SensorRun) -> str | None:
+    """Return why the power over a stretch cannot be that of a machine; what a counter does not count has a reason of its own."""
+    if isinstance(case.curve, CounterCurve):
+        return None
+    idle = [_quiet(case, window) for window in (case.run.idle_before, case.run.idle_after) if window is not None]
+    stretches = [(case.timed, "over the timed part"), *((window, "while idle") for window in idle)]
+    means = ((mean_w(case.curve, window), when) for window, when in stretches if window.length_ns > 0 and case.curve.values(window))
+    return next((why for power_w, when in means if (why := power_refusal(case.description, power_w, when))), None)
 
 
 def _too_short(case: _SensorRun) -> str | None:
@@ -229,13 +249,20 @@ def _usable(case: _SensorRun, window: Window | None) -> Window | None:
     """Return the usable part of an idle stretch; None where it is too short, or readings are missing."""
     if window is None:
         return None
-    period_ns = round(case.description.period_ms * NS_PER_MS)
-    # Beside its edges a line leads up to the power of the load, and a slow sensor still shows the load that has ended.
-    quiet = Window(window.start_ns + IDLE_MARGIN_PERIODS * period_ns, window.end_ns - IDLE_MARGIN_PERIODS * period_ns)
-    if quiet.length_ns < FEWEST_IDLE_PERIODS * period_ns or _gaps(case, quiet)[1] > LARGEST_GAP_RATIO * quiet.length_ns:
+    quiet = _quiet(case, window)
+    if quiet.length_ns < FEWEST_IDLE_PERIODS * case.description.period_ms * NS_PER_MS:
+        return None
+    if _gaps(case, quiet)[1] > LARGEST_GAP_RATIO * quiet.length_ns:
         return None
     # A counter of coarse steps hardly moves while the machine idles, and what it does between two moves is not known.
     return quiet if case.curve.values(quiet) >= FEWEST_IDLE_VALUES else None
+
+
+def _quiet(case: _SensorRun, window: Window) -> Window:
+    """Return an idle stretch without its edges; its length may be negative."""
+    # Beside its edges a line leads up to the power of the load, and a slow sensor still shows the load that has ended.
+    margin_ns = IDLE_MARGIN_PERIODS * round(case.description.period_ms * NS_PER_MS)
+    return Window(window.start_ns + margin_ns, window.end_ns - margin_ns)
 
 
 def _energy(case: _SensorRun, idling: budget.IdlePower | None) -> Energy:

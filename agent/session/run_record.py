@@ -104,6 +104,7 @@ def run_record(run: PlannedRun, measured: MeasuredRun, context: RunContext) -> R
             context.cool_down,
             power.all(),
             sensor_warnings(context.power_traces),
+            power.frozen,
         ),
         provenance=_provenance(measured, power.energy),
         sustained=context.sustained,

@@ -34,9 +34,10 @@ def judge(
     cool_down: CoolDown | None = None,
     energies: Sequence[Energy] = (),
     power_warnings: Sequence[str] = (),
+    frozen_sensors: Sequence[str] = (),
 ) -> Verdict:
     """Return the verdict on a run: the worst state of all violated rules, and `rule: evidence` for each, reasons apart from notes."""
-    facts = RunFacts(measured, conditions, environment, observer, cool_down, energies, power_warnings)
+    facts = RunFacts(measured, conditions, environment, observer, cool_down, energies, power_warnings, frozen_sensors)
     violated = [(rule, evidence) for rule in RULES if (evidence := rule.evidence(facts)) is not None]
     states = {rule.state for rule, _ in violated}
     state: Literal["valid", "suspect", "invalid"] = "invalid" if "invalid" in states else "suspect" if "suspect" in states else "valid"

@@ -27,6 +27,7 @@ class RunFacts:
     cool_down: CoolDown | None = None
     energies: Sequence[Energy] = ()
     power_warnings: Sequence[str] = ()
+    frozen_sensors: Sequence[str] = ()
 
     def at(self, *when: str) -> list[Condition]:
         """Return the machine's conditions `before`, `during` or `after` the run; without an argument all, in their order."""

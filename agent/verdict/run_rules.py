@@ -188,6 +188,18 @@ def _u_w(energy: Energy) -> float:
     return math.hypot(UNKNOWN_GAIN_RATIO * energy.mean_power_w, 2 * math.hypot(*known) / per_w)
 
 
+def _frozen(facts: RunFacts) -> str | None:
+    return "; ".join(_stuck(energy) for energy in facts.energies if energy.sensor in facts.frozen_sensors) or None
+
+
+def _stuck(energy: Energy) -> str:
+    step = "" if not energy.resolution_w else f", or a step of {energy.resolution_w:.3g} W hides the load"
+    return (
+        f"{energy.sensor} showed {energy.mean_power_w:.4g} W while idle and in every reading under load: it hangs{step}; "
+        "restart it, and check it with a load that you know"
+    )
+
+
 def _sensor_warnings(facts: RunFacts) -> str | None:
     return "; ".join(facts.power_warnings) or None
 
@@ -199,6 +211,13 @@ ENERGY_RULES: tuple[Rule, ...] = (
         "no power sensor of a narrower scope reads more than one of a wider scope, beyond both uncertainties (k = 2)",
         _implausible_power,
         "a part cannot draw more than the whole, so one of the two is wrong; a sensor with unknown gain is allowed 10 %",
+    ),
+    Rule(
+        "frozen-sensor",
+        "suspect",
+        "no power sensor repeats one value while the machine idles and in all its readings under load",
+        _frozen,
+        "a driver or plug that hangs repeats its last value, and a coarse step may hide the load: the energy is then not the load's",
     ),
     Rule(
         "power-sensor-warning",

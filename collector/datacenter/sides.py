@@ -13,7 +13,7 @@ from edgemeter.collector.compare.spread import Spread, of_points, point_of
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.datacenter.constants import Stated, StatedDatacenter, StatedEdge
 from edgemeter.collector.datacenter.formulas import Band, exactly, through
-from edgemeter.collector.runs.cases import named
+from edgemeter.collector.runs.cases import named, not_measured
 
 # The only scope that leaves nothing out: any other figure is too low by what it does not see.
 WHOLE = "wall-ac"
@@ -189,7 +189,8 @@ def _cautions(case: CaseSummary) -> tuple[str, ...]:
 def _kept(case: CaseSummary) -> Sequence[RunRecord]:
     """Return the runs whose energy is of the case's meter and scope."""
     kind = (case.energy.sensor, case.energy.scope) if case.energy else None
-    return [run for run in case.runs if run.energy is not None and (run.energy.sensor, run.energy.scope) == kind]
+    having = [(run, run.energy) for run in case.runs if run.energy is not None and not_measured(run, "energy") is None]
+    return [run for run, energy in having if (energy.sensor, energy.scope) == kind]
 
 
 def _idle_w(run: RunRecord) -> float | None:

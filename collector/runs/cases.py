@@ -115,6 +115,11 @@ def not_measured(run: RunRecord, group_name: str) -> str | None:
     latency.
     """
     provenance = run.provenance.get(group_name, run.provenance.get("latency"))
+    if group_name == "energy" and run.energy is not None and run.energy.gross_mj <= 0:
+        return (
+            f"energy: {run.energy.gross_mj:.4g} mJ gross by {run.energy.sensor} is no energy: "
+            "a reversed clamp or shunt, or a load below what the sensor shows"
+        )
     if provenance in ("measured", "replayed"):
         return None
     if provenance is None:

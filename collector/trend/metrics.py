@@ -93,7 +93,7 @@ def figures_of(run: RunRecord, received_ns: int | None = None) -> RunFigures:
     A run of a device without a synchronised clock is placed at the time of receipt, if known.
     """
     at_ns = received_ns if received_ns is not None and run.clock_synchronised is False else run.started_at_ns
-    energy = run.energy if run.energy is not None and not_measured(run, "energy") is None and run.energy.gross_mj > 0 else None
+    energy = run.energy if run.energy is not None and not_measured(run, "energy") is None else None
     accuracy = run.accuracy if not_measured(run, "accuracy") is None else None
     has_latency = not_measured(run, "latency") is None
     latency = run.latency

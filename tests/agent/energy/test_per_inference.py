@@ -444,3 +444,42 @@ def test_work_that_is_no_inference_needs_time_and_no_number():
     assert abs(found.gross_mj - 150_000) <= found.gross_u_mj
     short = Window(TIMED.start_ns, TIMED.start_ns + 5 * S)
     assert "watch at least 10 s of it" in per_inference.assess(trace, EnergyRun(short, BEFORE, AFTER, 1, counts_inferences=False))[1]
+
+
+@pytest.mark.parametrize(
+    ("power_w", "scope", "sensor", "words"),
+    [
+        (-3.066, "wall-ac", "shelly:plug", "clamp or its wiring is reversed: turn the clamp around"),
+        (0.0, "wall-ac", "tasmota:plug", "below what the plug can show"),
+        (-3.066, "board-input", "ina226:1-0040", "shunt or its cable is reversed: exchange its two ends"),
+        (-3.066, "board-input", "ina2xx:1-0040", 'set direction = "reverse" in [sensors.ina2xx]'),
+        (-3.066, "module", "ina_i2c:INA219@1-0040", 'set direction = "reverse" in [sensors.ina_i2c]'),
+        (0.0, "board-input", "fnirsi:FNB58", "the current bypasses its shunt or cable"),
+        (-0.1, "soc-rails", "jetson_thor", "its offset exceeds what its rails draw"),
+    ],
+)
+def test_a_power_that_no_machine_draws_gives_no_energy_but_its_likely_cause(power_w, scope, sensor, words):
+    """At or below 0 W over the timed part: named by the kind of sensor, in one line, before anything is said about lengths."""
+    for timed in (TIMED, Window(20 * S, 22 * S)):
+        found, reason = assess(make_trace(lambda _: power_w, 70, scope=scope, id=sensor), timed, BEFORE, AFTER, 1000)
+        assert found is None
+        assert f"mean of {power_w:.3g} W over the timed part" in reason
+        assert words in reason
+        assert "\n" not in reason
+
+
+@pytest.mark.parametrize("idle", [(0.0, 2.0), (2.0, 0.0), (-0.2, -0.2)])
+def test_an_idle_power_that_no_machine_draws_gives_no_energy(idle):
+    """A plug that shows nothing below its limit hides a part of the load too; idle before and after count alike."""
+    trace = make_trace(lambda t: 5.0 if 20 <= t < 50 else idle[0] if t < 20 else idle[1], 70, scope="wall-ac", id="shelly:plug")
+    found, reason = assess(trace, TIMED, BEFORE, AFTER, 1000)
+    assert found is None
+    assert "W while idle, which no machine draws" in reason
+    assert assess(trace, TIMED, None, None, 1000)[1] is None
+
+
+def test_idle_readings_beside_the_load_and_single_negative_ones_are_no_fault():
+    """Only the mean counts: an offset of less than the power, and noise around it, are what the budget is for."""
+    noise = random.Random(5)  # noqa: S311 - repeatable
+    found = _energy(make_trace(lambda t: _step(t) - 1.8 + noise.gauss(0, 0.3), 70))
+    assert found.idle_before_w == pytest.approx(0.2, abs=0.1)

@@ -74,3 +74,15 @@ def test_what_a_sensor_doubts_is_a_note():
     found = verdict.judge(measured(), (), power_warnings=("ina: shunt not confirmed",))
     assert "power-sensor-warning: ina: shunt not confirmed" in found.notes
     assert not any("power-sensor" in reason for reason in found.reasons)
+
+
+def test_a_sensor_that_repeats_one_value_makes_the_run_suspect():
+    """By a rule of its own, which also says that the sensor's step may be too coarse for the load."""
+    coarse, other = _energy("wall-ac", 4.0, 0.02, sensor="plug", resolution_w=1.0), _energy("module", 3.0, 0.02, sensor="rails")
+    found = verdict.judge(measured(), (), energies=(coarse, other), frozen_sensors=("plug",))
+    (reason,) = [reason for reason in found.reasons if reason.startswith("frozen-sensor: ")]
+    assert found.state == "suspect"
+    assert "plug showed 4 W while idle and in every reading under load" in reason
+    assert "a step of 1 W hides the load" in reason
+    assert "rails" not in reason
+    assert not any("frozen" in one for one in verdict.judge(measured(), (), energies=(coarse, other)).reasons)

@@ -168,3 +168,16 @@ def test_devices_of_unknown_boards_have_no_column_in_common():
     unknown = make_environment(board=None)
     runs = [make_run(device="pc-1", environment=unknown), make_run(device="pc-2", p50_ms=90.0, environment=unknown)]
     assert made(*runs, across="board").columns == ("pc-1, unknown board", "pc-2, unknown board")
+
+
+@pytest.mark.parametrize("gross_mj", [-30_660.0, 0.0])
+def test_a_stored_energy_at_or_below_zero_is_neither_best_nor_on_a_front(gross_mj):
+    """An older agent gave one to a reversed clamp: whatever shows a best names it as left out instead."""
+    impossible = make_energy(gross_mj=gross_mj, mean_power_w=gross_mj / 10_000, net_mj=None, net_state="not_resolvable")
+    runs = [make_run(energy=impossible), make_run("pi-2", energy=make_energy(gross_mj=80.0))]
+    found = made(*runs, figure="energy")
+    assert [(one.figure.median, one.is_best) for one in found.cells.values() if one.figure] == [(80.0, False)]
+    fronts, absent = trade_offs(views.gather(StoreContents(runs)).summaries, "energy")
+    assert [place.case.key.device for front in fronts for place in front.places] == ["pi-2"]
+    assert [one.case.key.device for one in absent] == ["pi-1"]
+    assert "is no energy: a reversed clamp or shunt" in absent[0].reason
