@@ -1,5 +1,6 @@
 """The command `edgemeter accuracy`."""
 
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,8 @@ def accuracy(*, with_classes: bool, as_json: bool, **options: Any) -> None:
     top5), low, high, images, detections, per_class, by_objects, groups, group_gap, robustness, verdict and reasons (of a model), warnings.
     A figure is null if there is nothing to find. At most 100 detections per image count.
 
+    Exit status: 0 scored, 1 failed or the verdict on the model is invalid, 2 wrong option or file.
+
     Example: edgemeter accuracy --annotations instances.json --detections results.json
     """
     _check(options)
@@ -52,13 +55,15 @@ def accuracy(*, with_classes: bool, as_json: bool, **options: Any) -> None:
         scored = _of_model(options)
     if as_json:
         click.echo(msgspec.json.encode(document(scored)))
-        return
-    show(scored, with_classes=with_classes)
-    if scored.verdict is not None:
-        for reason in scored.verdict.reasons:
-            click.echo(f"{scored.verdict.state}: {reason}", err=True)
-    for warning in scored.warnings:
-        click.echo(f"note: {warning}", err=True)
+    else:
+        show(scored, with_classes=with_classes)
+        if scored.verdict is not None:
+            for reason in scored.verdict.reasons:
+                click.echo(f"{scored.verdict.state}: {reason}", err=True)
+        for warning in scored.warnings:
+            click.echo(f"note: {warning}", err=True)
+    if scored.verdict is not None and scored.verdict.state == "invalid":
+        sys.exit(1)
 
 
 def _check(options: Mapping[str, Any]) -> None:

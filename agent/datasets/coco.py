@@ -70,7 +70,8 @@ OTHER_BOX_FORMS: Mapping[str, Callable[[Boxes], Boxes]] = {
 
 Side = Annotated[float, msgspec.Meta(ge=0)]
 # Ids travel to the metric in a column of float64, which is exact up to here.
-Id = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+_LARGEST_ID = 2**53
+Id = Annotated[int, msgspec.Meta(ge=0, le=_LARGEST_ID)]
 JsonClassIndex = Annotated[int, msgspec.Meta(ge=0)]
 # What a group may be called; COCO has no such key, people add it to images or to annotations.
 GroupLabel = str | int | float | bool | None
@@ -139,7 +140,7 @@ def read_annotations(path: Path) -> CocoDocument | dict[str, int]:
         found = msgspec.json.decode(content, type=dict[str, msgspec.Raw])
         if "images" not in found and "annotations" not in found:
             return msgspec.json.decode(content, type=dict[str, JsonClassIndex])
-        document = msgspec.json.decode(content, type=CocoDocument)
+        document = _decode_document(content)
     except OSError as error:
         raise ConfigError(f"cannot read the annotations {str(path)!r}: {error.strerror}") from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -150,6 +151,29 @@ def read_annotations(path: Path) -> CocoDocument | dict[str, int]:
     if problem := _contradiction(document):
         raise ConfigError(f"the annotations {str(path)!r} contradict themselves: {problem}; correct them")
     return document
+
+
+# What some exporters write as 1.0.
+_WHOLE = ("id", "image_id", "category_id", "width", "height", "iscrowd")
+
+
+def _decode_document(content: bytes) -> CocoDocument:
+    try:
+        return msgspec.json.decode(content, type=CocoDocument)
+    except msgspec.ValidationError:
+        parts = msgspec.json.decode(content, type=dict[str, Any])
+        for name in ("images", "annotations", "categories"):
+            entries = parts.get(name)
+            for entry in entries if isinstance(entries, list) else ():
+                if isinstance(entry, dict):
+                    entry.update({key: _whole(key, entry[key]) for key in _WHOLE if key in entry})
+        return msgspec.convert(parts, CocoDocument)
+
+
+def _whole(key: str, value: Any) -> Any:
+    """Return 1 for 1.0, and for the `true` of iscrowd; anything else as it is."""
+    is_whole = isinstance(value, float) and value.is_integer() and value < _LARGEST_ID
+    return int(value) if is_whole or (key == "iscrowd" and isinstance(value, bool)) else value
 
 
 def decode_problem(content: bytes, error: Exception) -> str:
@@ -179,6 +203,11 @@ def annotation_oddities(document: CocoDocument) -> tuple[str, ...]:
         found.append(
             f"{len(outside)} of {len(document.annotations)} annotations lie outside their photograph (first: id {outside[0]}): "
             "each counts as an object that was not found"
+        )
+    if any(annotation.id == 0 for annotation in document.annotations):
+        found.append(
+            "an annotation has id 0: the COCO API counts the detection that finds it as a false one, here it counts as found, so that "
+            "pycocotools may report a lower AP; number annotations from 1 to compare"
         )
     if unsized:
         found.append(f"{unsized} of {len(document.annotations)} annotations have no area: the box's area decides which objects are small")

@@ -123,11 +123,11 @@ def as_jpeg(pixels: Pixels, quality: int) -> Pixels:
 
 
 def as_box_mosaic(pixels: Pixels, ratio: float) -> Pixels:
-    """Return the pixels (uint8 [h, w, 3], RGB) shrunk to this ratio of their sides and enlarged again, both by averaging boxes."""
+    """Return the pixels (uint8 [h, w, 3], RGB) shrunk by averaging to this ratio of their sides, and enlarged again."""
     imaging = pillow()
     photo = imaging.fromarray(pixels)
     small = photo.resize((max(int(photo.width * ratio), 1), max(int(photo.height * ratio), 1)), imaging.Resampling.BOX)
-    return np.asarray(small.resize(photo.size, imaging.Resampling.BOX))
+    return np.asarray(small.resize(photo.size, imaging.Resampling.NEAREST))
 
 
 def _garbled(imaging: Any) -> tuple[type[BaseException], ...]:

@@ -213,10 +213,13 @@ def test_a_model_whose_answers_are_worth_nothing_is_told_beside_its_figure(tmp_p
     card = shipped.with_name(shipped.name + ".toml").read_text()
     model.with_name(model.name + ".toml").write_text(card.replace("[input]\n", "[input]\nsd = [1e-37, 1e-37, 1e-37]\n"))
     arguments = ("--model", model, "--images", SCENES / "images", "--annotations", SCENES / "annotations.json")
-    one = json.loads(run(*arguments, "--json").stdout)
+    done = run(*arguments, "--json")
+    one = json.loads(done.stdout)
     assert (one["ap"], one["verdict"]) == (0.0, "invalid")
     assert any(reason.startswith("not-finite: the outputs for ") for reason in one["reasons"])
-    assert "invalid: not-finite: " in run(*arguments).stderr
+    in_words = run(*arguments)
+    assert "invalid: not-finite: " in in_words.stderr
+    assert (done.returncode, in_words.returncode) == (1, 1)
 
 
 def test_a_run_keeps_the_corruptions_in_its_record(tmp_path):
@@ -256,3 +259,4 @@ def test_help_documents_the_keys_and_an_example():
     said = run("--help").stdout
     assert "Example: edgemeter accuracy --annotations" in said
     assert all(key in said for key in KEYS)
+    assert "Exit status: 0 scored, 1 failed or the verdict on the model is invalid, 2 wrong option or file." in " ".join(said.split())

@@ -71,6 +71,38 @@ def test_a_garbled_document_says_where(tmp_path, where, key, value, said):
     assert "\n" not in str(caught.value)
 
 
+def test_whole_numbers_may_be_written_as_floats_and_crowds_as_booleans(tmp_path):
+    """1.0 for an id or a side, true for iscrowd: exporters write them so."""
+    truth = make_truth(1)
+    truth["images"][0].update(id=100.0, width=64.0)
+    truth["categories"][0]["id"] = 7.0
+    truth["annotations"][0].update(id=1.0, image_id=100.0, category_id=7.0, iscrowd=True)
+    truth["annotations"][1]["iscrowd"] = False
+    document = coco.read_annotations(written(tmp_path, truth))
+    first, second = document.annotations
+    assert (first.id, first.image_id, first.category_id, first.iscrowd, second.iscrowd) == (1, 100, 7, 1, 0)
+    numbers = (document.images[0].id, document.images[0].width, first.id, first.iscrowd)
+    assert [type(number) for number in numbers] == [int] * 4
+
+
+@pytest.mark.parametrize(("key", "value"), [("id", 1.5), ("id", True), ("image_id", "100"), ("iscrowd", 0.5), ("id", 9007199254740994.0)])
+def test_fractions_and_other_kinds_are_no_ids(tmp_path, key, value):
+    """A fraction, a boolean or a text is refused with its place."""
+    truth = make_truth(1)
+    truth["annotations"][0][key] = value
+    with pytest.raises(ConfigError, match=rf"annotations\[\d+\]\.{key}"):
+        coco.read_annotations(written(tmp_path, truth))
+
+
+def test_an_annotation_id_of_0_is_warned_of(tmp_path):
+    """The COCO API takes 0 for "not matched" and reports a lower AP than ours."""
+    truth = make_truth(1)
+    truth["annotations"][0]["id"] = 0
+    (oddity,) = coco.annotation_oddities(coco.read_annotations(written(tmp_path, truth)))
+    assert "an annotation has id 0" in oddity
+    assert coco.annotation_oddities(coco.read_annotations(written(tmp_path, make_truth(1)))) == ()
+
+
 def test_an_unreadable_file_is_named(tmp_path):
     """No such file, or a folder in its place."""
     with pytest.raises(ConfigError, match=r"cannot read the annotations .*absent\.json"):

@@ -69,7 +69,7 @@ def point(name, severity):
     return corrupt(black, name, severity, 0, "a")[..., 0].astype(float)
 
 
-@pytest.mark.parametrize("name", ["gaussian_blur", "defocus_blur", "motion_blur"])
+@pytest.mark.parametrize("name", ["gaussian_blur", "defocus_blur"])
 def test_a_blur_keeps_the_light_and_the_place(name):
     """The sum stays, and so does the centre of mass: objects stay in their boxes."""
     y, x = np.mgrid[:101, :101]
@@ -78,6 +78,44 @@ def test_a_blur_keeps_the_light_and_the_place(name):
         assert spread.sum() == pytest.approx(21 * 21 * 255, rel=0.02)
         assert (spread * x).sum() / spread.sum() == pytest.approx(50, abs=0.6)
         assert (spread * y).sum() / spread.sum() == pytest.approx(50, abs=0.6)
+
+
+class FixedAngle:
+    """Draws this angle."""
+
+    def __init__(self, degrees):
+        self.degrees = degrees
+
+    def uniform(self, low, high):
+        """Return it."""
+        assert low <= self.degrees <= high
+        return self.degrees
+
+
+# A white bar (rows 20 to 39, columns 30 to 39 of 60 x 60) after imagecorruptions 1.1.2, severity 5, -40 degrees: every sixth pixel of a row.
+SMEARED = {
+    24: [0, 0, 0, 0, 0, 102, 65, 0, 0, 0],
+    30: [0, 0, 0, 7, 86, 155, 65, 0, 0, 0],
+    36: [0, 0, 11, 53, 111, 155, 65, 0, 0, 0],
+    42: [0, 6, 28, 61, 111, 102, 12, 0, 0, 0],
+    48: [0, 8, 28, 61, 49, 0, 0, 0, 0, 0],
+    54: [0, 8, 28, 19, 0, 0, 0, 0, 0, 0],
+}
+
+
+def test_motion_smears_as_imagecorruptions_does():
+    """Direction, length and weights of the trail; theirs cuts fractions off."""
+    bar = np.zeros((60, 60, 3), np.uint8)
+    bar[20:40, 30:40] = 255
+    smeared = CORRUPTIONS["motion_blur"](bar, 4, FixedAngle(-40.0))[..., 0].astype(int)
+    for row, values in SMEARED.items():
+        assert smeared[row, ::6] == pytest.approx(values, abs=1)
+
+
+def test_a_mosaic_has_sharp_edges():
+    """Enlarged without averaging, as imagecorruptions does: 0.6 of 14 columns are 8 different ones."""
+    noise = np.random.RandomState(0).randint(0, 256, (10, 14, 3)).astype(np.uint8)
+    assert len(np.unique(corrupt(noise, "pixelate", 1, 0, "a"), axis=1).swapaxes(0, 1)) == 8
 
 
 @pytest.mark.parametrize("name", ["gaussian_blur", "defocus_blur", "motion_blur"])
