@@ -92,7 +92,7 @@ class FixedAngle:
         return self.degrees
 
 
-# A white bar (rows 20 to 39, columns 30 to 39 of 60 x 60) after imagecorruptions 1.1.2, severity 5, -40 degrees: every sixth pixel of a row.
+# A white bar (rows 20 to 39, columns 30 to 39 of 60 x 60) after imagecorruptions 1.1.2, severity 5, -40 degrees: every sixth pixel.
 SMEARED = {
     24: [0, 0, 0, 0, 0, 102, 65, 0, 0, 0],
     30: [0, 0, 0, 7, 86, 155, 65, 0, 0, 0],
