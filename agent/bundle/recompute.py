@@ -16,7 +16,8 @@ from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Windows
 from edgemeter.agent.energy import per_inference, queries
-from edgemeter.agent.energy.per_inference import ESTIMATE_SENSOR, estimated_energy, runs_on_usb
+from edgemeter.agent.energy.accelerators import accelerator_link
+from edgemeter.agent.energy.per_inference import ESTIMATE_SENSOR, estimated_energy
 from edgemeter.agent.energy.sampler import SensorTrace, unpack_trace
 from edgemeter.agent.energy.window import absolute_windows
 from edgemeter.agent.engine import job
@@ -140,8 +141,9 @@ class RecordFacts:
         """Return when and what was measured, as far as the energy asks."""
         timed, before, after = absolute_windows(windows)
         rhythm = queries.queries_of(self.record.samples, timed.start_ns, timed.end_ns)
-        on_usb = runs_on_usb(self.record.runtime, self.record.environment.attached)
-        return per_inference.EnergyRun(timed, before, after, self.inferences, rhythm, on_usb)
+        attached = self.record.environment.attached
+        link = accelerator_link(self.record.runtime, attached)
+        return per_inference.EnergyRun(timed, before, after, self.inferences, rhythm, link, attached)
 
     def traces(self) -> list[SensorTrace]:
         """Return what the power sensors read."""

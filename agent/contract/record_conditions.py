@@ -142,7 +142,7 @@ class Environment(RecordPart, frozen=True, kw_only=True):
     libraries: dict[str, str] = {}
     """Installed libraries that matter to a run, with their versions."""
     attached: tuple[str, ...] = ()
-    """Accelerators attached to the machine."""
+    """Accelerators, NVMe drives and HATs attached to the machine."""
     virtualisation: str | None = None
     """Container or hypervisor, innermost first: `docker`, `kvm`, `docker in kvm`; null if none is visible."""
 

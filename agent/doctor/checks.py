@@ -12,7 +12,8 @@ from typing import Literal
 import msgspec
 
 from edgemeter.agent.machine import board, clock, fingerprint, temperatures, throttling
-from edgemeter.agent.machine.board import accelerators, detect_virtualisation
+from edgemeter.agent.machine.attached import accelerators, edge_tpus, is_on_usb_2
+from edgemeter.agent.machine.board import detect_virtualisation
 from edgemeter.agent.machine.fingerprint import version
 from edgemeter.agent.machine.load import read_memory
 from edgemeter.agent.machine.machine import Machine
@@ -166,7 +167,7 @@ def _flag(name: str, now: bool | None, since_boot: bool | None, what: str, remed
 
 def _accelerators(machine: Machine) -> Iterator[Finding]:
     for found in accelerators(machine):
-        if found.endswith("at 480 Mbit/s"):
+        if is_on_usb_2(found):
             yield _machine("accelerator", "warn", f"{found}: slow over USB 2", "plug it into a USB 3 port (blue), with a USB 3 cable")
         else:
             yield _machine("accelerator", "ok", found)
@@ -238,7 +239,7 @@ def check_software() -> Iterator[Finding]:
 
 def _edge_tpu(machine: Machine, shared_library: str = LIBEDGETPU) -> Iterator[Finding]:
     """Yield whether a Coral Edge TPU can be used; nothing if neither it nor its library is here."""
-    plugged = ", ".join(accelerators(machine))
+    plugged = ", ".join(edge_tpus(machine))
     # In a process of its own, which a library that does not fit may end.
     process = _begin([_EDGE_TPU, shared_library, str(machine.root)])
     output, problem = _end(process)

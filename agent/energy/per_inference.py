@@ -1,32 +1,21 @@
 """Energy per inference: what the readings around a run support, or the reason why they support none."""
 
 import math
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from edgemeter.agent.contract.record_conditions import Runtime
 from edgemeter.agent.contract.record_figures import Energy, UncertaintyTerm
 from edgemeter.agent.energy import budget
+from edgemeter.agent.energy.accelerators import Link, accelerator_refusal, excluded
 from edgemeter.agent.energy.curve import NS_PER_MS, CounterCurve, Curve, curve_of, mean_w
 from edgemeter.agent.energy.frozen_sensor import is_frozen
 from edgemeter.agent.energy.impossible_power import power_refusal
 from edgemeter.agent.energy.queries import Queries
 from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.window import Window
-from edgemeter.agent.power import USB_DEVICES, Description
+from edgemeter.agent.power import Description
 from edgemeter.agent.power.detect import NO_SENSOR, scope_rank
 
-# Whatever draws its power from the board's 5 V passes these; rails and processors' counters lie behind the branch to the USB ports.
-SEES_USB = frozenset({"wall-ac", "board-input"})
-USB_REFUSAL = (
-    "it does not measure USB devices, and this case runs on a USB accelerator, so it would miss exactly what is measured: "
-    "use a meter in the board's supply (scope board-input: an INA2xx or a USB-C meter) or at the wall (wall-ac: a smart plug)"
-)
-
-_ON_USB = frozenset({"usb", "myriad"})
-_EDGE_TPU = frozenset({"edgetpu", "libedgetpu", "tpu", "coral"})
-_ON_PCIE = frozenset({"pci", "pcie", "apex"})
 ESTIMATE_SENSOR = "estimate"
 # Source: MLPerf Tiny (10 s); 50 periods keep the edges below 2 % of the window.
 SHORTEST_S = 10.0
@@ -45,25 +34,6 @@ COVERAGE_FACTOR = 2.0
 # A mean absolute error of 1 % of a normal distribution.
 SUFFICIENT_U_RATIO = 0.01 * math.sqrt(math.pi / 2)
 EnergyOrReason = tuple[Energy | None, str | None]
-
-
-def runs_on_usb(runtime: Runtime, attached: Sequence[str]) -> bool:
-    """Return whether the runtime's back-end is a USB accelerator; `attached` is what the machine has, as `machine.attached` names it.
-
-    A back-end that is named for the Edge TPU only is on USB, unless the only attached Coral is on PCIe.
-    """
-    words = set(re.findall(r"[a-z]+", f"{runtime.name} {runtime.backend}".lower()))
-    if words & _ON_USB:
-        return True
-    if not words & _EDGE_TPU or words & _ON_PCIE:
-        return False
-    kinds = {kind for kind in ("Coral USB", "Coral PCIe") for one in attached if one.startswith(kind)}
-    return kinds != {"Coral PCIe"}
-
-
-def is_blind_to_usb(description: Description) -> bool:
-    """Return whether a sensor leaves out what hangs on USB ports; a model of a wider scope knows no more than the sensor it is fed by."""
-    return USB_DEVICES in description.excludes or description.scope not in SEES_USB or description.is_modelled
 
 
 def estimated_energy(power_w: float, timed: Window, inferences: int) -> Energy:
@@ -99,6 +69,7 @@ def is_estimate(found: Energy) -> bool:
 class EnergyRun:
     """When and what was measured: the timed part, the idle stretches, the inferences; `queries` where their times are known.
 
+    `accelerator` is how the device that it runs on is attached, `attached` all that is, as in the environment.
     What is watched besides runs counts no inferences: then `inferences` is the number of work units, 1 for the whole.
     """
 
@@ -107,7 +78,8 @@ class EnergyRun:
     idle_after: Window | None
     inferences: int
     queries: Queries | None = None
-    is_on_usb: bool = False
+    accelerator: Link | None = None
+    attached: Sequence[str] = ()
     counts_inferences: bool = True
 
 
@@ -184,10 +156,8 @@ def assess(trace: SensorTrace, run: EnergyRun) -> EnergyOrReason:
 
 def _refusal(case: _SensorRun) -> str | None:
     """Return the first reason not to give an energy."""
-    if case.run.is_on_usb and is_blind_to_usb(case.description):
-        return case.description.blocked or USB_REFUSAL
     counter = _counter_refusal(case, case.curve) if isinstance(case.curve, CounterCurve) else None
-    blocked = case.description.blocked or _impossible(case)
+    blocked = case.description.blocked or accelerator_refusal(case.description, case.run.accelerator) or _impossible(case)
     return blocked or _too_short(case) or counter or _calibration_refusal(case) or _missing(case)
 
 
@@ -277,7 +247,7 @@ def _energy(case: _SensorRun, idling: budget.IdlePower | None) -> Energy:
     return Energy(
         sensor=description.id,
         scope=description.scope,
-        excludes=description.excludes,
+        excludes=excluded(description, case.run.attached),
         gross_mj=gross_mj,
         gross_u_mj=gross_u.u_mj if gross_u else None,
         net_mj=net_mj if resolved else None,

@@ -18,6 +18,8 @@ from edgemeter.agent.energy import per_inference
 from edgemeter.agent.energy.per_inference import Energies, EnergyRun
 from edgemeter.agent.energy.sampler import Sampler
 from edgemeter.agent.energy.window import Window
+from edgemeter.agent.machine.attached import attached
+from edgemeter.agent.machine.machine import THIS_MACHINE
 from edgemeter.agent.power.detect import open_sensors
 
 IDLE_S = 10.0
@@ -81,6 +83,7 @@ class Watch:
                 idle_before=Window(self._begun_ns, self._start_ns) if self._idle_s else None,
                 idle_after=Window(end_ns, ended_ns) if self._idle_s else None,
                 inferences=self._units,
+                attached=attached(THIS_MACHINE),
                 counts_inferences=False,
             )
             energies = per_inference.energies_of(self._sampler.traces().values(), run)

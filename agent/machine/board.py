@@ -1,4 +1,4 @@
-"""Which machine this is: board, system on chip, processor, firmware, power mode, attached accelerators; and whether it is a guest.
+"""Which machine this is: board, system on chip, processor, firmware, power mode; and whether it is a guest.
 
 The signs of a virtual machine or container are those that systemd-detect-virt reads, as far as files show them to an ordinary user.
 """
@@ -6,7 +6,6 @@ The signs of a virtual machine or container are those that systemd-detect-virt r
 import hashlib
 import re
 from collections import Counter
-from pathlib import Path
 
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 
@@ -57,12 +56,6 @@ CPU_PARTS = {
 # The board's own serial number, else the installation's, which moves to another board with the card.
 SERIAL_PLACES = ("proc/device-tree/serial-number", "sys/class/dmi/id/product_uuid", "etc/machine-id")
 KEY_LENGTH = 16
-# The USB Coral changes its id when its firmware is loaded, at the first inference. Source: Linux USB id list; observed on boards.
-USB_ACCELERATORS = {
-    "1a6e:089a": "Coral USB (1a6e:089a, not used since it was plugged in)",
-    "18d1:9302": "Coral USB (18d1:9302)",
-}
-USB_2 = "at 480 Mbit/s"
 # What a hypervisor writes where a vendor writes its name. Source: systemd src/basic/virt.c, dmi_vendors.
 HYPERVISOR_MAKERS = (
     ("qemu", "qemu"),
@@ -174,27 +167,6 @@ def board_key(machine: Machine = THIS_MACHINE) -> str | None:
         if serial := machine.line(place):
             return hashlib.sha256(f"{place} {serial}".encode()).hexdigest()[:KEY_LENGTH]
     return None
-
-
-def accelerators(machine: Machine) -> tuple[str, ...]:
-    """Return the attached accelerators, each with the speed of its USB link: a Coral on USB 2 is slow."""
-    found = [text for device in machine.find("sys/bus/usb/devices/*") if (text := _usb_accelerator(machine, device))]
-    found += [f"Coral PCIe ({path.name})" for path in machine.find("dev/apex_*")]
-    return tuple(found)
-
-
-def is_on_usb_2(accelerator: str) -> bool:
-    """Return whether an accelerator, as `accelerators` names it, is on a USB 2 link."""
-    return accelerator.endswith(USB_2)
-
-
-def _usb_accelerator(machine: Machine, device: Path) -> str | None:
-    vendor, product = machine.text(device / "idVendor"), machine.text(device / "idProduct")
-    known = USB_ACCELERATORS.get(f"{vendor}:{product}".lower())
-    if known is None:
-        return None
-    speed = machine.text(device / "speed")
-    return f"{known} at {speed} Mbit/s" if speed else known
 
 
 def detect_virtualisation(machine: Machine) -> str | None:

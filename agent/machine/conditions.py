@@ -13,7 +13,7 @@ import msgspec
 
 from edgemeter.agent.contract.record_conditions import Condition
 from edgemeter.agent.machine import board, clock, load, temperatures, throttling
-from edgemeter.agent.machine.board import accelerators
+from edgemeter.agent.machine.attached import accelerators
 from edgemeter.agent.machine.load import ProcessorUsage, ProcessTable, busiest, read_memory, read_processes
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 from edgemeter.agent.machine.throttling import cpu_clocks_hz, governor, gpu_clocks_hz

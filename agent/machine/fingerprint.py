@@ -7,7 +7,8 @@ from importlib import metadata
 
 from edgemeter.agent.contract.record_conditions import Environment
 from edgemeter.agent.machine import board, clock
-from edgemeter.agent.machine.board import accelerators, detect_virtualisation
+from edgemeter.agent.machine.attached import attached
+from edgemeter.agent.machine.board import detect_virtualisation
 from edgemeter.agent.machine.load import read_memory
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 from edgemeter.agent.machine.throttling import governor
@@ -54,7 +55,7 @@ def read(machine: Machine = THIS_MACHINE) -> Environment:
         agent=version("edgemeter") or "unknown",
         boot_id=clock.boot_id(machine),
         libraries=libraries(),
-        attached=accelerators(machine),
+        attached=attached(machine),
         virtualisation=detect_virtualisation(machine),
     )
 

@@ -34,8 +34,9 @@ SENSORS: Mapping[str, str] = {
     "replay": "edgemeter.agent.power.replay:Replay",
 }
 ENTRY_POINTS = "edgemeter.power"
-# In `excludes` of a sensor that does not see the devices on the board's USB ports, such as a USB accelerator.
+# In `excludes` of a sensor that does not see the devices on the board's USB ports, or in its PCIe and M.2 slots, such as an accelerator.
 USB_DEVICES = "USB devices"
+PCIE_DEVICES = "PCIe devices"
 
 
 class AbsentError(UnavailableError):

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, one_line
-from edgemeter.agent.machine.board import accelerators
+from edgemeter.agent.machine.attached import edge_tpus
 from edgemeter.agent.machine.machine import Machine
 from edgemeter.agent.runtimes import Loaded, Options, tflite_file
 from edgemeter.agent.runtimes.adapter import LibraryCandidate, RuntimeLibrary, check_options, load_library
@@ -156,7 +156,7 @@ class EdgeTpu(LiteRt):
             )
         google = _google_pycoral()
         found = load_library(CANDIDATES[::-1] if google else CANDIDATES, "coral")
-        plugged = accelerators(Machine(self._root))
+        plugged = edge_tpus(Machine(self._root))
         started_ns = time.monotonic_ns()
         driver = load_edgetpu_library(self._shared_library, self._root)
         delegate = _delegate(google, found, self._shared_library, settings, plugged)

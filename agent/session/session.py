@@ -14,7 +14,8 @@ from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Case, Suite
 from edgemeter.agent.energy import per_inference, queries
-from edgemeter.agent.energy.per_inference import estimated_energy, runs_on_usb
+from edgemeter.agent.energy.accelerators import accelerator_link
+from edgemeter.agent.energy.per_inference import estimated_energy
 from edgemeter.agent.energy.sampler import SensorTrace, describe_trace, pack_traces
 from edgemeter.agent.engine import isolation, job
 from edgemeter.agent.engine.process_usage import check_affinity
@@ -190,12 +191,14 @@ def _energies(traces: Sequence[SensorTrace], run: PlannedRun, measured: job.Meas
         return per_inference.Energies(estimated_energy(run.case.estimate_power_w, measured.timed, inferences), None)
     if not traces:
         return per_inference.Energies(None, why)
+    attached = run.session.environment.attached
     energy_run = per_inference.EnergyRun(
         measured.timed,
         measured.idle_before,
         measured.idle_after,
         inferences,
         queries.queries_of(measured.samples, measured.timed.start_ns, measured.timed.end_ns),
-        runs_on_usb(measured.runtime, run.session.environment.attached),
+        accelerator_link(measured.runtime, attached),
+        attached,
     )
     return per_inference.energies_of(traces, energy_run)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from edgemeter.agent.contract.record_conditions import Condition, Environment
 from edgemeter.agent.machine import conditions, fingerprint, load
-from edgemeter.agent.machine.board import is_on_usb_2
+from edgemeter.agent.machine.attached import is_on_usb_2
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 from edgemeter.agent.verdict.rule import Effect, Rule, RunFacts
 

@@ -318,7 +318,7 @@ def test_a_sensor_that_is_blocked_gives_no_energy_and_its_own_reason():
 def test_a_case_on_a_usb_accelerator_has_no_energy_from_a_sensor_that_does_not_see_it(scope, excludes, sees):
     """It would count the board without what is measured; the reason names the meters that would do."""
     found, reason = per_inference.assess(
-        make_trace(_step, 70, scope=scope, excludes=excludes), EnergyRun(TIMED, BEFORE, AFTER, 1000, is_on_usb=True)
+        make_trace(_step, 70, scope=scope, excludes=excludes), EnergyRun(TIMED, BEFORE, AFTER, 1000, accelerator="USB")
     )
     assert (found is not None) == sees
     assert sees or ("does not measure USB devices" in reason and "board-input" in reason and "wall-ac" in reason)

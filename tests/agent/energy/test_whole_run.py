@@ -104,11 +104,12 @@ def test_the_option_reaches_the_record_and_the_table(model, tmp_path, monkeypatc
     assert CliRunner().invoke(cli, [*options, "--estimate-power-w", "0"]).exit_code == 2
 
 
-def test_verify_names_an_energy_that_a_blind_sensor_gave_for_a_usb_accelerator():
-    """The same readings, but the case ran on a USB Coral and the scope does not see it: the stated energy has no support."""
+@pytest.mark.parametrize(("backend", "link"), [("usb:0,std", "USB"), ("pci:0,std", "PCIe")])
+def test_verify_names_an_energy_that_a_blind_sensor_gave_for_an_accelerator(backend, link):
+    """The same readings, but the case ran on a Coral and the scope does not see it: the stated energy has no support."""
     record = make_sound_record()
     traces = tuple(msgspec.structs.replace(trace, scope="soc-rails") for trace in record.power_traces)
-    forged = msgspec.structs.replace(record, power_traces=traces, runtime=make_runtime(name="edgetpu", backend="usb:0,std"))
+    forged = msgspec.structs.replace(record, power_traces=traces, runtime=make_runtime(name="edgetpu", backend=backend))
     differing = {finding.field: finding for finding in recompute(forged) if isinstance(finding, FigureDifference)}
     assert differing["energy"].recomputed is None
-    assert "USB accelerator" in differing["energy_reason"].recomputed
+    assert f"{link} accelerator" in differing["energy_reason"].recomputed

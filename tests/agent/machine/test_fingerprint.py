@@ -87,22 +87,18 @@ def test_governors_that_differ_are_all_named(tmp_path):
     assert throttling.governor(recorded(machine_trees.write(tmp_path, files))) == "performance+schedutil"
 
 
-def test_a_coral_on_usb_2_and_one_on_pcie_are_found(tmp_path):
-    """After its firmware is loaded the USB one has another id; the PCIe one is a device node."""
-    device = "sys/bus/usb/devices/1-1"
-    files = {f"{device}/idVendor": "18d1\n", f"{device}/idProduct": "9302\n", f"{device}/speed": "480\n", "dev/apex_0": ""}
-    assert board.accelerators(recorded(machine_trees.write(tmp_path, files))) == (
-        "Coral USB (18d1:9302) at 480 Mbit/s",
-        "Coral PCIe (apex_0)",
-    )
-
-
 def test_an_empty_machine_has_a_fingerprint_of_nulls(tmp_path):
     """Nothing readable raises nothing, and a number that is not known is null."""
     found = fingerprint.read(recorded(tmp_path))
     unknown = ("board", "soc", "cpu", "os", "firmware", "governor", "power_mode", "memory_mb", "swap_used_mb", "boot_id", "virtualisation")
     assert {name: getattr(found, name) for name in unknown} == dict.fromkeys(unknown)
     assert found.cores == os.cpu_count()
+
+
+def test_what_is_attached_is_part_of_the_fingerprint(tmp_path):
+    """A drive that draws power of its own, beside the accelerator."""
+    files = {"dev/apex_0": "", "sys/class/nvme/nvme0/model": "KIOXIA\n"}
+    assert fingerprint.read(recorded(machine_trees.write(tmp_path, files))).attached == ("Coral PCIe (apex_0)", "NVMe (nvme0: KIOXIA)")
 
 
 def test_garbled_files_raise_nothing(tmp_path):

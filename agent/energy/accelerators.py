@@ -1,0 +1,78 @@
+"""What a sensor does not see of the devices attached to a board: then a run on such a device has no energy, and others have a note.
+
+Rails and processors' counters lie behind the branches to USB ports, to M.2 and PCIe slots and to HATs; whatever is in the board's supply
+passes them all.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+from edgemeter.agent.contract.record_conditions import Runtime
+from edgemeter.agent.machine.attached import CORAL_PCIE, CORAL_USB, HAILO, HAT, NVME
+from edgemeter.agent.power import PCIE_DEVICES, USB_DEVICES, Description
+
+Link = Literal["USB", "PCIe"]
+SEES_BOARD = frozenset({"wall-ac", "board-input"})
+# How `excludes` of a sensor names what hangs on a link, or what it is plugged into.
+_LEFT_OUT = {
+    "USB": frozenset({USB_DEVICES, "mainboard"}),
+    "PCIe": frozenset({PCIE_DEVICES, "HATs", "carrier board", "mainboard"}),
+}
+# What is attached, by its name's beginning: what a sensor that does not see it excludes, and by which names it may do so already.
+_DRAWS = {
+    CORAL_USB: (USB_DEVICES, _LEFT_OUT["USB"]),
+    CORAL_PCIE: (PCIE_DEVICES, _LEFT_OUT["PCIe"]),
+    HAILO: (PCIE_DEVICES, _LEFT_OUT["PCIe"]),
+    NVME: ("NVMe drives", _LEFT_OUT["PCIe"] - {"HATs"} | {"NVMe drives", "disks"}),
+    HAT: ("HATs", frozenset({"HATs", "carrier board", "mainboard"})),
+}
+_ON_USB = frozenset({"usb", "myriad"})
+_EDGE_TPU = frozenset({"edgetpu", "libedgetpu", "tpu", "coral"})
+_ON_PCIE = frozenset({"pci", "pcie", "apex"})
+
+
+def accelerator_link(runtime: Runtime, attached: Sequence[str]) -> Link | None:
+    """Return how the accelerator that the runtime's back-end uses is attached; None without one. `attached`: as in the environment.
+
+    A back-end that is named for the Edge TPU only is on USB, unless the only attached Coral is on PCIe.
+    """
+    words = set(re.findall(r"[a-z]+", f"{runtime.name} {runtime.backend}".lower()))
+    if words & _ON_USB:
+        return "USB"
+    if words & _ON_PCIE or any(word.startswith("hailo") for word in words):
+        return "PCIe"
+    if not words & _EDGE_TPU:
+        return None
+    kinds = {kind for kind in (CORAL_USB, CORAL_PCIE) for one in attached if one.startswith(kind)}
+    return "PCIe" if kinds == {CORAL_PCIE} else "USB"
+
+
+def is_blind_to(description: Description, link: Link) -> bool:
+    """Return whether a sensor leaves out what hangs on a link; a model of a wider scope knows no more than the sensor it is fed by."""
+    return bool(_LEFT_OUT[link] & set(description.excludes)) or not _sees_board(description)
+
+
+def accelerator_refusal(description: Description, link: Link | None) -> str | None:
+    """Return why a sensor gives no energy of a run on an accelerator on that link."""
+    if link is None or not is_blind_to(description, link):
+        return None
+    devices = "USB devices" if link == "USB" else "PCIe and M.2 devices"
+    return (
+        f"it does not measure {devices}, and this case runs on a {link} accelerator, so it would miss exactly what is measured: "
+        "use a meter in the board's supply (scope board-input: an INA2xx or a USB-C meter) or at the wall (wall-ac: a smart plug)"
+    )
+
+
+def excluded(description: Description, attached: Sequence[str]) -> tuple[str, ...]:
+    """Return what a sensor leaves out on this board: what it always does, and what is attached and lies beyond its scope."""
+    found = dict.fromkeys(description.excludes)
+    if not _sees_board(description):
+        for part, names in (draw for one in attached for kind, draw in _DRAWS.items() if one.startswith(kind)):
+            if not names & found.keys():
+                found[part] = None
+    return tuple(found)
+
+
+def _sees_board(description: Description) -> bool:
+    return description.scope in SEES_BOARD and not description.is_modelled

@@ -1,0 +1,59 @@
+"""What is attached to the board: accelerators, NVMe drives and HATs, each by a name that begins with its kind."""
+
+from pathlib import Path
+
+from edgemeter.agent.machine.machine import Machine
+
+CORAL_USB, CORAL_PCIE, HAILO, NVME, HAT = "Coral USB", "Coral PCIe", "Hailo", "NVMe", "HAT"
+# The USB Coral changes its id when its firmware is loaded, at the first inference. Source: Linux USB id list; observed on boards.
+USB_ACCELERATORS = {
+    "1a6e:089a": f"{CORAL_USB} (1a6e:089a, not used since it was plugged in)",
+    "18d1:9302": f"{CORAL_USB} (18d1:9302)",
+}
+USB_2 = "at 480 Mbit/s"
+# Source: hailort-drivers, common/pcie_common.h.
+HAILO_VENDOR = "0x1e60"
+HAILO_CHIPS = {"0x2864": "Hailo-8", "0x45c4": "Hailo-10H", "0x43a2": "Hailo-15L"}
+
+
+def edge_tpus(machine: Machine) -> tuple[str, ...]:
+    """Return the attached Corals, each with the speed of its USB link: a Coral on USB 2 is slow."""
+    found = [text for device in machine.find("sys/bus/usb/devices/*") if (text := _usb_accelerator(machine, device))]
+    return (*found, *(f"{CORAL_PCIE} ({path.name})" for path in machine.find("dev/apex_*")))
+
+
+def accelerators(machine: Machine) -> tuple[str, ...]:
+    """Return the attached accelerators, Corals first."""
+    return (*edge_tpus(machine), *(text for device in machine.find("sys/bus/pci/devices/*") if (text := _hailo(machine, device))))
+
+
+def attached(machine: Machine) -> tuple[str, ...]:
+    """Return all that is attached and draws power of its own: accelerators, NVMe drives, and HATs that have an ID EEPROM."""
+    drives = [f"{NVME} ({_named(path.name, machine.line(path / 'model'))})" for path in machine.find("sys/class/nvme/nvme*")]
+    hats = [path.parent for path in machine.find("proc/device-tree/hat*/product")]
+    names = [" ".join(filter(None, (machine.line(hat / "vendor"), machine.line(hat / "product")))) for hat in hats]
+    return (*accelerators(machine), *drives, *(f"{HAT} ({name or 'unnamed'})" for name in names))
+
+
+def is_on_usb_2(accelerator: str) -> bool:
+    """Return whether an accelerator, as `accelerators` names it, is on a USB 2 link."""
+    return accelerator.endswith(USB_2)
+
+
+def _usb_accelerator(machine: Machine, device: Path) -> str | None:
+    vendor, product = machine.text(device / "idVendor"), machine.text(device / "idProduct")
+    known = USB_ACCELERATORS.get(f"{vendor}:{product}".lower())
+    if known is None:
+        return None
+    speed = machine.text(device / "speed")
+    return f"{known} at {speed} Mbit/s" if speed else known
+
+
+def _hailo(machine: Machine, device: Path) -> str | None:
+    if (machine.text(device / "vendor") or "").lower() != HAILO_VENDOR:
+        return None
+    return f"{HAILO_CHIPS.get((machine.text(device / 'device') or '').lower(), HAILO)} PCIe ({device.name})"
+
+
+def _named(device: str, model: str | None) -> str:
+    return f"{device}: {model}" if model else device
