@@ -10,7 +10,7 @@ import click
 
 from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.terminal import wide_console
-from edgemeter.collector.cli.stores import StorePath
+from edgemeter.collector.cli.stores import StorePath, all_days_option
 from edgemeter.collector.compare import columns
 from edgemeter.collector.compare import comparison as comparing
 from edgemeter.collector.compare.comparison import Comparison
@@ -19,6 +19,7 @@ from edgemeter.collector.compare.pairing import comparability_json, comparabilit
 
 if TYPE_CHECKING:
     from edgemeter.collector.compare.matrix import Across, Figure
+    from edgemeter.collector.compare.summary import DaysCounted
     from edgemeter.collector.compare.views import FlatRow, GatheredCases
     from edgemeter.collector.rollup.rollup import RolledUp
     from edgemeter.collector.runs.store import LeftOut, RunStore, StoreContents
@@ -64,13 +65,15 @@ def _show_rules() -> None:
         console.print(table)
 
 
-def review_change(sides: Sequence[str], matters: SmallestDifferences, form: str | None, fail_on: str | None, *, has_more: bool) -> None:
+def review_change(
+    sides: Sequence[str], matters: SmallestDifferences, form: str | None, fail_on: str | None, days: "DaysCounted", *, has_more: bool
+) -> None:
     """Print the review of two sides; exit 1 where a limit is broken. `has_more` is whether options were given that have no place here."""
     if len(sides) != 2:
         raise click.UsageError("a review takes two sides: edgemeter compare BASELINE NEW --markdown --fail-on slower:3%")
     if has_more:
         raise click.UsageError(
-            "BASELINE and NEW take --markdown, --json, --fail-on and --matters; select runs as in 'ledger.sqlite?device=pi-1'"
+            "BASELINE and NEW take --markdown, --json, --fail-on, --matters and --all-days; select runs as in 'ledger.sqlite?device=pi-1'"
         )
     from edgemeter.agent.base import figures
     from edgemeter.collector.review import document, gate
@@ -80,7 +83,7 @@ def review_change(sides: Sequence[str], matters: SmallestDifferences, form: str 
 
     limits = () if fail_on is None else gate.parse(fail_on)
     baseline, new = sides
-    found = reviewing.review((baseline, read_side(baseline)), (new, read_side(new)), matters)
+    found = reviewing.review((baseline, read_side(baseline)), (new, read_side(new)), matters, days)
     findings = gate.judge(found, limits)
     if form == "markdown":
         click.echo(to_markdown(found, findings), nl=False)
@@ -138,6 +141,7 @@ def _ratio(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
 )
 @click.option("--stale-days", type=click.IntRange(1), default=30, help="Days after which a cell without a newer run is stale. Default: 30.")
 @click.option("--matters", default="3%", callback=_ratio, help="Smallest difference of latency and energy that matters. Default: 3%.")
+@all_days_option
 @click.option("--json", "form", flag_value="json", help="Print the rows and what was left out as JSON.")
 @click.option("--csv", "form", flag_value="csv", help="Print the rows as CSV, with the columns of the JSON.")
 @click.option("--markdown", "form", flag_value="markdown", help="With BASELINE NEW: print a comment for a pull or merge request.")
@@ -158,6 +162,7 @@ def compare(
     across: "Across",
     stale_days: int,
     matters: float,
+    days: "DaysCounted",
     form: str | None,
     fail_on: str | None,
     html: Path | None,
@@ -168,7 +173,7 @@ def compare(
     """
     if sides or fail_on is not None or form == "markdown":
         has_more = bool(reference or stores or html) or view != "table" or form == "csv"
-        review_change(sides, SmallestDifferences(ratio=matters), form, fail_on, has_more=has_more)
+        review_change(sides, SmallestDifferences(ratio=matters), form, fail_on, days, has_more=has_more)
         return
     from edgemeter.agent.base.config import home
     from edgemeter.collector.runs.store import open_store
@@ -179,11 +184,11 @@ def compare(
         raise click.UsageError(f"--html needs --view table, not {view}")
     where = stores or (str(home() / "ledger.sqlite"),)
     store = open_store(*where, influx_token_file=influx_token_file)
-    ready = _digested(store) if html is None else None
+    ready = _digested(store, days) if html is None else None
     if view not in ("table", "nearest") or reference is None:
-        _show_view(store.contents() if ready is None else ready, view, figure, across, stale_days, form)
+        _show_view(store.contents() if ready is None else ready, view, figure, across, stale_days, days, form)
         return
-    found = _compared(store, ready, reference, SmallestDifferences(ratio=matters), with_samples=html is not None)
+    found = _compared(store, ready, reference, SmallestDifferences(ratio=matters), days, with_samples=html is not None)
     if html is not None:
         _write_report(found, html, f"edgemeter compare --reference {reference} " + " ".join(f"--store {Path(one).name}" for one in where))
     if view == "nearest":
@@ -196,21 +201,27 @@ def compare(
         _show(found)
 
 
-def _digested(store: "RunStore") -> "RolledUp | None":
+def _digested(store: "RunStore", days: "DaysCounted") -> "RolledUp | None":
     from edgemeter.collector.rollup.rollup import rolled_up, rollup_progress
 
     with rollup_progress() as progress:
-        return rolled_up(store, progress)
+        return rolled_up(store, progress, days=days)
 
 
 def _compared(
-    store: "RunStore", ready: "RolledUp | None", reference: str, matters: SmallestDifferences, *, with_samples: bool
+    store: "RunStore",
+    ready: "RolledUp | None",
+    reference: str,
+    matters: SmallestDifferences,
+    days: "DaysCounted",
+    *,
+    with_samples: bool,
 ) -> Comparison:
     from edgemeter.collector.rollup.rollup import compare_rolled_up
 
     if ready is not None:
         return compare_rolled_up(ready, reference, matters)
-    return comparing.compare(store.contents(with_samples=with_samples), reference, matters)
+    return comparing.compare(store.contents(with_samples=with_samples), reference, matters, days)
 
 
 def _write_report(comparison: Comparison, path: Path, command: str) -> None:
@@ -249,11 +260,17 @@ def _show_nearest(found: Comparison, form: str | None) -> None:
 
 
 def _show_view(
-    contents: "StoreContents | RolledUp", view: str, figure: "Figure", across: "Across", stale_days: int, form: str | None
+    contents: "StoreContents | RolledUp",
+    view: str,
+    figure: "Figure",
+    across: "Across",
+    stale_days: int,
+    days: "DaysCounted",
+    form: str | None,
 ) -> None:
     from edgemeter.collector.compare import views
 
-    gathered = _gathered(contents)
+    gathered = _gathered(contents, days)
     if view == "pareto":
         _show_pareto(gathered, figure, form)
         return
@@ -273,13 +290,13 @@ def _show_view(
         matrix_table.show_coverage(covered, wide_console())
 
 
-def _gathered(contents: "StoreContents | RolledUp") -> "GatheredCases":
+def _gathered(contents: "StoreContents | RolledUp", days: "DaysCounted") -> "GatheredCases":
     from edgemeter.collector.compare import views
     from edgemeter.collector.compare.matrix import RefusedRun
     from edgemeter.collector.runs.store import StoreContents
 
     if isinstance(contents, StoreContents):
-        return views.gather(contents)
+        return views.gather(contents, days)
     return views.GatheredCases(contents.summaries, [RefusedRun(one.run, one.reason) for one in contents.unusable()])
 
 

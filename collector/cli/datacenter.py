@@ -8,12 +8,12 @@ import click
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import FiniteRange
-from edgemeter.collector.cli.stores import StorePath
+from edgemeter.collector.cli.stores import StorePath, all_days_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgemeter.collector.compare.summary import CaseSummary
+    from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
     from edgemeter.collector.datacenter.constants import Constants
 
 
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 @click.option(
     "--influx-token-file", type=click.Path(path_type=Path), help="File with the token of an InfluxDB. Or set EDGEMETER_INFLUX_TOKEN."
 )
+@all_days_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document, with every band and constant.")
 def datacenter(
     *,
@@ -59,6 +60,7 @@ def datacenter(
     show_constants: bool,
     stores: tuple[str, ...],
     influx_token_file: Path | None,
+    days: "DaysCounted",
     as_json: bool,
 ) -> None:
     """Compare the energy of a device and a server over bands of utilisation, PUE and network, with the break-even points.
@@ -81,7 +83,7 @@ def datacenter(
             f"the carbon intensity of {grid!r} is unknown: choose from {', '.join(found.grid)}, or add [grid.{grid}] with --constants"
         )
     chosen = _networks(found, networks)
-    sides = choose_sides(_summaries(found, stores, influx_token_file), SideRequest(edge, model, precision, server), found.stated)
+    sides = choose_sides(_summaries(found, stores, influx_token_file, days), SideRequest(edge, model, precision, server), found.stated)
     if rate_per_s and rate_per_s > sides.edge.rate_per_s.high:
         raise ConfigError(f"{sides.edge.name} reaches {sides.edge.rate_per_s.value:.4g} inferences per second, not {rate_per_s:g}")
     if rate_per_s and (sides.edge.idle_w is None or sides.edge.net_mj is None):
@@ -108,8 +110,8 @@ def _networks(constants: "Constants", requested: tuple[str, ...]) -> tuple[str, 
     return chosen
 
 
-def _summaries(constants: "Constants", stores: tuple[str, ...], token_file: Path | None) -> "Sequence[CaseSummary]":
+def _summaries(constants: "Constants", stores: tuple[str, ...], token_file: Path | None, days: "DaysCounted") -> "Sequence[CaseSummary]":
     """Return the cases of the stores; none are needed where both sides are stated."""
     from edgemeter.collector.cli.stores import stored_summaries
 
-    return [] if constants.stated.edge and constants.stated.datacenter and not stores else stored_summaries(stores, token_file)
+    return [] if constants.stated.edge and constants.stated.datacenter and not stores else stored_summaries(stores, token_file, days)

@@ -12,7 +12,7 @@ from edgemeter.agent.base.config import home
 from edgemeter.agent.base.errors import ConfigError
 
 if TYPE_CHECKING:
-    from edgemeter.collector.compare.summary import CaseSummary
+    from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
 
 
 class StorePath(click.Path):
@@ -23,6 +23,13 @@ class StorePath(click.Path):
         return [rv] if "://" in rv else super().split_envvar_value(rv)
 
 
+all_days_option = click.option(
+    "--all-days",
+    "days",
+    flag_value="all",
+    default="current",
+    help="Count every run of a case, also those before its level last changed. Default: only those since then.",
+)
 ledger_option = click.option(
     "--ledger",
     envvar="EDGEMETER_LEDGER",
@@ -55,8 +62,10 @@ def stamp(taken_ns: int) -> str:
     return datetime.fromtimestamp(taken_ns // 1_000_000_000, timezone.utc).isoformat()
 
 
-def stored_summaries(stores: Sequence[str], influx_token_file: Path | None = None) -> "Sequence[CaseSummary]":
-    """Return the cases of `stores`, by default those of the default ledger.
+def stored_summaries(
+    stores: Sequence[str], influx_token_file: Path | None = None, days: "DaysCounted" = "current"
+) -> "Sequence[CaseSummary]":
+    """Return the cases of `stores`, by default those of the default ledger; of the current level of each, or of all its days.
 
     Raises:
         ConfigError: a store is absent or invalid.
@@ -68,8 +77,8 @@ def stored_summaries(stores: Sequence[str], influx_token_file: Path | None = Non
 
     store = open_store(*chosen_stores(stores), influx_token_file=influx_token_file)
     with rollup_progress() as progress:
-        ready = rolled_up(store, progress)
-    return ready.summaries if ready else views.gather(store.contents()).summaries
+        ready = rolled_up(store, progress, days=days)
+    return ready.summaries if ready else views.gather(store.contents(), days).summaries
 
 
 def existing_store(store: str) -> str:

@@ -16,7 +16,7 @@ from edgemeter.collector.compare.judgement import (
     withheld,
 )
 from edgemeter.collector.compare.pairing import PRECISION_BITS, CasePairing, NearestCase, is_one_class, nearest, pair
-from edgemeter.collector.compare.summary import CaseSummary, summarise
+from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summaries_of
 from edgemeter.collector.runs.cases import CaseKey, group_cases
 from edgemeter.collector.runs.store import LeftOut, StoreContents
 
@@ -88,6 +88,7 @@ def _named(case: CaseSummary) -> str:
 # What a mark means, for the reader of a table.
 MARKS = {
     "reference": "the case that others are compared with",
+    "current level": "its level changed: only the runs since then count",
     "replayed": "replayed from a recording: true of the recording, not of this run",
     "replayed energy": "its power was replayed from a recording",
     "suspect": "at least one run violates a measurement rule",
@@ -136,10 +137,15 @@ class Comparison:
     nearest: tuple[NearestCase, ...] = ()
 
 
-def compare(contents: StoreContents, reference: str, matters: SmallestDifferences = SmallestDifferences()) -> Comparison:  # noqa: B008 - frozen
+def compare(
+    contents: StoreContents,
+    reference: str,
+    matters: SmallestDifferences = SmallestDifferences(),  # noqa: B008 - frozen
+    days: DaysCounted = "current",
+) -> Comparison:
     """Return the comparison of all runs with those of `reference`: a device of this name, or else a role.
 
-    `matters` are the smallest differences that count.
+    `matters` are the smallest differences that count, `days` is whether the current level of each case is compared or all its days.
 
     Raises:
         UnavailableError: there is no run.
@@ -151,7 +157,7 @@ def compare(contents: StoreContents, reference: str, matters: SmallestDifference
         )
     belongs = reference_cases((run.device for run in contents.runs), (run.role for run in contents.runs), reference)
     cases, unusable = group_cases(contents.runs)
-    return of_summaries([summarise(case) for case in cases], belongs, reference, [*contents.left_out, *unusable], matters)
+    return of_summaries(summaries_of(cases, days), belongs, reference, [*contents.left_out, *unusable], matters)
 
 
 def of_summaries(
@@ -231,6 +237,7 @@ def _marks(case: CaseSummary, reference: CaseSummary, judgements: CaseJudgements
     both_energy = case.energy is not None and reference.energy is not None
     found = {
         "reference": is_itself,
+        "current level": case.segment is not None,
         "replayed": own.provenance == "replayed",
         "replayed energy": own.provenance != "replayed" and case.energy is not None and case.energy.provenance == "replayed",
         "suspect": case.suspect > 0,

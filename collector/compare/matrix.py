@@ -17,7 +17,7 @@ from edgemeter.collector.compare.comparison import most_precise, not_ranked
 from edgemeter.collector.compare.pairing import precision_class
 from edgemeter.collector.compare.spread import NS_PER_DAY, Spread
 from edgemeter.collector.compare.summary import CaseSummary, summarise
-from edgemeter.collector.runs.cases import UNKNOWN_BOARD, Case, CaseKey, key_of
+from edgemeter.collector.runs.cases import UNKNOWN_BOARD, Case, CaseKey, CurrentSegment, key_of
 
 Across = Literal["device", "board"]
 Figure = Literal["latency", "throughput", "energy", "accuracy"]
@@ -139,10 +139,18 @@ def _by_board(summaries: Sequence[CaseSummary]) -> list[CaseSummary]:
     for summary in summaries:
         board = _column(summary.newest, "board")
         runs.setdefault((board, replace(summary.key, device=board, fleet="", role="")), []).append(summary)
-    return [
-        summarise(Case(key, tuple(sorted((run for member in members for run in member.runs), key=lambda run: run.started_at_ns))))
-        for (_, key), members in runs.items()
-    ]
+    return [_of_devices(key, members) for (_, key), members in runs.items()]
+
+
+def _of_devices(key: CaseKey, members: Sequence[CaseSummary]) -> CaseSummary:
+    """Return the case of a board type over the runs that count of each device."""
+    runs = tuple(sorted((run for member in members for run in member.runs), key=lambda run: run.started_at_ns))
+    changed = [member.segment for member in members if member.segment]
+    if not changed:
+        return summarise(Case(key, runs))
+    reason = f"the newest change of level, of {len(changed)} on {len({run.device for run in runs})} devices"
+    segment = CurrentSegment(max(one.since_ns for one in changed), reason, sum(one.earlier for one in changed))
+    return summarise(Case(key, runs, segment))
 
 
 def _cell(cases: Sequence[CaseSummary], by_model: dict[str, list[CaseSummary]], figure: Figure, why_unusable: str | None) -> MatrixCell:

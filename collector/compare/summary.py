@@ -3,14 +3,19 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import msgspec
 
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Accuracy, ColdStart, Energy, Memory, Stage
 from edgemeter.collector.compare.spread import Spread, of_one_kind, of_points, point_of, spread
-from edgemeter.collector.runs.cases import Case, CaseKey, distinct, not_measured
+from edgemeter.collector.runs.cases import Case, CaseKey, CurrentSegment, distinct, not_measured
 from edgemeter.collector.runs.store import LeftOut
+from edgemeter.collector.trend.current import current_cases
+
+# Which runs of a case count: those since the newest step of its level, or all.
+DaysCounted = Literal["current", "all"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +159,10 @@ class CaseSurroundings:
 
 @dataclass(frozen=True, slots=True)
 class CaseSummary:
-    """One case in figures. A figure is None where no run of the case has it."""
+    """One case in figures. A figure is None where no run of the case has it.
+
+    `segment` is since when its runs count and why, None where all do.
+    """
 
     key: CaseKey
     runs: Sequence[RunRecord]
@@ -174,6 +182,7 @@ class CaseSummary:
     suspect: int
     verdict_reasons: tuple[str, ...]
     left_out: tuple[LeftOut, ...]
+    segment: CurrentSegment | None = None
 
     @property
     def verdict(self) -> str:
@@ -229,8 +238,21 @@ def summarise(case: Case) -> CaseSummary:
         energy_reason=energy_reason,
         suspect=sum(run.verdict.state == "suspect" for run in runs),
         verdict_reasons=_reasons(runs),
-        left_out=(*energy_left_out, *accuracy_left_out),
+        left_out=(*energy_left_out, *accuracy_left_out, *_earlier(case)),
+        segment=case.segment,
     )
+
+
+def summaries_of(cases: Sequence[Case], days: DaysCounted = "current") -> list[CaseSummary]:
+    """Return the summary of each case: of the level that the board has now, or of all days."""
+    return [summarise(case) for case in (current_cases(cases) if days == "current" else cases)]
+
+
+def _earlier(case: Case) -> list[LeftOut]:
+    if case.segment is None:
+        return []
+    reason = f"earlier than the current level, {case.segment.words}"
+    return [LeftOut(run.id, reason) for run in case.earlier]
 
 
 def environment(runs: Sequence[RunRecord], field: str) -> str | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from edgemeter.agent.base.documents import Plain, csv_document
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.collector.compare.matrix import UNITS, Matrix, RefusedRun, RowKey, row_name
-from edgemeter.collector.compare.summary import CaseSummary, summarise
+from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summaries_of
 from edgemeter.collector.compare.trade_off import AbsentCase, Cost, TradeOff
 from edgemeter.collector.runs.cases import group_cases, named, names_of
 from edgemeter.collector.runs.store import StoreContents
@@ -22,8 +22,8 @@ class GatheredCases:
     refused: Sequence[RefusedRun]
 
 
-def gather(contents: StoreContents) -> GatheredCases:
-    """Return the cases of all runs.
+def gather(contents: StoreContents, days: DaysCounted = "current") -> GatheredCases:
+    """Return the cases of all runs, of the current level of each or of all its days.
 
     Raises:
         UnavailableError: there is no run.
@@ -36,7 +36,7 @@ def gather(contents: StoreContents) -> GatheredCases:
     reasons = {entry.run: entry.reason for entry in left_out}
     used = {run.id for case in cases for run in case.runs}
     refused = [RefusedRun(run, reasons[run.id]) for run in contents.runs if run.id in reasons and run.id not in used]
-    return GatheredCases([summarise(case) for case in cases], refused)
+    return GatheredCases(summaries_of(cases, days), refused)
 
 
 def matrix_rows(found: Matrix) -> list[FlatRow]:
@@ -64,6 +64,7 @@ def trade_off_rows(found: Sequence[TradeOff], cost: Cost) -> list[FlatRow]:
                     "beaten_by": names[place.beaten_by.key] if place.beaten_by else None,
                     "verdict": place.case.verdict,
                     "runs": len(place.case.runs),
+                    "level_since": place.case.segment.words if place.case.segment else None,
                 }
             )
     return rows
@@ -105,6 +106,7 @@ def _cell(found: Matrix, row: RowKey, column: str) -> FlatRow:
         "is_best": cell.is_best,
         "verdict": cell.case.verdict if cell.case else None,
         "case": named(cell.case.key) if cell.case else None,
+        "level_since": cell.case.segment.words if cell.case and cell.case.segment else None,
         "age_days": cell.age_days,
         "reason": cell.reason,
     }

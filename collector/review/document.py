@@ -96,8 +96,19 @@ def _row(pair: ReviewPair, broken: Sequence[str]) -> str:
     shown = f"**{verdict}**" if verdict in ("worse", "both") else verdict
     cells = [_escaped(pair.name), p50, energy, _accuracy(pair), "<br>".join([shown, *(f"**violates {limit}**" for limit in broken)])]
     doubt = " (suspect runs)" if case.suspect or baseline.suspect else ""
-    changed = f"<br><sub>{_escaped(', '.join(pair.changed))}</sub>" if pair.changed else ""
+    notes = [*pair.changed, *levels(pair)]
+    changed = f"<br><sub>{_escaped(', '.join(notes))}</sub>" if notes else ""
     return "| " + " | ".join([cells[0] + doubt + changed, *cells[1:]]) + " |"
+
+
+def levels(pair: ReviewPair) -> list[str]:
+    """Return since when the runs of each side count, where that is not from its first."""
+    sides = (("baseline", pair.baseline), ("new", pair.case))
+    return [
+        f"{name} {side.segment.words} ({figures.count(side.segment.earlier, 'earlier run')} left out)"
+        for name, side in sides
+        if side.segment
+    ]
 
 
 def _change(before: Spread | None, after: Spread | None, unit: str, ratio: float | None, bounds: Bounds | None) -> str:
@@ -184,6 +195,7 @@ def review_lines(review: Review, findings: Sequence[GateFinding]) -> list[str]:
         found += [f"    {name}: {one.words}" for name, one in by_name.items() if one is not None]
         if pair.changed:
             found.append(f"    changed: {', '.join(pair.changed)}")
+        found += [f"    {text}; --all-days counts them" for text in levels(pair)]
     found += [f"limit {one.limit.text} {one.outcome}: {one.case + ': ' if one.case else ''}{one.words}" for one in findings]
     found += [f"left out: {left.what} ({left.side}): {left.reason}" for left in review.left_out]
     return found
@@ -215,6 +227,7 @@ def _side_document(case: CaseSummary) -> dict[str, Any]:
         "memory_peak_mb": median_of(case.peak_mb),
         "accuracy_value": median_of(case.accuracy_value),
         "verdict": case.verdict,
+        "level_since": case.segment.words if case.segment else None,
         "run_ids": list(case.around.run_ids),
     }
 

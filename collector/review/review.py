@@ -14,7 +14,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.collector.compare.judgement import CaseJudgements, Ratios, SmallestDifferences, judge_case, ratios
-from edgemeter.collector.compare.summary import CaseSummary, summarise
+from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summaries_of, summarise
 from edgemeter.collector.runs import selection
 from edgemeter.collector.runs.cases import group_cases, like_with_like, names_of
 from edgemeter.collector.runs.store import StoreContents, oldest_first
@@ -67,8 +67,9 @@ def review(
     baseline: tuple[str, StoreContents],
     new: tuple[str, StoreContents],
     matters: SmallestDifferences = SmallestDifferences(),  # noqa: B008 - frozen
+    days: DaysCounted = "current",
 ) -> Review:
-    """Return the review of two named sides.
+    """Return the review of two named sides; of each case the level that it has at the end of its side counts, or with `all` every day.
 
     Raises:
         ConfigError: a run is on both sides: nothing would be compared.
@@ -79,7 +80,7 @@ def review(
             f"{len(both)} runs are on both sides ({min(both)} is one): separate the sides by ?since=, ?until=, ?device= or ?agent="
         )
     place = _place(baseline[1], new[1])
-    old, now = _side(baseline, place), _side(new, place)
+    old, now = _side(baseline, place, days), _side(new, place, days)
     known: dict[Hashable, list[CaseSummary]] = {}
     for summary in old.summaries:
         known.setdefault(_identity(summary, place), []).append(summary)
@@ -109,7 +110,7 @@ def _place(baseline: StoreContents, new: StoreContents) -> Callable[[CaseSummary
     return lambda summary: summary.around.environment["board"]
 
 
-def _side(side: tuple[str, StoreContents], place: Callable[[CaseSummary], Hashable]) -> _ReviewSide:
+def _side(side: tuple[str, StoreContents], place: Callable[[CaseSummary], Hashable], days: DaysCounted) -> _ReviewSide:
     name, contents = side
     cases, refused = group_cases(contents.runs)
     by_id = {run.id: run for run in contents.runs}
@@ -120,7 +121,7 @@ def _side(side: tuple[str, StoreContents], place: Callable[[CaseSummary], Hashab
             # An invalid run has no case of its own; summarised alone it shows which one it would have belonged to.
             alone, _ = group_cases([_forgiven(by_id[entry.run])])
             unusable.update({_identity(summarise(case), place): entry.reason for case in alone})
-    return _ReviewSide(name, [summarise(case) for case in cases], left_out, unusable)
+    return _ReviewSide(name, summaries_of(cases, days), left_out, unusable)
 
 
 def _forgiven(run: RunRecord) -> RunRecord:

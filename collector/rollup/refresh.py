@@ -14,6 +14,7 @@ from edgemeter.collector.rollup import rollup_file
 from edgemeter.collector.rollup.rollup_file import ROLLUP_TABLES, pack_record, slim_record, unpack_record
 from edgemeter.collector.runs.cases import Case, CaseKey, key_of, unusable
 from edgemeter.collector.runs.store import oldest_first
+from edgemeter.collector.trend.current import current_cases
 
 BATCH = 2000
 SUMMED_AT_ONCE = 50
@@ -122,19 +123,26 @@ class RollupRefresher:
         stale = [number for (number,) in self._connection.execute("SELECT case_number FROM cases WHERE is_stale")]
         for start in range(0, len(stale), SUMMED_AT_ONCE):
             with sqlite_file.transaction(self._connection):
-                for number in stale[start : start + SUMMED_AT_ONCE]:
-                    self._sum_up_one(number)
+                self._sum_up_some(stale[start : start + SUMMED_AT_ONCE])
             self._progress("summing up cases", min(start + SUMMED_AT_ONCE, len(stale)), len(stale))
 
-    def _sum_up_one(self, number: int) -> None:
-        runs = runs_of(self._connection, number)
-        if not runs:
-            self._connection.execute("DELETE FROM cases WHERE case_number = ?", (number,))
-            self._cases.clear()
-            return
-        summary = dataclasses.replace(summarise(Case(key_of(runs[0]), tuple(runs))), runs=())
-        statement = "UPDATE cases SET summary = ?, first_session = ?, first_seq = ?, is_stale = 0 WHERE case_number = ?"
-        self._connection.execute(statement, (_pack_summary(summary), runs[0].session, runs[0].seq, number))
+    def _sum_up_some(self, numbers: Sequence[int]) -> None:
+        """Sum up the current level of each case, and all its days where those are more; a case without runs is removed."""
+        cases: dict[int, Case] = {}
+        for number in numbers:
+            if runs := runs_of(self._connection, number):
+                cases[number] = Case(key_of(runs[0]), tuple(runs))
+            else:
+                self._connection.execute("DELETE FROM cases WHERE case_number = ?", (number,))
+                self._cases.clear()
+        statement = "UPDATE cases SET summary = ?, all_days = ?, first_session = ?, first_seq = ?, is_stale = 0 WHERE case_number = ?"
+        for (number, whole), current in zip(cases.items(), current_cases(list(cases.values())), strict=True):
+            all_days = None if current.segment is None else _packed(whole)
+            self._connection.execute(statement, (_packed(current), all_days, whole.runs[0].session, whole.runs[0].seq, number))
+
+
+def _packed(case: Case) -> bytes:
+    return _pack_summary(dataclasses.replace(summarise(case), runs=()))
 
 
 def runs_of(connection: sqlite3.Connection, number: int) -> list[RunRecord]:

@@ -18,7 +18,7 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.compare import comparison as comparing
 from edgemeter.collector.compare.comparison import Comparison
 from edgemeter.collector.compare.judgement import SmallestDifferences
-from edgemeter.collector.compare.summary import CaseSummary
+from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
 from edgemeter.collector.ledger.ledger import Ledger
 from edgemeter.collector.rollup.refresh import Progress, RollupRefresher, runs_of, summary_of
 from edgemeter.collector.rollup.rollup_file import open_rollup, remove_rollup, rollup_path, unpack_record
@@ -86,12 +86,16 @@ class RunsOfCase(Sequence[RunRecord]):
     def _loaded(self) -> list[RunRecord]:
         if self._runs is None:
             with open_rollup(self.path) as connection:
-                self._runs = runs_of(connection, self.number)
+                self._runs = runs_of(connection, self.number)[-self.length :]
         return self._runs
 
 
-def rolled_up(store: RunStore, progress: Progress = lambda *_: None, worth_runs: int = WORTH_RUNS) -> RolledUp | None:
+def rolled_up(
+    store: RunStore, progress: Progress = lambda *_: None, worth_runs: int = WORTH_RUNS, days: DaysCounted = "current"
+) -> RolledUp | None:
     """Return the content of `store` from its roll-up, refreshed; None where its runs must be read.
+
+    `days` is whether the current level of each case is summed up or all its days.
 
     That is so for a store that is no ledger, a small ledger, one that holds a run twice, and where no roll-up can be written beside it.
 
@@ -106,7 +110,7 @@ def rolled_up(store: RunStore, progress: Progress = lambda *_: None, worth_runs:
         if ledger.last_row() < worth_runs:
             return None
         try:
-            return _refreshed(path, ledger, progress)
+            return _refreshed(path, ledger, progress, days)
         except sqlite3.DatabaseError as error:
             # A damaged one is rebuilt.
             logger.info("the roll-up %s cannot be used (%s)", path, error)
@@ -114,16 +118,16 @@ def rolled_up(store: RunStore, progress: Progress = lambda *_: None, worth_runs:
                 return None
         try:
             remove_rollup(path)
-            return _refreshed(path, ledger, progress)
+            return _refreshed(path, ledger, progress, days)
         except (sqlite3.DatabaseError, OSError) as error:
             logger.info("the roll-up %s cannot be written (%s)", path, error)
             return None
 
 
-def _refreshed(path: Path, ledger: Ledger, progress: Progress) -> RolledUp | None:
+def _refreshed(path: Path, ledger: Ledger, progress: Progress, days: DaysCounted) -> RolledUp | None:
     with open_rollup(path) as connection:
         RollupRefresher(connection, ledger, progress).refresh()
-        return _read(connection, path, ledger)
+        return _read(connection, path, ledger, days)
 
 
 def compare_rolled_up(found: RolledUp, reference: str, matters: SmallestDifferences = SmallestDifferences()) -> Comparison:  # noqa: B008 - frozen
@@ -132,14 +136,19 @@ def compare_rolled_up(found: RolledUp, reference: str, matters: SmallestDifferen
     return comparing.of_summaries(found.summaries, belongs, reference, [*found.unreadable, *found.rejected], matters)
 
 
-def _read(connection: sqlite3.Connection, path: Path, ledger: Ledger) -> RolledUp | None:
+def _read(connection: sqlite3.Connection, path: Path, ledger: Ledger, days: DaysCounted) -> RolledUp | None:
     with sqlite_file.transaction(connection), _without_garbage_collection():
-        query = "SELECT case_number, summary, coalesce(first_session, 0), coalesce(first_seq, 0) FROM cases WHERE summary IS NOT NULL"
-        found = [(summary_of(body), number, session, seq) for number, body, session, seq in connection.execute(query)]
-        found.sort(key=lambda one: (one[0].around.first_started_at_ns, one[0].key.device, one[2], one[3]))
-        summaries = [replace(summary, runs=RunsOfCase(path, number, len(summary.around.run_ids))) for summary, number, *_ in found]
+        query = "SELECT case_number, summary, all_days, coalesce(first_session, 0), coalesce(first_seq, 0) FROM cases"
+        rows = connection.execute(f"{query} WHERE summary IS NOT NULL").fetchall()
+        whole = {number: summary_of(all_days or current) for number, current, all_days, *_ in rows}
+        rows.sort(key=lambda row: (whole[row[0]].around.first_started_at_ns, whole[row[0]].key.device, row[3], row[4]))
+        shown = [
+            (number, summary_of(current) if all_days is not None and days == "current" else whole[number])
+            for number, current, all_days, *_ in rows
+        ]
+        summaries = [replace(summary, runs=RunsOfCase(path, number, len(summary.around.run_ids))) for number, summary in shown]
         rejected = connection.execute(f"SELECT device, role, id, reason FROM unusable {_OLDEST_FIRST}").fetchall()  # noqa: S608 - our own
-        ids = _Ids(summaries, [run for _, _, run, _ in rejected])
+        ids = _Ids(list(whole.values()), [run for _, _, run, _ in rejected])
         if _has_repeats(connection, ids):
             return None
     quarantined = ledger.quarantined()

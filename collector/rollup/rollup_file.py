@@ -17,7 +17,7 @@ import msgspec
 from edgemeter.agent.base import sqlite_file
 from edgemeter.agent.contract import record
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.collector import compare
+from edgemeter.collector import compare, trend
 from edgemeter.collector.runs import cases
 
 APPLICATION_ID = 0x45644467  # "EdDg"
@@ -31,7 +31,8 @@ CREATE TABLE cases (
     is_stale INTEGER NOT NULL,
     first_session INTEGER,
     first_seq INTEGER,
-    summary BLOB
+    summary BLOB,
+    all_days BLOB
 );
 CREATE TABLE runs (row INTEGER PRIMARY KEY, case_number INTEGER NOT NULL, body BLOB NOT NULL);
 CREATE INDEX runs_of_case ON runs (case_number);
@@ -93,7 +94,7 @@ def code_hash() -> str:
     """Return a hash of the code that sums up: figures computed by other code are computed again."""
     digest = hashlib.sha256(ROLLUP_SCHEMA.encode())
     records = sorted(Path(record.__file__).parent.glob("record*.py"))
-    folders = (Path(compare.__file__).parent, Path(cases.__file__).parent, Path(__file__).parent)
+    folders = (Path(compare.__file__).parent, Path(trend.__file__).parent, Path(cases.__file__).parent, Path(__file__).parent)
     for source in (*records, *(one for folder in folders for one in sorted(folder.glob("*.py")))):
         digest.update(source.read_bytes())
     return digest.hexdigest()[:16]

@@ -6,6 +6,7 @@ from math import prod
 
 import msgspec
 
+from edgemeter.agent.base.figures import stamp
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.runs.store import LeftOut
 
@@ -44,11 +45,27 @@ class CaseKey:
 
 
 @dataclass(frozen=True, slots=True)
+class CurrentSegment:
+    """Since when the runs of a case show the level that the board has now, and why; `earlier` runs came before and do not count."""
+
+    since_ns: int
+    reason: str
+    earlier: int
+
+    @property
+    def words(self) -> str:
+        """The same in words: `since 2026-10-22, firmware 1.2 to 1.3 (latency +8.1 %)`."""
+        return f"since {stamp(self.since_ns)[:10]}, {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
-    """The usable runs of one case, oldest first; there is at least one."""
+    """The usable runs of one case, oldest first; there is at least one. With a `segment` the `earlier` ones are not among them."""
 
     key: CaseKey
     runs: tuple[RunRecord, ...]
+    segment: CurrentSegment | None = None
+    earlier: tuple[RunRecord, ...] = ()
 
 
 def key_of(run: RunRecord) -> CaseKey:

@@ -15,7 +15,7 @@ from edgemeter.collector.compare.spread import median_of
 from edgemeter.collector.compare.summary import CaseSummary, rule_of
 from edgemeter.collector.runs.cases import names_of
 from edgemeter.collector.runs.store import LeftOut
-from edgemeter.collector.show.wording import Notes, accuracy_name, only, runtime_name
+from edgemeter.collector.show.wording import Notes, accuracy_name, level_text, only, runtime_name
 
 # What a column needs in addition to its text: a space on its right and the table's own space between columns.
 PADDING = 1
@@ -58,7 +58,7 @@ def terminal_columns(rows: Sequence[ComparisonRow], notes: Notes) -> list[Termin
         ),
         _number("Peak MB", rows, lambda row: figures.significant(median_of(row.case.peak_mb)), 1),
         *_energy(rows, notes),
-        _number("Runs", rows, lambda row: str(len(row.case.runs)), 1),
+        _number("Runs", rows, lambda row: _runs(row.case, notes), 0 if any(row.case.segment for row in rows) else 1),
         _text("Verdict", rows, lambda case: _verdict(case, doubts, notes)),
     ]
 
@@ -102,6 +102,12 @@ def _against(row: ComparisonRow, notes: Notes) -> str:
         return ratio
     note = f"compared with {key.precision} on {key.runtime}: the reference has no run of the same precision on the same runtime"
     return f"{ratio} [{notes.cite(note)}]"
+
+
+def _runs(case: CaseSummary, notes: Notes) -> str:
+    if case.segment is None:
+        return str(len(case.runs))
+    return f"{len(case.runs)} [{notes.cite(f'{case.key.device}: only runs {level_text(case)} (--all-days counts them)')}]"
 
 
 def _accuracy(case: CaseSummary, notes: Notes) -> str:

@@ -81,6 +81,9 @@ def cautions(comparison: Comparison) -> list[str]:
         found.append(
             f"{suspect} of {figures.count(len(cases), 'case')} {'is' if suspect == 1 else 'are'} suspect (marked ?): see why below."
         )
+    changed = sum(case.segment is not None for case in cases)
+    if changed:
+        found.append(f"The level of {figures.count(changed, 'case')} changed: only the runs since then count, as the table says.")
     if comparison.left_out:
         found.append(f"{figures.count(len(comparison.left_out), 'run')} or parts of runs were left out; the reasons are below.")
     return found

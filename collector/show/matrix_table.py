@@ -70,12 +70,19 @@ def show_trade_offs(found: Sequence[TradeOff], absent: Sequence[AbsentCase], cos
         names = names_of(place.case.key for place in trade_off.places)
         for place in trade_off.places:
             doubt = " ?" if place.case.suspect else ""
+            since = f" ({place.case.segment.words})" if place.case.segment else ""
             beaten = names[place.beaten_by.key] if place.beaten_by else "on the front"
             mark = "" if place.beaten_by else "*"
             table.add_row(
                 *map(
                     _text,
-                    (mark, names[place.case.key] + doubt, figures.significant(place.cost), figures.accuracy(place.accuracy), beaten),
+                    (
+                        mark,
+                        names[place.case.key] + doubt + since,
+                        figures.significant(place.cost),
+                        figures.accuracy(place.accuracy),
+                        beaten,
+                    ),
                 )
             )
         console.print(table, crop=False)
@@ -91,7 +98,9 @@ def _cell(cell: MatrixCell, notes: Notes) -> str:
         return f"{cell.state} [{notes.cite(cell.reason)}]" if cell.reason else "-"
     marks = f"{'*' * cell.is_best}{'?' * bool(cell.case and cell.case.suspect)}{'~' * (cell.state == 'stale')}"
     scope = f" {cell.scope}" if cell.scope else ""
-    return f"{figures.significant(cell.figure.median)}{marks} {_spread(cell.figure.interval, cell.figure.n)}{scope}"
+    segment = cell.case.segment if cell.case else None
+    since = f" [{notes.cite(f'only runs {segment.words}')}]" if segment else ""
+    return f"{figures.significant(cell.figure.median)}{marks} {_spread(cell.figure.interval, cell.figure.n)}{scope}{since}"
 
 
 def _spread(interval: MedianInterval | None, runs: int) -> str:

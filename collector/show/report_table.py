@@ -11,7 +11,7 @@ from edgemeter.collector.compare.spread import Spread, median_of
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.show.markup import Attributes, Markup, element, join, render
 from edgemeter.collector.show.series_style import SeriesStyle, SeriesStyles, outline
-from edgemeter.collector.show.wording import Notes, accuracy_name, case_names, gross_text, runtime_name
+from edgemeter.collector.show.wording import Notes, accuracy_name, case_names, gross_text, level_text, runtime_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,12 @@ def report_columns(rows: Sequence[ComparisonRow], notes: Notes) -> list[ReportCo
         ),
         _spread("Peak MB", "highest resident memory of the process", lambda case: case.peak_mb),
         *(energy if any(row.case.energy for row in rows) else energy[:1]),
-        ReportColumn("Runs", "independent processes", lambda row: join([str(len(row.case.runs))]), lambda row: len(row.case.runs)),
+        ReportColumn(
+            "Runs",
+            "independent processes",
+            lambda row: _over(str(len(row.case.runs)), level_text(row.case)),
+            lambda row: len(row.case.runs),
+        ),
         ReportColumn("Verdict", "whether to believe the runs", _verdict, lambda row: row.case.suspect),
     ]
 

@@ -56,6 +56,11 @@ def runtime_name(case: CaseSummary) -> str:
     return f"{case.key.runtime} {case.key.runtime_version}"
 
 
+def level_text(case: CaseSummary) -> str:
+    """Return since when the runs of a case count, and how many came before; empty where all count."""
+    return f"{case.segment.words}; {figures.count(case.segment.earlier, 'earlier run')} left out" if case.segment else ""
+
+
 def gross_text(case: CaseSummary) -> str:
     """Return the gross energy with its uncertainty, `-` where there is none."""
     return figures.with_uncertainty(case.energy.gross_mj.median, case.energy.gross_u_mj) if case.energy else figures.ABSENT

@@ -97,15 +97,20 @@ class _Walk:
     ends: list[int]
 
 
-def change_points(metric: Metric, series: Sequence[Days], cuts: Sequence[Sequence[int]] | None = None) -> list[ChangePoints]:
-    """Return the change points of each series; at each of its `cuts` an expected new level begins (an annotation)."""
+def change_points(
+    metric: Metric, series: Sequence[Days], cuts: Sequence[Sequence[int]] | None = None, every: int = EVERY
+) -> list[ChangePoints]:
+    """Return the change points of each series; at each of its `cuts` an expected new level begins (an annotation).
+
+    History is scanned at every so many points: a monitor's view takes `EVERY`.
+    """
     found = []
     walks = []
     for place, days in enumerate(series):
         own = sorted({0, *(cut for cut in (cuts[place] if cuts else ()) if 0 < cut < len(days.day))})
         changes = ChangePoints(tuple(own))
         found.append(changes)
-        walks += [_Walk(days, changes, begin, stop, _ends(begin, stop)) for begin, stop in pairwise([*own, len(days.day)])]
+        walks += [_Walk(days, changes, begin, stop, _ends(begin, stop, every)) for begin, stop in pairwise([*own, len(days.day)])]
     going = [walk for walk in walks if walk.ends]
     while going:
         for first in range(0, len(going), _TOGETHER):
@@ -116,10 +121,10 @@ def change_points(metric: Metric, series: Sequence[Days], cuts: Sequence[Sequenc
     return found
 
 
-def _ends(begin: int, stop: int) -> list[int]:
+def _ends(begin: int, stop: int, every: int) -> list[int]:
     first = begin + BEFORE + AFTER
     # Multiples of the index, so that tomorrow's scans include today's.
-    ends = [end for end in range(first, stop) if end % EVERY == 0]
+    ends = [end for end in range(first, stop) if end % every == 0]
     return [*ends, stop] if stop >= first else []
 
 

@@ -104,16 +104,16 @@ def figures_of(run: RunRecord, received_ns: int | None = None) -> RunFigures:
         received_ns=at_ns if received_ns is None else received_ns,
         day=at_ns // NS_PER_DAY,
         verdict=run.verdict.state,
-        temperature_c=_temperature_c(run),
+        temperature_c=regressor_c(run),
         energy_mj=energy.gross_mj if energy else None,
         energy_u=_ratio(energy.gross_u_mj, energy.gross_k, energy.gross_mj) if energy else None,
         net_mj=energy.net_mj if energy and is_resolved else None,
         net_u=_ratio(energy.net_u_mj, energy.net_k, energy.net_mj) if energy and is_resolved else None,
         energy_kind=_energy_kind(energy) if energy else None,
         p50_ms=latency.p50_ms if has_latency and latency.p50_ms and latency.p50_ms > 0 else None,
-        p50_u=_from_bounds(latency.p50_low_ms, latency.p50_high_ms, latency.p50_ms),
+        p50_u=ratio_of_bounds(latency.p50_low_ms, latency.p50_high_ms, latency.p50_ms),
         p90_ms=latency.p90_ms if has_latency and latency.p90_ms and latency.p90_ms > 0 else None,
-        p90_u=_from_bounds(latency.p90_low_ms, latency.p90_high_ms, latency.p90_ms),
+        p90_u=ratio_of_bounds(latency.p90_low_ms, latency.p90_high_ms, latency.p90_ms),
         accuracy=accuracy.value if accuracy else None,
         accuracy_kind=f"{accuracy.metric} over {accuracy.images} images {accuracy.dataset_sha256[:12]}" if accuracy else None,
         is_throttled=_is_throttled(run),
@@ -125,7 +125,8 @@ def _ratio(expanded: float | None, factor: float | None, value: float | None) ->
     return expanded / (factor or 2.0) / value if expanded is not None and value else None
 
 
-def _from_bounds(low: float | None, high: float | None, value: float | None) -> float | None:
+def ratio_of_bounds(low: float | None, high: float | None, value: float | None) -> float | None:
+    """Return the relative standard uncertainty of a figure with bounds of 95 %, None where one is not known."""
     return (high - low) / _BOUNDS_APART / value if low is not None and high is not None and value else None
 
 
@@ -134,7 +135,7 @@ def _energy_kind(energy: Energy) -> str:
     return f"{energy.scope}{excludes}"
 
 
-def _temperature_c(run: RunRecord) -> float | None:
+def regressor_c(run: RunRecord) -> float | None:
     """Return the highest temperature before the run: the load's own heat is no cause. Without one, the highest of any reading."""
     for when in ("before", "during", "after"):
         found = [value for one in run.conditions if one.when == when for value in one.temperatures_c.values()]

@@ -196,6 +196,9 @@ RECENT = 60
 
 # A split of which the temperature explains more than this share is not distinguishable from it.
 HIDDEN_RATIO = 0.85
+
+# A temperature that varies less than this (degrees) is constant.
+LEAST_TEMPERATURE_SD = 0.01
 _ROUNDS = 2
 
 
@@ -243,7 +246,7 @@ def scan_series(
 
 def _fit(x: Array, weight: Array, sd: Array, present: Mask, temperature: Array | None, only: NDArray[np.intp] | None) -> Scan:
     weight = np.where(present, weight, 0.0)
-    heat = None if temperature is None else _beside_mean(np.where(present, temperature, 0.0), weight)
+    heat = None if temperature is None else _varying(_beside_mean(np.where(present, temperature, 0.0), weight), weight)
     residual, slope = _clipped_residual(x, weight, sd, heat)
     scored, size = _every_split(residual, weight, heat)
     allowed, hidden = _allowed(present, size, weight, is_named=only is not None)
@@ -278,6 +281,12 @@ def _beside_mean(values: Array, weight: Array) -> Array:
     total = np.maximum(weight.sum(axis=1, keepdims=True), 1e-300)
     beside: Array = values - (weight * values).sum(axis=1, keepdims=True) / total
     return beside
+
+
+def _varying(heat: Array, weight: Array) -> Array:
+    """Return the temperature beside its mean, 0 for a series that hardly varies: rounding errors are no regressor."""
+    variance = (weight * heat**2).sum(axis=1) / np.maximum(weight.sum(axis=1), 1e-300)
+    return np.where((variance >= LEAST_TEMPERATURE_SD**2)[:, None], heat, 0.0)
 
 
 def _beside(values: Array, weight: Array, heat: Array | None) -> Array:

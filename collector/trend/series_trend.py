@@ -119,6 +119,14 @@ def _trend(name: str, metric: Metric, key: SeriesKey, days: Days, changes: Chang
     )
 
 
+def newest_step(metric: Metric, days: Days, changes: ChangePoints) -> Step | None:
+    """Return the newest confirmed step, None where there is none."""
+    if not changes.breaks:
+        return None
+    edges = sorted({*changes.cuts, *(found.place for found in changes.breaks), len(days.day)})
+    return _step(metric, days, changes.breaks[-1], edges, "confirmed")
+
+
 def _level(days: Days, begin: int, end: int) -> float:
     return float(np.average(days.x[begin:end], weights=1 / (days.known[begin:end] + days.floor**2)))
 

@@ -1,6 +1,6 @@
 """What the page keeps of runs and cases, so that it reads no record again: plain figures and their spread over usable runs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -8,7 +8,9 @@ import msgspec
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.compare.spread import NS_PER_DAY, MedianInterval, RunPoint, Spread, interval_of_points
 from edgemeter.collector.compare.summary import hottest_c
-from edgemeter.collector.runs.cases import not_measured, unusable
+from edgemeter.collector.runs.cases import CurrentSegment, Fingerprint, not_measured, unusable
+from edgemeter.collector.trend.current import level_figures, segment_starts
+from edgemeter.collector.trend.metrics import RunFigures, ratio_of_bounds, regressor_c
 
 COLD_START_STEPS = ("process_ms", "import_ms", "load_ms", "first_ms")
 
@@ -43,6 +45,7 @@ class IndexedRun(NamedTuple):
     accuracy_kind: str | None
     temperature_c: float | None
     is_throttled: bool | None
+    regressor_c: float | None = None
 
 
 def indexed_run_of(run: RunRecord, row: int, case_number: int, fingerprint: int) -> IndexedRun:
@@ -76,6 +79,7 @@ def indexed_run_of(run: RunRecord, row: int, case_number: int, fingerprint: int)
         accuracy_kind=f"{accuracy.metric} | {accuracy.images} | {accuracy.dataset_sha256[:12]}" if accuracy else None,
         temperature_c=hottest_c([run]),
         is_throttled=_is_throttled(run),
+        regressor_c=regressor_c(run),
     )
 
 
@@ -109,7 +113,10 @@ class FigureSpread(msgspec.Struct, frozen=True):
 
 
 class CaseFigures(msgspec.Struct, frozen=True):
-    """One case over its runs. Uncertainties are the largest of the runs, None where one is not known."""
+    """One case over its runs. Uncertainties are the largest of the runs, None where one is not known.
+
+    `segment` is since when its usable runs count and why, None where all do.
+    """
 
     runs: int
     usable: int
@@ -123,6 +130,7 @@ class CaseFigures(msgspec.Struct, frozen=True):
     throttled: int = 0
     throttling_known: int = 0
     energy_kind: str | None = None
+    segment: CurrentSegment | None = None
 
     def spread(self, metric: str) -> Spread | None:
         """Return the spread of a metric of `METRICS`, None where no run has it."""
@@ -157,6 +165,42 @@ def sum_up(runs: Sequence[IndexedRun], metrics: Sequence[str] = METRICS, interva
         throttling_known=sum(run.is_throttled is not None for run in runs),
         energy_kind=energy[-1].energy_kind if energy else None,
     )
+
+
+def current_figures(runs: Sequence[IndexedRun], fingerprints: Mapping[int, Fingerprint]) -> CaseFigures | None:
+    """Return the figures of the current segment of a case, given all its runs, oldest first; None where all are of one level."""
+    usable = [run for run in runs if run.is_usable]
+    (start,) = segment_starts([[(_level_figures(run), fingerprints[run.fingerprint]) for run in usable]])
+    if start is None:
+        return None
+    since_ns = usable[start.place].started_at_ns
+    found = sum_up([run for run in runs if run.started_at_ns >= since_ns])
+    return msgspec.structs.replace(found, segment=CurrentSegment(since_ns, start.reason, start.place))
+
+
+def _level_figures(run: IndexedRun) -> RunFigures:
+    figures = RunFigures(
+        run=run.id,
+        started_at_ns=run.started_at_ns,
+        received_ns=run.started_at_ns,
+        day=run.started_at_ns // NS_PER_DAY,
+        verdict=run.verdict,
+        temperature_c=run.regressor_c,
+        energy_mj=run.gross_mj if run.gross_mj and run.gross_mj > 0 else None,
+        energy_u=run.gross_u_mj / 2 / run.gross_mj if run.gross_u_mj is not None and run.gross_mj else None,
+        net_mj=None,
+        net_u=None,
+        energy_kind=run.energy_kind.partition(" | ")[2] if run.energy_kind else None,
+        p50_ms=run.p50_ms if run.p50_ms and run.p50_ms > 0 else None,
+        p50_u=ratio_of_bounds(run.p50_low_ms, run.p50_high_ms, run.p50_ms),
+        p90_ms=None,
+        p90_u=None,
+        accuracy=run.accuracy,
+        accuracy_kind=run.accuracy_kind,
+        is_throttled=None,
+        is_under_voltage=None,
+    )
+    return level_figures(figures, run.throughput_per_s)
 
 
 def _of_newest_kind(runs: Sequence[IndexedRun], kind: str) -> list[IndexedRun]:

@@ -125,7 +125,7 @@ def compare(
     origin: dict[int, IndexedCase] = {}
     summaries = []
     for case in members:
-        if not case.figures.usable:
+        if not case.current.usable:
             continue
         newest = sampled(context, case) if case.number in with_samples else case.newest
         summary = summary_of(case, newest)
@@ -133,7 +133,7 @@ def compare(
         summaries.append(summary)
     found = of_summaries(summaries, lambda key: _belongs(key, baseline), baseline)
     # A summary here holds the newest run only, whatever its figures are over.
-    rows = tuple(_marked(row, origin[id(row.case)].figures) for row in found.rows)
+    rows = tuple(_marked(row, origin[id(row.case)].current) for row in found.rows)
     return IndexedComparison(replace(found, rows=rows), origin)
 
 
@@ -142,8 +142,8 @@ def _marked(row: ComparisonRow, figures: CaseFigures) -> ComparisonRow:
 
 
 def summary_of(case: IndexedCase, newest: RunRecord) -> CaseSummary:
-    """Return the summary as `compare` makes it: the figures of all runs, the rest from the newest."""
-    found = case.figures
+    """Return the summary as `compare` makes it: the figures of the runs that count, the rest from the newest."""
+    found = case.current
     # Of an unusable newest run the words are used, its figures are replaced below.
     summary = summarise(Case(case.key, (newest,)))
     gross, accuracy = found.spread("gross_mj"), found.spread("accuracy")
@@ -162,6 +162,7 @@ def summary_of(case: IndexedCase, newest: RunRecord) -> CaseSummary:
         accuracy=replace(summary.accuracy, value=accuracy) if summary.accuracy and accuracy else None,
         energy=energy,
         suspect=found.suspect,
+        segment=found.segment,
     )
 
 

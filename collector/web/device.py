@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from edgemeter.agent.base import figures
@@ -20,7 +20,7 @@ from edgemeter.collector.web.run_index import IndexedCase
 from edgemeter.collector.web.series import METRICS, series, series_groups, titles
 from edgemeter.collector.web.view import Links, View, ViewColumn, ViewRequest, ViewTable, grid, link, note, section
 
-FILTERS = ("device", "fleet", "days")
+FILTERS = ("device", "fleet", "days", "level")
 RUNS_SHOWN = 60
 ID_SHOWN = 24
 CHARTS = 8
@@ -38,8 +38,10 @@ def device_view(context: ViewContext, request: ViewRequest, case_filter: CaseFil
     """Return the page of the device that was picked, else of the first there is."""
     if case_filter.device is None:
         found = context.connection.execute("SELECT device FROM cases ORDER BY device LIMIT 1").fetchone()
-        case_filter = CaseFilter(device=found[0] if found else "", days=case_filter.days)
-    own = cases(context.connection, CaseFilter(device=case_filter.device, fleet=case_filter.fleet, days=case_filter.days))
+        case_filter = replace(case_filter, device=found[0] if found else "")
+    own = cases(
+        context.connection, CaseFilter(device=case_filter.device, fleet=case_filter.fleet, days=case_filter.days, level=case_filter.level)
+    )
     if not own:
         return View("No run matches", note("No run has this device."), filters=FILTERS)
     newest = max(own, key=lambda case: case.figures.last_ns)
@@ -96,13 +98,14 @@ def _beside(context: ViewContext, own: Sequence[IndexedCase], board: str, case_f
         others = [
             one
             for one in cases(
-                context.connection, CaseFilter(board=board, model=case.key.model, precision=case.key.precision, days=case_filter.days)
+                context.connection,
+                replace(case_filter, device=None, fleet=None, board=board, model=case.key.model, precision=case.key.precision),
             )
             if (one.key.fleet, one.key.device) != (case.key.fleet, case.key.device) and _is_like(one, case)
         ]
         for metric, called in BESIDE.items():
-            mine = case.figures.spread(metric)
-            theirs = [spread.median for one in others if (spread := one.figures.spread(metric))]
+            mine = case.current.spread(metric)
+            theirs = [spread.median for one in others if (spread := one.current.spread(metric))]
             if mine is None:
                 continue
             name = f"{case.key.model}, {case.key.precision} on {case.key.runtime}: {called}"
@@ -118,7 +121,7 @@ def _beside(context: ViewContext, own: Sequence[IndexedCase], board: str, case_f
 
 def _is_like(one: IndexedCase, other: IndexedCase) -> bool:
     """Return whether two cases are the same but for the device; energies of other meters are not drawn in one strip."""
-    return one.figures.energy_kind == other.figures.energy_kind and like_with_like(one.key) == like_with_like(other.key)
+    return one.current.energy_kind == other.current.energy_kind and like_with_like(one.key) == like_with_like(other.key)
 
 
 def _strip(name: str, mine: float, theirs: Sequence[float], unit: str) -> Markup:

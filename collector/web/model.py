@@ -22,7 +22,7 @@ from edgemeter.collector.web.run_index import IndexedCase
 from edgemeter.collector.web.side_by_side import table_of
 from edgemeter.collector.web.view import View, ViewRequest, note, section
 
-FILTERS = ("model", "baseline", "board", "device", "fleet", "precision", "runtime", "days")
+FILTERS = ("model", "baseline", "board", "device", "fleet", "precision", "runtime", "days", "level")
 # Raw samples are read again for as many cases; more make no chart that can be read.
 SAMPLED, BUDGETS = 12, 6
 RUNS_DRAWN = 2000
@@ -67,7 +67,7 @@ def _of_every_board(own: Sequence[IndexedCase]) -> list[IndexedCase]:
     """Return the cases to draw, taken in turn from every type of board."""
     grouped: dict[str, list[IndexedCase]] = {}
     for case in own:
-        if case.figures.usable:
+        if case.current.usable:
             grouped.setdefault(case.board, []).append(case)
     turns = max((len(members) for members in grouped.values()), default=0)
     taken = [members[turn] for turn in range(turns) for members in grouped.values() if turn < len(members)]
@@ -99,7 +99,9 @@ def _lane(shown: Comparison, row: ComparisonRow, name: str, one: LatencyDistribu
 
 
 def _distribution(context: ViewContext, case: IndexedCase) -> LatencyDistribution | None:
-    p50 = sorted(run.p50_ms for run in runs_of(context.connection, case.number, newest=RUNS_DRAWN) if run.is_usable and run.p50_ms)
+    since_ns = case.current.segment.since_ns if case.current.segment else 0
+    runs = [run for run in runs_of(context.connection, case.number, newest=RUNS_DRAWN) if run.started_at_ns >= since_ns]
+    p50 = sorted(run.p50_ms for run in runs if run.is_usable and run.p50_ms)
     if not p50:
         return None
     low, quarter, half, three_quarters, high = (float(value) for value in np.quantile(p50, QUANTILES))

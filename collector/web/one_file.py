@@ -124,7 +124,7 @@ def _newest_runs(context: ViewContext, found: Sequence[IndexedCase], most: int) 
 
 def _choices(everything: FormChoices, held: HeldAddresses) -> FormChoices:
     """Return what the forms of the file offer: of the routes' fields only what it holds."""
-    values = {name: dict(entries) for name, entries in everything.values.items() if name != "days"}
+    values = {name: dict(entries) for name, entries in everything.values.items() if name not in {"days", "level"}}
     addresses = [read_address(text) for text in held.addresses]
     for view, name in (("compare", "baseline"), ("trend", "metric")):
         kept = {one.get(name) for one in addresses if one.view == view} | {DEFAULT_METRIC}

@@ -65,6 +65,7 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
             coverage,
             note(
                 "Lowest and highest p50 of its cases (medians over runs)."
+                " Of a case whose level changed, only the runs since then count."
                 f" A cell is stale when its newest run is {STALE_DAYS} days older than the newest of all."
             ),
         ),
@@ -74,7 +75,7 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
     if first:
         parts.insert(1, section("first", "Needs attention", first))
     title = f"{figures.count(len(lines), 'device')}, {figures.count(len({case.key.model for case in found}), 'model')}"
-    return View(title, join(parts), _lead(found, newest_ns), (device_table, coverage_table), ("fleet", "board", "days"))
+    return View(title, join(parts), _lead(found, newest_ns), (device_table, coverage_table), ("fleet", "board", "days", "level"))
 
 
 def _lead(found: Sequence[IndexedCase], newest_ns: int) -> str:
@@ -179,7 +180,7 @@ def _covered(members: Sequence[IndexedCase], links: Links, newest_ns: int, model
     if not members:
         return {"devices": 0, "runs": 0, "last_ns": None, "is_stale": None}
     last_ns, runs = max(case.figures.last_ns for case in members), sum(case.figures.runs for case in members)
-    p50 = sorted(spread.median for case in members if (spread := case.figures.spread("p50_ms")))
+    p50 = sorted(spread.median for case in members if (spread := case.current.spread("p50_ms")))
     devices = len({(case.key.fleet, case.key.device) for case in members})
     return {
         "devices": len({case.key.device for case in members}),

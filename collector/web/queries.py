@@ -5,6 +5,7 @@ import sqlite3
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 
@@ -14,6 +15,7 @@ from edgemeter.collector.web.case_figures import ENERGIES, METRICS, WITH_INTERVA
 from edgemeter.collector.web.run_index import COLUMNS, FACETS, IndexedCase, decode_case
 
 NS_PER_DAY = 86_400 * 1_000_000_000
+LEVELS = {"current": "current level", "all": "all days"}
 PERIODS = {"7": "last 7 days", "30": "last 30 days", "90": "last 90 days"}
 
 _RUN_COLUMNS = ", ".join(f"runs.{name}" for name in COLUMNS)
@@ -21,7 +23,10 @@ _RUN_COLUMNS = ", ".join(f"runs.{name}" for name in COLUMNS)
 
 @dataclass(frozen=True, slots=True)
 class CaseFilter:
-    """What the reader picked: a facet that is None may be anything; `days` back from the newest run, None: all."""
+    """What the reader picked: a facet that is None may be anything; `days` back from the newest run, None: all.
+
+    `level` is whether only the runs of a case's current level count, or all.
+    """
 
     fleet: str | None = None
     device: str | None = None
@@ -30,10 +35,12 @@ class CaseFilter:
     runtime: str | None = None
     precision: str | None = None
     days: int | None = None
+    level: str = "current"
 
     def without(self, *names: str) -> "CaseFilter":
         """Return the same without these picks."""
-        return replace(self, **dict.fromkeys(names))
+        nothing: dict[str, Any] = dict.fromkeys(names)
+        return replace(self, **nothing)
 
     def condition(self) -> tuple[str, list[str]]:
         """Return SQL over the columns of `cases`, and its values."""
@@ -45,12 +52,16 @@ def parse_filter(fields: Mapping[str, str]) -> CaseFilter:
     """Return the filter in an address; empty fields are ignored.
 
     Raises:
-        ConfigError: the period is invalid.
+        ConfigError: the period or the level is invalid.
     """
     days = fields.get("days", "")
     if days and not re.fullmatch(r"[1-9]\d{0,4}", days, re.ASCII):
         raise ConfigError(f"days={days!r} is not a period: give a number of days, such as days=30")
-    return CaseFilter(**{name: fields.get(name) or None for name in FACETS}, days=int(days) if days else None)
+    level = fields.get("level", "current")
+    if level not in LEVELS:
+        raise ConfigError(f"level={level!r} is unknown: give level=all for every run, or leave it away for the current level")
+    picked = {name: fields.get(name) or None for name in FACETS}
+    return CaseFilter(**picked, days=int(days) if days else None, level=level)
 
 
 def choices(connection: sqlite3.Connection) -> dict[str, list[str]]:
@@ -66,7 +77,7 @@ def cases(
 ) -> list[IndexedCase]:
     """Return the cases with their figures over all runs, or over those of the period: then of these metrics only."""
     condition, values = case_filter.condition()
-    return _cases(connection, condition, values, case_filter.days, limit, offset, metrics)
+    return _cases(connection, condition, values, case_filter, limit, offset, metrics)
 
 
 def cases_of_every_board(connection: sqlite3.Connection, case_filter: CaseFilter, limit: int) -> list[IndexedCase]:
@@ -74,7 +85,8 @@ def cases_of_every_board(connection: sqlite3.Connection, case_filter: CaseFilter
     condition, values = case_filter.condition()
     ordered = "SELECT case_number, row_number() OVER (PARTITION BY board ORDER BY model, fleet, device, precision, case_number) AS place"
     query = (
-        f"SELECT case_number, key, board, newest, figures FROM cases JOIN ({ordered} FROM cases WHERE figures IS NOT NULL AND {condition})"  # noqa: S608 - our own
+        f"SELECT case_number, key, board, newest, figures, current FROM cases JOIN"  # noqa: S608 - our own
+        f" ({ordered} FROM cases WHERE figures IS NOT NULL AND {condition})"
         " USING (case_number) ORDER BY place, board LIMIT ?"
     )
     return [decode_case(row) for row in connection.execute(query, (*values, limit))]
@@ -84,21 +96,24 @@ def cases_of_baseline(connection: sqlite3.Connection, baseline: str, role: str, 
     """Return the cases of a device, or of all devices in `role` where that is the baseline: of the same model and period, else of any."""
     own, values = CaseFilter(model=case_filter.model).condition()
     belongs = "json_extract(cases.key, '$.role') = ?" if baseline == role else "cases.device = ?"
-    return _cases(connection, f"{own} AND {belongs}", [*values, baseline], case_filter.days, None, 0, METRICS)
+    return _cases(connection, f"{own} AND {belongs}", [*values, baseline], case_filter, None, 0, METRICS)
 
 
 def _cases(
     connection: sqlite3.Connection,
     condition: str,
     values: Sequence[str],
-    days: int | None,
+    case_filter: CaseFilter,
     limit: int | None,
     offset: int,
     metrics: Sequence[str],
 ) -> list[IndexedCase]:
-    query = f"SELECT case_number, key, board, newest, figures FROM cases WHERE figures IS NOT NULL AND {condition}"  # noqa: S608 - our own
+    query = f"SELECT case_number, key, board, newest, figures, current FROM cases WHERE figures IS NOT NULL AND {condition}"  # noqa: S608 - our own
     query += " ORDER BY model, fleet, device, precision, runtime, case_number LIMIT ? OFFSET ?"
     found = [decode_case(row) for row in connection.execute(query, (*values, -1 if limit is None else limit, offset))]
+    if case_filter.level == "all":
+        found = [replace(case, current=case.figures) for case in found]
+    days = case_filter.days
     return found if days is None else _within(connection, found, since_ns(connection, days), metrics)
 
 
@@ -147,5 +162,8 @@ def _within(connection: sqlite3.Connection, found: Sequence[IndexedCase], start_
     for case in found:
         runs = [IndexedRun._make(row) for row in connection.execute(query, (case.number, start_ns))]
         if runs:
-            kept.append(replace(case, figures=sum_up(runs, metrics, intervals)))
+            figures, segment = sum_up(runs, metrics, intervals), case.current.segment
+            later = [run for run in runs if segment and run.started_at_ns >= segment.since_ns]
+            current = msgspec.structs.replace(sum_up(later, metrics, intervals), segment=segment) if later else figures
+            kept.append(replace(case, figures=figures, current=current))
     return kept

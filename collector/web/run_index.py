@@ -18,10 +18,10 @@ from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.sqlite_file import BUSY_TIMEOUT_S, transaction
 from edgemeter.agent.contract.record import RunRecord, decode, encode
 from edgemeter.collector.runs.cases import UNKNOWN_BOARD, CaseKey, Fingerprint, fingerprint_of, key_of
-from edgemeter.collector.web.case_figures import CaseFigures, IndexedRun, indexed_run_of, sum_up
+from edgemeter.collector.web.case_figures import CaseFigures, IndexedRun, current_figures, indexed_run_of, sum_up
 from edgemeter.collector.web.sources import LedgerSource, RecordSource
 
-VERSION = 1
+VERSION = 2
 APPLICATION_ID = 0x4564_4978  # "EdIx"
 BATCH = 4000
 SUM_UP_S = 15.0
@@ -35,7 +35,8 @@ SCHEMA = f"""CREATE TABLE cases (
     {", ".join(f"{name} TEXT NOT NULL" for name in FACETS)},
     newest BLOB NOT NULL,
     newest_ns INTEGER NOT NULL,
-    figures BLOB
+    figures BLOB,
+    current BLOB
 );
 CREATE TABLE runs (
     {", ".join(COLUMNS)},
@@ -53,13 +54,17 @@ _INSERT = f"INSERT OR REPLACE INTO runs VALUES ({', '.join('?' * len(COLUMNS))})
 
 @dataclass(frozen=True, slots=True)
 class IndexedCase:
-    """One case of the index: its number, what it is, the board it ran on, the text of its newest run (without samples), its figures."""
+    """One case of the index: its number, what it is, the board it ran on, the text of its newest run (without samples), its figures.
+
+    `figures` are over all its runs, `current` over those of the level that the board has now.
+    """
 
     number: int
     key: CaseKey
     board: str
     newest_text: bytes
     figures: CaseFigures
+    current: CaseFigures
 
     @property
     def newest(self) -> RunRecord:
@@ -208,9 +213,13 @@ class RunIndex:
     def _sum_up_stale(self) -> None:
         query = f"SELECT {', '.join(COLUMNS)} FROM runs WHERE case_number = ? ORDER BY started_at_ns"  # noqa: S608 - our own names
         with self._writing() as connection:
+            texts = connection.execute("SELECT fingerprint, text FROM fingerprints")
+            known = {number: msgspec.json.decode(text, type=Fingerprint) for number, text in texts}
             for (number,) in connection.execute("SELECT case_number FROM stale").fetchall():
                 runs = [IndexedRun._make(row) for row in connection.execute(query, (number,))]
-                connection.execute("UPDATE cases SET figures = ? WHERE case_number = ?", (msgspec.json.encode(sum_up(runs)), number))
+                current = current_figures(runs, known)
+                values = msgspec.json.encode(sum_up(runs)), current and msgspec.json.encode(current), number
+                connection.execute("UPDATE cases SET figures = ?, current = ? WHERE case_number = ?", values)
             connection.execute("DELETE FROM stale")
 
 
@@ -230,14 +239,16 @@ def open_index(source: RecordSource, path: Path | None = None) -> RunIndex:
 
 
 def decode_case(row: Sequence[object]) -> IndexedCase:
-    """Return the case of a row (case_number, key, board, newest, figures) of the table `cases`."""
-    number, key, board, newest, figures = row
+    """Return the case of a row (case_number, key, board, newest, figures, current) of the table `cases`."""
+    number, key, board, newest, figures, current = row
+    of_all = msgspec.json.decode(figures if isinstance(figures, bytes) else b"", type=CaseFigures)
     return IndexedCase(
         number=int(str(number)),
         key=CaseKey(**msgspec.json.decode(str(key))),
         board=str(board),
         newest_text=newest if isinstance(newest, bytes) else b"",
-        figures=msgspec.json.decode(figures if isinstance(figures, bytes) else b"", type=CaseFigures),
+        figures=of_all,
+        current=msgspec.json.decode(current, type=CaseFigures) if isinstance(current, bytes) else of_all,
     )
 
 

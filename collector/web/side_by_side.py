@@ -21,12 +21,12 @@ from edgemeter.collector.show.report_table import (
     summary_key,
 )
 from edgemeter.collector.show.series_style import SeriesStyles, assign_styles
-from edgemeter.collector.show.wording import accuracy_name, case_names, listed, names, runtime_name
+from edgemeter.collector.show.wording import accuracy_name, case_names, level_text, listed, names, runtime_name
 from edgemeter.collector.web.context import IndexedComparison, ViewContext, baselines, compare
 from edgemeter.collector.web.queries import CaseFilter, cases, count_cases
 from edgemeter.collector.web.view import Links, View, ViewColumn, ViewRequest, ViewTable, grid, link, note, plain_table, section
 
-FILTERS = ("baseline", "model", "board", "device", "fleet", "precision", "runtime", "days")
+FILTERS = ("baseline", "model", "board", "device", "fleet", "precision", "runtime", "days", "level")
 # A page is read by people: more cases than these are on several.
 CASES_SHOWN = 150
 LONGEST_NUMBER = 9
@@ -134,7 +134,7 @@ def table_of(found: IndexedComparison, styles: SeriesStyles, links: Links) -> tu
 
 def _columns(found: IndexedComparison, styles: SeriesStyles, links: Links, called: dict[int, str]) -> list[ViewColumn[ComparisonRow]]:
     def runs(row: ComparisonRow) -> int:
-        return found.case_of(row.case).figures.usable
+        return found.case_of(row.case).current.usable
 
     return [
         ViewColumn("device", "Device", lambda row: row.case.key.device, lambda row: _device(row, styles, links), is_text=True),
@@ -176,6 +176,8 @@ def _columns(found: IndexedComparison, styles: SeriesStyles, links: Links, calle
         ViewColumn("energy_scope", "", lambda row: row.case.energy.scope if row.case.energy else None, is_shown=False),
         ViewColumn("energy_gross_ratio", "", lambda row: row.ratios.energy_gross, is_shown=False),
         ViewColumn("runs", "Runs", runs),
+        ViewColumn("level_since", "", lambda row: row.case.segment.words if row.case.segment else None, is_shown=False),
+        ViewColumn("earlier_runs", "", lambda row: row.case.segment.earlier if row.case.segment else 0, is_shown=False),
         ViewColumn("provenance", "Provenance", lambda row: row.case.key.provenance, is_shown=False),
         ViewColumn("verdict", "Verdict", lambda row: row.case.verdict, lambda row: _verdict(row, found), is_text=True),
         ViewColumn("baseline", "", lambda row: row.reference.key.device, is_shown=False),
@@ -205,7 +207,8 @@ def _device(row: ComparisonRow, styles: SeriesStyles, links: Links) -> Markup:
 def _name(row: ComparisonRow, name: str, links: Links) -> Markup:
     case = row.case.key
     reference = links.to("trend", model=case.model, device=case.device, fleet=case.fleet) or links.to("trend", model=case.model)
-    return join([link(reference, name), element("small", None, runtime_name(row.case))])
+    since = element("small", None, level_text(row.case)) if row.case.segment else ""
+    return join([link(reference, name), element("small", None, runtime_name(row.case)), since])
 
 
 def _ratio(row: ComparisonRow) -> Markup:
@@ -234,6 +237,6 @@ def _none(reason: str, word: str = "none") -> Markup:
 
 
 def _verdict(row: ComparisonRow, found: IndexedComparison) -> Markup:
-    case, provenance = found.case_of(row.case).figures, row.case.key.provenance
+    case, provenance = found.case_of(row.case).current, row.case.key.provenance
     verdict = element("span", {"class": "doubt"}, f"? {case.suspect} of {case.usable} suspect") if case.suspect else "valid"
     return join([verdict, element("small", None, "" if provenance == "measured" else provenance)])

@@ -11,7 +11,7 @@ from edgemeter.collector.web.context import ViewContext, baselines
 from edgemeter.collector.web.device import device_view
 from edgemeter.collector.web.model import model_view
 from edgemeter.collector.web.overview import overview
-from edgemeter.collector.web.queries import PERIODS, CaseFilter, choices, parse_filter
+from edgemeter.collector.web.queries import LEVELS, PERIODS, CaseFilter, choices, parse_filter
 from edgemeter.collector.web.run import run_view
 from edgemeter.collector.web.series import DEFAULT_METRIC, METRICS, trend_view
 from edgemeter.collector.web.side_by_side import compare_view
@@ -64,7 +64,9 @@ VIEWS: dict[str, Callable[[ViewContext, ViewRequest, CaseFilter], View]] = {
 }
 NAVIGATION = {"overview": "Overview", "compare": "Compare", "model": "Model", "trend": "Trend", "device": "Device"}
 NEEDED = {"model": "model", "device": "device"}
-LABELS = {"days": "Period", "baseline": "Baseline", "metric": "Figure"}
+# What an empty field means.
+BLANK = {"days": "all days", "level": LEVELS["current"]}
+LABELS = {"days": "Period", "level": "Level", "baseline": "Baseline", "metric": "Figure"}
 
 # With more values than this a field is typed, not picked.
 MOST_CHOICES = 400
@@ -86,6 +88,7 @@ def offered(context: ViewContext) -> FormChoices:
     found: dict[str, Mapping[str, str]] = {name: {value: value for value in values} for name, values in choices(context.connection).items()}
     found["baseline"] = {name: "all in the role reference" if name == "reference" else name for name in baselines(context.connection)}
     found["days"] = PERIODS
+    found["level"] = {name: text for name, text in LEVELS.items() if name != "current"}
     found["metric"] = {metric.name: metric.title for metric in METRICS.values()}
     return FormChoices(found)
 
@@ -146,7 +149,8 @@ def _field(name: str, request: ViewRequest, values: Mapping[str, str]) -> dict[s
 
 def _options(name: str, request: ViewRequest, values: Mapping[str, str]) -> list[tuple[str, str]]:
     # What a view cannot do without is never left open: the first is used until another is picked.
-    blank = None if name in {"baseline", "metric"} or name == NEEDED.get(request.view) else "all days" if name == "days" else "all"
+    is_fixed = name in {"baseline", "metric"} or name == NEEDED.get(request.view)
+    blank = None if is_fixed else BLANK.get(name, "all")
     picked = request.get(name)
     missing = [(picked, f"{picked} (nothing here)")] if picked and picked not in values else []
     return [*([("", blank)] if blank else []), *values.items(), *missing]

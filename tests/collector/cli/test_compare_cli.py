@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.collector.cli.compare import compare
 from tests.fixtures.comparison_factory import document, make_reference, make_run
+from tests.fixtures.level_factory import level_runs, stepped_ms
 
 
 @pytest.fixture
@@ -89,3 +90,15 @@ def test_the_command_as_installed_ends_an_error_as_one_line(store, reference, st
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == status
     assert len(done.stderr.splitlines()) == (1 if status else 0)
+
+
+@pytest.mark.parametrize("view", ["table", "matrix", "pareto"])
+def test_a_case_whose_level_changed_says_since_when_in_every_view(tmp_path, view):
+    """The table, the matrix and the trade-offs name the firmware; with --all-days every run counts."""
+    path = tmp_path / "runs.json"
+    changed = level_runs(stepped_ms(60, 40, 1.1), firmwares=["1"] * 40 + ["2"] * 20, accuracy=make_run().accuracy)
+    path.write_bytes(document(*changed, make_reference(id="r")))
+    now = run("--reference", "reference", "--store", str(path), "--view", view).stdout
+    whole = run("--reference", "reference", "--store", str(path), "--view", view, "--all-days").stdout
+    assert "since 2024-11-13, firmware 1 to 2 (latency +" in " ".join(now.split())
+    assert "since" not in whole

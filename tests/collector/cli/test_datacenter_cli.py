@@ -7,6 +7,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.collector.cli.datacenter import datacenter
 from tests.fixtures.comparison_factory import OTHER_DATA, document, make_reference, make_run, no_energy
 from tests.fixtures.record_factory import make_energy
+from tests.fixtures.series_factory import make_days, noisy
 
 NOISE = (0.99, 1.0, 1.01)
 STATED = """[stated.datacenter]
@@ -204,3 +205,13 @@ def test_what_is_no_number_is_wrong_usage(store, arguments):
     done = run("--store", store(*edge_runs(), *server_runs()), *arguments)
     assert done.exit_code == 2
     assert "is not a finite number" in done.stderr
+
+
+def test_the_energy_is_of_the_level_that_the_board_has_now(store):
+    """Sixty days of which the last twenty take a tenth more: 110 mJ and not 100; the caution says since when."""
+    where = store(*make_days(noisy(100, 60, step_at=40, step_ratio=1.1)), *server_runs())
+    now, whole = (json.loads(run("--store", where, "--json", *more).stdout) for more in ((), ("--all-days",)))
+    assert now["edge_gross_mj"]["value"] == pytest.approx(110, rel=0.01)
+    assert whole["edge_gross_mj"]["value"] == pytest.approx(101, rel=0.02)
+    assert "since 2024-11-13" in json.dumps(now)
+    assert "since 2024-11-13" not in json.dumps(whole)

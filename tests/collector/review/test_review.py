@@ -17,6 +17,7 @@ from edgemeter.collector.review.review import read_side, review
 from edgemeter.collector.runs.store import StoreContents
 from tests.fixtures.bundle_factory import write_bundle
 from tests.fixtures.comparison_factory import document, no_energy
+from tests.fixtures.level_factory import level_runs, stepped_ms
 from tests.fixtures.review_runs import make_side
 
 LIMITS = "slower:3%,energy:5%,ap:0.5"
@@ -251,3 +252,18 @@ def test_an_empty_gate_is_no_gate_that_passes(tmp_path):
         sides[-1].write_bytes(document(*make_side(agent=name, start=start)))
     with pytest.raises(ConfigError, match="is not a limit"):
         CliRunner().invoke(cli, ["compare", *map(str, sides), "--fail-on", ""], catch_exceptions=False, standalone_mode=False)
+
+
+def test_the_baseline_is_the_level_that_it_had_at_its_end():
+    """A baseline of sixty days that became 10 % slower on day 40, and a new side as slow: no limit is broken, unless all days count."""
+    before = level_runs(stepped_ms(60, 40, 1.1))
+    after = level_runs(stepped_ms(20, 0, 1.1, seed=2), [60 + day for day in range(20)], seq=60)
+    sides = ("before", StoreContents(before)), ("after", StoreContents(after))
+    found = review(*sides)
+    (pair,) = found.pairs
+    assert pair.baseline.segment.earlier == 40
+    assert pair.ratios.p50_interval[0] < 1 < pair.ratios.p50_interval[1]
+    assert not gate.is_broken(gate.judge(found, gate.parse("slower:3%")))
+    assert "baseline since 2024-11-13" in review_document.to_markdown(found, ())
+    assert "--all-days" in "\n".join(review_document.review_lines(found, ()))
+    assert gate.is_broken(gate.judge(review(*sides, days="all"), gate.parse("slower:3%")))

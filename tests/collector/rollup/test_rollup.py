@@ -8,7 +8,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record, record_conditions
-from edgemeter.collector.compare import columns, comparison
+from edgemeter.collector.compare import columns, comparison, summary
 from edgemeter.collector.ledger.ledger import Ledger
 from edgemeter.collector.ledger.ledger_file import Arrival
 from edgemeter.collector.ledger.quarantine import Rejection
@@ -17,6 +17,7 @@ from edgemeter.collector.rollup import refresh, rollup, rollup_file
 from edgemeter.collector.runs.store import RunDocument, open_store
 from tests.fixtures.comparison_factory import document, make_reference, make_run, no_energy
 from tests.fixtures.fleet_ledger import Fleet, fleet_records, write_ledger
+from tests.fixtures.level_factory import level_runs, stepped_ms
 from tests.fixtures.random_records import random_record
 
 DAY_NS = 86_400 * 10**9
@@ -101,7 +102,7 @@ def test_only_what_changed_is_summed_up_again(tmp_path, monkeypatch):
     write_ledger(path, Fleet(devices=4, days=3, cases=2))
     by_rollup(path)
     summed = []
-    monkeypatch.setattr(refresh, "summarise", lambda case: summed.append(case.key.device) or comparison.summarise(case))
+    monkeypatch.setattr(refresh, "summarise", lambda case: summed.append(case.key.device) or summary.summarise(case))
     keep(path, [make_run("board-0001", session=77, seq=1)])
     by_rollup(path)
     assert summed == ["board-0001"]
@@ -200,11 +201,11 @@ def test_the_runs_of_a_summary_are_there_when_looked_at(tmp_path):
     found = rollup.rolled_up(open_store(str(path)), worth_runs=0)
     contents = open_store(str(path)).contents()
     by_id = {run.id: run for run in contents.runs}
-    for summary in found.summaries:
-        assert len(summary.runs) == len(summary.around.run_ids)
-        assert [run.id for run in summary.runs] == list(summary.around.run_ids)
-        assert all(run.latency == by_id[run.id].latency and run.energy == by_id[run.id].energy for run in summary.runs)
-        assert summary.runs[0].started_at_ns == summary.around.first_started_at_ns
+    for one in found.summaries:
+        assert len(one.runs) == len(one.around.run_ids)
+        assert [run.id for run in one.runs] == list(one.around.run_ids)
+        assert all(run.latency == by_id[run.id].latency and run.energy == by_id[run.id].energy for run in one.runs)
+        assert one.runs[0].started_at_ns == one.around.first_started_at_ns
     unusable = {one.run.id for one in found.unusable()}
     assert unusable == by_id.keys() - {run for summary in found.summaries for run in summary.around.run_ids}
 
@@ -236,6 +237,21 @@ def test_every_part_of_a_summary_survives_being_kept():
     """Also one that somebody adds later: the roll-up keeps whatever a summary holds."""
     run = msgspec.structs.replace(make_run(), samples=())
     (case,), _ = comparison.group_cases([run])
-    summary = dataclasses.replace(comparison.summarise(case), runs=())
-    back = msgspec.msgpack.decode(msgspec.msgpack.encode(summary), type=type(summary))
-    assert dataclasses.replace(back, runs=()) == summary
+    kept = dataclasses.replace(summary.summarise(case), runs=())
+    back = msgspec.msgpack.decode(msgspec.msgpack.encode(kept), type=type(kept))
+    assert dataclasses.replace(back, runs=()) == kept
+
+
+def test_a_case_whose_level_changed_is_one_document_both_ways(tmp_path):
+    """Of the current level, and of all days; the runs of the summary are those that count."""
+    path = tmp_path / "ledger.sqlite"
+    keep(path, level_runs(stepped_ms(60, 40, 1.1)) + level_runs(stepped_ms(60, 60, 1.0, level=2.0), device="server-1", role="reference"))
+    assert by_rollup(path) == by_runs(path)
+    (row,) = (row for row in msgspec.json.decode(by_rollup(path))["rows"] if row["device"] == "pi-1")
+    assert (row["runs"], row["earlier_runs"]) == (20, 40)
+    assert row["latency_p50_ms"] == pytest.approx(11, rel=0.01)
+    store = open_store(str(path))
+    whole = rollup.compare_rolled_up(rollup.rolled_up(store, worth_runs=0, days="all"), "reference")
+    assert columns.to_json(whole) == columns.to_json(comparison.compare(store.contents(), "reference", days="all"))
+    (case,) = (one for one in rollup.rolled_up(store, worth_runs=0).summaries if one.key.device == "pi-1")
+    assert [run.id for run in case.runs] == [f"pi-1-{place}" for place in range(40, 60)]

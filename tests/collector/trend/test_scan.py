@@ -143,3 +143,13 @@ def test_fresh_runs_that_confirm_a_suspect_lower_the_threshold_and_nothing_else_
     assert less(confirmed, variance, 2.0) == 0
     assert less(always, known, 0.25) == 0
     assert less(briefly, variance, 0.25) == 0
+
+
+def test_a_temperature_that_never_changes_is_no_regressor():
+    """A sensor that always shows 48.3 degrees: its rounding errors explain no step away and make none."""
+    x = 230 + np.random.default_rng(5).normal(size=(50, 100))
+    x[:, 92:] += 8
+    alone = looked(x)
+    beside = looked(x, temperature=np.full(x.shape, 48.3))
+    assert beside.split == pytest.approx(alone.split)
+    assert beside.score == pytest.approx(alone.score)

@@ -5,19 +5,21 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record, record_conditions
 from edgemeter.collector.compare.comparison import compare
 from edgemeter.collector.ledger.ledger import Ledger
 from edgemeter.collector.ledger.ledger_file import Arrival
 from edgemeter.collector.runs.store import LedgerStore
-from edgemeter.collector.web import context, queries
+from edgemeter.collector.web import context, queries, site
 from edgemeter.collector.web.context import NoEvents, ViewContext
 from edgemeter.collector.web.queries import NS_PER_DAY, CaseFilter
 from edgemeter.collector.web.run_index import open_index
 from edgemeter.collector.web.sources import DocumentSource, LedgerSource
-from edgemeter.collector.web.view import ServedLinks
+from edgemeter.collector.web.view import ServedLinks, ViewRequest
 from tests.collector.web.conftest import fill
 from tests.fixtures.comparison_factory import make_reference, make_run, no_energy
+from tests.fixtures.level_factory import level_runs, stepped_ms
 from tests.fixtures.record_factory import STARTED_AT_NS, make_energy, make_environment
 
 INVALID = record_conditions.Verdict(state="invalid", reasons=("clock: it jumped",))
@@ -173,3 +175,29 @@ def test_a_change_of_firmware_is_told_in_words():
         known = queries.fingerprints(connection, [before.fingerprint, after.fingerprint])
     assert known[before.fingerprint].changes_to(known[after.fingerprint]) == ["firmware a to b"]
     index.close()
+
+
+def test_a_case_whose_level_changed_shows_the_level_now_and_says_since_when(tmp_path):
+    """The page's figures are those of `compare`, with the reason; `level=all` counts every run; counts of runs stay whole."""
+    runs = level_runs(stepped_ms(60, 40, 1.1), firmwares=["1"] * 40 + ["2"] * 20)
+    path = fill(tmp_path / "ledger.sqlite", [*runs, *level_runs(stepped_ms(60, 60, 1.0, level=2.0), device="server-1", role="reference")])
+    index = open_index(LedgerSource(path))
+    index.refresh()
+    contents = LedgerStore(path).contents()
+    with index.reading() as connection:
+        held = ViewContext(connection, index.source, ServedLinks(), NoEvents())
+        for fields, days in (({}, "current"), ({"level": "all"}, "all")):
+            found = queries.parse_filter(fields)
+            ours = context.compare(held, queries.cases(connection, found), found, "reference").comparison
+            whole = compare(contents, "reference", days=days)
+            assert {row.case.key: figures(row) for row in ours.rows} == {row.case.key: figures(row) for row in whole.rows}
+            assert {row.case.segment for row in ours.rows} == {row.case.segment for row in whole.rows}
+        shown = site.show(held, ViewRequest("compare", {"baseline": "reference"}))
+        assert "firmware 1 to 2 (latency +" in shown.body
+        assert "40 earlier runs left out" in shown.body
+        assert "earlier runs" not in site.show(held, ViewRequest("compare", {"baseline": "reference", "level": "all"})).body
+        (recent,) = queries.cases(connection, CaseFilter(device="pi-1", days=30))
+        assert (recent.figures.usable, recent.current.usable) == (30, 20)
+        assert "120 runs of 2 cases" in site.show(held, ViewRequest("overview")).lead
+    with pytest.raises(ConfigError, match="level='some' is unknown"):
+        queries.parse_filter({"level": "some"})

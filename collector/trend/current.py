@@ -1,0 +1,126 @@
+"""The current segment of a case: from which of its runs on it shows the level that the board has now, and why.
+
+A case of months holds several levels; their median over all days is a level that the board never had. Steps are found as the trend finds
+them. With too few days for that, a change of the fingerprint begins a segment if the runs after it differ from those before.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+
+from edgemeter.agent.base.run_statistics import FEWEST, welch_p
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.collector.runs.cases import Case, CurrentSegment, Fingerprint, fingerprint_of
+from edgemeter.collector.trend.change_points import ChangePoints, change_points
+from edgemeter.collector.trend.days import Days, days_of
+from edgemeter.collector.trend.history import Points
+from edgemeter.collector.trend.metrics import METRICS, Metric, RunFigures, difference, figures_of, on_scale
+from edgemeter.collector.trend.series_trend import newest_step
+from edgemeter.collector.trend.trend_text import amount_text
+
+# A step in any of these begins a segment of all figures: one sentence then holds for the whole row.
+LEVELS = ("latency", "energy", "accuracy")
+
+# Only the newest segment is wanted, so history is scanned in larger strides than a monitor's; every split is still scanned while recent.
+EVERY = 30
+
+# A change of the fingerprint carries a step if Welch's p of the runs (or days) around it is below this, and the step matters.
+CARRIED_P = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentStart:
+    """The index of the first run of the current segment, and why it begins there."""
+
+    place: int
+    reason: str
+
+
+def current_cases(cases: Sequence[Case]) -> list[Case]:
+    """Return each case with the runs of its current segment; the others are its `earlier` runs."""
+    starts = segment_starts([_points(case.runs) for case in cases])
+    return [case if start is None else _from(case, start) for case, start in zip(cases, starts, strict=True)]
+
+
+def segment_starts(cases: Sequence[Points]) -> list[SegmentStart | None]:
+    """Return for each case, given by its runs (oldest first), where its current segment begins; None where all runs are of one level.
+
+    The verdict of a run does not matter: what is given, counts.
+    """
+    counted = [[(figures._replace(verdict="valid"), below) for figures, below in points] for points in cases]
+    found: list[SegmentStart | None] = [None] * len(cases)
+    for name in LEVELS:
+        metric = METRICS[name]
+        # A figure that never changes has no step: most accuracies.
+        moving = [place for place, points in enumerate(counted) if len({metric.value(figures) for figures, _ in points} - {None}) > 1]
+        days = [days_of(metric, counted[place]) for place in moving]
+        for place, own, changes in zip(moving, days, change_points(metric, days, every=EVERY), strict=True):
+            stepped = _stepped(name, counted[place], own, changes)
+            start = _carried(name, counted[place], stepped.place if stepped else 0) or stepped
+            known = found[place]
+            if start is not None and (known is None or start.place > known.place):
+                found[place] = start
+    return found
+
+
+def _from(case: Case, start: SegmentStart) -> Case:
+    runs = case.runs[start.place :]
+    return Case(case.key, runs, CurrentSegment(runs[0].started_at_ns, start.reason, start.place), case.runs[: start.place])
+
+
+def _points(runs: Sequence[RunRecord]) -> Points:
+    return [(level_figures(figures_of(run), run.throughput_per_s), fingerprint_of(run)) for run in runs]
+
+
+def level_figures(figures: RunFigures, throughput_per_s: float | None) -> RunFigures:
+    """Return the figures with the time of one inference for a run that has no median: too few queries, as in `offline`."""
+    return figures if figures.p50_ms is not None or not throughput_per_s else figures._replace(p50_ms=1000 / throughput_per_s)
+
+
+def _stepped(name: str, points: Points, days: Days, changes: ChangePoints) -> SegmentStart | None:
+    """Return the start of the level after the newest step that the trend confirms."""
+    step = newest_step(METRICS[name], days, changes)
+    if step is None:
+        return None
+    # The last run of the first day that certainly has the new level, and those before it on that day that it shares its fingerprint with.
+    place = next(place for place, (figures, _) in enumerate(points) if figures.day >= step.day_high)
+    end = next((place for place, (figures, _) in enumerate(points) if figures.day > step.day_high), len(points))
+    alike = [index for index in range(place, end) if points[index][1] == points[end - 1][1]]
+    return SegmentStart(alike[0], _reason(name, step.size, step.candidates))
+
+
+def _carried(name: str, points: Points, begin: int) -> SegmentStart | None:
+    """Return the newest change of the fingerprint after `begin` that carries a step; None where none does."""
+    metric = METRICS[name]
+    value = [metric.value(figures) for figures, _ in points]
+    kind = next((metric.kind(figures) for figures, _ in reversed(points) if metric.value(figures) is not None), None)
+    places = [place for place in range(begin, len(points)) if value[place] is not None and metric.kind(points[place][0]) == kind]
+    edges = [0, *(at for at in range(1, len(places)) if _changes(points[places[at - 1]][1], points[places[at]][1])), len(places)]
+    for before, edge in zip(edges[-3::-1], edges[-2:0:-1], strict=True):
+        sides = [places[before:edge], places[edge:]]
+        if min(map(len, sides)) < FEWEST:
+            continue
+        own, other = (_members(metric, [points[place][0] for place in side]) for side in sides)
+        size = float(np.mean(other) - np.mean(own))
+        p = welch_p(own, other)
+        if abs(size) >= metric.matters and (p is None or p < CARRIED_P):
+            texts = _changes(points[places[edge - 1]][1], points[places[edge]][1])
+            return SegmentStart(places[edge], _reason(name, difference(metric, size), texts))
+    return None
+
+
+def _changes(before: Fingerprint, after: Fingerprint) -> Sequence[str]:
+    return before.changes_to(after) if before != after else ()
+
+
+def _members(metric: Metric, runs: Sequence[RunFigures]) -> list[float]:
+    """Return the mean of each day on the metric's scale, with fewer than three days every run."""
+    by_day = [[on_scale(metric, metric.value(run) or 0.0) for run in own] for _, own in groupby(runs, lambda run: run.day)]
+    return [float(np.mean(values)) for values in by_day] if len(by_day) >= FEWEST else [value for values in by_day for value in values]
+
+
+def _reason(name: str, size: float, changed: Sequence[str]) -> str:
+    amount = f"{name} {amount_text(name, size)}"
+    return f"{', '.join(changed)} ({amount})" if changed else f"{amount}, no known change"

@@ -1,0 +1,81 @@
+import numpy as np
+import pytest
+
+from edgemeter.collector.compare.summary import summaries_of
+from edgemeter.collector.runs.cases import group_cases
+from tests.fixtures.level_factory import level_runs, stepped_ms
+
+
+def cases_of(runs):
+    """Return the cases of `runs`."""
+    cases, _ = group_cases(runs)
+    return cases
+
+
+def test_after_a_confirmed_step_the_interval_holds_the_level_that_the_board_has_now():
+    """Sixty days at 10 ms, forty at 10.8: of all days the interval holds neither."""
+    cases = cases_of(level_runs(stepped_ms(100, 60, 1.08)))
+    (now,), (whole,) = summaries_of(cases), summaries_of(cases, "all")
+    assert now.p50_ms.interval.low < 10.8 < now.p50_ms.interval.high
+    assert not any(whole.p50_ms.interval.low <= level <= whole.p50_ms.interval.high for level in (10.0, 10.8))
+    assert (len(now.runs), now.segment.earlier, now.segment.words[:16]) == (40, 60, "since 2024-12-03")
+    assert "latency +" in now.segment.words
+    assert "no known change" in now.segment.words
+    assert len(now.left_out) == 60
+    assert "earlier than the current level" in now.left_out[0].reason
+    assert whole.segment is None
+
+
+def test_a_change_of_firmware_that_carries_the_step_is_its_reason():
+    """The firmware changes between two runs of one day: those before it on that day do not count."""
+    values = np.repeat(stepped_ms(60, 60, 1.0), 2)
+    firmwares = ["1.2" if place < 81 else "1.3" for place in range(120)]
+    (case,) = summaries_of(cases_of(level_runs([value * (1 + 0.06 * (place >= 81)) for place, value in enumerate(values)],
+                                               [place // 2 for place in range(120)], firmwares=firmwares)))  # fmt: skip
+    assert case.segment.reason.startswith("firmware 1.2 to 1.3 (latency +")
+    assert case.segment.earlier in (81, 82)
+
+
+def test_two_days_of_runs_are_enough_where_the_firmware_changed_between_them():
+    """Five runs each: too few days for the trend."""
+    values = [10.0, 10.02, 9.99, 10.01, 10.0, 10.9, 10.92, 10.88, 10.9, 10.91]
+    days = [0] * 5 + [1] * 5
+    (changed,) = summaries_of(cases_of(level_runs(values, days, firmwares=["a"] * 5 + ["b"] * 5)))
+    (unchanged,) = summaries_of(cases_of(level_runs(values, days)))
+    assert changed.segment.earlier == 5
+    assert changed.p50_ms.median == pytest.approx(10.9)
+    assert unchanged.segment is None
+
+
+def test_a_change_of_firmware_that_carries_nothing_leaves_all_runs():
+    """The same level before and after."""
+    (case,) = summaries_of(cases_of(level_runs(stepped_ms(40, 0, 1.0), firmwares=["a"] * 20 + ["b"] * 20)))
+    assert case.segment is None
+    assert len(case.runs) == 40
+
+
+def test_the_newest_of_several_steps_begins_the_segment():
+    """Up for thirty days, then down again."""
+    values = np.array(stepped_ms(120, 40, 1.08))
+    values[80:] /= 1.05
+    (case,) = summaries_of(cases_of(level_runs(values)))
+    assert case.segment.earlier in (80, 81)
+    assert "latency -" in case.segment.reason
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("at", "ratio", "named"), [(60, 1.08, False), (60, 1.04, True), (92, 1.08, False), (60, 1.0, True)])
+def test_in_simulation_the_interval_holds_the_level_now_as_often_as_it_says(at, ratio, named):
+    """Two hundred boards of a hundred days, 1 % from day to day; of all days the intervals hold it in none."""
+    firmwares = ["a"] * at + ["b"] * (100 - at) if named else None
+    runs = [
+        run
+        for seed in range(200)
+        for run in level_runs(stepped_ms(100, at, ratio, seed=seed), firmwares=firmwares, device=f"pi-{seed}", seq=1000 * seed)
+    ]
+    cases = cases_of(runs)
+    held = [found.p50_ms.interval.low <= 10 * ratio <= found.p50_ms.interval.high for found in summaries_of(cases)]
+    assert np.mean(held) >= 0.9
+    if ratio > 1:
+        stale = [found.p50_ms.interval.low <= 10 * ratio <= found.p50_ms.interval.high for found in summaries_of(cases, "all")]
+        assert np.mean(stale) <= 0.02
