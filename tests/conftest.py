@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 MUST_RUN = frozenset(filter(None, os.environ.get("EDGEMETER_MUST_RUN", "").split(",")))
 _skipped: list[str] = []
+# A shell that runs the tests in its background hands down an ignored Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _folder(variable: str, default: str) -> Path:

@@ -29,13 +29,7 @@ def start_demo(folder: Path, *options: object, **environment: str) -> subprocess
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        # A CI that runs in the background of a shell hands down an ignored Ctrl-C.
-        preexec_fn=_heed_ctrl_c,  # noqa: PLW1509 - one system call, no thread runs here yet that could hold a lock it needs
     )
-
-
-def _heed_ctrl_c() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.mark.slow

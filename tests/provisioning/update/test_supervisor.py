@@ -451,9 +451,8 @@ def test_an_agent_that_does_not_start_any_more_is_replaced_by_the_release_before
     board.want(board.bundle("2.0"), "2.0")
     assert board.outcome()["state"] == "done"
     assert board.runs("2.0")
-    for module in (board.root / "releases" / "2.0").rglob("cli.py"):
-        if module.parent.name == "agent":
-            module.write_text("raise ImportError")
+    for module in (board.root / "releases" / "2.0").rglob("agent/cli/main.py"):
+        module.write_text("raise ImportError")
     board.restart_agent()
     assert board.runs("1.0")
     assert board.outcome(None)["reason"].startswith("rolled back to 1.0, because the agent was started 3 times")
