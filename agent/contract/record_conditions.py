@@ -33,7 +33,7 @@ class Model(RecordPart, frozen=True, kw_only=True):
     task: str
     """Task of the model, e.g. detection or classification."""
     family: str
-    """Decoder family: how the outputs become predictions."""
+    """Decoder family: how the outputs become predictions; ends in ? if the outputs may be those of another."""
 
 
 class Runtime(RecordPart, frozen=True, kw_only=True):

@@ -34,6 +34,13 @@ class LoadedModel:
     data: Dataset | None
     work: Task | None
 
+    @property
+    def family(self) -> str:
+        """The decoder family, with a question mark where the outputs may be those of another."""
+        if self.card is None:
+            return "unknown"
+        return self.card.family + "?" * any(recognise.UNSURE_FAMILY in guess for guess in self.guesses)
+
     def inputs_of(self, index: int, seed: int) -> list[Array]:
         """Return the model's inputs for one item of the data."""
         return self.work.prepare(index) if self.work else noise.inputs(self.loaded, seed)[index]
@@ -81,9 +88,9 @@ def prepare_inputs(model: LoadedModel, first: list[Array], seed: int) -> list[li
     return [first, *(model.inputs_of(index, seed) for index in range(1, count))]
 
 
-def describe_model(work: job.RunJob, known: Card | None) -> Model:
+def describe_model(work: job.RunJob, model: LoadedModel) -> Model:
     """Return the model, named as in the case or its card, else after its file."""
-    path = Path(work.case.model)
+    path, known = Path(work.case.model), model.card
     return Model(
         name=work.case.name or (known.name if known else recognise.name_of(path)),
         sha256=work.sha256,
@@ -91,7 +98,7 @@ def describe_model(work: job.RunJob, known: Card | None) -> Model:
         format=path.suffix.lstrip(".").lower(),
         size_bytes=work.size_bytes,
         task=known.task if known else "unknown",
-        family=known.family if known else "unknown",
+        family=model.family,
     )
 
 

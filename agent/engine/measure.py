@@ -143,7 +143,7 @@ def _measured(work: job.RunJob, start: _Start, taken: _Timing, evaluated: Evalua
     load = offered_load(work.case, start.queries, timed)
     window = scenario.window(work.case.scenario, timed)
     return job.MeasuredRun(
-        model=describe_model(work, model.card),
+        model=describe_model(work, model),
         runtime=describe_runtime(work.case, model.loaded),
         precision=work.case.precision or (model.card.precision if model.card else describe_precision(model.loaded)),
         inputs=describe_tensors(model.loaded.inputs, start.first),

@@ -122,7 +122,7 @@ class OutputFamily:
     """What the model seems to be.
 
     `why` is what shows it; `doubts` are assumptions that the file does not confirm, each with the keys of a card that settle it.
-    `strides` are those of its grid, where the card must name them.
+    `strides` are those of its grid, where the card must name them. `family_doubt` is why it may be another family or task, or None.
     """
 
     name: str
@@ -131,6 +131,7 @@ class OutputFamily:
     why: str
     doubts: tuple[str, ...] = ()
     strides: tuple[int, ...] = ()
+    family_doubt: str | None = None
 
 
 class UnknownFamilyError(ValueError):
@@ -219,6 +220,8 @@ def family_by_name_alone(name: str, stated: SelfDescription) -> OutputFamily:
         UnknownFamilyError: there is none.
     """
     family, labels = stated_family(name, stated), len(stated.labels)
+    if stated.task is None and (other := other_task(name)):
+        raise UnknownFamilyError(f"it declares no outputs, and its file name contains {other!r}, which no known family does")
     if family is not None and stated.task in (None, "detect"):
         usual = COCO_LAST_ID if family == "torchvision" else COCO_CLASSES
         doubts = () if labels else (unnamed(usual),)

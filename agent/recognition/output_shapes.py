@@ -1,7 +1,7 @@
 """The family of a vision model without a card: from the shapes of its outputs, what it states about itself, and its file name."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edgemeter.agent.recognition.metadata import (
     COCO_CLASSES,
@@ -28,6 +28,9 @@ _STRIDES = ((8, 16, 32), (8, 16, 32, 64), (4, 8, 16, 32))
 _END_TO_END = 6
 _MOST_QUERIES = 1000
 _SIDES = range(32, 2049, 32)
+# Detectors whose heads for other tasks add columns to the same rows; a pose has one class and x, y, visibility of 17 keypoints.
+_ONE_STAGE = ("yolov5", "yolov8", "yolox")
+_POSE_COLUMNS = 1 + 17 * 3
 _IDS = "numbered as COCO's ids are"
 # DETR was trained on COCO's ids 0..90, of which 0 means nothing, and "no object" besides.
 _DETR_CLASSES = 91
@@ -95,7 +98,8 @@ class _Model:
 
     def unnamed(self, classes: int) -> tuple[str, ...]:
         """Return the doubt about classes that the file does not name; none if it names some."""
-        return () if self.labels else (unnamed(classes),)
+        numbering = "those of COCO" if classes == COCO_CLASSES else "of unknown names"
+        return () if self.labels else (unnamed(classes, numbering),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +203,17 @@ class _OneTensor(_Model):
             raise UnknownFamilyError(f"{found.why} would be {found.name} with {found.classes} classes, but it names {self.labels}")
         if self.stated.task is None and (other := other_task(self.name)):
             raise UnknownFamilyError(f"its name contains {other!r}, but {found.name} detects")
-        return found
+        return replace(found, family_doubt=self._other_head(found))
+
+    def _other_head(self, found: OutputFamily) -> str | None:
+        """Return what else the columns may be where nothing names classes or task: heads for other tasks only have more of them."""
+        if self.labels or self.stated.task is not None or found.classes == COCO_CLASSES or found.name not in _ONE_STAGE:
+            return None
+        likely = ", or one class and 17 keypoints" if found.classes == _POSE_COLUMNS else ""
+        return (
+            f"{found.name} with {found.classes} classes{likely}? Heads for poses, segmentation and oriented boxes have such an output too: "
+            "set `task`, `family` and output.classes"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,6 +126,8 @@ def _quantised_normalisation(info: TensorInfo) -> Normalisation:
     return Normalisation((mean, mean, mean), (sd, sd, sd))
 
 
+# What marks a guess that puts family and task themselves in doubt.
+UNSURE_FAMILY = "unsure of the family: "
 Layout = Literal["NHWC", "NCHW"]
 # Source: Ultralytics' validation (0.7), YOLOv5's (0.6), YOLOX's (0.65) and NanoDet's (0.6).
 _NMS_IOU = {"yolov8": 0.7, "yolov5": 0.6, "yolov5-heads": 0.6, "yolox": 0.65, "nanodet": 0.6}
@@ -220,7 +222,9 @@ def recognise(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
     guesses = [f"family {family.name} from {family.why}", size_from, precision_from]
     doubts = [*family.doubts, normal.doubt]
     about = f"{model.name} has no card; "
-    return made, (*(f"{about}guessed: {guess}" for guess in guesses if guess), *(f"{about}unsure: {doubt}" for doubt in doubts if doubt))
+    of_family = (f"{about}{UNSURE_FAMILY}{family.family_doubt}",) if family.family_doubt else ()
+    guessed = (f"{about}guessed: {guess}" for guess in guesses if guess)
+    return made, (*guessed, *of_family, *(f"{about}unsure: {doubt}" for doubt in doubts if doubt))
 
 
 def _input(

@@ -4,12 +4,14 @@ Some need no reference: outputs that are not numbers, constant outputs, no detec
 should reach, or with other kernels that ran the same file.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from edgemeter.agent.engine.job import MeasuredRun, Scored
+from edgemeter.agent.recognition.recognise import UNSURE_FAMILY
 from edgemeter.agent.verdict.rule import Rule, RunFacts
 
 # The weakest detectors in use reach a COCO AP of about 0.1, classifiers a top-1 of 0.4; below half of the lower a model is broken.
@@ -159,8 +161,10 @@ def _disagrees(facts: RunFacts) -> str | None:
 
 
 def _unsure(facts: RunFacts) -> str | None:
-    doubts = [guess.partition(" unsure: ")[2] for guess in facts.measured.guesses if " unsure: " in guess]
-    if facts.measured.accuracy is None or not doubts:
+    matters = " unsure: |" if facts.measured.accuracy is not None else ""
+    found = [re.split(f"{matters} {UNSURE_FAMILY}", guess, maxsplit=1) for guess in facts.measured.guesses]
+    doubts = [parts[1] for parts in found if len(parts) == 2]
+    if not doubts:
         return None
     return f"the model has no card, and nothing in its file confirms what was assumed: {'; '.join(doubts)}"
 
@@ -235,9 +239,9 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "unsure-model",
         "note",
-        "a card, the file or its shapes confirm what the accuracy assumes",
+        "a card, the file or its shapes confirm the model's family, and what the accuracy assumes",
         _unsure,
-        "a wrong assumption may cost accuracy without a trace in the outputs; a card settles it",
+        "a pose's head looks like a detector's, and a wrong assumption may cost accuracy without a trace; a card settles it",
     ),
 )
 

@@ -1,9 +1,17 @@
 """What the record holds of model and data as they were loaded."""
 
+from pathlib import Path
+
+import pytest
 from PIL import Image
 
 from edgemeter.agent.datasets.dataset import open_folder
-from edgemeter.agent.engine.loading import describe_dataset
+from edgemeter.agent.engine.job import RunJob
+from edgemeter.agent.engine.loading import LoadedModel, describe_dataset, describe_model
+from edgemeter.agent.recognition.recognise import recognise
+from edgemeter.agent.runtimes.replay import Replay
+from tests.fixtures.replay_case import replay_case
+from tests.fixtures.vision_factory import make_loaded, tensors
 
 
 def test_the_record_counts_photographs_that_had_to_be_changed(tmp_path):
@@ -25,3 +33,14 @@ def test_noise_has_no_photographs_to_count():
     """Not counted is null, not 0."""
     described = describe_dataset(None, 0)
     assert (described.images, described.turned_by_exif, described.alpha_dropped) == (0, None, None)
+
+
+@pytest.mark.parametrize(("columns", "family"), [(56, "yolov8?"), (84, "yolov8")])
+def test_a_family_that_the_file_does_not_confirm_has_a_question_mark(tmp_path, columns, family):
+    """The outputs of a pose without metadata, timed on noise; and of a detector with COCO's 80 classes."""
+    loaded = make_loaded(tensors((1, columns, 8400)), tensors((1, 3, 640, 640)))
+    card, guesses = recognise(Path("m.onnx"), loaded)
+    model = LoadedModel(Replay(), loaded, card, guesses, None, None)
+    case = replay_case(tmp_path, "m", 1.0)
+    work = RunJob(case=case, sha256="0" * 64, size_bytes=1, seed=0, accuracy=False, idle=False, spawned_ns=0)
+    assert describe_model(work, model).family == family

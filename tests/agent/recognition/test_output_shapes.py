@@ -223,3 +223,36 @@ def test_what_only_looks_like_a_family_is_refused(shapes, size, name, words, why
     """End-to-end heads, masks, poses, features, other inputs: no guess."""
     with pytest.raises(UnknownFamilyError, match=why):
         family_of_outputs(tensors(*shapes), size, name, words)
+
+
+@pytest.mark.parametrize(
+    ("shape", "name", "said_of_it"),
+    [
+        ((1, 56, 8400), "m.onnx", "yolov8 with 52 classes, or one class and 17 keypoints?"),
+        ((1, 8400, 56), "yolov8n.onnx", "yolov8 with 52 classes, or one class and 17 keypoints?"),
+        ((1, 20, 8400), "m.onnx", "yolov8 with 16 classes?"),
+        ((1, 116, 8400), "yolov8n.onnx", "yolov8 with 112 classes?"),
+        ((1, 25200, 57), "yolov7-w6.onnx", "yolov5 with 52 classes, or one class and 17 keypoints?"),
+        ((1, 25200, 16), "m.onnx", "yolov5 with 11 classes?"),
+    ],
+)
+def test_a_head_for_another_task_is_not_taken_for_a_detector_without_a_question_mark(shape, name, said_of_it):
+    """Poses, oriented boxes, masks, landmarks: more columns in the same rows, and no metadata that names classes or task."""
+    found = family_of_outputs(tensors(shape), SIZE, name, SILENT)
+    assert (found.family_doubt or "").startswith(said_of_it)
+    assert "set `task`" in (found.family_doubt or "")
+    assert not any("those of COCO" in doubt for doubt in found.doubts)
+
+
+@pytest.mark.parametrize(
+    ("shape", "words"), [((1, 84, 8400), SILENT), ((1, 25200, 85), SILENT), ((1, 56, 8400), said(52)), ((1, 7, 8400), said(0, "detect"))]
+)
+def test_named_classes_a_stated_task_or_cocos_80_leave_no_question(shape, words):
+    """The file confirms what it is."""
+    assert family_of_outputs(tensors(shape), SIZE, "m.onnx", words).family_doubt is None
+
+
+def test_a_pose_that_declares_no_outputs_is_not_taken_for_a_detector_by_its_name():
+    """A traced TorchScript file without Ultralytics' metadata."""
+    with pytest.raises(UnknownFamilyError, match="its file name contains 'pose'"):
+        family_of_outputs([], None, "yolov8n-pose.torchscript", SILENT)

@@ -124,3 +124,10 @@ def test_what_was_assumed_without_evidence_is_noted_beside_an_accuracy():
     assert note.endswith("assumed: 80 classes, those of COCO")
     assert verdict.judge(measured(guesses=GUESSES[:1], **seen(), **scored(0.36)), ()).notes == ()
     assert verdict.judge(measured(guesses=GUESSES, accuracy=None), ()).notes == ()
+
+
+def test_a_family_in_doubt_is_noted_of_a_run_that_is_only_timed():
+    """What was timed may be no detector at all; what only the accuracy assumes plays no part."""
+    doubt = "m.onnx has no card; unsure of the family: yolov8 with 52 classes?"
+    (note,) = verdict.judge(measured(guesses=(*GUESSES, doubt), accuracy=None), ()).notes
+    assert note.endswith("assumed: yolov8 with 52 classes?")
