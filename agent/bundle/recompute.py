@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import samples
+from edgemeter.agent.contract.energy_provenance import ESTIMATE_SENSOR
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Windows
 from edgemeter.agent.energy import per_inference, queries
 from edgemeter.agent.energy.accelerators import accelerator_link
-from edgemeter.agent.energy.per_inference import ESTIMATE_SENSOR, estimated_energy
+from edgemeter.agent.energy.per_inference import estimated_energy
 from edgemeter.agent.energy.sampler import SensorTrace, unpack_trace
 from edgemeter.agent.energy.window import absolute_windows
 from edgemeter.agent.engine import job

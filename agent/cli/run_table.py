@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from edgemeter.agent.base.figures import ABSENT, plain_digits
+from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Energy, Load, Sustained
 
@@ -68,16 +69,16 @@ def _accuracy(run: RunRecord) -> str:
 def _gross(run: RunRecord) -> str:
     if run.energy is None:
         return ABSENT
-    return f"{plain_digits(run.energy.gross_mj)} (estimated)" if _is_estimated(run) else _sure(run.energy.gross_mj, run.energy.gross_u_mj)
+    provenance = energy_provenance(run)
+    if provenance in ("estimated", "modelled"):
+        return f"{plain_digits(run.energy.gross_mj)} ({provenance})"
+    sure = _sure(run.energy.gross_mj, run.energy.gross_u_mj)
+    return sure if provenance == "measured" else f"{sure} ({provenance})"
 
 
 def _sure(energy_mj: float, u_mj: float | None) -> str:
     """Return an energy with its expanded uncertainty, `?` where that is not known."""
     return f"{plain_digits(energy_mj)} ±{'?' if u_mj is None else plain_digits(u_mj, 2)}"
-
-
-def _is_estimated(run: RunRecord) -> bool:
-    return run.provenance.get("energy") == "estimated"
 
 
 COLUMNS = (
@@ -122,9 +123,10 @@ def _energy_notes(run: RunRecord) -> list[str]:
     found = run.energy
     if found is None:
         return [f"no energy: {run.energy_reason}"]
-    if found.is_modelled:
+    provenance = energy_provenance(run)
+    if provenance == "modelled":
         return [f"energy of {run.model.name} at {found.scope} is modelled by {found.sensor}, not measured: it ranks nowhere"]
-    if _is_estimated(run):
+    if provenance == "estimated":
         return [f"energy of {run.model.name} is estimated from a stated {found.mean_power_w:g} W, not measured: it ranks nowhere"]
     left_out = f"leaves out {', '.join(found.excludes)}" if found.excludes else "leaves out nothing"
     unknown = "" if found.gross_u_mj is not None else "; how sure (±?) is not known before `edgemeter sensors calibrate`"

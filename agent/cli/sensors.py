@@ -15,6 +15,7 @@ from edgemeter.agent import power
 from edgemeter.agent.base.config import read as read_config
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.base.options import config_option, json_option
+from edgemeter.agent.contract.record_figures import WIDEST_FIRST
 from edgemeter.agent.energy.calibrate import (
     CalibrationPlan,
     HeldStep,
@@ -29,7 +30,7 @@ from edgemeter.agent.energy.load_steps import load
 from edgemeter.agent.machine.board import board_key
 from edgemeter.agent.power import Description, PowerSensor, Reading
 from edgemeter.agent.power.calibration import SensorCalibration, save_calibration
-from edgemeter.agent.power.detect import WIDEST_FIRST, FoundSensor, LiveReading, choose_sensor, detect_sensors, open_sensor, read_now
+from edgemeter.agent.power.detect import FoundSensor, LiveReading, choose_sensor, detect_sensors, open_sensor, read_now
 from edgemeter.agent.power.recording import Recording
 
 AskReading = Callable[[float], tuple[float, float]]

@@ -14,6 +14,8 @@ from edgemeter.agent.contract.record_conditions import RecordPart
 GATE_RATIO = 0.9
 
 Scope = Literal["soc-rails", "module", "board-input", "wall-ac", "gpu-board", "cpu-package"]
+# From the most to the least of what a device draws.
+WIDEST_FIRST: tuple[Scope, ...] = ("wall-ac", "board-input", "module", "soc-rails", "cpu-package", "gpu-board")
 
 
 class Latency(RecordPart, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from edgemeter.agent.contract.energy_provenance import ESTIMATE_SENSOR
 from edgemeter.agent.contract.record_figures import Energy, UncertaintyTerm
 from edgemeter.agent.energy import budget
 from edgemeter.agent.energy.accelerators import Link, accelerator_refusal, excluded
@@ -16,7 +17,6 @@ from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import Description
 from edgemeter.agent.power.detect import NO_SENSOR, scope_rank
 
-ESTIMATE_SENSOR = "estimate"
 # Source: MLPerf Tiny (10 s); 50 periods keep the edges below 2 % of the window.
 SHORTEST_S = 10.0
 FEWEST_PERIODS = 50
@@ -58,11 +58,6 @@ def estimated_energy(power_w: float, timed: Window, inferences: int) -> Energy:
         resolution_w=None,
         longest_gap_ms=window_ms,
     )
-
-
-def is_estimate(found: Energy) -> bool:
-    """Return whether an energy is an estimate: of a power that was stated, or of a scope that was modelled from a narrower one."""
-    return found.sensor == ESTIMATE_SENSOR or found.is_modelled
 
 
 @dataclass(frozen=True, slots=True)

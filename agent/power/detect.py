@@ -10,14 +10,12 @@ from dataclasses import dataclass
 
 from edgemeter.agent import power
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
-from edgemeter.agent.contract.record_figures import Scope
+from edgemeter.agent.contract.record_figures import WIDEST_FIRST, Scope
 from edgemeter.agent.machine.board import board_key
 from edgemeter.agent.power import AbsentError, Description, PowerSensor, Reading
 from edgemeter.agent.power.calibration import CalibratedSensor, find_calibration
 from edgemeter.agent.power.world import HERE, SensorWorld
 
-# From the most to the least of what a device draws.
-WIDEST_FIRST: tuple[Scope, ...] = ("wall-ac", "board-input", "module", "soc-rails", "cpu-package", "gpu-board")
 # It plays a recording: never taken for a sensor of this machine unless it was asked for.
 NEVER_FOUND = frozenset({"replay"})
 NO_SENSOR = "no power sensor on this machine"

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import msgspec
 
+from edgemeter.agent.contract.energy_provenance import provenance_of
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Condition, Environment, ObserverEffect, Provenance
 from edgemeter.agent.contract.record_figures import CoolDown, Energy, PowerTrace, Stretch, Sustained, Windows
 from edgemeter.agent.contract.suite import Case
-from edgemeter.agent.energy.per_inference import Energies, is_estimate
+from edgemeter.agent.energy.per_inference import Energies
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine.job import MeasuredRun
 from edgemeter.agent.machine import clock
@@ -129,7 +130,9 @@ def _provenance(measured: MeasuredRun, power: Energy | None) -> dict[str, Proven
     if measured.accuracy:
         groups["accuracy"] = timed
     if power:
-        groups["energy"] = "estimated" if is_estimate(power) else "replayed" if power.sensor.startswith("replay") else timed
+        found = provenance_of(power, timed) or timed
+        # A modelled energy is an estimate to readers that know no more than that.
+        groups["energy"] = "estimated" if found == "modelled" else found
     return groups
 
 

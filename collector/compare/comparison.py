@@ -10,9 +10,9 @@ from edgemeter.collector.compare.judgement import (
     CaseJudgements,
     Ratios,
     SmallestDifferences,
+    energies_rank,
     judge_case,
     ratios,
-    same_scope,
     withheld,
 )
 from edgemeter.collector.compare.pairing import PRECISION_BITS, CasePairing, NearestCase, is_one_class, nearest, pair
@@ -248,8 +248,8 @@ def _marks(case: CaseSummary, reference: CaseSummary, judgements: CaseJudgements
         "other class of precision": not is_one_class(case, reference),
         "other runtime": own.runtime != other.runtime,
         "other batch": own.batch != other.batch,
-        "other energy scope": both_energy and not same_scope(case, reference),
-        "other energy coverage": same_scope(case, reference) and _excludes(case) != _excludes(reference),
+        "other energy scope": both_energy and not energies_rank(case, reference),
+        "other energy coverage": energies_rank(case, reference) and _excludes(case) != _excludes(reference),
         "mixed conditions": _is_mixed(case),
         "alike": judgements.latency is not None and judgements.latency.state == "alike",
     }

@@ -9,6 +9,7 @@ from edgemeter.agent.base.run_statistics import FEWEST, MATTERS_RATIO
 from edgemeter.collector.compare.pairing import is_one_class
 from edgemeter.collector.compare.spread import MedianInterval, Spread, interval_of_ratio, widened_interval
 from edgemeter.collector.compare.summary import CaseSummary
+from edgemeter.collector.runs.energy_class import may_rank_together
 
 Bounds = tuple[float, float]
 
@@ -18,7 +19,7 @@ class Ratios:
     """Case / reference. Latency, memory and energy above 1 are worse than the reference, throughput above 1 is better.
 
     `p50_low` and `p50_high` are the extremes that the ranges over runs allow. `accuracy_difference` is case - reference in the metric's
-    own unit. Energies only have a ratio when both were measured at the same scope.
+    own unit. Energies only have a ratio when they may be ranked together (`energy_class`).
 
     `*_interval` are 95 %: of latency and throughput over runs, days or devices; of energy with the uncertainty of the meters, unless one
     meter measured both; of accuracy over the images. None where there are too few runs or a bound is not known.
@@ -45,7 +46,7 @@ def ratios(case: CaseSummary, reference: CaseSummary) -> Ratios:
     is_itself = case is reference
     p50 = _of_medians(case.p50_ms, reference.p50_ms)
     low, high = (p50, p50) if is_itself else _extremes(case.p50_ms, reference.p50_ms)
-    comparable = same_scope(case, reference)
+    comparable = energies_rank(case, reference)
     return Ratios(
         p50=p50,
         p50_low=low,
@@ -70,10 +71,10 @@ def withheld(found: Ratios) -> Ratios:
     return Ratios(None, None, None, None, None, None, None, None, accuracy[0], accuracy_interval=accuracy[1])
 
 
-def same_scope(case: CaseSummary, reference: CaseSummary) -> bool:
-    """Return whether both have an energy of the same scope and provenance."""
+def energies_rank(case: CaseSummary, reference: CaseSummary) -> bool:
+    """Return whether both have an energy, and the two may be ranked together."""
     own, other = case.energy, reference.energy
-    return own is not None and other is not None and (own.scope, own.provenance) == (other.scope, other.provenance)
+    return own is not None and other is not None and may_rank_together(own.ranks_as, other.ranks_as)
 
 
 def is_one_meter(case: CaseSummary, reference: CaseSummary) -> bool:

@@ -13,11 +13,13 @@ from typing import Literal
 import msgspec
 
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_figures import WIDEST_FIRST
 from edgemeter.collector.compare.comparison import most_precise, not_ranked
 from edgemeter.collector.compare.pairing import precision_class
 from edgemeter.collector.compare.spread import NS_PER_DAY, Spread
 from edgemeter.collector.compare.summary import CaseSummary, summarise
 from edgemeter.collector.runs.cases import UNKNOWN_BOARD, Case, CaseKey, CurrentSegment, key_of
+from edgemeter.collector.runs.energy_class import EnergyClass
 
 Across = Literal["device", "board"]
 Figure = Literal["latency", "throughput", "energy", "accuracy"]
@@ -50,7 +52,7 @@ class MatrixCell:
     state: CellState
     case: CaseSummary | None = None
     figure: Spread | None = None
-    scope: str | None = None
+    energy: EnergyClass | None = None
     age_days: int | None = None
     devices: int = 0
     reason: str | None = None
@@ -164,9 +166,16 @@ def _cell(cases: Sequence[CaseSummary], by_model: dict[str, list[CaseSummary]], 
     if not shown:
         return MatrixCell("no figure", ranked[0], reason=_why_none(ranked[0], figure), devices=_devices(ranked[0]))
     sign = -1 if figure in HIGHER_IS_BETTER else 1
-    case, found = min(shown, key=lambda one: (one[0].suspect > 0, sign * one[1].median))
-    scope = case.energy.scope if figure == "energy" and case.energy else None
-    return MatrixCell("measured", case, found, scope, devices=_devices(case))
+    case, found = min(shown, key=lambda one: (_class_rank(one[0], figure), one[0].suspect > 0, sign * one[1].median))
+    energy = case.energy.ranks_as if figure == "energy" and case.energy else None
+    return MatrixCell("measured", case, found, energy, devices=_devices(case))
+
+
+def _class_rank(case: CaseSummary, figure: Figure) -> tuple[bool, int]:
+    """Return the place of a case's energy class in a cell: classes do not rank with each other, so measured and the widest scope lead."""
+    if figure != "energy" or case.energy is None:
+        return False, 0
+    return not case.energy.ranks_as.is_measured, WIDEST_FIRST.index(case.energy.scope)
 
 
 def _why_none(case: CaseSummary, figure: Figure) -> str:
@@ -187,14 +196,14 @@ def _aged(cell: MatrixCell, now_ns: int, stale_days: int) -> MatrixCell:
 
 
 def _mark_best(cells: dict[tuple[RowKey, str], MatrixCell], places: Iterable[tuple[RowKey, str]], figure: Figure) -> None:
-    """Mark the best cell of a row in each scope: energies of different scopes do not rank together."""
+    """Mark the best cell of a row, of energies in each class: those of different classes do not rank together."""
     sign = -1 if figure in HIGHER_IS_BETTER else 1
-    by_scope: dict[str | None, list[tuple[float, tuple[RowKey, str]]]] = {}
+    by_class: dict[EnergyClass | None, list[tuple[float, tuple[RowKey, str]]]] = {}
     for place in places:
         cell = cells[place]
         if cell.figure is not None and cell.case is not None and not cell.case.suspect:
-            by_scope.setdefault(cell.scope, []).append((sign * cell.figure.median, place))
-    for found in by_scope.values():
+            by_class.setdefault(cell.energy, []).append((sign * cell.figure.median, place))
+    for found in by_class.values():
         if len(found) > 1:
             _, best = min(found)
             cells[best] = replace(cells[best], is_best=True)

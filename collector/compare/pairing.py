@@ -212,7 +212,10 @@ def comparability_rules() -> list[Row]:
         ),
         _comparability_row("class of precision", "equal", "a marked ratio without a verdict", classes),
         _comparability_row(
-            "energy's scope and provenance", "equal", "no energy ratio", "a board's input and a wall socket measure different things"
+            "energy's scope and provenance",
+            "equal",
+            "no ratio, no rank, not on one chart, not in one series",
+            "a board's input and a wall socket measure different things; a replay is no measurement of this board",
         ),
         _comparability_row("metric, images and data of the accuracy", "equal", "no difference", "AP minus top-1 is meaningless"),
         _comparability_row("runtime, backend, threads, batch", "preferred equal", "marked", "each machine uses what suits it"),

@@ -154,7 +154,7 @@ def of_one_kind(
     runs: Sequence[RunRecord],
     group: str,
     part: Callable[[RunRecord], Part | None],
-    kind: Callable[[Part], Hashable],
+    kind: Callable[[RunRecord, Part], Hashable],
 ) -> tuple[list[tuple[RunRecord, Part]], list[LeftOut]]:
     """Return the runs (oldest first) with their `part` where it was measured and is of the newest one's kind, and what is left out.
 
@@ -169,11 +169,11 @@ def of_one_kind(
         if value is None:
             continue
         reason = not_measured(run, group)
-        if reason is None and kept and kind(value) != newest:
-            reason = f"{group}: {kind(value)} is not what the newest run of the case has, {newest}"
+        if reason is None and kept and kind(run, value) != newest:
+            reason = f"{group}: {kind(run, value)} is not what the newest run of the case has, {newest}"
         if reason is not None:
             left_out.append(LeftOut(run.id, reason))
             continue
-        newest = kind(value)
+        newest = kind(run, value)
         kept.append((run, value))
     return kept[::-1], left_out[::-1]

@@ -7,10 +7,12 @@ from typing import Literal
 
 import msgspec
 
+from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_figures import Accuracy, ColdStart, Energy, Memory, Stage
+from edgemeter.agent.contract.record_figures import Accuracy, ColdStart, Energy, Memory, Scope, Stage
 from edgemeter.collector.compare.spread import Spread, of_one_kind, of_points, point_of, spread
 from edgemeter.collector.runs.cases import Case, CaseKey, CurrentSegment, distinct, not_measured
+from edgemeter.collector.runs.energy_class import EnergyClass
 from edgemeter.collector.runs.store import LeftOut
 from edgemeter.collector.trend.current import current_cases
 
@@ -46,7 +48,7 @@ def accuracy_of(runs: Sequence[RunRecord]) -> tuple[AccuracySummary | None, str 
     return found, None, left_out
 
 
-def _kind_of_accuracy(accuracy: Accuracy) -> str:
+def _kind_of_accuracy(_: RunRecord, accuracy: Accuracy) -> str:
     return f"{accuracy.metric} on {accuracy.images} images ({accuracy.dataset_sha256[:12]})"
 
 
@@ -60,7 +62,7 @@ class EnergySummary:
 
     provenance: str
     sensor: str
-    scope: str
+    scope: Scope
     excludes: tuple[str, ...]
     gross_mj: Spread
     gross_u_mj: float | None
@@ -68,6 +70,11 @@ class EnergySummary:
     net_u_mj: float | None
     net_state: str
     mean_power_w: Spread
+
+    @property
+    def ranks_as(self) -> EnergyClass:
+        """The class of energies that it may be ranked with."""
+        return EnergyClass(self.scope, self.provenance)
 
 
 def energy_of(runs: Sequence[RunRecord]) -> tuple[EnergySummary | None, str | None, list[LeftOut]]:
@@ -78,11 +85,11 @@ def energy_of(runs: Sequence[RunRecord]) -> tuple[EnergySummary | None, str | No
     if gross is None or power is None:
         reasons = distinct([*(run.energy_reason for run in runs), *map(_estimate, runs), *(entry.reason for entry in left_out)])
         return None, "; ".join(reasons) or "not measured", left_out
-    newest = kept[-1][1]
+    newest_run, newest = kept[-1]
     net_state = next((energy.net_state for _, energy in kept if energy.net_state != "resolved"), "resolved")
     resolved = kept if net_state == "resolved" else []
     summary = EnergySummary(
-        provenance=runs[-1].provenance.get("energy", runs[-1].provenance.get("latency", "")),
+        provenance=energy_provenance(newest_run) or "",
         sensor=newest.sensor,
         scope=newest.scope,
         excludes=newest.excludes,
@@ -98,15 +105,15 @@ def energy_of(runs: Sequence[RunRecord]) -> tuple[EnergySummary | None, str | No
 
 def _estimate(run: RunRecord) -> str | None:
     """Return the estimate of a run in words: it is shown as a reason, not as a figure."""
-    if run.energy is None or run.provenance.get("energy") != "estimated":
+    if run.energy is None or energy_provenance(run) not in ("estimated", "modelled"):
         return None
     how = f"modelled by {run.energy.sensor}" if run.energy.is_modelled else f"from a stated {run.energy.mean_power_w:.4g} W"
     return f"estimated {run.energy.gross_mj:.4g} mJ gross {how}"
 
 
-def _kind_of_energy(energy: Energy) -> str:
+def _kind_of_energy(run: RunRecord, energy: Energy) -> str:
     excludes = f" without {', '.join(energy.excludes)}" if energy.excludes else ""
-    return f"{energy.sensor}, scope {energy.scope}{excludes}"
+    return f"{energy.sensor}, scope {EnergyClass(energy.scope, energy_provenance(run) or '')}{excludes}"
 
 
 def _largest_uncertainty(values: Iterable[float | None]) -> float | None:

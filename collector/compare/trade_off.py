@@ -6,6 +6,7 @@ from typing import Literal
 
 from edgemeter.collector.compare.comparison import most_precise, not_ranked
 from edgemeter.collector.compare.summary import CaseSummary
+from edgemeter.collector.runs.energy_class import EnergyClass
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
@@ -27,7 +28,7 @@ Cost = Literal["latency", "energy"]
 
 @dataclass(frozen=True, slots=True)
 class TradeOffClass:
-    """What cases must share to appear in one chart: task, data, images, metric, scenario, provenance, and of energies the scope."""
+    """What cases must share to appear in one chart: task, data, images, metric, scenario, provenance, and of energies the class."""
 
     task: str
     metric: str
@@ -35,7 +36,7 @@ class TradeOffClass:
     images: int
     scenario: str
     provenance: str
-    scope: str | None
+    energy: EnergyClass | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +91,9 @@ def _trade_off_class(case: CaseSummary, cost: Cost) -> TradeOffClass | None:
     accuracy = case.accuracy
     if accuracy is None:
         return None
-    scope = case.energy.scope if cost == "energy" and case.energy else None
+    energy = case.energy.ranks_as if cost == "energy" and case.energy else None
     key = case.key
-    return TradeOffClass(key.task, accuracy.metric, accuracy.dataset_sha256, accuracy.images, key.scenario, key.provenance, scope)
+    return TradeOffClass(key.task, accuracy.metric, accuracy.dataset_sha256, accuracy.images, key.scenario, key.provenance, energy)
 
 
 def _trade_off(stage: TradeOffClass, cases: Sequence[CaseSummary], cost: Cost) -> TradeOff:

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from statistics import median
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.record_figures import Energy
+from edgemeter.agent.contract.record_figures import WIDEST_FIRST, Energy, Scope
 from edgemeter.collector.compare.comparison import not_ranked
 from edgemeter.collector.compare.pairing import LIKENESSES, is_one_class
 from edgemeter.collector.compare.spread import Spread, of_points, point_of
@@ -14,12 +15,13 @@ from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.datacenter.constants import Stated, StatedDatacenter, StatedEdge
 from edgemeter.collector.datacenter.formulas import Band, exactly, through
 from edgemeter.collector.runs.cases import named, not_measured
+from edgemeter.collector.runs.energy_class import MEASURED, EnergyClass
 
 # The only scope that leaves nothing out: any other figure is too low by what it does not see.
 WHOLE = "wall-ac"
 
 # A server without a meter at its plug is seen by its processor and its GPU, each without the other.
-HALVES = {"cpu-package", "gpu-board"}
+HALVES: frozenset[Scope] = frozenset({"cpu-package", "gpu-board"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,8 @@ def server_of(case: CaseSummary) -> ServerSide | str:
     idle, why = _idle(case)
     if idle is None:
         return why or "no idle power"
-    scope, excludes, most = found.scope, found.excludes, _band(found.mean_power_w, _relative_u(case) * found.mean_power_w.median)
+    scope: str = found.scope
+    excludes, most = found.excludes, _band(found.mean_power_w, _relative_u(case) * found.mean_power_w.median)
     beside = _beside(case)
     if beside is not None:
         scope, excludes = f"{found.scope} + {beside.scope}", beside.excludes
@@ -160,7 +163,8 @@ def _beside(case: CaseSummary) -> _Beside | None:
     """Return the other half where every run has one: a processor package and a GPU board. They share no watt, so they add up."""
     if case.energy is None or case.energy.scope not in HALVES:
         return None
-    found = [(run, other) for run in _kept(case) for other in run.other_energies if {other.scope, case.energy.scope} == HALVES]
+    wanted = [EnergyClass(scope, case.energy.provenance) for scope in HALVES - {case.energy.scope}]
+    found = [(run, other) for run in _kept(case) for other in run.other_energies if _class_of(run, other) in wanted]
     idle = [point_of(run, watts) for run, other in found if (watts := _idle_of(other)) is not None]
     most = [point_of(run, other.mean_power_w) for run, other in found]
     if not len(found) == len(idle) == len(_kept(case)):
@@ -188,10 +192,14 @@ def _cautions(case: CaseSummary) -> tuple[str, ...]:
 
 
 def _kept(case: CaseSummary) -> Sequence[RunRecord]:
-    """Return the runs whose energy is of the case's meter and scope."""
-    kind = (case.energy.sensor, case.energy.scope) if case.energy else None
+    """Return the runs whose energy is of the case's meter, scope and provenance."""
+    kind = (case.energy.sensor, case.energy.ranks_as) if case.energy else None
     having = [(run, run.energy) for run in case.runs if run.energy is not None and not_measured(run, "energy") is None]
-    return [run for run, energy in having if (energy.sensor, energy.scope) == kind]
+    return [run for run, energy in having if (energy.sensor, _class_of(run, energy)) == kind]
+
+
+def _class_of(run: RunRecord, energy: Energy) -> EnergyClass:
+    return EnergyClass(energy.scope, energy_provenance(run, energy) or "")
 
 
 def _idle_w(run: RunRecord) -> float | None:
@@ -264,9 +272,14 @@ def _edge_case(summaries: Sequence[CaseSummary], request: SideRequest, notes: li
     for name, option in (("model", "--model"), ("device", "--edge")):
         if len(several[name]) > 1:
             raise ConfigError(f"there are several, choose one with {option}: {', '.join(several[name])}")
-    best = min(sound, key=lambda case: (case.suspect > 0, case.gross_mj.median if case.gross_mj else float("inf")))
+    # Energies of two classes have no lowest: what was not measured stands in only where nothing was, then the widest scope goes first.
+    classes = [case.energy.ranks_as for case in sound if case.energy]
+    first = min(classes, key=lambda one: (not one.is_measured, WIDEST_FIRST.index(one.scope)))
+    ranked = [case for case in sound if case.energy and case.energy.ranks_as == first]
+    best = min(ranked, key=lambda case: (case.suspect > 0, case.gross_mj.median if case.gross_mj else float("inf")))
     if len(sound) > 1:
-        notes.append(f"of {len(sound)} edge cases, the one with the lowest energy: {named(best.key)}")
+        among = f"of {len(sound)} edge cases" if len(ranked) == len(sound) else f"of {len(ranked)} edge cases with an energy at {first}"
+        notes.append(f"{among}, the one with the lowest energy: {named(best.key)}")
     return best
 
 
@@ -274,6 +287,13 @@ def _servers(summaries: Sequence[CaseSummary], case: CaseSummary | None, request
     servers = [one for one in summaries if _is_server(one, request) and _matches(one, request, with_precision=False)]
     alike = [one for one in servers if case is None or _is_alike(case, one)]
     notes += [f"left out: {named(one.key)} has other data or another input size" for one in servers if one not in alike]
+    source = _source(case, alike)
+    notes += [
+        f"left out: {named(one.key)}: its energy is {one.energy.provenance}, not {source}"
+        for one in alike
+        if one.energy and one.energy.provenance != source
+    ]
+    alike = [one for one in alike if one.energy is None or one.energy.provenance == source]
     like = [one for one in alike if case is None or is_one_class(case, one)]
     best = _best(like, summaries, notes)
     other = _best([one for one in alike if one not in like], summaries, notes)
@@ -288,6 +308,14 @@ def _servers(summaries: Sequence[CaseSummary], case: CaseSummary | None, request
             "--scenario offline, or state one in --constants as [stated.datacenter]; imported and published figures do not count"
         )
     return tuple(best[load] for load in sorted(best))
+
+
+def _source(case: CaseSummary | None, servers: Sequence[CaseSummary]) -> str:
+    """Return the provenance that the servers' energies must have: the edge's; beside a stated edge measured, if there is one."""
+    if case is not None and case.energy is not None:
+        return case.energy.provenance
+    found = [one.energy.provenance for one in servers if one.energy]
+    return MEASURED if MEASURED in found or not found else found[0]
 
 
 def _best(cases: Sequence[CaseSummary], summaries: Sequence[CaseSummary], notes: list[str]) -> dict[str, ServerSide]:

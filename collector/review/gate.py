@@ -81,7 +81,7 @@ def _slower(pair: ReviewPair) -> _Worse | str:
 def _energy(pair: ReviewPair) -> _Worse | str:
     if pair.case.energy is None or pair.baseline.energy is None:
         return f"no energy: {pair.case.energy_reason or pair.baseline.energy_reason}"
-    return _of_ratio(pair.ratios.energy_gross, pair.ratios.energy_gross_interval, "the energies are of different scopes")
+    return _of_ratio(pair.ratios.energy_gross, pair.ratios.energy_gross_interval, "the energies are of different scopes or provenance")
 
 
 def _memory(pair: ReviewPair) -> _Worse | str:

@@ -7,6 +7,7 @@ from math import prod
 import msgspec
 
 from edgemeter.agent.base.figures import stamp
+from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.runs.store import LeftOut
 
@@ -131,12 +132,13 @@ def not_measured(run: RunRecord, group_name: str) -> str | None:
     A replayed run is compared with replayed runs only: provenance is part of the case. A group without its own provenance has that of the
     latency.
     """
-    provenance = run.provenance.get(group_name, run.provenance.get("latency"))
     if group_name == "energy" and run.energy is not None and run.energy.gross_mj <= 0:
         return (
             f"energy: {run.energy.gross_mj:.4g} mJ gross by {run.energy.sensor} is no energy: "
             "a reversed clamp or shunt, or a load below what the sensor shows"
         )
+    is_energy = group_name == "energy" and run.energy is not None
+    provenance = energy_provenance(run) if is_energy else run.provenance.get(group_name, run.provenance.get("latency"))
     if provenance in ("measured", "replayed"):
         return None
     if provenance is None:

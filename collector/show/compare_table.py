@@ -132,21 +132,21 @@ def _verdict(case: CaseSummary, doubts: Mapping[str, str], notes: Notes) -> str:
 
 def _energy(rows: Sequence[ComparisonRow], notes: Notes) -> list[TerminalColumn]:
     found = [row.case.energy for row in rows if row.case.energy]
-    mixes_scopes = len({energy.scope for energy in found}) > 1
+    mixes_classes = len({energy.ranks_as for energy in found}) > 1
     if not found:
-        return [_number("Energy mJ", rows, lambda row: _gross(row.case, notes, shows_scope=False))]
+        return [_number("Energy mJ", rows, lambda row: _gross(row.case, notes, shows_class=False))]
     return [
-        _number("Gross mJ", rows, lambda row: _gross(row.case, notes, shows_scope=mixes_scopes)),
+        _number("Gross mJ", rows, lambda row: _gross(row.case, notes, shows_class=mixes_classes)),
         _number("mJ/ref", rows, lambda row: "" if row.is_reference else figures.times(row.ratios.energy_gross), 2),
         _number("Net mJ", rows, lambda row: _net(row.case), 3),
     ]
 
 
-def _gross(case: CaseSummary, notes: Notes, *, shows_scope: bool) -> str:
+def _gross(case: CaseSummary, notes: Notes, *, shows_class: bool) -> str:
     if case.energy is None:
         return f"none [{notes.cite(f'no energy: {case.energy_reason}')}]"
     figure = figures.with_uncertainty(case.energy.gross_mj.median, case.energy.gross_u_mj)
-    return f"{figure} {case.energy.scope}" if shows_scope else figure
+    return f"{figure} {case.energy.ranks_as}" if shows_class else figure
 
 
 def _net(case: CaseSummary) -> str:
@@ -196,7 +196,7 @@ def _shared(rows: Sequence[ComparisonRow]) -> str:
         only(f"data {case.newest.dataset.name} ({figures.count(case.newest.dataset.images, 'image')})" for case in cases),
         only(case.key.scenario for case in cases),
         only(figures.count(case.key.threads, "thread") for case in cases),
-        only(f"energy at {case.energy.scope}" for case in cases if case.energy),
+        only(f"energy at {case.energy.ranks_as}" for case in cases if case.energy),
     )
     return ", ".join(text for text in shared if text)
 

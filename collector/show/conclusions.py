@@ -122,12 +122,12 @@ def energy(row: ComparisonRow) -> str:
     own, other = row.case.energy, row.reference.energy
     if own is None:
         return f"Its energy was not measured: {row.case.energy_reason}."
-    gross = f"An inference costs {figures.with_uncertainty(own.gross_mj.median, own.gross_u_mj)} mJ gross ({own.scope})"
+    gross = f"An inference costs {figures.with_uncertainty(own.gross_mj.median, own.gross_u_mj)} mJ gross ({own.ranks_as})"
     net = f", {figures.with_uncertainty(own.net_mj.median, own.net_u_mj)} mJ net of idle" if own.net_mj else ""
     if row.ratios.energy_gross is not None:
         return f"{gross}{net}; gross that is {figures.significant(row.ratios.energy_gross, 2)} times {REFERENCE}'s."
     if other is not None:
-        return f"{gross}{net}; {REFERENCE} was measured at another scope ({other.scope}), so the two are not compared."
+        return f"{gross}{net}; {REFERENCE}'s is of another scope or provenance ({other.ranks_as}), so the two are not compared."
     return f"{gross}{net}; {REFERENCE}'s energy was not measured."
 
 

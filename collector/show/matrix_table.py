@@ -61,7 +61,7 @@ def show_trade_offs(found: Sequence[TradeOff], absent: Sequence[AbsentCase], cos
     """Print each trade-off, cheapest first, the Pareto front marked, and below what has no place in any."""
     for trade_off in found:
         stage = trade_off.stage
-        at = f", energy at {stage.scope}" if stage.scope else ""
+        at = f", energy at {stage.energy}" if stage.energy else ""
         header = f"{stage.task}, {stage.scenario}, {figures.count(stage.images, 'image')} of data {stage.dataset_sha256[:6]}{at}"
         print_text(console, header, "bold")
         table = plain_table()
@@ -97,10 +97,10 @@ def _cell(cell: MatrixCell, notes: Notes) -> str:
     if cell.figure is None:
         return f"{cell.state} [{notes.cite(cell.reason)}]" if cell.reason else "-"
     marks = f"{'*' * cell.is_best}{'?' * bool(cell.case and cell.case.suspect)}{'~' * (cell.state == 'stale')}"
-    scope = f" {cell.scope}" if cell.scope else ""
+    energy = f" {cell.energy}" if cell.energy else ""
     segment = cell.case.segment if cell.case else None
     since = f" [{notes.cite(f'only runs {segment.words}')}]" if segment else ""
-    return f"{figures.significant(cell.figure.median)}{marks} {_spread(cell.figure.interval, cell.figure.n)}{scope}{since}"
+    return f"{figures.significant(cell.figure.median)}{marks} {_spread(cell.figure.interval, cell.figure.n)}{energy}{since}"
 
 
 def _spread(interval: MedianInterval | None, runs: int) -> str:

@@ -8,10 +8,12 @@ from pathlib import Path
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.compare.comparison import MARKS, Comparison, ComparisonRow
 from edgemeter.collector.compare.spread import median_of
 from edgemeter.collector.compare.summary import environment, hottest_c
+from edgemeter.collector.runs.energy_class import MEASURED
 from edgemeter.collector.show import report_charts, report_table
 from edgemeter.collector.show.conclusions import cautions, conclusions, groups, speed, title
 from edgemeter.collector.show.markup import Markup, element, join, own_script_policy, part, raw, render, text_of
@@ -88,7 +90,7 @@ def card(heading: str, figure: str, unit: str, *lines: str) -> dict[str, object]
 def _figure_cards(row: ComparisonRow) -> list[dict[str, object]]:
     case, ratio, difference = row.case, row.ratios.peak_memory, row.ratios.accuracy_difference
     accuracy = "" if difference is None else f"{figures.typeset(figures.difference(difference))} to the reference"
-    energy = case.energy.scope if case.energy else case.energy_reason or ""
+    energy = str(case.energy.ranks_as) if case.energy else case.energy_reason or ""
     metric = metric_name(case.accuracy.metric) if case.accuracy else ""
     memory = f"{figures.typeset(figures.times(ratio))} the reference's" if ratio else ""
     return [
@@ -106,7 +108,7 @@ def _case_card(row: ComparisonRow) -> dict[str, object]:
         accuracy = f"{metric_name(case.accuracy.metric)} {figures.accuracy(median_of(case.accuracy_value))}"
     if difference is not None:
         accuracy += f" ({figures.typeset(figures.difference(difference))})"
-    energy = f"{gross_text(case)} mJ gross, {case.energy.scope}" if case.energy else "energy not measured"
+    energy = f"{gross_text(case)} mJ gross, {case.energy.ranks_as}" if case.energy else "energy not measured"
     heading = f"{case.key.model} on {case.key.device}"
     return card(heading, figures.significant(median_of(case.p50_ms)), "ms p50", _how(row), speed(row), accuracy, energy)
 
@@ -184,9 +186,17 @@ def _run(run: RunRecord) -> tuple[str, ...]:
         figures.significant(run.throughput_per_s),
         figures.accuracy(run.accuracy.value if run.accuracy else None),
         figures.significant(run.memory.peak_mb),
-        figures.with_uncertainty(run.energy.gross_mj, run.energy.gross_u_mj) if run.energy else figures.ABSENT,
+        _gross(run),
         run.verdict.state,
     )
+
+
+def _gross(run: RunRecord) -> str:
+    if run.energy is None:
+        return figures.ABSENT
+    provenance = energy_provenance(run)
+    label = "" if provenance == MEASURED else f" ({provenance or 'not stated to be measured'})"
+    return f"{figures.with_uncertainty(run.energy.gross_mj, run.energy.gross_u_mj)}{label}"
 
 
 def _bounded(value: float | None, low: float | None, high: float | None) -> str:

@@ -59,9 +59,9 @@ def _latency_against_accuracy(comparison: Comparison, styles: SeriesStyles) -> t
 
 
 def energy_charts(comparison: Comparison, styles: SeriesStyles) -> Markup:
-    """Return energy against accuracy, a chart for each scope too: energies of different scopes, or replayed ones, are not on one axis."""
+    """Return energy against accuracy, a chart for each class of energies: different scopes, or replayed ones, share no axis."""
     having = [row for row in comparison.rows if row.case.energy]
-    facets = _facets([row for row in having if row.case.accuracy], _scope_and_provenance)
+    facets = _facets([row for row in having if row.case.accuracy], _energy_class)
     charts = [
         _scatter(
             comparison,
@@ -69,7 +69,7 @@ def energy_charts(comparison: Comparison, styles: SeriesStyles) -> Markup:
             styles,
             lambda case: case.gross_mj,
             "Energy per inference, gross, mJ",
-            f"{_facet_title(rows)}, {_scope_and_provenance(rows[0].case)}",
+            f"{_facet_title(rows)}, {_energy_class(rows[0].case)}",
         )
         for rows in facets
         if not all(row.is_reference for row in rows)
@@ -78,9 +78,9 @@ def energy_charts(comparison: Comparison, styles: SeriesStyles) -> Markup:
     if having and not charts:
         text = "Energies are in the table; no device has both an energy and an accuracy to draw."
         notes.append(element("p", {"class": "note"}, text))
-    scopes = sorted({row.case.energy.scope for row in having if row.case.energy})
-    if len(scopes) > 1:
-        text = f"Energy was measured at different scopes ({', '.join(scopes)}): figures of different scopes cannot be compared."
+    classes = sorted({row.case.energy.ranks_as for row in having if row.case.energy})
+    if len(classes) > 1:
+        text = f"Energies are of different scopes or provenance ({'; '.join(map(str, classes))}): they cannot be compared with each other."
         notes.append(element("p", {"class": "note"}, text))
     return _gallery(charts, notes)
 
@@ -157,9 +157,8 @@ def _latency_title(rows: Sequence[ComparisonRow]) -> str:
     return _facet_title(rows) if provenance == "measured" else f"{_facet_title(rows)}, {provenance}"
 
 
-def _scope_and_provenance(case: CaseSummary) -> str:
-    energy = case.energy
-    return "" if energy is None else energy.scope if energy.provenance == "measured" else f"{energy.scope}, {energy.provenance}"
+def _energy_class(case: CaseSummary) -> str:
+    return "" if case.energy is None else str(case.energy.ranks_as)
 
 
 def _scatter(

@@ -90,7 +90,9 @@ def gross_cell(row: ComparisonRow, absent: Callable[[str], Markup]) -> Markup:
     if energy is None:
         return absent(row.case.energy_reason or "not measured")
     ratio = None if row.is_reference else row.ratios.energy_gross
-    return _over(gross_text(row.case), energy.scope if ratio is None else f"{energy.scope}, {figures.typeset(figures.times(ratio))}")
+    return _over(
+        gross_text(row.case), str(energy.ranks_as) if ratio is None else f"{energy.ranks_as}, {figures.typeset(figures.times(ratio))}"
+    )
 
 
 def _over(figure: str, beside: str) -> Markup:

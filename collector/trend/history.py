@@ -5,6 +5,7 @@ over a million runs reads rows of figures and no record.
 """
 
 import contextlib
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,12 +98,22 @@ CREATE TABLE found (name TEXT PRIMARY KEY, stamp TEXT NOT NULL, body BLOB NOT NU
 CREATE TABLE place (collector TEXT NOT NULL, position INTEGER NOT NULL);
 INSERT INTO place VALUES ('', 0);
 """  # noqa: S608 - our own names
+
+
+def _clear(connection: sqlite3.Connection, collector: str) -> None:
+    for table in ("runs", "series", "below", "found"):
+        connection.execute(f"DELETE FROM {table}")  # noqa: S608 - our own names
+    connection.execute("UPDATE place SET collector = ?, position = 0", (collector,))
+
+
+# Version 2: energies that were replayed beside measured queries are no longer in it.
 FORMAT = sqlite_file.FileFormat(
     what="index of trends",
     application_id=0x45645472,  # "EdTr"
-    version=1,
+    version=2,
     schema=_SCHEMA,
     elsewhere="delete it: it is rebuilt from the ledger",
+    steps={1: lambda connection: _clear(connection, collector="")},
 )
 
 
@@ -173,9 +184,7 @@ class LedgerHistory:
         if known != collector or position > last:
             # The ledger was replaced.
             with self._writing():
-                for table in ("runs", "series", "below", "found"):
-                    self._connection.execute(f"DELETE FROM {table}")  # noqa: S608 - our own names
-                self._connection.execute("UPDATE place SET collector = ?, position = 0", (collector,))
+                _clear(self._connection, collector)
             position = 0
         while position < last:
             reached = self._add_new(ledger, position)

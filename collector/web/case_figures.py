@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.compare.spread import NS_PER_DAY, MedianInterval, RunPoint, Spread, interval_of_points
 from edgemeter.collector.compare.summary import hottest_c
@@ -41,6 +42,7 @@ class IndexedRun(NamedTuple):
     net_mj: float | None
     net_u_mj: float | None
     energy_kind: str | None
+    energy_provenance: str | None
     accuracy: float | None
     accuracy_kind: str | None
     temperature_c: float | None
@@ -74,13 +76,22 @@ def indexed_run_of(run: RunRecord, row: int, case_number: int, fingerprint: int)
         gross_u_mj=energy.gross_u_mj if energy else None,
         net_mj=energy.net_mj if energy and is_resolved else None,
         net_u_mj=energy.net_u_mj if energy and is_resolved else None,
-        energy_kind=f"{energy.sensor} | {energy.scope} | {', '.join(energy.excludes)}" if energy else None,
+        energy_kind=energy_kind_of(run),
+        energy_provenance=energy_provenance(run) if energy else None,
         accuracy=accuracy.value if accuracy else None,
         accuracy_kind=f"{accuracy.metric} | {accuracy.images} | {accuracy.dataset_sha256[:12]}" if accuracy else None,
         temperature_c=hottest_c([run]),
         is_throttled=_is_throttled(run),
         regressor_c=regressor_c(run),
     )
+
+
+def energy_kind_of(run: RunRecord) -> str | None:
+    """Return what the energy of a run was measured with, and where it comes from; None of an energy that may not be compared."""
+    energy = run.energy
+    if energy is None or not_measured(run, "energy") is not None:
+        return None
+    return f"{energy.sensor} | {energy.scope} | {', '.join(energy.excludes)} | {energy_provenance(run)}"
 
 
 def _is_throttled(run: RunRecord) -> bool | None:
@@ -93,6 +104,8 @@ def _is_throttled(run: RunRecord) -> bool | None:
 METRICS = ("p50_ms", "p90_ms", "p99_ms", "throughput_per_s", "cold_start_ms", "peak_mb", "gross_mj", "net_mj", "accuracy", "temperature_c")
 WITH_INTERVAL = frozenset({"p50_ms", "throughput_per_s", "gross_mj", "net_mj"})
 ENERGIES = frozenset({"gross_mj", "net_mj"})
+# What says of a figure how it was measured.
+KINDS = {"gross_mj": "energy_kind", "net_mj": "energy_kind", "accuracy": "accuracy_kind"}
 
 
 class FigureSpread(msgspec.Struct, frozen=True):
@@ -141,8 +154,7 @@ class CaseFigures(msgspec.Struct, frozen=True):
 def sum_up(runs: Sequence[IndexedRun], metrics: Sequence[str] = METRICS, intervals: frozenset[str] = WITH_INTERVAL) -> CaseFigures:
     """Return the figures of a case from all its runs, oldest first; the newest determines the kind of energy and of accuracy."""
     usable = [run for run in runs if run.is_usable]
-    energy = _of_newest_kind(usable, "energy_kind")
-    accuracy = _of_newest_kind(usable, "accuracy_kind")
+    energy, accuracy = of_newest_kind(usable, "gross_mj"), of_newest_kind(usable, "accuracy")
     # As in `compare`: a net energy that one run could not resolve is not resolved.
     is_resolved = bool(energy) and all(run.net_mj is not None for run in energy)
     spreads = {}
@@ -203,7 +215,11 @@ def _level_figures(run: IndexedRun) -> RunFigures:
     return level_figures(figures, run.throughput_per_s)
 
 
-def _of_newest_kind(runs: Sequence[IndexedRun], kind: str) -> list[IndexedRun]:
+def of_newest_kind(runs: Sequence[IndexedRun], metric: str) -> list[IndexedRun]:
+    """Return the runs (oldest first) whose figure is of one kind, the newest's; all of a metric that has no kinds."""
+    kind = KINDS.get(metric)
+    if kind is None:
+        return list(runs)
     newest = next((found for run in reversed(runs) if (found := getattr(run, kind)) is not None), None)
     return [run for run in runs if getattr(run, kind) == newest] if newest is not None else []
 

@@ -9,7 +9,7 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, of_summaries
 from edgemeter.collector.compare.summary import CaseSummary, summarise
 from edgemeter.collector.runs.cases import Case, CaseKey
-from edgemeter.collector.web.case_figures import CaseFigures
+from edgemeter.collector.web.case_figures import CaseFigures, energy_kind_of
 from edgemeter.collector.web.queries import CaseFilter, cases_of_baseline
 from edgemeter.collector.web.run_index import IndexedCase
 from edgemeter.collector.web.sources import RecordSource
@@ -149,7 +149,8 @@ def summary_of(case: IndexedCase, newest: RunRecord) -> CaseSummary:
     gross, accuracy = found.spread("gross_mj"), found.spread("accuracy")
     energy = (
         replace(summary.energy, gross_mj=gross, gross_u_mj=found.gross_u_mj, net_mj=found.spread("net_mj"), net_u_mj=found.net_u_mj)
-        if summary.energy and gross
+        # A newest run that cannot be used may have its energy from elsewhere: its words are not those of the figures.
+        if summary.energy and gross and energy_kind_of(newest) == found.energy_kind
         else None
     )
     return replace(

@@ -9,6 +9,7 @@ from edgemeter.agent.base import figures
 from edgemeter.agent.contract.health import Health
 from edgemeter.collector.ledger.presence import certificate_days, clock_text, last_words, needs_attention, sensors_text
 from edgemeter.collector.runs.cases import UNKNOWN_BOARD, like_with_like
+from edgemeter.collector.runs.energy_class import MEASURED
 from edgemeter.collector.show import drawing
 from edgemeter.collector.show.drawing import ChartFrame, linear_axis
 from edgemeter.collector.show.markup import Markup, element, join, part
@@ -163,6 +164,13 @@ def _runs(context: ViewContext, own: Sequence[IndexedCase]) -> tuple[Markup, Vie
     return grid("runs", run_columns(context.links), lines)
 
 
+def _gross(run: IndexedRun) -> Markup:
+    if run.gross_mj is None:
+        return join(["\N{EN DASH}"])
+    provenance = "" if run.energy_provenance == MEASURED else run.energy_provenance or ""
+    return join([figures.with_uncertainty(run.gross_mj, run.gross_u_mj), element("small", None, provenance)])
+
+
 def run_columns(links: Links) -> list[ViewColumn[_RunLine]]:
     """Return the columns of a list of runs."""
     return [
@@ -197,8 +205,9 @@ def run_columns(links: Links) -> list[ViewColumn[_RunLine]]:
             "energy_gross_mj",
             "Gross mJ",
             lambda line: line.run.gross_mj,
-            lambda line: "\N{EN DASH}" if line.run.gross_mj is None else figures.with_uncertainty(line.run.gross_mj, line.run.gross_u_mj),
+            lambda line: _gross(line.run),
         ),
+        ViewColumn("energy_provenance", "", lambda line: line.run.energy_provenance, is_shown=False),
         ViewColumn("energy_gross_u_mj", "", lambda line: line.run.gross_u_mj, is_shown=False),
         ViewColumn(
             "accuracy", "Accuracy", lambda line: line.run.accuracy, lambda line: figures.typeset(figures.accuracy(line.run.accuracy))

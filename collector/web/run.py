@@ -9,6 +9,7 @@ import numpy as np
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord, Series
 from edgemeter.agent.contract.record_conditions import Condition, OtherProcess
 from edgemeter.agent.contract.record_figures import Energy
@@ -30,7 +31,7 @@ def energy_budget(run: RunRecord) -> Markup:
     energy = run.energy
     if energy is None:
         return element("p", {"class": "note"}, f"No energy: {run.energy_reason or 'not measured'}.")
-    provenance = run.provenance.get("energy", run.provenance.get("latency", ""))
+    provenance = energy_provenance(run) or "not stated to be measured"
     label = "" if provenance == "measured" else f" ({provenance})"
     gross = f"{figures.with_uncertainty(energy.gross_mj, energy.gross_u_mj)} mJ gross{label}"
     excludes = f"; leaves out {', '.join(energy.excludes)}" if energy.excludes else ""

@@ -10,10 +10,11 @@ from typing import Any
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.runs.cases import CaseKey, names_of
+from edgemeter.collector.runs.energy_class import MEASURED
 from edgemeter.collector.show import plot
 from edgemeter.collector.show.markup import Markup, join, part
 from edgemeter.collector.show.wording import metric_name
-from edgemeter.collector.web.case_figures import IndexedRun
+from edgemeter.collector.web.case_figures import ENERGIES, IndexedRun, of_newest_kind
 from edgemeter.collector.web.context import SeriesEvent, ViewContext
 from edgemeter.collector.web.queries import NS_PER_DAY, CaseFilter, cases_of_every_board, count_cases, fingerprints, runs_of, since_ns
 from edgemeter.collector.web.run_index import IndexedCase
@@ -93,7 +94,8 @@ def series(
     runs.sort(key=lambda run: run.started_at_ns)
     if days is not None and span is not None:
         runs = [run for run in runs if run.started_at_ns >= span[0]]
-    valued = [(run, value) for run in runs if (value := _value(run, metric.name)) is not None]
+    having = [run for run in runs if _value(run, metric.name) is not None]
+    valued = [(run, value) for run in of_newest_kind(having, metric.name) if (value := _value(run, metric.name)) is not None]
     if not valued:
         return None
     is_daily = metric.name == "throttled_ratio" or len(valued) > DOTS
@@ -116,7 +118,9 @@ def series(
     )
     per_day = " A dot is the median of a day's runs." if is_daily and metric.name != "throttled_ratio" else ""
     middle = figures.significant(median(value for _, value in valued))
-    text = f"{figures.count(len(valued), 'run')}, median {middle} {metric.unit}.{per_day}"
+    others = len(having) - len(valued)
+    apart = f" Not drawn: {figures.count(others, 'run')} of another kind (sensor, scope, provenance or data)." if others else ""
+    text = f"{figures.count(len(valued), 'run')}{_energy_words(valued[-1][0], metric)}, median {middle} {metric.unit}.{per_day}{apart}"
     names = ("fleet", "device", "model", "precision", "runtime")
     facts = {f"data-{name}": str(getattr(case.key, name)) for name in names} | {"data-board": case.board}
     figure = part("figure", title, drawn, text, facts, events)
@@ -128,6 +132,11 @@ def _title(key: CaseKey) -> str:
     role = "" if key.role == "device" else f", {key.role}"
     simulated = "" if key.provenance == "measured" else f", {key.provenance}"
     return f"{key.device}: {key.model}, {key.precision} on {key.runtime}{role}{simulated}"
+
+
+def _energy_words(newest: IndexedRun, metric: ChartMetric) -> str:
+    is_replayed = metric.name in ENERGIES and newest.energy_provenance not in (None, MEASURED)
+    return f" of {newest.energy_provenance} energy" if is_replayed else ""
 
 
 def _value(run: IndexedRun, metric: str) -> float | None:

@@ -174,6 +174,7 @@ def _columns(found: IndexedComparison, styles: SeriesStyles, links: Links, calle
         ),
         ViewColumn("energy_gross_u_mj", "", lambda row: row.case.energy.gross_u_mj if row.case.energy else None, is_shown=False),
         ViewColumn("energy_scope", "", lambda row: row.case.energy.scope if row.case.energy else None, is_shown=False),
+        ViewColumn("energy_provenance", "", lambda row: row.case.energy.provenance if row.case.energy else None, is_shown=False),
         ViewColumn("energy_gross_ratio", "", lambda row: row.ratios.energy_gross, is_shown=False),
         ViewColumn("runs", "Runs", runs),
         ViewColumn("level_since", "", lambda row: row.case.segment.words if row.case.segment else None, is_shown=False),

@@ -55,3 +55,17 @@ def test_a_refused_percentile_says_once_what_it_needs():
 def test_figures_are_rounded_by_significant_digits(value, text):
     """Never to an integer where that loses something, never in exponent form."""
     assert figures.plain_digits(value) == text
+
+
+@pytest.mark.parametrize(
+    ("energy", "shown"),
+    [
+        (make_energy(), "62.5 ±1.2 "),
+        (make_energy(sensor="replay:demo"), "62.5 ±1.2 (replayed)"),
+        (make_energy(is_modelled=True), "62.5 (modelled)"),
+        (make_energy(sensor="estimate"), "62.5 (estimated)"),
+    ],
+)
+def test_an_energy_that_was_not_measured_says_so(energy, shown):
+    """Beside the figure itself."""
+    assert shown in printed(make_record(energy=energy), width=200)

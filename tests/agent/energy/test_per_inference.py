@@ -7,6 +7,7 @@ import statistics
 
 import pytest
 
+from edgemeter.agent.contract.energy_provenance import provenance_of
 from edgemeter.agent.energy import per_inference
 from edgemeter.agent.energy.curve import CounterCurve, PowerCurve, mean_w
 from edgemeter.agent.energy.per_inference import EnergyRun, energies_of
@@ -432,8 +433,8 @@ def test_outside_what_a_calibration_holds_for_there_is_no_energy():
 
 def test_a_modelled_scope_is_an_estimate():
     """However well the model was fitted: it must not stand beside measurements."""
-    assert per_inference.is_estimate(_energy(make_trace(lambda _: 7.0, 70, is_modelled=True)))
-    assert not per_inference.is_estimate(_energy(make_trace(lambda _: 7.0, 70)))
+    assert provenance_of(_energy(make_trace(lambda _: 7.0, 70, is_modelled=True)), "measured") == "modelled"
+    assert provenance_of(_energy(make_trace(lambda _: 7.0, 70)), "measured") == "measured"
 
 
 def test_work_that_is_no_inference_needs_time_and_no_number():

@@ -7,10 +7,10 @@ import pytest
 
 from edgemeter.agent import power
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
-from edgemeter.agent.contract.record_figures import Scope
+from edgemeter.agent.contract.record_figures import WIDEST_FIRST, Scope
 from edgemeter.agent.power import Reading, calibration, detect
 from edgemeter.agent.power.calibration import SensorCalibration
-from edgemeter.agent.power.detect import NO_SENSOR, WIDEST_FIRST, FoundSensor, choose_sensor, detect_sensors, open_sensors, read_now
+from edgemeter.agent.power.detect import NO_SENSOR, FoundSensor, choose_sensor, detect_sensors, open_sensors, read_now
 from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.machine_trees import intel_pc
 from tests.fixtures.power_traces import make_description

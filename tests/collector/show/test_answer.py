@@ -43,7 +43,7 @@ def test_energy_is_worded_with_scope_uncertainty_and_only_like_with_like():
         "An inference costs 125.0 ± 3.0 mJ gross (board-input), 30.0 ± 2.0 mJ net of idle; gross that is 2.0 times the reference's."
         in output(device, same)
     )
-    assert "the reference was measured at another scope (wall-ac), so the two are not compared" in output(device, other)
+    assert "the reference's is of another scope or provenance (wall-ac), so the two are not compared" in output(device, other)
     assert "the reference's energy was not measured" in output(device, make_reference(**no_energy()))
 
 

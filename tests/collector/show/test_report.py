@@ -212,7 +212,7 @@ def test_energies_of_different_scopes_are_drawn_apart_and_the_page_says_why():
     page = Page(page_of(make_run(), make_reference(energy=make_energy(scope="wall-ac"))))
     drawn = [attributes["aria-label"] for attributes in page.all("svg") if "Energy" in attributes.get("aria-label", "")]
     assert [title.rpartition(", ")[2] for title in drawn] == ["board-input"]
-    assert "Energy was measured at different scopes (board-input, wall-ac)" in page.text
+    assert "Energies are of different scopes or provenance (board-input; wall-ac)" in page.text
 
 
 def test_a_replayed_energy_is_not_on_the_axis_of_a_measured_one():

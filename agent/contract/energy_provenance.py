@@ -1,0 +1,37 @@
+"""Where an energy comes from, worked out in one place from what the record has; energies of different provenance never rank together."""
+
+from typing import Literal
+
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_conditions import Provenance
+from edgemeter.agent.contract.record_figures import Energy
+
+EnergyProvenance = Literal["measured", "replayed", "estimated", "modelled", "published"]
+
+# The sensor of an energy that was computed from a stated power.
+ESTIMATE_SENSOR = "estimate"
+REPLAY_SENSOR = "replay"
+
+
+def provenance_of(energy: Energy, stated: Provenance | None) -> EnergyProvenance | None:
+    """Return where `energy` comes from; `stated` is what the record states of it, which its sensor may contradict.
+
+    `modelled` is an estimate of a scope from a narrower one. None: nobody stated that it was measured.
+    """
+    if energy.is_modelled:
+        return "modelled"
+    if energy.sensor == ESTIMATE_SENSOR:
+        return "estimated"
+    if energy.sensor.startswith(REPLAY_SENSOR) and stated != "estimated":
+        return "replayed"
+    return stated
+
+
+def energy_provenance(run: RunRecord, energy: Energy | None = None) -> EnergyProvenance | None:
+    """Return where `energy` of `run` comes from, by default the run's own; None if it has none, or does not state that it was measured."""
+    found = energy or run.energy
+    if found is None:
+        return None
+    timed = run.provenance.get("latency")
+    # What the record states of its energy is stated of the first; the sensors beside it had the same queries.
+    return provenance_of(found, run.provenance.get("energy", timed) if found is run.energy else timed)
