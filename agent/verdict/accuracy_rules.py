@@ -14,7 +14,7 @@ from edgemeter.agent.engine.job import MeasuredRun, Scored
 from edgemeter.agent.recognition.recognise import UNSURE_FAMILY
 from edgemeter.agent.verdict.rule import Rule, RunFacts
 
-# The weakest detectors in use reach a COCO AP of about 0.1, classifiers a top-1 of 0.4; below half of the lower a model is broken.
+# The weakest detectors in use reach a COCO AP of about 0.1, classifiers a top-1 of 0.4; below half of the lower something is wrong.
 IMPLAUSIBLE = 0.05
 # With fewer objects (or photographs to classify) an accuracy near 0 may be bad luck.
 FEW = 50
@@ -48,6 +48,20 @@ def _not_finite(found: Evaluated) -> str | None:
 
 
 def _constant(found: Evaluated) -> str | None:
+    return _repeated(found) if _photographs(found) else None
+
+
+def _constant_on_noise(found: Evaluated) -> str | None:
+    evidence = None if _photographs(found) else _repeated(found)
+    return evidence and f"{evidence}; or it finds nothing in noise, as a detector that suppresses in its graph may: give --images to know"
+
+
+def _photographs(found: Evaluated) -> int:
+    """Return on how many photographs the model ran, 0 on noise."""
+    return found.dataset.images if isinstance(found, MeasuredRun) else found.images
+
+
+def _repeated(found: Evaluated) -> str | None:
     seen = found.answers
     # A replay returns what was recorded, whatever its input.
     if seen is None or found.runtime.name == "replay" or seen.inputs < DIFFERENT_INPUTS or seen.alike < seen.inputs - 1:
@@ -114,19 +128,35 @@ def _no_scores(found: Evaluated) -> str | None:
 
 
 def _implausible(found: Evaluated) -> str | None:
-    accuracy, seen = found.accuracy, found.answers
-    if accuracy is None:
+    accuracy = found.accuracy
+    if accuracy is None or accuracy.metric != "top1" or accuracy.images < FEW or _is_known(found):
         return None
-    is_classifier = accuracy.metric == "top1"
-    asked = accuracy.images if is_classifier or seen is None else seen.objects or 0
-    least = max(IMPLAUSIBLE, _chance(found)) if is_classifier else IMPLAUSIBLE
-    if asked < FEW or accuracy.value >= least:
+    least = max(IMPLAUSIBLE, _chance(found))
+    if accuracy.value >= least:
         return None
-    what = f"{asked} photographs" if is_classifier else f"{asked} annotated objects in {accuracy.images} photographs"
     return (
-        f"{accuracy.metric} {accuracy.value:.3f} on {what}; models in use reach at least {least:.2g}: the model is broken (quantisation?), "
-        f"or its card (classes, normalisation, layout) or the annotations do not match it{_coarse_output(found)}"
+        f"top1 {accuracy.value:.3f} on {accuracy.images} photographs; models in use reach at least {least:.2g}: the model is broken "
+        "(quantisation?), or its card (classes, normalisation, layout) or the annotations do not match it"
     )
+
+
+def _low_ap(found: Evaluated) -> str | None:
+    accuracy, objects = found.accuracy, found.answers.objects if found.answers else None
+    if accuracy is None or accuracy.metric == "top1" or (objects or 0) < FEW or accuracy.value >= IMPLAUSIBLE or _is_known(found):
+        return None
+    sizes = ((size, accuracy.detail.get(f"ap_{size}")) for size in ("small", "medium", "large"))
+    by_size = ", ".join(f"{size} {value:.3f}" for size, value in sizes if value is not None)
+    return (
+        f"{accuracy.metric} {accuracy.value:.3f} on {objects} annotated objects in {accuracy.images} photographs"
+        f"{f' (objects by size: {by_size})' if by_size else ''}; detectors in use reach at least {IMPLAUSIBLE}: the model is untrained, "
+        "the objects are tiny, quantisation broke it, or its card (classes, normalisation, layout) or the annotations do not match it; "
+        f"the accuracy of the fp32 model as a reference tells which{_coarse_output(found)}"
+    )
+
+
+def _is_known(found: Evaluated) -> bool:
+    """Return whether a reference confirms the accuracy; one that it misses is the gate's business."""
+    return isinstance(found, MeasuredRun) and found.accuracy_gate is not None and found.accuracy_gate.passed
 
 
 def _chance(found: Evaluated) -> float:
@@ -190,9 +220,16 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "constant-output",
         "invalid",
-        f"{DIFFERENT_INPUTS} or more different inputs do not all have the same outputs",
+        f"{DIFFERENT_INPUTS} or more different photographs do not all have the same outputs",
         _OfOutputs(_constant),
         "the speed of a runtime that repeats its first output, or of a model broken by conversion, is worthless",
+    ),
+    Rule(
+        "constant-on-noise",
+        "note",
+        f"without photographs, {DIFFERENT_INPUTS} or more inputs of noise do not all have the same outputs",
+        _OfOutputs(_constant_on_noise),
+        "a detector whose graph suppresses by itself may rightly find nothing in noise",
     ),
     Rule(
         "no-detections",
@@ -211,9 +248,16 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "implausible-accuracy",
         "invalid",
-        f"on {FEW} or more objects or photographs the accuracy is at least {IMPLAUSIBLE}, and for a classifier at least that of guessing",
+        f"on {FEW} or more photographs a classifier's accuracy is at least {IMPLAUSIBLE} and that of guessing, or a reference confirms it",
         _OfOutputs(_implausible),
         "models in use reach twice that; below it, quantisation broke the model, or model, card and data do not match",
+    ),
+    Rule(
+        "low-ap",
+        "suspect",
+        f"on {FEW} or more objects a detector's AP is at least {IMPLAUSIBLE}, or a reference confirms it",
+        _OfOutputs(_low_ap),
+        "detectors in use reach twice that; below it, the model is untrained or broken, its objects tiny, or card and data do not match",
     ),
     Rule(
         "accuracy-gate",

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import flatbuffers
+import msgspec
 import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
@@ -53,7 +54,6 @@ ANSWER_RULES = {"outputs-differ", *(rule.name for rule in verdict.accuracy_rules
     ("cheat", "rules"),
     [
         ("Honest", []),
-        ("FirstAnswer", ["constant-output"]),
         ("PreviousInput", ["outputs-differ"]),
         ("UnwrittenMemory", ["outputs-differ"]),
         ("Overflowing", ["not-finite"]),
@@ -66,6 +66,17 @@ def test_a_runtime_that_cheats_is_caught_and_an_honest_one_is_not(tmp_path, monk
     found, broken = run(tmp_path / "model.cheat", runtime="cheat")
     assert [reason.partition(":")[0] for reason in broken] == rules
     assert found.output_check.compared >= 2
+
+
+def test_a_runtime_that_repeats_its_first_answer_is_noted_on_noise_and_invalid_on_photographs(tmp_path, monkeypatch):
+    """Noise may be worth one and the same answer, photographs are not."""
+    monkeypatch.setitem(runtimes.RUNTIMES, "cheat", "tests.fixtures.cheats:FirstAnswer")
+    on_noise, broken = run(tmp_path / "model.cheat", runtime="cheat")
+    assert broken == []
+    assert [note.partition(":")[0] for note in verdict.judge(on_noise, ()).notes if note.startswith("constant")] == ["constant-on-noise"]
+    # What the same outputs for photographs come to.
+    seen = msgspec.structs.replace(on_noise, dataset=msgspec.structs.replace(on_noise.dataset, images=8))
+    assert [reason.partition(":")[0] for reason in verdict.judge(seen, ()).reasons if reason.startswith("constant")] == ["constant-output"]
 
 
 class Undecodable:
@@ -135,13 +146,13 @@ def photographs(tmp_path):
     [
         (1 / 255, [], ""),
         # One scale for boxes and for much smaller scores: it is the boxes', and all scores round to 0.
-        (0.6, ["no-detections", "implausible-accuracy"], "output 'output0' has one scale for all values, a step is 0.6"),
+        (0.6, ["no-detections", "low-ap"], "output 'output0' has one scale for all values, a step is 0.6"),
         # Calibrated on something else: what is above a fifth is cut off, and all boxes are in one corner.
-        (0.2 / 255, ["implausible-accuracy"], "coco_ap 0.000 on 60 annotated objects in 15 photographs"),
+        (0.2 / 255, ["low-ap"], "coco_ap 0.000 on 60 annotated objects in 15 photographs"),
     ],
 )
 def test_a_model_that_its_quantisation_ruined_is_caught_without_a_reference(tmp_path, photographs, scale, rules, evidence):
-    """The sound int8 model is valid; the one whose scores are all zero and the one with a ruined AP are invalid, by name."""
+    """The sound int8 model is valid; the one whose scores are all zero is invalid, the one with a ruined AP suspect, by name."""
     model = tmp_path / "int8.tflite"
     model.write_bytes(int8_model(scale))
     (tmp_path / "int8.tflite.toml").write_text(CARD)

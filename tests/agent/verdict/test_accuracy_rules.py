@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from edgemeter.agent.contract.record_conditions import Runtime, Tensor
+from edgemeter.agent.contract.record_conditions import Dataset, Runtime, Tensor
 from edgemeter.agent.contract.record_figures import AccuracyGate, Agreement, Answers
 from edgemeter.agent.verdict import accuracy_rules
 from edgemeter.agent.verdict import judge as verdict
@@ -54,7 +54,7 @@ CASES = [
         "output 'output0' has one scale for all values, a step is 2.51",
     ),
     ("no-scores", "invalid", seen(highest_score=9.4), "the highest score is 9.4, and scores are 0..1"),
-    ("implausible-accuracy", "invalid", seen() | scored(0.02), "coco_ap 0.020 on 815 annotated objects in 80 photographs"),
+    ("low-ap", "suspect", seen() | scored(0.02), "coco_ap 0.020 on 815 annotated objects in 80 photographs"),
     ("implausible-accuracy", "invalid", scored(0.001, "top1", 200), "top1 0.001 on 200 photographs"),
     ("implausible-accuracy", "invalid", scored(0.45, "top1", 200) | {"outputs": CLASSES}, "models in use reach at least 0.5"),
     ("accuracy-gate", "invalid", {"accuracy_gate": GATE}, "coco_ap 0.020 of 0.400 (suite) needed 0.360, 90% of it"),
@@ -109,7 +109,35 @@ def test_what_may_be_bad_luck_or_no_fault_is_not_held_against_a_run(changes):
 
 def test_every_rule_of_accuracy_has_a_case_here():
     """A rule without a test of its own is not shown to work."""
-    assert {rule.name for rule in accuracy_rules.RULES} == {case[0] for case in CASES} | {"unsure-model"}
+    assert {rule.name for rule in accuracy_rules.RULES} == {case[0] for case in CASES} | {"unsure-model", "constant-on-noise"}
+
+
+NOISE = Dataset(name="noise", sha256="0" * 64, images=0, annotated=False)
+
+
+def test_the_same_outputs_for_noise_are_a_note():
+    """A detector that suppresses in its graph may rightly find nothing in noise: only photographs show whether it works."""
+    found = verdict.judge(measured(answers=Answers(inputs=8, alike=7, not_finite=0), dataset=NOISE), ())
+    assert (found.state, found.reasons) == ("valid", ())
+    (note,) = found.notes
+    assert note.startswith("constant-on-noise: 8 different inputs got the same outputs")
+    assert note.endswith("give --images to know")
+
+
+def test_a_low_ap_has_its_evidence_by_size_of_the_objects():
+    """Untrained, or on tiny objects: large ones found tell the second."""
+    detail = {"ap_small": 0.004, "ap_medium": 0.1, "ap_large": None}
+    accuracy = msgspec.structs.replace(make_accuracy(value=0.02, images=80), detail=detail)
+    (reason,) = verdict.judge(measured(**seen(), accuracy=accuracy), ()).reasons
+    assert "(objects by size: small 0.004, medium 0.100)" in reason
+    assert "the model is untrained, the objects are tiny" in reason
+
+
+def test_a_reference_says_more_than_what_is_usual():
+    """A low accuracy that the reference confirms is as it should be; one that misses it is invalid."""
+    confirmed = msgspec.structs.replace(GATE, reference_value=0.021, needed_value=0.019, passed=True)
+    assert verdict.judge(measured(**seen(), **scored(0.02), accuracy_gate=confirmed), ()).reasons == ()
+    assert verdict.judge(measured(**seen(), **scored(0.02), accuracy_gate=GATE), ()).state == "invalid"
 
 
 GUESSES = ("m.onnx has no card; guessed: family yolox from its output", "m.onnx has no card; unsure: 80 classes, those of COCO")
