@@ -108,8 +108,9 @@ def _broken(bundle: Path, folder: Path) -> Path:
     shutil.unpack_archive(bundle, folder / "files", "tar")
     good = next((folder / "files/wheels").glob("edgemeter-*.whl"))
     target = folder / good.name
+    program = "edgemeter/agent/daemon/__main__.py"
     with zipfile.ZipFile(good) as source, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as made:
+        assert program in source.namelist()
         for entry in source.infolist():
-            text = source.read(entry)
-            made.writestr(entry, b"import sys\nsys.exit(3)\n" if entry.filename.endswith("delivery/lean.py") else text)
+            made.writestr(entry, b"import sys\nsys.exit(3)\n" if entry.filename == program else source.read(entry))
     return target
