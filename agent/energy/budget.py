@@ -6,7 +6,6 @@ Welch and Satterthwaite, GUM G.4), so that the interval always holds the truth i
 whole unknown: an unknown uncertainty is not zero.
 """
 
-import itertools
 import math
 import statistics
 from collections.abc import Iterable, Sequence
@@ -15,13 +14,13 @@ from dataclasses import dataclass
 from edgemeter.agent.base.statistics import student_quantile
 from edgemeter.agent.contract.record_figures import UncertaintyTerm
 from edgemeter.agent.energy.curve import NS_PER_MS, Curve, PowerScatter, mean_w
+from edgemeter.agent.energy.settling import Settling
+from edgemeter.agent.energy.wander import stretch_means
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import Description
 
 # What k = 2 covers of a normal distribution.
 CONFIDENCE = math.erf(math.sqrt(2))
-# The number of parts of an idle stretch; the scatter of their means gives the uncertainty of the mean.
-IDLE_PARTS = 10
 # From here on k is 2.00.
 ENOUGH_FREEDOM = 1e4
 
@@ -30,8 +29,8 @@ ENOUGH_FREEDOM = 1e4
 class IdlePower:
     """Idle power: the mean of the stretches before and after, each None where there was none, and its standard uncertainties, W.
 
-    `drift_u_w` is None when only one side is known: how far the power moved during the run is then not known. `length_s` is that of the
-    shorter stretch.
+    `drift_u_w` is None when only one side is known: how far the power moved during the run is then not known. `wander_u_w` is how far
+    the mean over the timed part may lie off because idle power wanders. `length_s` is that of the shorter stretch.
     """
 
     before_w: float | None
@@ -40,12 +39,13 @@ class IdlePower:
     sampling: PowerScatter
     quantisation_u_w: float | None
     drift_u_w: float | None
+    wander_u_w: float
     length_s: float
 
     @property
     def u_w(self) -> float:
         """Return the standard uncertainty of the mean from all terms that are known."""
-        return math.hypot(self.sampling.u_w, self.lasting_u_w)
+        return math.hypot(self.sampling.u_w, self.wander_u_w, self.lasting_u_w)
 
     @property
     def lasting_u_w(self) -> float:
@@ -61,46 +61,51 @@ class ExpandedUncertainty:
     k: float
 
 
-def idle(curve: Curve, before: Window | None, after: Window | None) -> IdlePower | None:
-    """Return the idle power out of the stretches around a run; None without any."""
+def idle(curve: Curve, timed: Window, before: Window | None, after: Window | None) -> IdlePower | None:
+    """Return the idle power out of the stretches around the timed part; None without any."""
     stretches = [window for window in (before, after) if window is not None]
     if not stretches:
         return None
     means = [mean_w(curve, window) for window in stretches]
     steps = [curve.quantisation_u_w(window) for window in stretches]
     known = [step for step in steps if step is not None]
-    scatters = [_scatter(curve, window) for window in stretches]
+    found = stretch_means(curve, stretches)
     return IdlePower(
         before_w=means[0] if before else None,
         after_w=means[-1] if after else None,
         mean_w=statistics.fmean(means),
-        sampling=PowerScatter(
-            math.hypot(*(one.u_w for one in scatters)) / len(scatters), _freedom((one.u_w, one.freedom) for one in scatters)
-        ),
+        sampling=PowerScatter(found.u_w, _freedom((one.u_w, one.freedom) for one in found.each)),
         quantisation_u_w=max(known) if len(known) == len(steps) else None,
-        drift_u_w=_drift(means, scatters) if len(means) == 2 else None,
+        drift_u_w=_drift(means, found.each) if len(means) == 2 else None,
+        wander_u_w=found.wander_u_w(timed.length_ns),
         length_s=min(window.length_ns for window in stretches) / 1e9,
     )
 
 
-def terms(curve: Curve, description: Description, timed: Window, inferences: int, idling: IdlePower | None) -> tuple[UncertaintyTerm, ...]:
+def terms(
+    curve: Curve, description: Description, timed: Window, inferences: int, idling: IdlePower | None, settling: Settling | None = None
+) -> tuple[UncertaintyTerm, ...]:
     """Return the budget of the gross energy per inference; the terms named `idle_*` enter the net energy only."""
     per_w = timed.length_ns / NS_PER_MS / inferences
     gain = description.gain_u_ratio
+    late_w = 0.0 if settling is None else settling.late_mj * NS_PER_MS / timed.length_ns
     steps = (curve.step_w(timed.start_ns), curve.step_w(timed.end_ns))
-    sampling = curve.sampling(timed)
+    sampling = curve.sampling(timed, 0.0 if settling is None else min(settling.settles_s * 1e9, timed.length_ns / 2))
     watts: dict[str, tuple[float | None, float | None]] = {
-        "gain": (None if gain is None else gain * abs(mean_w(curve, timed)), None),
+        "gain": (None if gain is None else gain * abs(mean_w(curve, timed) + late_w), None),
         "offset": (_offset_u_w(description), None),
         "quantisation": (curve.quantisation_u_w(timed), None),
         "sampling": (sampling.u_w, sampling.freedom),
         # When the power stepped is known to a period only: a reading may be late by as much.
         "edges": (math.hypot(*steps) * curve.spacing_ns / math.sqrt(12) / timed.length_ns, None),
     }
+    if settling is not None:
+        watts["averaging"] = (settling.u_mj * NS_PER_MS / timed.length_ns, None)
     if idling is not None:
         watts["idle_sampling"] = (idling.sampling.u_w, idling.sampling.freedom)
         watts["idle_quantisation"] = (idling.quantisation_u_w, None)
         watts["idle_drift"] = (idling.drift_u_w, None)
+        watts["idle_wander"] = (idling.wander_u_w, idling.sampling.freedom)
     return tuple(
         UncertaintyTerm(term=term, u_mj=None if u is None else u * per_w, degrees_of_freedom=freedom)
         for term, (u, freedom) in watts.items()
@@ -125,14 +130,6 @@ def _offset_u_w(description: Description) -> float | None:
     if description.offset_u_w is not None:
         return description.offset_u_w
     return None if description.resolution_w is None else description.resolution_w / math.sqrt(3)
-
-
-def _scatter(curve: Curve, window: Window) -> PowerScatter:
-    """Return the standard uncertainty of an idle stretch's mean: readings follow each other too closely to count one by one."""
-    width = window.length_ns / IDLE_PARTS
-    edges = [round(window.start_ns + place * width) for place in range(IDLE_PARTS + 1)]
-    means = [mean_w(curve, Window(begin, end)) for begin, end in itertools.pairwise(edges)]
-    return PowerScatter(statistics.stdev(means) / math.sqrt(IDLE_PARTS), IDLE_PARTS - 1)
 
 
 def _drift(means: Sequence[float], scatters: Sequence[PowerScatter]) -> float:

@@ -93,14 +93,15 @@ class PowerCurve(_Edges):
         stretches = np.diff(self._nodes(window)[0])
         return float(stretches.max()), float(stretches[stretches > limit_ns].sum())
 
-    def sampling(self, window: Window) -> PowerScatter:
+    def sampling(self, window: Window, settled_ns: float = 0.0) -> PowerScatter:
         """Return the uncertainty of the mean power from how the means of neighbouring blocks of readings differ.
 
         Slow changes are followed by the lines between the readings and hardly count; readings that a sensor repeats or averages
         fall into one block, and do not count as many. A reading beside a gap weighs more in the trapezoid, and so counts more here.
+        How a slow sensor rises in the first `settled_ns` is no scatter.
         """
         times, inside = self._nodes(window)
-        powers = self._powers[inside]
+        powers = self._powers[inside][int(np.searchsorted(times[1:-1], settled_ns)) :]
         n = powers.size
         if n < 2:
             return NONE
@@ -192,7 +193,7 @@ class CounterCurve(_Edges):
             edges.append(float(min(end, window.end_ns) - max(begin, window.start_ns)))
         return max(edges), sum(edge for edge in edges if edge > limit_ns)
 
-    def sampling(self, window: Window) -> PowerScatter:  # noqa: ARG002 - the other curve needs it
+    def sampling(self, window: Window, settled_ns: float = 0.0) -> PowerScatter:  # noqa: ARG002 - the other curve needs them
         """Return none: a counter misses nothing."""
         return NONE
 

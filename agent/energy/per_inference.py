@@ -8,11 +8,12 @@ from edgemeter.agent.contract.energy_provenance import ESTIMATE_SENSOR
 from edgemeter.agent.contract.record_figures import Energy, UncertaintyTerm
 from edgemeter.agent.energy import budget
 from edgemeter.agent.energy.accelerators import Link, accelerator_refusal, excluded
-from edgemeter.agent.energy.curve import NS_PER_MS, CounterCurve, Curve, curve_of, mean_w
+from edgemeter.agent.energy.curve import NS_PER_MS, CounterCurve, Curve, PowerCurve, curve_of, mean_w
 from edgemeter.agent.energy.frozen_sensor import is_frozen
 from edgemeter.agent.energy.impossible_power import power_refusal
 from edgemeter.agent.energy.queries import Queries
 from edgemeter.agent.energy.sampler import SensorTrace
+from edgemeter.agent.energy.settling import Settling, settling_after
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import Description
 from edgemeter.agent.power.detect import NO_SENSOR, scope_rank
@@ -29,6 +30,10 @@ LARGEST_STEP_RATIO = 0.02
 FEWEST_IDLE_PERIODS = 10
 FEWEST_IDLE_VALUES = 5
 IDLE_MARGIN_PERIODS = 2
+# Of a sensor that has not settled when idle ends, so much may be missing, as a share of the energy.
+LARGEST_LATE_RATIO = 0.01
+# How much longer it has to idle then: how slow the sensor is was not seen to its end.
+LONGER = 3.0
 RESOLVABLE = 3.0
 COVERAGE_FACTOR = 2.0
 # A mean absolute error of 1 % of a normal distribution.
@@ -145,8 +150,29 @@ def assess(trace: SensorTrace, run: EnergyRun) -> EnergyOrReason:
     refusal = _refusal(case)
     if refusal:
         return None, f"{trace.name}: {refusal}"
-    around = [_usable(case, window) for window in (run.idle_before, run.idle_after)]
-    return _energy(case, budget.idle(curve, around[0], around[1])), None
+    settling = _settling(case, curve) if isinstance(curve, PowerCurve) else None
+    if settling is not None and not settling.is_reached and settling.u_mj > LARGEST_LATE_RATIO * abs(curve.energy_mj(run.timed)):
+        return None, f"{trace.name}: {_unsettled(case, settling)}"
+    before, after = (_usable(case, window, settling) for window in (run.idle_before, run.idle_after))
+    return _energy(case, budget.idle(curve, run.timed, before, after), settling), None
+
+
+def _settling(case: _SensorRun, curve: PowerCurve) -> Settling | None:
+    """Return how the readings fall after the timed part, where there is an idle stretch whose readings show it."""
+    after = case.run.idle_after
+    if after is None or _gaps(case, after)[1] > LARGEST_GAP_RATIO * after.length_ns:
+        return None
+    margin_ns = round(IDLE_MARGIN_PERIODS * case.description.period_ms * NS_PER_MS)
+    return settling_after(curve, case.timed, Window(after.start_ns, after.end_ns - margin_ns))
+
+
+def _unsettled(case: _SensorRun, settling: Settling) -> str:
+    after = case.run.idle_after
+    waited_s = 0.0 if after is None else _seconds(after)
+    return (
+        f"it still shows the load when the {waited_s:.3g} s of idle after it end (it lags by {settling.delay_s:.2g} s or more): "
+        f"let it idle for at least {_short(LONGER * max(settling.settles_s, waited_s))} s (idle_seconds)"
+    )
 
 
 def _refusal(case: _SensorRun) -> str | None:
@@ -210,11 +236,11 @@ def _counter_refusal(case: _SensorRun, curve: CounterCurve) -> str | None:
     return None
 
 
-def _usable(case: _SensorRun, window: Window | None) -> Window | None:
+def _usable(case: _SensorRun, window: Window | None, settling: Settling | None) -> Window | None:
     """Return the usable part of an idle stretch; None where it is too short, or readings are missing."""
     if window is None:
         return None
-    quiet = _quiet(case, window)
+    quiet = _quiet(case, window, 0.0 if settling is None else settling.settles_s)
     if quiet.length_ns < FEWEST_IDLE_PERIODS * case.description.period_ms * NS_PER_MS:
         return None
     if _gaps(case, quiet)[1] > LARGEST_GAP_RATIO * quiet.length_ns:
@@ -223,18 +249,19 @@ def _usable(case: _SensorRun, window: Window | None) -> Window | None:
     return quiet if case.curve.values(quiet) >= FEWEST_IDLE_VALUES else None
 
 
-def _quiet(case: _SensorRun, window: Window) -> Window:
+def _quiet(case: _SensorRun, window: Window, settles_s: float = 0.0) -> Window:
     """Return an idle stretch without its edges; its length may be negative."""
     # Beside its edges a line leads up to the power of the load, and a slow sensor still shows the load that has ended.
     margin_ns = IDLE_MARGIN_PERIODS * round(case.description.period_ms * NS_PER_MS)
-    return Window(window.start_ns + margin_ns, window.end_ns - margin_ns)
+    return Window(window.start_ns + max(margin_ns, round(settles_s * 1e9)), window.end_ns - margin_ns)
 
 
-def _energy(case: _SensorRun, idling: budget.IdlePower | None) -> Energy:
+def _energy(case: _SensorRun, idling: budget.IdlePower | None, settling: Settling | None) -> Energy:
     timed, description = case.timed, case.description
-    power_w = mean_w(case.curve, timed)
-    gross_mj = case.curve.energy_mj(timed) / case.inferences
-    terms = budget.terms(case.curve, description, timed, case.inferences, idling)
+    energy_mj = case.curve.energy_mj(timed) + (0.0 if settling is None else settling.late_mj)
+    power_w = energy_mj * NS_PER_MS / timed.length_ns
+    gross_mj = energy_mj / case.inferences
+    terms = budget.terms(case.curve, description, timed, case.inferences, idling, settling)
     net_mj = None if idling is None else gross_mj - idling.mean_w * timed.length_ns / NS_PER_MS / case.inferences
     gross_u = budget.gross(terms)
     net_u = None if net_mj is None else budget.net(terms, gross_mj, net_mj)
@@ -287,7 +314,7 @@ def _resolving_window_s(case: _SensorRun, idling: budget.IdlePower, net_w: float
     if net_w <= 0 or by_idle <= 0 or by_all <= 0:
         return None
     idle_scatter = idling.length_s * idling.sampling.u_w**2
-    load_scatter = load_s * (seen_w["sampling"] ** 2 + seen_w["edges"] ** 2)
+    load_scatter = load_s * (seen_w["sampling"] ** 2 + seen_w["edges"] ** 2 + seen_w.get("averaging", 0.0) ** 2 + idling.wander_u_w**2)
     return max(idle_scatter / by_idle, (idle_scatter + load_scatter) / by_all, load_s)
 
 

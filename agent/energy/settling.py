@@ -1,0 +1,87 @@
+"""How late a sensor shows what it measures, from how its readings fall once the load has ended, and the energy that it shows too late.
+
+A sensor that lags, averages or holds its value shows power late and loses none of it: what it shows above idle power after the timed part
+belongs to the timed part, and what it showed at the beginning of the timed part belongs to what went before. The area under the
+falling readings, over the height that they fall from, is the mean delay of the sensor whatever the form of its response, and
+the delay times the difference of the levels before end and before begin is what the readings of the timed part lack.
+Source: conservation of the area by any linear filter of gain 1; its mean delay is the first moment of its impulse response.
+"""
+
+import math
+from dataclasses import dataclass
+
+from edgemeter.agent.energy.curve import NS_PER_MS, PowerCurve, mean_w
+from edgemeter.agent.energy.wander import stretch_means
+from edgemeter.agent.energy.window import Window
+
+# So many delays after a step a first-order lag is within 0.7 % of it, and a mean over a window has been there since the second.
+SETTLED_DELAYS = 5.0
+# How far the readings are looked at first, in spacings of the readings, and by how much further at least each time.
+FIRST_SPACINGS = 4.0
+FURTHER = 1.1
+# What an idle stretch has to leave beyond that, as a share of it.
+IDLE_LEFT_RATIO = 1 / 3
+# The level that the readings fall from is a mean over at least so many spacings.
+LEVEL_SPACINGS = 10.0
+# A step of fewer of its own standard uncertainties shows no delay.
+CLEAR_STEP = 5.0
+# Nor does one that is so small a share of the idle power: whatever the delay, it is no energy.
+LEAST_STEP_RATIO = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Settling:
+    """How late the sensor is (`delay_s`) and when it has settled after a step; the energy that the timed part's readings lack, mJ.
+
+    `is_reached` is False where it had not settled when the idle stretch ended: then the delay is at least that, and `u_mj` all of it.
+    """
+
+    delay_s: float
+    settles_s: float
+    late_mj: float
+    u_mj: float
+    is_reached: bool = True
+
+
+def settling_after(curve: PowerCurve, timed: Window, idle: Window | None) -> Settling | None:
+    """Return what the fall of the readings after the timed part shows; None where there is no idle after it, or no step to it.
+
+    `idle` is the stretch after the timed part, without the margin at its end.
+    """
+    length_ns = FIRST_SPACINGS * curve.spacing_ns
+    if idle is None or not _leaves_enough(idle, length_ns, curve):
+        return None
+    while True:
+        fallen = Window(idle.start_ns, idle.start_ns + round(length_ns))
+        rest = Window(fallen.end_ns, idle.end_ns)
+        idle_w = mean_w(curve, rest)
+        level_ns = max(length_ns / 2 / SETTLED_DELAYS, LEVEL_SPACINGS * curve.spacing_ns)
+        level = Window(max(timed.start_ns, timed.end_ns - round(level_ns)), timed.end_ns)
+        step_w = mean_w(curve, level) - idle_w
+        scatter = stretch_means(curve, [rest])
+        noise_w = math.hypot(curve.sampling(rest).u_w, curve.sampling(level).u_w)
+        if abs(step_w) <= max(CLEAR_STEP * noise_w, LEAST_STEP_RATIO * abs(idle_w)):
+            return None
+        area_mj = curve.energy_mj(fallen) - idle_w * length_ns / NS_PER_MS
+        delay_ns = area_mj / step_w * NS_PER_MS
+        if SETTLED_DELAYS * delay_ns <= length_ns:
+            break
+        length_ns = max(FURTHER * length_ns, SETTLED_DELAYS * delay_ns)
+        if not _leaves_enough(idle, length_ns, curve):
+            return Settling(delay_ns / 1e9, length_ns / 1e9, area_mj, abs(area_mj), is_reached=False)
+    # The wandering of the idle power within the area, and what is not known of the level below it.
+    u_mj = scatter.u_w * math.hypot(length_ns, math.sqrt(length_ns * rest.length_ns)) / NS_PER_MS
+    before_w = _level_before(curve, timed, length_ns)
+    late_mj = area_mj + (idle_w - before_w) * delay_ns / NS_PER_MS
+    return Settling(max(0.0, delay_ns) / 1e9, length_ns / 1e9, late_mj, u_mj)
+
+
+def _leaves_enough(idle: Window, length_ns: float, curve: PowerCurve) -> bool:
+    left_ns = idle.length_ns - length_ns
+    return left_ns >= max(IDLE_LEFT_RATIO * idle.length_ns, LEVEL_SPACINGS * curve.spacing_ns)
+
+
+def _level_before(curve: PowerCurve, timed: Window, length_ns: float) -> float:
+    """Return the power before the timed part as the sensor showed it; where nothing was read there, its first reading within."""
+    before = Window(timed.start_ns - round(max(length_ns, LEVEL_SPACINGS * curve.spacing_ns)), timed.start_ns)
+    return mean_w(curve, before)

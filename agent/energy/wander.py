@@ -1,0 +1,79 @@
+"""How well the mean of an idle stretch is known where the power wanders: neighbouring readings are not independent, nor are their blocks.
+
+Each stretch is cut into blocks of equal length; the correlation of neighbouring blocks is that of a first-order process, and gives
+by how much the variance of a mean exceeds that of as many independent blocks.
+Source: autoregressive estimate of the spectrum at zero; the estimate of the correlation is corrected for the mean having been taken
+from the same blocks (Marriott and Pope, Biometrika 41 (1954) 390).
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgemeter.agent.energy.curve import Curve, PowerScatter, mean_w
+from edgemeter.agent.energy.window import Window
+
+BLOCKS = 30
+# A block holds at least so many values.
+FEWEST_IN_BLOCK = 2
+FEWEST_BLOCKS = 3
+# Nearer to 1 no stretch tells a wandering power from one that drifts away.
+HIGHEST_CORRELATION = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class StretchMeans:
+    """The standard uncertainty of each stretch's mean, and how the power wanders: variance and correlation of blocks of `block_ns`."""
+
+    each: tuple[PowerScatter, ...]
+    variance_w2: float
+    correlation: float
+    block_ns: float
+
+    @property
+    def u_w(self) -> float:
+        """Return the standard uncertainty of the mean of all stretches."""
+        return math.hypot(*(one.u_w for one in self.each)) / len(self.each)
+
+    def wander_u_w(self, length_ns: float) -> float:
+        """Return how far the mean over another stretch may lie off, beyond what independent blocks would scatter."""
+        n = max(1.0, length_ns / self.block_ns)
+        return math.sqrt(self.variance_w2 * max(0.0, _inflation(n, self.correlation) - 1) / n)
+
+
+def stretch_means(curve: Curve, stretches: Sequence[Window]) -> StretchMeans:
+    """Return how well the mean power of each of these idle stretches is known."""
+    shortest_ns = min(window.length_ns for window in stretches)
+    values = min(curve.values(window) for window in stretches)
+    n = max(FEWEST_BLOCKS, min(BLOCKS, values // FEWEST_IN_BLOCK))
+    block_ns = shortest_ns / n
+    blocks = [_block_means(curve, window, max(n, round(window.length_ns / block_ns))) for window in stretches]
+    centred = [means - means.mean() for means in blocks]
+    squares = math.fsum(float(np.sum(means**2)) for means in centred)
+    freedom = sum(means.size - 1 for means in blocks)
+    products = math.fsum(float(np.sum(means[1:] * means[:-1])) for means in centred)
+    seen = products / squares if squares else 0.0
+    correlation = min(HIGHEST_CORRELATION, max(0.0, seen + (1 + 4 * seen) / n))
+    # The mean of a stretch has gone along with the wandering: what is left of the scatter is less than there was.
+    lost = [(_inflation(means.size, correlation) - 1) / (means.size - 1) for means in blocks]
+    variance = squares / freedom / max(1e-3, 1 - sum(lost) / len(lost))
+    each = []
+    for means in blocks:
+        effective = means.size / _inflation(means.size, correlation)
+        each.append(PowerScatter(math.sqrt(variance / effective), max(1.0, effective - 1)))
+    return StretchMeans(tuple(each), variance, correlation, block_ns)
+
+
+def _block_means(curve: Curve, window: Window, n: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    edges = [window.start_ns + window.length_ns * place // n for place in range(n + 1)]
+    return np.array([mean_w(curve, Window(begin, end)) for begin, end in itertools.pairwise(edges)])
+
+
+def _inflation(n: float, correlation: float) -> float:
+    """Return the variance of a mean of n values of a first-order process over that of n independent ones."""
+    r = correlation
+    found: float = (1 + r) / (1 - r) - 2 * r * (1 - r**n) / (n * (1 - r) ** 2)
+    return found
