@@ -32,7 +32,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     content_url: str | None = None
     content_limit_mb: Annotated[int, msgspec.Meta(ge=1)] = 2048
     power: tuple[str, ...] = ()
-    sensors: dict[str, dict[str, str]] = {}
+    sensors: dict[str, dict[str, Any]] = {}
     signing_key_file: str | None = None
 
 

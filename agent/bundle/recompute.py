@@ -27,8 +27,9 @@ from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latenc
 from edgemeter.agent.engine.scenarios.scenario import load_of_timed
 from edgemeter.agent.engine.scenarios.timing import TimedQueries
 from edgemeter.agent.session import sustained
-from edgemeter.agent.session.run_record import sensor_warnings
+from edgemeter.agent.session.run_record import lost_sensors, sensor_warnings
 from edgemeter.agent.verdict import judge as verdict
+from edgemeter.agent.verdict.rule import SensorFaults
 
 # Sums may be added in another order by another version of numpy; anything beyond is another number.
 RELATIVE = 1e-9
@@ -261,8 +262,9 @@ def _verdict(facts: RecordFacts) -> Iterator[FigureFinding]:
     energies = () if record.energy is None else (record.energy, *record.other_energies)
     warnings = sensor_warnings(record.power_traces)
     frozen = per_inference.energies_of(facts.traces(), facts.energy_run(record.windows)).frozen if record.windows else ()
+    faults = SensorFaults(frozen, lost_sensors(record.power_traces, energies))
     conditions = (record.conditions, record.environment, record.observer, record.cool_down)
-    judged = verdict.judge(measured, *conditions, energies, warnings, frozen)
+    judged = verdict.judge(measured, *conditions, energies, warnings, faults)
     yield from compare_figures("verdict", facts.record.verdict, judged)
 
 

@@ -64,7 +64,9 @@ def sensors(context: click.Context, config: Path | None, *, everything: bool, as
         rows += [{"sensor": one.name, "error": one.reason, "absent": one.is_absent} for one in absent]
         click.echo(json.dumps({"sensors": rows, "chosen": chosen, "why": why}, indent=2))
     else:
-        _print_list(shown, [one for one in absent if everything or not one.is_absent], f"runs use {why}" if chosen else why)
+        _print_list(
+            shown, [one for one in absent if everything or one.is_configured or not one.is_absent], f"runs use {why}" if chosen else why
+        )
 
 
 @sensors.command("read")

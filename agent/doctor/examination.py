@@ -57,7 +57,9 @@ def _power(settings: Mapping[str, Mapping[str, str]] | None, world: SensorWorld 
     found = detect_sensors(settings, world=world)
     for one in found:
         if one.description is None:
-            yield Finding(area="power", name=one.name, state="absent" if one.is_absent else "warn", what=one.reason or "")
+            yield Finding(
+                area="power", name=one.name, state="absent" if one.is_absent and not one.is_configured else "warn", what=one.reason or ""
+            )
         else:
             left_out = f", without {', '.join(one.description.excludes)}" if one.description.excludes else ""
             yield Finding(area="power", name=one.name, state="ok", what=f"{one.description.id}: {one.description.scope}{left_out}")

@@ -4,6 +4,7 @@ A sensor is one file here, one line in `SENSORS`, one recorded fixture under `te
 Others register theirs through the entry point group `edgemeter.power`.
 """
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -34,6 +35,10 @@ SENSORS: Mapping[str, str] = {
     "replay": "edgemeter.agent.power.replay:Replay",
 }
 ENTRY_POINTS = "edgemeter.power"
+# What a constructor is given beside its settings.
+WORLD = "world"
+# How its settings are annotated; a sensor of another package may annotate nothing, or in strings.
+_TEXTS = (str, str | None, "str", "str | None", inspect.Parameter.empty)
 # In `excludes` of a sensor that does not see the devices on the board's USB ports, or in its PCIe and M.2 slots, such as an accelerator.
 USB_DEVICES = "USB devices"
 PCIE_DEVICES = "PCIe devices"
@@ -151,8 +156,34 @@ def create(name: str, **configuration: Any) -> PowerSensor:
     Raises:
         ConfigError: no sensor has that name, or it does not know a setting.
     """
-    constructor = sensor_class(configuration.pop("type", name))
-    try:
-        return constructor(**configuration)
-    except TypeError as error:
-        raise ConfigError(f"power sensor {name!r}: {error}: correct [sensors.{name}] in the configuration") from error
+    check_settings(name, {key: value for key, value in configuration.items() if key != WORLD or isinstance(value, str)})
+    return sensor_class(configuration.pop("type", name))(**configuration)
+
+
+def check_settings(name: str, settings: Mapping[str, Any]) -> None:
+    """Check the table [sensors.NAME] of a configuration, without a look at the machine.
+
+    Raises:
+        ConfigError: no sensor has that name, or it does not know a setting, or one is no text.
+    """
+    kind = settings.get("type", name)
+    wrong = next((key for key, value in settings.items() if not isinstance(value, str)), None)
+    known = None if wrong == "type" else settings_of(kind)
+    unknown = None if known is None else next((key for key in settings if key not in known), None)
+    exist = "" if known is None else f"; the keys of {kind} are {', '.join(known)}"
+    if unknown is not None:
+        raise ConfigError(f"power sensor {name!r} has no setting {unknown!r}: correct [sensors.{name}] in the configuration{exist}")
+    if wrong is not None:
+        value = settings[wrong]
+        text = f'{wrong} = "{value}"' if isinstance(value, int | float) and not isinstance(value, bool) else f'{wrong} = "..."'
+        raise ConfigError(f"power sensor {name!r}: {wrong} = {value!r} is not a text: write {text} in [sensors.{name}]{exist}")
+
+
+def settings_of(kind: str) -> list[str]:
+    """Return the keys of a sensor's table: `type`, and what its constructor takes as text.
+
+    Raises:
+        ConfigError: there is no such sensor.
+    """
+    parameters = inspect.signature(sensor_class(kind)).parameters.values()
+    return ["type", *(one.name for one in parameters if one.annotation in _TEXTS)]

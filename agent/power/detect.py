@@ -6,10 +6,10 @@ Without a choice by the user it is the sensor with the widest scope.
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edgemeter.agent import power
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.contract.record_figures import WIDEST_FIRST, Scope
 from edgemeter.agent.machine.board import board_key
 from edgemeter.agent.power import AbsentError, Description, PowerSensor, Reading
@@ -25,7 +25,7 @@ NO_SENSOR = "no power sensor on this machine"
 class FoundSensor:
     """One known sensor: what it is where it is here, else the reason why it is not; `is_absent` unless it is here and cannot be read.
 
-    `is_chosen_unasked` is false of one that a run uses only when it was named.
+    `is_chosen_unasked` is false of one that a run uses only when it was named; `is_configured` of one that has settings of the user's.
     """
 
     name: str
@@ -33,6 +33,14 @@ class FoundSensor:
     reason: str | None
     is_absent: bool = False
     is_chosen_unasked: bool = True
+    is_configured: bool = False
+
+    @property
+    def missed(self) -> str | None:
+        """Why it cannot be read although this machine should have it: it is here, or the user has configured it."""
+        if self.description is not None or not self.is_chosen_unasked or (self.is_absent and not self.is_configured):
+            return None
+        return f"{'is configured and absent' if self.is_absent else 'is here and cannot be read'}: {self.reason}"
 
 
 def detect_sensors(
@@ -45,27 +53,26 @@ def detect_sensors(
     configured = settings or {}
     known = [name for name in power.names() if name not in NEVER_FOUND or name in configured]
     asked = names or [*known, *(name for name in configured if name not in known)]
-    found = [_inspect(name, configured.get(name, {}), world) for name in asked]
+    found = [replace(_inspect(name, configured.get(name, {}), world), is_configured=name in configured) for name in asked]
     return sorted(found, key=lambda one: (one.description is None, scope_rank(one.description.scope) if one.description else 0))
 
 
 def choose_sensor(found: Iterable[FoundSensor]) -> tuple[str | None, str]:
     """Return the name of the sensor with the widest scope, and why; without any, None and the reason for that.
 
-    One that is blocked from giving an energy yields to one that is not.
+    One that is blocked from giving an energy yields to one that is not. A configured one that gives nothing is named with its reason.
     """
     known = list(found)
     here = [(one, one.description) for one in known if one.description is not None and one.is_chosen_unasked]
     if not here:
-        unreadable = [f"{one.name} is here and cannot be read: {one.reason}" for one in known if one.reason and not one.is_absent]
-        return None, "; ".join(unreadable) or NO_SENSOR
+        return None, "; ".join(f"{one.name} {one.missed}" for one in known if one.missed) or NO_SENSOR
     best, description = min(here, key=lambda pair: (pair[1].blocked is not None, scope_rank(pair[1].scope)))
     others = [one.name for one, other in here if one is not best and scope_rank(other.scope) > scope_rank(description.scope)]
     equals = [one.name for one, other in here if one is not best and other.scope == description.scope]
     reason = f"{best.name}, which sees {description.scope}"
     reason += f", more than {', '.join(others)}" if others else ""
     reason += f", before {', '.join(equals)} of the same scope" if equals else ""
-    return best.name, reason
+    return best.name, "; ".join([reason, *(f"{one.name} {one.missed}" for one in known if one.missed and one.is_configured)])
 
 
 def scope_rank(scope: Scope) -> int:
@@ -87,6 +94,29 @@ def _inspect(name: str, settings: Mapping[str, str], world: SensorWorld) -> Foun
         sensor.close()
 
 
+class MissingSensor:
+    """A configured sensor that gave nothing when a session began: it stays so until the session ends, whatever comes back."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def describe(self) -> Description:
+        """Raise why there is nothing to describe."""
+        raise UnavailableError(self._why)
+
+    def read(self) -> Reading:
+        """Raise why there is nothing to read."""
+        raise UnavailableError(self._why)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    @staticmethod
+    def recognises(content: bytes) -> bool:  # noqa: ARG004 - as the protocol has it
+        """Return that no recording is of it."""
+        return False
+
+
 # `pi5_pmic+desk` is the sensor pi5_pmic, promoted to a wider scope by the model `desk`.
 PROMOTED_BY = "+"
 
@@ -97,7 +127,8 @@ def open_sensors(
 ) -> Iterator[tuple[dict[str, PowerSensor], str]]:
     """Open the `requested` sensors (NAME[,NAME] or none), else the `usual` ones, else the widest; also yield the reason for the choice.
 
-    A sensor that was calibrated on this board is corrected; `NAME+MODEL` is one promoted to a wider scope.
+    A sensor that was calibrated on this board is corrected; `NAME+MODEL` is one promoted to a wider scope. Where the widest is taken, one
+    that is configured and gives nothing is a MissingSensor beside it, so that the record holds why another took its place.
 
     Raises:
         UnavailableError: a sensor that was asked for by name is not here.
@@ -107,11 +138,15 @@ def open_sensors(
         yield {}, "power was not to be measured (--power none)"
         return
     names, why = [name.strip() for name in requested.split(",")] if requested else list(usual), ""
-    if not names:
-        found, why = choose_sensor(detect_sensors(settings))
-        names = [found] if found else []
     sensors: dict[str, PowerSensor] = {}
     try:
+        if not names:
+            for name, table in settings.items():
+                power.check_settings(name, table)
+            found = detect_sensors(settings)
+            chosen, why = choose_sensor(found)
+            names = [chosen] if chosen else []
+            sensors = {one.name: MissingSensor(one.missed) for one in found if names and one.missed and one.is_configured}
         for name in names:
             sensors[name] = open_sensor(name, settings)
         yield sensors, why

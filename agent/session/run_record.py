@@ -16,8 +16,10 @@ from edgemeter.agent.energy.per_inference import Energies
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine.job import MeasuredRun
 from edgemeter.agent.machine import clock
+from edgemeter.agent.power.detect import scope_rank
 from edgemeter.agent.session.observation import Observing
 from edgemeter.agent.verdict.judge import judge
+from edgemeter.agent.verdict.rule import SensorFaults
 
 
 def relative_windows(measured: MeasuredRun) -> Windows:
@@ -105,7 +107,7 @@ def run_record(run: PlannedRun, measured: MeasuredRun, context: RunContext) -> R
             context.cool_down,
             power.all(),
             sensor_warnings(context.power_traces),
-            power.frozen,
+            SensorFaults(power.frozen, lost_sensors(context.power_traces, power.all())),
         ),
         provenance=_provenance(measured, power.energy),
         sustained=context.sustained,
@@ -121,6 +123,15 @@ def run_record(run: PlannedRun, measured: MeasuredRun, context: RunContext) -> R
 def sensor_warnings(traces: Iterable[PowerTrace]) -> tuple[str, ...]:
     """Return the warnings of all power sensors, as the verdict takes them."""
     return tuple(f"{trace.name}: {warning}" for trace in traces for warning in trace.warnings)
+
+
+def lost_sensors(traces: Iterable[PowerTrace], energies: Sequence[Energy]) -> tuple[str, ...]:
+    """Return those power sensors, each with its reason, that are absent or ended so that a sensor of no wider scope took their place."""
+    if not energies:
+        return ()
+    giving, rank = {energy.sensor for energy in energies}, scope_rank(energies[0].scope)
+    ended = [trace for trace in traces if trace.ended is not None and trace.sensor not in giving]
+    return tuple(f"{trace.name}: {trace.ended}" for trace in ended if trace.scope is None or scope_rank(trace.scope) <= rank)
 
 
 def _provenance(measured: MeasuredRun, power: Energy | None) -> dict[str, Provenance]:

@@ -9,7 +9,7 @@ from edgemeter.agent.contract.record_conditions import Condition, Environment, O
 from edgemeter.agent.contract.record_figures import CoolDown, Energy
 from edgemeter.agent.engine.job import MeasuredRun
 from edgemeter.agent.verdict import accuracy_rules, condition_rules, precondition_rules, run_rules
-from edgemeter.agent.verdict.rule import Rule, RunFacts
+from edgemeter.agent.verdict.rule import Rule, RunFacts, SensorFaults
 from edgemeter.agent.verdict.run_rules import ENERGY_RULES
 
 RULES: tuple[Rule, ...] = (*run_rules.RULES, *accuracy_rules.RULES, *condition_rules.RULES, *ENERGY_RULES, *precondition_rules.RULES)
@@ -34,10 +34,10 @@ def judge(
     cool_down: CoolDown | None = None,
     energies: Sequence[Energy] = (),
     power_warnings: Sequence[str] = (),
-    frozen_sensors: Sequence[str] = (),
+    sensor_faults: SensorFaults = SensorFaults(),  # noqa: B008 - frozen
 ) -> Verdict:
     """Return the verdict on a run: the worst state of all violated rules, and `rule: evidence` for each, reasons apart from notes."""
-    facts = RunFacts(measured, conditions, environment, observer, cool_down, energies, power_warnings, frozen_sensors)
+    facts = RunFacts(measured, conditions, environment, observer, cool_down, energies, power_warnings, sensor_faults)
     violated = [(rule, evidence) for rule in RULES if (evidence := rule.evidence(facts)) is not None]
     states = {rule.state for rule, _ in violated}
     state: Literal["valid", "suspect", "invalid"] = "invalid" if "invalid" in states else "suspect" if "suspect" in states else "valid"

@@ -17,6 +17,14 @@ Effect = Literal["note", "suspect", "invalid"]
 
 
 @dataclass(frozen=True, slots=True)
+class SensorFaults:
+    """Power sensors that failed: ids of those that repeated one value, and `name: reason` of those whose place another took."""
+
+    frozen: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class RunFacts:
     """What the rules judge by."""
 
@@ -27,7 +35,7 @@ class RunFacts:
     cool_down: CoolDown | None = None
     energies: Sequence[Energy] = ()
     power_warnings: Sequence[str] = ()
-    frozen_sensors: Sequence[str] = ()
+    sensor_faults: SensorFaults = SensorFaults()
 
     def at(self, *when: str) -> list[Condition]:
         """Return the machine's conditions `before`, `during` or `after` the run; without an argument all, in their order."""

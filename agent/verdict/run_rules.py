@@ -189,7 +189,7 @@ def _u_w(energy: Energy) -> float:
 
 
 def _frozen(facts: RunFacts) -> str | None:
-    return "; ".join(_stuck(energy) for energy in facts.energies if energy.sensor in facts.frozen_sensors) or None
+    return "; ".join(_stuck(energy) for energy in facts.energies if energy.sensor in facts.sensor_faults.frozen) or None
 
 
 def _stuck(energy: Energy) -> str:
@@ -197,6 +197,16 @@ def _stuck(energy: Energy) -> str:
     return (
         f"{energy.sensor} showed {energy.mean_power_w:.4g} W while idle and in every reading under load: it hangs{step}; "
         "restart it, and check it with a load that you know"
+    )
+
+
+def _lost(facts: RunFacts) -> str | None:
+    if not facts.energies or not facts.sensor_faults.lost:
+        return None
+    why, instead = "; ".join(facts.sensor_faults.lost), facts.energies[0]
+    return (
+        f"{why}; the energy is that of {instead.sensor} ({instead.scope}) instead: "
+        "repair it, or name the sensors to use as `power` in the configuration"
     )
 
 
@@ -218,6 +228,13 @@ ENERGY_RULES: tuple[Rule, ...] = (
         "no power sensor repeats one value while the machine idles and in all its readings under load",
         _frozen,
         "a driver or plug that hangs repeats its last value, and a coarse step may hide the load: the energy is then not the load's",
+    ),
+    Rule(
+        "lost-sensor",
+        "suspect",
+        "no configured power sensor is absent or stops while the energy is taken from another of its scope, or a narrower one",
+        _lost,
+        "otherwise a series of energies at the wall would go on with those of a module, which leave out a part of the board",
     ),
     Rule(
         "power-sensor-warning",

@@ -66,3 +66,10 @@ def test_a_host_name_becomes_a_device_name(monkeypatch, host, name):
     """What a topic may not hold becomes a dash."""
     monkeypatch.setattr("socket.gethostname", lambda: host)
     assert config.this_device() == name
+
+
+def test_settings_of_a_sensor_are_read_as_they_are_written(tmp_path):
+    """What a sensor knows is checked where sensors are known, so that the error can name its keys."""
+    path = tmp_path / "config.toml"
+    path.write_text("[sensors.ina2xx]\nshunt_ohm = 0.1\n")
+    assert config.read(path).sensors == {"ina2xx": {"shunt_ohm": 0.1}}

@@ -207,3 +207,13 @@ def test_a_promotion_that_was_never_made_is_refused(two_traces):
     settings = {"cheap": {"type": "replay", "path": str(two_traces.parent / "cheap.json")}}
     with pytest.raises(ConfigError, match="'desk'"), detect.open_sensors("cheap+desk", (), settings):
         pass
+
+
+def test_a_configured_sensor_that_is_absent_is_listed_without_being_asked_for(tmp_path):
+    """Its table has no address: it is shown like one that cannot be read, and in the line that tells which one a run uses."""
+    path = tmp_path / "config.toml"
+    path.write_text('[sensors.shelly]\nuser = "me"\n')
+    shown = run("--config", path).stdout
+    assert "shelly: no shelly is known: set address" in shown
+    assert "shelly is configured and absent: no shelly is known" in shown
+    assert "tasmota" not in shown

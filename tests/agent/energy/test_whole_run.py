@@ -12,11 +12,14 @@ from edgemeter.agent.bundle.recompute import FigureDifference, recompute
 from edgemeter.agent.cli.main import cli
 from edgemeter.agent.contract import suite
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_figures import PowerTrace
 from edgemeter.agent.energy import per_inference
+from edgemeter.agent.power.detect import MissingSensor
 from edgemeter.agent.power.replay import Replay
 from edgemeter.agent.session import session
+from edgemeter.agent.session.run_record import lost_sensors
 from tests.fixtures.bundle_factory import make_sound_record
-from tests.fixtures.record_factory import make_runtime
+from tests.fixtures.record_factory import make_energy, make_runtime
 
 MODEL = {
     "format": "edgemeter-replay",
@@ -77,6 +80,28 @@ def test_several_sensors_of_a_run_each_give_an_energy_and_are_held_against_each_
         assert abs(energy.gross_mj - truth_mj) <= energy.gross_u_mj < 0.1 * truth_mj
     assert any(reason.startswith("implausible-power: ") for reason in record.verdict.reasons)
     assert [finding for finding in recompute(record) if isinstance(finding, FigureDifference)] == []
+
+
+@pytest.mark.slow
+def test_a_configured_sensor_that_is_absent_marks_the_run(model, tmp_path, monkeypatch):
+    """The rails give the energy, the run is suspect and names the plug and why, and verify agrees."""
+    monkeypatch.setattr(per_inference, "LARGEST_GAP_RATIO", 0.5)
+    sensors = {"shelly": MissingSensor("is here and cannot be read: no answer"), "rails": _meter(tmp_path, "module", 7.0)}
+    record = _measure(model, sensors, "seconds = 11.0", "queries = 100", "idle_seconds = 0")
+    assert (record.energy.scope, record.verdict.state) == ("module", "suspect")
+    assert any("lost-sensor: shelly: is here and cannot be read: no answer" in reason for reason in record.verdict.reasons)
+    assert record.other_energy_reasons == ("shelly: is here and cannot be read: no answer",)
+    assert [finding for finding in recompute(record) if isinstance(finding, FigureDifference)] == []
+
+
+def test_only_a_sensor_of_a_narrower_scope_takes_the_place_of_a_lost_one():
+    """Rails that fail beside a plug that goes on are no loss to the energy at the wall."""
+    energies = (make_energy(sensor="rails", scope="module"),)
+    absent, plug = PowerTrace(name="usb", ended="gone"), PowerTrace(name="plug", sensor="plug:1", scope="wall-ac", ended="gone")
+    package = PowerTrace(name="rapl", sensor="rapl", scope="cpu-package", ended="gone")
+    going = PowerTrace(name="rails", sensor="rails", scope="module", ended="late")
+    assert lost_sensors((absent, plug, package, going), energies) == ("usb: gone", "plug: gone")
+    assert lost_sensors((absent, plug), ()) == ()
 
 
 def test_a_run_without_a_sensor_may_carry_an_estimate_that_is_marked(model):

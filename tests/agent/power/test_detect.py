@@ -150,6 +150,83 @@ def test_a_promotion_is_applied_by_its_name_only(settings):
         pytest.fail("opened")
 
 
+@pytest.fixture
+def here(monkeypatch, tmp_path):
+    """Let a module's rails be the only sensor of this machine: `power.create` gives it a replay of 2 W for `ina3221`."""
+    path = tmp_path / "rails.json"
+    path.write_text(json.dumps({"id": "rails", "scope": "module", "t_s": [0, 1], "power_w": [2, 2]}))
+    create = power.create
+    monkeypatch.setattr(
+        power, "create", lambda name, **given: create("replay", path=str(path)) if name == "ina3221" else create(name, **given)
+    )
+    monkeypatch.setattr(power, "names", lambda: ["ina3221", "shelly", "rapl"])
+
+
+@pytest.mark.usefixtures("here")
+def test_a_configured_sensor_that_is_absent_is_named_and_the_record_can_say_so():
+    """The plug of the configuration does not answer: the rails take its place, not in silence; what nobody configured is not missed."""
+    plug = {"shelly": {"address": "127.0.0.1:1"}}
+    with open_sensors(None, (), plug) as (sensors, why):
+        assert list(sensors) == ["shelly", "ina3221"]
+        assert why.startswith("ina3221, which sees module; shelly is here and cannot be read: ")
+        with pytest.raises(UnavailableError, match=r"127\.0\.0\.1:1"):
+            sensors["shelly"].describe()
+        with pytest.raises(UnavailableError, match=r"127\.0\.0\.1:1"):
+            sensors["shelly"].read()
+        assert sensors["ina3221"].read().power_w == 2.0
+    with open_sensors(None, (), {}) as (sensors, why):
+        assert (list(sensors), why) == (["ina3221"], "ina3221, which sees module")
+    with open_sensors("ina3221", (), plug) as (sensors, _):
+        assert list(sensors) == ["ina3221"]
+
+
+def test_without_another_sensor_the_configured_one_is_the_reason():
+    """A table without an address is a sensor that is configured and absent; nothing is measured in its place."""
+    absent = FoundSensor("shelly", None, "set address", is_absent=True, is_configured=True)
+    assert choose_sensor([absent]) == (None, "shelly is configured and absent: set address")
+    assert choose_sensor([FoundSensor("shelly", None, "set address", is_absent=True)]) == (None, NO_SENSOR)
+    assert absent.missed
+    assert FoundSensor("replay", None, "no file", is_chosen_unasked=False, is_configured=True).missed is None
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ({"adress": "192.0.2.7"}, "'shelly' has no setting 'adress'"),
+        ({"address": 7}, 'address = 7 is not a text: write address = "7"'),
+        ({"address": ["192.0.2.7"]}, "address = \\['192.0.2.7'\\] is not a text"),
+        ({"world": "x"}, "no setting 'world'"),
+        ({"clock": "x"}, "no setting 'clock'"),
+    ],
+)
+def test_a_misspelt_or_wrongly_typed_key_is_named_with_the_keys_that_exist(table, says):
+    """Before anything is measured, with or without the sensor's name on the command line."""
+    for asked in (None, "shelly"):
+        with pytest.raises(ConfigError, match=says) as found, open_sensors(asked, (), {"shelly": table}):
+            pytest.fail("opened")
+        assert "[sensors.shelly]" in str(found.value)
+        assert str(found.value).endswith("the keys of shelly are type, address, channel, user, password_file")
+
+
+def test_a_sensor_of_the_users_own_name_is_checked_by_its_type():
+    """Its keys are those of the type; a type that does not exist, or is no text, is named."""
+    with pytest.raises(ConfigError, match=r"'desk' has no setting 'adress'.*\[sensors.desk\].*keys of tasmota are type, address"):
+        power.check_settings("desk", {"type": "tasmota", "adress": "x"})
+    with pytest.raises(ConfigError, match="'wattmeter'"):
+        power.check_settings("desk", {"type": "wattmeter"})
+    with pytest.raises(ConfigError, match="type = 7 is not a text"):
+        power.check_settings("desk", {"type": 7})
+    power.check_settings("desk", {"type": "tasmota", "address": "x"})
+
+
+def test_every_sensor_shows_its_keys():
+    """What its data sheet names, and nothing of what we pass in."""
+    keys = {name: set(power.settings_of(name)) - {"type"} for name in power.SENSORS}
+    assert keys["ina2xx"] == {"shunt_ohm", "device", "scope", "direction"}
+    assert keys["rapl"] == set()
+    assert not {"world", "clock", "sleep", "open_bus"} & set().union(*keys.values())
+
+
 class _Plays:
     def __init__(self, *readings, **described):
         self._readings = iter(readings)

@@ -4,6 +4,7 @@ import pytest
 
 from edgemeter.agent.contract.record_figures import UncertaintyTerm
 from edgemeter.agent.verdict import judge as verdict
+from edgemeter.agent.verdict.rule import SensorFaults
 from tests.fixtures.measured_factory import measured
 from tests.fixtures.record_factory import make_energy
 
@@ -79,10 +80,18 @@ def test_what_a_sensor_doubts_is_a_note():
 def test_a_sensor_that_repeats_one_value_makes_the_run_suspect():
     """By a rule of its own, which also says that the sensor's step may be too coarse for the load."""
     coarse, other = _energy("wall-ac", 4.0, 0.02, sensor="plug", resolution_w=1.0), _energy("module", 3.0, 0.02, sensor="rails")
-    found = verdict.judge(measured(), (), energies=(coarse, other), frozen_sensors=("plug",))
+    found = verdict.judge(measured(), (), energies=(coarse, other), sensor_faults=SensorFaults(frozen=("plug",)))
     (reason,) = [reason for reason in found.reasons if reason.startswith("frozen-sensor: ")]
     assert found.state == "suspect"
     assert "plug showed 4 W while idle and in every reading under load" in reason
     assert "a step of 1 W hides the load" in reason
     assert "rails" not in reason
     assert not any("frozen" in one for one in verdict.judge(measured(), (), energies=(coarse, other)).reasons)
+
+
+def test_an_energy_that_took_the_place_of_a_lost_sensor_makes_the_run_suspect():
+    """A series must not move from the wall to the module in silence; without any energy its reason says all."""
+    faults = SensorFaults(lost=("shelly: it does not answer",))
+    (reason,) = verdict.judge(measured(), (), energies=(_energy("module", 4.0, 0.02, sensor="rails"),), sensor_faults=faults).reasons
+    assert reason.startswith("lost-sensor: shelly: it does not answer; the energy is that of rails (module) instead")
+    assert not any("lost-sensor" in one for one in verdict.judge(measured(), (), sensor_faults=faults).reasons)
