@@ -23,6 +23,9 @@ from edgemeter.collector.runs import cases
 APPLICATION_ID = 0x45644467  # "EdDg"
 BUSY_TIMEOUT_S = 30.0
 
+# Raised whenever the tables change: a file of another version is made anew.
+ROLLUP_VERSION = 1
+
 ROLLUP_SCHEMA = """CREATE TABLE place (identity TEXT NOT NULL, position INTEGER NOT NULL, has_repeats INTEGER);
 CREATE TABLE cases (
     case_number INTEGER PRIMARY KEY,
@@ -64,14 +67,26 @@ def open_rollup(path: Path) -> Iterator[sqlite3.Connection]:
         # It can be rebuilt, so nothing waits for the disk.
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("PRAGMA cache_size = -65536")
-        if not _is_ours(connection):
+        if not _is_current(connection):
             with sqlite_file.transaction(connection):
                 # Another process may have created it meanwhile.
-                if not _is_ours(connection):
-                    for statement in ROLLUP_SCHEMA.split(";\n"):
-                        connection.execute(statement)
-                    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                if not _is_current(connection):
+                    _create(connection)
         yield connection
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    """Create the tables, in place of those of another version."""
+    for table in ROLLUP_TABLES:
+        connection.execute(f"DROP TABLE IF EXISTS {table}")
+    for statement in ROLLUP_SCHEMA.split(";\n"):
+        connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {ROLLUP_VERSION}")
+
+
+def _is_current(connection: sqlite3.Connection) -> bool:
+    return _is_ours(connection) and bool(connection.execute("PRAGMA user_version").fetchone()[0] == ROLLUP_VERSION)
 
 
 def _is_ours(connection: sqlite3.Connection) -> bool:

@@ -105,7 +105,7 @@ def test_a_ledger_knows_its_devices_and_what_it_rejected(stored):
 def test_a_ledger_is_compared_to_the_same_figures(stored):
     """Medians, energies, intervals and factors of each row."""
     document = json.loads(printed("compare", "--reference", "reference", "--store", stored / "ledger.sqlite", "--json"))
-    assert figures(document) == figures(expected("compare"))
+    assert known_before(figures(document), figures(expected("compare"))) == figures(expected("compare"))
     assert document["rows"]
 
 
