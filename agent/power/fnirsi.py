@@ -1,9 +1,10 @@
-"""FNIRSI USB meters FNB48, FNB58 and C1, over USB HID through the kernel's hidraw, without a library.
+"""FNIRSI USB meters FNB48, FNB48S, FNB58 and C1, over USB HID through the kernel's hidraw, without a library.
 
 A packet of 64 bytes holds 0xAA, its kind (0x04: measurements), four samples of 15 bytes, one byte, and a CRC-8. A sample is voltage and
 current, both little-endian in 10 uV and 10 uA, then data lines and temperature, which are not used. There are 100 samples a second,
-10 ms apart by the meter's own clock, so the time of a sample follows from its place. The meter stops unless it is asked to go on every
-second.
+10 ms apart by the meter's own clock, so the time of a sample follows from its place. FNB58 and FNB48S send packets by themselves and stop
+unless they are asked to go on every second. FNB48 and C1 answer each request with one packet: they are asked again after each one, so that
+an answer always waits, and a reading is the mean of two. A meter whose numbers are unknown is asked for each packet too.
 
     [sensors.fnirsi]
     # device = "/dev/hidraw0"       # default: the one whose USB numbers are a FNIRSI meter's
@@ -11,9 +12,11 @@ second.
 In the USB feed of a board it sees all that the board draws, its USB devices included. Others than root need a udev rule:
     KERNEL=="hidraw*", ATTRS{idVendor}=="2e3c", MODE="0660", GROUP="plugdev"
 Recordings: packets one after the other, or the text of the usual logger (columns voltage_V and current_A), whose times are not used.
-Source: the packets as published with the logger fnirsi-usb-power-data-logger (MIT); the CRC's polynomial 0x39 and start 0x42 were found
-to give the published commands. The gain is taken as that of the class of such meters, within 2 %: calibrate it where that is too little.
-Tested with: packets of this form, and a pseudo-terminal that plays the meter; not yet on a device.
+Source: packets, commands and the rate of requests (1 s, or 3 ms at the soonest) as published with the logger fnirsi-usb-power-data-logger
+(MIT); the pause between the first commands as in fnirsi-usb-tool, whose author saw meters hang without; the CRC's polynomial 0x39 and start
+0x42 were found to give the published commands. The gain is taken as that of the class of such meters, within 2 %: calibrate it where that
+is too little.
+Tested with: packets of this form, and a pseudo-terminal that plays both kinds of meter; not yet on a device.
 """
 
 import os
@@ -31,14 +34,18 @@ from edgemeter.agent.power.sysfs import read_text
 from edgemeter.agent.power.world import HERE, SensorWorld
 
 PACKET_BYTES, SAMPLE_BYTES, SAMPLES, SAMPLE_NS = 64, 15, 4, 10_000_000
-HEAD, MEASUREMENTS = 0xAA, 0x04
+HEAD, INFORMATION, MEASUREMENTS = 0xAA, 0x03, 0x04
 START, NEXT, GO_ON = 0x81, 0x82, 0x83
 # Vendor and product numbers of USB.
 METERS = {"0483:003A": "FNB48", "0483:003B": "C1", "2E3C:5558": "FNB58", "2E3C:0049": "FNB48S"}
 DIGIT = 1e-5
 # No meter of this kind carries more: what shows more is garbled.
 HIGHEST_V, HIGHEST_A = 60.0, 12.0
+SENDING = frozenset({"FNB58", "FNB48S"})
 GO_ON_S = 1.0
+PAUSE_S = 0.025
+# A reading of a meter that is asked: 80 ms of each period of 100 ms.
+ASKED_SAMPLES = 2 * SAMPLES
 TIMEOUT_S = 1.0
 PERIOD_MS = 100.0
 # Limits of 2 %, rectangular: a standard uncertainty.
@@ -55,12 +62,13 @@ class Fnirsi:
     """Reads one meter; a reading is the mean of what came since the one before, of a recording the mean of it all."""
 
     def __init__(self, device: str = "", world: SensorWorld = HERE, clock: Callable[[], int] = time.monotonic_ns) -> None:
-        self._asked = device
+        self._device = device
         self._world = world
         self._clock = clock
         self._descriptor: int | None = None
         self._model = "recorded"
         self._told_ns = 0
+        self._sends = False
 
     def describe(self) -> Description:
         """Return what the meter is."""
@@ -95,22 +103,25 @@ class Fnirsi:
     def recognises(content: bytes) -> bool:
         """Return whether it begins with a packet, whole or cut, or with a logger's columns."""
         return all(column in content[:SEARCHED_BYTES] for column in COLUMNS) or (
-            len(content) >= 2 and content[0] == HEAD and content[1] in (MEASUREMENTS, START, NEXT, GO_ON, 0x03)
+            len(content) >= 2 and content[0] == HEAD and content[1] in (MEASUREMENTS, START, NEXT, GO_ON, INFORMATION)
         )
 
     def _open(self) -> int:
         if self._descriptor is None:
-            path, self._model = (self._asked, "set") if self._asked else _find(self._world.root)
+            root = self._world.root
+            path, model = (self._device, _model_of(root, Path(self._device).resolve().name)) if self._device else _find(root)
+            self._model, self._sends = "set" if self._device else str(model), model in SENDING
             try:
-                self._descriptor = os.open(self._world.root / path.lstrip("/"), os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY)
+                self._descriptor = os.open(root / path.lstrip("/"), os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY)
             except FileNotFoundError as error:
                 raise AbsentError(f"there is no {path!r}: correct device in [sensors.fnirsi]") from error
             except OSError as error:
                 raise UnavailableError(
                     f"cannot open {path!r} ({error.strerror}): run as root, or add the udev rule of the documentation"
                 ) from error
-            for kind in (START, NEXT, GO_ON):
+            for kind in (START, NEXT, NEXT if self._sends else GO_ON):
                 self._tell(kind)
+                time.sleep(PAUSE_S)
         return self._descriptor
 
     def _tell(self, kind: int) -> None:
@@ -125,20 +136,32 @@ class Fnirsi:
 
     def _live(self) -> list[float]:
         descriptor = self._open()
-        if self._clock() - self._told_ns > GO_ON_S * 1e9:
+        if self._sends and self._clock() - self._told_ns > GO_ON_S * 1e9:
             self._tell(GO_ON)
         ends = time.monotonic() + TIMEOUT_S
         samples: list[float] = []
-        while not samples or select.select([descriptor], [], [], 0)[0]:
-            if not select.select([descriptor], [], [], max(0.0, ends - time.monotonic()))[0]:
-                raise TransientError(f"the FNIRSI meter sent nothing for {TIMEOUT_S:.0f} s")
-            try:
-                packet = os.read(descriptor, PACKET_BYTES)
-            except OSError as error:
-                self.close()
-                raise UnavailableError(f"the FNIRSI meter is gone ({error.strerror}): plug it in again") from error
-            samples += _watts(packet)
+        while (not samples or _waits(descriptor)) if self._sends else len(samples) < ASKED_SAMPLES:
+            samples += _watts(self._packet(descriptor, ends))
         return samples
+
+    def _packet(self, descriptor: int, ends: float) -> bytes:
+        """Return the next packet, and ask for the one after it unless the meter sends by itself."""
+        came = _waits(descriptor, max(0.0, ends - time.monotonic()))
+        try:
+            packet = os.read(descriptor, PACKET_BYTES) if came else b""
+        except OSError as error:
+            self.close()
+            raise UnavailableError(f"the FNIRSI meter is gone ({error.strerror}): plug it in again") from error
+        # A lost request is made again; what a meter says of itself is no answer to one.
+        if not self._sends and packet[1:2] != bytes([INFORMATION]):
+            self._tell(GO_ON)
+        if not packet:
+            raise TransientError(f"the FNIRSI meter sent nothing for {TIMEOUT_S:.0f} s")
+        return packet
+
+
+def _waits(descriptor: int, timeout_s: float = 0.0) -> bool:
+    return bool(select.select([descriptor], [], [], timeout_s)[0])
 
 
 def crc8(content: bytes) -> int:
@@ -211,10 +234,15 @@ def _logged(text: str) -> list[float]:
 def _find(root: Path) -> tuple[str, str]:
     """Return device file and model of the first meter."""
     for folder in sorted((root / "sys/class/hidraw").glob("hidraw*")):
-        try:
-            found = HID_ID.search(read_text(folder / "device/uevent").upper())
-        except (UnavailableError, TransientError):
-            continue
-        if found and (model := METERS.get(f"{found.group(1)}:{found.group(2)}")):
+        if model := _model_of(root, folder.name):
             return f"dev/{folder.name}", model
     raise AbsentError("no FNIRSI USB meter is plugged in (no hidraw device with its USB numbers)")
+
+
+def _model_of(root: Path, name: str) -> str | None:
+    """Return the model at /dev/NAME by its USB numbers; None of any other device."""
+    try:
+        found = HID_ID.search(read_text(root / "sys/class/hidraw" / name / "device/uevent").upper())
+    except (UnavailableError, TransientError):
+        return None
+    return METERS.get(f"{found.group(1)}:{found.group(2)}") if found else None

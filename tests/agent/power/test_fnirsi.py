@@ -4,7 +4,7 @@ import os
 import pty
 import threading
 import tty
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 
 import pytest
 
@@ -49,6 +49,84 @@ def device(*packets):
     finally:
         os.close(theirs)
         os.close(ours)
+
+
+@contextmanager
+def asked_device(*, answers=1000, swallows=()):
+    """Yield the name of a meter like the FNB48, and its requests: it answers each to go on with one packet, of so many 10 mA.
+
+    It says what it is when it is asked to begin, and swallows the requests of these places.
+    """
+    ours, theirs = pty.openpty()
+    tty.setraw(theirs)
+    asked = []
+
+    def play():
+        with suppress(OSError):
+            while True:
+                request = os.read(ours, 65)
+                asked.append(request[2])
+                if request[2] == fnirsi.START:
+                    os.write(ours, fnirsi_packet([(9.0, 9.0)] * 4, kind=0x03))
+                if request[2] == fnirsi.GO_ON and asked.count(fnirsi.GO_ON) not in swallows and asked.count(fnirsi.GO_ON) <= answers:
+                    os.write(ours, fnirsi_packet([(5.0, asked.count(fnirsi.GO_ON) / 100)] * 4))
+
+    threading.Thread(target=play, daemon=True).start()
+    try:
+        yield os.ttyname(theirs), asked
+    finally:
+        os.close(theirs)
+        os.close(ours)
+
+
+def hidraw(root, numbers, name):
+    """Write a hidraw device with these USB numbers, of which `name` is the port."""
+    vendor, product = numbers
+    write(root, {"sys/class/hidraw/hidraw1/device/uevent": f"HID_ID=0003:0000{vendor}:0000{product}\n"})
+    (root / "dev").mkdir()
+    (root / "dev/hidraw1").symlink_to(name)
+
+
+@pytest.mark.parametrize(("numbers", "model"), [(("0483", "003A"), "FNB48"), (("0483", "003B"), "C1")])
+def test_a_meter_that_answers_each_request_once_is_asked_after_each_packet(tmp_path, numbers, model):
+    """FNB48 and C1: with a request a second only one reading in ten would come."""
+    with asked_device() as (name, asked), closing(Fnirsi(world=SensorWorld(tmp_path))) as sensor:
+        hidraw(tmp_path, numbers, name)
+        assert sensor.describe().id == f"fnirsi:{model}"
+        shown = [sensor.read().power_w for _ in range(10)]
+    # Two packets a reading, each once and in their order.
+    assert shown == pytest.approx([5 * (4 * n + 3) / 200 for n in range(10)])
+    assert asked[:3] == [fnirsi.START, fnirsi.NEXT, fnirsi.GO_ON]
+    assert 20 <= asked.count(fnirsi.GO_ON) <= 21
+
+
+def test_a_request_that_was_lost_is_made_again(tmp_path, monkeypatch):
+    """One reading fails; the next one asks, and comes."""
+    monkeypatch.setattr(fnirsi, "TIMEOUT_S", 0.2)
+    with asked_device(swallows={3}) as (name, _), closing(Fnirsi(world=SensorWorld(tmp_path))) as sensor:
+        hidraw(tmp_path, ("0483", "003A"), name)
+        assert sensor.read().power_w == pytest.approx(5 * 0.015)
+        with pytest.raises(TransientError, match="sent nothing"):
+            sensor.read()
+        assert sensor.read().power_w == pytest.approx(5 * 0.045)
+
+
+@pytest.mark.parametrize(("numbers", "model"), [(("2E3C", "5558"), "FNB58"), (("2E3C", "0049"), "FNB48S")])
+def test_a_meter_that_sends_by_itself_is_told_to_go_on_once_a_second(tmp_path, monkeypatch, numbers, model):
+    """FNB58 and FNB48S: begun by 0x82 twice, and not asked for each packet."""
+    now_ns = [0]
+    packets = [fnirsi_packet([(5.0, 1.0)] * 4)] * 3
+    with device(*packets) as (name, asked, thread), closing(Fnirsi(world=SensorWorld(tmp_path), clock=lambda: now_ns[0])) as sensor:
+        hidraw(tmp_path, numbers, name)
+        assert sensor.describe().id == f"fnirsi:{model}"
+        thread.join(25)
+        assert sensor.read().power_w == pytest.approx(5.0)
+        assert [request[2] for request in asked] == [fnirsi.START, fnirsi.NEXT, fnirsi.NEXT]
+        told_ns, now_ns[0] = sensor._told_ns, int(1.1e9)
+        monkeypatch.setattr(fnirsi, "TIMEOUT_S", 0.1)
+        with pytest.raises(TransientError, match="sent nothing"):
+            sensor.read()
+        assert (told_ns, sensor._told_ns) == (0, int(1.1e9))
 
 
 def test_the_checksum_is_that_of_the_published_commands():
