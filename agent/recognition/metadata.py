@@ -151,6 +151,7 @@ def shapes_in_words(shapes: list[Shape]) -> str:
 # In this order: the first that is found in the name counts.
 _PATTERNS: Mapping[str, str] = {
     "yolox": r"yolox",
+    "yolo-nas": r"yolo[-_]?nas",
     "nanodet": r"nanodet",
     "detr": r"detr|d-?_?fine|deim|yolos(?![a-z0-9])",
     "yolo26": r"yolo(v?10|v?26)",

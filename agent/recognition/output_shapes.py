@@ -22,6 +22,7 @@ from edgemeter.agent.recognition.metadata import (
 from edgemeter.agent.runtimes import TensorInfo
 from edgemeter.agent.vision.decoders import nanodet
 from edgemeter.agent.vision.decoders.boxes import cell_count, grid_side
+from edgemeter.agent.vision.decoders.efficient_nms import has_exporters_names, is_efficient_nms
 from edgemeter.agent.vision.decoders.yolov5 import ANCHORS_PER_CELL, STRIDES
 
 _STRIDES = ((8, 16, 32), (8, 16, 32, 64), (4, 8, 16, 32))
@@ -224,11 +225,13 @@ class _SeveralTensors(_Model):
         """Return its family, None where it is none of them."""
         if self.stated.task not in (None, "detect"):
             return None
+        if is_efficient_nms(outputs):
+            return self._efficient_nms(is_sure=has_exporters_names(outputs))
         if len(outputs) == 4 and _is_postprocess(outputs):
             return self._postprocess(outputs)
         if len(outputs) >= 3 and _is_lists(self.shapes):
             return self._lists()
-        if self.size is not None and (found := self._maps(self.size)) is not None:
+        if self.size is not None and (found := self._nas(self.size) or self._maps(self.size)) is not None:
             return found
         return self._sets()
 
@@ -244,6 +247,25 @@ class _SeveralTensors(_Model):
             classes = (self.labels or COCO_LAST_ID) + 1
             doubts = (f"classes count from 1, as in TensorFlow's graphs, {_IDS}: set output.classes and output.labels",)
         return OutputFamily("tflite-postprocess", "detection", classes, "its four outputs", doubts)
+
+    def _efficient_nms(self, *, is_sure: bool) -> OutputFamily:
+        classes = self.labels or COCO_CLASSES
+        doubt = "boxes are x1, y1, x2, y2, as YOLO's; those of TensorFlow's detectors have y first: set `family` = tflite-postprocess then"
+        doubts = (*(() if is_sure else (doubt,)), *self.unnamed(classes))
+        return OutputFamily("efficient-nms", "detection", classes, "its count, boxes, scores and classes", doubts)
+
+    def _nas(self, size: tuple[int, int]) -> OutputFamily | None:
+        """Return YOLO-NAS without suppression: corners and scores of every cell of its grids."""
+        if len(self.shapes) != 2 or any(len(shape) != 3 for shape in self.shapes):
+            return None
+        boxes, scores = self.shapes if self.shapes[0][2] == 4 else self.shapes[::-1]
+        classes, is_named = scores[2] or 0, family_in(self.name) == "yolo-nas"
+        if boxes[2] != 4 or scores[1] != boxes[1] or boxes[1] != cell_count(*size, STRIDES):
+            return None
+        if not is_named and classes not in (COCO_CLASSES, self.labels):
+            return None
+        doubt = "YOLO-NAS's head, boxes as x1, y1, x2, y2 in pixels, pictures in RGB 0..1: other models have such outputs; set `family`"
+        return self.detector("yolo-nas", classes, *(() if is_named else (doubt,)), *self.unnamed(classes))
 
     def _lists(self) -> OutputFamily:
         doubt = "labels count from 1, 0 is the background, as torchvision's do; set `family` in its card if that is wrong"

@@ -22,7 +22,7 @@ from edgemeter.agent.recognition.metadata import (
     takes_zero_to_one,
 )
 from edgemeter.agent.recognition.output_shapes import family_of_outputs, side_of
-from edgemeter.agent.runtimes import Loaded, TensorInfo
+from edgemeter.agent.runtimes import Loaded, TensorInfo, with_batch_of_1
 from edgemeter.agent.vision.decoders import DECODERS
 from edgemeter.agent.vision.decoders.nanodet import OLD_STRIDES
 
@@ -89,7 +89,7 @@ def _usual(info: TensorInfo | None, family: OutputFamily, name: str) -> Normalis
 
 def _of_family(family: OutputFamily, stated: SelfDescription, name: str) -> Normalisation | None:
     """Return what a family of detectors was trained with, None if that is not known."""
-    if family.name in ("yolov5", "yolov5-heads", "yolov8", "yolo26", "torchvision"):
+    if family.name in ("yolov5", "yolov5-heads", "yolov8", "yolo26", "yolo-nas", "efficient-nms", "torchvision"):
         return _UNIT
     if family.name == "detr":
         if takes_zero_to_one(name) or stated.head == RT_DETR_HEAD:
@@ -129,13 +129,15 @@ def _quantised_normalisation(info: TensorInfo) -> Normalisation:
 # What marks a guess that puts family and task themselves in doubt.
 UNSURE_FAMILY = "unsure of the family: "
 Layout = Literal["NHWC", "NCHW"]
-# Source: Ultralytics' validation (0.7), YOLOv5's (0.6), YOLOX's (0.65) and NanoDet's (0.6).
-_NMS_IOU = {"yolov8": 0.7, "yolov5": 0.6, "yolov5-heads": 0.6, "yolox": 0.65, "nanodet": 0.6}
+# Source: Ultralytics' validation (0.7), super-gradients' (0.7), YOLOv5's (0.6), YOLOX's (0.65) and NanoDet's (0.6).
+_NMS_IOU = {"yolov8": 0.7, "yolo-nas": 0.7, "yolov5": 0.6, "yolov5-heads": 0.6, "yolox": 0.65, "nanodet": 0.6}
 _RESIZE: dict[str, Resize] = {
     "yolov8": "letterbox",
     "yolov5": "letterbox",
     "yolov5-heads": "letterbox",
     "yolo26": "letterbox",
+    "yolo-nas": "letterbox",
+    "efficient-nms": "letterbox",
     "yolox": "letterbox-top-left",
     "classifier": "centre-crop",
 }
@@ -200,7 +202,7 @@ def recognise(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
     Raises:
         ConfigError: the model is none of the known families, or not certainly one; the message lists the keys that a card needs.
     """
-    stated = read_self_description(loaded.metadata)
+    stated, loaded = read_self_description(loaded.metadata), with_batch_of_1(loaded)
     try:
         info, layout = _image_input(loaded)
         size, size_from = _size(info, layout, stated, model, [one.shape for one in loaded.outputs])

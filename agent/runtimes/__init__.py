@@ -5,7 +5,7 @@ Others register theirs through the entry point group `edgemeter.runtimes`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -136,3 +136,18 @@ def dequantise(array: Array, info: TensorInfo) -> NDArray[np.float32]:
     zero = np.float32(info.zero_point or 0)
     real: NDArray[np.float32] = (array.astype(np.float32) - zero) * np.float32(info.scale)
     return real
+
+
+def fixed_batch(loaded: Loaded) -> int:
+    """Return the batch that the model's one picture input is fixed to: 1 where it is open or has no such axis."""
+    shape = loaded.inputs[0].shape if len(loaded.inputs) == 1 else ()
+    return (shape[0] or 1) if len(shape) == 4 else 1
+
+
+def with_batch_of_1(loaded: Loaded) -> Loaded:
+    """Return what was loaded with the outputs of one photograph: a fixed batch above 1 is filled with copies of it, the first counts."""
+    batch = fixed_batch(loaded)
+    if batch == 1:
+        return loaded
+    outputs = (replace(info, shape=(1, *info.shape[1:])) if info.shape[:1] == (batch,) else info for info in loaded.outputs)
+    return replace(loaded, outputs=tuple(outputs))

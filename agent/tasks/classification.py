@@ -16,7 +16,7 @@ from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.tasks import groups as groups_of
 from edgemeter.agent.tasks.groups import ScoredGroup
-from edgemeter.agent.vision.preprocess import Preprocessor, input_of, real_values
+from edgemeter.agent.vision.preprocess import Preprocessor, input_of, values_of_first
 
 METRIC = "top1"
 _BEST = 5
@@ -104,7 +104,7 @@ class Classification:
         return [_group(name, sum(its), len(its)) for name, its in sorted(members.items())]
 
     def _scores(self, outputs: Sequence[NDArray[Any]]) -> NDArray[np.float32]:
-        return real_values(outputs, self._loaded)[0].ravel()
+        return values_of_first(outputs, self._loaded)[0].ravel()
 
     def _check_labels(self) -> None:
         """Refuse labels that are not as many as the classes: every label after the missing one would name the wrong class."""

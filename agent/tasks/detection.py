@@ -12,10 +12,10 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import Card, CardOutput
 from edgemeter.agent.contract.record_figures import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
-from edgemeter.agent.runtimes import Loaded
+from edgemeter.agent.runtimes import Loaded, with_batch_of_1
 from edgemeter.agent.tasks.coco_ap import coco_accuracy, value_only
 from edgemeter.agent.vision.decoders import Detections, PhotoFrame, create
-from edgemeter.agent.vision.preprocess import Preprocessor, input_of, real_values
+from edgemeter.agent.vision.preprocess import Preprocessor, input_of, values_of_first
 
 # By id, 1 to 90; ten ids are not used. Source: COCO's instances_val2017.json, `categories`.
 _BY_ID = (
@@ -165,7 +165,7 @@ class Detection:
             )
         self._loaded, self._data = loaded, data
         self._preprocessor = Preprocessor(model.input, input_of(model, loaded))
-        self._decoder = create(model, loaded)
+        self._decoder = create(model, with_batch_of_1(loaded))
         self._categories = () if data.truth is None else category_ids(model, data.truth["categories"])
         self._sizes = {} if data.truth is None else {image["id"]: (image["width"], image["height"]) for image in data.truth["images"]}
         self._frames: dict[int, PhotoFrame] = {}
@@ -200,7 +200,7 @@ class Detection:
         return None if accuracy is None else msgspec.structs.replace(accuracy, warnings=self._data.warnings)
 
     def _decode(self, index: int, outputs: Sequence[NDArray[Any]]) -> Detections:
-        return self._decoder.decode(real_values(outputs, self._loaded), self._frames[index])
+        return self._decoder.decode(values_of_first(outputs, self._loaded), self._frames[index])
 
     def _rows(self, image_id: int, found: Detections) -> NDArray[np.float64]:
         """Return [n, 7]: image id, x, y, width, height, score, category id; classes that the annotations do not know are left out."""

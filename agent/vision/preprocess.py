@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import Card, CardInput
-from edgemeter.agent.runtimes import Loaded, TensorInfo, dequantise
+from edgemeter.agent.runtimes import Loaded, TensorInfo, dequantise, fixed_batch
 from edgemeter.agent.runtimes.adapter import describe_tensor, shape_fits
 from edgemeter.agent.vision import photograph
 from edgemeter.agent.vision.decoders import PhotoFrame
@@ -36,14 +36,23 @@ def input_of(model: Card, loaded: Loaded) -> TensorInfo:
         )
     info, wanted = loaded.inputs[0], model.input
     size = (wanted.height, wanted.width)
-    shape = (1, *size, 3) if wanted.layout == "NHWC" else (1, 3, *size)
+    batch = fixed_batch(loaded)
+    shape = (batch, *size, 3) if wanted.layout == "NHWC" else (batch, 3, *size)
     # torchvision's detectors take a picture without a batch axis.
     if not shape_fits(shape, info.shape) and not shape_fits(shape[1:], info.shape):
         raise ConfigError(
-            f"model {model.name!r} takes {describe_tensor(info.dtype, info.shape)}, its card has {list(shape)} ({wanted.layout}): "
-            "correct height, width or layout in the card, or export the model with batch 1"
+            f"model {model.name!r} takes {describe_tensor(info.dtype, info.shape)}, its card has {[1, *shape[1:]]} ({wanted.layout}): "
+            "correct height, width or layout in the card"
         )
     return info
+
+
+def values_of_first(outputs: Sequence[NDArray[Any]], loaded: Loaded) -> list[NDArray[np.float32]]:
+    """Return the real values of the first sample of the batch, its axis kept; `loaded` as the runtime returned it."""
+    batch = fixed_batch(loaded)
+    if batch == 1:
+        return real_values(outputs, loaded)
+    return real_values([output[:1] if output.shape[:1] == (batch,) else output for output in outputs], loaded)
 
 
 def real_values(outputs: Sequence[NDArray[Any]], loaded: Loaded) -> list[NDArray[np.float32]]:
@@ -112,17 +121,22 @@ class Preprocessor:
         self._table = pixel_table(wanted, info)
         self._shift = _shift(self._table)
         self._has_batch = len(info.shape) != 3
+        self._batch = (info.shape[0] or 1) if len(info.shape) == 4 else 1
         self._imaging = photograph.pillow()
 
     def load(self, path: Path) -> tuple[Array, PhotoFrame]:
         """Return the input tensor (batch, layout, dtype and quantisation as the model declares) and how the photo lies in it.
 
-        The batch is 1; a model whose input has three axes gets none.
+        The batch is 1, or that which the model is fixed to, filled with copies; a model whose input has three axes gets none.
         """
         photo = photograph.read(path)
         placement = place(photo.size, self._wanted)
         values = self.tensor(self.resized(photo, placement), placement)
-        return values[None] if self._has_batch else values, placement.frame(photo.size, self._wanted)
+        if self._batch > 1:
+            values = np.repeat(values[None], self._batch, axis=0)
+        elif self._has_batch:
+            values = values[None]
+        return values, placement.frame(photo.size, self._wanted)
 
     def resized(self, photo: Any, placement: Placement) -> Pixels:
         """Return the placed part of the photograph: uint8 [h, w, 3], RGB.

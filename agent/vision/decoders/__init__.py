@@ -16,9 +16,11 @@ Floats = NDArray[np.float32]
 DECODERS: Mapping[str, str] = {
     "detr": "edgemeter.agent.vision.decoders.detr:Detr",
     "edgemeter": "edgemeter.agent.vision.decoders.edgemeter_grid:EdgemeterGrid",
+    "efficient-nms": "edgemeter.agent.vision.decoders.efficient_nms:EfficientNms",
     "nanodet": "edgemeter.agent.vision.decoders.nanodet:NanoDet",
     "tflite-postprocess": "edgemeter.agent.vision.decoders.tflite_postprocess:TflitePostprocess",
     "torchvision": "edgemeter.agent.vision.decoders.torchvision:Torchvision",
+    "yolo-nas": "edgemeter.agent.vision.decoders.yolo_nas:YoloNas",
     "yolo26": "edgemeter.agent.vision.decoders.yolo26:Yolo26",
     "yolov5": "edgemeter.agent.vision.decoders.yolov5:YoloV5",
     "yolov5-heads": "edgemeter.agent.vision.decoders.yolov5:YoloV5Heads",

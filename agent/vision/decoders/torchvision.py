@@ -30,8 +30,8 @@ class Torchvision:
         above = scores > self._output.score_threshold
         if np.any(labels[above] < 1):
             raise ConfigError(
-                "label 0 has a score: labels of family torchvision count from 1, 0 is the background; lists that count from 0 (TensorRT's "
-                "EfficientNMS) are not read: export the model without its suppression"
+                "label 0 has a score: labels of family torchvision count from 1, 0 is the background; lists that count from 0 and "
+                "come with their number (TensorRT's EfficientNMS) are of family efficient-nms; correct `family` in the card"
             )
         found = boxes.in_pixels(found[above], frame)
         return boxes.select(found, scores[above], labels[above].astype(np.int32) - 1, self._output, frame)

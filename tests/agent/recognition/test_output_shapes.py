@@ -76,6 +76,9 @@ def test_yolov5_with_its_raw_maps_is_recognised():
         ([(1, 300, 6), (1, 300, 4)], "m.onnx", said(6), "detr", 6),
         ([(1, 300, 6), (1, 300, 4)], "rtdetr.onnx", SILENT, "detr", 6),
         ([(1, 300, 6), (1, 300, 4)], "m.onnx", SILENT, "detr", 5),
+        ([(1, 8400, 4), (1, 8400, 80)], "m.onnx", SILENT, "yolo-nas", 80),
+        ([(1, 8400, 3), (1, 8400, 4)], "yolo_nas_s.onnx", SILENT, "yolo-nas", 3),
+        ([(1, 8400, 4), (1, 8400, 3)], "best.onnx", said(3), "yolo-nas", 3),
         ([(None, 4), (None,), (None,)], "m.onnx", SILENT, "torchvision", 90),
         ([(100,), (100,), (100, 4)], "ssd.onnx", SILENT, "torchvision", 90),
         ([(1, None, 4), (1, None), (1, None)], "m.onnx", said(91), "torchvision", 90),
@@ -256,3 +259,39 @@ def test_a_pose_that_declares_no_outputs_is_not_taken_for_a_detector_by_its_name
     """A traced TorchScript file without Ultralytics' metadata."""
     with pytest.raises(UnknownFamilyError, match="its file name contains 'pose'"):
         family_of_outputs([], None, "yolov8n-pose.torchscript", SILENT)
+
+
+LISTS = ((1, 1), (1, 100, 4), (1, 100), (1, 100))
+OF_EXPORTERS = ("num_dets", "det_boxes", "det_scores", "det_classes")
+
+
+def outputs_of(names, shapes=LISTS, whole=(0, 3)):
+    """Return outputs, those at these places integers."""
+    return [
+        TensorInfo(name, shape, "int32" if k in whole else "float32") for k, (name, shape) in enumerate(zip(names, shapes, strict=True))
+    ]
+
+
+@pytest.mark.parametrize("shapes", [LISTS, ((1,), *LISTS[1:]), ((1, 1), (1, None, 4), (1, None), (1, None))])
+@pytest.mark.parametrize(("names", "is_sure"), [(OF_EXPORTERS, True), (("a", "b", "c", "d"), False)])
+def test_lists_with_an_integer_count_are_efficient_nms(shapes, names, is_sure):
+    """Told from torchvision's lists by the fourth tensor, and from TFLite's by dtypes; names of other exporters leave a doubt."""
+    found = family_of_outputs(outputs_of(names, shapes), SIZE, "m.engine", said(3))
+    assert (found.name, found.classes, found.doubts == ()) == ("efficient-nms", 3, is_sure)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "family"),
+    [
+        (outputs_of(("boxes", "labels", "scores"), ((100, 4), (100,), (100,)), whole=(1,)), "torchvision"),
+        (outputs_of(("boxes", "labels", "scores", "masks"), ((100, 4), (100,), (100,), (100, 1, 28, 28)), whole=(1,)), "torchvision"),
+        (outputs_of(("a", "b", "c", "d"), (*LISTS[1:], (1,)), whole=()), "tflite-postprocess"),
+        (
+            outputs_of(("num_detections", "detection_boxes", "detection_scores", "detection_classes"), ((1,), *LISTS[1:]), whole=()),
+            "tflite-postprocess",
+        ),
+    ],
+)
+def test_other_lists_stay_what_they_are(outputs, family):
+    """Without a count, or with floats throughout."""
+    assert family_of_outputs(outputs, SIZE, "m.onnx", said(3)).name == family

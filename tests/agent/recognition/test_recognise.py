@@ -268,3 +268,10 @@ def test_efficientnet_lite_leaves_its_own_margin():
     """32 pixels on both sides together, whatever the size."""
     made, _ = recognised("efficientnet_lite2.tflite", tensors((1, 260, 260, 3)), SCORES)
     assert made.input.crop_ratio == pytest.approx(260 / 292)
+
+
+@pytest.mark.parametrize(("shape", "family"), [((8, 84, 8400), "yolov8"), ((8, 1000), "classifier")])
+def test_a_fixed_batch_is_recognised_by_the_shapes_of_one_sample(shape, family):
+    """Engines are built for a batch of 8, and are what they are."""
+    card, _ = recognise.recognise(Path("m.onnx"), make_loaded(tensors(shape), tensors((8, 3, 640, 640))))
+    assert card.family == family

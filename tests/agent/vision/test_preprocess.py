@@ -211,7 +211,7 @@ def test_an_undeclared_input_is_float32():
     assert input_of(make_card("yolov5"), make_loaded()).dtype == "float32"
 
 
-@pytest.mark.parametrize("shape", [(1, 3, 64, 64), (1, 32, 64, 3), (8, 64, 64, 3), (1, 64, 64, 1), (64, 3), (64, 32, 3)])
+@pytest.mark.parametrize("shape", [(1, 3, 64, 64), (1, 32, 64, 3), (8, 64, 32, 3), (1, 64, 64, 1), (64, 3), (64, 32, 3)])
 def test_another_shape_than_the_cards_is_refused(shape):
     """Layout, size, batch, channels, rank: both are named."""
     with pytest.raises(ConfigError, match=r"its card has \[1, 64, 64, 3\] \(NHWC\)"):

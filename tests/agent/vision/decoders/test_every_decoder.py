@@ -11,9 +11,11 @@ from tests.fixtures.vision_factory import make_card, make_input, make_loaded, sa
 SHAPES = {
     "detr": [(1, 100, 4), (1, 100, 4)],
     "edgemeter": [(1, 84, 4), (1, 84, 3)],
+    "efficient-nms": [(1, 1), (1, 100, 4), (1, 100), (1, 100)],
     "nanodet": [(1, 85, 35)],
     "tflite-postprocess": [(1, 10, 4), (1, 10), (1, 10), (1,)],
     "torchvision": [(10, 4), (10,), (10,)],
+    "yolo-nas": [(1, 84, 4), (1, 84, 3)],
     "yolo26": [(1, 300, 6)],
     "yolov5": [(1, 252, 8)],
     "yolov5-heads": [(1, 3, 8, 8, 8), (1, 3, 4, 4, 8), (1, 3, 2, 2, 8)],
@@ -26,7 +28,9 @@ def made(family, shapes):
     """Return the decoder of a family for 3 classes on 64 x 64 pixels."""
     strides = (8, 16, 32) if family == "edgemeter" else ()
     card = make_card(family, wanted=make_input(), classes=3, strides=strides, nms_iou=0.5)
-    return decoders.create(card, make_loaded(tensors(*shapes)))
+    # Where dtypes tell, a family names its outputs.
+    names = ("num_dets", "det_boxes", "det_scores", "det_classes") if family == "efficient-nms" and len(shapes) == 4 else ()
+    return decoders.create(card, make_loaded(tensors(*shapes, names=names)))
 
 
 def test_every_family_stands_here():

@@ -1,0 +1,70 @@
+"""A model whose batch is fixed above 1: timed by whole batches, scored by the first sample of each."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from edgemeter.agent.contract import suite
+from edgemeter.agent.engine import job, measure
+
+SIDE, CLASSES, ANCHORS, BATCH, PHOTOGRAPHS = 16, 2, 128, 4, 6
+
+
+@pytest.fixture
+def model(tmp_path):
+    """Return an ONNX file that shapes its four pictures into the outputs of a YOLOv8."""
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    value, kind = onnx.helper.make_tensor_value_info, onnx.TensorProto.FLOAT
+    sizes = onnx.numpy_helper.from_array(np.array([BATCH, 4 + CLASSES, ANCHORS]), "sizes")
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Reshape", ["x", "sizes"], ["y"])],
+        "passes its pictures through",
+        [value("x", kind, [BATCH, 3, SIDE, SIDE])],
+        [value("y", kind, [BATCH, 4 + CLASSES, ANCHORS])],
+        [sizes],
+    )
+    path = tmp_path / "four.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9), str(path))
+    card = f"""
+    name = "passed-through"
+    task = "detection"
+    family = "yolov8"
+    precision = "fp32"
+    input = {{height = {SIDE}, width = {SIDE}, layout = "NCHW"}}
+    output = {{classes = {CLASSES}, nms_iou = 0.7}}
+    """
+    (tmp_path / "four.onnx.toml").write_text(card)
+    return path
+
+
+@pytest.fixture
+def photographs(tmp_path):
+    """Return a folder of pictures that are a detector's answer themselves: in each one box, and annotations that it fits."""
+    folder = tmp_path / "photographs"
+    folder.mkdir()
+    truth = {"images": [], "annotations": [], "categories": [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}]}
+    for number in range(1, PHOTOGRAPHS + 1):
+        answer = np.zeros((4 + CLASSES, ANCHORS), np.uint8)
+        answer[:4, 7] = (100 + 5 * number, 120, 80, 60)
+        answer[4 + number % CLASSES, 7] = 200
+        Image.fromarray(answer.reshape(3, SIDE, SIDE).transpose(1, 2, 0)).save(folder / f"{number}.png")
+        x, y, width, height = (answer[:4, 7] / 255 * SIDE).tolist()
+        truth["images"].append({"id": number, "file_name": f"{number}.png", "width": SIDE, "height": SIDE})
+        box = {"bbox": [x - width / 2, y - height / 2, width, height], "area": width * height, "iscrowd": 0}
+        truth["annotations"].append({"id": number, "image_id": number, "category_id": number % CLASSES + 1, **box})
+    (tmp_path / "truth.json").write_text(json.dumps(truth))
+    return {"images": str(folder), "annotations": str(tmp_path / "truth.json")}
+
+
+@pytest.mark.parametrize(("scenario", "batch"), [("single_stream", BATCH), ("offline", BATCH)])
+def test_a_fixed_batch_is_timed_whole_and_scored(model, photographs, scenario, batch):
+    """Every photograph is found as with a batch of 1; the record says how many samples a call takes."""
+    settings = suite.Settings(model=str(model), mode="rapid", idle_seconds=0.0, scenario=scenario, **photographs)
+    (case,) = suite.expand(suite.SuiteFile(name="s", case=[settings]), model.parent).cases
+    work = job.RunJob(case=case, sha256="0" * 64, size_bytes=1, seed=3, accuracy=True, idle=False, spawned_ns=0)
+    found = measure.measure(work, 0, lambda _: None)
+    assert found.accuracy.value == pytest.approx(1)
+    assert (found.batch, found.inputs[0].shape, found.answers.found) == (batch, (BATCH, 3, SIDE, SIDE), PHOTOGRAPHS)

@@ -1,0 +1,65 @@
+"""The decoder of EfficientNMS: a count, boxes, scores and classes, in whatever order and under whatever names."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.runtimes import TensorInfo
+from edgemeter.agent.vision import decoders
+from tests.fixtures.vision_factory import make_card, make_loaded, same_size, tensors
+
+# Two detections; the third row is what the plug-in left there.
+PARTS = {
+    "num_dets": np.array([[2]], np.float32),
+    "det_boxes": np.array([[[4, 5, 60, 30], [1, 2, 11, 12], [9, 9, 20, 20]]], np.float32),
+    "det_scores": np.array([[0.75, 0.5, 0.9]], np.float32),
+    "det_classes": np.array([[79, 0, 3]], np.float32),
+}
+WHOLE = ("num_dets", "det_classes")
+
+
+def decode(order=tuple(PARTS), *, are_named=True, is_declared=True, parts=PARTS):
+    """Return the detections of a model with 80 classes."""
+    infos = [
+        TensorInfo(name if are_named else f"out{k}", parts[name].shape, "int32" if name in WHOLE else "float32")
+        for k, name in enumerate(order)
+    ]
+    made = decoders.create(make_card("efficient-nms", classes=80), make_loaded(infos if is_declared else ()))
+    return made.decode([parts[name] for name in order], same_size(64, 32))
+
+
+@pytest.mark.parametrize("order", list(permutations(PARTS)))
+@pytest.mark.parametrize("are_named", [True, False])
+def test_every_order_is_understood_by_names_or_dtypes(order, are_named):
+    """Class 0 is the first class, and rows beyond the count are none."""
+    found = decode(order, are_named=are_named)
+    assert found.boxes.tolist() == [[4, 5, 60, 30], [1, 2, 11, 12]]
+    assert (found.classes.tolist(), found.scores.tolist()) == ([79, 0], [0.75, 0.5])
+
+
+def test_without_a_declaration_the_order_is_the_plug_ins():
+    """A card names the family, the runtime no outputs."""
+    assert decode(is_declared=False).classes.tolist() == [79, 0]
+
+
+def test_nothing_found_is_a_count_of_0():
+    """The rows hold anything then."""
+    assert decode(parts={**PARTS, "num_dets": np.zeros((1, 1), np.float32)}).scores.tolist() == []
+
+
+def test_normalised_boxes_become_pixels():
+    """Some exporters leave 0..1."""
+    parts = {**PARTS, "det_boxes": PARTS["det_boxes"] / np.float32([64, 32, 64, 32])}
+    assert decode(parts=parts).boxes == pytest.approx(PARTS["det_boxes"][0, :2])
+
+
+@pytest.mark.parametrize("shapes", [[(1, 10), (1, 10, 4), (1, 10), (1, 10)], [(1, 1), (1, 10, 4), (1, 10)], [(1, 84, 8400)]])
+def test_other_outputs_are_refused(shapes):
+    """Before anything is measured, and without a declaration at the first query."""
+    card = make_card("efficient-nms", classes=80)
+    with pytest.raises(ConfigError, match=r"needs a count \[1, 1\], boxes \[1, n, 4\]"):
+        decoders.create(card, make_loaded(tensors(*shapes)))
+    with pytest.raises(ConfigError, match="needs a count"):
+        decoders.create(card, make_loaded()).decode([np.zeros(shape, np.float32) for shape in shapes], same_size())

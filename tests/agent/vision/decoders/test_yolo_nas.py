@@ -1,0 +1,42 @@
+"""The decoder of YOLO-NAS: corners and scores of every cell."""
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.vision import decoders
+from tests.fixtures.vision_factory import make_card, make_loaded, same_size, tensors
+
+BOXES, SCORES = np.zeros((1, 84, 4), np.float32), np.zeros((1, 84, 3), np.float32)
+BOXES[0, 10], SCORES[0, 10, 2] = (4, 5, 60, 30), 0.75
+BOXES[0, 11], SCORES[0, 11, 2] = (5, 5, 60, 30), 0.5
+BOXES[0, 12], SCORES[0, 12, 0] = (5, 5, 60, 30), 0.25
+
+
+def decode(*outputs, declared=((1, 84, 4), (1, 84, 3))):
+    """Return the detections of a model with 3 classes."""
+    made = decoders.create(make_card("yolo-nas", classes=3, nms_iou=0.7), make_loaded(tensors(*declared)))
+    return made.decode(outputs, same_size(64, 32))
+
+
+@pytest.mark.parametrize("outputs", [(BOXES, SCORES), (SCORES, BOXES)])
+def test_corners_are_taken_as_they_are_and_suppressed_by_class(outputs):
+    """In pixels of the input, in either order; the weaker of two alike falls, one of another class does not."""
+    found = decode(*outputs)
+    assert found.boxes.tolist() == [[4, 5, 60, 30], [5, 5, 60, 30]]
+    assert (found.classes.tolist(), found.scores.tolist()) == ([2, 0], [0.75, 0.25])
+
+
+def test_four_classes_leave_the_boxes_first():
+    """Both tensors end in 4 then."""
+    four = np.zeros((1, 84, 4), np.float32)
+    four[0, 10, 3] = 0.5
+    made = decoders.create(make_card("yolo-nas", classes=4), make_loaded(tensors((1, 84, 4), (1, 84, 4))))
+    assert made.decode([BOXES, four], same_size()).classes.tolist() == [3]
+
+
+@pytest.mark.parametrize("shapes", [[(1, 84, 4), (1, 80, 3)], [(1, 84, 4), (1, 84, 5)], [(1, 84, 7)]])
+def test_other_outputs_are_refused(shapes):
+    """Another number of cells or classes, or one tensor."""
+    with pytest.raises(ConfigError, match=r"family yolo-nas needs boxes \[1, n, 4\] and scores \[1, n, 3\]"):
+        decode(declared=shapes)
