@@ -155,7 +155,7 @@ SMOKE = {
     "parquet": imports("pyarrow"),
     "apprise": imports("apprise"),
     "sign": says("bundle", "keygen", "--help", holds="Example"),
-    "convert": says("models", "build", "--help", holds="Example"),
+    "convert": says("models", "convert", "--help", holds="Example"),
 }
 
 
