@@ -5,6 +5,8 @@ Backend: `cpu` (the default), `cuda` or `cuda:N`. Setting `onednn = "off"` keeps
 for the whole process. Never a pickle: `torch_archive` inspects the file first.
 TorchScript does not declare shapes: inputs are known only when the archive has a config.txt with `shape` (Ultralytics writes one), else
 `Loaded.inputs` is empty and any array is taken; `Loaded.outputs` is always empty for TorchScript.
+For a file that calls operators of torchvision (nms, roi_align ...), and only for such a file, torchvision is imported before it is loaded.
+Both must be builds for the same device: PyPI's are for CUDA, also on aarch64; PyTorch's own index has those for the CPU.
 What is timed is the module's call in inference mode, which is entered once, outside (inside it costs 1.5 us a call), and on CUDA
 the synchronisation after it. The thread stays in inference mode until `close`. Inputs are on the device before, outputs come back after.
 Tested with torch 2.13.0 and 2.15.0 on the CPU; CUDA is untested.
@@ -17,6 +19,7 @@ import pickle
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -26,7 +29,7 @@ import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
 from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, torch_archive
-from edgemeter.agent.runtimes.adapter import LibraryCandidate, check_inputs, check_options, load_library
+from edgemeter.agent.runtimes.adapter import LibraryCandidate, RuntimeLibrary, check_inputs, check_options, load_library
 from edgemeter.agent.runtimes.torch_archive import TorchArchive
 
 _CANDIDATES = (LibraryCandidate("torch", ("torch",)),)
@@ -57,6 +60,7 @@ class PyTorch:
         _set_threads(found.module, options.threads)
         _set_onednn(found.module, options.extra.get("onednn", "on"))
         _check_pickles(found.module, model, archive)
+        operators_ns, facts = _import_torchvision(found, model) if archive.calls_torchvision else (0, {})
         started_ns = time.monotonic_ns()
         try:
             with warnings.catch_warnings():
@@ -70,12 +74,13 @@ class PyTorch:
                 f"{found.package} {found.version} cannot load {str(model)!r}: {one_line(error)}; export it again for this version"
             ) from error
         load_ns = time.monotonic_ns() - started_ns
-        return found.loaded(
+        return replace(found, import_ns=found.import_ns + operators_ns).loaded(
             backend=self._device,
             inputs=self._inputs,
             outputs=outputs,
             metadata=archive.texts,
             load_ns=load_ns,
+            facts=facts,
         )
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
@@ -144,6 +149,25 @@ def _set_onednn(torch: Any, asked: str) -> None:
         raise ConfigError(f"runtime 'pytorch' has no onednn {asked!r}: choose on or off")
     if asked == "off":
         torch.backends.mkldnn.set_flags(_enabled=False)
+
+
+def _import_torchvision(torch: RuntimeLibrary, model: Path) -> tuple[int, dict[str, str]]:
+    """Import torchvision, which registers its operators; return the ns that it took, and its version for the record.
+
+    Raises:
+        UnavailableError: it is not installed, or is not built for this PyTorch.
+    """
+    started_ns = time.monotonic_ns()
+    try:
+        torchvision = import_module("torchvision")
+    except (ImportError, OSError, RuntimeError, AttributeError) as error:
+        is_absent = isinstance(error, ModuleNotFoundError) and error.name == "torchvision"
+        why = "is not installed" if is_absent else f"does not fit {torch.package} {torch.version} ({one_line(error)})"
+        raise UnavailableError(
+            f"{str(model)!r} calls operators of torchvision, which {why}: pip install 'edgemeter[torch]', "
+            "torch and torchvision from the same index"
+        ) from error
+    return time.monotonic_ns() - started_ns, {"torchvision": str(torchvision.__version__)}
 
 
 def _check_pickles(torch: Any, model: Path, archive: TorchArchive) -> None:

@@ -19,6 +19,7 @@ from edgemeter.agent.contract import model_file
 
 _EXPORT = "export the model with torch.export.save (.pt2), or with torch.jit.trace(...).save"
 _FILE_ACCESS = re.compile(rb"\btorch\.(?:save|load|from_file)\b")
+_TORCHVISION = re.compile(rb"\bops\.torchvision\.\w")
 _SCRIPT = re.compile(r"code/.*\.py")
 _PROGRAM = re.compile(r"models/\w+\.json|serialized_exported_program\.json")
 _PICKLES = re.compile(r"data/sample_inputs/\w+\.pt|serialized_(?:state_dict|constants|example_inputs)\.pt")
@@ -46,11 +47,12 @@ _INERT = ("guards_code", "metadata", "as_string", "as_strings")
 
 @dataclass(frozen=True, slots=True)
 class TorchArchive:
-    """What kind of archive it is, its text files by name, and the members that hold pickled tensors."""
+    """What kind of archive it is, its text files by name, the members that hold pickled tensors, and whether it calls torchvision."""
 
     kind: Literal["torchscript", "exported"]
     texts: Mapping[str, str]
     pickles: tuple[str, ...]
+    calls_torchvision: bool = False
 
 
 def read(model: Path) -> TorchArchive:
@@ -92,23 +94,28 @@ def _members(model: Path, archive: zipfile.ZipFile) -> dict[str, str]:
 
 
 def _torchscript(model: Path, archive: zipfile.ZipFile, members: Mapping[str, str]) -> TorchArchive:
-    for name, member in members.items():
-        access = _FILE_ACCESS.search(archive.read(member)) if _SCRIPT.fullmatch(name) else None
-        if access is not None:
+    calls_torchvision = False
+    for script in (archive.read(member) for name, member in members.items() if _SCRIPT.fullmatch(name)):
+        if access := _FILE_ACCESS.search(script):
             raise ConfigError(f"{str(model)!r} calls {access[0].decode()} and is not run: a model reads no files; {_EXPORT}")
-    return TorchArchive("torchscript", model_file.texts(model, below="extra"), ())
+        calls_torchvision |= _TORCHVISION.search(script) is not None
+    return TorchArchive("torchscript", model_file.texts(model, below="extra"), (), calls_torchvision)
 
 
 def _exported(model: Path, archive: zipfile.ZipFile, members: Mapping[str, str]) -> TorchArchive:
+    calls_torchvision = False
     for name, member in members.items():
         if _PROGRAM.fullmatch(name):
-            _check_program(model, json.loads(archive.read(member)))
+            program = archive.read(member)
+            _check_program(model, json.loads(program))
+            calls_torchvision |= _TORCHVISION.search(program) is not None
         elif _CONFIGS.fullmatch(name):
             _check_payload(model, json.loads(archive.read(member)))
         elif not (_PICKLES.fullmatch(name) or _PLAIN.fullmatch(name)):
             raise ConfigError(f"{str(model)!r} holds {name!r}, which is not part of a plain exported program, and is not opened: {_EXPORT}")
     texts = {**model_file.texts(model, below="extra"), **model_file.texts(model, below="extra_files")}
-    return TorchArchive("exported", texts, tuple(member for name, member in members.items() if _PICKLES.fullmatch(name)))
+    pickles = tuple(member for name, member in members.items() if _PICKLES.fullmatch(name))
+    return TorchArchive("exported", texts, pickles, calls_torchvision)
 
 
 def _check_payload(model: Path, document: Any) -> None:

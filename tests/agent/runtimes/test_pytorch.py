@@ -2,6 +2,9 @@
 
 import importlib.util
 import io
+import json
+import subprocess
+import sys
 import warnings
 import zipfile
 
@@ -170,3 +173,93 @@ def test_a_pickle_inside_a_program_is_not_opened(runtime, models, torch, tmp_pat
             target.writestr(info.filename, content)
     with pytest.raises(ConfigError, match="holds a pickle of more than tensors"):
         runtime.load(path, Options())
+
+
+# A torchvision that has one operator, in the place of the real one, whose builds must fit the one of PyTorch.
+STAND_IN = """
+import torch
+__version__ = "0.0-stand-in"
+torch.library.define("torchvision::nms", "(Tensor boxes, Tensor scores, float iou) -> Tensor")
+torch.library.impl("torchvision::nms", "CPU")(lambda boxes, scores, iou: torch.argsort(scores, descending=True)[:1])
+"""
+MAKE = """
+import sys, torch, torchvision
+class Best(torch.nn.Module):
+    def forward(self, x: torch.Tensor):
+        return x[torch.ops.torchvision.nms(x[:, :4], x[:, 4], 0.5)]
+torch.jit.trace(Best(), torch.zeros(2, 5)).save(sys.argv[1])
+"""
+RUN = """
+import json, sys
+from pathlib import Path
+import numpy as np
+from edgemeter.agent.runtimes import Options
+from edgemeter.agent.runtimes.pytorch import PyTorch
+runtime = PyTorch()
+facts = {}
+for path in sys.argv[1:]:
+    imported = dict(runtime.load(Path(path), Options()).facts)
+    facts[path] = ["torchvision" in sys.modules, imported]
+runtime.bind([np.float32([[0, 0, 1, 1, 0.25], [0, 0, 1, 1, 0.75]])])()
+print(json.dumps([facts, runtime.outputs()[0].tolist()]))
+"""
+
+
+def python(folder, program, *arguments):
+    """Return what a process prints that finds the stand-in in this folder."""
+    command = [sys.executable, "-W", "ignore", "-c", program, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={"PYTHONPATH": str(folder)}, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def calling(tmp_path_factory):
+    """Return a TorchScript file that calls torchvision's nms, and the folder with the stand-in beside it."""
+    folder = tmp_path_factory.mktemp("torchvision")
+    (folder / "torchvision.py").write_text(STAND_IN)
+    python(folder, MAKE, folder / "best.pt")
+    return folder / "best.pt"
+
+
+def test_torchvision_is_imported_for_the_file_that_calls_it(models, calling):
+    """Not for another one; its version stands beside what was loaded, and the operator runs."""
+    plain = models / "pytorch_nested.pt"
+    facts, best = json.loads(python(calling.parent, RUN, plain, calling))
+    assert facts[str(plain)] == [False, {}]
+    assert facts[str(calling)] == [True, {"torchvision": "0.0-stand-in"}]
+    assert best == [[0, 0, 1, 1, 0.75]]
+
+
+def test_without_torchvision_the_error_names_it(runtime, calling, monkeypatch):
+    """What to install, not that an operator is unknown."""
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    with pytest.raises(UnavailableError, match=r"calls operators of torchvision, which is not installed: pip install 'edgemeter\[torch\]'"):
+        runtime.load(calling, Options())
+
+
+def test_a_torchvision_that_does_not_fit_is_named(runtime, calling, monkeypatch, tmp_path):
+    """PyPI's, built for CUDA, beside a PyTorch for the CPU: importing it ends in a RuntimeError."""
+    (tmp_path / "torchvision.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
+    monkeypatch.delitem(sys.modules, "torchvision", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UnavailableError, match=r"does not fit torch .*nms does not exist.*from the same index"):
+        runtime.load(calling, Options())
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_the_real_torchvision_runs(runtime, tmp_path, torch):
+    """Where it is installed and fits."""
+    try:
+        torchvision = importlib.import_module("torchvision")
+    except (ImportError, RuntimeError) as error:
+        pytest.skip(f"no torchvision that fits: {error}")
+
+    class Best(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[torchvision.ops.nms(x[:, :4], x[:, 4], 0.5)]
+
+    torch.jit.trace(Best(), torch.zeros(2, 5)).save(str(tmp_path / "best.pt"))
+    runtime.load(tmp_path / "best.pt", Options())
+    runtime.bind([np.float32([[0, 0, 1, 1, 0.25], [0, 0, 1, 1, 0.75]])])()
+    assert runtime.outputs()[0].tolist() == [[0, 0, 1, 1, 0.75]]

@@ -204,3 +204,18 @@ def test_a_zip_of_something_else_is_neither(tmp_path):
         archive.writestr("photos/one.jpg", b"x")
     with pytest.raises(ConfigError, match="neither TorchScript nor an exported program"):
         torch_archive.read(path)
+
+
+def test_calls_of_torchvision_are_seen_in_both_forms(models, tmp_path):
+    """In the text of a script, and among the operators of a program."""
+
+    def call(name, content):
+        return content.replace(b"def forward", b"# ops.torchvision.nms\n  def forward") if name.endswith(".py") else content
+
+    def edit(document):
+        document["graph_module"]["graph"]["nodes"][0]["target"] = "torch.ops.torchvision.roi_align.default"
+
+    assert torch_archive.read(changed(models / "pytorch_nested.pt", tmp_path / "a.pt", call)).calls_torchvision
+    assert torch_archive.read(edited(models, tmp_path / "a.pt2", edit)).calls_torchvision
+    assert not torch_archive.read(models / "pytorch_nested.pt").calls_torchvision
+    assert not torch_archive.read(models / "pytorch.pt2").calls_torchvision
