@@ -18,11 +18,16 @@ def provenance_of(energy: Energy, stated: Provenance | None) -> EnergyProvenance
 
     `modelled` is an estimate of a scope from a narrower one. None: nobody stated that it was measured.
     """
-    if energy.is_modelled:
+    return sensor_provenance(energy.sensor, stated, is_modelled=energy.is_modelled)
+
+
+def sensor_provenance(sensor: str, stated: Provenance | None, *, is_modelled: bool) -> EnergyProvenance | None:
+    """Return the same of what `sensor` (an id) read."""
+    if is_modelled:
         return "modelled"
-    if energy.sensor == ESTIMATE_SENSOR:
+    if sensor == ESTIMATE_SENSOR:
         return "estimated"
-    if energy.sensor.startswith(REPLAY_SENSOR) and stated != "estimated":
+    if sensor.startswith(REPLAY_SENSOR) and stated != "estimated":
         return "replayed"
     return stated
 

@@ -15,9 +15,11 @@ from typing import Any, TextIO
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.compare.summary import hottest_c
 from edgemeter.collector.influx import point_schema
+from edgemeter.collector.influx.case_tags import CASE_TAGS
 from edgemeter.collector.influx.point_schema import FIGURES, FieldGroup, FieldKind
 
 # Beside tags and figures: what distinguishes runs, and what a figure means.
@@ -42,7 +44,9 @@ def every_column() -> tuple[RunColumn, ...]:
     """Return all columns: tags first, then by group."""
     tags = [RunColumn(name, "text", _at(path)) for name, path in point_schema.TAGS.items()]
     temperature = RunColumn("temperature_max_c", "float", lambda run: hottest_c([run]))
-    return (*tags, *_of_group(point_schema.RECORD, ()), temperature)
+    derived = [RunColumn(name, "text", value_of) for name, value_of in CASE_TAGS.items()]
+    provenance = RunColumn(point_schema.ENERGY_PROVENANCE, "text", energy_provenance)
+    return (*tags, *derived, *_of_group(point_schema.RECORD, ()), provenance, temperature)
 
 
 def chosen_columns(names: Sequence[str] | None = None) -> tuple[RunColumn, ...]:
@@ -53,7 +57,7 @@ def chosen_columns(names: Sequence[str] | None = None) -> tuple[RunColumn, ...]:
     """
     known = {column.name: column for column in every_column()}
     if names is None:
-        usual = {*point_schema.TAGS, *FIGURES, *_BESIDE, "temperature_max_c"}
+        usual = {*point_schema.TAGS, *CASE_TAGS, point_schema.ENERGY_PROVENANCE, *FIGURES, *_BESIDE, "temperature_max_c"}
         return tuple(column for name, column in known.items() if name in usual)
     unknown = [name for name in names if name not in known]
     if unknown:

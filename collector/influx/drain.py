@@ -143,6 +143,8 @@ class Drain:
             batch.add(_LedgerRow(row, payload, received_ns), lines)
             if len(batch.lines) >= BATCH_POINTS * self._share or batch.characters >= BATCH_CHARACTERS * self._share:
                 break
+        if self._points.known is not None:
+            self._points.known.save()
         return batch if batch.lines else None
 
     def _note(self, ledger: Ledger, batch: _Batch, rejected: Sequence[RejectedPoint]) -> None:

@@ -6,13 +6,14 @@ A point read back gives its record, without the raw samples.
 import dataclasses
 import typing
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record import SCHEMA, RunRecord
+from edgemeter.collector.influx import case_tags
 
 FieldKind = Literal["float", "integer", "boolean", "text", "json"]
 
@@ -22,6 +23,7 @@ MEASUREMENT = "run"
 TAGS = {
     "backend": "runtime.backend",
     "board": "environment.board",
+    "dataset": "dataset.name",
     "device": "device",
     "fleet": "fleet",
     "model": "model.name",
@@ -33,25 +35,41 @@ TAGS = {
 }
 AS_TAGS = frozenset({"device", "fleet", "precision", "role", "scenario", "suite"})
 
+# The numbers by name that have fields of their own, by the list they are in: whatever else a record holds stays in the list's text, because
+# every name makes a field that InfluxDB keeps for good.
+_PERCENTILES = frozenset({"p50", "p90", "p95", "p99", "p99_9"})
+BY_NAME = {
+    "accuracy_detail": frozenset({
+        "ap50", "ap75", "ap_small", "ap_medium", "ap_large", "ar_1", "ar_10", "ar_100", "ar_small", "ar_medium", "ar_large",
+        "top5", "top5_low", "top5_high",
+    }),
+    "latency_early_stopping_ms": _PERCENTILES,
+    "latency_refused": _PERCENTILES,
+}  # fmt: skip
+
 # Free texts among them, which a tag may not hold as they are; then the exact text is a field.
 EXACT = {name: f"exact_{name}" for name in ("precision", "scenario", "suite")}
+
+# Where the energy comes from, worked out from the record: the one field that the record does not have under this name.
+ENERGY_PROVENANCE = "energy_provenance"
 FIGURES = frozenset({
     "id", "session", "seq", "started_at_ns", "stamped_by", "batch", "runtime_threads", "latency_count", "latency_p50_ms", "latency_p90_ms",
     "latency_p99_ms", "throughput_per_s", "cold_start_load_ms", "cold_start_first_ms", "memory_peak_mb", "energy_gross_mj",
-    "energy_gross_u_mj", "energy_net_mj", "energy_net_u_mj", "energy_mean_power_w", "accuracy_value", "verdict_state",
+    "energy_gross_u_mj", "energy_net_mj", "energy_net_u_mj", "energy_mean_power_w", "energy_scope", "energy_sensor", "accuracy_value",
+    "verdict_state",
 })  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class PointField:
-    """One value of a group. `by_name` is the prefix of the fields, of type `by_name_kind`, that numbers by name have beside the JSON."""
+    """One value of a group. `by_name` are the fields, of type `by_name_kind`, that numbers have beside the JSON, by their name in it."""
 
     attribute: str
     name: str
     kind: FieldKind
     is_nullable: bool
     is_list: bool = False
-    by_name: str | None = None
+    by_name: Mapping[str, str] = field(default_factory=dict)
     by_name_kind: FieldKind | None = None
 
 
@@ -107,15 +125,15 @@ def _group(kind: msgspec.inspect.Type, attribute: str, prefix: str, *, is_nullab
 
 def _field(kind: msgspec.inspect.Type, attribute: str, name: str, *, is_nullable: bool) -> PointField:
     of_values = _KIND_OF_TYPE.get(type(_without_none(kind.value_type))) if isinstance(kind, msgspec.inspect.DictType) else None
-    by_name = name.removesuffix("_detail") if of_values in {"float", "integer"} else None
+    prefix = name.removesuffix("_detail")
     return PointField(
         attribute,
         name,
         _KIND_OF_TYPE.get(type(kind), "json"),
         is_nullable,
         is_list=not isinstance(kind, msgspec.inspect.DictType),
-        by_name=by_name,
-        by_name_kind=of_values if by_name else None,
+        by_name={key: f"{prefix}_{key}" for key in sorted(BY_NAME.get(name, ()))},
+        by_name_kind=of_values if name in BY_NAME else None,
     )
 
 
@@ -127,8 +145,6 @@ def _without_none(kind: msgspec.inspect.Type) -> msgspec.inspect.Type:
 
 
 RECORD = _group(msgspec.inspect.type_info(RunRecord), "", "", is_nullable=False)
-NAMES = frozenset(field.name for field in every_field(RECORD)) | frozenset(EXACT.values())
-
 _Tree = dict[str, "_Tree"]
 
 
@@ -145,7 +161,7 @@ def read_figures(payload: bytes) -> Any:
 
 
 def _paths(group: FieldGroup) -> _Tree:
-    tree: _Tree = {field.attribute: {} for field in group.fields if field.name in FIGURES}
+    tree: _Tree = {one.attribute: {} for one in group.fields if one.name in FIGURES}
     for inner in group.groups:
         if below := _paths(inner):
             tree[inner.attribute] = below
@@ -153,7 +169,7 @@ def _paths(group: FieldGroup) -> _Tree:
 
 
 def _with_tags(tree: _Tree) -> _Tree:
-    for path in TAGS.values():
+    for path in (*TAGS.values(), *case_tags.PATHS):
         branch = tree
         for name in path.split("."):
             branch = branch.setdefault(name, {})
@@ -163,14 +179,16 @@ def _with_tags(tree: _Tree) -> _Tree:
 def _slim(kind: Any, tree: _Tree) -> type[msgspec.Struct]:
     """Return a struct with the fields of `kind` that are in `tree`."""
     hints = typing.get_type_hints(kind, include_extras=True)
-    fields = []
+    defaults = {one.name: one.default for one in msgspec.structs.fields(kind)}
+    fields: list[Any] = []
     for name, below in tree.items():
         hint = hints[name]
         if below:
             options = typing.get_args(hint) or (hint,)
             slim = _slim(next(one for one in options if one is not type(None)), below)
             hint = slim | None if type(None) in options else slim
-        fields.append((name, hint, None) if type(None) in typing.get_args(hint) else (name, hint))
+        default = None if type(None) in typing.get_args(hint) else defaults[name]
+        fields.append((name, hint) if default is msgspec.NODEFAULT else (name, hint, default))
     return msgspec.defstruct(kind.__name__, fields, frozen=True, kw_only=True)
 
 

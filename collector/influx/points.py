@@ -2,9 +2,8 @@
 
 import functools
 import operator
-import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +12,13 @@ import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import samples
+from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord, Series, decode
 from edgemeter.collector.influx import point_schema
+from edgemeter.collector.influx.case_tags import CASE_TAGS, trace_source
 from edgemeter.collector.influx.influx_config import Extent, Extra
 from edgemeter.collector.influx.point_schema import FieldGroup, FieldKind, PointField, read_figures
+from edgemeter.collector.influx.tag_values import TagValues
 
 _KEPT_NS = 1_000_000
 _MINUTE_NS = 60 * 1_000_000_000
@@ -24,7 +26,8 @@ _DAY_NS = 24 * 60 * _MINUTE_NS
 _TAG_SETS = 65_536
 
 _encode = msgspec.json.Encoder().encode
-_tag_values = operator.attrgetter(*point_schema.TAGS.values())
+_path_values = operator.attrgetter(*point_schema.TAGS.values())
+_TAG_NAMES = (*point_schema.TAGS, *CASE_TAGS)
 
 # A tag can hold neither a line break nor a final backslash, and has no escape for either.
 _PLAIN = dict.fromkeys((*range(32), 127), " ") | {ord("\\"): "/"}
@@ -45,13 +48,21 @@ def point_ns(record: RunRecord) -> int:
     return begun_ns - begun_ns % _KEPT_NS + _own(record.session or 0, record.seq or 0)
 
 
-def record_tags(record: RunRecord) -> str:
-    """Return the record's tags, sorted, each after a comma."""
-    return _tag_set(_tag_values(record))
+def tag_values(record: RunRecord, known: TagValues | None = None) -> dict[str, str | None]:
+    """Return the value of each tag of the record, as far as it is among the `known` values (None: whatever it is)."""
+    values = (*_path_values(record), *(value_of(record) for value_of in CASE_TAGS.values()))
+    found = dict(zip(_TAG_NAMES, values, strict=True))
+    return found if known is None else {name: known.admitted(name, value) if value else value for name, value in found.items()}
 
 
-def point_line(record: RunRecord, extent: Extent = "all") -> str:
-    """Return the record's point, one line without a line break."""
+def record_tags(record: RunRecord, known: TagValues | None = None, **changes: str) -> str:
+    """Return the record's tags, sorted, each after a comma; `changes` take the place of some of them."""
+    return _tag_set(tuple((tag_values(record, known) | changes).items()))
+
+
+def point_line(record: RunRecord, extent: Extent = "all", known: TagValues | None = None) -> str:
+    """Return the record's point, one line without a line break; `known` limits the values of its tags."""
+    tags = tag_values(record, known)
     layout = _LAYOUTS[extent]
     values: list[Any] = []
     layout.reader.read(record, values)
@@ -65,9 +76,11 @@ def point_line(record: RunRecord, extent: Extent = "all") -> str:
             fields.append(f"{one.name}={quoted(_encode(value).decode())}")
             if one.by_name:
                 fields += _by_name(one, value)
+    if (provenance := energy_provenance(record)) is not None:
+        fields.append(f"{point_schema.ENERGY_PROVENANCE}={quoted(provenance)}")
     if extent == "all":
-        fields += _exact(record)
-    return f"{point_schema.MEASUREMENT}{record_tags(record)} {','.join(fields)} {point_ns(record)}"
+        fields += _exact(record, tags)
+    return f"{point_schema.MEASUREMENT}{_tag_set(tuple(tags.items()))} {','.join(fields)} {point_ns(record)}"
 
 
 def _floats(pairs: Iterable[tuple[str, float | None]]) -> list[str]:
@@ -131,24 +144,20 @@ def _all_of(getter: Callable[..., Callable[[Any], Any]], wanted: Sequence[Any]) 
 
 
 def _by_name(one: PointField, values: dict[str, Any]) -> Iterator[str]:
-    for key, value in sorted(values.items()):
-        if value is not None:
-            plain = re.sub(r"[^A-Za-z0-9_.-]", "_", key)
-            name = f"{one.by_name}_{plain}"
-            text = f"{value}i" if one.by_name_kind == "integer" else _encode(float(value)).decode()
-            # A name from the wire must not replace a field of ours.
-            yield f"{one.name}_{plain}={text}" if name in point_schema.NAMES else f"{name}={text}"
+    for key, name in one.by_name.items():
+        if (value := values.get(key)) is not None:
+            yield f"{name}={value}i" if one.by_name_kind == "integer" else f"{name}={_encode(float(value)).decode()}"
 
 
-def _exact(record: RunRecord) -> list[str]:
-    # Only where the tag cannot hold it exactly.
-    values = ((name, getattr(record, tag_name)) for tag_name, name in point_schema.EXACT.items())
-    return [f"{name}={quoted(value)}" for name, value in values if value is not None and (not value or plain_tag(value) != value)]
+def _exact(record: RunRecord, tags: Mapping[str, str | None]) -> list[str]:
+    # Only where the tag does not hold it exactly.
+    values = ((name, getattr(record, tag_name), tags[tag_name]) for tag_name, name in point_schema.EXACT.items())
+    return [f"{name}={quoted(value)}" for name, value, tag in values if value is not None and (not value or plain_tag(tag or "") != value)]
 
 
 @functools.lru_cache(_TAG_SETS)
-def _tag_set(values: tuple[str | None, ...]) -> str:
-    return "".join(f",{name}={tag_text(value)}" for name, value in zip(point_schema.TAGS, values, strict=True) if value)
+def _tag_set(values: tuple[tuple[str, str | None], ...]) -> str:
+    return "".join(f",{name}={tag_text(value)}" for name, value in sorted(values) if value)
 
 
 def tag_text(value: str) -> str:
@@ -187,10 +196,11 @@ BOUNDS_NS = np.array([step * 10**decade for decade in range(9) for step in _STEP
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """Which points a record becomes."""
+    """Which points a record becomes; `known` limits the values of their tags (None: no limit)."""
 
     extent: Extent = "all"
     also: frozenset[Extra] = frozenset()
+    known: TagValues | None = None
 
     def lines(self, payload: bytes, *, is_checked: bool = True) -> list[str]:
         """Return the points of the record in `payload` (JSON), its own first; damaged samples give none.
@@ -199,19 +209,19 @@ class Points:
             ConfigError: it is no record; with `is_checked` it was validated before.
         """
         if self.extent == "figures" and not self.also and is_checked:
-            return [point_line(read_figures(payload), "figures")]
+            return [point_line(read_figures(payload), "figures", self.known)]
         record = decode(payload)
-        found = [point_line(record, self.extent)]
+        found = [point_line(record, self.extent, self.known)]
         if self.also:
             series = {one.name: one for one in record.samples}
             if "latency_histogram" in self.also:
-                found += _histogram(record, series)
+                found += _histogram(record, series, self.known)
             if "power_trace" in self.also:
-                found += _power(record, series)
+                found += _power(record, series, self.known)
         return found
 
 
-def _histogram(record: RunRecord, series: dict[str, Series]) -> Iterator[str]:
+def _histogram(record: RunRecord, series: dict[str, Series], known: TagValues | None) -> Iterator[str]:
     latency = series.get("latency")
     if latency is None or latency.unit != "ns":
         return
@@ -225,12 +235,12 @@ def _histogram(record: RunRecord, series: dict[str, Series]) -> Iterator[str]:
     names = [*(f"to_{bound}_ns" for bound in BOUNDS_NS.tolist()), "above_ns"]
     fields = [f"{name}={count}i" for name, count in zip(names, counts, strict=True) if count]
     identity = _identity(record)
-    yield f"latency_histogram{record_tags(record)} {','.join(fields)},{identity} {point_ns(record)}"
+    yield f"latency_histogram{record_tags(record, known)} {','.join(fields)},{identity} {point_ns(record)}"
 
 
-def _power(record: RunRecord, series: dict[str, Series]) -> Iterator[str]:
+def _power(record: RunRecord, series: dict[str, Series], known: TagValues | None) -> Iterator[str]:
     # Readings of different sensors at one nanosecond must not become one point: the sensor's index takes the last digits.
-    tags, identity = record_tags(record), _identity(record)
+    identity = _identity(record)
     # Readings count from the first timed query, on the clock that `monotonic_ns` was read from when the run started.
     first_ns = start_ns(record) + (record.windows.timed_start_ns - record.monotonic_ns if record.windows else 0)
     for place, trace in enumerate(record.power_traces):
@@ -244,6 +254,8 @@ def _power(record: RunRecord, series: dict[str, Series]) -> Iterator[str]:
             continue
         if len(read) != len(taken_ns):
             continue
+        source = trace_source(record, trace)
+        tags = record_tags(record, known, energy_source=known.admitted("energy_source", source) if known else source)
         head = f"power_trace{tags} sensor={quoted(trace.name)},{identity},{value_name}="
         for value, at_ns in zip(read.tolist(), taken_ns.tolist(), strict=True):
             if np.isfinite(value):

@@ -14,6 +14,7 @@ from edgemeter.collector.influx.drain import Drain
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.points import Points
 from edgemeter.collector.influx.sink import Sink, open_sink
+from edgemeter.collector.influx.tag_values import TagValues, tag_values_path
 from edgemeter.collector.ledger.ledger import Ledger
 from edgemeter.collector.ledger.retention import Retention
 from edgemeter.collector.receive.monitor import Metric
@@ -54,7 +55,7 @@ class Collector:
         """
         Ledger(self.ledger_path).close()
         if self._influx is not None:
-            points = Points(self._influx.extent, self._influx.also)
+            points = Points(self._influx.extent, self._influx.also, TagValues(tag_values_path(self.ledger_path)))
             sink = _reached(open_sink(self._influx))
             self._drain = Drain(self.ledger_path, sink, points)
             if self._receiver.retention is not None:

@@ -16,7 +16,7 @@ from edgemeter.agent.cli.main import cli
 from edgemeter.agent.contract import record
 from edgemeter.collector import store
 from edgemeter.collector.export import run_table
-from edgemeter.collector.influx import point_schema, points
+from edgemeter.collector.influx import case_tags, point_schema, points
 from edgemeter.collector.ledger.ledger import Ledger
 from edgemeter.collector.ledger.ledger_file import Arrival
 from edgemeter.collector.runs import selection
@@ -58,11 +58,13 @@ def test_a_csv_read_back_has_every_value_of_every_record():
 
 
 def test_the_columns_are_named_as_the_fields_and_tags_in_influxdb():
-    """One name for one figure everywhere; beside them only the highest temperature."""
+    """One name for one figure everywhere; beside them only the highest temperature and the energy's provenance."""
     names = [column.name for column in run_table.every_column()]
     assert len(set(names)) == len(names)
     assert set(names) - {"temperature_max_c"} == {
         *point_schema.TAGS,
+        *case_tags.CASE_TAGS,
+        point_schema.ENERGY_PROVENANCE,
         *(field.name for field in point_schema.every_field(point_schema.RECORD)),
     }
     line = points.point_line(make_record(session=1, seq=1))

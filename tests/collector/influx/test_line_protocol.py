@@ -1,3 +1,4 @@
+import json
 import re
 
 import msgspec
@@ -5,10 +6,14 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record as contract_record
+from edgemeter.agent.contract.record_figures import Load
+from edgemeter.agent.engine.scenarios import latency_statistics
+from edgemeter.agent.tasks import coco_ap
 from edgemeter.collector.influx import point_schema
 from edgemeter.collector.influx import points as influx_points
+from edgemeter.collector.influx.tag_values import TagValues
 from tests.fixtures.random_records import random_record
-from tests.fixtures.record_factory import make_accuracy, make_latency, make_model, make_record
+from tests.fixtures.record_factory import make_accuracy, make_energy, make_environment, make_latency, make_model, make_record, make_runtime
 
 
 def fields_of(record, extent="all"):
@@ -95,7 +100,8 @@ def test_the_figures_are_few_and_each_is_a_field_of_the_record():
     declared = {one.name for one in point_schema.every_field(point_schema.RECORD)}
     assert declared >= point_schema.FIGURES
     found = fields_of(plain(), "figures")
-    assert found.keys() <= point_schema.FIGURES
+    assert found.keys() <= point_schema.FIGURES | {point_schema.ENERGY_PROVENANCE}
+    assert [found[f"energy_{name}"] for name in ("scope", "sensor", "provenance")] == ['"board-input"', '"ina219"', '"measured"']
     assert found["latency_p50_ms"] == "12.25"
 
 
@@ -111,8 +117,7 @@ def test_what_was_written_is_read_back_as_the_same_record():
     for seed in range(100):
         record = random_record(seed)
         values = {name: value_of(text) for name, text in fields_of(record).items()}
-        tags = dict(zip(point_schema.TAGS, influx_points._tag_values(record), strict=True))
-        plain_tags = {name: influx_points.plain_tag(value) for name, value in tags.items() if value}
+        plain_tags = {name: influx_points.plain_tag(value) for name, value in influx_points.tag_values(record).items() if value}
         assert point_schema.record_of_point(values | plain_tags) == record
 
 
@@ -147,13 +152,94 @@ def test_a_point_that_somebody_else_wrote_is_refused_or_read_but_never_a_crash(g
 
 
 def test_a_name_from_the_wire_cannot_take_over_a_field_or_break_the_line():
-    """`accuracy.detail` has names that others chose."""
-    detail = {"value": 0.5, "ap 50,x=1\n": 0.25, "": 0.125}
+    """`accuracy.detail` has names that others chose: they stay in its text."""
+    detail = {"value": 0.5, "ap 50,x=1\n": 0.25, "": 0.125, "ap50": 0.75}
     fields = fields_of(plain(accuracy=make_accuracy(detail=detail)))
-    assert fields["accuracy_value"] == "0.625"
-    assert fields["accuracy_detail_value"] == "0.5"
-    assert fields["accuracy_ap_50_x_1_"] == "0.25"
-    assert fields["accuracy_"] == "0.125"
+    assert (fields["accuracy_value"], fields["accuracy_ap50"]) == ("0.625", "0.75")
+    assert json.loads(value_of(fields["accuracy_detail"])) == detail
+    assert not {"accuracy_detail_value", "accuracy_ap_50_x_1_", "accuracy_"} & fields.keys()
+
+
+def test_a_record_with_two_thousand_names_makes_no_field_of_its_own():
+    """A name in InfluxDB is there for good; every number is still in the point."""
+    detail = {f"metric_{number}": float(number) for number in range(2000)}
+    many = plain(
+        accuracy=make_accuracy(detail=detail),
+        latency=make_latency(
+            early_stopping_ms={f"p{number}": 1.0 for number in range(2000)}, refused=dict.fromkeys(map(str, range(2000)), 1)
+        ),
+    )
+    usual = {one.name for one in point_schema.every_field(point_schema.RECORD)} | {point_schema.ENERGY_PROVENANCE}
+    by_name = {name for one in point_schema.every_field(point_schema.RECORD) for name in one.by_name.values()}
+    assert fields_of(many).keys() <= usual | by_name
+    assert json.loads(value_of(fields_of(many)["accuracy_detail"])) == detail
+
+
+def test_every_number_that_our_metrics_give_by_name_has_a_field():
+    """What the product itself measures is not left in a text."""
+    assert set(coco_ap.METRICS.values()) - {"ap"} | {"top5", "top5_low", "top5_high"} == point_schema.BY_NAME["accuracy_detail"]
+    assert set(latency_statistics.PERCENTILES) == point_schema.BY_NAME["latency_refused"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, "cpu, 2 threads, batch 1, 1x3x96x96"),
+        ({"batch": 8}, "cpu, 2 threads, batch 8, 1x3x96x96"),
+        ({"runtime": make_runtime(backend="cuda", threads=1)}, "cuda, 1 thread, batch 1, 1x3x96x96"),
+        ({"environment": make_environment(power_mode="15W")}, "cpu, 2 threads, batch 1, 1x3x96x96, 15W"),
+        ({"provenance": {"latency": "replayed"}}, "cpu, 2 threads, batch 1, 1x3x96x96, replayed"),
+        (
+            {"load": Load(samples_per_query=8, samples=80, target_per_s=2.5)},
+            "cpu, 2 threads, batch 1, 1x3x96x96, 8 a query, 2.5 per s",
+        ),
+    ],
+)
+@pytest.mark.parametrize("extent", ["all", "figures"])
+def test_the_variant_tells_the_cases_of_a_model_apart(changes, expected, extent):
+    """Whatever a comparison keeps apart is another series."""
+    record = plain(**changes)
+    slim = point_schema.read_figures(contract_record.encode(record)) if extent == "figures" else record
+    assert influx_points.tag_values(slim)["variant"] == expected
+
+
+@pytest.mark.parametrize(
+    ("energy", "source", "provenance"),
+    [
+        (make_energy(), "board-input, ina219, measured", "measured"),
+        (make_energy(sensor="replay:demo"), "board-input, replay:demo, replayed", "replayed"),
+        (make_energy(scope="wall-ac", is_modelled=True), "wall-ac, ina219, modelled", "modelled"),
+    ],
+)
+def test_an_energy_carries_scope_sensor_and_provenance(energy, source, provenance):
+    """In a tag that panels group by, and as fields, of the figures too."""
+    for extent in ("all", "figures"):
+        record = plain(energy=energy)
+        slim = point_schema.read_figures(contract_record.encode(record)) if extent == "figures" else record
+        assert influx_points.tag_values(slim)["energy_source"] == source
+        fields = fields_of(record, extent)
+        assert (fields["energy_provenance"], fields["energy_scope"]) == (f'"{provenance}"', f'"{energy.scope}"')
+    assert influx_points.tag_values(plain(energy=None))["energy_source"] is None
+    assert "energy_provenance" not in fields_of(plain(energy=None))
+
+
+def test_a_tag_takes_no_more_than_its_values_and_the_text_stays(tmp_path):
+    """Beyond the limit the tag is `other`, after a restart too; devices are not limited."""
+    known = TagValues(tmp_path / "tags", most=2)
+    suites = [influx_points.tag_values(plain(suite=f"nightly-{day}", device=f"pi-{day}"), known) for day in range(4)]
+    assert [tags["suite"] for tags in suites] == ["nightly-0", "nightly-1", "other", "other"]
+    assert [tags["device"] for tags in suites] == ["pi-0", "pi-1", "pi-2", "pi-3"]
+    line = influx_points.point_line(plain(suite="nightly-3"), "all", known)
+    assert ",suite=other," in line
+    assert 'exact_suite="nightly-3"' in line
+    known.save()
+    again = TagValues(tmp_path / "tags", most=2)
+    assert again.admitted("suite", "nightly-1") == "nightly-1"
+    assert again.admitted("suite", "nightly-9") == "other"
+    assert again.admitted("scenario", "s" * 201) == "other"
+    (tmp_path / "tags").write_text("{")
+    with pytest.raises(ConfigError, match="delete the file"):
+        TagValues(tmp_path / "tags")
 
 
 @pytest.mark.parametrize(
@@ -182,7 +268,8 @@ def test_absent_tags_are_left_out_and_tags_come_sorted():
     head = influx_points.point_line(record).split(" ")[0]
     assert "suite=" not in head
     assert "precision=" not in head
-    names = [part.split("=")[0] for part in influx_points.point_line(plain()).replace("\\ ", "_").split(" ")[0].split(",")[1:]]
+    head = influx_points.point_line(plain()).replace("\\ ", "_").replace("\\,", "_").split(" ")[0]
+    names = [part.split("=")[0] for part in head.split(",")[1:]]
     assert names == sorted(names)
 
 
