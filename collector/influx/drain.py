@@ -7,6 +7,7 @@ makes progress too. Only what the sink rejects for good is skipped, and quaranti
 import logging
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,6 +18,7 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.contract.record import split_samples
 from edgemeter.collector.influx.points import Points
 from edgemeter.collector.influx.sink import RejectedPoint, Sink
+from edgemeter.collector.influx.status_points import CollectorStatus, collector_line, device_line
 from edgemeter.collector.ledger.ledger import Ledger
 from edgemeter.collector.ledger.quarantine import Rejection
 
@@ -31,6 +33,9 @@ REGAIN = 1.1
 DRAIN_POLL_S = 5.0
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 60.0
+# How often a service writes presence, health and lag; a device that reports nothing new is written again after an hour.
+STATUS_EVERY_S = 60.0
+DEVICES_AGAIN_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +66,20 @@ class _Batch:
 class Drain:
     """Drains the ledger at `ledger_path` to `sink` in its own thread; `start` once, `stop` once or more.
 
-    `trouble` is why it makes no progress, None when it does; `rejected` counts the records that the sink rejected.
+    `trouble` is why it makes no progress, None when it does; `rejected` counts the records that the sink rejected. With `status_every_s`
+    it also writes the presence and health of the devices, where they changed, and its own lag.
     """
 
-    def __init__(self, ledger_path: Path, sink: Sink, points: Points | None = None) -> None:
+    def __init__(self, ledger_path: Path, sink: Sink, points: Points | None = None, *, status_every_s: float | None = None) -> None:
         self.trouble: str | None = None
         self.rejected = 0
         self._ledger_path = ledger_path
         self._sink = sink
         self._points = points or Points()
+        self._status_every_s = status_every_s
+        self._status_due_s = 0.0
+        self._devices_written: dict[tuple[str, str], object] = {}
+        self._devices_due_s = 0.0
         self._position = -1
         self._share = 1.0
         self._failures = 0
@@ -107,6 +117,7 @@ class Drain:
                 self._wake.clear()
                 try:
                     self._drain(ledger, writer)
+                    self._write_status(ledger)
                 except EdgemeterError as error:
                     self._failures += 1
                     self._report(error)
@@ -125,10 +136,31 @@ class Drain:
             if in_progress is not None:
                 written, result = in_progress
                 self._note(ledger, written, result.result())
+                self._write_status(ledger)
             if batch is None:
                 return
             read_to = batch.last_row
             in_progress = batch, writer.submit(self._sink.write, batch.lines)
+
+    def _write_status(self, ledger: Ledger) -> None:
+        now_s = time.monotonic()
+        if self._status_every_s is None or now_s < self._status_due_s:
+            return
+        now_ns = time.time_ns()
+        waiting = next(ledger.payloads(after_row=self._position), None)
+        quarantined = ledger.quarantined_count()
+        status = CollectorStatus(
+            ledger.collector_id(), ledger.last_row(), self._position, waiting[1] if waiting else None, self.rejected, quarantined
+        )
+        if now_s >= self._devices_due_s:
+            self._devices_written.clear()
+            self._devices_due_s = now_s + DEVICES_AGAIN_S
+        changed = [one for one in ledger.devices() if self._devices_written.get((one.fleet, one.device)) != one]
+        rejected = self._sink.write([*(device_line(one, now_ns) for one in changed), collector_line(status, now_ns)])
+        for one in rejected[:1]:
+            logger.warning("%d points of presence, health or lag were rejected: %s", len(rejected), one.reason)
+        self._devices_written |= {(one.fleet, one.device): one for one in changed}
+        self._status_due_s = now_s + self._status_every_s
 
     def _next(self, ledger: Ledger, after_row: int) -> _Batch | None:
         batch = _Batch(after_row)

@@ -10,7 +10,7 @@ from pathlib import Path
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import EdgemeterError, TransientError
 from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S
-from edgemeter.collector.influx.drain import Drain
+from edgemeter.collector.influx.drain import STATUS_EVERY_S, Drain
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.points import Points
 from edgemeter.collector.influx.sink import Sink, open_sink
@@ -57,7 +57,7 @@ class Collector:
         if self._influx is not None:
             points = Points(self._influx.extent, self._influx.also, TagValues(tag_values_path(self.ledger_path)))
             sink = _reached(open_sink(self._influx))
-            self._drain = Drain(self.ledger_path, sink, points)
+            self._drain = Drain(self.ledger_path, sink, points, status_every_s=STATUS_EVERY_S)
             if self._receiver.retention is not None:
                 self._receiver.retention = replace(self._receiver.retention, sinks=(sink.name,))
         try:

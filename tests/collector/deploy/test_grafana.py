@@ -2,18 +2,27 @@
 
 import json
 import re
+import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from edgemeter.agent.contract import record
+from edgemeter.agent.contract.health import Clock, Disk, Health
+from edgemeter.agent.contract.messages import DeviceState
+from edgemeter.agent.contract.record_conditions import Dataset
+from edgemeter.agent.contract.record_figures import ColdStart, Memory
 from edgemeter.collector.cli.collector import DEPLOY_FILES
 from edgemeter.collector.influx.drain import Drain
+from edgemeter.collector.influx.points import Points
 from edgemeter.collector.ledger.ledger import Ledger
 from edgemeter.collector.ledger.ledger_file import Arrival
+from edgemeter.collector.ledger.presence import PresenceChange
 from edgemeter.collector.trend.changes import change_point_line, changes_of
 from tests.fixtures.fleet_ledger import Fleet, fleet_records
 from tests.fixtures.mqtt_peer import wait_until
+from tests.fixtures.record_factory import make_accuracy, make_energy, make_environment, make_latency, make_record, make_runtime
 
 GRAFANA = DEPLOY_FILES / "grafana"
 DASHBOARDS = sorted((GRAFANA / "dashboards").glob("*.json"))
@@ -48,6 +57,28 @@ def alert_rules():
     return group["rules"]
 
 
+def make_health(**changes):
+    """Return the health of a board; `changes` are its fields."""
+    fields = {
+        "device": "board-0001", "fleet": "lab", "session": 1, "told_ns": 1_760_000_000_000_000_000, "agent": "0.1.0",
+        "disk": Disk(free_bytes=10, size_bytes=1000), "temperatures_c": {"cpu": 51.5, "gpu": 48.0}, "waiting_records": 3,
+        "clock": Clock(is_synchronised=True), "is_throttled_since_boot": False, "uptime_s": 60.0,
+    }  # fmt: skip
+    return Health(**(fields | changes))
+
+
+def drained(path, sink, extent="all"):
+    """Drain the ledger at `path` to its end, with presence, health and lag."""
+    with Ledger(path, "read") as ledger:
+        last = ledger.last_row()
+    drain = Drain(path, sink, Points(extent), status_every_s=0.0)
+    drain.start()
+    try:
+        assert wait_until(lambda: drain.has_reached(last), 20), drain.trouble
+    finally:
+        drain.stop()
+
+
 @pytest.fixture
 def filled(place, tmp_path, sink_of):
     """Return a place with runs of a small fleet of every verdict, a firmware change and a confirmed step in it, by our drain."""
@@ -60,14 +91,10 @@ def filled(place, tmp_path, sink_of):
         for one in made[-4:]
     ]
     with Ledger(path) as ledger:
-        ledger.commit([Arrival(one, record.encode(one), "t", 7) for one in made])
-        last = ledger.last_row()
-    drain = Drain(path, sink_of(place.config()))
-    drain.start()
-    try:
-        assert wait_until(lambda: drain.has_reached(last), 20), drain.trouble
-    finally:
-        drain.stop()
+        reported = (DeviceState(state="online", session=1), make_health())
+        presence = [PresenceChange("lab", "board-0001", one, time.time_ns()) for one in reported]
+        ledger.commit([Arrival(one, record.encode(one), "t", 7) for one in made], (), presence)
+    drained(path, sink_of(place.config()))
     found = changes_of(made)
     assert found
     step = f'change,device=board-0002,fleet=lab,kind=step text="gross energy +5 %" {made[-1].started_at_ns}'
@@ -87,6 +114,100 @@ def test_every_query_of_a_dashboard_returns_data(filled, path):
             assert rows, (path.name, title, query)
             values = [value for row in rows for name, value in row.items() if name != "time"]
             assert any(value is not None for value in values), (path.name, title)
+
+
+def twins():
+    """Return runs of one minute that differ in one thing each from a plain one, by what that is; no two have a figure in common."""
+    at_ns = 1_760_000_000_000_000_000
+    changes = {
+        "plain": {},
+        "backend": {"runtime": make_runtime(backend="cuda")},
+        "batch": {"batch": 8},
+        "threads": {"runtime": make_runtime(threads=4)},
+        "precision": {"precision": "int8"},
+        "power mode": {"environment": make_environment(power_mode="15W")},
+        "data": {"dataset": Dataset(name="other scenes", sha256="0b" * 32, images=80, annotated=True)},
+        "provenance": {"provenance": {"latency": "replayed", "energy": "replayed"}},
+        "energy scope": {"energy": {"scope": "wall-ac"}},
+        "energy sensor": {"energy": {"sensor": "shelly"}},
+        "energy provenance": {"energy": {"sensor": "replay:demo"}},
+        "energy modelled": {"energy": {"is_modelled": True}},
+        "fleet": {"fleet": "other"},
+    }
+    found = {}
+    for place, (name, change) in enumerate(changes.items()):
+        figure = 50.0 + 3.0 * place
+        energy = {"gross_mj": figure, "gross_u_mj": figure, "net_mj": figure, "mean_power_w": figure, "idle_before_w": figure}
+        fields = {
+            "latency": make_latency(p50_ms=figure, p90_ms=figure),
+            "throughput_per_s": figure,
+            "memory": Memory(peak_mb=figure, before_load_mb=1.0, loaded_mb=2.0),
+            "cold_start": ColdStart(process_ms=1.0, import_ms=1.0, load_ms=figure, first_ms=1.0),
+            "accuracy": make_accuracy(value=figure / 1000),
+            "environment": make_environment(swap_used_mb=figure),
+            "started_at_ns": at_ns + place * 1_000_000_000,
+        } | change
+        fields["energy"] = make_energy(**(energy | change.get("energy", {})))
+        if "environment" in change:
+            fields["environment"] = msgspec.structs.replace(change["environment"], swap_used_mb=figure)
+        found[name] = make_record(id=name, device="pi-1", session=7, seq=place + 1, **fields)
+    return found
+
+
+# These count runs, or follow a device; every other panel shows figures of cases.
+COUNTS = {"Devices with results", "Runs", "Suspect runs", "Invalid runs", "Runs a day by verdict", "The last verdict of each device"}
+
+
+@pytest.mark.parametrize("extent", ["all", "figures"])
+def test_no_panel_blends_two_cases_or_two_kinds_of_energy(place, sink_of, tmp_path, extent):
+    """Backends cuda and cpu, batch 1 and 8, wall and board, measured and replayed: each panel has each run's own figure, and no other."""
+    runs = twins()
+    path = tmp_path / "ledger.sqlite"
+    with Ledger(path) as ledger:
+        ledger.commit([Arrival(one, record.encode(one), "t", 7) for one in runs.values()])
+    drained(path, sink_of(place.config()), extent)
+    measured = {run.latency.p50_ms for run in runs.values()}
+    looked_at = set()
+    for dashboard_path in DASHBOARDS:
+        for panel in dashboard(dashboard_path)["panels"]:
+            for target in panel["targets"]:
+                if 'FROM "run"' not in target["query"] or panel["title"] in COUNTS:
+                    continue
+                # One step of time for all of them, as on a wide view.
+                rows = place.query(asked(target["query"].replace("$__interval", "1d")))
+                if not rows and extent == "figures":
+                    continue
+                figures = [
+                    round(value * 1000, 6) if value < 1 else value
+                    for row in rows
+                    for name, value in row.items()
+                    if name != "time" and isinstance(value, int | float)
+                ]
+                assert set(figures) <= measured, (panel["title"], set(figures) - measured)
+                if "verdict_state" not in re.findall(r"\(\"(\w+)\"", target["query"]):
+                    assert set(figures) == measured, (panel["title"], measured - set(figures))
+                else:
+                    assert len(rows) == len(runs), panel["title"]
+                looked_at.add(panel["title"])
+    assert len(looked_at) > (15 if extent == "all" else 10)
+
+
+def test_presence_health_and_lag_are_written(place, sink_of, tmp_path):
+    """The state, what the device reports of itself and why it needs attention, and how far the drain is; the types stay."""
+    path = tmp_path / "ledger.sqlite"
+    with Ledger(path) as ledger:
+        ledger.commit([], (), [PresenceChange("lab", "pi-1", one, 5) for one in (DeviceState(state="lost", session=9), make_health())])
+        name = ledger.collector_id()
+    for sink in (sink_of(place.config()), sink_of(place.config())):
+        drained(path, sink)
+    newest = place.query('SELECT * FROM "device" ORDER BY time DESC LIMIT 1')[0]
+    assert {key: newest[key] for key in ("device", "fleet", "state", "is_online", "changed_ns", "session", "waiting_records")} == {
+        "device": "pi-1", "fleet": "lab", "state": "lost", "is_online": False, "changed_ns": 5, "session": 9, "waiting_records": 3,
+    }  # fmt: skip
+    assert (newest["temperature_max_c"], newest["issues"], newest["attention"]) == (51.5, 1, "only 1% of its disk is free")
+    (lag,) = place.query('SELECT last(*) FROM "collector" GROUP BY "collector"')
+    assert (lag["last_lag_rows"], lag["last_lag_s"], lag["last_rejected_records"]) == (0, 0.0, 0)
+    assert lag["collector"] == name
 
 
 def test_every_query_of_an_alert_rule_returns_data(filled):

@@ -198,7 +198,7 @@ def test_every_number_that_our_metrics_give_by_name_has_a_field():
 @pytest.mark.parametrize("extent", ["all", "figures"])
 def test_the_variant_tells_the_cases_of_a_model_apart(changes, expected, extent):
     """Whatever a comparison keeps apart is another series."""
-    record = plain(**changes)
+    record = plain(**({"runtime": make_runtime(backend="cpu")} | changes))
     slim = point_schema.read_figures(contract_record.encode(record)) if extent == "figures" else record
     assert influx_points.tag_values(slim)["variant"] == expected
 

@@ -1,0 +1,32 @@
+import re
+
+from edgemeter.collector.influx import status_points
+from edgemeter.collector.influx.status_points import CollectorStatus, collector_line, device_line
+from edgemeter.collector.ledger.presence import DevicePresence
+
+
+def test_the_lag_is_the_rows_and_the_time_that_the_oldest_of_them_waits():
+    """Both are 0 where nothing waits."""
+    line = collector_line(CollectorStatus("c-1", 120, 100, 3_000_000_000, 1, 2), 10_500_000_000)
+    assert line.startswith("collector,collector=c-1 ")
+    assert {"lag_rows=20i", "lag_s=7.5", "ledger_row=120i", "sink_row=100i", "rejected_records=1i", "quarantine_entries=2i"} == set(
+        line.split(" ")[1].split(",")
+    )
+    assert "lag_rows=0i,lag_s=0.0" in collector_line(CollectorStatus("c-1", 100, 100, None, 0, 0), 5)
+
+
+def test_a_device_that_reported_nothing_of_itself_has_its_presence_only():
+    """Absent is absent."""
+    line = device_line(DevicePresence("lab", "pi 1", "lost", None, None, 5), 7)
+    assert line == 'device,device=pi\\ 1,fleet=lab state="lost",is_online=false,changed_ns=5i 7'
+
+
+def test_no_two_fields_share_a_name_and_none_is_a_tag():
+    """A column never changes its type."""
+    for fields, tags in (
+        (status_points.DEVICE_FIELDS, status_points.DEVICE_TAGS),
+        (status_points.COLLECTOR_FIELDS, status_points.COLLECTOR_TAGS),
+    ):
+        names = [one.name for one in fields]
+        assert len({*names, *tags}) == len(names) + len(tags)
+        assert all(re.fullmatch(r"[a-z_]+", name) for name in names)

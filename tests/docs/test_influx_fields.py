@@ -1,0 +1,84 @@
+"""Facts about docs/influxdb.md: its table is the code's. `python tests/docs/test_influx_fields.py` writes it again."""
+
+from pathlib import Path
+
+from edgemeter.agent.contract import record
+from edgemeter.collector.influx import case_tags, point_schema, status_points
+from edgemeter.collector.influx.points import BOUNDS_NS
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "influxdb.md"
+START, END = "<!-- fields -->\n", "<!-- end of fields -->\n"
+TEXTS = {
+    "energy_source": "scope, sensor and provenance of the energy: `board-input, ina219, measured`; of `power_trace` those of the readings",
+    "variant": "what else distinguishes the case: backend, threads, batch, input shapes, load, power mode, and `replayed` of a replay",
+}
+
+
+def descriptions(kind, prefix=""):
+    """Yield the name of every field of a struct in the record's schema with its description."""
+    for name, field in SCHEMA["$defs"][kind]["properties"].items():
+        options = field.get("anyOf", [field])
+        inner = next((option["$ref"].rsplit("/", 1)[1] for option in options if "$ref" in option), None)
+        if inner:
+            yield from descriptions(inner, f"{prefix}{name}_")
+        else:
+            yield prefix + name, field["description"]
+
+
+SCHEMA = record.json_schema()
+
+
+def rows():
+    """Yield the rows: measurement, tag or field, name, type, meaning; a field of `figures` has a star."""
+    for name in sorted({*point_schema.TAGS, *case_tags.CASE_TAGS}):
+        yield "run", "tag", name, "text", TEXTS.get(name) or f"`{point_schema.TAGS[name]}` of the record"
+    meaning = dict(descriptions("RunRecord"))
+    for one in point_schema.every_field(point_schema.RECORD):
+        star = " \\*" if one.name in point_schema.FIGURES else ""
+        yield "run", "field", one.name + star, "JSON text" if one.kind == "json" else one.kind, meaning[one.name]
+        for key, name in one.by_name.items():
+            yield "run", "field", name, one.by_name_kind, f"`{key}` of `{one.name}`"
+    yield "run", "field", f"{point_schema.ENERGY_PROVENANCE} \\*", "text", "measured, replayed, estimated, modelled or published"
+    for tag, name in point_schema.EXACT.items():
+        yield "run", "field", name, "text", f"the exact text of the tag `{tag}`, where the tag does not hold it"
+    for measurement, tags, fields in (
+        (status_points.DEVICE, status_points.DEVICE_TAGS, status_points.DEVICE_FIELDS),
+        (status_points.COLLECTOR, status_points.COLLECTOR_TAGS, status_points.COLLECTOR_FIELDS),
+    ):
+        yield from ((measurement, "tag", name, "text", f"the {name}") for name in tags)
+        yield from ((measurement, "field", one.name, one.kind, one.description) for one in fields)
+    for name, text in (("kind", "`step`, or what changed: firmware, kernel, ..."), ("device", "the device"), ("fleet", "the fleet")):
+        yield "change", "tag", name, "text", text
+    yield "change", "field", "text", "text", "the change in words"
+    yield "latency_histogram", "tag", "as `run`", "", ""
+    yield "latency_histogram", "field", "to_N_ns", "integer", f"queries of at most N ns, above the bound before; {len(BOUNDS_NS)} bounds"
+    yield "latency_histogram", "field", "above_ns", "integer", "queries above the last bound"
+    yield "latency_histogram", "field", "run_id", "text", "the run"
+    yield "power_trace", "tag", "as `run`", "", ""
+    for name, kind, text in (
+        ("sensor", "text", "name of the sensor"), ("run_id", "text", "the run"), ("power_w", "float", "a reading in W"),
+        ("energy_mj", "float", "a reading of an energy counter in mJ"),
+    ):  # fmt: skip
+        yield "power_trace", "field", name, kind, text
+
+
+def table():
+    """Return the table as Markdown."""
+    lines = ["| measurement | | name | type | meaning |", "|---|---|---|---|---|"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows())]) + "\n"
+
+
+def drawn(page):
+    """Return the page with the table of the code."""
+    before, _, rest = page.partition(START)
+    return f"{before}{START}{table()}{END}{rest.partition(END)[2]}"
+
+
+def test_the_table_has_every_tag_and_field():
+    """One table of names, types and meanings."""
+    page = PAGE.read_text()
+    assert page == drawn(page), "write it again: python tests/docs/test_influx_fields.py"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(drawn(PAGE.read_text()))
