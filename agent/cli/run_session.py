@@ -19,6 +19,7 @@ from edgemeter.agent.bundle.write import BundleRecorder
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Case, Settings, Suite, SuiteFile, expand, read
 from edgemeter.agent.delivery.delivery import Delivery, open_delivery
+from edgemeter.agent.energy.outlook import outlook
 from edgemeter.agent.engine import job
 from edgemeter.agent.power.detect import open_sensors
 from edgemeter.agent.session import session
@@ -144,6 +145,8 @@ def run_session(suite: Suite, options: Mapping[str, Any], report: Callable[[str]
         sensors, why_no_power = stack.enter_context(open_sensors(options["power"], settings.power, settings.sensors))
         if sensors and why_no_power:
             report(f"power: {why_no_power}")
+        for note in outlook(suite, sensors):
+            report(f"power: {note}")
         for note in preflight_notes():
             report(f"note: {note}")
         on_event = stack.enter_context(session_progress())

@@ -98,6 +98,8 @@ COLUMNS = (
 def _net(energy: Energy | None) -> str:
     if energy is None:
         return ABSENT
+    if energy.net_state == "no_idle":
+        return "no idle power"
     if energy.net_mj is None or energy.net_state != "resolved":
         return energy.net_state.replace("_", " ")
     return _sure(energy.net_mj, energy.net_u_mj)
@@ -138,6 +140,8 @@ def _energy_notes(run: RunRecord) -> list[str]:
         for other in run.other_energies
         if found.mean_power_w
     ]
+    if found.net_state == "no_idle" and run.windows is not None and (run.windows.idle_before or run.windows.idle_after):
+        notes.append(f"no net energy of {run.model.name}: its idle stretches do not give {found.sensor} an idle power: use a longer mode")
     if found.net_state == "not_resolvable":
         known = found.resolving_window_s
         do = f"idle and load of {known:.0f} s each would resolve it" if known is not None else "a longer run would not resolve it"

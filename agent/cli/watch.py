@@ -82,7 +82,9 @@ def watch_suite(
 @click.option("--every", metavar="TIME", help="Treat COMMAND as a SUITE file and measure it every 5m, 2h, ...")
 @click.option("--times", type=click.IntRange(1), help="--every: number of measurements. Default: no limit.")
 @click.option("--repeat", type=click.IntRange(1), default=1, show_default=True, help="Run the command N times; energies are per run.")
-@click.option("--idle", "idle_s", type=click.FloatRange(0), default=10.0, show_default=True, help="Seconds of idle before and after.")
+@click.option(
+    "--idle", "idle_s", type=click.FloatRange(0), help="Seconds of idle before and after. Default: 10, or as many as the sensor needs."
+)
 @power_option
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="--every: deliver by MQTT to HOST[:PORT], mqtt://... or mqtts://...")
 @names_and_config
@@ -105,11 +107,16 @@ def watch(command: tuple[str, ...], every: str | None, **options: Any) -> None:
     if shutil.which(command[0]) is None:
         # Before the machine idles for it.
         raise ConfigError(f"cannot run {command[0]!r}: there is no such command, or it is not executable: correct its name or path")
-    watcher = Watch(options["power"], idle_s=options["idle_s"], units=options["repeat"], settings=config.read(options["config"]))
-    click.echo(f"idling for {options['idle_s']:g} s ...", err=True)
+    settings = config.read(options["config"])
+    watcher = Watch(
+        options["power"],
+        idle_s=options["idle_s"],
+        units=options["repeat"],
+        settings=settings,
+        report=lambda note: click.echo(note, err=True),
+    )
     with watcher:
         status = _run(command, options["repeat"])
-        click.echo(f"idling for {options['idle_s']:g} s ...", err=True)
     seen = watcher.seen
     if options["as_json"]:
         click.echo(msgspec.json.format(msgspec.json.encode(seen), indent=2).decode())
@@ -135,17 +142,17 @@ def _run(command: tuple[str, ...], repeats: int) -> int:
 def _print(seen: "WatchedEnergy", repeats: int) -> None:
     click.echo(f"{seen.seconds:.3f} s{f', {repeats} times' if repeats > 1 else ''}")
     for energy in seen.energies.all():
-        click.echo(_line(energy))
+        click.echo(_line(energy, seen.idle_s))
     for why in (*seen.energies.refused, *([seen.energies.reason] if seen.energies.reason else [])):
         click.echo(f"no energy: {why}", err=True)
 
 
-def _line(energy: "Energy") -> str:
+def _line(energy: "Energy", idle_s: float) -> str:
     gross = f"{energy.gross_mj / 1000:.4g} J{_uncertainty(energy.gross_u_mj)}"
     net = {
         "resolved": f"{(energy.net_mj or 0) / 1000:.4g} J{_uncertainty(energy.net_u_mj)}",
         "not_resolvable": f"not resolvable{_resolving(energy.resolving_window_s)}",
-        "no_idle": "not known without idle",
+        "no_idle": f"not known: {idle_s:.4g} s of idle do not give {energy.sensor} an idle power" if idle_s else "not known without idle",
     }[energy.net_state]
     left_out = f"; excludes {', '.join(energy.excludes)}" if energy.excludes else ""
     return f"{energy.sensor} ({energy.scope}): gross {gross}, net {net}, mean {energy.mean_power_w:.4g} W{left_out}"

@@ -8,7 +8,7 @@ from edgemeter.agent.contract.energy_provenance import ESTIMATE_SENSOR
 from edgemeter.agent.contract.record_figures import Energy, UncertaintyTerm
 from edgemeter.agent.energy import budget
 from edgemeter.agent.energy.accelerators import Link, accelerator_refusal, excluded
-from edgemeter.agent.energy.curve import NS_PER_MS, CounterCurve, Curve, PowerCurve, curve_of, mean_w
+from edgemeter.agent.energy.curve import NS_PER_MS, CounterCurve, Curve, curve_of, mean_w
 from edgemeter.agent.energy.frozen_sensor import is_frozen
 from edgemeter.agent.energy.impossible_power import power_refusal
 from edgemeter.agent.energy.queries import Queries
@@ -63,6 +63,16 @@ def estimated_energy(power_w: float, timed: Window, inferences: int) -> Energy:
         resolution_w=None,
         longest_gap_ms=window_ms,
     )
+
+
+def shortest_window_s(description: Description, inference_s: float = 0.0) -> float:
+    """Return the shortest timed part that a sensor's energy is given for, where an inference takes so long."""
+    return max(SHORTEST_S, FEWEST_PERIODS * description.period_ms / 1000, FEWEST_INFERENCES * inference_s)
+
+
+def shortest_idle_s(description: Description) -> float:
+    """Return the shortest idle stretch that gives an idle power, where the sensor shows what it measures without delay."""
+    return (FEWEST_IDLE_PERIODS + 2 * IDLE_MARGIN_PERIODS) * description.period_ms / 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,17 +160,39 @@ def assess(trace: SensorTrace, run: EnergyRun) -> EnergyOrReason:
     refusal = _refusal(case)
     if refusal:
         return None, f"{trace.name}: {refusal}"
-    settling = _settling(case, curve) if isinstance(curve, PowerCurve) else None
-    if settling is not None and not settling.is_reached and settling.u_mj > LARGEST_LATE_RATIO * abs(curve.energy_mj(run.timed)):
+    settling = _settling(case)
+    if settling is not None and _lacks(case, settling):
         return None, f"{trace.name}: {_unsettled(case, settling)}"
     before, after = (_usable(case, window, settling) for window in (run.idle_before, run.idle_after))
     return _energy(case, budget.idle(curve, run.timed, before, after), settling), None
 
 
-def _settling(case: _SensorRun, curve: PowerCurve) -> Settling | None:
-    """Return how the readings fall after the timed part, where there is an idle stretch whose readings show it."""
+def more_idle_s(traces: Iterable[SensorTrace], run: EnergyRun) -> float:
+    """Return how much longer the machine would have to idle after the timed part for all sensors to show it to its end; 0 if they do."""
+    cases = [
+        _SensorRun(trace, trace.description, curve_of(trace.readings, trace.description), run)
+        for trace in traces
+        if trace.description is not None and len(trace.readings) > 1
+    ]
+    found = [(case, settling) for case in cases if (settling := _settling(case)) is not None]
+    idled_s = 0.0 if run.idle_after is None else _seconds(run.idle_after)
+    return max((_settling_idle_s(case, settling) - idled_s for case, settling in found if _lacks(case, settling)), default=0.0)
+
+
+def _lacks(case: _SensorRun, settling: Settling) -> bool:
+    """Return whether a part of the energy that matters may come after the idle stretch."""
+    return not settling.is_reached and settling.u_mj > LARGEST_LATE_RATIO * abs(case.curve.energy_mj(case.timed))
+
+
+def _settling_idle_s(case: _SensorRun, settling: Settling) -> float:
     after = case.run.idle_after
-    if after is None or _gaps(case, after)[1] > LARGEST_GAP_RATIO * after.length_ns:
+    return LONGER * max(settling.settles_s, 0.0 if after is None else _seconds(after))
+
+
+def _settling(case: _SensorRun) -> Settling | None:
+    """Return how the readings fall after the timed part, where there is an idle stretch whose readings show it."""
+    after, curve = case.run.idle_after, case.curve
+    if isinstance(curve, CounterCurve) or after is None or _gaps(case, after)[1] > LARGEST_GAP_RATIO * after.length_ns:
         return None
     margin_ns = round(IDLE_MARGIN_PERIODS * case.description.period_ms * NS_PER_MS)
     return settling_after(curve, case.timed, Window(after.start_ns, after.end_ns - margin_ns))
@@ -169,9 +201,10 @@ def _settling(case: _SensorRun, curve: PowerCurve) -> Settling | None:
 def _unsettled(case: _SensorRun, settling: Settling) -> str:
     after = case.run.idle_after
     waited_s = 0.0 if after is None else _seconds(after)
+    setting = "idle_seconds" if case.run.counts_inferences else "--idle"
     return (
         f"it still shows the load when the {waited_s:.3g} s of idle after it end (it lags by {settling.delay_s:.2g} s or more): "
-        f"let it idle for at least {_short(LONGER * max(settling.settles_s, waited_s))} s (idle_seconds)"
+        f"let it idle for at least {_short(_settling_idle_s(case, settling))} s ({setting})"
     )
 
 
@@ -330,9 +363,8 @@ def _sufficient_window_s(case: _SensorRun, terms: Iterable[UncertaintyTerm], gro
 
 def _needed_s(case: _SensorRun) -> float:
     """Return the shortest timed part that an energy is given for."""
-    fewest = FEWEST_INFERENCES if case.run.counts_inferences else 0
-    for_inferences_s = fewest * _seconds(case.timed) / max(case.inferences, 1)
-    return max(SHORTEST_S, FEWEST_PERIODS * case.description.period_ms / 1000, for_inferences_s)
+    inference_s = _seconds(case.timed) / max(case.inferences, 1) if case.run.counts_inferences else 0.0
+    return shortest_window_s(case.description, inference_s)
 
 
 def _gaps(case: _SensorRun, window: Window) -> tuple[float, float]:

@@ -8,6 +8,7 @@ print(watch.seen.energies.energy)
 """
 
 import time
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
@@ -15,30 +16,39 @@ from types import TracebackType
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.energy import per_inference
-from edgemeter.agent.energy.per_inference import Energies, EnergyRun
+from edgemeter.agent.energy.per_inference import Energies, EnergyRun, shortest_idle_s, shortest_window_s
 from edgemeter.agent.energy.sampler import Sampler
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.machine.attached import attached
 from edgemeter.agent.machine.machine import THIS_MACHINE
-from edgemeter.agent.power.detect import open_sensors
+from edgemeter.agent.power import Description
+from edgemeter.agent.power.detect import described, open_sensors
 
 IDLE_S = 10.0
+# How much longer it idles for a sensor that lags.
+MOST_MORE_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedEnergy:
-    """What was watched: how long it took, and what the sensors support; `why_these` is how they were chosen."""
+    """What was watched: how long it took, and what the sensors support; `why_these` is how they were chosen.
+
+    `idle_s` is how long the machine idled before, and after.
+    """
 
     seconds: float
     energies: Energies
     why_these: str
+    idle_s: float
 
 
 class Watch:
     """Measures the energy between the context's beginning and its end; the machine idles for `idle_s` before and after.
 
-    `power` names sensors (NAME[,NAME]); without it that of the widest scope is taken. `units` is the number of work units
-    within: energies are given per unit. Afterwards `seen` holds the result; it is not set where the block raised.
+    `power` names sensors (NAME[,NAME]); without it that of the widest scope is taken. Without `idle_s` it idles for 10 s, or for as long
+    as the slowest of the sensors needs; for one that lags it idles longer afterwards. `units` is the number of work units within:
+    energies are given per unit. What the sensors need is passed to `report` before the machine idles. Afterwards `seen` holds the
+    result; it is not set where the block raised.
 
     Raises:
         UnavailableError: there is no power sensor, or not the one that was named.
@@ -47,9 +57,19 @@ class Watch:
 
     seen: WatchedEnergy
 
-    def __init__(self, power: str | None = None, *, idle_s: float = IDLE_S, units: int = 1, settings: config.Config | None = None) -> None:
+    def __init__(
+        self,
+        power: str | None = None,
+        *,
+        idle_s: float | None = None,
+        units: int = 1,
+        settings: config.Config | None = None,
+        report: Callable[[str], object] = lambda _: None,
+    ) -> None:
         self._power = power
-        self._idle_s = idle_s
+        self._asked_idle_s = idle_s
+        self._idle_s = IDLE_S
+        self._report = report
         self._units = units
         self._settings = settings
         self._stack = ExitStack()
@@ -60,11 +80,14 @@ class Watch:
             sensors, self._why = stack.enter_context(open_sensors(self._power, settings.power, settings.sensors))
             if not sensors:
                 raise UnavailableError(self._why)
+            if self._why:
+                self._report(f"power: {self._why}")
+            self._idle_s = self._idle_for(described(sensors))
             self._sampler = Sampler(sensors)
             stack.callback(self._sampler.stop)
             self._sampler.start()
             self._begun_ns = time.monotonic_ns()
-            time.sleep(self._idle_s)
+            self._idle()
             self._stack = stack.pop_all()
         self._start_ns = time.monotonic_ns()
         return self
@@ -74,17 +97,47 @@ class Watch:
         with self._stack:
             if kind is not None:
                 return
-            time.sleep(self._idle_s)
-            ended_ns = time.monotonic_ns()
+            self._idle()
+            self._settle(end_ns)
+            run = self._run(end_ns)
             # A last reading beyond the last edge.
             self._sampler.stop()
-            run = EnergyRun(
-                timed=Window(self._start_ns, end_ns),
-                idle_before=Window(self._begun_ns, self._start_ns) if self._idle_s else None,
-                idle_after=Window(end_ns, ended_ns) if self._idle_s else None,
-                inferences=self._units,
-                attached=attached(THIS_MACHINE),
-                counts_inferences=False,
-            )
             energies = per_inference.energies_of(self._sampler.traces().values(), run)
-        self.seen = WatchedEnergy((end_ns - self._start_ns) / 1e9, energies, self._why)
+        self.seen = WatchedEnergy((end_ns - self._start_ns) / 1e9, energies, self._why, self._idle_s)
+
+    def _run(self, end_ns: int) -> EnergyRun:
+        """Return what was watched, with the idle up to now."""
+        return EnergyRun(
+            timed=Window(self._start_ns, end_ns),
+            idle_before=Window(self._begun_ns, self._start_ns) if self._idle_s else None,
+            idle_after=Window(end_ns, time.monotonic_ns()) if self._idle_s else None,
+            inferences=self._units,
+            attached=attached(THIS_MACHINE),
+            counts_inferences=False,
+        )
+
+    def _settle(self, end_ns: int) -> None:
+        """Idle longer for a sensor that lags and still shows the work: how much longer it does is seen only now."""
+        left_s = MOST_MORE_S
+        while (more_s := min(left_s, per_inference.more_idle_s(self._sampler.traces().values(), self._run(end_ns)))) > 0:
+            self._report(f"idling for {more_s:.4g} s more: a sensor lags, and still shows the work ...")
+            time.sleep(more_s)
+            left_s -= more_s
+
+    def _idle_for(self, described: Mapping[str, Description]) -> float:
+        """Return how long to idle, and report what the sensors need."""
+        needed_s = max(map(shortest_idle_s, described.values()), default=0.0)
+        idle_s = max(IDLE_S, needed_s) if self._asked_idle_s is None else self._asked_idle_s
+        for name, description in described.items():
+            work_s, quiet_s = shortest_window_s(description), shortest_idle_s(description)
+            lacks = f": idling for {idle_s:g} s gives no net energy" if quiet_s > idle_s else ""
+            self._report(
+                f"{name}: with a reading every {description.period_ms:,.5g} ms an energy takes {work_s:,.4g} s of work, "
+                f"a net energy {quiet_s:,.4g} s of idle before and after{lacks}"
+            )
+        return idle_s
+
+    def _idle(self) -> None:
+        if self._idle_s:
+            self._report(f"idling for {self._idle_s:.4g} s ...")
+            time.sleep(self._idle_s)

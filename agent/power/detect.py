@@ -5,7 +5,7 @@ Without a choice by the user it is the sensor with the widest scope.
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from edgemeter.agent import power
@@ -153,6 +153,15 @@ def open_sensors(
     finally:
         for sensor in sensors.values():
             sensor.close()
+
+
+def described(sensors: Mapping[str, PowerSensor]) -> dict[str, Description]:
+    """Return what the open sensors are; one that cannot tell, such as a MissingSensor, is left out."""
+    found: dict[str, Description] = {}
+    for name, sensor in sensors.items():
+        with suppress(EdgemeterError):
+            found[name] = sensor.describe()
+    return found
 
 
 def open_sensor(name: str, settings: Mapping[str, Mapping[str, str]]) -> PowerSensor:

@@ -7,6 +7,7 @@ from rich.console import Console
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.cli import run_table
+from edgemeter.agent.contract.record_figures import Stretch, Windows
 from tests.fixtures.record_factory import make_energy, make_latency, make_model, make_record
 
 
@@ -69,3 +70,13 @@ def test_figures_are_rounded_by_significant_digits(value, text):
 def test_an_energy_that_was_not_measured_says_so(energy, shown):
     """Beside the figure itself."""
     assert shown in printed(make_record(energy=energy), width=200)
+
+
+def test_a_run_that_idled_too_short_for_its_sensor_says_so_and_not_that_it_did_not_idle():
+    """A mode whose idle stretches hold too few readings; without idle there is no such line."""
+    energy = make_energy(net_mj=None, net_u_mj=None, net_state="no_idle", idle_before_w=None, idle_after_w=None)
+    stretch = Stretch(start_ns=-10, end_ns=-1)
+    idled = make_record(energy=energy, windows=Windows(timed_start_ns=0, timed_end_ns=10, idle_before=stretch))
+    assert "no idle power" in printed(idled, width=200)
+    assert "its idle stretches do not give ina219 an idle power: use a longer mode" in printed(idled, width=200)
+    assert "idle stretches" not in printed(make_record(energy=energy, windows=Windows(timed_start_ns=0, timed_end_ns=10)), width=200)

@@ -8,6 +8,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError, TransientError
 from edgemeter.agent.cli import run_session, watch
+from tests.fixtures.record_factory import make_energy
 from tests.fixtures.replay_case import replay_case
 
 
@@ -112,3 +113,25 @@ def test_another_length_of_time_is_refused(text):
     """With the forms that there are."""
     with pytest.raises(ConfigError, match="give 30s, 5m, 2h or 1d"):
         watch.seconds(text)
+
+
+def test_it_never_says_without_idle_after_it_idled():
+    """What the sensor needs is said before it idles, and that the idle did not suffice after; without idle it says just that."""
+    lines = {}
+    for idle_s in (3.0, 0.0):
+        energy = make_energy(sensor="plug", net_mj=None, net_u_mj=None, net_state="no_idle", idle_before_w=None, idle_after_w=None)
+        lines[idle_s] = watch._line(energy, idle_s)
+    assert "net not known: 3 s of idle do not give plug an idle power" in lines[3.0]
+    assert "without idle" not in lines[3.0]
+    assert "net not known without idle" in lines[0.0]
+
+
+def test_what_the_sensor_needs_is_said_before_the_machine_idles(configuration):
+    """By the real command."""
+    done = run("--idle", 0.1, "--config", configuration, "--", "true")
+    (needs, idling) = done.stderr.splitlines()[:2]
+    assert needs.startswith(
+        "replay: with a reading every 20 ms an energy takes 10 s of work, a net energy 0.28 s of idle before and after: idling"
+    )
+    assert needs.endswith("idling for 0.1 s gives no net energy")
+    assert idling == "idling for 0.1 s ..."

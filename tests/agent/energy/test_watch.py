@@ -1,7 +1,9 @@
 """Facts about `edgemeter.agent.energy.watch`."""
 
 import json
+import math
 import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -9,6 +11,8 @@ from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.energy import per_inference, watch
 from edgemeter.agent.energy.watch import Watch
+from edgemeter.agent.power.detect import MissingSensor
+from edgemeter.agent.power.replay import Replay
 
 
 @pytest.fixture
@@ -73,3 +77,90 @@ def test_without_a_sensor_there_is_nothing_to_watch(settings):
 def test_the_usual_idle_is_as_long_as_the_rules_want():
     """Ten seconds on both sides."""
     assert watch.IDLE_S == 10.0
+
+
+def _replayed(tmp_path, name="meter", **changes):
+    """Return the settings of a replayed meter of this period, and in `changes` its other fields."""
+    path = tmp_path / f"{name}.json"
+    path.write_text(json.dumps({"id": name, "scope": "board-input", "t_s": [0, 1, 100], "power_w": [2, 2, 3]} | changes))
+    return {name: {"type": "replay", "path": str(path)}}
+
+
+@pytest.fixture
+def hasty(monkeypatch):
+    """Let a second of idle be the usual one, and keep what was slept instead of sleeping so long."""
+    slept = []
+    monkeypatch.setattr(watch.time, "sleep", slept.append)
+    return slept
+
+
+def test_idle_lasts_as_long_as_the_slowest_sensor_needs_and_this_is_known_before(tmp_path, hasty):
+    """A meter of 0.5 Hz needs 28 s: by the function that refuses shorter ones; a faster one leaves the usual 10 s."""
+    slow, fast = _replayed(tmp_path, "slow", period_ms=2000), _replayed(tmp_path, "fast", period_ms=100)
+    for named, idle_s in (("slow,fast", 28.0), ("fast", 10.0)):
+        hasty.clear()
+        said = []
+        with Watch(
+            named, settings=config.Config(sensors=slow | fast), report=lambda note, said=said: said.append((note, len(hasty)))
+        ) as watching:
+            pass
+        assert hasty == [idle_s, idle_s]
+        assert watching.seen.idle_s == idle_s
+        before = [note for note, sleeps in said if sleeps == 0]
+        assert before[-1] == f"idling for {idle_s:g} s ..."
+        needs = {
+            "slow,fast": "slow: with a reading every 2,000 ms an energy takes 100 s of work, a net energy 28 s of idle",
+            "fast": "fast: with a reading every 100 ms an energy takes 10 s of work, a net energy 1.4 s of idle",
+        }
+        assert before[0] == f"{needs[named]} before and after"
+
+
+def test_an_idle_that_was_asked_for_is_kept_and_what_it_does_not_give_is_said_before(tmp_path, hasty):
+    """Five seconds with a meter of 1 Hz."""
+    said = []
+    settings = config.Config(sensors=_replayed(tmp_path, period_ms=1000))
+    with Watch("meter", idle_s=5.0, settings=settings, report=lambda note: said.append((note, len(hasty)))):
+        pass
+    assert hasty == [5.0, 5.0]
+    assert (said[0][0].endswith("14 s of idle before and after: idling for 5 s gives no net energy"), said[0][1]) == (True, 0)
+
+
+def test_a_configured_sensor_that_is_absent_is_named_before_the_watch(tmp_path, hasty, monkeypatch):
+    """And is among the reasons afterwards."""
+    monkeypatch.setattr(watch, "open_sensors", _with_a_missing_one(tmp_path))
+    said = []
+    with Watch(settings=config.Config(), report=said.append) as watching:
+        pass
+    assert said[0] == "power: rails; shelly is here and cannot be read: no answer"
+    assert "shelly: is here and cannot be read: no answer" in watching.seen.energies.reason
+    assert hasty
+
+
+def _with_a_missing_one(tmp_path):
+    @contextmanager
+    def opened(*_):
+        rails = Replay(_replayed(tmp_path)["meter"]["path"])
+        yield (
+            {"shelly": MissingSensor("is here and cannot be read: no answer"), "rails": rails},
+            "rails; shelly is here and cannot be read: no answer",
+        )
+
+    return opened
+
+
+@pytest.mark.slow
+def test_a_sensor_that_lags_is_given_the_idle_that_it_needs(tmp_path, monkeypatch):
+    """A time constant of 1 s and 2 s of idle: refused with that, it idles longer instead, and the energy is that of the work."""
+    monkeypatch.setattr(per_inference, "SHORTEST_S", 1.0)
+    monkeypatch.setattr(per_inference, "LARGEST_GAP_RATIO", 0.5)
+    times = [n * 0.02 for n in range(1500)]
+    # The block is at work from 2 s to 4 s, and the sensor shows it late.
+    shown = [2 + 4 * ((1 - math.exp(-max(0.0, min(t, 4.0) - 2.0))) * math.exp(-max(0.0, t - 4.0))) for t in times]
+    settings = config.Config(sensors=_replayed(tmp_path, period_ms=20, resolution_w=0.001, gain_u_ratio=0.01, t_s=times, power_w=shown))
+    said = []
+    with Watch("meter", idle_s=2.0, settings=settings, report=said.append) as watching:
+        time.sleep(2.0)
+    assert any("s more: a sensor lags, and still shows the work" in note for note in said)
+    energy = watching.seen.energies.energy
+    assert energy is not None, watching.seen.energies.reason
+    assert energy.gross_mj == pytest.approx(12_000, rel=0.05)

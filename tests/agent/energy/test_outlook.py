@@ -1,0 +1,95 @@
+"""Facts about `edgemeter.agent.energy.outlook`."""
+
+import dataclasses
+import json
+from contextlib import closing
+
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent.cli.main import cli
+from edgemeter.agent.contract import suite
+from edgemeter.agent.energy import per_inference
+from edgemeter.agent.energy.outlook import outlook, shortcoming
+from edgemeter.agent.energy.per_inference import EnergyRun
+from edgemeter.agent.energy.window import Window
+from edgemeter.agent.power.detect import MissingSensor
+from edgemeter.agent.power.replay import Replay
+from tests.fixtures.power_traces import S, make_description, make_trace
+from tests.fixtures.replay_case import replay_case
+
+
+def case_of(folder, mode, **settings):
+    """Return a case in this mode."""
+    written = suite.SuiteFile(name="s", case=[suite.Settings(model="a.onnx", mode=mode, **settings)])
+    return suite.expand(written, folder).cases[0]
+
+
+@pytest.mark.parametrize(
+    ("mode", "period_ms", "lacks", "remedy"),
+    [
+        ("quick", 100, None, None),
+        ("quick", 200, None, None),
+        ("quick", 1000, "no energy, unless a query takes 0.391 s or more", "use mode normal"),
+        ("rapid", 100, "no energy;", "use mode quick"),
+        ("normal", 1000, None, None),
+        ("normal", 6000, "no energy, unless", "use mode full with idle_seconds = 84, in a suite"),
+        ("full", 6000, "no net energy", "set idle_seconds = 84 in a suite"),
+        ("full", 100_000, "no energy, unless", "set seconds = 5000 and idle_seconds = 1400 in a suite"),
+        ("sustained", 1000, None, None),
+    ],
+)
+def test_what_a_mode_cannot_resolve_is_known_before_with_the_mode_that_can(tmp_path, mode, period_ms, lacks, remedy):
+    """By the lengths of the mode and the period of the sensor alone."""
+    found = shortcoming(case_of(tmp_path, mode), make_description(period_ms=float(period_ms)))
+    assert (found is None) == (lacks is None)
+    assert lacks is None or (f"there will be {lacks}" in found and found.endswith(remedy))
+
+
+@pytest.mark.parametrize("period_ms", [50.0, 1000.0, 2500.0, 6000.0])
+@pytest.mark.parametrize("mode", ["quick", "normal", "full"])
+def test_it_says_what_the_energy_is_refused_for_afterwards(tmp_path, mode, period_ms):
+    """The same run, measured: refused, without net energy, or both, as it was foretold; so there is one rule."""
+    case = case_of(tmp_path, mode)
+    found = shortcoming(case, make_description(period_ms=period_ms))
+    idle_ns, timed_ns = int((case.idle_seconds + 0.01) * S), int(case.seconds * S)
+    before, timed = Window(0, idle_ns), Window(idle_ns, idle_ns + timed_ns)
+    after = Window(timed.end_ns, timed.end_ns + idle_ns)
+    trace = make_trace(lambda t: 5.0 if timed.start_ns <= t * S < timed.end_ns else 2.0, after.end_ns / S, seed=1, period_ms=period_ms)
+    energy, reason = per_inference.assess(trace, EnergyRun(timed, before, after, 100_000))
+    assert (energy is None) == (found is not None and "there will be no energy" in found), reason
+    if energy is not None:
+        assert (energy.net_state == "no_idle") == (found is not None and "there will be no net energy" in found)
+
+
+def test_the_remedy_suffices(tmp_path):
+    """A suite with the lengths that were named has no shortcoming; nor has one that does not want idle."""
+    meter = make_description(period_ms=100_000.0)
+    assert shortcoming(case_of(tmp_path, "full", seconds=5000.0, idle_seconds=1400.0), meter) is None
+    assert shortcoming(case_of(tmp_path, "full", seconds=5000.0, idle_seconds=0.0), meter) is None
+    several = dataclasses.replace(meter, period_ms=1000.0)
+    assert "unless a query takes 0.781 s" in shortcoming(case_of(tmp_path, "rapid", scenario="multi_stream"), several)
+
+
+def test_each_sensor_has_its_own_line_and_a_missing_one_none(tmp_path):
+    """Cases of one mode share it."""
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"scope": "wall-ac", "period_ms": 1000, "t_s": [0, 1], "power_w": [5, 6]}))
+    cases = suite.Suite("s", (case_of(tmp_path, "quick"), case_of(tmp_path, "quick", threads=2), case_of(tmp_path, "normal")))
+    with closing(Replay(str(path))) as meter:
+        (line,) = outlook(cases, {"plug": meter, "gone": MissingSensor("no answer")})
+    assert line.startswith("plug: with a reading every 1,000 ms an energy takes 50 s")
+
+
+def test_a_run_says_so_before_it_measures(tmp_path, monkeypatch):
+    """Mode rapid with a meter of 1 Hz, by the real command: the line stands above the figures, and the energy is refused as it says."""
+    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
+    (tmp_path / "trace.json").write_text(json.dumps({"scope": "wall-ac", "period_ms": 1000, "t_s": [0, 1], "power_w": [5, 6]}))
+    config = tmp_path / "config.toml"
+    config.write_text(f'power = ["replay"]\n[sensors.replay]\npath = "{tmp_path / "trace.json"}"\n')
+    replay_case(tmp_path, "a", 1.0)
+    (tmp_path / "suite.toml").write_text('name = "s"\n[[case]]\nmodel = "a.replay.json"\nmode = "rapid"\nrepeats = 1\nidle_seconds = 2\n')
+    found = CliRunner().invoke(cli, ["run", str(tmp_path / "suite.toml"), "--config", str(config)], catch_exceptions=False)
+    (line,) = [line for line in found.stderr.splitlines() if line.startswith("power: replay: ")]
+    assert "there will be no energy; use mode normal" in line
+    assert "too few for an energy from a reading every 1000 ms" in found.stdout
