@@ -84,11 +84,14 @@ def _stepped(name: str, points: Points, days: Days, changes: ChangePoints) -> Se
     step = newest_step(METRICS[name], days, changes)
     if step is None:
         return None
-    # The last run of the first day that certainly has the new level, and those before it on that day that it shares its fingerprint with.
-    place = next(place for place, (figures, _) in enumerate(points) if figures.day >= step.day_high)
-    end = next((place for place, (figures, _) in enumerate(points) if figures.day > step.day_high), len(points))
-    alike = [index for index in range(place, end) if points[index][1] == points[end - 1][1]]
-    return SegmentStart(alike[0], _reason(name, step.size, step.candidates))
+    # The first run of the day that certainly has the new level; with a change of the fingerprint, its first run: that may be during a day,
+    # which then is of both levels.
+    sure = next(place for place, (figures, _) in enumerate(points) if figures.day >= step.day_high)
+    near = [place for place in range(1, len(points)) if step.day_low - 1 <= points[place][0].day <= step.day_high]
+    changed = next((place for place in reversed(near) if _changes(points[place - 1][1], points[place][1])), None)
+    if changed is None:
+        return SegmentStart(sure, _reason(name, step.size, step.candidates))
+    return SegmentStart(changed, _reason(name, step.size, step.candidates or _changes(points[changed - 1][1], points[changed][1])))
 
 
 def _carried(name: str, points: Points, begin: int) -> SegmentStart | None:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.collector.runs.cases import Fingerprint
+from edgemeter.collector.trend.covariate import regressor
 from edgemeter.collector.trend.metrics import Metric, RunFigures, on_scale
 from edgemeter.collector.trend.scan import run_variance
 
@@ -23,8 +24,8 @@ class Days:
     """The points of a series; arrays [days], oldest first.
 
     `x` is the figure on its metric's scale, `known` the variance that is known of it, `floor` the least standard deviation that a day has,
-    `runs` how many it is the mean of; `temperature_c`
-    is NaN if unknown. `changed` are changes of the fingerprint since the previous point. `left_out` runs are of another
+    `runs` how many it is the mean of; `temperature_c` is NaN if unknown, and before an exchange of the sensor as the newest would read.
+    `changed` are changes of the fingerprint since the previous point. `left_out` runs are of another
     kind than the newest, `not_valid` ones do not count.
     """
 
@@ -78,7 +79,9 @@ def _gather(
     within = (run_variance(value, day, u_square) or 0.0) if len(day) > 1 and metric.scale != "share" else 0.0
     x = np.add.reduceat(value, first) / runs if len(days) else value
     known = (np.add.reduceat(u_square, first) / runs + within) / runs if len(days) else value
-    return Days(days, x, known, runs, _means(temperature_c, first), _changes([below[place] for place in last]), floor)
+    heat = _means(temperature_c, first)
+    heat = regressor(heat, x) if metric.follows_temperature else heat
+    return Days(days, x, known, runs, heat, _changes([below[place] for place in last]), floor)
 
 
 def _means(values: Array, first: NDArray[np.intp]) -> Array:

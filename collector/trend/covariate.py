@@ -1,0 +1,90 @@
+"""The board's temperature as a regressor: days that a sensor misread are left out, and the jump of an exchanged sensor is taken out.
+
+A sensor that is exchanged, moved or calibrated shows another level from one day to the next, and the board none. The readings from then on
+are shifted by the jump, so that they tell of the weather as before. How large it was is known from the days beside it, but for the weather
+of those days; within that margin the metric itself decides, as it followed the temperature before and after.
+"""
+
+from collections.abc import Collection
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.collector.trend.scan import HALF_NORMAL
+
+Array = NDArray[np.float64]
+
+# So many days on each side of a place give its levels, so many how the metric follows the temperature.
+BESIDE, NEAR = 10, 60
+
+# A jump, and a misread day, differ by so many standard deviations of the differences of neighbouring days.
+JUMP, MISREAD = 2.0, 5.0
+
+# The days beside a jump tell its size but for so many of them: the weather.
+MARGIN = 2.0
+
+# The metric moves as a jump foretells if it does so within so many standard errors.
+FORETOLD = 2.5
+
+# The least that the temperatures of neighbouring days are assumed to differ (degrees): sensors are read to a tenth or to one.
+LEAST_SPREAD = 0.1
+
+
+def regressor(temperature_c: Array, x: Array) -> Array:
+    """Return the temperatures of days (NaN: unknown) beside which steps of `x` are looked for, those of its newest sensor; all [days]."""
+    known = np.flatnonzero(np.isfinite(temperature_c))
+    heat = temperature_c[known]
+    spread = max(float(np.median(np.abs(np.diff(heat)))) / HALF_NORMAL, LEAST_SPREAD) if len(heat) > 1 else LEAST_SPREAD
+    # Most series have neither a jump nor a misread day.
+    if np.abs(np.diff(heat)).max(initial=0.0) <= JUMP * spread:
+        return temperature_c
+    heat, jumps = _without_misread_days(heat, spread), dict[int, float]()
+    while (place := _largest_jump(heat, spread, jumps)) is not None:
+        jumps[place] = _shift(heat, place)
+        heat[:place] += jumps[place]
+    for place, jump in sorted(jumps.items()):
+        heat[:place] -= _true_part(heat, x[known], place, jump, MARGIN * spread)
+    found: Array = temperature_c.copy()
+    found[known] = heat
+    return found
+
+
+def _without_misread_days(heat: Array, spread: float) -> Array:
+    middle = np.median(np.lib.stride_tricks.sliding_window_view(np.pad(heat, 2, mode="edge"), 5), axis=1)
+    is_misread = np.abs(heat - middle) > MISREAD * spread
+    found: Array = np.where(is_misread, middle, heat)
+    return found
+
+
+def _largest_jump(heat: Array, spread: float, seen: Collection[int]) -> int | None:
+    """Return the first day of the level that differs most from the one before, None where none lasts."""
+    near = np.flatnonzero(np.abs(np.diff(heat)) > JUMP * spread) + 1
+    found = {int(place): abs(_shift(heat, int(place))) for place in near if int(place) not in seen}
+    best = max(found, key=lambda place: found[place], default=None)
+    return best if best is not None and found[best] > JUMP * spread else None
+
+
+def _shift(values: Array, place: int) -> float:
+    """Return the difference of the levels after and before a place."""
+    return float(values[place : place + BESIDE].mean() - values[max(0, place - BESIDE) : place].mean())
+
+
+def _true_part(heat: Array, x: Array, place: int, jump: float, margin: float) -> float:
+    """Return by how much the board itself got warmer at `place`, where a `jump` was taken out of `heat`, as the metric tells.
+
+    If it moved as such a jump foretells, all of it; else what it says, but no more than the weather of some days may be (`margin`).
+    """
+    sides = slice(max(0, place - NEAR), place), slice(place, place + NEAR)
+    warmth, own = (np.concatenate([values[side] - values[side].mean() for side in sides]) for values in (heat, x))
+    square = float((warmth**2).sum())
+    slope = float((warmth * own).sum()) / square if square > 0 else 0.0
+    if slope == 0:
+        return 0.0
+    before, after = sides
+    moved = float(x[after].mean() - x[before].mean()) - slope * float(heat[after].mean() - heat[before].mean())
+    variance = float(np.var(own - slope * warmth))
+    of_mean = variance * (1 / len(x[before]) + 1 / len(x[after]))
+    reach = FORETOLD * np.sqrt(of_mean + jump**2 * variance / square)
+    if abs(moved - slope * jump) < min(reach, abs(moved)):
+        return jump
+    return float(np.clip(moved / slope, -margin, margin))

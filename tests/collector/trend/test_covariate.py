@@ -1,0 +1,106 @@
+"""The temperature as a regressor: an exchanged sensor confirms no step, a board that got warmer is explained, misread days do nothing."""
+
+import numpy as np
+import pytest
+
+from edgemeter.collector.trend.change_points import change_points
+from edgemeter.collector.trend.covariate import regressor
+from edgemeter.collector.trend.days import days_of
+from edgemeter.collector.trend.metrics import METRICS, figures_of
+from tests.benchmarks.trend import season
+from tests.fixtures.comparison_factory import make_run
+from tests.fixtures.series_factory import make_days, noisy
+
+DAYS, EXCHANGED = 230, 115
+SERIES = 100
+
+
+def confirmed_ratio(x, temperatures_c):
+    """Return the share of series [series, days] in which a step is confirmed, at looks on every second day."""
+    template = figures_of(make_run())
+    metric = METRICS["latency"]
+    days = [
+        days_of(metric, [
+            (template._replace(started_at_ns=day, day=day, p50_ms=float(np.exp(value / 100)), p50_u=1e-4, temperature_c=warmth), None)
+            for day, (value, warmth) in enumerate(zip(own, heat, strict=True))
+        ])
+        for own, heat in zip(x, temperatures_c, strict=True)
+    ]  # fmt: skip
+    return np.mean([bool(found.breaks) for found in change_points(metric, days, every=2)])
+
+
+def world(seed, slope):
+    """Return what 1 % of noise and the temperature make of stable boards, the true temperature, and what a sensor reads of it."""
+    draw = np.random.default_rng(seed)
+    true = season(draw, SERIES)
+    return draw.normal(size=true.shape) + slope * true, true, 45 + true + 0.5 * draw.normal(size=true.shape)
+
+
+@pytest.fixture(autouse=True)
+def no_fingerprint(monkeypatch):
+    """The figures here have none."""
+    monkeypatch.setattr("edgemeter.collector.trend.days._changes", lambda below: ((),) * len(below))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("slope", "jump_c"), [(0.25, 8), (0.5, 5), (0.5, -8), (0.5, 20)])
+def test_an_exchanged_sensor_confirms_a_step_in_at_most_one_stable_series_of_25(slope, jump_c):
+    """The readings jump, the metric does not: 36 to 96 of 100 when each reading was believed."""
+    x, _, read = world(1, slope)
+    read[:, EXCHANGED:] += jump_c
+    assert confirmed_ratio(x, read) <= 0.04
+
+
+@pytest.mark.slow
+def test_two_exchanges_and_misread_days_confirm_none_either():
+    """Up by 8, down by 12; and one day in fifty that reads 25 degrees too much."""
+    x, _, read = world(2, 0.5)
+    read[:, EXCHANGED:] += 8
+    read[:, 160:] -= 12
+    assert confirmed_ratio(x, read) <= 0.04
+    x, _, read = world(3, 0.25)
+    read[np.random.default_rng(4).random(read.shape) < 0.02] += 25
+    assert confirmed_ratio(x, read) <= 0.04
+
+
+def test_a_board_that_did_get_warmer_keeps_its_readings():
+    """The metric moves with them, half a per cent a degree: nothing is taken out, and no step is left."""
+    draw = np.random.default_rng(5)
+    warmth = 45 + 4 * np.sin(np.arange(120) / 40) + 0.5 * draw.normal(size=120)
+    warmth[70:] += 8
+    x = 0.5 * warmth + 0.5 * draw.normal(size=120)
+    assert regressor(warmth, x) == pytest.approx(warmth, abs=0.5)
+
+
+def test_the_readings_before_an_exchange_become_those_of_the_newest_sensor():
+    """Eight degrees, known to a degree; days without a reading stay without one."""
+    draw = np.random.default_rng(6)
+    warmth = 45 + 4 * np.sin(np.arange(120) / 40) + 0.5 * draw.normal(size=120)
+    x = 0.5 * warmth + 0.3 * draw.normal(size=120)
+    read = warmth.copy()
+    read[70:] += 8
+    read[20] = np.nan
+    found = regressor(read, x)
+    known = np.isfinite(read)
+    assert found[70:] == pytest.approx(read[70:])
+    assert found[:70][known[:70]] == pytest.approx(warmth[:70][known[:70]] + 8, abs=1)
+    assert np.isnan(found[20])
+
+
+def test_few_or_no_temperatures_are_left_as_they_are():
+    """None, one, and a constant one."""
+    x = np.arange(5.0)
+    for temperature_c in (np.full(5, np.nan), np.array([np.nan, 40, np.nan, np.nan, np.nan]), np.full(5, 40.0)):
+        assert regressor(temperature_c, x) == pytest.approx(temperature_c, nan_ok=True)
+
+
+def test_a_step_on_another_day_than_the_exchange_is_still_found():
+    """Five per cent on day 90, a sensor exchanged on day 60."""
+    draw = np.random.default_rng(7)
+    warmth = 45 + 4 * np.sin(np.arange(120) / 40) + 0.5 * draw.normal(size=120)
+    values = np.array(noisy(100, 120, seed=8, step_at=90, step_ratio=1.05)) * np.exp(0.005 * warmth)
+    warmth[60:] += 8
+    points = [(figures_of(run), None) for run in make_days(values, temperatures_c=warmth)]
+    days = days_of(METRICS["energy"], points)
+    (found,) = change_points(METRICS["energy"], [days])
+    assert [abs(one.place - 90) <= 1 for one in found.breaks] == [True]
