@@ -49,10 +49,19 @@ def reference() -> None:
 @click.option("--retrieved", metavar="YYYY-MM-DD", help="Day of retrieval. Default: today.")
 @click.option("--unverified", is_flag=True, help="The results were not reviewed by MLCommons.")
 @click.option("--skip-refused", is_flag=True, help="Skip rows that are not understood, and list them.")
+@click.option("--replace", is_flag=True, help="Take this file instead of an earlier one of the same round.")
 @_shelf_option
 @_json_option
 def import_(
-    *, file: Path, source: str | None, retrieved: str | None, unverified: bool, skip_refused: bool, shelf: Path | None, as_json: bool
+    *,
+    file: Path,
+    source: str | None,
+    retrieved: str | None,
+    unverified: bool,
+    skip_refused: bool,
+    replace: bool,
+    shelf: Path | None,
+    as_json: bool,
 ) -> None:
     """Import an official MLPerf Inference round. It is listed separately with its footnote, and never ranked.
 
@@ -65,14 +74,20 @@ def import_(
         raise click.UsageError(f"--retrieved {retrieved} is in the future: give the day on which the file was retrieved")
     parsed = mlperf.read(file, skip_refused=skip_refused)
     day = retrieved or today
-    kept = _shelf(shelf).keep_import(file, parsed, source, day, is_verified=not unverified)
+    kept = _shelf(shelf).keep_import(file, parsed, source, day, is_verified=not unverified, replaces=replace)
     for refusal in parsed.refused:
         click.echo(f"refused: {refusal}", err=True)
+    for repeat in parsed.repeated:
+        click.echo(f"left out: {repeat}", err=True)
+    for words in filter(None, (one.words() for one in kept)):
+        click.echo(words, err=True)
+    imports = [one.now for one in kept]
     if as_json:
-        rounds = [{"round": one.round, "rows": len(one.rows), "source": one.source, "retrieved": one.retrieved} for one in kept]
-        click.echo(json.dumps({"imported": rounds, "dropped": parsed.dropped, "refused": parsed.refused}, indent=2))
+        rounds = [{"round": one.round, "rows": len(one.rows), "source": one.source, "retrieved": one.retrieved} for one in imports]
+        left = {"dropped": parsed.dropped, "refused": parsed.refused, "repeated": parsed.repeated}
+        click.echo(json.dumps({"imported": rounds, **left}, indent=2))
         return
-    for one in kept:
+    for one in imports:
         powered = sum(row.power_value is not None for row in one.rows)
         rows = f"{figures.count(len(one.rows), 'result')} of {one.round}, {powered} with measured power"
         click.echo(f"imported {rows}; retrieved from {one.source} {one.retrieved}")

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.figures import count
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.reference import mlperf, published
 from edgemeter.collector.reference.mlperf import APART, MlperfRow, footnote
@@ -30,6 +31,36 @@ class ReferenceImport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     def footnote(self, row: MlperfRow) -> str:
         """Return the footnote that `row` requires."""
         return footnote(row, self.source, self.retrieved, is_verified=self.is_verified)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptImport:
+    """An import that was kept, and the one of its round that it took the place of, if there was one."""
+
+    now: ReferenceImport
+    before: ReferenceImport | None
+
+    def words(self) -> str | None:
+        """Return what became of the earlier import; None if there was none."""
+        if self.before is None:
+            return None
+        if self.before.file_sha256 == self.now.file_sha256:
+            return f"{self.now.round} was already imported from this file (retrieved {self.before.retrieved}): the same results"
+        return f"{self.now.round} of {self.before.retrieved} is replaced: {differences(self.before, self.now)}"
+
+
+def differences(before: ReferenceImport, now: ReferenceImport) -> str:
+    """Return how the results of two files of one round differ."""
+    old, new = ({row.full_key: row for row in one.rows} for one in (before, now))
+    changed = sum(not old[key].is_same(new[key]) for key in old.keys() & new.keys())
+    return f"{count(len(new.keys() - old.keys()), 'new result')}, {changed} changed, {len(old.keys() - new.keys())} gone"
+
+
+def _another_file(before: ReferenceImport, now: ReferenceImport) -> str:
+    return (
+        f"{now.round} was already imported from another file (retrieved {before.retrieved}, {count(len(before.rows), 'result')}); this one "
+        f"has {differences(before, now)}: add --replace to take it instead"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +87,19 @@ class ReferenceStore:
         return [*published.read(SAMPLE), *(published.read(own) if own.exists() else [])]
 
     def keep_import(
-        self, path: Path, parsed: mlperf.ParsedRound, source: str | None, retrieved: str, *, is_verified: bool
-    ) -> list[ReferenceImport]:
-        """Keep the rows of an official file, one import a round; a round that was there is replaced.
+        self, path: Path, parsed: mlperf.ParsedRound, source: str | None, retrieved: str, *, is_verified: bool, replaces: bool = False
+    ) -> list[KeptImport]:
+        """Keep the rows of an official file, one import a round; another file of a round that is there is taken only if it `replaces` it.
 
         Raises:
-            ConfigError: no source is given and no row names its repository, or the date is none.
+            ConfigError: no source is given and no row names its repository, the date is none, or a round is there from another file;
+                then nothing is kept.
             UnavailableError: the folder cannot be written.
         """
         if not published.is_day(retrieved):
             raise ConfigError(f"--retrieved {retrieved!r} is not a date: write YYYY-MM-DD")
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        present = {one.round: one for one in self._readable_imports(replaces=replaces)}
         kept = []
         for name in sorted({row.round for row in parsed.rows}):
             rows = tuple(row for row in parsed.rows if row.round == name)
@@ -79,9 +112,22 @@ class ReferenceStore:
                 dropped=parsed.dropped,
                 rows=rows,
             )
-            self._write(f"mlperf-{name}.json", msgspec.json.encode(found))
-            kept.append(found)
+            before = present.get(name)
+            if before is not None and before.file_sha256 != digest and not replaces:
+                raise ConfigError(_another_file(before, found))
+            kept.append(KeptImport(found, before))
+        for one in kept:
+            self._write(f"mlperf-{one.now.round}.json", msgspec.json.encode(one.now))
         return kept
+
+    def _readable_imports(self, *, replaces: bool) -> list[ReferenceImport]:
+        try:
+            return self.imports()
+        except ConfigError:
+            # A damaged file is what an import with --replace puts right.
+            if replaces:
+                return []
+            raise
 
     def add(self, rows: list[PublishedRow]) -> list[PublishedRow]:
         """Keep published rows; those that are there already are skipped. Return the new ones.
@@ -127,7 +173,7 @@ def _read_import(path: Path) -> ReferenceImport:
         raise ConfigError(f"cannot read {str(path)!r}: {error.strerror}") from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"{str(path)!r} is damaged ({error}): import the official file again: `edgemeter reference import FILE`"
+            f"{str(path)!r} is damaged ({error}): import the official file again: `edgemeter reference import FILE --replace`"
         ) from error
 
 

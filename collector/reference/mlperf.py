@@ -90,6 +90,8 @@ UNITS: dict[str, tuple[MlperfMeasure, float]] = {
     "latency (s)": ("latency_ms", 1000.0),
 }
 
+SUITES = ("datacenter", "edge")
+
 # Watts over the whole run (Offline, Server), millijoules for each stream (SingleStream, MultiStream).
 POWER_UNITS = ("watts", "millijoules")
 _PER = {"samples_per_s": "sample", "queries_per_s": "query", "tokens_per_s": "token", "latency_ms": "query"}
@@ -144,13 +146,23 @@ class MlperfRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         """What names the row among all rounds: an entry has many models and scenarios."""
         return f"{self.id}/{self.suite}/{self.model}/{self.scenario}"
 
+    @property
+    def full_key(self) -> str:
+        """What names the row in a file: there are several rounds and divisions, and the open one has many models under one benchmark."""
+        return f"{self.round}/{self.division}/{self.key}/{self.used_model or ''}/{self.details}"
+
+    def is_same(self, other: "MlperfRow") -> bool:
+        """Return whether both say the same, wherever they stand."""
+        return msgspec.structs.replace(self, line=other.line) == other
+
 
 class ParsedRound(msgspec.Struct, frozen=True):
-    """What a file held: its rows, how many had errors and were dropped, and what was refused, each with its line."""
+    """What a file held: its rows, how many had errors and were dropped, and what was refused or repeated, each with its line."""
 
     rows: tuple[MlperfRow, ...]
     dropped: int
     refused: tuple[str, ...]
+    repeated: tuple[str, ...] = ()
 
 
 def read(path: Path, *, skip_refused: bool = False) -> ParsedRound:
@@ -159,15 +171,19 @@ def read(path: Path, *, skip_refused: bool = False) -> ParsedRound:
     Raises:
         ConfigError: it is no such file, ends too early, or a row of it is not understood (unless `skip_refused`); the message has the line.
     """
-    rows: list[MlperfRow] = []
+    rows: dict[str, MlperfRow] = {}
     refused: list[str] = []
+    repeated: list[str] = []
     dropped = 0
     for line, found in json_objects(path):
         try:
             if _number(found, "errors", 0.0) != 0:
                 dropped += 1
                 continue
-            rows.append(_row(found, line))
+            row = _row(found, line)
+            before = rows.setdefault(row.full_key, row)
+            if before is not row:
+                repeated.append(_repeat(before, row))
         except ConfigError as error:
             if not skip_refused:
                 raise ConfigError(f"{str(path)!r}, line {line}: {error}; nothing is imported (--skip-refused imports the rest)") from error
@@ -175,7 +191,20 @@ def read(path: Path, *, skip_refused: bool = False) -> ParsedRound:
     if not rows:
         why = f": {refused[0]}" if refused else ""
         raise ConfigError(f"{str(path)!r} has no result that can be imported{why}")
-    return ParsedRound(tuple(rows), dropped, tuple(refused))
+    return ParsedRound(tuple(rows.values()), dropped, tuple(refused), tuple(repeated))
+
+
+def _repeat(before: MlperfRow, row: MlperfRow) -> str:
+    """Return that `row` is the one `before` again, left out.
+
+    Raises:
+        ConfigError: it says something else.
+    """
+    if not before.is_same(row):
+        raise ConfigError(
+            f"{row.key} is in line {before.line} too, with another result: a published file has each once, line {before.line} counts"
+        )
+    return f"line {row.line}: {row.key} repeats line {before.line}"
 
 
 def _row(found: Mapping[str, object], line: int) -> MlperfRow:
@@ -188,7 +217,7 @@ def _row(found: Mapping[str, object], line: int) -> MlperfRow:
     return MlperfRow(
         id=given_id.removeprefix("v"),
         round=_round(found, given_id),
-        suite=_text(found, "Suite", needed=True),
+        suite=_suite(found),
         division=_text(found, "Category", needed=True),
         availability=_text(found, "Availability"),
         submitter=_text(found, "Submitter", needed=True),
@@ -216,6 +245,13 @@ def _row(found: Mapping[str, object], line: int) -> MlperfRow:
         details=_text(found, "Details"),
         line=line,
     )
+
+
+def _suite(found: Mapping[str, object]) -> str:
+    suite = _text(found, "Suite", needed=True)
+    if suite.casefold() not in SUITES:
+        raise ConfigError(f"Suite {suite!r} is not known (known: {', '.join(SUITES)}): update edgemeter, or import the round of Inference")
+    return suite.casefold()
 
 
 def _unit(unit: str) -> tuple[MlperfMeasure, float]:

@@ -106,6 +106,41 @@ def test_a_truncated_file_leaves_what_was_imported_before(place):
     assert "yolo-99" in run("list").stdout
 
 
+def test_another_file_of_a_round_replaces_the_earlier_one_only_where_that_is_asked_for(place):
+    """It says what would change; the same file again changes nothing."""
+    official = place / "summary_results.json"
+    run("import", official, "--retrieved", "2026-10-01")
+    assert "v5.1 was already imported from this file (retrieved 2026-10-01): the same results" in run("import", official).stderr
+    before = {path: path.read_bytes() for path in (place / "home" / "references").iterdir()}
+    other = write(place / "other.json", make_row(Performance_Result=1.5), make_row(Scenario="Server"), v60(Model="yolo-95"))
+    what = r"v5\.1 was already imported from another file .*1 new result, 1 changed, 0 gone: add --replace"
+    with pytest.raises(ConfigError, match=what):
+        run("import", other)
+    assert {path: path.read_bytes() for path in before} == before, "nothing of it is taken, of no round"
+    done = run("import", other, "--replace")
+    assert "is replaced: 1 new result, 1 changed, 0 gone" in done.stderr
+    assert "is replaced: 1 new result, 0 changed, 1 gone" in done.stderr
+    assert len(json.loads(run("list", "--json").stdout)["imported"]["rows"]) == 3
+
+
+def test_what_is_there_twice_is_said(place):
+    """Beside what was imported."""
+    done = run("import", write(place / "twice.json", make_row(), make_row()))
+    assert "left out: line " in done.stderr
+    assert "repeats line 2" in done.stderr
+    assert "imported 1 result of v5.1" in done.stdout
+
+
+def test_a_damaged_import_is_put_right_by_the_official_file(place):
+    """With --replace, as the error says."""
+    run("import", place / "summary_results.json")
+    (place / "home" / "references" / "mlperf-v6.0.json").write_text("{")
+    with pytest.raises(ConfigError, match=r"is damaged .*--replace"):
+        run("import", place / "summary_results.json")
+    run("import", place / "summary_results.json", "--replace")
+    assert "yolo-99" in run("list").stdout
+
+
 def test_a_wrong_date_and_a_damaged_shelf_are_errors_of_ours(place):
     """Each says what to do."""
     with pytest.raises(ConfigError, match="write YYYY-MM-DD"):

@@ -48,7 +48,7 @@ def test_every_unit_of_the_rounds_is_known(official, unit, published, measure, v
 
 def test_energy_comes_from_measured_power_only(official):
     """43,698.6 samples a second at 7,636.49 W are 174.8 mJ each; a stream's millijoules are its energy."""
-    offline = make_row(Performance_Result=43698.6, Power_Result=7636.49, Power_Units="Watts", has_power=True)
+    offline = make_row(Model="whisper", Performance_Result=43698.6, Power_Result=7636.49, Power_Units="Watts", has_power=True)
     stream = make_row(
         Suite="edge", Scenario="SingleStream", Performance_Result=4.77892, Performance_Units="Latency (ms)", Power_Result=155.142,
         Power_Units="millijoules", has_power=True,
@@ -78,7 +78,7 @@ def test_what_a_row_hides_in_its_notes_is_carried(official):
 
 def test_rows_with_errors_are_dropped_and_counted(official):
     """The round marks them itself."""
-    parsed = mlperf.read(write(official, make_row(errors=2), make_row(), make_row(errors="0")))
+    parsed = mlperf.read(write(official, make_row(errors=2), make_row(), make_row(Scenario="Server", errors="0")))
     assert (len(parsed.rows), parsed.dropped) == (2, 1)
 
 
@@ -100,6 +100,8 @@ def test_keys_that_are_not_needed_may_be_absent_and_new_ones_appear(official):
         ({"Performance_Result": True}, r"Performance_Result True is not a number above 0"),
         ({"Scenario": None}, r"'Scenario' is missing: this is not a row of an MLPerf"),
         ({"version": "next", "ID": "x"}, r"names a round"),
+        ({"Suite": "automotive"}, r"Suite 'automotive' is not known \(known: datacenter, edge\)"),
+        ({"Performance_Result": 9999.0}, r"5\.1-0061/datacenter/retinanet/Offline is in line 2 too, with another result"),
     ],
 )
 def test_a_wrong_row_is_refused_with_its_line(official, change, message):
@@ -111,6 +113,16 @@ def test_a_wrong_row_is_refused_with_its_line(official, change, message):
     parsed = mlperf.read(official, skip_refused=True)
     assert (len(parsed.rows), len(parsed.refused)) == (1, 1)
     assert parsed.refused[0].startswith(f"line {line}: ")
+
+
+def test_a_result_that_is_there_twice_is_named_and_counts_once(official):
+    """By both lines; another division or scenario is no repeat."""
+    parsed = mlperf.read(
+        write(official, make_row(), make_row(), make_row(Category="open"), make_row(UsedModel="vgg"), make_row(Scenario="Server"))
+    )
+    line = len(json.dumps([make_row()], indent=2).splitlines())
+    assert len(parsed.rows) == 4
+    assert parsed.repeated == (f"line {line}: 5.1-0061/datacenter/retinanet/Offline repeats line 2",)
 
 
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.5, 0.9, 0.99])
@@ -158,7 +170,7 @@ def test_what_stands_behind_the_list_is_refused(official, more):
 def test_only_an_energy_that_was_derived_is_called_so(official):
     """Watts divided by a rate are ours, the millijoules of a stream are the round's own figure."""
     offline = make_row(Power_Result=7636.49, Power_Units="Watts")
-    stream = make_row(Performance_Units="Latency (ms)", Power_Result=155.142, Power_Units="millijoules")
+    stream = make_row(Scenario="SingleStream", Performance_Units="Latency (ms)", Power_Result=155.142, Power_Units="millijoules")
     texts = [
         footnote(row, "https://example.org", "2026-11-02", is_verified=True) for row in mlperf.read(write(official, offline, stream)).rows
     ]
