@@ -143,6 +143,8 @@ def _print(seen: "WatchedEnergy", repeats: int) -> None:
     click.echo(f"{seen.seconds:.3f} s{f', {repeats} times' if repeats > 1 else ''}")
     for energy in seen.energies.all():
         click.echo(_line(energy, seen.idle_s))
+    for sensor in seen.energies.frozen:
+        click.echo(f"suspect: {sensor} showed one value while idle and in every reading of the work: restart it, and check it", err=True)
     for why in (*seen.energies.refused, *([seen.energies.reason] if seen.energies.reason else [])):
         click.echo(f"no energy: {why}", err=True)
 

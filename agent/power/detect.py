@@ -37,9 +37,11 @@ class FoundSensor:
 
     @property
     def missed(self) -> str | None:
-        """Why it cannot be read although this machine should have it: it is here, or the user has configured it."""
-        if self.description is not None or not self.is_chosen_unasked or (self.is_absent and not self.is_configured):
+        """Why it gives nothing although this machine should have it: it is here, or the user has configured it."""
+        if not self.is_chosen_unasked or (self.is_absent and not self.is_configured):
             return None
+        if self.description is not None:
+            return None if self.description.blocked is None else f"gives no energy as it is set up: {self.description.blocked}"
         return f"{'is configured and absent' if self.is_absent else 'is here and cannot be read'}: {self.reason}"
 
 
@@ -72,7 +74,14 @@ def choose_sensor(found: Iterable[FoundSensor]) -> tuple[str | None, str]:
     reason = f"{best.name}, which sees {description.scope}"
     reason += f", more than {', '.join(others)}" if others else ""
     reason += f", before {', '.join(equals)} of the same scope" if equals else ""
-    return best.name, "; ".join([reason, *(f"{one.name} {one.missed}" for one in known if one.missed and one.is_configured)])
+    return best.name, "; ".join([reason, *(f"{one.name} {one.missed}" for one in passed_over(known, best))])
+
+
+def passed_over(found: Iterable[FoundSensor], chosen: FoundSensor) -> list[FoundSensor]:
+    """Return the configured sensors that give nothing, unless they see less than the chosen one."""
+    least = None if chosen.description is None else scope_rank(chosen.description.scope)
+    missing = [one for one in found if one is not chosen and one.is_configured and one.missed]
+    return [one for one in missing if one.description is None or least is None or scope_rank(one.description.scope) <= least]
 
 
 def scope_rank(scope: Scope) -> int:
@@ -146,7 +155,8 @@ def open_sensors(
             found = detect_sensors(settings)
             chosen, why = choose_sensor(found)
             names = [chosen] if chosen else []
-            sensors = {one.name: MissingSensor(one.missed) for one in found if names and one.missed and one.is_configured}
+            taken = next((one for one in found if one.name == chosen), None)
+            sensors = {one.name: MissingSensor(one.missed or "") for one in passed_over(found, taken)} if taken else {}
         for name in names:
             sensors[name] = open_sensor(name, settings)
         yield sensors, why

@@ -8,6 +8,8 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError, TransientError
 from edgemeter.agent.cli import run_session, watch
+from edgemeter.agent.energy.per_inference import Energies
+from edgemeter.agent.energy.watch import WatchedEnergy
 from tests.fixtures.record_factory import make_energy
 from tests.fixtures.replay_case import replay_case
 
@@ -135,3 +137,12 @@ def test_what_the_sensor_needs_is_said_before_the_machine_idles(configuration):
     )
     assert needs.endswith("idling for 0.1 s gives no net energy")
     assert idling == "idling for 0.1 s ..."
+
+
+def test_a_sensor_that_repeats_one_value_is_named(capsys):
+    """Its energy is shown, and beside it what it may be worth."""
+    energies = Energies(make_energy(sensor="plug"), None, frozen=("plug",))
+    watch._print(WatchedEnergy(12.0, energies, "", 10.0), 1)
+    shown = capsys.readouterr()
+    assert "plug (board-input): gross" in shown.out
+    assert "suspect: plug showed one value while idle and in every reading of the work" in shown.err

@@ -189,6 +189,15 @@ def test_without_another_sensor_the_configured_one_is_the_reason():
     assert FoundSensor("replay", None, "no file", is_chosen_unasked=False, is_configured=True).missed is None
 
 
+def test_a_configured_sensor_whose_set_up_gives_no_energy_is_named_unless_it_sees_less():
+    """The chip in the supply whose shunt nobody confirmed; beside a plug it would not have been taken anyway."""
+    blocked = FoundSensor("ina2xx", make_description(scope="board-input", blocked="confirm its shunt"), None, is_configured=True)
+    rails, plug = (FoundSensor(name, make_description(scope=scope), None) for name, scope in (("rails", "soc-rails"), ("plug", "wall-ac")))
+    assert choose_sensor([blocked, rails])[1].endswith("; ina2xx gives no energy as it is set up: confirm its shunt")
+    assert choose_sensor([blocked, plug])[1] == "plug, which sees wall-ac, more than ina2xx"
+    assert choose_sensor([blocked]) == ("ina2xx", "ina2xx, which sees board-input")
+
+
 @pytest.mark.parametrize(
     ("table", "says"),
     [
