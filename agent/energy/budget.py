@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from edgemeter.agent.base.statistics import student_quantile
 from edgemeter.agent.contract.record_figures import UncertaintyTerm
 from edgemeter.agent.energy.curve import NS_PER_MS, Curve, PowerScatter, mean_w
+from edgemeter.agent.energy.renewal import Renewal
 from edgemeter.agent.energy.settling import Settling
 from edgemeter.agent.energy.wander import stretch_means
 from edgemeter.agent.energy.window import Window
@@ -83,14 +84,22 @@ def idle(curve: Curve, timed: Window, before: Window | None, after: Window | Non
 
 
 def terms(
-    curve: Curve, description: Description, timed: Window, inferences: int, idling: IdlePower | None, settling: Settling | None = None
+    curve: Curve,
+    description: Description,
+    timed: Window,
+    inferences: int,
+    idling: IdlePower | None,
+    settling: Settling | None,
+    renewal: Renewal | None,
 ) -> tuple[UncertaintyTerm, ...]:
     """Return the budget of the gross energy per inference; the terms named `idle_*` enter the net energy only."""
     per_w = timed.length_ns / NS_PER_MS / inferences
     gain = description.gain_u_ratio
     late_w = 0.0 if settling is None else settling.late_mj * NS_PER_MS / timed.length_ns
-    steps = (curve.step_w(timed.start_ns), curve.step_w(timed.end_ns))
-    sampling = curve.sampling(timed, 0.0 if settling is None else min(settling.settles_s * 1e9, timed.length_ns / 2))
+    seen_w = (0.0, 0.0) if settling is None else settling.steps_w
+    # A slow sensor shows a step long after it.
+    steps = [max(abs(slow_w), curve.step_w(edge_ns)) for slow_w, edge_ns in zip(seen_w, (timed.start_ns, timed.end_ns), strict=True)]
+    sampling = _sampling(curve, timed, settling, renewal)
     watts: dict[str, tuple[float | None, float | None]] = {
         "gain": (None if gain is None else gain * abs(mean_w(curve, timed) + late_w), None),
         "offset": (_offset_u_w(description), None),
@@ -123,6 +132,14 @@ def net(budget: Iterable[UncertaintyTerm], gross_mj: float, net_mj: float) -> Ex
     known = {term.term: (term.u_mj, term.degrees_of_freedom) for term in budget if term.term != "offset"}
     gain, _ = known.pop("gain")
     return _expanded([(None if gain is None else gain * share, None), *known.values()])
+
+
+def _sampling(curve: Curve, timed: Window, settling: Settling | None, renewal: Renewal | None) -> PowerScatter:
+    """Return what the choice of moments leaves open; of a sensor by its own clock only its renewals count, and not as independent ones."""
+    settled_ns = 0.0 if settling is None else min(settling.settles_s * 1e9, timed.length_ns / 2)
+    if renewal is None:
+        return curve.sampling(timed, settled_ns)
+    return stretch_means(curve, [Window(timed.start_ns + round(settled_ns), timed.end_ns)], renewal.interval_ns).each[0]
 
 
 def _offset_u_w(description: Description) -> float | None:

@@ -87,6 +87,11 @@ class PowerCurve(_Edges):
         powers = np.concatenate(([first], self._powers[inside], [last]))
         return float(np.sum(np.diff(times) * (powers[1:] + powers[:-1]))) / 2 / NS_PER_MS
 
+    def readings(self, window: Window) -> tuple[NDArray[np.int64], Array]:
+        """Return the readings within the window: when, and W."""
+        inside = self._nodes(window)[1]
+        return self._times[inside], self._seen[inside]
+
     def gaps_ns(self, window: Window, limit_ns: float) -> tuple[float, float]:
         """Return the longest stretch without a reading, and the sum of those beyond the limit."""
         # A gap that reaches over an edge counts with the part that lies inside.

@@ -8,10 +8,11 @@ from edgemeter.agent.contract.energy_provenance import ESTIMATE_SENSOR
 from edgemeter.agent.contract.record_figures import Energy, UncertaintyTerm
 from edgemeter.agent.energy import budget
 from edgemeter.agent.energy.accelerators import Link, accelerator_refusal, excluded
-from edgemeter.agent.energy.curve import NS_PER_MS, CounterCurve, Curve, curve_of, mean_w
+from edgemeter.agent.energy.curve import NS_PER_MS, CounterCurve, Curve, PowerCurve, curve_of, mean_w
 from edgemeter.agent.energy.frozen_sensor import is_frozen
 from edgemeter.agent.energy.impossible_power import power_refusal
 from edgemeter.agent.energy.queries import Queries
+from edgemeter.agent.energy.renewal import Renewal, keeps_step, renewal_of
 from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.settling import Settling, settling_after
 from edgemeter.agent.energy.window import Window
@@ -21,6 +22,8 @@ from edgemeter.agent.power.detect import NO_SENSOR, scope_rank
 # Source: MLPerf Tiny (10 s); 50 periods keep the edges below 2 % of the window.
 SHORTEST_S = 10.0
 FEWEST_PERIODS = 50
+# Of a sensor that renews its value less often than it is read; the budget knows how few they are.
+FEWEST_RENEWALS = 10
 FEWEST_INFERENCES = 100
 # The timed part begins with its first query, a little after its clock was started.
 TOLERANCE_RATIO = 0.01
@@ -117,6 +120,7 @@ class _SensorRun:
     description: Description
     curve: Curve
     run: EnergyRun
+    renewal: Renewal | None = None
 
     @property
     def timed(self) -> Window:
@@ -155,8 +159,12 @@ def assess(trace: SensorTrace, run: EnergyRun) -> EnergyOrReason:
     description = trace.description
     if description is None or len(trace.readings) < 2:
         return None, f"{trace.name}: {trace.ended or 'it gave no two readings'}{_failures(trace)}"
-    curve = curve_of(trace.readings, description, run.queries)
-    case = _SensorRun(trace, description, curve, run)
+    curve = curve_of(trace.readings, description)
+    renewal = _renewal(curve, run) if isinstance(curve, PowerCurve) else None
+    if renewal is None:
+        # The phase of a reading in its query is known where the sensor looks when it is read.
+        curve = curve_of(trace.readings, description, run.queries)
+    case = _SensorRun(trace, description, curve, run, renewal)
     refusal = _refusal(case)
     if refusal:
         return None, f"{trace.name}: {refusal}"
@@ -165,6 +173,28 @@ def assess(trace: SensorTrace, run: EnergyRun) -> EnergyOrReason:
         return None, f"{trace.name}: {_unsettled(case, settling)}"
     before, after = (_usable(case, window, settling) for window in (run.idle_before, run.idle_after))
     return _energy(case, budget.idle(curve, run.timed, before, after), settling), None
+
+
+def _renewal(curve: PowerCurve, run: EnergyRun) -> Renewal | None:
+    return renewal_of(*curve.readings(run.timed), curve.spacing_ns, _cycle_ns(run))
+
+
+def _cycle_ns(run: EnergyRun) -> float | None:
+    """Return the mean time from one query to the next; None where their times are unknown."""
+    queries = run.queries
+    return None if queries is None else float(queries.end_ns - queries.starts_ns[0]) / queries.starts_ns.size
+
+
+def _in_step(case: _SensorRun) -> str | None:
+    """Return why a sensor by its own clock may see one part of each query only."""
+    queries, renewal, cycle_ns = case.run.queries, case.renewal, _cycle_ns(case.run)
+    if queries is None or renewal is None or cycle_ns is None or not keeps_step(queries, renewal):
+        return None
+    return (
+        f"it renews its value every {_short(renewal.interval_ns / NS_PER_MS)} ms by its own clock, in step with queries every "
+        f"{_short(cycle_ns / NS_PER_MS)} ms: it may see the same part of each; time them at another rate (scenario poisson, rate_per_s), "
+        "or use a sensor that counts energy"
+    )
 
 
 def more_idle_s(traces: Iterable[SensorTrace], run: EnergyRun) -> float:
@@ -212,7 +242,7 @@ def _refusal(case: _SensorRun) -> str | None:
     """Return the first reason not to give an energy."""
     counter = _counter_refusal(case, case.curve) if isinstance(case.curve, CounterCurve) else None
     blocked = case.description.blocked or accelerator_refusal(case.description, case.run.accelerator) or _impossible(case)
-    return blocked or _too_short(case) or counter or _calibration_refusal(case) or _missing(case)
+    return blocked or _too_short(case) or counter or _calibration_refusal(case) or _missing(case) or _in_step(case)
 
 
 def _impossible(case: _SensorRun) -> str | None:
@@ -230,6 +260,8 @@ def _too_short(case: _SensorRun) -> str | None:
     if window_s * (1 + TOLERANCE_RATIO) >= needed_s:
         return None
     every = f"a reading every {_short(case.description.period_ms)} ms"
+    if case.renewal is not None:
+        every += f", renewed every {_short(case.renewal.interval_ns / 1e9)} s"
     if case.run.counts_inferences:
         few = f"{case.inferences} inferences in {window_s:.3g} s are too few for an energy from {every}"
         return f"{few}: time at least {_short(needed_s)} s of them (a longer mode)"
@@ -242,7 +274,10 @@ def _missing(case: _SensorRun) -> str | None:
     if missing_ns <= LARGEST_GAP_RATIO * case.timed.length_ns:
         return None
     gone = f"; {case.trace.ended}" if case.trace.ended else ""
-    return f"readings are missing in {missing_ns / 1e9:.3g} s of the {window_s:.3g} s that were timed{_failures(case.trace)}{gone}"
+    allowed = f"at most {LARGEST_GAP_RATIO:.0%} may be: find what keeps them from coming, and measure again"
+    return (
+        f"readings are missing in {missing_ns / 1e9:.3g} s of the {window_s:.3g} s that were timed{_failures(case.trace)} ({allowed}){gone}"
+    )
 
 
 def _calibration_refusal(case: _SensorRun) -> str | None:
@@ -294,7 +329,7 @@ def _energy(case: _SensorRun, idling: budget.IdlePower | None, settling: Settlin
     energy_mj = case.curve.energy_mj(timed) + (0.0 if settling is None else settling.late_mj)
     power_w = energy_mj * NS_PER_MS / timed.length_ns
     gross_mj = energy_mj / case.inferences
-    terms = budget.terms(case.curve, description, timed, case.inferences, idling, settling)
+    terms = budget.terms(case.curve, description, timed, case.inferences, idling, settling, case.renewal)
     net_mj = None if idling is None else gross_mj - idling.mean_w * timed.length_ns / NS_PER_MS / case.inferences
     gross_u = budget.gross(terms)
     net_u = None if net_mj is None else budget.net(terms, gross_mj, net_mj)
@@ -364,7 +399,8 @@ def _sufficient_window_s(case: _SensorRun, terms: Iterable[UncertaintyTerm], gro
 def _needed_s(case: _SensorRun) -> float:
     """Return the shortest timed part that an energy is given for."""
     inference_s = _seconds(case.timed) / max(case.inferences, 1) if case.run.counts_inferences else 0.0
-    return shortest_window_s(case.description, inference_s)
+    for_renewals_s = 0.0 if case.renewal is None else FEWEST_RENEWALS * case.renewal.interval_ns / 1e9
+    return max(shortest_window_s(case.description, inference_s), for_renewals_s)
 
 
 def _gaps(case: _SensorRun, window: Window) -> tuple[float, float]:

@@ -19,20 +19,26 @@ SETTLED_DELAYS = 5.0
 # How far the readings are looked at first, in spacings of the readings, and by how much further at least each time.
 FIRST_SPACINGS = 4.0
 FURTHER = 1.1
+STRIDE = 2.0
+# The rise at the beginning of the timed part is looked for in so much of it at most.
+RISE_RATIO = 1 / 2
+# Readings so near to idle power, as a share of the step, show nothing of the load any more.
+OVER_RATIO = 0.005
 # What an idle stretch has to leave beyond that, as a share of it.
 IDLE_LEFT_RATIO = 1 / 3
 # The level that the readings fall from is a mean over at least so many spacings.
 LEVEL_SPACINGS = 10.0
 # A step of fewer of its own standard uncertainties shows no delay.
 CLEAR_STEP = 5.0
-# Nor does one that is so small a share of the idle power: whatever the delay, it is no energy.
-LEAST_STEP_RATIO = 1e-3
+# Nor does one that is so small a share of the idle power: it may be a drift, and whatever the delay, it is little energy.
+LEAST_STEP_RATIO = 0.03
 
 
 @dataclass(frozen=True, slots=True)
 class Settling:
     """How late the sensor is (`delay_s`) and when it has settled after a step; the energy that the timed part's readings lack, mJ.
 
+    `steps_w` is how far the power stepped at the beginning and at the end, once the sensor had settled.
     `is_reached` is False where it had not settled when the idle stretch ended: then the delay is at least that, and `u_mj` all of it.
     """
 
@@ -40,6 +46,7 @@ class Settling:
     settles_s: float
     late_mj: float
     u_mj: float
+    steps_w: tuple[float, float]
     is_reached: bool = True
 
 
@@ -51,29 +58,71 @@ def settling_after(curve: PowerCurve, timed: Window, idle: Window | None) -> Set
     length_ns = FIRST_SPACINGS * curve.spacing_ns
     if idle is None or not _leaves_enough(idle, length_ns, curve):
         return None
+    limit_ns = max(length_ns, timed.length_ns * RISE_RATIO)
     while True:
-        fallen = Window(idle.start_ns, idle.start_ns + round(length_ns))
-        rest = Window(fallen.end_ns, idle.end_ns)
-        idle_w = mean_w(curve, rest)
-        level_ns = max(length_ns / 2 / SETTLED_DELAYS, LEVEL_SPACINGS * curve.spacing_ns)
-        level = Window(max(timed.start_ns, timed.end_ns - round(level_ns)), timed.end_ns)
-        step_w = mean_w(curve, level) - idle_w
-        scatter = stretch_means(curve, [rest])
-        noise_w = math.hypot(curve.sampling(rest).u_w, curve.sampling(level).u_w)
-        if abs(step_w) <= max(CLEAR_STEP * noise_w, LEAST_STEP_RATIO * abs(idle_w)):
+        fall = _fall(curve, timed, idle, length_ns)
+        if fall is None:
             return None
-        area_mj = curve.energy_mj(fallen) - idle_w * length_ns / NS_PER_MS
-        delay_ns = area_mj / step_w * NS_PER_MS
-        if SETTLED_DELAYS * delay_ns <= length_ns:
+        rise_mj = _rise_mj(curve, timed, length_ns) if length_ns <= limit_ns else None
+        risen_ns = 0.0 if rise_mj is None else abs(rise_mj / fall.step_w) * NS_PER_MS
+        longest_ns = max(fall.delay_ns, risen_ns)
+        if SETTLED_DELAYS * longest_ns <= length_ns or (fall.is_over and FURTHER * risen_ns <= length_ns):
             break
-        length_ns = max(FURTHER * length_ns, SETTLED_DELAYS * delay_ns)
+        length_ns = max(FURTHER * length_ns, min(SETTLED_DELAYS * longest_ns, STRIDE * length_ns))
         if not _leaves_enough(idle, length_ns, curve):
-            return Settling(delay_ns / 1e9, length_ns / 1e9, area_mj, abs(area_mj), is_reached=False)
-    # The wandering of the idle power within the area, and what is not known of the level below it.
-    u_mj = scatter.u_w * math.hypot(length_ns, math.sqrt(length_ns * rest.length_ns)) / NS_PER_MS
+            steps_w = (fall.step_w, fall.step_w)
+            return Settling(fall.delay_ns / 1e9, length_ns / 1e9, fall.area_mj, abs(fall.area_mj), steps_w, is_reached=False)
     before_w = _level_before(curve, timed, length_ns)
-    late_mj = area_mj + (idle_w - before_w) * delay_ns / NS_PER_MS
-    return Settling(max(0.0, delay_ns) / 1e9, length_ns / 1e9, late_mj, u_mj)
+    steps_w = (fall.step_w + fall.idle_w - before_w, fall.step_w)
+    fall_mj = fall.area_mj + (fall.idle_w - before_w) * fall.delay_ns / NS_PER_MS
+    rise_mj = fall_mj if rise_mj is None else rise_mj
+    # A response that is the same at both edges gives the same twice; where it is not, it may be anything between (GUM 4.3.7).
+    u_mj = math.hypot(fall.u_mj, (fall_mj - rise_mj) / math.sqrt(12))
+    return Settling(max(0.0, fall.delay_ns) / 1e9, length_ns / 1e9, (fall_mj + rise_mj) / 2, u_mj, steps_w)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fall:
+    """What the readings show above idle power within so long after the timed part, and the height that they fall from."""
+
+    area_mj: float
+    u_mj: float
+    step_w: float
+    idle_w: float
+    is_over: bool
+
+    @property
+    def delay_ns(self) -> float:
+        return self.area_mj / self.step_w * NS_PER_MS
+
+
+def _fall(curve: PowerCurve, timed: Window, idle: Window, length_ns: float) -> _Fall | None:
+    """Return the fall within `length_ns` after the timed part; None where no step is to be seen."""
+    fallen = Window(idle.start_ns, idle.start_ns + round(length_ns))
+    rest = Window(fallen.end_ns, idle.end_ns)
+    level_ns = max(length_ns / 2 / SETTLED_DELAYS, LEVEL_SPACINGS * curve.spacing_ns)
+    level = Window(max(timed.start_ns, timed.end_ns - round(level_ns)), timed.end_ns)
+    idle_w = mean_w(curve, rest)
+    step_w = mean_w(curve, level) - idle_w
+    noise_w = math.hypot(curve.sampling(rest).u_w, curve.sampling(level).u_w)
+    if abs(step_w) <= max(CLEAR_STEP * noise_w, LEAST_STEP_RATIO * abs(idle_w)):
+        return None
+    # The wandering of the idle power within the area, and what is not known of the level below it.
+    u_w = stretch_means(curve, [rest]).u_w
+    last = Window(fallen.end_ns - round(length_ns / 3), fallen.end_ns)
+    return _Fall(
+        area_mj=curve.energy_mj(fallen) - idle_w * length_ns / NS_PER_MS,
+        u_mj=u_w * math.hypot(length_ns, math.sqrt(length_ns * rest.length_ns)) / NS_PER_MS,
+        step_w=step_w,
+        idle_w=idle_w,
+        is_over=abs(mean_w(curve, last) - idle_w) < OVER_RATIO * abs(step_w),
+    )
+
+
+def _rise_mj(curve: PowerCurve, timed: Window, length_ns: float) -> float:
+    """Return what the readings of the beginning of the timed part lack against those that follow."""
+    end_ns = timed.start_ns + round(length_ns)
+    return mean_w(curve, Window(end_ns, timed.end_ns)) * length_ns / NS_PER_MS - curve.energy_mj(Window(timed.start_ns, end_ns))
 
 
 def _leaves_enough(idle: Window, length_ns: float, curve: PowerCurve) -> bool:

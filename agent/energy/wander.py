@@ -20,8 +20,8 @@ BLOCKS = 30
 # A block holds at least so many values.
 FEWEST_IN_BLOCK = 2
 FEWEST_BLOCKS = 3
-# Nearer to 1 no stretch tells a wandering power from one that drifts away.
-HIGHEST_CORRELATION = 0.95
+# A correlation that lasts for more than this share of the blocks: no stretch tells a wandering power from one that drifts away.
+LONGEST_RATIO = 2 / 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,12 @@ class StretchMeans:
         return math.sqrt(self.variance_w2 * max(0.0, _inflation(n, self.correlation) - 1) / n)
 
 
-def stretch_means(curve: Curve, stretches: Sequence[Window]) -> StretchMeans:
-    """Return how well the mean power of each of these idle stretches is known."""
+def stretch_means(curve: Curve, stretches: Sequence[Window], renewed_ns: float | None = None) -> StretchMeans:
+    """Return how well the mean power of each of these stretches is known; `renewed_ns` is how often the sensor renews its value."""
     shortest_ns = min(window.length_ns for window in stretches)
     values = min(curve.values(window) for window in stretches)
-    n = max(FEWEST_BLOCKS, min(BLOCKS, values // FEWEST_IN_BLOCK))
+    most = min(BLOCKS, values // FEWEST_IN_BLOCK) if renewed_ns is None else round(shortest_ns / renewed_ns)
+    n = max(FEWEST_BLOCKS, most)
     block_ns = shortest_ns / n
     blocks = [_block_means(curve, window, max(n, round(window.length_ns / block_ns))) for window in stretches]
     centred = [means - means.mean() for means in blocks]
@@ -56,7 +57,7 @@ def stretch_means(curve: Curve, stretches: Sequence[Window]) -> StretchMeans:
     freedom = sum(means.size - 1 for means in blocks)
     products = math.fsum(float(np.sum(means[1:] * means[:-1])) for means in centred)
     seen = products / squares if squares else 0.0
-    correlation = min(HIGHEST_CORRELATION, max(0.0, seen + (1 + 4 * seen) / n))
+    correlation = min(1 - 1 / (LONGEST_RATIO * n), max(0.0, seen + (1 + 4 * seen) / n))
     # The mean of a stretch has gone along with the wandering: what is left of the scatter is less than there was.
     lost = [(_inflation(means.size, correlation) - 1) / (means.size - 1) for means in blocks]
     variance = squares / freedom / max(1e-3, 1 - sum(lost) / len(lost))

@@ -1,0 +1,126 @@
+"""A sensor that renews its value by its own clock, however often it is read: how far apart its values are, and whether it keeps step.
+
+A reading that repeats the one before shows that the sensor had nothing new; how often that happens gives the interval, where the values
+are too many to be equal by chance. A sensor that looks for a moment only, at regular intervals, sees the same part of each query where
+queries come in step with it: its readings then agree with each other and are all wrong alike.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.agent.energy.queries import Queries
+
+Array = NDArray[np.float64]
+Times = NDArray[np.int64]
+
+FEWEST_READINGS = 30
+# Two readings picked at random are equal so often at most where a repeated value shows that nothing new was there.
+FINE_CHANCE = 0.05
+# The same where the readings are further apart than the queries, so that the load cannot hold a value from one to the next.
+SLOW_CHANCE = 0.8
+# A reading that follows sooner than this share of the usual spacing is the same one, delivered twice.
+TWICE_RATIO = 0.3
+# Fewer repeats, as a share of the readings and in standard errors, are chance.
+LEAST_REPEATS = 0.03
+CLEAR_REPEATS = 4.0
+# Of readings once in a period at a random moment, a renewal once in a period makes a quarter repeat at most.
+FEWEST_REPEATS = 4
+MOST_REPEATS = 0.3
+LATE_RATIO = 0.1
+# How well a sensor keeps the period that it is known to have.
+NOMINAL_U_RATIO = 0.001
+# From so many readings to a renewal on each change is seen.
+COUNTED_PERIODS = 3.0
+ROUNDS = 60
+# How surely the interval is known, in standard uncertainties, when it is asked whether it is in step.
+REACH = 3.0
+HARMONICS = 6
+IN_STEP = 0.35
+# Places of the spectrum between two that are independent.
+FINER = 4
+# An interval that leaves more of a query's cycle open than this says nothing about being in step.
+LARGEST_OPEN = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """The mean time between two values of the sensor, ns, and its relative standard uncertainty."""
+
+    interval_ns: float
+    u_ratio: float
+
+
+def renewal_of(times_ns: Times, powers_w: Array, period_ns: float, cycle_ns: float | None) -> Renewal | None:
+    """Return how often the sensor renewed its value; None where its readings do not repeat, or may be equal by chance.
+
+    `period_ns` is how often it is read, `cycle_ns` the mean time from one query to the next, None where that is unknown.
+    """
+    if times_ns.size < FEWEST_READINGS:
+        return None
+    gaps = np.diff(times_ns).astype(np.float64)
+    once = gaps > TWICE_RATIO * period_ns
+    repeats = np.diff(powers_w) == 0
+    _, counts = np.unique(powers_w, return_counts=True)
+    chance = float(np.sum((counts / counts.sum()) ** 2))
+    if not once.any() or chance > (SLOW_CHANCE if cycle_ns is not None and period_ns > cycle_ns else FINE_CHANCE):
+        return None
+    if _at_its_period(gaps[once] / period_ns, repeats[once], chance):
+        return Renewal(period_ns, NOMINAL_U_RATIO)
+    share = (float(repeats[once].mean()) - chance) / (1 - chance)
+    u_share = math.sqrt(max(share * (1 - share), 1 / gaps.size) / gaps.size) / (1 - chance)
+    if share < max(LEAST_REPEATS, CLEAR_REPEATS * u_share):
+        return None
+    interval = _interval(gaps[once], share)
+    if interval < COUNTED_PERIODS * period_ns or chance > FINE_CHANCE:
+        return Renewal(interval, u_share / (1 - share))
+    return _counted(times_ns[1:][~repeats], period_ns)
+
+
+def _at_its_period(periods: Array, repeats: NDArray[np.bool_], chance: float) -> bool:
+    """Return whether the sensor renews its value once in each period: then only readings that follow sooner than a period repeat."""
+    count = int(repeats.sum())
+    if chance > FINE_CHANCE or count < FEWEST_REPEATS + CLEAR_REPEATS * chance * repeats.size:
+        return False
+    return float(np.mean(periods[repeats] > 1)) < LATE_RATIO and float(repeats.mean()) < MOST_REPEATS
+
+
+def _counted(changes_ns: Times, period_ns: float) -> Renewal:
+    """Return the interval from the moments at which the value changed, each seen within a period."""
+    between = np.diff(changes_ns).astype(np.float64)
+    interval = float(between.mean())
+    # Moments of a regular clock are off by a period at both ends; those of another scatter.
+    u_ns = max(math.sqrt(2) * period_ns / between.size, math.sqrt(max(0.0, float(between.var()) - period_ns**2) / between.size))
+    return Renewal(interval, u_ns / interval)
+
+
+def _interval(gaps: Array, share: float) -> float:
+    """Return the interval between renewals of which a share of these gaps holds none, ns."""
+    low, high = float(gaps.min()), float(gaps.max()) / (1 - share) * 2
+    for _ in range(ROUNDS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if float(np.mean(np.maximum(0, 1 - gaps / middle))) < share else (low, middle)
+    return (low + high) / 2
+
+
+def keeps_step(queries: Queries, renewal: Renewal) -> bool:
+    """Return whether the renewals may have come at the same part of each query, or at a few parts, all through the timed part.
+
+    What the renewals see of a harmonic of the queries' rhythm has a mean of 0 where their phases are spread evenly. An interval that is
+    a little longer turns the phase a little further from renewal to renewal: the spectrum of the phases holds all intervals at once.
+    """
+    length_ns = float(queries.end_ns - queries.starts_ns[0])
+    cycle_ns = length_ns / queries.starts_ns.size
+    open_ratio = REACH * renewal.u_ratio * renewal.interval_ns / cycle_ns
+    bounds = np.append(queries.starts_ns, queries.end_ns) - queries.starts_ns[0]
+    turns = np.interp(np.arange(0, length_ns, renewal.interval_ns), bounds, np.arange(bounds.size))
+    for harmonic in range(1, HARMONICS + 1):
+        if harmonic * open_ratio > LARGEST_OPEN:
+            return False
+        seen = np.abs(np.fft.fft(np.exp(2j * np.pi * harmonic * turns), FINER * turns.size)) / turns.size
+        reach = math.ceil(harmonic * open_ratio * seen.size) + 1
+        if max(seen[: reach + 1].max(), seen[-reach:].max()) > IN_STEP:
+            return True
+    return False
