@@ -143,7 +143,7 @@ def run_session(suite: Suite, options: Mapping[str, Any], report: Callable[[str]
         board = stack.enter_context(ExitStack())
         board.enter_context(run_lock(config.home(), "edgemeter run", report))
         sensors, why_no_power = stack.enter_context(open_sensors(options["power"], settings.power, settings.sensors))
-        if sensors and why_no_power:
+        if why_no_power and (sensors or settings.sensors) and options["power"] is None:
             report(f"power: {why_no_power}")
         for note in outlook(suite, sensors):
             report(f"power: {note}")

@@ -249,8 +249,10 @@ def _impossible(case: _SensorRun) -> str | None:
     """Return why the power over a stretch cannot be that of a machine; what a counter does not count has a reason of its own."""
     if isinstance(case.curve, CounterCurve):
         return None
-    idle = [_quiet(case, window) for window in (case.run.idle_before, case.run.idle_after) if window is not None]
-    stretches = [(case.timed, "over the timed part"), *((window, "while idle") for window in idle)]
+    idle = [window for window in (case.run.idle_before, case.run.idle_after) if window is not None and case.curve.values(window)]
+    # Of a stretch that is all edge, the whole is looked at.
+    quiet = [inner if (inner := _quiet(case, window)).length_ns > 0 and case.curve.values(inner) else window for window in idle]
+    stretches = [(case.timed, "over the timed part"), *((window, "while idle") for window in quiet)]
     means = ((mean_w(case.curve, window), when) for window, when in stretches if window.length_ns > 0 and case.curve.values(window))
     return next((why for power_w, when in means if (why := power_refusal(case.description, power_w, when))), None)
 

@@ -7,6 +7,7 @@ from contextlib import closing
 import pytest
 from click.testing import CliRunner
 
+from edgemeter.agent import power
 from edgemeter.agent.cli.main import cli
 from edgemeter.agent.contract import suite
 from edgemeter.agent.energy import per_inference
@@ -93,3 +94,17 @@ def test_a_run_says_so_before_it_measures(tmp_path, monkeypatch):
     (line,) = [line for line in found.stderr.splitlines() if line.startswith("power: replay: ")]
     assert "there will be no energy; use mode normal" in line
     assert "too few for an energy from a reading every 1000 ms" in found.stdout
+
+
+def test_a_configured_sensor_that_is_absent_is_named_before_the_run_and_in_its_record(tmp_path, monkeypatch):
+    """On a machine without another one: by the real command."""
+    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
+    monkeypatch.setattr(power, "names", lambda: ["shelly", "tasmota"])
+    config = tmp_path / "config.toml"
+    config.write_text('[sensors.shelly]\naddress = "127.0.0.1:9"\n')
+    replay_case(tmp_path, "a", 1.0)
+    arguments = ["run", "--model", str(tmp_path / "a.replay.json"), "--mode", "rapid", "--repeats", "1", "--config", str(config)]
+    found = CliRunner().invoke(cli, arguments, catch_exceptions=False)
+    assert "power: shelly is here and cannot be read: shelly at '127.0.0.1:9'" in found.stderr
+    assert "no energy: shelly is here and cannot be read: shelly at '127.0.0.1:9'" in found.stdout
+    assert "tasmota" not in found.output

@@ -479,6 +479,14 @@ def test_an_idle_power_that_no_machine_draws_gives_no_energy(idle):
     assert assess(trace, TIMED, None, None, 1000)[1] is None
 
 
+def test_an_idle_of_a_few_readings_only_is_looked_at_too():
+    """A plug of 0.5 Hz that shows nothing in its 6 s of idle, all of it beside an edge."""
+    trace = make_trace(lambda t: 5.0 if t >= 20 else 0.0, 130, period_ms=2000.0, scope="wall-ac", id="shelly:plug")
+    found, reason = assess(trace, Window(20 * S, 125 * S), Window(14 * S, 20 * S), None, 1000)
+    assert found is None
+    assert "mean of 0 W while idle" in reason
+
+
 def test_idle_readings_beside_the_load_and_single_negative_ones_are_no_fault():
     """Only the mean counts: an offset of less than the power, and noise around it, are what the budget is for."""
     noise = random.Random(5)  # noqa: S311 - repeatable
