@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from edgemeter.agent.contract.energy_provenance import ESTIMATE_SENSOR
+from edgemeter.agent.contract.energy_provenance import ESTIMATE_SENSOR, sensor_provenance
 from edgemeter.agent.contract.record_figures import Energy, UncertaintyTerm
 from edgemeter.agent.energy import budget
 from edgemeter.agent.energy.accelerators import Link, accelerator_refusal, excluded
@@ -151,7 +151,11 @@ def energies_of(traces: Iterable[SensorTrace], run: EnergyRun) -> Energies:
 
 def _place(trace: SensorTrace) -> tuple[bool, int]:
     description = trace.description
-    return (False, -1) if description is None else (description.is_modelled, scope_rank(description.scope))
+    if description is None:
+        return False, -1
+    # What the sensor did not measure here stands behind what another one did, however wide its scope.
+    is_measured = sensor_provenance(description.id, "measured", is_modelled=description.is_modelled) == "measured"
+    return not is_measured, scope_rank(description.scope)
 
 
 def assess(trace: SensorTrace, run: EnergyRun) -> EnergyOrReason:

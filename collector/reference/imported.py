@@ -247,6 +247,7 @@ def _measured(case: CaseSummary, request: ListingRequest) -> ReferenceRow | None
         "throughput_per_s": case.throughput_per_s.median,
         "energy_gross_mj": case.gross_mj.median if case.gross_mj else None,
         "energy_scope": case.energy.scope if case.energy else None,
+        "energy_provenance": case.energy.provenance if case.energy else None,
         "verdict": case.verdict,
         "provenance": key.provenance,
     }

@@ -22,6 +22,7 @@ MEASURED = (
     "throughput_per_s",
     "energy_gross_mj",
     "energy_scope",
+    "energy_provenance",
 )
 IMPORTED = (
     "id",
@@ -47,6 +48,7 @@ SPARED = (
     "submitter",
     "accelerator",
     "energy_scope",
+    "energy_provenance",
     "division",
     "suite",
     "accuracy",

@@ -94,7 +94,7 @@ def figures_of(run: RunRecord, received_ns: int | None = None) -> RunFigures:
     A run of a device without a synchronised clock is placed at the time of receipt, if known.
     """
     at_ns = received_ns if received_ns is not None and run.clock_synchronised is False else run.started_at_ns
-    energy = run.energy if run.energy is not None and _has_own_energy(run) else None
+    energy = run.energy if run.energy is not None and has_own_energy(run) else None
     accuracy = run.accuracy if not_measured(run, "accuracy") is None else None
     has_latency = not_measured(run, "latency") is None
     latency = run.latency
@@ -122,7 +122,7 @@ def figures_of(run: RunRecord, received_ns: int | None = None) -> RunFigures:
     )
 
 
-def _has_own_energy(run: RunRecord) -> bool:
+def has_own_energy(run: RunRecord) -> bool:
     """Return whether the energy belongs into the run's series: one that was replayed beside measured queries is none of the board."""
     return not_measured(run, "energy") is None and energy_provenance(run) == run.provenance.get("latency")
 

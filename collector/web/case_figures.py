@@ -11,7 +11,7 @@ from edgemeter.collector.compare.spread import NS_PER_DAY, MedianInterval, RunPo
 from edgemeter.collector.compare.summary import hottest_c
 from edgemeter.collector.runs.cases import CurrentSegment, Fingerprint, not_measured, unusable
 from edgemeter.collector.trend.current import level_figures, segment_starts
-from edgemeter.collector.trend.metrics import RunFigures, ratio_of_bounds, regressor_c
+from edgemeter.collector.trend.metrics import RunFigures, has_own_energy, ratio_of_bounds, regressor_c
 
 COLD_START_STEPS = ("process_ms", "import_ms", "load_ms", "first_ms")
 
@@ -43,6 +43,7 @@ class IndexedRun(NamedTuple):
     net_u_mj: float | None
     energy_kind: str | None
     energy_provenance: str | None
+    has_own_energy: bool | None
     accuracy: float | None
     accuracy_kind: str | None
     temperature_c: float | None
@@ -78,6 +79,7 @@ def indexed_run_of(run: RunRecord, row: int, case_number: int, fingerprint: int)
         net_u_mj=energy.net_u_mj if energy and is_resolved else None,
         energy_kind=energy_kind_of(run),
         energy_provenance=energy_provenance(run) if energy else None,
+        has_own_energy=has_own_energy(run) if energy else None,
         accuracy=accuracy.value if accuracy else None,
         accuracy_kind=f"{accuracy.metric} | {accuracy.images} | {accuracy.dataset_sha256[:12]}" if accuracy else None,
         temperature_c=hottest_c([run]),
@@ -198,7 +200,7 @@ def _level_figures(run: IndexedRun) -> RunFigures:
         day=run.started_at_ns // NS_PER_DAY,
         verdict=run.verdict,
         temperature_c=run.regressor_c,
-        energy_mj=run.gross_mj if run.gross_mj and run.gross_mj > 0 else None,
+        energy_mj=run.gross_mj if run.has_own_energy and run.gross_mj and run.gross_mj > 0 else None,
         energy_u=run.gross_u_mj / 2 / run.gross_mj if run.gross_u_mj is not None and run.gross_mj else None,
         net_mj=None,
         net_u=None,

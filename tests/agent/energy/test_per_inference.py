@@ -302,6 +302,14 @@ def test_a_modelled_scope_does_not_stand_before_a_measured_one():
     assert (found.energy.scope, [other.scope for other in found.others]) == ("soc-rails", ["board-input"])
 
 
+def test_a_replayed_sensor_does_not_stand_before_a_measuring_one():
+    """A recording says nothing of this run, however wide its scope."""
+    board = dataclasses.replace(make_trace(_step, 70, scope="soc-rails"), name="board")
+    recording = dataclasses.replace(make_trace(_step, 70, scope="wall-ac", id="replay:demo"), name="replay")
+    found = energies_of([recording, board], EnergyRun(TIMED, BEFORE, AFTER, 1000))
+    assert (found.energy.scope, [other.sensor for other in found.others]) == ("soc-rails", ["replay:demo"])
+
+
 def test_no_sensor_is_a_reason():
     """Nothing was sampled."""
     assert energies_of([], EnergyRun(TIMED, None, None, 1000)) == per_inference.Energies(None, "no power sensor on this machine")

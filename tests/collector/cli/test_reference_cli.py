@@ -54,6 +54,7 @@ def test_the_three_kinds_are_blocks_of_their_own_and_only_the_measured_rank(plac
         "published": (False, 1),
     }
     assert found["measured"]["rows"][0]["device"] == "server-1"
+    assert found["measured"]["rows"][0]["energy_provenance"] == "measured"
     assert all(row["footnote"].endswith(LEGEND) for row in found["imported"]["rows"])
 
 

@@ -10,12 +10,13 @@ from edgemeter.collector.influx.drain import Drain
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.points import Points
 from edgemeter.collector.influx.sink import open_sink
+from edgemeter.collector.influx.tag_values import TagValues
 from edgemeter.collector.ledger.ledger import Ledger
 from edgemeter.collector.ledger.ledger_file import Arrival
 from edgemeter.collector.runs.store import InfluxStore
 from tests.fixtures.influx1 import Influx1
 from tests.fixtures.mqtt_peer import wait_until
-from tests.fixtures.record_factory import make_record
+from tests.fixtures.record_factory import make_accuracy, make_record
 from tests.fixtures.servers import Influx
 
 
@@ -205,3 +206,19 @@ def test_the_raw_samples_come_along_when_they_are_wanted(fussy, sink_of, tmp_pat
     drained(path, sink_of(config_of(fussy)), Points(also=frozenset({"latency_histogram"})))
     (body,) = fussy.handler.bodies
     assert [line.partition(b",")[0] for line in body.split(b"\n")] == [b"run", b"latency_histogram"]
+
+
+def test_records_with_thousands_of_names_and_values_leave_a_bucket_small(place, sink_of, tmp_path):
+    """As many fields as the table has and as many values as a tag may have, on the server itself; every run is there."""
+    path = tmp_path / "ledger"
+    detail = {f"metric_{number}": float(number) for number in range(2000)}
+    many = [make_record(session=5, seq=seq, suite=f"nightly-{seq}", accuracy=make_accuracy(detail=detail)) for seq in range(1, 31)]
+    fill(path, *many)
+    drained(path, sink_of(place.config()), Points(known=TagValues(tmp_path / "tags", most=10)))
+    fill(path, make_record(session=5, seq=31, suite="nightly-31"))
+    drained(path, sink_of(place.config()), Points(known=TagValues(tmp_path / "tags", most=10)))
+    assert len(place.query("SHOW FIELD KEYS FROM run")) < 300
+    assert len(place.query('SHOW TAG VALUES FROM run WITH KEY = "suite"')) == 11
+    found = InfluxStore(place.config()).contents().runs
+    assert {run.suite for run in found} == {f"nightly-{seq}" for seq in range(1, 32)}
+    assert {run.accuracy.detail.get("metric_1999") for run in found} == {1999.0, None}
