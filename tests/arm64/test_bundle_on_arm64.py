@@ -70,7 +70,7 @@ def test_a_wheel_that_dies_on_the_boards_core_is_found(system, index, tmp_path):
     checked = smoke.check_imports(old, target.arch, target.python_text, target.core, system)
     assert [name.split("-")[:2] for name, _ in checked.dead] == [["onnxruntime", "1.21.0"]]
     with pytest.raises(
-        ConfigError, match=r"the bundle does not run on this board: onnxruntime-1.21.0-.* died of SIGILL: it holds instructions that"
+        ConfigError, match=r"the bundle does not run on this board: onnxruntime-1.21.0-.* died of SIGILL: it has instructions that"
     ):
         smoke.refuse_dead(checked)
     assert smoke.check_imports(old, target.arch, target.python_text, "cortex-a76", system).dead == ()
