@@ -95,6 +95,18 @@ def test_readings_of_two_sensors_at_one_time_are_two_points():
     assert first.split(" ")[-1] != second.split(" ")[-1]
 
 
+def test_readings_of_two_sensors_are_two_series_by_their_source():
+    """Scope, sensor and provenance of the sensor that read, not of the run's energy."""
+    traces = (
+        record_figures.PowerTrace(name="a", kind="power", sensor="ina219", scope="board-input"),
+        record_figures.PowerTrace(name="b", kind="power", sensor="replay:demo", scope="wall-ac"),
+    )
+    record = with_power(("a", "power", [1.0], [500]), ("b", "power", [7.5], [500]))
+    _, first, second = POWER.lines(contract_record.encode(msgspec.structs.replace(record, power_traces=traces)))
+    assert r",energy_source=board-input\,\ ina219\,\ measured," in first
+    assert r",energy_source=wall-ac\,\ replay:demo\,\ replayed," in second
+
+
 def test_what_is_not_a_number_or_damaged_comes_to_no_point():
     """The record's own point is written all the same."""
     assert len(POWER.lines(contract_record.encode(with_power(("a", "power", [1.0, float("nan")], [1000, 2000]))))) == 2
