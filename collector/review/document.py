@@ -96,7 +96,7 @@ def _row(pair: ReviewPair, broken: Sequence[str]) -> str:
     shown = f"**{verdict}**" if verdict in ("worse", "both") else verdict
     cells = [_escaped(pair.name), p50, energy, _accuracy(pair), "<br>".join([shown, *(f"**violates {limit}**" for limit in broken)])]
     doubt = " (suspect runs)" if case.suspect or baseline.suspect else ""
-    notes = [*pair.changed, *levels(pair)]
+    notes = [*pair.changed, *levels(pair), *energy_classes(pair)]
     changed = f"<br><sub>{_escaped(', '.join(notes))}</sub>" if notes else ""
     return "| " + " | ".join([cells[0] + doubt + changed, *cells[1:]]) + " |"
 
@@ -109,6 +109,16 @@ def levels(pair: ReviewPair) -> list[str]:
         for name, side in sides
         if side.segment
     ]
+
+
+def energy_classes(pair: ReviewPair) -> list[str]:
+    """Return what the energies of the two sides are, where they were not measured or may not be ranked together."""
+    before, after = pair.baseline.energy, pair.case.energy
+    if before is None or after is None or (before.ranks_as == after.ranks_as and after.ranks_as.is_measured):
+        return []
+    if before.ranks_as == after.ranks_as:
+        return [f"energies are {after.provenance}, not measured"]
+    return [f"energy {before.ranks_as} against {after.ranks_as}: not comparable"]
 
 
 def _change(before: Spread | None, after: Spread | None, unit: str, ratio: float | None, bounds: Bounds | None) -> str:
@@ -196,6 +206,7 @@ def review_lines(review: Review, findings: Sequence[GateFinding]) -> list[str]:
         if pair.changed:
             found.append(f"    changed: {', '.join(pair.changed)}")
         found += [f"    {text}; --all-days counts them" for text in levels(pair)]
+        found += [f"    {text}" for text in energy_classes(pair)]
     found += [f"limit {one.limit.text} {one.outcome}: {one.case + ': ' if one.case else ''}{one.words}" for one in findings]
     found += [f"left out: {left.what} ({left.side}): {left.reason}" for left in review.left_out]
     return found
@@ -224,6 +235,8 @@ def _side_document(case: CaseSummary) -> dict[str, Any]:
         "latency_p50_ms": median_of(case.p50_ms),
         "throughput_per_s": case.throughput_per_s.median,
         "energy_gross_mj": median_of(case.gross_mj),
+        "energy_scope": case.energy.scope if case.energy else None,
+        "energy_provenance": case.energy.provenance if case.energy else None,
         "memory_peak_mb": median_of(case.peak_mb),
         "accuracy_value": median_of(case.accuracy_value),
         "verdict": case.verdict,

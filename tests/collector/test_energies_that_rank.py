@@ -14,6 +14,7 @@ from edgemeter.collector.compare.trade_off import trade_offs
 from edgemeter.collector.datacenter.constants import Stated
 from edgemeter.collector.datacenter.sides import SideRequest, choose_sides
 from edgemeter.collector.review import gate
+from edgemeter.collector.review.document import to_markdown
 from edgemeter.collector.review.review import review
 from edgemeter.collector.runs.energy_class import EnergyClass, may_rank_together
 from edgemeter.collector.runs.store import StoreContents
@@ -157,6 +158,8 @@ def test_a_gate_does_not_judge_one_by_the_other(unmeasured):
         found = review(("before", StoreContents(before)), ("after", StoreContents(after)))
         outcomes = {one.outcome for one in gate.judge(found, gate.parse("energy:5%")) if one.case is not None}
         assert outcomes == {"not judged"}
+        text = to_markdown(found, ())
+        assert "no figure" in text or "gone" in text or "energy board-input against board-input, replayed: not comparable" in text
 
 
 def test_no_alert_rests_on_the_change_from_one_to_the_other(unmeasured, tmp_path):
