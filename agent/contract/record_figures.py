@@ -249,6 +249,8 @@ class Energy(RecordPart, frozen=True, kw_only=True):
     """Length in s from which on the gross energy is off by less than 1 % on average; null if none suffices."""
     follows_queries: bool = False
     """Whether the phase of the queries was taken out of the readings."""
+    calibrated_w: tuple[float, float] | None = None
+    """Power in W, from and to, of the load steps of the sensor's calibration; null if there is none."""
     is_modelled: bool = False
     """Whether the scope was modelled from a narrower one: an estimate."""
 
@@ -307,7 +309,9 @@ class PowerTrace(RecordPart, frozen=True, kw_only=True):
     offset_u_w: float | None = None
     """Standard uncertainty of the zero in W, from the calibration."""
     valid_w: tuple[float, float] | None = None
-    """Power in W, from and to, for which the calibration holds."""
+    """Power in W, from and to, for which the calibration is believed."""
+    calibrated_w: tuple[float, float] | None = None
+    """Power in W, from and to, of the load steps of the calibration; null if there is none."""
     is_modelled: bool = False
     """Whether the scope was modelled from a narrower one: an estimate."""
 

@@ -1,8 +1,9 @@
 """Calibration of a power sensor: hold load steps, read sensor and reference, fit a line through the steps.
 
 The fit is weighted least squares with uncertainties in both (York's slope by iteration, independent errors): the sensor's scatter counts
-as much as the reference's. Where the points lie off the line by more than their scatter explains, the uncertainties are widened to match.
-Source: York et al., Am. J. Phys. 72 (2004) 367; the Birge ratio for the widening.
+as much as the reference's, and so do the steps of both: a reading that does not move within a load step is off by as much all through it,
+up to half a step. Where the points lie off the line by more than that explains, the uncertainties are widened to match.
+Source: York et al., Am. J. Phys. 72 (2004) 367; the Birge ratio for the widening; rectangular errors, GUM 4.3.7.
 """
 
 import datetime as dt
@@ -29,6 +30,8 @@ FEWEST_STEPS = 3
 
 # Steps closer together than this many of their own uncertainties do not determine a gain.
 SPAN_OVER_U = 20.0
+# What the readings' own steps leave open is known and enters the uncertainty: a span of so many of it gives a gain within some 10 %.
+SPAN_OVER_STEPS = 8.0
 ROUNDS = 50
 SETTLED_RATIO = 1e-12
 GAIN_RANGE = (0.1, 10.0)
@@ -43,12 +46,16 @@ Asked = TypeVar("Asked")
 
 @dataclass(frozen=True, slots=True)
 class LoadStep:
-    """One load step: mean power of both, W, and the standard uncertainty of each mean from how its readings scattered."""
+    """One load step: mean power of both, W, and the standard uncertainty of each mean, from its readings' scatter and their step.
+
+    `quantised_w` is the part of the steps in both, which longer load steps do not reduce.
+    """
 
     sensor_w: float
     sensor_u_w: float
     reference_w: float
     reference_u_w: float
+    quantised_w: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +97,14 @@ def _check(steps: Sequence[LoadStep]) -> None:
             f"{len(steps)} load steps with different power are too few for a line: use at least {FEWEST_STEPS} (--steps)"
         )
     span_w = max(step.sensor_w for step in steps) - min(step.sensor_w for step in steps)
-    u_w = max(math.hypot(step.sensor_u_w, step.reference_u_w) for step in steps)
-    if span_w < SPAN_OVER_U * u_w:
+    largest = max(steps, key=lambda step: math.hypot(step.sensor_u_w, step.reference_u_w))
+    u_w = math.hypot(largest.sensor_u_w, largest.reference_u_w)
+    if largest.quantised_w > u_w / 2 and span_w < SPAN_OVER_STEPS * largest.quantised_w:
+        raise MeasurementError(
+            f"the load moved the power by {span_w:.3g} W, and the steps of the readings leave {largest.quantised_w:.2g} W open: too coarse "
+            "for a gain; use a load that draws more, or a finer meter"
+        )
+    if span_w < SPAN_OVER_U * math.sqrt(max(0.0, u_w**2 - largest.quantised_w**2)):
         raise MeasurementError(
             f"the load moved the power by {span_w:.3g} W, and a step is known to {u_w:.2g} W: too little for a gain; use longer steps "
             "(--seconds), and stop what else draws power meanwhile"
@@ -173,8 +186,7 @@ def steps_against(
     """
     held = []
     for share, traces, window, _ in _steps(sensors, plan, load, on_step, lambda _: None):
-        step = LoadStep(*_mean_power(traces[sensor], window), *_mean_power(traces[reference], window))
-        held.append(HeldStep(share, step))
+        held.append(HeldStep(share, _load_step(_mean_power(traces[sensor], window), _mean_power(traces[reference], window))))
         on_step(held[-1])
     return held
 
@@ -188,7 +200,8 @@ def steps_typed(
     """
     held = []
     for share, traces, window, (reading_w, digit_w) in _steps({name: sensor}, plan, load, on_step, ask):
-        held.append(HeldStep(share, LoadStep(*_mean_power(traces[name], window), reading_w, digit_w / DISPLAY_DIVISOR)))
+        typed = _MeanPower(reading_w, 0.0, digit_w / DISPLAY_DIVISOR)
+        held.append(HeldStep(share, _load_step(_mean_power(traces[name], window), typed)))
         on_step(held[-1])
     return held
 
@@ -262,8 +275,26 @@ def _steps(
         yield share, sampler.traces(), window, asked
 
 
-def _mean_power(trace: SensorTrace, window: Window) -> tuple[float, float]:
-    """Return the mean power of a step and its standard uncertainty, W."""
+@dataclass(frozen=True, slots=True)
+class _MeanPower:
+    """A mean power, and its standard uncertainties from scatter and from the step of the readings, W."""
+
+    power_w: float
+    scatter_u_w: float
+    quantised_u_w: float
+
+    @property
+    def u_w(self) -> float:
+        return math.hypot(self.scatter_u_w, self.quantised_u_w)
+
+
+def _load_step(sensor: _MeanPower, reference: _MeanPower) -> LoadStep:
+    quantised_w = math.hypot(sensor.quantised_u_w, reference.quantised_u_w)
+    return LoadStep(sensor.power_w, sensor.u_w, reference.power_w, reference.u_w, quantised_w)
+
+
+def _mean_power(trace: SensorTrace, window: Window) -> _MeanPower:
+    """Return the mean power of a step; a sensor of unknown steps is taken to have none, and what it lies off the line to show them."""
     if trace.description is None or len(trace.readings) < FEWEST_READINGS:
         why = trace.ended or f"{len(trace.readings)} readings in a step, {trace.failures} failed"
         raise MeasurementError(f"{trace.name} is too slow for this step ({why}): use longer steps (--seconds)")
@@ -271,4 +302,4 @@ def _mean_power(trace: SensorTrace, window: Window) -> tuple[float, float]:
     inner = Window(max(window.start_ns, trace.readings[0].taken_ns), min(window.end_ns, trace.readings[-1].taken_ns))
     edges = [inner.start_ns + inner.length_ns * place // PARTS for place in range(PARTS + 1)]
     means = [mean_w(curve, Window(begin, end)) for begin, end in itertools.pairwise(edges)]
-    return mean_w(curve, inner), statistics.stdev(means) / math.sqrt(PARTS)
+    return _MeanPower(mean_w(curve, inner), statistics.stdev(means) / math.sqrt(PARTS), curve.quantisation_u_w(inner) or 0.0)

@@ -365,6 +365,7 @@ def _energy(case: _SensorRun, idling: budget.IdlePower | None, settling: Settlin
         resolving_window_s=None if resolved or idling is None else _resolving_window_s(case, idling, power_w - idling.mean_w, terms),
         sufficient_window_s=_sufficient_window_s(case, terms, gross_mj),
         follows_queries=case.curve.follows_queries,
+        calibrated_w=description.calibrated_w,
     )
 
 

@@ -54,7 +54,8 @@ class Description:
 
     `gain_u_ratio` is the relative standard uncertainty of its gain (k = 1); None means unknown, not zero.
     `resolution_w` is the step of a power reading, `resolution_mj` that of an energy counter.
-    `offset_u_w` is the standard uncertainty of its zero, where a calibration knows it, and `valid_w` the power between which it holds.
+    `offset_u_w` is the standard uncertainty of its zero, where a calibration knows it, `calibrated_w` the power between which it was made,
+    and `valid_w` that between which it is still believed.
     `is_modelled` marks a figure that a model made out of a narrower scope: an estimate, whatever it was fitted to.
     `warnings` are reasons to doubt its figures; `blocked` is why its present set-up gives no energy, with the remedy.
     """
@@ -71,6 +72,7 @@ class Description:
     blocked: str | None = None
     offset_u_w: float | None = None
     valid_w: tuple[float, float] | None = None
+    calibrated_w: tuple[float, float] | None = None
     is_modelled: bool = False
 
 

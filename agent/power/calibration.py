@@ -119,6 +119,7 @@ class CalibratedSensor:
             offset_u_w=by.offset_u_w,
             resolution_w=None if found.resolution_w is None else found.resolution_w * by.gain,
             resolution_mj=None if found.resolution_mj is None else found.resolution_mj * by.gain,
+            calibrated_w=(by.lowest_w, by.highest_w),
             valid_w=(by.lowest_w - beyond, by.highest_w + beyond),
         )
         if by.kind == "gain":

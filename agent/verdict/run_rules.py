@@ -30,6 +30,8 @@ INSIDE: dict[Scope, tuple[Scope, ...]] = {
 }
 # Where a sensor's gain is unknown: by this much the parts of a board may exceed its total.
 UNKNOWN_GAIN_RATIO = 0.10
+# How far a mean power may lie outside the load steps of a calibration, as a share of their span: the board never idles twice alike.
+CALIBRATED_SLACK_RATIO = 0.02
 
 
 def _outputs_differ(facts: RunFacts) -> str | None:
@@ -210,6 +212,27 @@ def _lost(facts: RunFacts) -> str | None:
     )
 
 
+def _outside_calibration(facts: RunFacts) -> str | None:
+    return "; ".join(filter(None, map(_beyond, facts.energies))) or None
+
+
+def _beyond(energy: Energy) -> str | None:
+    """Return which mean powers of an energy lie outside the load steps of its sensor's calibration."""
+    if energy.calibrated_w is None:
+        return None
+    low_w, high_w = energy.calibrated_w
+    slack_w = CALIBRATED_SLACK_RATIO * (high_w - low_w)
+    means = {"under load": energy.mean_power_w, "idle before": energy.idle_before_w, "idle after": energy.idle_after_w}
+    outside = [
+        f"{watts:.3g} W {when}" for when, watts in means.items() if watts is not None and not low_w - slack_w <= watts <= high_w + slack_w
+    ]
+    if not outside:
+        return None
+    return (
+        f"{energy.sensor} was calibrated from {low_w:.3g} to {high_w:.3g} W and showed {', '.join(outside)}: calibrate it under this load"
+    )
+
+
 def _sensor_warnings(facts: RunFacts) -> str | None:
     return "; ".join(facts.power_warnings) or None
 
@@ -235,6 +258,13 @@ ENERGY_RULES: tuple[Rule, ...] = (
         "no configured power sensor is absent or stops while the energy is taken from another of its scope, or a narrower one",
         _lost,
         "otherwise a series of energies at the wall would go on with those of a module, which leave out a part of the board",
+    ),
+    Rule(
+        "outside-calibration",
+        "note",
+        "no mean power lies outside the load steps that its sensor was calibrated with",
+        _outside_calibration,
+        "beyond them the line is extrapolated; from a quarter of their span on there is no energy",
     ),
     Rule(
         "power-sensor-warning",

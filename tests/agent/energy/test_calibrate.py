@@ -2,12 +2,14 @@
 
 import dataclasses
 import random
+import statistics
 import time
 from contextlib import contextmanager
 
 import pytest
 
 from edgemeter.agent.base.errors import MeasurementError, UnavailableError
+from edgemeter.agent.energy import calibrate
 from edgemeter.agent.energy.calibrate import (
     CalibrationPlan,
     HeldStep,
@@ -18,8 +20,10 @@ from edgemeter.agent.energy.calibrate import (
     steps_against,
     steps_typed,
 )
+from edgemeter.agent.energy.sampler import SensorTrace
+from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import Reading
-from tests.fixtures.power_traces import make_description
+from tests.fixtures.power_traces import S, make_description
 
 
 def steps(gain, offset_w, u_w, seed=0, powers=(2.0, 3.0, 4.0, 5.0, 6.0, 7.0), u_reference_w=None):
@@ -193,3 +197,55 @@ def test_a_sensor_that_gives_too_few_readings_needs_longer_steps():
     board = _Board()
     with pytest.raises(MeasurementError, match=r"unplugged.*--seconds"):
         steps_against({"a": Silent(board), "b": _Meter(board)}, "a", "b", PLAN, board.load, silent)
+
+
+POWERS_W = (2.3, 3.7, 5.2, 6.4, 7.9, 9.1)
+
+
+def quantised_steps(monkeypatch, step_w, draw, stated_w=None):
+    """Return the load steps of a sensor that shows 0.95 of the truth in such steps, against a reference of steps of 1 mW."""
+    powers = [power + draw.uniform(-0.5, 0.5) for power in POWERS_W]
+
+    def trace(name, power, gain, step, resolution_w):
+        shown = tuple(Reading(n * S, power_w=round((gain * power + draw.gauss(0, 0.01)) / step) * step) for n in range(21))
+        return SensorTrace(name, make_description(period_ms=1000.0, resolution_w=resolution_w), shown)
+
+    def held(*_):
+        for power in powers:
+            plug = trace("plug", power, 0.95, step_w, step_w if stated_w is None else stated_w)
+            yield 0.0, {"plug": plug, "good": trace("good", power, 1, 1e-3, 1e-3)}, Window(0, 20 * S), None
+
+    monkeypatch.setattr(calibrate, "_steps", held)
+    return [one.step for one in steps_against({}, "plug", "good", PLAN, None, silent)]
+
+
+@pytest.mark.parametrize("step_w", [1.0, 0.1])
+def test_the_stated_gain_of_a_coarse_sensor_holds_the_truth(monkeypatch, step_w):
+    """Whole watts and tenths, which noise of 10 mW hardly dithers: 93 % at least of 200 gains hold the truth at two uncertainties."""
+    draw = random.Random(4)  # noqa: S311 - repeatable
+    fits = [fit_line(quantised_steps(monkeypatch, step_w, draw)) for _ in range(200)]
+    held = [abs(found.gain - 1 / 0.95) <= 2 * found.gain_u for found in fits]
+    assert sum(held) >= 186
+    assert statistics.median(found.gain_u for found in fits) < 0.09 * step_w
+
+
+def test_without_its_steps_a_coarse_sensor_would_be_taken_for_exact(monkeypatch):
+    """The same readings, their step not known: a load step that does not dither weighs as if it were exact."""
+    draw = random.Random(4)  # noqa: S311 - repeatable
+    fits = [fit_line(quantised_steps(monkeypatch, 1.0, draw, stated_w=0.0)) for _ in range(100)]
+    assert sum(abs(found.gain - 1 / 0.95) <= 2 * found.gain_u for found in fits) < 90
+
+
+def test_a_step_that_does_not_dither_is_off_by_as_much_all_through(monkeypatch):
+    """A step over the root of 12, whatever the number of readings."""
+    draw = random.Random(1)  # noqa: S311 - repeatable
+    (first, *_) = quantised_steps(monkeypatch, 1.0, draw)
+    assert first.sensor_u_w == pytest.approx(1 / 12**0.5, rel=0.01)
+    assert first.quantised_w == pytest.approx(first.sensor_u_w, rel=0.01)
+
+
+def test_steps_too_coarse_for_a_gain_are_refused_with_what_would_help():
+    """Longer load steps would not."""
+    coarse = [LoadStep(x, 0.29, x, 0.001, 0.29) for x in (2.0, 3.0, 4.0)]
+    with pytest.raises(MeasurementError, match="use a load that draws more, or a finer meter"):
+        fit_line(coarse)

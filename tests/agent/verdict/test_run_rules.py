@@ -95,3 +95,16 @@ def test_an_energy_that_took_the_place_of_a_lost_sensor_makes_the_run_suspect():
     (reason,) = verdict.judge(measured(), (), energies=(_energy("module", 4.0, 0.02, sensor="rails"),), sensor_faults=faults).reasons
     assert reason.startswith("lost-sensor: shelly: it does not answer; the energy is that of rails (module) instead")
     assert not any("lost-sensor" in one for one in verdict.judge(measured(), (), sensor_faults=faults).reasons)
+
+
+@pytest.mark.parametrize(
+    ("powers", "outside"),
+    [((5.0, 2.0, 2.01), None), ((6.5, 2.0, 2.0), "6.5 W under load"), ((5.0, 1.5, 2.0), "1.5 W idle before"), ((5.0, None, None), None)],
+)
+def test_a_power_outside_the_calibrated_load_steps_is_a_note(powers, outside):
+    """A sensor calibrated from 2 to 6 W: within a quarter of that span there is an energy, and the extrapolation is named."""
+    power_w, before_w, after_w = powers
+    energy = _energy("wall-ac", power_w, 0.02, calibrated_w=(2.0, 6.0), idle_before_w=before_w, idle_after_w=after_w)
+    found = [note for note in verdict.judge(measured(), (), energies=(energy,)).notes if note.startswith("outside-calibration: ")]
+    assert bool(found) == (outside is not None)
+    assert outside is None or (outside in found[0] and "was calibrated from 2 to 6 W" in found[0])
