@@ -306,6 +306,8 @@ def test_every_run_is_in_influxdb_with_the_numbers_of_the_ledger(influxd, tmp_pa
     rows = server.query("SELECT id, throughput_per_s, latency_p50_ms, accuracy_value FROM run", "edgemeter")
     expected = {(one.id, one.throughput_per_s, one.latency.p50_ms, one.accuracy.value) for one in sent}
     assert {(row["id"], row["throughput_per_s"], row["latency_p50_ms"], row["accuracy_value"]) for row in rows} == expected
+    assert server.query('SELECT lag_rows FROM "collector"', "edgemeter"), "the collector reports how far its drain is"
+    assert (tmp_path / "ledger.influx-tags").exists(), "a restart knows the values that tags had"
 
 
 def test_the_command_brings_its_own_broker_and_ends_cleanly_on_ctrl_c(tmp_path, at_end):
