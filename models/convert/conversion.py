@@ -4,9 +4,11 @@ A ruined file is kept under another name, `NAME_int8.RUINED.tflite`, so that not
 under the requested name is removed.
 """
 
+import math
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -25,7 +27,8 @@ from edgemeter.models.convert.conversion_report import Conversion, ConversionOut
 from edgemeter.models.convert.converter_output import converter_errors, quiet
 from edgemeter.models.convert.formats import ConversionFacts, ModelFormat
 from edgemeter.models.convert.litert_quantise import litert_fp16, litert_int8, litert_int8_dynamic
-from edgemeter.models.convert.onnx_quantise import onnx_fp16, onnx_int8, onnx_int8_dynamic
+from edgemeter.models.convert.onnx_int8 import STRETCHES, Int8Recipe, OnnxInt8, RangeMethod
+from edgemeter.models.convert.onnx_quantise import onnx_fp16, onnx_int8_dynamic
 from edgemeter.models.convert.parity import Parity, ParityInputs, ParityReference, image_inputs, noise_inputs
 
 ALL_FORMATS = "all"
@@ -86,22 +89,36 @@ class FormatWriter:
         if step.name in ("litert-fp16", "litert-int8-dynamic"):
             (litert_fp16 if step.name == "litert-fp16" else litert_int8_dynamic)(base, target, keep)
             return {"kept_in_float": f"operations matching {', '.join(keep)}"} if keep else {}
-        inputs, how = self._ranges(step)
         if step.runtime == "litert":
-            kept = litert_int8(base, target, inputs, keep)
+            inputs, how = self._ranges(step)
+            kept = litert_int8(base, target, inputs(), keep)
             which = "int8 except the operations kept in float" if kept or keep else "every tensor int8"
             return {**how, "settings": f"{which}, weights per channel, ranges min-max", **_kept_facts([*keep, *kept])}
-        symmetric = step.name == "onnx-int8-symmetric"
-        kept = onnx_int8(base, target, inputs, keep, symmetric=symmetric)
-        zero = ", zero points 0, biases float" if symmetric else ""
+        with self.onnx_int8(step, base) as quantiser:
+            return self.write_int8(step, quantiser, target, Int8Recipe())
+
+    @contextmanager
+    def onnx_int8(self, step: ModelFormat, base: Path) -> Iterator[OnnxInt8]:
+        """Yield what writes the file `base` as int8 by one recipe after the other."""
+        with tempfile.TemporaryDirectory(prefix="edgemeter-") as folder:
+            with quiet():
+                made = OnnxInt8(base, Path(folder), self._ranges(step)[0], self.request.keep, symmetric=step.name == "onnx-int8-symmetric")
+            yield made
+
+    def write_int8(self, step: ModelFormat, quantiser: OnnxInt8, target: Path, recipe: Int8Recipe) -> ConversionFacts:
+        """Write `target` by this recipe; return the facts for its card."""
+        packages = _with(_PACKAGES[step.runtime])
+        with quiet(), converter_errors(f"converting {self.request.source.path.name!r} to {step.name} ({packages})", _ADVICE[step.runtime]):
+            kept = quantiser.write(target, recipe)
+        zero = ", zero points 0, biases float" if step.name == "onnx-int8-symmetric" else ""
         return {
-            **how,
-            "settings": f"QDQ, signed, weights per channel, ranges min-max{zero}; input and outputs float32",
+            **self._ranges(step)[1],
+            "settings": f"QDQ, signed, weights per channel, ranges {recipe.in_words}{zero}; input and outputs float32",
             **_kept_facts(kept),
         }
 
-    def _ranges(self, step: ModelFormat) -> tuple[Iterable[Array], ConversionFacts]:
-        """Return the calibration inputs, and the facts on them for the card."""
+    def _ranges(self, step: ModelFormat) -> tuple[Callable[[], Iterable[Array]], ConversionFacts]:
+        """Return what returns the calibration inputs, and the facts on them for the card."""
         calibration, source = self.request.calibration, self.request.source
         if calibration is None:
             raise ConfigError(
@@ -112,7 +129,7 @@ class FormatWriter:
         from_torch = source.about is not None and step.runtime == "litert" and source.form == formats.TORCH
         is_channels_last = from_torch or calibration.about.input.layout == "NHWC"
         scored_too = calibration.also_in(self.request.pictures) if self.request.pictures else 0
-        return calibration.inputs(is_channels_last=is_channels_last, report=self.report), {
+        return lambda: calibration.inputs(is_channels_last=is_channels_last, report=self.report), {
             "calibration": data.name,
             "calibration_images": len(data.files),
             "calibration_sha256": data.sha256,
@@ -233,7 +250,34 @@ class _Converter:
         path, made = self._files[goal.name]
         self._report(f"comparing {goal.name}", 0, 1)
         found, stand_in = self._compare(goal, path)
+        if found.verdict.state == "ruined" and goal.is_calibrated and goal.runtime == "onnx":
+            path, made, found = self._tried_again(goal, path, made, found)
         return self._write(goal, path, made, found, stand_in)
+
+    def _tried_again(self, goal: ModelFormat, path: Path, made: ConversionFacts, found: Parity) -> tuple[Path, ConversionFacts, Parity]:
+        """Return the first file that is not ruined, of other ranges or with what int8 harms most in float; else the best one."""
+        base, before = self._files[goal.base]
+        best = (path, made, found)
+        methods: dict[tuple[float, ...], RangeMethod] = {_score(found): "min-max"}
+        tried = [f"min-max: {found.verdict.reason}"]
+        with self._writer.onnx_int8(goal, base) as quantiser:
+            for recipe in _recipes(quantiser, methods):
+                self._report(f"trying {goal.name}, {recipe.in_words}", 0, 1)
+                target = self._folder / f"{len(tried)}-{path.name}"
+                try:
+                    facts = _joined(before, {"with": made["with"], **self._writer.write_int8(goal, quantiser, target, recipe)})
+                    again = self._parity(goal, target, goal.precision)
+                except EdgemeterError as error:
+                    tried.append(f"{recipe.in_words}: {error}")
+                    continue
+                tried.append(f"{recipe.in_words}: {again.verdict.reason}")
+                if not recipe.blamed:
+                    methods.setdefault(_score(again), recipe.ranges)
+                if _score(again) > _score(best[2]):
+                    best = (target, facts, again)
+                if again.verdict.state != "ruined":
+                    break
+        return best[0], {**best[1], "tried": "; ".join(tried)}, best[2]
 
     def _make(self, step: ModelFormat) -> None:
         if step.name in self._files:
@@ -287,6 +331,28 @@ class _Converter:
         except OSError as error:
             raise ConfigError(f"cannot write {str(path)!r}: {error.strerror}; choose another folder with --out") from error
         return conversion
+
+
+def _recipes(quantiser: OnnxInt8, methods: Mapping[tuple[float, ...], RangeMethod]) -> Iterator[Int8Recipe]:
+    """Yield what is tried when min-max ruins a model; `methods` are those measured so far, by their score.
+
+    The sensitivity pass comes last and blames with the best ranges; at most half of the network is left in float.
+    """
+    yield Int8Recipe("percentile")
+    yield Int8Recipe("entropy")
+    ranges = methods[max(methods)]
+    with quiet(), converter_errors("looking for what int8 harms most", "leave this format out"):
+        stretches = quantiser.blamed(ranges)
+    for count in range(1, min(len(stretches), STRETCHES // 2) + 1):
+        yield Int8Recipe(ranges, tuple(name for stretch in stretches[:count] for name in stretch))
+
+
+def _score(found: Parity) -> tuple[float, ...]:
+    """Return how good a conversion is, by what its verdict goes by: usable outputs, accuracy, common predictions, noise."""
+    after, agreement = found.after.value if found.after else 0.0, found.agreement
+    snr_db = agreement.snr_db
+    usable = not agreement.not_finite and not agreement.stuck
+    return (float(usable), after, agreement.same_answer_ratio or 0.0, -math.inf if snr_db is None else snr_db)
 
 
 def _joined(before: ConversionFacts, facts: ConversionFacts) -> ConversionFacts:

@@ -197,6 +197,8 @@ def report_cells(conversion: "Conversion") -> dict[str, str]:
 
 def remedy(conversion: "Conversion") -> str:
     """Return what to try."""
+    if "tried" in conversion.made and conversion.parity.verdict.state == "ruined":
+        return f"no recipe saved it ({conversion.made['tried']}): calibrate on images like those that the model will see, or use fp16"
     if "calibration_images" in conversion.made:
         more = "calibrate on more images like those that the model will see (--calibration, --calibration-images)"
         return f"{more}, or keep the outputs' last operations in float (--exclude REGEX)"

@@ -1,23 +1,16 @@
-"""From an fp32 ONNX file to fp16 and int8 ones, by ONNX Runtime's own tools. Input and outputs stay float32."""
+"""From an fp32 ONNX file to fp16 and one with int8 weights, by ONNX Runtime's own tools; static int8 is in `onnx_int8`."""
 
 import re
 import tempfile
 import warnings
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.runtimes import Array
-from edgemeter.models.convert.formats import is_unlike
 
-_LOOKED_AT = 8
 # From this operator set on a scale may be one per channel.
 _OPSET = 13
-_WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 
 
 def onnx_fp16(source: Path, target: Path, keep: Sequence[str]) -> list[str]:
@@ -29,7 +22,7 @@ def onnx_fp16(source: Path, target: Path, keep: Sequence[str]) -> list[str]:
         from onnxruntime.transformers.float16 import convert_float_to_float16  # noqa: PLC0415 - extra `convert`
 
         model = onnx.load(str(source))
-        kept = _kept(model, keep)
+        kept = kept_nodes(model, keep)
         onnx.save(convert_float_to_float16(model, keep_io_types=True, node_block_list=kept), str(target))
     return kept
 
@@ -40,60 +33,14 @@ def onnx_int8_dynamic(source: Path, target: Path, keep: Sequence[str]) -> list[s
         warnings.simplefilter("ignore")
         from onnxruntime.quantization import QuantType, quantize_dynamic  # noqa: PLC0415 - extra `convert`
 
-        prepared = _prepared(source, Path(folder))
-        kept = _kept(_graph_of(prepared), keep)
+        prepared = prepare_onnx(source, Path(folder))
+        kept = kept_nodes(read_graph(prepared), keep)
         # Convolutions of this kind exist for unsigned weights only.
         quantize_dynamic(str(prepared), str(target), weight_type=QuantType.QUInt8, nodes_to_exclude=kept)
     return kept
 
 
-def onnx_int8(source: Path, target: Path, inputs: Iterable[Array], keep: Sequence[str], *, symmetric: bool = False) -> list[str]:
-    """Write the file in QDQ form: weights per channel, activations by the ranges that `inputs` show, all signed.
-
-    Where the outputs join values of very unlike ranges, boxes in pixels beside scores of 0..1, what follows the last weights stays float.
-
-    Args:
-        source: the fp32 file.
-        target: the file to write.
-        inputs: arrays as the model takes them, one at a time.
-        keep: regular expressions; nodes whose names they match stay in float.
-        symmetric: whether zero points are 0 and biases float, which TensorRT asks for.
-
-    Returns:
-        The names of the nodes that were kept in float.
-    """
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static  # noqa: PLC0415 - extra `convert`
-
-        prepared = _prepared(source, Path(folder))
-        model = _graph_of(prepared)
-        arrays = iter(inputs)
-        first = [array for array, _ in zip(arrays, range(_LOOKED_AT), strict=False)]
-        tail = _tail(model)
-        joins_unlike = set(tail).intersection(_unlike(model, first, Path(folder)))
-        kept = [*_kept(model, keep), *(tail if joins_unlike else ())]
-        quantize_static(
-            str(prepared),
-            str(target),
-            _reader(model.graph.input[0].name, _chain(first, arrays)),
-            quant_format=QuantFormat.QDQ,
-            per_channel=True,
-            activation_type=QuantType.QInt8,
-            weight_type=QuantType.QInt8,
-            nodes_to_exclude=kept,
-            calibrate_method=CalibrationMethod.MinMax,
-            extra_options={"ActivationSymmetric": True, "WeightSymmetric": True, "QuantizeBias": False} if symmetric else {},
-        )
-    return list(dict.fromkeys(kept))
-
-
-def _chain(first: Sequence[Array], rest: Iterable[Array]) -> Iterable[Array]:
-    yield from first
-    yield from rest
-
-
-def _prepared(source: Path, folder: Path) -> Path:
+def prepare_onnx(source: Path, folder: Path) -> Path:
     """Return the file as the quantiser wants it: new enough, shapes inferred, operations fused, every node named."""
     import onnx.version_converter  # noqa: PLC0415 - extra `convert`
     from onnxruntime.quantization.shape_inference import quant_pre_process  # noqa: PLC0415 - extra `convert`
@@ -113,13 +60,14 @@ def _prepared(source: Path, folder: Path) -> Path:
     return target
 
 
-def _graph_of(path: Path) -> Any:
+def read_graph(path: Path) -> Any:
+    """Return the file's content."""
     import onnx  # noqa: PLC0415 - extra `convert`
 
     return onnx.load(str(path))
 
 
-def _kept(model: Any, patterns: Sequence[str]) -> list[str]:
+def kept_nodes(model: Any, patterns: Sequence[str]) -> list[str]:
     """Return the nodes whose names match.
 
     Raises:
@@ -136,56 +84,3 @@ def _kept(model: Any, patterns: Sequence[str]) -> list[str]:
             raise ConfigError(f"--exclude {pattern!r} matches no node of the ONNX graph, whose last are {some}")
         kept += found
     return kept
-
-
-def _unlike(model: Any, inputs: Sequence[Array], folder: Path) -> list[str]:
-    """Return the names of the Concat nodes that join values of very unlike ranges, as the inputs show them."""
-    import onnx  # noqa: PLC0415 - extra `convert`
-    import onnxruntime  # noqa: PLC0415 - extra `convert`
-
-    constants = {tensor.name for tensor in model.graph.initializer}
-    joints = [node for node in model.graph.node if node.op_type == "Concat"]
-    wanted = sorted({name for node in joints for name in node.input if name not in constants})
-    if not wanted or not inputs:
-        return []
-    opened = onnx.ModelProto()
-    opened.CopyFrom(model)
-    there = {output.name for output in opened.graph.output}
-    opened.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in wanted if name not in there)
-    path = folder / "opened.onnx"
-    onnx.save(opened, str(path))
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    largest: dict[str, float] = defaultdict(float)
-    for array in inputs:
-        for name, value in zip(wanted, session.run(wanted, {session.get_inputs()[0].name: array}), strict=True):
-            if np.asarray(value).dtype.kind == "f" and np.size(value):
-                largest[name] = max(largest[name], float(np.abs(value).max()))
-    return [node.name for node in joints if is_unlike([largest[name] for name in node.input if largest.get(name)])]
-
-
-def _tail(model: Any) -> list[str]:
-    """Return the nodes after the last that carry weights: they cost next to nothing, and their values are the outputs."""
-    awaited: set[str] = set()
-    found = []
-    # Nodes are in execution order: backwards, every consumer comes before what it consumes.
-    for node in reversed(model.graph.node):
-        if node.op_type in _WEIGHTED or awaited.intersection(node.output):
-            awaited.update(node.input)
-        else:
-            found.append(node.name)
-    return found[::-1]
-
-
-def _reader(name: str, inputs: Iterable[Array]) -> Any:
-    """Return what ONNX Runtime reads calibration inputs from, one after the other."""
-    from onnxruntime.quantization import CalibrationDataReader  # noqa: PLC0415 - extra `convert`
-
-    class Reader(CalibrationDataReader):  # type: ignore[misc]
-        def __init__(self) -> None:
-            self._rest = iter(inputs)
-
-        def get_next(self) -> dict[str, Array] | None:
-            array = next(self._rest, None)
-            return None if array is None else {name: array}
-
-    return Reader()

@@ -8,6 +8,7 @@ among the object's best; the score it learns is that overlap.
 
 import copy
 import math
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +25,7 @@ from edgemeter.agent.base.progress import Tell
 from edgemeter.models.convert.converter_output import quiet
 from edgemeter.models.convert.drawn_scenes import CLASSES, SIZE_PX, Stream, draw_scene
 from edgemeter.models.convert.litert_quantise import litert_int8
-from edgemeter.models.convert.onnx_quantise import onnx_int8
+from edgemeter.models.convert.onnx_int8 import Int8Recipe, OnnxInt8
 from edgemeter.models.convert.torch_program import contiguous, to_litert, to_onnx, to_torchscript
 from tests.shipped_models.build import MODEL_NAME, Recipe
 
@@ -340,6 +341,11 @@ def train_and_convert(folder: Path, recipe: Recipe, tell: Tell) -> dict[Path, Bu
     return made
 
 
+def _to_onnx_int8(source: Path, target: Path, seed: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        OnnxInt8(source, Path(folder), lambda: map(_by_channel, calibration_inputs(seed)), (), symmetric=False).write(target, Int8Recipe())
+
+
 def _plan(folder: Path, model: nn.Module, seed: int) -> list[_Step]:
     """Return the files in the order of writing: an int8 file is made from the fp32 file before it."""
     onnx, litert = folder / f"{MODEL_NAME}_fp32.onnx", folder / f"{MODEL_NAME}_fp32.tflite"
@@ -349,7 +355,7 @@ def _plan(folder: Path, model: nn.Module, seed: int) -> list[_Step]:
         _Step(onnx, lambda path: to_onnx(model, example, path, ("boxes", "scores")), ("torch", "onnxscript", "onnx")),
         _Step(
             folder / f"{MODEL_NAME}_int8.onnx",
-            lambda path: onnx_int8(onnx, path, (_by_channel(image) for image in calibration_inputs(seed)), keep=()),
+            lambda path: _to_onnx_int8(onnx, path, seed),
             ("torch", "onnxscript", "onnx", "onnxruntime"),
         ),
         _Step(litert, partial(to_litert, model, example), ("torch", "litert-torch")),

@@ -197,3 +197,49 @@ def test_no_file_tells_where_it_was_made(converted):
             with ZipFile(one.path) as archive:
                 contents += [archive.read(name) for name in archive.namelist()]
         assert not any(place in content for place in places for content in contents), one.path.name
+
+
+def with_rare_values(path, columns):
+    """Write the shipped detector with values of 3,000 in so many columns behind its second convolution; nothing after them sees it."""
+    onnx = pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    model = onnx.load(str(source.find_source("edgemeter-shapes_fp32.onnx")))
+    graph = model.graph
+    node = [node for node in graph.node if node.op_type == "Conv"][1]
+    (out,) = node.output
+    opened = onnx.ModelProto()
+    opened.CopyFrom(model)
+    opened.graph.output.append(onnx.helper.make_empty_tensor_value_info(out))
+    session = runtime.InferenceSession(opened.SerializeToString(), providers=["CPUExecutionProvider"])
+    (info,) = session.get_inputs()
+    (values,) = session.run([out], {info.name: np.zeros([1 if isinstance(size, str) else size for size in info.shape], np.float32)})
+    rare = np.zeros_like(values)
+    rare[0, 0, 0, :columns] = 3000
+    graph.initializer.extend([onnx.numpy_helper.from_array(rare, "rare"), onnx.numpy_helper.from_array(np.float32([100]), "top")])
+    place = list(graph.node).index(node)
+    node.output[0] = "seen"
+    graph.node.insert(place + 1, onnx.helper.make_node("Add", ["seen", "rare"], ["raised"], name="raise"))
+    graph.node.insert(place + 2, onnx.helper.make_node("Min", ["raised", "top"], [out], name="cut"))
+    onnx.save(model, str(path))
+    card = source.find_source("edgemeter-shapes_fp32.onnx").with_name("edgemeter-shapes_fp32.onnx.toml")
+    shutil.copyfile(card, path.with_name(path.name + ".toml"))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("columns", "settings", "attempts"),
+    [(1, "ranges percentile 99.99; input", ["min-max", "percentile"]), (40, "blamed nodes in float", ["min-max", "percentile", "entropy"])],
+)
+def test_what_min_max_ruins_is_tried_by_other_ranges_and_then_with_what_is_blamed_in_float(tmp_path, columns, settings, attempts):
+    """One rare value is cut off by a percentile; a row of them only the sensitivity pass finds. The card holds recipe and failures."""
+    model = with_rare_values(tmp_path / "edgemeter-shapes_fp32.onnx", columns)
+    scenes = source.shipped_scenes()
+    few = open_folder(scenes.files[0].parent, subset=8)
+    (one,) = conversion.convert(request(tmp_path / "out", ["onnx-int8"], few, str(model)), no_progress).written
+    assert one.parity.verdict.state != "ruined", one.made
+    made = model_card.read_card(model_card.card_path(one.path)).made
+    assert settings in made["settings"]
+    tried = made["tried"].split("; ")
+    assert [attempt.partition(":")[0].split(" ")[0] for attempt in tried[: len(attempts)]] == attempts
+    assert tried[0].startswith("min-max: accuracy")
+    assert ("kept_in_float" in made) == ("blamed" in settings)

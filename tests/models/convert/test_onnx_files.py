@@ -6,6 +6,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.runtimes import onnx_file
 from edgemeter.models.convert import onnx_quantise
+from edgemeter.models.convert.onnx_int8 import Int8Recipe, OnnxInt8, output_loss
 
 pytestmark = pytest.mark.convert
 onnx = pytest.importorskip("onnx")
@@ -49,10 +50,19 @@ def run(path, image=IMAGES[0]):
     return session.run(None, {session.get_inputs()[0].name: image})[0]
 
 
+MIN_MAX = Int8Recipe()
+
+
+def to_int8(source, target, images, keep=(), *, symmetric=False, recipe=MIN_MAX):
+    """Write the file as int8; return what was kept in float."""
+    (target.parent / "made").mkdir(exist_ok=True)
+    return OnnxInt8(source, target.parent / "made", lambda: images, keep, symmetric=symmetric).write(target, recipe)
+
+
 def test_scores_beside_pixels_survive_int8(joined, tmp_path):
     """One scale for both would round every score to 0 or 1: what joins them stays float, and says so."""
     target = tmp_path / "int8.onnx"
-    kept = onnx_quantise.onnx_int8(joined, target, IMAGES, keep=())
+    kept = to_int8(joined, target, IMAGES, keep=())
     assert set(kept) == {"sigmoid", "join"}
     np.testing.assert_allclose(run(target)[0, 4:], run(joined)[0, 4:], atol=0.05)
     assert onnx_file.precision(target) == "int8"
@@ -64,13 +74,13 @@ def test_outputs_of_one_range_are_quantised_whole(joined, tmp_path):
     (weights,) = [tensor for tensor in model.graph.initializer if tensor.name == "wb"]
     weights.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(weights) / 400, "wb"))
     onnx.save(model, str(joined))
-    assert onnx_quantise.onnx_int8(joined, tmp_path / "int8.onnx", IMAGES, keep=()) == []
+    assert to_int8(joined, tmp_path / "int8.onnx", IMAGES, keep=()) == []
 
 
 def test_excluded_nodes_stay_float(joined, tmp_path):
     """A convolution that --exclude names has float weights."""
     target = tmp_path / "int8.onnx"
-    assert "box" in onnx_quantise.onnx_int8(joined, target, IMAGES, keep=("^box$",))
+    assert "box" in to_int8(joined, target, IMAGES, keep=("^box$",))
     written = onnx.load(str(target)).graph
     made = {output: node.op_type for node in written.node for output in node.output}
     (node,) = [node for node in written.node if node.name == "box"]
@@ -83,7 +93,7 @@ def test_an_old_operator_set_is_brought_up_to_date(joined, tmp_path):
     model.opset_import[0].version = 11
     onnx.save(model, str(joined))
     target = tmp_path / "int8.onnx"
-    onnx_quantise.onnx_int8(joined, target, IMAGES, keep=())
+    to_int8(joined, target, IMAGES, keep=())
     np.testing.assert_allclose(run(target)[0, 4:], run(joined)[0, 4:], atol=0.05)
 
 
@@ -91,13 +101,13 @@ def test_an_old_operator_set_is_brought_up_to_date(joined, tmp_path):
 def test_an_exclusion_that_excludes_nothing_is_refused(joined, tmp_path, pattern, reason):
     """A misspelt name would quantise what was to be kept."""
     with pytest.raises(ConfigError, match=reason):
-        onnx_quantise.onnx_int8(joined, tmp_path / "int8.onnx", IMAGES, keep=(pattern,))
+        to_int8(joined, tmp_path / "int8.onnx", IMAGES, keep=(pattern,))
 
 
 def test_symmetric_files_have_zero_points_of_zero(joined, tmp_path):
     """TensorRT takes no other."""
     target = tmp_path / "int8.onnx"
-    onnx_quantise.onnx_int8(joined, target, IMAGES, keep=(), symmetric=True)
+    to_int8(joined, target, IMAGES, keep=(), symmetric=True)
     graph = onnx.load(str(target)).graph
     constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
     zero_points = [constants[node.input[2]] for node in graph.node if node.op_type in ("QuantizeLinear", "DequantizeLinear")]
@@ -116,3 +126,70 @@ def test_other_precisions_stay_close(joined, tmp_path, write, precision, off):
     for rows in (slice(0, 4), slice(4, 6)):
         assert np.abs(ours[rows] - theirs[rows]).max() <= off * np.abs(ours[rows]).max()
     assert (onnx_file.precision(joined), onnx_file.precision(target)) == ("fp32", precision)
+
+
+@pytest.fixture
+def outlier(tmp_path):
+    """Return a network whose third stretch has one value far above the thirty thousand others, and images that show it."""
+    make, kind = onnx.helper, onnx.TensorProto.FLOAT
+    weights = {f"w{k}": (DRAW.standard_normal((8, 8 if k else 3, 3, 3)) / 8).astype(np.float32) for k in range(8)}
+    nodes, at = [], "image"
+    for k in range(8):
+        nodes.append(make.make_node("Conv", [at, f"w{k}"], [f"c{k}"], name=f"conv{k}", pads=[1, 1, 1, 1]))
+        at = f"c{k}"
+        if k == 2:
+            # The rare value stands in the first corner, and the next layer does not see it.
+            nodes += [
+                make.make_node("Add", [at, "spike"], ["spiked"], name="add"),
+                make.make_node("Min", ["spiked", "top"], ["calm"], name="take"),
+            ]
+            at = "calm"
+    spike = np.zeros((1, 8, 64, 64), np.float32)
+    spike[0, 0, 0, 0] = 200.0
+    graph = make.make_graph(
+        nodes,
+        "outlier",
+        [make.make_tensor_value_info("image", kind, [1, 3, 64, 64])],
+        [make.make_tensor_value_info(at, kind, [1, 8, 64, 64])],
+        [onnx.numpy_helper.from_array(value, name) for name, value in {**weights, "spike": spike, "top": np.float32([4])}.items()],
+    )
+    path = tmp_path / "outlier.onnx"
+    onnx.save(make.make_model(graph, opset_imports=[make.make_opsetid("", 18)], ir_version=10), str(path))
+    return path, [DRAW.random((1, 3, 64, 64), dtype=np.float32) for _ in range(6)]
+
+
+def lost(source, target, images):
+    """Return what share of the outputs a file loses."""
+    return output_loss([[run(source, image)] for image in images], [[run(target, image)] for image in images])
+
+
+def test_ranges_that_cut_off_what_is_rare_lose_less_than_min_max(outlier, tmp_path):
+    """One value in thirty thousand takes all 256 steps of min-max."""
+    source, images = outlier
+    found = {}
+    for ranges in ("min-max", "percentile", "entropy"):
+        to_int8(source, tmp_path / "int8.onnx", images, recipe=Int8Recipe(ranges))
+        found[ranges] = lost(source, tmp_path / "int8.onnx", images)
+    assert found["min-max"] > 0.5
+    assert found["percentile"] < found["min-max"] / 3
+    assert found["entropy"] < found["min-max"] / 2
+
+
+def test_the_sensitivity_pass_blames_the_stretch_with_the_rare_value(outlier, tmp_path):
+    """Left in float, the outputs come back."""
+    source, images = outlier
+    (tmp_path / "made").mkdir()
+    quantiser = OnnxInt8(source, tmp_path / "made", lambda: images, (), symmetric=False)
+    worst = quantiser.blamed("min-max")[0]
+    assert {"add", "take"} & set(worst)
+    assert set(worst) <= set(quantiser.write(tmp_path / "int8.onnx", Int8Recipe("min-max", worst)))
+    assert lost(source, tmp_path / "int8.onnx", images) < 0.1
+
+
+def test_the_loss_counts_each_channel_by_itself():
+    """A dead score beside pixels is a half of two channels, however small its energy."""
+    ours = [[np.array([[[640.0, 320.0], [0.5, 0.25]]], np.float32)]]
+    theirs = [[np.array([[[640.0, 320.0], [0.0, 0.0]]], np.float32)]]
+    assert output_loss(ours, theirs) == pytest.approx(0.5)
+    assert output_loss(ours, ours) == 0
+    assert output_loss(ours, [[np.full((1, 2, 2), np.nan, np.float32)]]) == 1
