@@ -179,7 +179,17 @@ def card_for(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
     if not beside.exists():
         return recognise(model, loaded)
     read = read_card(beside)
-    return read, _of_another_file(model, read)
+    return read, (*_of_another_file(model, read), *_made_by_guessing(model, read))
+
+
+def _made_by_guessing(model: Path, read: Card) -> tuple[str, ...]:
+    """Return the doubt about the family with which `models add` or `models convert` wrote the card: writing it down settles nothing."""
+    written = " ".join(str(read.made[key]) for key in ("guesses", "guessed") if key in read.made)
+    found = re.search(rf"{UNSURE_FAMILY}([^|;]*)", written)
+    if found is None:
+        return ()
+    remedy = f"correct {card_path(model).name!r}, and remove the guess from [made] in it"
+    return (f"{model.name} has a card that was guessed; {UNSURE_FAMILY}{found[1].strip()}; {remedy}",)
 
 
 def _of_another_file(model: Path, read: Card) -> tuple[str, ...]:

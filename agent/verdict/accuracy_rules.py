@@ -196,7 +196,7 @@ def _unsure(facts: RunFacts) -> str | None:
     doubts = [parts[1] for parts in found if len(parts) == 2]
     if not doubts:
         return None
-    return f"the model has no card, and nothing in its file confirms what was assumed: {'; '.join(doubts)}"
+    return f"the model has no card, or a guessed one, and nothing in its file confirms what was assumed: {'; '.join(doubts)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,7 @@ def add(file: Path, catalogue_file: Path, *, as_json: bool, **given: str | bool 
     """
     import msgspec
 
+    from edgemeter.agent.recognition.recognise import UNSURE_FAMILY
     from edgemeter.models.catalogue.add import NewEntry, add_model
 
     entry, guesses = add_model(file, msgspec.convert(given, NewEntry), catalogue_file)
@@ -119,7 +120,8 @@ def add(file: Path, catalogue_file: Path, *, as_json: bool, **given: str | bool 
         for one in tensors:
             scale = "" if one.scale is None else f", real = {one.scale:.6g} x (q - {one.zero_point or 0})"
             click.echo(f"{kind} {one.name}: {one.dtype} {list(one.shape)}{scale}".replace("'?'", "?"))
-    click.echo(f"{entry.name}: {entry.task}, {entry.family}, {entry.precision}, {len(entry.output.labels)} labels, sha256 {entry.sha256}")
+    family = entry.family + "?" * any(UNSURE_FAMILY in guess for guess in guesses)
+    click.echo(f"{entry.name}: {entry.task}, {family}, {entry.precision}, {len(entry.output.labels)} labels, sha256 {entry.sha256}")
     click.echo(f"entry written to {catalogue_file}, card beside the file", err=True)
 
 

@@ -275,3 +275,16 @@ def test_a_fixed_batch_is_recognised_by_the_shapes_of_one_sample(shape, family):
     """Engines are built for a batch of 8, and are what they are."""
     card, _ = recognise.recognise(Path("m.onnx"), make_loaded(tensors(shape), tensors((8, 3, 640, 640))))
     assert card.family == family
+
+
+@pytest.mark.parametrize("key", ["guesses", "guessed"])
+def test_a_card_that_was_guessed_keeps_the_doubt_about_its_family(tmp_path, key):
+    """`models add` and `models convert` write down what they guessed; only the user settles it."""
+    loaded = make_loaded(tensors((1, 56, 8400)), tensors((1, 3, 640, 640)))
+    made, guesses = recognise.recognise(tmp_path / "pose.onnx", loaded)
+    said = " | ".join(guess.partition("; ")[2] for guess in guesses)
+    head = f'name = "pose"\ntask = "detection"\nfamily = "{made.family}"\nprecision = "fp32"\n'
+    (tmp_path / "pose.onnx.toml").write_text(f'{head}[input]\nheight = 640\nwidth = 640\nlayout = "NCHW"\n[made]\n{key} = "{said}"\n')
+    _, (doubt,) = recognise.card_for(tmp_path / "pose.onnx", loaded)
+    assert f"{recognise.UNSURE_FAMILY}yolov8 with 52 classes, or one class and 17 keypoints? Heads for poses" in doubt
+    assert "remove the guess from [made]" in doubt
