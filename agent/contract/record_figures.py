@@ -200,6 +200,24 @@ class UncertaintyTerm(RecordPart, frozen=True, kw_only=True):
     """Degrees of freedom of the scatter it was estimated from; null if it does not come from scatter."""
 
 
+AveragingSource = Literal["published", "driver", "estimated"]
+
+
+class Averaging(RecordPart, frozen=True, kw_only=True):
+    """How a sensor's readings follow the power; what is unknown is null."""
+
+    window_s: float | None = None
+    """Length in s that a reading is the mean of; 0: it is of a moment."""
+    lag_s: float | None = None
+    """Mean delay in s of a reading behind the power, beyond half of the window."""
+    update_interval_s: float | None = None
+    """Time in s from one value of the sensor to the next, by its own clock."""
+    seen_ratio: float | None = None
+    """Share of the time that the sensor looks at the power."""
+    sources: dict[str, AveragingSource] = {}
+    """Where each of these is from: published by the maker or in a paper, read from the driver, estimated from the readings."""
+
+
 class Energy(RecordPart, frozen=True, kw_only=True):
     """Energy per inference from one sensor. An unknown uncertainty is null: it is not zero."""
 
@@ -251,6 +269,10 @@ class Energy(RecordPart, frozen=True, kw_only=True):
     """Whether the phase of the queries was taken out of the readings."""
     calibrated_w: tuple[float, float] | None = None
     """Power in W, from and to, of the load steps of the sensor's calibration; null if there is none."""
+    delay_s: float | None = None
+    """Mean delay in s of the sensor, estimated from how its readings rise and fall; null if they do not show it."""
+    renewed_s: float | None = None
+    """Time in s from one value of the sensor to the next, estimated from readings that repeat; null if none do."""
     is_modelled: bool = False
     """Whether the scope was modelled from a narrower one: an estimate."""
 
@@ -312,6 +334,8 @@ class PowerTrace(RecordPart, frozen=True, kw_only=True):
     """Power in W, from and to, for which the calibration is believed."""
     calibrated_w: tuple[float, float] | None = None
     """Power in W, from and to, of the load steps of the calibration; null if there is none."""
+    averaging: Averaging | None = None
+    """How the readings follow the power; null if nothing is known of it."""
     is_modelled: bool = False
     """Whether the scope was modelled from a narrower one: an estimate."""
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from edgemeter.agent.base.statistics import student_quantile
-from edgemeter.agent.contract.record_figures import UncertaintyTerm
+from edgemeter.agent.contract.record_figures import Averaging, UncertaintyTerm
 from edgemeter.agent.energy.curve import NS_PER_MS, Curve, PowerScatter, mean_w
 from edgemeter.agent.energy.renewal import Renewal
 from edgemeter.agent.energy.settling import Settling
@@ -108,8 +108,8 @@ def terms(
         # When the power stepped is known to a period only: a reading may be late by as much.
         "edges": (math.hypot(*steps) * curve.spacing_ns / math.sqrt(12) / timed.length_ns, None),
     }
-    if settling is not None:
-        watts["averaging"] = (settling.u_mj * NS_PER_MS / timed.length_ns, None)
+    unseen_w = math.hypot(*steps) * _delay_s(description.averaging) * 1e9 / math.sqrt(3) / timed.length_ns
+    watts["averaging"] = (unseen_w if settling is None else settling.u_mj * NS_PER_MS / timed.length_ns, None)
     if idling is not None:
         watts["idle_sampling"] = (idling.sampling.u_w, idling.sampling.freedom)
         watts["idle_quantisation"] = (idling.quantisation_u_w, None)
@@ -132,6 +132,13 @@ def net(budget: Iterable[UncertaintyTerm], gross_mj: float, net_mj: float) -> Ex
     known = {term.term: (term.u_mj, term.degrees_of_freedom) for term in budget if term.term != "offset"}
     gain, _ = known.pop("gain")
     return _expanded([(None if gain is None else gain * share, None), *known.values()])
+
+
+def _delay_s(averaging: Averaging | None) -> float:
+    """Return how late the sensor is known to be at most, where its readings do not show it; 0 where nothing is known."""
+    if averaging is None:
+        return 0.0
+    return (averaging.window_s or 0.0) / 2 + (averaging.lag_s or 0.0) + (averaging.update_interval_s or 0.0)
 
 
 def _sampling(curve: Curve, timed: Window, settling: Settling | None, renewal: Renewal | None) -> PowerScatter:

@@ -12,7 +12,7 @@ from edgemeter.agent.energy.curve import NS_PER_MS, CounterCurve, Curve, PowerCu
 from edgemeter.agent.energy.frozen_sensor import is_frozen
 from edgemeter.agent.energy.impossible_power import power_refusal
 from edgemeter.agent.energy.queries import Queries
-from edgemeter.agent.energy.renewal import Renewal, keeps_step, renewal_of
+from edgemeter.agent.energy.renewal import Renewal, described_renewal, keeps_step, renewal_of
 from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.settling import Settling, settling_after
 from edgemeter.agent.energy.window import Window
@@ -191,7 +191,7 @@ def _cycle_ns(run: EnergyRun) -> float | None:
 
 def _in_step(case: _SensorRun) -> str | None:
     """Return why a sensor by its own clock may see one part of each query only."""
-    queries, renewal, cycle_ns = case.run.queries, case.renewal, _cycle_ns(case.run)
+    queries, renewal, cycle_ns = case.run.queries, described_renewal(case.description.averaging, case.renewal), _cycle_ns(case.run)
     if queries is None or renewal is None or cycle_ns is None or not keeps_step(queries, renewal):
         return None
     return (
@@ -366,6 +366,8 @@ def _energy(case: _SensorRun, idling: budget.IdlePower | None, settling: Settlin
         sufficient_window_s=_sufficient_window_s(case, terms, gross_mj),
         follows_queries=case.curve.follows_queries,
         calibrated_w=description.calibrated_w,
+        delay_s=None if settling is None else settling.delay_s,
+        renewed_s=None if case.renewal is None else case.renewal.interval_ns / 1e9,
     )
 
 

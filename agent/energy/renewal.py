@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemeter.agent.contract.record_figures import Averaging
 from edgemeter.agent.energy.queries import Queries
 
 Array = NDArray[np.float64]
@@ -103,6 +104,19 @@ def _interval(gaps: Array, share: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if float(np.mean(np.maximum(0, 1 - gaps / middle))) < share else (low, middle)
     return (low + high) / 2
+
+
+def described_renewal(averaging: Averaging | None, found: Renewal | None) -> Renewal | None:
+    """Return the clock by which a sensor may see a part of each query only: as it is described, else as its readings show it.
+
+    None of a sensor that is known to look at the power all the time.
+    """
+    if averaging is None or averaging.update_interval_s is None:
+        return found
+    whole = averaging.window_s is not None and averaging.window_s >= averaging.update_interval_s
+    if whole or averaging.seen_ratio == 1:
+        return None
+    return found if averaging.seen_ratio is None else Renewal(averaging.update_interval_s * 1e9, NOMINAL_U_RATIO)
 
 
 def keeps_step(queries: Queries, renewal: Renewal) -> bool:

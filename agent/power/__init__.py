@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.plugins import find_plugin, plugin_names
-from edgemeter.agent.contract.record_figures import Scope
+from edgemeter.agent.contract.record_figures import Averaging, Scope
 
 SENSORS: Mapping[str, str] = {
     "ina3221": "edgemeter.agent.power.jetson:Ina3221",
@@ -56,6 +56,7 @@ class Description:
     `resolution_w` is the step of a power reading, `resolution_mj` that of an energy counter.
     `offset_u_w` is the standard uncertainty of its zero, where a calibration knows it, `calibrated_w` the power between which it was made,
     and `valid_w` that between which it is still believed.
+    `averaging` is how its readings follow the power, as far as that is published or can be read; None where nothing is known.
     `is_modelled` marks a figure that a model made out of a narrower scope: an estimate, whatever it was fitted to.
     `warnings` are reasons to doubt its figures; `blocked` is why its present set-up gives no energy, with the remedy.
     """
@@ -74,6 +75,7 @@ class Description:
     valid_w: tuple[float, float] | None = None
     calibrated_w: tuple[float, float] | None = None
     is_modelled: bool = False
+    averaging: Averaging | None = None
 
 
 @dataclass(frozen=True, slots=True)

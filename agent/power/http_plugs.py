@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.base.http_client import DeviceClient, json_number, json_object, password_from
+from edgemeter.agent.contract.record_figures import Averaging
 from edgemeter.agent.power import AbsentError, Description, Rail, Reading
 from edgemeter.agent.power.values import as_unavailable
 from edgemeter.agent.power.world import HERE, SensorWorld
@@ -92,6 +93,8 @@ OFFSET_U_W = 0.058
 GEN2, GEN1 = "/rpc/Shelly.GetStatus", "/status"
 # What the answers show: Gen1 0.01 W, Gen2 0.1 W.
 SHELLY_RESOLUTION_W = 0.1
+# The power that a Shelly shows is a mean of about a second.
+MEAN_S = 1.0
 # Below this, plugs have been seen to show nothing at all.
 LOW_W = 5.0
 PHASES = ("a_act_power", "b_act_power", "c_act_power")
@@ -109,6 +112,7 @@ class HttpPlug:
     """What both kinds share: one response holds the power of all channels. Subclasses ask for it and read it."""
 
     sensor = ""
+    averaging: Averaging | None = None
 
     def __init__(
         self,
@@ -142,6 +146,7 @@ class HttpPlug:
             gain_u_ratio=GAIN_U_RATIO,
             offset_u_w=OFFSET_U_W,
             warnings=tuple(warnings),
+            averaging=self.averaging,
         )
 
     def read(self) -> Reading:
@@ -192,6 +197,7 @@ class Shelly(HttpPlug):
     """
 
     sensor = "shelly"
+    averaging = Averaging(window_s=MEAN_S, update_interval_s=MEAN_S, sources={"window_s": "published", "update_interval_s": "published"})
     _path: str | None = None
 
     @staticmethod

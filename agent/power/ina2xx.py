@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
+from edgemeter.agent.contract.record_figures import Averaging
 from edgemeter.agent.power import AbsentError, Description, Rail, Reading
 from edgemeter.agent.power.sysfs import HwmonChip, TreeSensor, hwmon_chips
 from edgemeter.agent.power.values import as_unavailable, direction_setting, plausible_power_w, positive_setting, scope_setting
@@ -154,6 +155,7 @@ class Ina2xx(TreeSensor):
             offset_u_w=resolution_w / math.sqrt(3) if counts else None,
             gain_u_ratio=INTERNAL_U_RATIO if internal else BOARD_U_RATIO,
             warnings=tuple(self._warnings(reading)),
+            averaging=_averaging(self._meters),
             blocked="; ".join(filter(None, map(_blocked, self._meters))) or None,
         )
 
@@ -275,6 +277,12 @@ def _blocked(meter: _Meter) -> str | None:
         f"{meter.chip.known_as} uses the driver's default shunt of {DRIVER_SHUNT_OHM:g} Ohm, where most boards have 0.1 Ohm and a tenth of "
         'the power: look at the shunt (R100 is 0.1 Ohm, R010 is 0.01) and set shunt_ohm = "0.1" in [sensors.ina2xx]'
     )
+
+
+def _averaging(meters: Sequence[_Meter]) -> Averaging | None:
+    """Return the interval of new values that the slowest chip's driver shows; None where none does."""
+    slowest_ms = max(_update_ms(meter.chip) for meter in meters)
+    return Averaging(update_interval_s=slowest_ms / 1000, sources={"update_interval_s": "driver"}) if slowest_ms > 0 else None
 
 
 def _update_ms(chip: HwmonChip) -> float:

@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.contract.record_figures import Averaging
 from edgemeter.agent.power import AbsentError, Description, Rail, Reading, i2c_bus
 from edgemeter.agent.power.i2c_bus import I2cBus, I2cRegisters
 from edgemeter.agent.power.ina2xx import BOARD_U_RATIO, INTERNAL_U_RATIO
@@ -205,6 +206,14 @@ WITHOUT_IDENTITY = "ina219"
 ADDRESSES = range(0x40, 0x50)
 
 
+def _averaging(cycle_ms: float) -> Averaging | None:
+    """Return what the chip was set to: it measures without pause, and a value is the mean of a cycle."""
+    if cycle_ms <= 0:
+        return None
+    parts = {"window_s": cycle_ms / 1000, "update_interval_s": cycle_ms / 1000}
+    return Averaging(**parts, sources=dict.fromkeys(parts, "driver"))
+
+
 class InaI2c:
     """Reads one chip on the bus that the settings name."""
 
@@ -262,6 +271,7 @@ class InaI2c:
             offset_u_w=max(steps_w) / math.sqrt(3) if counts else None,
             gain_u_ratio=INTERNAL_U_RATIO if chip.has_shunt else BOARD_U_RATIO,
             resolution_mj=chip.energy_step_mj(shunt_ohm) if counts else None,
+            averaging=_averaging(self._period_ms),
             warnings=()
             if self._scope
             else ("taken for the board's input: set scope in [sensors.ina_i2c] where the shunt feeds something else",),

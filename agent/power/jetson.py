@@ -12,6 +12,7 @@ Gain: 5 % (k = 1) by default, see `jetson_rails`; unknown for the INA238. On som
 Source: Linux drivers/hwmon/ina3221.c, ina238.c and Documentation/hwmon; L4T 4.9 drivers/staging/iio/meter/ina3221.c.
 """
 
+import dataclasses
 import re
 import time
 from collections.abc import Iterable, Sequence
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.base.errors import EdgemeterError, TransientError, UnavailableError
+from edgemeter.agent.contract.record_figures import Averaging
 from edgemeter.agent.power import AbsentError, Description, Rail, Reading, jetson_rails
 from edgemeter.agent.power.jetson_rails import JetsonBoard
 from edgemeter.agent.power.sysfs import TreeSensor, i2c_address_of, read_number, read_text
@@ -91,6 +93,7 @@ class JetsonMonitors:
     channels: tuple[JetsonChannel, ...]
     off: frozenset[str]
     period_ms: float
+    averaging: Averaging | None = None
 
     def describe(self) -> Description:
         """Return what they are together."""
@@ -105,7 +108,8 @@ class JetsonMonitors:
                 warnings.append(f"rail {channel.label!r} cannot be read and is not needed for the total: {error}")
         steps_w = {one.label: one.step_w(self.board.shunt_uohm) for one in self.channels if one.label in self.board.total}
         with as_unavailable():
-            return jetson_rails.describe(self.sensor, self.board, rails, self.period_ms, steps_w, warnings)
+            described = jetson_rails.describe(self.sensor, self.board, rails, self.period_ms, steps_w, warnings)
+        return dataclasses.replace(described, averaging=self.averaging)
 
     def read(self) -> Reading:
         """Return one reading of all channels."""
@@ -201,9 +205,11 @@ def _thor_input(root: Path, folders: Sequence[Path], rails: Sequence[str]) -> Je
     return JetsonChannel("VIN", (folder / "in1_input", folder / "curr1_input"))
 
 
-def _period_ms(folders: Sequence[Path]) -> float:
-    """Return how often a fresh value can be had of all these chips, and not more often than we read."""
-    return max(HWMON_PERIOD_MS, *(float(_number(folder / "update_interval") or 0) for folder in folders))
+def _with_updates(found: JetsonMonitors, folders: Sequence[Path]) -> JetsonMonitors:
+    """Return the monitors with how often a fresh value can be had of all these chips; they are read so often at most."""
+    slowest_ms = max(float(_number(folder / "update_interval") or 0) for folder in folders)
+    averaging = Averaging(update_interval_s=slowest_ms / 1000, sources={"update_interval_s": "driver"}) if slowest_ms > 0 else None
+    return dataclasses.replace(found, period_ms=max(HWMON_PERIOD_MS, slowest_ms), averaging=averaging)
 
 
 def _label(path: Path) -> str | None:
@@ -303,7 +309,7 @@ class Ina3221(JetsonSensor):
             raise AbsentError(f"no INA3221 below {str(self._root / 'sys')!r}: Jetsons with JetPack 5 or newer have one")
         channels = _ina3221_channels(folders)
         try:
-            return find_monitors("ina3221", self._root, channels, _period_ms(folders))
+            return _with_updates(find_monitors("ina3221", self._root, channels, HWMON_PERIOD_MS), folders)
         except UnavailableError as error:
             rails = [channel.label for channel in channels]
             if _thor_input(self._root, monitor_chips(self._root, "ina238"), rails) is None:
@@ -350,4 +356,4 @@ class JetsonThor(JetsonSensor):
         channel = _thor_input(self._root, folders, [rail.label for rail in rails])
         if channel is None:
             raise AbsentError(f"no INA238 of a Jetson Thor (label VIN) below {str(self._root / 'sys')!r}")
-        return find_monitors("jetson_thor", self._root, [channel, *rails], _period_ms([*folders, *rail_folders]))
+        return _with_updates(find_monitors("jetson_thor", self._root, [channel, *rails], HWMON_PERIOD_MS), [*folders, *rail_folders])

@@ -14,11 +14,13 @@ Source: NVML API reference; Yang, Adamek, Armour, arXiv 2312.02741 (error within
 Tested with: the library's interface played in tests; on a GPU by a test that skips without one.
 """
 
+import re
 import time
 from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.contract.record_figures import Averaging
 from edgemeter.agent.power import AbsentError, Description, Rail, Reading
 from edgemeter.agent.power.world import HERE, SensorWorld
 
@@ -30,6 +32,23 @@ W_PER_MW = 1e-3
 EXCLUDES = ("processor", "host memory", "mainboard", "disks", "fans", "power-supply loss")
 
 Source = Literal["counter", "instant", "averaged"]
+# Updates in s and the share of the time that is seen: of Volta, of Turing and GeForce 30, of A100 and H100. Source: Yang et al.
+SEEN = (
+    (re.compile(r"\bV100"), 0.02, 0.5),
+    (re.compile(r"\bRTX (20|30)\d\d|\bT4\b"), 0.1, 1.0),
+    (re.compile(r"\b(A100|H100)"), 0.1, 0.25),
+)
+
+
+def _averaging(source: Source | None, name: str) -> Averaging | None:
+    """Return what is published of this GPU's power; of a counter nothing is."""
+    if source == "averaged":
+        return Averaging(window_s=AVERAGED_MS / 1000, sources={"window_s": "published"})
+    found = next(((update_s, seen) for pattern, update_s, seen in SEEN if pattern.search(name)), None)
+    if source == "counter" or found is None:
+        return None
+    update_s, seen = found
+    return Averaging(update_interval_s=update_s, seen_ratio=seen, sources={"update_interval_s": "published", "seen_ratio": "published"})
 
 
 class Nvml:
@@ -69,6 +88,7 @@ class Nvml:
             # The error that was found is proportional.
             offset_u_w=0.0,
             warnings=tuple(warnings),
+            averaging=_averaging(self._source, name),
         )
 
     def read(self) -> Reading:

@@ -4,6 +4,7 @@ Where: hwmonN with powerN_input or powerN_average in uW, energyN_input in uJ, an
 (ina3221, INA2xx, powerz) and batteries are left to those. What a chip measures is known for a few drivers only; for any other no
 energy is given until `scope` is set. Of several channels one is the total: the user's, or none. A counter that goes back was reset, or
 has wrapped at a width that the kernel does not show: measure again.
+A mean's interval is read from powerN_average_interval (ACPI power meters), that of new values from update_interval; both are in ms.
 Source: Linux Documentation/hwmon/sysfs-interface.rst, and the drivers' pages for the names in KNOWN.
 
     [sensors.power_hwmon]
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
-from edgemeter.agent.contract.record_figures import Scope
+from edgemeter.agent.contract.record_figures import Averaging, Scope
 from edgemeter.agent.power import AbsentError, Description, Rail, Reading, ina2xx, powerz
 from edgemeter.agent.power.sysfs import HwmonChip, TreeSensor, hwmon_chips, list_folder
 from edgemeter.agent.power.values import as_unavailable, plausible_power_w, scope_setting
@@ -122,6 +123,7 @@ class PowerHwmon(TreeSensor):
             gain_u_ratio=None,
             warnings=(kind.warning,) if kind.warning and self._scope is None else (),
             blocked=blocked if is_unknown else None,
+            averaging=self._averaging(),
         )
 
     def read(self) -> Reading:
@@ -143,6 +145,15 @@ class PowerHwmon(TreeSensor):
         """Forget the chip."""
         self._channels = ()
         self._last_uj = {}
+
+    def _averaging(self) -> Averaging | None:
+        """Return what the kernel shows of it, the slowest of the channels: the interval of a mean, and of new values, both ms."""
+        averaged = [one for one in self._channels if one.file.endswith("_average")]
+        means = [_milliseconds(one.chip, f"{one.file}_interval") for one in averaged]
+        updates = [_milliseconds(one.chip, "update_interval") for one in self._channels]
+        found = {"window_s": max(means, default=0) / 1000, "update_interval_s": max(updates, default=0) / 1000}
+        known = {name: seconds for name, seconds in found.items() if seconds > 0}
+        return Averaging(**known, sources=dict.fromkeys(known, "driver")) if known else None
 
     def _choose(self) -> tuple[_Channel, ...]:
         found = {chip: channels for chip in hwmon_chips(self._world.root) if (channels := self._channels_of(chip))}
@@ -201,6 +212,14 @@ class PowerHwmon(TreeSensor):
                 f"{channel.name} of {channel.chip.known_as} went back from {last_uj} to {now_uj} uJ: it was reset or wrapped, measure again"
             )
         self._last_uj[channel.id] = now_uj
+
+
+def _milliseconds(chip: HwmonChip, file: str) -> int:
+    """Return the number of a file that not every driver has; 0 where it is absent or unreadable."""
+    try:
+        return chip.number(file)
+    except (UnavailableError, TransientError):
+        return 0
 
 
 def _is_supply(supplies: Path, name: str) -> bool:

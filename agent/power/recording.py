@@ -65,7 +65,7 @@ NUMBER = re.compile(r"\s*-?\d+\s*")
 # The same within a device's folder, or in the one above it.
 SHORT = (
     r"(?:\./)?(?P<file>(?:(?:hwmon\d+|BAT\d+|iio:device\d+|intel-rapl:\d+(?::\d+)?)/)?(?:name|label|type|status|present|scope|online|capacity"
-    r"|shunt_resistor|update_interval|(?:in|curr|power|energy|shunt)\d+_[a-z]+|rail_name_\d|in_[a-z]+\d_input"
+    r"|shunt_resistor|update_interval|(?:in|curr|power|energy|shunt)\d+_[a-z]+(?:_interval)?|rail_name_\d|in_[a-z]+\d_input"
     r"|energy_uj|max_energy_range_uj|(?:power|energy|current|voltage|charge)_now))"
 )
 SHORT_LINE = re.compile(rf"^{SHORT}:\s?(?P<value>.*)$")

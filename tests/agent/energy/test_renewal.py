@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from edgemeter.agent.contract.record_figures import Averaging
 from edgemeter.agent.energy.curve import PowerCurve
 from edgemeter.agent.energy.per_inference import assess
 from edgemeter.agent.energy.renewal import keeps_step, renewal_of
@@ -67,6 +68,38 @@ def test_too_few_renewals_give_no_energy():
     trial, _ = seen(World(rate=10, timed_s=20, update_s=(5, 5), seen=0.5))
     _, reason = assess(trial.trace, trial.run)
     assert 30 < float(reason.split("time at least ")[1].split(" s")[0]) < 60
+
+
+def described(trial, **averaging):
+    """Return the energy or the reason, of a sensor that describes its averaging so."""
+    description = dataclasses.replace(trial.trace.description, averaging=Averaging(**averaging))
+    return assess(dataclasses.replace(trial.trace, description=description), trial.run)
+
+
+def test_a_described_share_of_the_time_is_refused_in_step_where_readings_cannot_show_it():
+    """Read once a second, a sensor of 25 in 100 ms never repeats a value; its description shows what the readings do not."""
+    trial, found = seen(World(rate=1, update_s=(0.1, 0.1), seen=0.25, jitter=0))
+    assert found is None
+    assert "in step with queries" in described(trial, update_interval_s=0.1, seen_ratio=0.25)[1]
+
+
+def test_a_sensor_that_is_known_to_see_all_of_the_time_is_never_in_step():
+    """The mean of the whole interval, or all of it seen: three queries in each are what it measures."""
+    trial, _ = seen(World(update_s=(0.1, 0.1), window_s=0.1, jitter=0))
+    for known in ({"window_s": 0.1}, {"seen_ratio": 1.0}):
+        energy, reason = described(trial, update_interval_s=0.1, **known)
+        assert reason is None
+        assert abs(energy.mean_power_w - trial.gross_w) < 0.02 * trial.gross_w
+    assert described(trial, update_interval_s=0.1)[0] is None
+
+
+def test_a_delay_that_is_known_and_not_seen_is_bounded():
+    """Without idle after the load nothing shows it: a mean of 3 s that is described so leaves a term in the budget."""
+    trial, _ = seen(World(window_s=3.0))
+    trial = dataclasses.replace(trial, run=dataclasses.replace(trial.run, idle_after=None))
+    terms = [{one.term: one.u_mj for one in described(trial, **known)[0].budget}["averaging"] for known in ({}, {"window_s": 3.0})]
+    assert terms[0] == 0
+    assert terms[1] > 0
 
 
 CLOCKS = {

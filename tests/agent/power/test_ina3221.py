@@ -126,7 +126,8 @@ def test_the_step_follows_shunt_and_voltage(tmp_path):
 def test_a_slow_chip_is_not_read_faster_than_it_measures(tmp_path):
     """With 64 samples a cycle takes longer than our 100 ms."""
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", ORIN_NANO) | {f"{HWMON}/hwmon4/update_interval": "422\n"})
-    assert Ina3221(SensorWorld(tmp_path)).describe().period_ms == 422.0
+    found = Ina3221(SensorWorld(tmp_path)).describe()
+    assert (found.period_ms, found.averaging.update_interval_s, found.averaging.sources) == (422.0, 0.422, {"update_interval_s": "driver"})
 
 
 def test_a_negative_current_stays_negative(tmp_path):

@@ -109,3 +109,30 @@ def test_the_real_library_is_asked():
         reading = sensor.read()
     assert found.description.scope == "gpu-board"
     assert (reading.energy_mj or reading.power_w) > 0
+
+
+@pytest.mark.parametrize(
+    ("gpu", "name", "averaging"),
+    [
+        ({"averaged"}, "Played GPU", (1.0, None, None)),
+        ({"instant"}, "NVIDIA A100-SXM4-40GB", (None, 0.1, 0.25)),
+        ({"instant"}, "Tesla V100-SXM2-16GB", (None, 0.02, 0.5)),
+        ({"instant"}, "NVIDIA GeForce RTX 3090", (None, 0.1, 1.0)),
+    ],
+)
+def test_what_is_published_of_a_gpus_power_is_described(library, monkeypatch, gpu, name, averaging):
+    """The mean of a second, or how often it looks and for which share of the time; each with its source."""
+    library.GPU = gpu
+    monkeypatch.setattr(library, "nvmlDeviceGetName", lambda _: name)
+    with closing(Nvml()) as sensor:
+        found = sensor.describe().averaging
+    assert (found.window_s, found.update_interval_s, found.seen_ratio) == averaging
+    assert set(found.sources.values()) == {"published"}
+
+
+def test_of_a_counter_or_an_unknown_gpu_nothing_is_published(library):
+    """Then the readings have to show it."""
+    for gpu in ({"counter", "instant"}, {"instant"}):
+        library.GPU = gpu
+        with closing(Nvml()) as sensor:
+            assert sensor.describe().averaging is None

@@ -144,3 +144,20 @@ def test_a_sensor_that_may_give_an_energy_comes_before_a_wider_one_that_may_not(
     _chip(tmp_path, "ina226", "sys/class/hwmon/hwmon4", in1_input=5000, curr1_input=100, shunt_resistor=10000)
     with Recording(tmp_path) as source:
         assert source.read().name == "power_hwmon"
+
+
+def test_the_interval_of_a_mean_is_read_from_the_driver(tmp_path):
+    """ACPI power meters show it in ms, and any driver how often it renews its values; without them nothing is known."""
+    found = _sensor(_chip(tmp_path, "power_meter", power1_average=210000000, power1_average_interval=3000, update_interval=500)).describe()
+    assert (found.averaging.window_s, found.averaging.update_interval_s) == (3.0, 0.5)
+    assert found.averaging.sources == {"window_s": "driver", "update_interval_s": "driver"}
+    (tmp_path / FOLDER / "update_interval").unlink()
+    assert _sensor(tmp_path).describe().averaging.update_interval_s is None
+    (tmp_path / FOLDER / "power1_average_interval").write_text("garbled\n")
+    assert _sensor(tmp_path).describe().averaging is None
+
+
+def test_the_interval_of_a_mean_is_none_of_the_present_power(tmp_path):
+    """Where a chip has both, the present power is read."""
+    root = _chip(tmp_path, "amdgpu", power1_average=30000000, power1_average_interval=3000, power1_input=31000000)
+    assert _sensor(root).describe().averaging is None
