@@ -126,11 +126,11 @@ class CalibrationImages:
     data: Dataset
     about: Card
 
-    def inputs(self, *, is_channels_last: bool, report: Tell) -> Iterator[Array]:
-        """Yield float32 arrays, [1, H, W, 3] or [1, 3, H, W], prepared as the card specifies."""
+    def inputs(self, *, batch: int, is_channels_last: bool, report: Tell) -> Iterator[Array]:
+        """Yield float32 arrays, [batch, H, W, 3] or [batch, 3, H, W], prepared as the card specifies; a batch holds copies of one image."""
         wanted = msgspec.structs.replace(self.about.input, layout="NHWC" if is_channels_last else "NCHW")
         size = (wanted.height, wanted.width)
-        shape = (1, *size, 3) if is_channels_last else (1, 3, *size)
+        shape = (batch, *size, 3) if is_channels_last else (batch, 3, *size)
         preprocessor = Preprocessor(wanted, TensorInfo("calibration", shape, "float32"))
         for place, file in enumerate(self.data.files, 1):
             yield preprocessor.load(file)[0]

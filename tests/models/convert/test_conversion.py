@@ -243,3 +243,30 @@ def test_what_min_max_ruins_is_tried_by_other_ranges_and_then_with_what_is_blame
     assert [attempt.partition(":")[0].split(" ")[0] for attempt in tried[: len(attempts)]] == attempts
     assert tried[0].startswith("min-max: accuracy")
     assert ("kept_in_float" in made) == ("blamed" in settings)
+
+
+def test_a_file_with_a_fixed_batch_is_calibrated_and_scored_in_whole_batches(tmp_path):
+    """The shipped detector for four images a call: as accurate as with one, in fp32 and in int8."""
+    onnx = pytest.importorskip("onnx")
+    shipped = source.find_source("edgemeter-shapes_fp32.onnx")
+    model = onnx.load(str(shipped))
+    for info in (*model.graph.input, *model.graph.output):
+        info.type.tensor_type.shape.dim[0].dim_value = 4
+    for tensor in model.graph.initializer:
+        if tensor.data_type == onnx.TensorProto.INT64 and list(tensor.dims) == [3]:
+            sizes = onnx.numpy_helper.to_array(tensor)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(np.array([4, *sizes[1:]]), tensor.name))
+    del model.graph.value_info[:]
+    path = tmp_path / shipped.name
+    onnx.save(model, str(path))
+    card = model_card.card_path(shipped).read_text()
+    model_card.card_path(path).write_text("".join(line for line in card.splitlines(keepends=True) if not line.startswith("sha256")))
+    scenes = source.shipped_scenes()
+    few = open_folder(scenes.files[0].parent, subset=8)
+    fours, ones = (
+        conversion.convert(request(tmp_path / name, ["onnx-int8"], few, str(file)), no_progress).written[0].parity
+        for name, file in (("four", path), ("one", shipped))
+    )
+    assert fours.before.value == pytest.approx(ones.before.value, abs=1e-3)
+    assert fours.after.value == pytest.approx(ones.after.value, abs=0.02)
+    assert fours.verdict.state == "ok"
