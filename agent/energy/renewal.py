@@ -31,6 +31,7 @@ CLEAR_REPEATS = 4.0
 FEWEST_REPEATS = 4
 MOST_REPEATS = 0.3
 LATE_RATIO = 0.1
+LATEST_RATIO = 1.2
 # How well a sensor keeps the period that it is known to have.
 NOMINAL_U_RATIO = 0.001
 # From so many readings to a renewal on each change is seen.
@@ -65,7 +66,8 @@ def renewal_of(times_ns: Times, powers_w: Array, period_ns: float, cycle_ns: flo
     once = gaps > TWICE_RATIO * period_ns
     repeats = np.diff(powers_w) == 0
     _, counts = np.unique(powers_w, return_counts=True)
-    chance = float(np.sum((counts / counts.sum()) ** 2))
+    # Of so many different values one is equal to itself only.
+    chance = float(np.sum((counts / counts.sum()) ** 2)) - 1 / powers_w.size
     if not once.any() or chance > (SLOW_CHANCE if cycle_ns is not None and period_ns > cycle_ns else FINE_CHANCE):
         return None
     if _at_its_period(gaps[once] / period_ns, repeats[once], chance):
@@ -75,6 +77,9 @@ def renewal_of(times_ns: Times, powers_w: Array, period_ns: float, cycle_ns: flo
     if share < max(LEAST_REPEATS, CLEAR_REPEATS * u_share):
         return None
     interval = _interval(gaps[once], share)
+    if float(np.mean(gaps[once & repeats] > LATEST_RATIO * interval)) > LATE_RATIO:
+        # Readings that repeat although something new was there were delivered twice.
+        return None
     if interval < COUNTED_PERIODS * period_ns or chance > FINE_CHANCE:
         return Renewal(interval, u_share / (1 - share))
     return _counted(times_ns[1:][~repeats], period_ns)

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks import coco, costs, delivery, energy, engine, idle_agent, influx, litert_benchmark, loadgen, vision
+from tests.benchmarks import coco, costs, delivery, energy, engine, idle_agent, influx, litert_benchmark, loadgen, sensor_worlds, vision
 from tests.benchmarks.comparison import Comparison, as_rows
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,6 +25,7 @@ def main() -> int:
     else:
         print(f"engine: left out, {models} is not there (set EDGEMETER_REALDATA)", file=sys.stderr)
     done.extend(energy.comparisons())
+    done.extend(sensor_worlds.comparisons())
     done.extend(delivery.comparisons())
     done.extend(influx.comparisons())
     done.extend(idle_agent.comparisons())

@@ -4,7 +4,7 @@ from itertools import count
 
 import pytest
 
-from tests.benchmarks import energy
+from tests.benchmarks import energy, sensor_worlds
 from tests.benchmarks.comparison import as_rows, at_most, interleaved, within
 
 
@@ -52,3 +52,16 @@ def test_the_energy_benchmark_tells_errors_coverage_and_rivals():
 def test_the_cost_of_sampling_is_a_share_of_a_core():
     """More than nothing, less than all of it."""
     assert 0 < energy.sampling_cpu_ratio(1.0) < 1
+
+
+def test_a_cell_of_the_grid_has_a_line_for_gross_and_net():
+    """A cell below 93 % misses its goal, and so does one above 97 %; a cell that is refused throughout has no line."""
+    cell = {"cell": "10 Hz", "trials": 100, "refused": 3, "gross": 0.95, "net": 1.0}
+    assert [line.met for line in sensor_worlds.lines(cell)] == [True, False]
+    assert list(sensor_worlds.lines(cell | {"gross": None, "net": None})) == []
+
+
+def test_the_grid_names_each_cell_once():
+    """Rates, lags, clocks, shares, rhythms, lengths and what happens to readings."""
+    names = [name for name, _ in sensor_worlds.grid()]
+    assert len(set(names)) == len(names) > 90

@@ -45,8 +45,20 @@ def test_a_sensor_that_answers_when_it_is_read_has_no_clock_of_its_own(world):
     assert seen(world)[1] is None
 
 
+def test_a_value_that_was_delivered_twice_is_no_renewal():
+    """One reading in ten bears the value of the one before, at its own time, however long after it."""
+    trial, _ = seen(World())
+    draw = np.random.default_rng(1)
+    curve = PowerCurve(trial.trace.readings, trial.trace.description)
+    times, powers = curve.readings(trial.run.timed)
+    again = np.flatnonzero(draw.random(powers.size - 1) < 0.1) + 1
+    powers = powers.copy()
+    powers[again] = powers[again - 1]
+    assert renewal_of(times, powers, 1e8, 1e9 / 30) is None
+
+
 def test_a_sensor_in_step_with_the_queries_gives_no_energy_but_what_would_give_one():
-    """25 ms of each 100 ms, and three queries of exactly the same length in each: it may see the same part of all (today 2 % coverage)."""
+    """25 ms of each 100 ms, and three queries of exactly the same length in each: it may see the same part of all."""
     trial, found = seen(World(update_s=(0.1, 0.1), seen=0.25, jitter=0))
     assert keeps_step(trial.run.queries, found)
     energy, reason = assess(trial.trace, trial.run)
@@ -115,9 +127,9 @@ CLOCKS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("world", CLOCKS.values(), ids=CLOCKS)
 def test_intervals_hold_the_truth_whatever_the_sensors_clock(world):
-    """Of 100 draws that give an energy 90 % hold it at least (today 17 to 97 %), and few are refused."""
+    """Of 100 draws those that give an energy hold it within three standard errors of 95 %, or more often; few are refused."""
     found = coverage(world, 100)
-    assert min(found.gross, found.net) >= 0.9
+    assert min(found.gross, found.net) >= 0.88
     assert len(found.refusals) <= 20
 
 

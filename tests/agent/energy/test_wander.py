@@ -69,7 +69,7 @@ def test_the_budget_holds_what_idle_power_did_unseen():
 @pytest.mark.slow
 @pytest.mark.parametrize(("idle_s", "timed_s"), [(30, 60), (60, 60), (60, 300)])
 def test_net_intervals_hold_the_truth_while_idle_wanders(idle_s, timed_s):
-    """0.2 W with a correlation of 5 s: 90 to 100 of 100 draws hold (today 66)."""
+    """0.2 W with a correlation of 5 s: 90 to 100 of 100 draws hold, where blocks taken for independent held 66."""
     found = coverage(World(wander_w=0.2, idle_s=idle_s, timed_s=timed_s), 100)
     assert found.refusals == ()
     assert found.net >= 0.9
