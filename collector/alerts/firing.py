@@ -9,10 +9,11 @@ from edgemeter.collector.ledger.presence import DevicePresence
 from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.finding import Step, iso
 from edgemeter.collector.trend.history import History
-from edgemeter.collector.trend.metrics import METRICS, NS_PER_DAY, SeriesKey
-from edgemeter.collector.trend.series_trend import SeriesTrend
-from edgemeter.collector.trend.trend_text import amount_text, drift_text, level_text, missing_text, scatter_text, step_text
-from edgemeter.collector.trend.watch_file import Annotation
+from edgemeter.collector.trend.metrics import METRICS, NS_PER_DAY, RELATIVE, SeriesKey
+from edgemeter.collector.trend.rise import RiseLimits, rise_of
+from edgemeter.collector.trend.series_trend import SeriesTrend, is_event
+from edgemeter.collector.trend.trend_text import amount_text, drift_text, level_text, missing_text, rise_text, scatter_text, step_text
+from edgemeter.collector.trend.watch_file import Annotation, cuts
 from edgemeter.collector.units.board_types import board_types
 
 NS_PER_HOUR = 3_600 * 1_000_000_000
@@ -77,8 +78,8 @@ def _steps(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
 
 
 def _newest(rule: AlertRule, one: SeriesTrend) -> Step | None:
-    """Return the newest confirmed step that matters, if it has the direction of the rule."""
-    steps = [step for step in one.steps if step.state == "confirmed" and step.matters]
+    """Return the newest confirmed step that is as large as what matters, if it has the direction of the rule."""
+    steps = [step for step in one.steps if is_event(one.metric, step)]
     if not steps or not (steps[-1].is_worse or rule.direction == "both"):
         return None
     return steps[-1]
@@ -93,6 +94,18 @@ def _drifts(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
     for one in _trends(rule, context):
         if one.drift is not None and (one.drift.is_worse or rule.direction == "both"):
             yield _of_series(rule, one, "drift", drift_text(one.metric, one.drift), one.drift.day)
+
+
+def _rises(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
+    for key in filter(rule.selection().takes, context.history.series()):
+        for name in RELATIVE.intersection(rule.metrics):
+            days = watch.points(context.history, key, name)
+            begin = max(cuts(context.annotations, key, name), default=0)
+            found = rise_of(METRICS[name], days, RiseLimits(rule.by, rule.against_days, rule.over_days), begin)
+            if found is None or context.today - found.last_day > STEP_DAYS or not (found.is_worse or rule.direction == "both"):
+                continue
+            text = rise_text(name, found)
+            yield _of_metric(rule, key, name, "rise" if found.size > 0 else "fall", text, found.day)
 
 
 def _scatters(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
@@ -191,12 +204,14 @@ def _of_device(rule: AlertRule, device: DevicePresence, what: str, text: str, da
 
 
 def _of_series(rule: AlertRule, one: SeriesTrend, what: str, text: str, day: int) -> Firing:
+    return _of_metric(rule, one.key, one.metric, what, text, day)
+
+
+def _of_metric(rule: AlertRule, key: SeriesKey, metric: str, what: str, text: str, day: int) -> Firing:
     # The number of devices is not in the subject: one more board is not another alert.
-    who = one.key.device or f"all {one.key.board}"
-    title = f"{what}: {one.metric} of {one.key.model} {one.key.precision} on {who}"
-    return Firing(
-        rule.name, f"{who} | {one.key.case()} | {one.metric}", rule.severity, title, text, day, _facts(one.key) | {"metric": one.metric}
-    )
+    who = key.device or f"all {key.board}"
+    title = f"{what}: {metric} of {key.model} {key.precision} on {who}"
+    return Firing(rule.name, f"{who} | {key.case()} | {metric}", rule.severity, title, text, day, _facts(key) | {"metric": metric})
 
 
 def _facts(key: SeriesKey) -> dict[str, str]:
@@ -217,6 +232,7 @@ def _trends(rule: AlertRule, context: FiringContext, *, by_type: bool = False) -
 
 _KINDS: dict[str, Callable[[AlertRule, FiringContext], Iterator[Firing]]] = {
     "step": _steps,
+    "rise": _rises,
     "drift": _drifts,
     "scatter": _scatters,
     "limit": _limits,

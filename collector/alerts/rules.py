@@ -6,10 +6,11 @@ from typing import Annotated, Literal
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.collector.trend.metrics import DEFAULT, METRICS
+from edgemeter.collector.trend.metrics import DEFAULT, METRICS, RELATIVE
+from edgemeter.collector.trend.rise import FEWEST_BEFORE
 from edgemeter.collector.trend.watch import SeriesSelection
 
-RuleKind = Literal["step", "drift", "scatter", "limit", "missing", "invalid", "sick-unit", "device-lost", "outbox-stopped"]
+RuleKind = Literal["step", "rise", "drift", "scatter", "limit", "missing", "invalid", "sick-unit", "device-lost", "outbox-stopped"]
 AlertSeverity = Literal["critical", "warning", "info"]
 AlertEvent = Literal["opened", "updated", "closed"]
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]*$", max_length=64)]
@@ -26,6 +27,9 @@ class AlertRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     metrics: tuple[str, ...] = DEFAULT
     direction: Literal["worse", "both"] = "worse"
     at_least: _Positive | None = None
+    by: _Positive = 5.0
+    against_days: Annotated[int, msgspec.Meta(ge=FEWEST_BEFORE, le=365)] = 14
+    over_days: Annotated[int, msgspec.Meta(ge=1, le=30)] = 2
     above: float | None = None
     below: float | None = None
     runs: Annotated[int, msgspec.Meta(ge=1)] = 2
@@ -138,6 +142,8 @@ def _fault_of_rule(one: AlertRule, rules: AlertRules) -> str | None:
     metric = next((name for name in one.metrics if name not in METRICS), None)
     if metric:
         return f"rule {one.name!r} names the unknown metric {metric!r}: choose from {', '.join(METRICS)}"
+    if one.kind == "rise" and not RELATIVE.intersection(one.metrics):
+        return f"rule {one.name!r} (rise) needs a metric whose differences are ratios: {', '.join(sorted(RELATIVE))}"
     if one.kind == "limit" and (one.above is None) == (one.below is None):
         return f"rule {one.name!r} (limit) needs either above or below"
     if one.kind == "limit" and len(one.metrics) != 1:

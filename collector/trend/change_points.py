@@ -28,7 +28,7 @@ from edgemeter.collector.trend.scan import (
 
 WINDOW = 120
 EVERY = 5
-# After this many points a step is accepted even if it is not clearly larger or smaller than what matters.
+# After this many points a step is accepted even if it is smaller than what matters, but not clearly so.
 SETTLED = 30
 CONFIDENCE_Z = 1.959964
 # By this many points the place of a step may move when later points are known.
@@ -235,9 +235,11 @@ def _around(scores: NDArray[np.float64], end: int) -> tuple[int, int]:
 
 
 def _is_settled(metric: Metric, step: float, error: float, after: int) -> bool:
-    """Return whether the step is clearly more, or clearly less, than what matters."""
-    reach = CONFIDENCE_Z * error
-    return abs(step) - reach >= metric.matters or abs(step) + reach <= metric.matters or after >= SETTLED
+    """Return whether the step is as large as what people are told of, or clearly less than what matters; others wait for more points.
+
+    To wait until a step is clearly more takes 30 days for one of just that size, and finds no fewer false ones: the score decides those.
+    """
+    return abs(step) >= metric.told or abs(step) + CONFIDENCE_Z * error <= metric.matters or after >= SETTLED
 
 
 @dataclass(frozen=True, slots=True)

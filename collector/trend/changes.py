@@ -10,6 +10,7 @@ from edgemeter.collector.influx.points import tag_text
 from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.history import LedgerHistory
 from edgemeter.collector.trend.metrics import DEFAULT, SeriesKey
+from edgemeter.collector.trend.series_trend import is_event
 from edgemeter.collector.trend.trend_text import step_text
 from edgemeter.collector.trend.watch_file import Annotation, annotations_of
 
@@ -86,7 +87,7 @@ def noted_changes(ledger: Path) -> list[FleetChange]:
         FleetChange(step.day * NS_PER_DAY, one.key.fleet, one.key.device, "step", f"{_named(one.key)}: {step_text(one.metric, step)}")
         for one in found
         for step in one.steps
-        if step.state == "confirmed" and step.matters
+        if is_event(one.metric, step)
     ]
     return [*remarks, *steps]
 

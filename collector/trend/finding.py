@@ -53,6 +53,20 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True)
+class Rise:
+    """The `over_days` points since `day` lie by `size` (per cent) beside the median of the `against_days` before."""
+
+    size: float
+    before: float
+    after: float
+    day: int
+    last_day: int
+    over_days: int
+    against_days: int
+    is_worse: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Scatter:
     """The scatter of days changed at the same level: `ratio` of the scatter since `day` to that before."""
 

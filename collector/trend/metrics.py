@@ -162,6 +162,9 @@ def _any(flags: Iterable[bool | None]) -> bool | None:
     return any(known) if known else None
 
 
+TOLD_RATIO = 0.9
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     """One figure of a run; `value` and `kind` read it, `u` the standard uncertainty of one run on the metric's scale (None: unknown).
@@ -180,6 +183,11 @@ class Metric:
     kind: Callable[[RunFigures], str | None]
     only_valid: bool = True
     follows_temperature: bool = True
+
+    @property
+    def told(self) -> float:
+        """The estimated size from which a step is told to people: with one of just what matters that must not be the toss of a coin."""
+        return TOLD_RATIO * self.matters
 
 
 def _per_cent(u_ratio: float | None) -> float | None:
@@ -222,6 +230,9 @@ METRICS: dict[str, Metric] = {
         only_valid=False, follows_temperature=False,
     ),
 }  # fmt: skip
+
+# Metrics whose differences are ratios.
+RELATIVE = frozenset(name for name, metric in METRICS.items() if metric.scale == "log")
 
 # An interval may be wider than any number, if hardly anything is known.
 _LARGEST = 10_000.0

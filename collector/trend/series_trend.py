@@ -119,6 +119,11 @@ def _trend(name: str, metric: Metric, key: SeriesKey, days: Days, changes: Chang
     )
 
 
+def is_event(metric: str, step: Step) -> bool:
+    """Return whether people are told of a step: it is confirmed and, as far as is known, as large as what matters."""
+    return step.state == "confirmed" and step.matters is not False and abs(step.size) >= METRICS[metric].told
+
+
 def newest_step(metric: Metric, days: Days, changes: ChangePoints) -> Step | None:
     """Return the newest confirmed step, None where there is none."""
     if not changes.breaks:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from edgemeter.agent.base.figures import count, printable, significant
 from edgemeter.collector.trend.days import Days
-from edgemeter.collector.trend.finding import Drift, Missing, Scatter, Step, iso
+from edgemeter.collector.trend.finding import Drift, Missing, Rise, Scatter, Step, iso
 from edgemeter.collector.trend.metrics import METRICS, SeriesKey, off_scale
 from edgemeter.collector.trend.series_trend import SeriesTrend, StandingOut
 
@@ -48,6 +48,13 @@ def step_text(metric: str, step: Step) -> str:
     if step.state == "declared":
         return f"{text}; declared: {'; '.join(step.candidates)}"
     return f"{text}; changed on that day: {', '.join(step.candidates)}" if step.candidates else f"{text}; no known change on that day"
+
+
+def rise_text(metric: str, rise: Rise) -> str:
+    """Return a rise (or a fall) in words."""
+    over, against = count(rise.over_days, "day"), count(rise.against_days, "day")
+    levels = f"from {level_text(metric, rise.before)} to {level_text(metric, rise.after)}"
+    return f"{amount_text(metric, rise.size)} over {over} against the {against} before, {levels}; first day {iso(rise.day)}"
 
 
 def drift_text(metric: str, drift: Drift) -> str:

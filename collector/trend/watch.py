@@ -21,7 +21,7 @@ from edgemeter.collector.trend.series_trend import SeriesTrend, trends
 from edgemeter.collector.trend.watch_file import Annotation, WatchFile, cuts
 
 # Raised whenever the same records would give different findings.
-VERSION = 8
+VERSION = 9
 _BATCH = 500
 
 # How many names an error lists.

@@ -170,3 +170,28 @@ def test_a_check_asks_boards_of_suspects_for_more_runs(file):
     assert done.requests
     assert sum(one.runs for one in done.requests) <= 0.1 * 30 * 30
     assert watch.read_requests(file, "pending") == list(done.requests)
+
+
+def test_a_rise_alerts_within_three_days(file):
+    """Six per cent at 0.8 % of noise: opened on the second or third day."""
+    rules = AlertRules(rule=(AlertRule(name="rise", kind="rise", metrics=("energy",)),), more_runs=False)
+    values = noisy(100, 45, seed=3, noise_ratio=0.008, step_at=40, step_ratio=1.06)
+    done = {day: titles(at(make_days(values[: day + 1]), rules, file, day=day)) for day in range(38, 45)}
+    events = [(day, *change) for day, found in done.items() for change in found]
+    assert events[0][0] in (41, 42)
+    assert events[0][1:] == ("opened", "rise: energy of tiny-detector fp32 on pi-1")
+    assert "days against the 14 days before" in lifecycle.read_alerts(file)[0].firing.text
+
+
+def test_a_rise_is_configured_and_a_fall_told_on_request(file):
+    """By 10 % it does not alert at 6 %; less energy is no bad news."""
+    up, down = (make_days(noisy(100, 45, seed=3, noise_ratio=0.008, step_at=42, step_ratio=ratio)) for ratio in (1.06, 0.94))
+
+    def found(runs, **more):
+        rules = AlertRules(rule=(AlertRule(name="rise", kind="rise", metrics=("energy",), **more),), more_runs=False)
+        return [title for _, title in titles(at(runs, rules, file, day=44, is_dry=True))]
+
+    assert len(found(up)) == 1
+    assert found(up, by=10.0) == []
+    assert found(down) == []
+    assert found(down, direction="both") == ["fall: energy of tiny-detector fp32 on pi-1"]

@@ -4,9 +4,11 @@ from msgspec.structs import replace
 
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.collector.trend import watch, watch_file
+from edgemeter.collector.trend.change_points import change_points
+from edgemeter.collector.trend.days import Days
 from edgemeter.collector.trend.history import RunHistory
-from edgemeter.collector.trend.metrics import figures_of
-from edgemeter.collector.trend.series_trend import standing_out
+from edgemeter.collector.trend.metrics import METRICS, figures_of
+from edgemeter.collector.trend.series_trend import is_event, newest_step, standing_out
 from edgemeter.collector.trend.watch_file import Annotation
 from tests.fixtures.record_factory import make_accuracy, make_latency
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
@@ -235,3 +237,25 @@ def test_a_step_that_came_long_ago_has_an_interval_too():
     found = trend([replace(run, conditions=(one,)) for run, one in zip(runs, told, strict=True)], "throttling")
     assert found.steps
     assert all(np.isfinite([step.low, step.high]).all() and step.size != 0 for step in found.steps)
+
+
+@pytest.mark.slow
+def test_a_step_of_just_what_matters_is_an_event_within_ten_days_in_most_series():
+    """Three per cent at 1 % of noise, looked at every day: it waited for 30 days while it had to be clearly more."""
+    metric = METRICS["energy"]
+    late = []
+    for seed in range(40):
+        x = 100 * np.log(noisy(100, 90, seed=seed)) + np.where(np.arange(90) >= 60, 3.0, 0)
+        found = (day for day in range(62, 90) if is_found(metric, x[: day + 1]))
+        late.append(next(found, 1000) - 59)
+    assert np.median(late) <= 10
+    assert np.mean(np.array(late) > 30) <= 0.1
+
+
+def is_found(metric, x):
+    """Return whether the newest look at these values has a step that is told to people."""
+    size = len(x)
+    days = Days(np.arange(size), x, np.full(size, 0.04), np.ones(size, np.int64), np.full(size, np.nan), ((),) * size, 0.05)
+    (found,) = change_points(metric, [days], every=1000)
+    step = newest_step(metric, days, found)
+    return step is not None and is_event("energy", step)
