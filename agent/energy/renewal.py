@@ -77,12 +77,11 @@ def renewal_of(times_ns: Times, powers_w: Array, period_ns: float, cycle_ns: flo
     if share < max(LEAST_REPEATS, CLEAR_REPEATS * u_share):
         return None
     interval = _interval(gaps[once], share)
-    if float(np.mean(gaps[once & repeats] > LATEST_RATIO * interval)) > LATE_RATIO:
-        # Readings that repeat although something new was there were delivered twice.
-        return None
-    if interval < COUNTED_PERIODS * period_ns or chance > FINE_CHANCE:
-        return Renewal(interval, u_share / (1 - share))
-    return _counted(times_ns[1:][~repeats], period_ns)
+    # Readings that repeat although something new was there were delivered twice.
+    twice = float(np.mean(gaps[once & repeats] > LATEST_RATIO * interval)) > LATE_RATIO
+    counts_all = interval >= COUNTED_PERIODS * period_ns and chance <= FINE_CHANCE
+    found = _counted(times_ns[1:][~repeats], period_ns) if counts_all else Renewal(interval, u_share / (1 - share))
+    return None if twice else found
 
 
 def _at_its_period(periods: Array, repeats: NDArray[np.bool_], chance: float) -> bool:

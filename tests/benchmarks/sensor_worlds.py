@@ -89,7 +89,7 @@ def lines(found: dict[str, object]) -> Iterator[Comparison]:
         share = found[which]
         if isinstance(share, float):
             yield Comparison(
-                name=f"energy: {found['cell']}: {which} intervals that hold the truth, of {found['trials']} less {found['refused']} refused",
+                name=f"energy: {found['cell']}: {which} intervals that hold the truth ({found['refused']} of {found['trials']} refused)",
                 unit="of the runs",
                 ours=share,
                 peer="stated",
