@@ -67,6 +67,7 @@ _PATHS: dict[str, str | Callable[[ComparisonRow], Plain]] = {
     "level_reason": "case.segment.reason",
     "earlier_runs": "case.segment.earlier",
     "interval_over": "case.throughput_per_s.interval.over",
+    "interval_within": "case.throughput_per_s.interval.within",
     "queries": "case.around.queries",
     **_spread("latency_p50", "ms", "case.p50_ms"),
     **_spread("latency_p90", "ms", "case.p90_ms"),

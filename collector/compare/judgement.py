@@ -239,13 +239,13 @@ def _intervals(sides: Sequence[Spread]) -> list[MedianInterval]:
 def _basis(sides: Sequence[Spread]) -> str:
     """Return what the interval rests on, and what therefore is not in it."""
     found = _intervals(sides)
-    over = " against ".join(one.over for one in found)
-    narrow = [one for one in found if one.level == "run"]
-    if not narrow:
-        return over
-    days, devices = min(one.days for one in narrow), max(one.devices for one in narrow)
-    where = " and ".join(["one day" if days == 1 else f"{days} days", *([f"{devices} devices"] if devices > 1 else [])])
-    return f"{over}; from {where} only"
+    over, within = " against ".join(one.over for one in found), within_of(sides)
+    return f"{over}; within {within}" if within else over
+
+
+def within_of(sides: Sequence[Spread | None]) -> str:
+    """Return what neither side sampled, in words: `this day, this board`; two that differ stand against each other, equal ones once."""
+    return " against ".join(dict.fromkeys(one.interval.within for one in sides if one and one.interval and one.interval.within))
 
 
 def _too_few(sides: Sequence[Spread]) -> str:

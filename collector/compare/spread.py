@@ -45,6 +45,13 @@ class MedianInterval:
         prefix = "device-" if self.level == "day" and self.devices > 1 else ""
         return f"{self.members} {prefix}{self.level}s"
 
+    @property
+    def within(self) -> str:
+        """What was not sampled, so that its spread is not in the interval: `this day, this board`; empty over three devices and more."""
+        days = "this day" if self.days == 1 else f"these {self.days} days"
+        boards = "this board" if self.devices == 1 else f"these {self.devices} boards"
+        return {"run": f"{days}, {boards}", "day": boards, "device": ""}[self.level]
+
 
 def interval_of_points(points: Sequence[RunPoint]) -> MedianInterval | None:
     """Return the interval of the median over the highest level that has enough members, holding that median; None below three runs."""

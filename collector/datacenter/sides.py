@@ -187,6 +187,8 @@ def _cautions(case: CaseSummary) -> tuple[str, ...]:
     found = ["suspect: at least one run violates a measurement rule"] if case.suspect else []
     found += ["measured once: its bands do not include run-to-run variation"] if len(case.runs) == 1 else []
     found += [f"its level changed: only the runs {case.segment.words}, count"] if case.segment else []
+    within = case.gross_mj.interval.within if case.gross_mj and case.gross_mj.interval else ""
+    found += [f"its bands are within {within}: how others differ is not in them"] if within else []
     unknown = case.energy is not None and case.energy.gross_u_mj is None
     return tuple(found + (["the uncertainty of its meter is unknown: its bands are too narrow"] if unknown else []))
 

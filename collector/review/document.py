@@ -5,7 +5,7 @@ from typing import Any
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import json_document
-from edgemeter.collector.compare.judgement import Bounds, RatioJudgement
+from edgemeter.collector.compare.judgement import Bounds, RatioJudgement, within_of
 from edgemeter.collector.compare.spread import Spread, median_of
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.review.gate import GateFinding, is_broken
@@ -127,7 +127,12 @@ def _change(before: Spread | None, after: Spread | None, unit: str, ratio: float
     plain = f"{figures.significant(before.median)} → {figures.significant(after.median)} {unit}"
     if ratio is None:
         return f"{plain}, not comparable"
-    interval = f" ({_share(bounds[0])} to {_share(bounds[1])})" if bounds else f" ({before.n} against {after.n} runs: no interval)"
+    within = within_of((before, after))
+    interval = (
+        f" ({_share(bounds[0])} to {_share(bounds[1])}{f', within {within}' if within else ''})"
+        if bounds
+        else f" ({before.n} against {after.n} runs: no interval)"
+    )
     return f"{plain}<br>{_share(ratio)}{interval}"
 
 

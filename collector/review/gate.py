@@ -10,9 +10,12 @@ from typing import Literal
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.compare.judgement import Bounds
+from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.review.review import Review, ReviewPair
 
 Outcome = Literal["kept", "broken", "not judged"]
+# What differs between boards of one type.
+OF_THE_BOARD = frozenset({"slower", "energy"})
 EXAMPLE = "slower:3%,energy:5%,ap:0.5"
 
 
@@ -53,7 +56,12 @@ def parse(text: str) -> tuple[GateLimit, ...]:
 
 
 def judge(review: Review, limits: Sequence[GateLimit]) -> list[GateFinding]:
-    """Return what became of each limit for each case, and the cases that the change lost."""
+    """Return what became of each limit for each case, and the cases that the change lost.
+
+    Raises:
+        ConfigError: a speed or an energy would be judged across two boards, which differ by themselves.
+    """
+    _refuse_other_boards(review, limits)
     found: list[GateFinding] = []
     for limit in limits:
         of_limit = [_judged(pair, limit) for pair in review.pairs]
@@ -62,6 +70,21 @@ def judge(review: Review, limits: Sequence[GateLimit]) -> list[GateFinding]:
             found.append(GateFinding(limit, None, "broken", f"{limit.text} applies to no case"))
         found += [GateFinding(limit, left.what, "broken", left.reason) for left in review.left_out if left.is_lost]
     return found
+
+
+def _refuse_other_boards(review: Review, limits: Sequence[GateLimit]) -> None:
+    """One board on each side does not tell a change from the spread of its type: at 2 % one pair of seven breaks a limit of 3 %."""
+    limit = next((one for one in limits if one.figure in OF_THE_BOARD), None)
+    other = next((pair for pair in review.pairs if _board(pair.case) != _board(pair.baseline)), None)
+    if limit is not None and other is not None:
+        raise ConfigError(
+            f"{limit.text} cannot be judged across two boards ({other.baseline.key.device} and {other.case.key.device}), because boards of "
+            "one type differ by themselves: measure both sides on one board; memory and ap can be limited across boards"
+        )
+
+
+def _board(case: CaseSummary) -> tuple[str, str]:
+    return case.key.fleet, case.key.device
 
 
 def is_broken(findings: Sequence[GateFinding]) -> bool:

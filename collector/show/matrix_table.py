@@ -106,7 +106,8 @@ def _cell(cell: MatrixCell, notes: Notes) -> str:
 def _spread(interval: MedianInterval | None, runs: int) -> str:
     if interval is None:
         return f"({figures.count(runs, 'run')})"
-    return f"({figures.span(interval.low, interval.high)}; {interval.over})"
+    within = f" within {interval.within}" if interval.within else ""
+    return f"({figures.span(interval.low, interval.high)}; {interval.over}{within})"
 
 
 def _text(text: str) -> Text:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from edgemeter.agent.base import figures
 from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, comparable
+from edgemeter.collector.compare.judgement import within_of
 from edgemeter.collector.compare.spread import Spread, median_of
 from edgemeter.collector.show import report_charts
 from edgemeter.collector.show.conclusions import conclusions, title
@@ -220,7 +221,8 @@ def _ratio(row: ComparisonRow) -> Markup:
     if row.ratios.p50 is None:
         return join([figures.typeset(figures.ABSENT)])
     bounds = row.ratios.p50_interval
-    between = f"95 %: {figures.typeset(figures.span(*bounds))}" if bounds else "no interval"
+    within = within_of((row.case.p50_ms, row.reference.p50_ms))
+    between = f"95 %: {figures.typeset(figures.span(*bounds))}{f', within {within}' if within else ''}" if bounds else "no interval"
     judged = row.judgements.latency
     kind = other_kind(row)
     state = element("small", {"title": judged.words}, judged.words.partition(":")[0].partition(" (")[0]) if judged else ""

@@ -26,7 +26,7 @@ from edgemeter.provisioning.identity.authority import Authority, KeyPair, read_r
 STORED = Path(__file__).parents[1] / "fixtures" / "stored"
 MESSAGES = [(one["topic"], base64.b64decode(one["payload"])) for one in json.loads((STORED / "messages.json").read_text())]
 # What people read may be worded anew.
-WORDS = {"reason", "why", "text", "remark", "health_reason", "detail", "error", "note", "label"}
+WORDS = {"reason", "why", "text", "remark", "health_reason", "detail", "error", "note", "label", "interval_within"}
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ def test_the_table_ends_with_verdicts_and_the_nearest_case(store):
     """In words, with the interval and what it rests on."""
     shown = run("--reference", "reference", "--store", store).stdout
     assert "latency: slower: 5 times as long (95 %:" in shown
-    assert "3 runs against 3 runs; from one day only" in shown
+    assert "3 runs against 3 runs; within this day, this board" in shown
     assert "nearest to tiny-detector fp32 on onnx, pi-2 is tiny-detector fp32 on onnx, server-1, which differs in data" in shown
 
 

@@ -131,3 +131,40 @@ def test_what_a_meter_may_be_wrong_by_widens_in_squares():
     low, high = compare_spread.widened_interval((10 * math.exp(-0.03), 10 * math.exp(0.03)), 10.0, 10 * math.expm1(0.04))
     assert math.log(high / 10) == pytest.approx(0.05)
     assert math.log(10 / low) == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(
+    ("devices", "days", "within"),
+    [
+        (1, 1, "this day, this board"),
+        (1, 2, "these 2 days, this board"),
+        (2, 1, "this day, these 2 boards"),
+        (1, 5, "this board"),
+        (2, 5, "these 2 boards"),
+        (3, 2, ""),
+    ],
+)
+def test_an_interval_says_what_was_not_sampled(devices, days, within):
+    """Of one day and one board it holds neither other days nor other boards."""
+    given = [RunPoint(10 + 0.01 * place, f"pi-{device}", day) for device in range(devices) for day in range(days) for place in range(3)]
+    assert compare_spread.interval_of_points(given).within == within
+
+
+def test_ten_runs_of_one_day_hold_the_level_of_other_days_in_a_third_of_all():
+    """At 2 % from day to day and 1 % from run to run; so the interval says `within this day`. Over six days it holds it as it should."""
+    draw = np.random.default_rng(1)
+
+    def held(days, runs):
+        found = []
+        for _ in range(300):
+            own = [
+                RunPoint(10 * np.exp(0.02 * shift + 0.01 * draw.normal()), "pi-1", day)
+                for day, shift in enumerate(draw.normal(size=days))
+                for _ in range(runs)
+            ]
+            interval = compare_spread.interval_of_points(own)
+            found.append((interval.low <= 10 <= interval.high, interval.within))
+        return np.mean([is_held for is_held, _ in found]), found[0][1]
+
+    assert held(1, 10) == (pytest.approx(0.31, abs=0.08), "this day, this board")
+    assert held(6, 3) == (pytest.approx(0.95, abs=0.04), "this board")

@@ -45,8 +45,8 @@ def test_noise_settles_nothing_and_says_how_many_runs_would():
 
 def test_an_interval_says_what_it_rests_on():
     """Runs of one day say so; days are counted as days."""
-    assert "6 runs against 6 runs; from one day only" in judged(10.0).latency.words
-    assert "6 days against 6 days)" in judged(10.0, apart_ns=DAY_NS).latency.words
+    assert "6 runs against 6 runs; within this day, this board" in judged(10.0).latency.words
+    assert "6 days against 6 days; within this board)" in judged(10.0, apart_ns=DAY_NS).latency.words
 
 
 def test_a_single_run_has_a_ratio_and_no_verdict():

@@ -143,7 +143,7 @@ def test_a_comment_begins_with_its_mark_and_the_verdict_and_the_worst_case():
     assert "other" in rows[0]
     assert rows[0].endswith("**worse**<br>**violates slower:3%** |")
     assert rows[1].endswith("alike |")
-    assert re.search(r"12\.\d → 14\.\d ms<br>\+\d+\.\d% \(\+\d+\.\d% to \+\d+\.\d%\)", rows[0])
+    assert re.search(r"12\.\d → 14\.\d ms<br>\+\d+\.\d% \(\+\d+\.\d% to \+\d+\.\d%, within this day, this board\)", rows[0])
     assert "`slower:3%`: 1 broken, 1 kept, 0 not judged" in text
 
 
@@ -267,3 +267,13 @@ def test_the_baseline_is_the_level_that_it_had_at_its_end():
     assert "baseline since 2024-11-13" in review_document.to_markdown(found, ())
     assert "--all-days" in "\n".join(review_document.review_lines(found, ()))
     assert gate.is_broken(gate.judge(review(*sides, days="all"), gate.parse("slower:3%")))
+
+
+def test_speed_and_energy_are_not_gated_across_two_boards_of_one_type():
+    """Boards that differ by 4 % and a change that does nothing: refused with the remedy; memory and accuracy are judged as ever."""
+    found = reviewed(make_side(agent="1", device="pi-1"), make_side(agent="2", start=100, device="pi-2", factor=1.04))
+    for limit in ("slower:3%", "ap:0.5,energy:5%"):
+        with pytest.raises(ConfigError, match=r"cannot be judged across two boards \(pi-1 and pi-2\).*measure both sides on one board"):
+            gate.judge(found, gate.parse(limit))
+    assert {finding.outcome for finding in gate.judge(found, gate.parse("ap:0.5,memory:10%"))} == {"kept"}
+    assert gate.judge(reviewed(make_side(agent="1"), make_side(agent="2", start=100)), gate.parse("slower:3%"))[0].outcome == "kept"
