@@ -1,7 +1,10 @@
 """Facts about `edgemeter.agent.power.fnirsi`: a real pseudo-terminal plays the device."""
 
+import fcntl
 import os
 import pty
+import sys
+import termios
 import threading
 import tty
 from contextlib import closing, contextmanager, suppress
@@ -13,6 +16,7 @@ from edgemeter.agent.power import AbsentError, fnirsi
 from edgemeter.agent.power.fnirsi import Fnirsi, crc8
 from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.machine_trees import write
+from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.power.make_usb_meters import fnirsi_packet
 
 LOG = """timestamp sample_in_packet voltage_V current_A dp_V dn_V temp_C_ema energy_Ws capacity_As
@@ -49,6 +53,11 @@ def device(*packets):
     finally:
         os.close(theirs)
         os.close(ours)
+
+
+def waiting_bytes(descriptor):
+    """Return how many bytes can be read without waiting."""
+    return int.from_bytes(fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 @contextmanager
@@ -120,6 +129,8 @@ def test_a_meter_that_sends_by_itself_is_told_to_go_on_once_a_second(tmp_path, m
         hidraw(tmp_path, numbers, name)
         assert sensor.describe().id == f"fnirsi:{model}"
         thread.join(25)
+        # The kernel hands them to the other end by a worker of its own.
+        assert wait_until(lambda: waiting_bytes(sensor._descriptor) == sum(map(len, packets)))
         assert sensor.read().power_w == pytest.approx(5.0)
         assert [request[2] for request in asked] == [fnirsi.START, fnirsi.NEXT, fnirsi.NEXT]
         told_ns, now_ns[0] = sensor._told_ns, int(1.1e9)
