@@ -24,6 +24,7 @@ SHORTEST_S = 10.0
 FEWEST_PERIODS = 50
 # Of a sensor that renews its value less often than it is read; the budget knows how few they are.
 FEWEST_RENEWALS = 10
+AVERAGES_INTERVALS = 1.2
 FEWEST_INFERENCES = 100
 # The timed part begins with its first query, a little after its clock was started.
 TOLERANCE_RATIO = 0.01
@@ -175,12 +176,21 @@ def assess(trace: SensorTrace, run: EnergyRun) -> EnergyOrReason:
     settling = _settling(case)
     if settling is not None and _lacks(case, settling):
         return None, f"{trace.name}: {_unsettled(case, settling)}"
+    if in_step := _in_step(case, settling):
+        return None, f"{trace.name}: {in_step}"
     before, after = (_usable(case, window, settling) for window in (run.idle_before, run.idle_after))
     return _energy(case, budget.idle(curve, run.timed, before, after), settling), None
 
 
 def _renewal(curve: PowerCurve, run: EnergyRun) -> Renewal | None:
-    return renewal_of(*curve.readings(run.timed), curve.spacing_ns, _cycle_ns(run))
+    """Return the sensor's own clock, from the readings of the timed part; where these are too few, from those of idle too."""
+    found = renewal_of(*curve.readings(run.timed), curve.spacing_ns, _cycle_ns(run))
+    if found is not None:
+        return found
+    stretches = [window for window in (run.idle_before, run.timed, run.idle_after) if window is not None]
+    whole = Window(min(one.start_ns for one in stretches), max(one.end_ns for one in stretches))
+    # Coarse values repeat while the machine idles and while it works, whatever the sensor's clock: without queries only fine ones count.
+    return renewal_of(*curve.readings(whole), curve.spacing_ns, None)
 
 
 def _cycle_ns(run: EnergyRun) -> float | None:
@@ -189,10 +199,13 @@ def _cycle_ns(run: EnergyRun) -> float | None:
     return None if queries is None else float(queries.end_ns - queries.starts_ns[0]) / queries.starts_ns.size
 
 
-def _in_step(case: _SensorRun) -> str | None:
+def _in_step(case: _SensorRun, settling: Settling | None) -> str | None:
     """Return why a sensor by its own clock may see one part of each query only."""
     queries, renewal, cycle_ns = case.run.queries, described_renewal(case.description.averaging, case.renewal), _cycle_ns(case.run)
     if queries is None or renewal is None or cycle_ns is None or not keeps_step(queries, renewal):
+        return None
+    if settling is not None and settling.delay_s * 1e9 > AVERAGES_INTERVALS * renewal.interval_ns:
+        # What it looked at a moment ago it would show within one interval: one that is later averages, and over more than that.
         return None
     return (
         f"it renews its value every {_short(renewal.interval_ns / NS_PER_MS)} ms by its own clock, in step with queries every "
@@ -246,7 +259,7 @@ def _refusal(case: _SensorRun) -> str | None:
     """Return the first reason not to give an energy."""
     counter = _counter_refusal(case, case.curve) if isinstance(case.curve, CounterCurve) else None
     blocked = case.description.blocked or accelerator_refusal(case.description, case.run.accelerator) or _impossible(case)
-    return blocked or _too_short(case) or counter or _calibration_refusal(case) or _missing(case) or _in_step(case)
+    return blocked or _too_short(case) or counter or _calibration_refusal(case) or _missing(case)
 
 
 def _impossible(case: _SensorRun) -> str | None:

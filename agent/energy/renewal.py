@@ -28,7 +28,7 @@ TWICE_RATIO = 0.3
 LEAST_REPEATS = 0.03
 CLEAR_REPEATS = 4.0
 # Of readings once in a period at a random moment, a renewal once in a period makes a quarter repeat at most.
-FEWEST_REPEATS = 4
+FEWEST_REPEATS = 2
 MOST_REPEATS = 0.3
 LATE_RATIO = 0.1
 LATEST_RATIO = 1.2
@@ -87,7 +87,7 @@ def renewal_of(times_ns: Times, powers_w: Array, period_ns: float, cycle_ns: flo
 def _at_its_period(periods: Array, repeats: NDArray[np.bool_], chance: float) -> bool:
     """Return whether the sensor renews its value once in each period: then only readings that follow sooner than a period repeat."""
     count = int(repeats.sum())
-    if chance > FINE_CHANCE or count < FEWEST_REPEATS + CLEAR_REPEATS * chance * repeats.size:
+    if chance > FINE_CHANCE or count < FEWEST_REPEATS + CLEAR_REPEATS * max(0.0, chance) * repeats.size:
         return False
     return float(np.mean(periods[repeats] > 1)) < LATE_RATIO and float(repeats.mean()) < MOST_REPEATS
 

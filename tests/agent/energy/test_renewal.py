@@ -67,6 +67,17 @@ def test_a_sensor_in_step_with_the_queries_gives_no_energy_but_what_would_give_o
     assert "scenario poisson" in reason
 
 
+def test_a_sensor_that_is_later_than_its_clock_averages_and_is_never_in_step():
+    """The mean of 2 s, renewed every second, and 30 queries in each: what is 1.5 s late looked at all of them."""
+    trial, found = seen(World(window_s=2.0, update_s=(1.0, 1.0), jitter=0))
+    assert keeps_step(trial.run.queries, found)
+    energy, reason = assess(trial.trace, trial.run)
+    assert reason is None
+    assert abs(energy.mean_power_w - trial.gross_w) < energy.gross_u_mj / energy.gross_mj * trial.gross_w
+    assert energy.delay_s > 1.2
+    assert energy.renewed_s == pytest.approx(1.0, rel=0.02)
+
+
 def test_a_sensor_out_of_step_with_the_queries_gives_an_energy():
     """At 27.3 queries a second the looks fall on all parts of a query."""
     trial, found = seen(World(update_s=(0.1, 0.1), seen=0.25, jitter=0, fps=27.3))
