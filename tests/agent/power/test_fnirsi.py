@@ -33,6 +33,13 @@ def recorded(content):
     return Fnirsi(world=SensorWorld(content=content))
 
 
+def hang_up(ours, theirs, thread):
+    """Close both ends, ours once the thread that reads it has ended: the next test's device gets the same number."""
+    os.close(theirs)
+    thread.join()
+    os.close(ours)
+
+
 @contextmanager
 def device(*packets):
     """Yield the name of a device that sends `packets` once it was asked to begin, and what it was asked."""
@@ -41,18 +48,18 @@ def device(*packets):
     asked = []
 
     def play():
-        while len(asked) < 3:
-            asked.append(os.read(ours, 65))
-        for packet in packets:
-            os.write(ours, packet)
+        with suppress(OSError):
+            while len(asked) < 3:
+                asked.append(os.read(ours, 65))
+            for packet in packets:
+                os.write(ours, packet)
 
     thread = threading.Thread(target=play, daemon=True)
     thread.start()
     try:
         yield os.ttyname(theirs), asked, thread
     finally:
-        os.close(theirs)
-        os.close(ours)
+        hang_up(ours, theirs, thread)
 
 
 def waiting_bytes(descriptor):
@@ -80,12 +87,12 @@ def asked_device(*, answers=1000, swallows=()):
                 if request[2] == fnirsi.GO_ON and asked.count(fnirsi.GO_ON) not in swallows and asked.count(fnirsi.GO_ON) <= answers:
                     os.write(ours, fnirsi_packet([(5.0, asked.count(fnirsi.GO_ON) / 100)] * 4))
 
-    threading.Thread(target=play, daemon=True).start()
+    thread = threading.Thread(target=play, daemon=True)
+    thread.start()
     try:
         yield os.ttyname(theirs), asked
     finally:
-        os.close(theirs)
-        os.close(ours)
+        hang_up(ours, theirs, thread)
 
 
 def hidraw(root, numbers, name):
