@@ -115,10 +115,13 @@ def described_renewal(averaging: Averaging | None, found: Renewal | None) -> Ren
 
     None of a sensor that is known to look at the power all the time.
     """
-    if averaging is None or averaging.update_interval_s is None:
+    if averaging is None:
         return found
-    whole = averaging.window_s is not None and averaging.window_s >= averaging.update_interval_s
-    if whole or averaging.seen_ratio == 1:
+    if averaging.seen_ratio == 1:
+        return None
+    if averaging.update_interval_s is None:
+        return found
+    if averaging.window_s is not None and averaging.window_s >= averaging.update_interval_s:
         return None
     return found if averaging.seen_ratio is None else Renewal(averaging.update_interval_s * 1e9, NOMINAL_U_RATIO)
 

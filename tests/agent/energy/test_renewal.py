@@ -113,6 +113,7 @@ def test_a_sensor_that_is_known_to_see_all_of_the_time_is_never_in_step():
         energy, reason = described(trial, update_interval_s=0.1, **known)
         assert reason is None
         assert abs(energy.mean_power_w - trial.gross_w) < 0.02 * trial.gross_w
+    assert described(trial, seen_ratio=1.0)[1] is None
     assert described(trial, update_interval_s=0.1)[0] is None
 
 

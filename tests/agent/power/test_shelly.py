@@ -137,3 +137,9 @@ def test_what_real_devices_answered(captures, name, total_w):
     for length in range(120, len(content) - 2, 37):
         with pytest.raises((TransientError, UnavailableError)):
             shown(content[:length])
+
+
+def test_a_shellys_power_is_a_mean_of_a_second():
+    """As its maker publishes."""
+    found = Shelly(world=SensorWorld(content=b'{"switch:0": {"apower": 12.5}}')).describe().averaging
+    assert (found.window_s, found.update_interval_s, set(found.sources.values())) == (1.0, 1.0, {"published"})

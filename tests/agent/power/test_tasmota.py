@@ -126,3 +126,9 @@ def test_what_real_plugs_answered(captures, name, total_w):
 def test_a_refusal_is_recognised_however_its_json_is_spaced():
     """A command that the firmware does not know."""
     assert all(map(Tasmota.recognises, (b'{"Command":"Unknown"}', b'{ "Command": "Unknown" }')))
+
+
+def test_a_plug_that_counts_pulses_sees_all_of_the_time():
+    """So it is never in step with the queries, however often it renews its value."""
+    found = sensor_of(status(26)).describe().averaging
+    assert (found.seen_ratio, found.window_s, found.sources) == (1.0, None, {"seen_ratio": "published"})
