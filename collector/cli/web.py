@@ -10,7 +10,7 @@ from edgemeter.agent.base.config import home
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.terminal import until_stopped
-from edgemeter.collector.cli.stores import store_option
+from edgemeter.collector.cli.stores import all_days_option, store_option
 
 
 @click.command(short_help="Serve the page: overview, compare, trend, down to raw samples.")
@@ -50,9 +50,17 @@ def web(stores: tuple[str, ...], listen: str, port: int, token_file: Path | None
 @click.option("--model", help="Only this model.")
 @click.option("--board", help="Only this board type.")
 @click.option("--device", help="Only this device.")
+@all_days_option
 @click.option("--runs", default=40, type=click.IntRange(0), help="Number of runs included with their raw samples. Default: 40.")
 def report(
-    stores: tuple[str, ...], output: Path, fleet: str | None, model: str | None, board: str | None, device: str | None, runs: int
+    stores: tuple[str, ...],
+    output: Path,
+    fleet: str | None,
+    model: str | None,
+    board: str | None,
+    device: str | None,
+    days: str,
+    runs: int,
 ) -> None:
     """Write overview, comparison, models, trends, devices and runs as one HTML file that works offline.
 
@@ -69,7 +77,7 @@ def report(
     try:
         with progress_bar() as progress:
             index.refresh(partial(progress, "reading records"))
-        case_filter = CaseFilter(fleet=fleet, model=model, board=board, device=device)
+        case_filter = CaseFilter(fleet=fleet, model=model, board=board, device=device, level=days)
         events = open_events(index)
         events.refresh()
         with progress_bar() as progress:

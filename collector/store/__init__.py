@@ -22,6 +22,7 @@ from edgemeter.agent.contract import samples as packed
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.compare import comparison as comparing
 from edgemeter.collector.compare.columns import flat
+from edgemeter.collector.compare.summary import DaysCounted
 from edgemeter.collector.export.run_table import chosen_columns
 from edgemeter.collector.rollup.rollup import compare_rolled_up, rolled_up
 from edgemeter.collector.runs import selection
@@ -71,25 +72,29 @@ def samples(run: RunRecord) -> dict[str, NDArray[Any]]:
     return {series.name: packed.unpack(series) for series in run.samples}
 
 
-def compare(*where: str, reference: str) -> list[dict[str, Plain]]:
+def compare(*where: str, reference: str, days: DaysCounted = "current") -> list[dict[str, Plain]]:
     """Return every case with its reference as a flat row, the same as `edgemeter compare --json`.
+
+    `days` is whether the current level of each case is compared, or `all` its days.
 
     Raises:
         UnavailableError: there is no run.
         ConfigError: there is no store, or no such device or role.
     """
-    return [flat(row) for row in _compared(where, reference).rows]
+    return [flat(row) for row in _compared(where, reference, days).rows]
 
 
-def left_out(*where: str, reference: str) -> list[tuple[str | None, str]]:
+def left_out(*where: str, reference: str, days: DaysCounted = "current") -> list[tuple[str | None, str]]:
     """Return what `compare` leaves out: run (None where it has no name) and reason; raises as `compare` does."""
-    return [(entry.run, entry.reason) for entry in _compared(where, reference).left_out]
+    return [(entry.run, entry.reason) for entry in _compared(where, reference, days).left_out]
 
 
-def _compared(where: Sequence[str], reference: str) -> comparing.Comparison:
+def _compared(where: Sequence[str], reference: str, days: DaysCounted) -> comparing.Comparison:
     store = open_store(*(where or (selection.selections_of("", {}).where,)))
-    ready = rolled_up(store)
-    return comparing.compare(store.contents(), reference) if ready is None else compare_rolled_up(ready, reference)
+    ready = rolled_up(store, days=days)
+    if ready is not None:
+        return compare_rolled_up(ready, reference)
+    return comparing.compare(store.contents(), reference, days=days)
 
 
 def _array(kind: str, values: Sequence[Any]) -> NDArray[Any]:

@@ -81,7 +81,7 @@ def whole_page(
 
 def _fixed(case_filter: CaseFilter) -> dict[str, str]:
     fields = {name: getattr(case_filter, name) for name in CaseFilter.__slots__}
-    return {name: str(value) for name, value in fields.items() if value is not None}
+    return {name: str(value) for name, value in fields.items() if value is not None and (name, value) != ("level", "current")}
 
 
 def _held(context: ViewContext, case_filter: CaseFilter, runs: int) -> HeldAddresses:

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.collector import store as python_store
 from edgemeter.collector.cli.compare import compare
 from tests.fixtures.comparison_factory import document, make_reference, make_run
 from tests.fixtures.level_factory import level_runs, stepped_ms
@@ -102,3 +103,13 @@ def test_a_case_whose_level_changed_says_since_when_in_every_view(tmp_path, view
     whole = run("--reference", "reference", "--store", str(path), "--view", view, "--all-days").stdout
     assert "since 2024-11-13, firmware 1 to 2 (latency +" in " ".join(now.split())
     assert "since" not in whole
+
+
+def test_the_python_api_offers_the_level_now_and_all_days(tmp_path):
+    """The same figures as the command's."""
+    path = tmp_path / "runs.json"
+    path.write_bytes(document(*level_runs(stepped_ms(60, 40, 1.1)), make_reference(id="r", ap=None)))
+    for days, runs, earlier in (("current", 20, 40), ("all", 60, None)):
+        (row,) = (one for one in python_store.compare(str(path), reference="reference", days=days) if one["device"] == "pi-1")
+        assert (row["runs"], row["earlier_runs"]) == (runs, earlier)
+        assert len(python_store.left_out(str(path), reference="reference", days=days)) == (earlier or 0)
