@@ -78,10 +78,15 @@ def payloads(kind):
 
 
 def test_a_ledger_holds_its_records_in_every_column(stored):
-    """Each of the runs, all columns of the export."""
+    """Each of the runs, all columns that the version before exported; those of today that it had not say more of the same."""
     text = printed("export", stored / "ledger.sqlite", "--csv", "-", "--columns", "all")
     now, before = (list(csv.DictReader(io.StringIO(one))) for one in (text, (STORED / "expected" / "runs.csv").read_text()))
-    assert known_before(now, before) == before
+    for row, stored_row in zip(now, before, strict=True):
+        for column, cell in stored_row.items():
+            if cell.startswith(("[", "{")):
+                assert known_before(json.loads(row[column]), json.loads(cell)) == json.loads(cell)
+            else:
+                assert row[column] == cell
     assert len(now) == 9
 
 
