@@ -248,7 +248,7 @@ def test_a_torchvision_that_does_not_fit_is_named(runtime, calling, monkeypatch,
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-@pytest.mark.filterwarnings("ignore:.torch.jit.trace. is deprecated:FutureWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning")
 def test_the_real_torchvision_runs(runtime, tmp_path, torch):
     """Where it is installed and fits."""
     try:
