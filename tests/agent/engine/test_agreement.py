@@ -166,7 +166,7 @@ def test_the_reference_process_ends_with_its_parent(tmp_path):
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=2)
         process.stdin.close()
-        assert process.wait(timeout=5) == 1
+        assert process.wait(timeout=60) == 1
 
 
 def test_the_record_carries_the_agreement_of_the_first_repeat(tmp_path):

@@ -59,7 +59,7 @@ def handler(tmp_path, said, monkeypatch):
 
 def collected(handler, said):
     """Let it look until its child has said something."""
-    before, deadline = len(said.messages), time.monotonic() + 20
+    before, deadline = len(said.messages), time.monotonic() + 120
     while len(said.messages) == before and time.monotonic() < deadline:
         handler.poll()
         time.sleep(0.02)
