@@ -245,22 +245,3 @@ def test_a_torchvision_that_does_not_fit_is_named(runtime, calling, monkeypatch,
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UnavailableError, match=r"does not fit torch .*nms does not exist.*from the same index"):
         runtime.load(calling, Options())
-
-
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-@pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning")
-def test_the_real_torchvision_runs(runtime, tmp_path, torch):
-    """Where it is installed and fits."""
-    try:
-        torchvision = importlib.import_module("torchvision")
-    except (ImportError, RuntimeError) as error:
-        pytest.skip(f"no torchvision that fits: {error}")
-
-    class Best(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x[torchvision.ops.nms(x[:, :4], x[:, 4], 0.5)]
-
-    torch.jit.trace(Best(), torch.zeros(2, 5)).save(str(tmp_path / "best.pt"))
-    runtime.load(tmp_path / "best.pt", Options())
-    runtime.bind([np.float32([[0, 0, 1, 1, 0.25], [0, 0, 1, 1, 0.75]])])()
-    assert runtime.outputs()[0].tolist() == [[0, 0, 1, 1, 0.75]]
