@@ -24,7 +24,8 @@ SHORTEST_S = 10.0
 FEWEST_PERIODS = 50
 # Of a sensor that renews its value less often than it is read; the budget knows how few they are.
 FEWEST_RENEWALS = 10
-AVERAGES_INTERVALS = 1.2
+# A sensor that looks for a moment is one interval late at most, and its readings show that to .4 of one.
+AVERAGES_INTERVALS = 1.4
 FEWEST_INFERENCES = 100
 # The timed part begins with its first query, a little after its clock was started.
 TOLERANCE_RATIO = 0.01
@@ -204,8 +205,10 @@ def _in_step(case: _SensorRun, settling: Settling | None) -> str | None:
     queries, renewal, cycle_ns = case.run.queries, described_renewal(case.description.averaging, case.renewal), _cycle_ns(case.run)
     if queries is None or renewal is None or cycle_ns is None or not keeps_step(queries, renewal):
         return None
-    if settling is not None and settling.delay_s * 1e9 > AVERAGES_INTERVALS * renewal.interval_ns:
-        # What it looked at a moment ago it would show within one interval: one that is later averages, and over more than that.
+    averaging = case.description.averaging
+    sees_a_part = averaging is not None and averaging.seen_ratio is not None
+    if not sees_a_part and settling is not None and settling.delay_s * 1e9 > AVERAGES_INTERVALS * renewal.interval_ns:
+        # What it looked at a moment ago it would show within one interval: one that is clearly later averages, and over more than that.
         return None
     return (
         f"it renews its value every {_short(renewal.interval_ns / NS_PER_MS)} ms by its own clock, in step with queries every "

@@ -148,6 +148,14 @@ def test_intervals_hold_the_truth_whatever_the_sensors_clock(world):
 @pytest.mark.slow
 @pytest.mark.parametrize("fps", [5, 10, 30, 100])
 def test_a_load_locked_to_the_sensor_is_refused(fps):
-    """Of 60 draws nearly all; those whose clock cannot be seen are too few to matter."""
+    """Of 60 draws all but one at most: a clock that cannot be seen is rare, and no number is better than a wrong one."""
     world = dataclasses.replace(World(update_s=(0.1, 0.1), seen=0.25, jitter=0), fps=fps)
-    assert len(coverage(world, 60).refusals) >= 54
+    assert len(coverage(world, 60).refusals) >= 59
+
+
+@pytest.mark.slow
+def test_no_load_locked_to_a_sensor_that_describes_its_share_gives_an_energy():
+    """However late its readings come out: an A100's or H100's interval and share are published."""
+    for seed in range(60):
+        trial, _ = seen(World(update_s=(0.1, 0.1), seen=0.25, jitter=0), seed)
+        assert "in step with queries" in described(trial, update_interval_s=0.1, seen_ratio=0.25)[1]
