@@ -1,4 +1,4 @@
-"""The real torchvision. It is no part of what must run in CI: PyPI's is built for CUDA and cannot be imported beside a PyTorch for the CPU."""
+"""The real torchvision; no part of what must run in CI: PyPI's is built for CUDA and is of no use beside a PyTorch for the CPU."""
 
 import contextlib
 
