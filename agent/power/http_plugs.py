@@ -12,6 +12,7 @@ The energy counters are not used: their steps (0.21 Wh, which is 766 J, or 1 Wh)
 import http.client
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
@@ -108,7 +109,7 @@ UNKNOWN = re.compile(rb'\{\s*"Command"\s*:\s*"Unknown"')
 POWER = re.compile(rb'"Power"\s*:\s*\[?\s*"?\s*-?\d+(?:\.(\d+))?')
 
 
-class HttpPlug:
+class HttpPlug(ABC):
     """What both kinds share: one response holds the power of all channels. Subclasses ask for it and read it."""
 
     sensor = ""
@@ -175,15 +176,17 @@ class HttpPlug:
             )
         return valid
 
+    @abstractmethod
     def _fetched(self) -> bytes:
-        raise NotImplementedError
+        """Return the response that holds the power of all channels."""
 
+    @abstractmethod
     def _channels(self, response: bytes) -> dict[str, float | None]:
-        raise NotImplementedError
+        """Return the power of each channel, W; None where it is not valid."""
 
+    @abstractmethod
     def _limits(self, response: bytes, channels: Mapping[str, float]) -> tuple[float, list[str]]:
         """Return the resolution, W, and warnings."""
-        raise NotImplementedError
 
 
 class Shelly(HttpPlug):

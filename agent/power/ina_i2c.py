@@ -19,6 +19,7 @@ Tested with: an imitation of each chip, register by register; not yet with a chi
 
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -43,7 +44,7 @@ class Measured:
     energy_count: int | None = None
 
 
-class Ina:
+class Ina(ABC):
     """One kind of chip: its registers, and what volts, amperes and joules they hold; `shunt_ohm` is ignored if the shunt is inside."""
 
     name = ""
@@ -56,17 +57,17 @@ class Ina:
         """Return whether the chip identifies itself as one; False for a kind without an identity register."""
         return False
 
+    @abstractmethod
     def configure(self, registers: I2cRegisters, averages: int) -> float:
         """Set it to measure without pause; return how long one measurement takes, ms."""
-        raise NotImplementedError
 
+    @abstractmethod
     def measure(self, registers: I2cRegisters, shunt_ohm: float) -> Measured:
         """Return the newest measurement.
 
         Raises:
             TransientError: the current is beyond what the chip can measure.
         """
-        raise NotImplementedError
 
     def current_step_a(self, shunt_ohm: float) -> float:
         """Return the step of its current."""

@@ -15,6 +15,7 @@ Source: Linux drivers/hwmon/ina3221.c, ina238.c and Documentation/hwmon; L4T 4.9
 import dataclasses
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -264,7 +265,7 @@ def _iio_channel(folder: Path, name: Path) -> JetsonChannel | None:
     return JetsonChannel(label, (voltage, current), voltage_mv=voltage)
 
 
-class JetsonSensor(TreeSensor):
+class JetsonSensor(TreeSensor, ABC):
     """What the three sensors share: monitors that are found once and read again and again."""
 
     def __init__(self, world: SensorWorld = HERE) -> None:
@@ -287,8 +288,9 @@ class JetsonSensor(TreeSensor):
         self._monitors = self._monitors or self._find()
         return self._monitors
 
+    @abstractmethod
     def _find(self) -> JetsonMonitors:
-        raise NotImplementedError
+        """Return the monitors of this board."""
 
 
 class Ina3221(JetsonSensor):
