@@ -120,7 +120,8 @@ def _changes(before: Fingerprint, after: Fingerprint) -> Sequence[str]:
 
 def _members(metric: Metric, runs: Sequence[RunFigures]) -> list[float]:
     """Return the mean of each day on the metric's scale, with fewer than three days every run."""
-    by_day = [[on_scale(metric, metric.value(run) or 0.0) for run in own] for _, own in groupby(runs, lambda run: run.day)]
+    valued = [(run.day, on_scale(metric, value)) for run in runs if (value := metric.value(run)) is not None]
+    by_day = [[value for _, value in own] for _, own in groupby(valued, lambda one: one[0])]
     return [float(np.mean(values)) for values in by_day] if len(by_day) >= FEWEST else [value for values in by_day for value in values]
 
 
