@@ -71,13 +71,27 @@ def model_options(
     )
 
 
+def image_options(seed_of: str) -> Callable[[_Command], _Command]:
+    """Return what adds the options of the images to score: `--subset`, `--seed` and `--corrupt`; `seed_of` is what the seed draws."""
+    return _added(
+        click.option("--subset", type=click.IntRange(1), help="Evaluate on a random subset of N images. Default: all."),
+        click.option("--seed", type=click.IntRange(0), help=f"Seed of {seed_of}. Default: 0."),
+        click.option(
+            "--corrupt",
+            callback=_comma_separated,
+            metavar="NAME[,NAME]",
+            help="Also score on corrupted images, five severities each: gaussian_noise, motion_blur, ..., or all.",
+        ),
+    )
+
+
 def power_option(command: _Command) -> _Command:
     """Add `--power`."""
     text = "Power sensors NAME[,NAME], or none. Default: the one with the widest scope."
     return click.option("--power", envvar="EDGEMETER_POWER", help=text)(command)
 
 
-def comma_separated(_ctx: click.Context, _param: click.Parameter, value: str | None) -> list[str] | None:
+def _comma_separated(_ctx: click.Context, _param: click.Parameter, value: str | None) -> list[str] | None:
     """Return the parts of `A,B`, the callback of an option."""
     return None if value is None else [part.strip() for part in value.split(",")]
 

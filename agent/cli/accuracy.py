@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgemeter.agent.base.options import PATH, comma_separated, json_option, model_options
+from edgemeter.agent.base.options import PATH, image_options, json_option, model_options
 
 if TYPE_CHECKING:
     from edgemeter.agent.cli.accuracy_scores import AccuracyScores
@@ -16,14 +16,7 @@ if TYPE_CHECKING:
 @click.option("--detections", type=PATH, help="COCO results: [{image_id, category_id, bbox: [x, y, w, h], score}].")
 @click.option("--model", type=PATH, help="Model file to score on --images, instead of detections.")
 @model_options("--model: folder of images, or of class folders.")
-@click.option("--subset", type=click.IntRange(1), help="Evaluate on a random subset of N images. Default: all.")
-@click.option("--seed", type=click.IntRange(0), help="Seed of subset and corruptions. Default: 0.")
-@click.option(
-    "--corrupt",
-    callback=comma_separated,
-    metavar="NAME[,NAME]",
-    help="Also score on corrupted images, five severities each: gaussian_noise, motion_blur, ..., or all.",
-)
+@image_options("subset and corruptions")
 @click.option(
     "--bounds",
     type=click.Choice(["auto", "always", "never"]),

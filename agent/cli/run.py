@@ -12,7 +12,7 @@ from edgemeter.agent.base.options import (
     PATH,
     FiniteRange,
     broker_files,
-    comma_separated,
+    image_options,
     json_option,
     model_options,
     names_and_config,
@@ -38,14 +38,7 @@ def _delivery_timeout(command: _Command) -> _Command:
 @click.argument("suite", required=False, type=PATH)
 @click.option("--model", type=PATH, help="Model file (.tflite, .onnx, .pt, .pt2) instead of a suite.")
 @model_options()
-@click.option("--subset", type=click.IntRange(1), help="Evaluate on a random subset of N images. Default: all.")
-@click.option("--seed", type=click.IntRange(0), help="Seed of subset, inputs, arrivals, order and corruptions. Default: 0.")
-@click.option(
-    "--corrupt",
-    callback=comma_separated,
-    metavar="NAME[,NAME]",
-    help="Also score on corrupted images, five severities each: gaussian_noise, motion_blur, ..., or all.",
-)
+@image_options("subset, inputs, arrivals, order and corruptions")
 @click.option(
     "--scenario",
     type=click.Choice(["single_stream", "multi_stream", "offline", "poisson"]),
