@@ -41,7 +41,7 @@ def ab(a: Path, b: Path, runs: int, matters: float, *, as_json: bool, **options:
 
     settings = config.read(options["config"])
     identity = DeviceIdentity(*config.names(options["device"], options["fleet"], settings))
-    cases = [single_case(path, None, options) if path.suffix.lower() == ".toml" else single_case(None, path, options) for path in (a, b)]
+    cases = [single_case(path, options) for path in (a, b)]
     with run_lock(config.home(), "edgemeter ab", lambda note: click.echo(note, err=True)), session_progress() as on_event:
         found = compare_cases(cases[0], cases[1], runs, identity, on_event, matters / 100)
     if as_json:

@@ -35,7 +35,8 @@ def observer(suite: Path | None, model: Path | None, pairs: int, *, as_json: boo
 
     Example: edgemeter calibrate observer --model model.tflite --threads 4
     """
-    if (suite is None) == (model is None):
+    source = suite or model
+    if source is None or (suite and model):
         raise click.UsageError("give either a SUITE file of one case or --model FILE")
     from edgemeter.agent.base import config
     from edgemeter.agent.base.file_lock import run_lock
@@ -48,7 +49,7 @@ def observer(suite: Path | None, model: Path | None, pairs: int, *, as_json: boo
 
     settings = config.read(options["config"])
     identity = DeviceIdentity(*config.names(options["device"], options["fleet"], settings))
-    case = single_case(suite, model, options)
+    case = single_case(source, options)
     with (
         run_lock(config.home(), "edgemeter calibrate", lambda note: click.echo(note, err=True)),
         open_sensors(options["power"], settings.power, settings.sensors) as (sensors, _),

@@ -35,8 +35,10 @@ def _delivery_timeout(command: _Command) -> _Command:
 
 
 @click.command()
-@click.argument("suite", required=False, type=PATH)
-@click.option("--model", type=PATH, help="Model file (.tflite, .onnx, .pt, .pt2) instead of a suite.")
+@click.argument("sources", nargs=-1, type=PATH, metavar="[SUITE | MODEL...]")
+@click.option(
+    "--model", "named", multiple=True, type=PATH, help="Model file (.tflite, .onnx, .pt, .pt2), or name of the catalogue; repeatable."
+)
 @model_options()
 @image_options("subset, inputs, arrivals, order and corruptions")
 @click.option(
@@ -99,16 +101,18 @@ def _delivery_timeout(command: _Command) -> _Command:
     help="Key that signs bundles (see `edgemeter bundle keygen`). Default: the configuration's, or unsigned.",
 )
 @json_option('Print {"runs": [record, ...]}.')
-def run(suite: Path | None, model: Path | None, **options: Any) -> None:
-    """Measure a suite of cases, or one model.
+def run(sources: tuple[Path, ...], named: tuple[Path, ...], **options: Any) -> None:
+    """Measure a suite of cases (.toml), or models in turn.
 
-    Example: edgemeter run --model model.tflite --images photos/ --annotations coco.json --threads 4
+    Example: edgemeter run model.tflite --images photos/ --annotations coco.json --threads 4
     """
-    if (suite is None) == (model is None):
-        raise click.UsageError("give either a SUITE file or --model FILE")
     from edgemeter.agent.cli import run_session, run_table
 
-    cases = run_session.suite_of(suite, model, options)
+    models = (*sources, *named)
+    suite = next((source for source in sources if run_session.is_suite_file(source)), None)
+    if not models or (suite is not None and len(models) > 1):
+        raise click.UsageError("give either one SUITE file (.toml) or models")
+    cases = run_session.suite_of(suite, models, options)
     for note in cases.left_out:
         click.echo(f"left out: {note}", err=True)
     outcome = run_session.run_session(cases, options | {"suite_file": suite}, lambda note: click.echo(note, err=True))

@@ -1,7 +1,7 @@
 """A session from the command line: options to cases, cases to records, records to the outbox and the broker, progress to the terminal."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +16,7 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientEr
 from edgemeter.agent.base.file_lock import run_lock
 from edgemeter.agent.bundle import signature
 from edgemeter.agent.bundle.write import BundleRecorder
+from edgemeter.agent.cli.model_names import model_path
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Case, Settings, Suite, SuiteFile, expand, read
 from edgemeter.agent.delivery.delivery import Delivery, open_delivery
@@ -96,33 +97,45 @@ class SessionOutcome:
     interruption: BaseException | None = None
 
 
-def suite_of(suite: Path | None, model: Path | None, options: Mapping[str, Any]) -> Suite:
-    """Return the suite in a file, its settings overridden by the options; or the suite of one model.
+def suite_of(suite: Path | None, models: Path | Sequence[Path] | None, options: Mapping[str, Any]) -> Suite:
+    """Return the suite in a file, its settings overridden by the options; or the suite of these models (paths, or names of the catalogue).
 
     Raises:
-        ConfigError: the file or the model is wrong.
+        ConfigError: the file or a model is wrong.
     """
     given = {key: options[key] for key in CASE_OPTIONS if options.get(key) is not None}
     # Paths of a suite are relative to its file, those of options to the working directory.
     given |= {key: str(Path(given[key]).absolute()) for key in ("images", "annotations") if key in given}
+    named = [models] if isinstance(models, Path) else models or ()
+    files = [] if suite else [str(model_path(model)) for model in named]
+    one_only = [key for key in ("name", "sha256") if key in given]
+    if len(files) > 1 and one_only:
+        raise ConfigError(f"--{one_only[0]} belongs to one model, {len(files)} are given: leave it out, or write a suite")
     try:
-        settings = msgspec.convert(given if suite else {"model": str(model), **given}, Settings)
+        settings = msgspec.convert(given if suite else {"model": files, **given}, Settings)
     except msgspec.ValidationError as error:
         raise ConfigError(f"wrong option: {error}") from error
-    return read(suite, settings) if suite else expand(SuiteFile(name="one model", case=[settings]), Path.cwd())
+    name = "one model" if len(files) == 1 else f"{len(files)} models"
+    return read(suite, settings) if suite else expand(SuiteFile(name=name, case=[settings]), Path.cwd())
 
 
-def single_case(suite: Path | None, model: Path | None, options: Mapping[str, Any]) -> Case:
-    """Return the one case of a suite, or of a model.
+def single_case(source: Path, options: Mapping[str, Any]) -> Case:
+    """Return the one case of a suite (.toml), or of a model.
 
     Raises:
         ConfigError: the file or the model is wrong, or the suite has several cases.
     """
-    cases = suite_of(suite, model, options).cases
+    is_suite = is_suite_file(source)
+    cases = suite_of(source if is_suite else None, None if is_suite else source, options).cases
     if len(cases) != 1:
         labels = ", ".join(one.label for one in cases)
-        raise ConfigError(f"suite {str(suite)!r} holds {len(cases)} cases ({labels}): leave one")
+        raise ConfigError(f"suite {str(source)!r} holds {len(cases)} cases ({labels}): leave one")
     return cases[0]
+
+
+def is_suite_file(source: Path) -> bool:
+    """Return whether this is a suite rather than a model: suites are TOML."""
+    return source.suffix.lower() == ".toml"
 
 
 def run_session(suite: Suite, options: Mapping[str, Any], report: Callable[[str], None] = lambda _: None) -> SessionOutcome:

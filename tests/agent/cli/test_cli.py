@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from tests.fixtures.replay_case import replay_case
+
 HEAVY = (
     "numpy",
     "msgspec",
@@ -83,9 +85,14 @@ def test_the_version_is_printed():
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [
-        (("run",), 2, "give either a SUITE file or --model FILE"),
+        (("run",), 2, "give either one SUITE file (.toml) or models"),
         (("run", "--model", "none.tflite"), 2, "there is no model at"),
-        (("run", "--model", "none.xyz"), 2, "no runtime is known for 'none.xyz'"),
+        (("run", "--model", "none.xyz"), 2, "there is no model 'none.xyz', neither as a file nor in the catalogue"),
+        (("run", "a.toml", "b.toml"), 2, "give either one SUITE file (.toml) or models"),
+        (("run", "a.onnx", "b.onnx", "--name", "x"), 2, "--name belongs to one model, 2 are given"),
+        (("run", "edgemeter-shapes_int9.tflite"), 2, "did you mean edgemeter-shapes_int8.tflite"),
+        (("run", "yolox-nanno"), 2, "did you mean yolox-nano"),
+        (("run", "yolox-nano"), 2, "fetch it with `edgemeter models fetch yolox-nano`"),
         (("run", "none.toml"), 2, "cannot read the suite 'none.toml': No such file"),
         (("run", "--model", "x.onnx", "--threads", "0"), 2, "threads"),
         (("run", "--model", "x.onnx", "--mode", "fast"), 2, "'fast' is not one of"),
@@ -114,3 +121,16 @@ def test_wrong_usage_is_one_line_with_the_remedy(tmp_path, arguments, status, sa
     assert says in done.stderr
     assert "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1 or done.stderr.startswith("Usage:")
+
+
+def test_several_models_are_measured_in_turn_and_printed_as_one_table(tmp_path):
+    """By position and by --model, a path and a name alike: one suite, every repeat of each."""
+    replay_case(tmp_path, "a", 1.0)
+    replay_case(tmp_path, "b", 2.0)
+    options = ("--mode", "rapid", "--repeats", "2", "--output", "runs.json")
+    done = run("run", "a.replay.json", "--model", "b.replay.json", *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "4 runs" in done.stdout
+    runs = json.loads((tmp_path / "runs.json").read_bytes())["runs"]
+    assert sorted(one["model"]["file"] for one in runs) == ["a.replay.json"] * 2 + ["b.replay.json"] * 2
+    assert {one["suite"] for one in runs} == {"2 models"}

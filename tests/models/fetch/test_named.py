@@ -1,0 +1,64 @@
+"""Facts about models that are named instead of given as a path."""
+
+from pathlib import Path
+
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.cli.model_names import model_path
+from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER
+from tests.fixtures.catalogue_factory import content, make_entry, write_catalogue
+
+SHIPPED = "edgemeter-shapes_int8.tflite"
+
+
+def test_a_fetched_model_is_its_file_in_the_cache(server, home, invoke):
+    """`edgemeter run NAME` after `edgemeter models fetch NAME`."""
+    body = content(4_000)
+    write_catalogue(home / "catalogue.toml", make_entry("mine", server.put("/mine.onnx", body), body))
+    invoke("fetch", "mine")
+    assert model_path("mine") == home / "models" / "mine" / "mine.onnx"
+
+
+def test_an_added_model_is_its_file_where_it_lies(tmp_path, invoke):
+    """The user's own models have names too, until their file goes."""
+    path = tmp_path / "own.tflite"
+    path.write_bytes((SHIPPED_FOLDER / SHIPPED).read_bytes())
+    invoke("add", path, "--name", "mine")
+    assert model_path("mine") == path
+    path.unlink()
+    with pytest.raises(ConfigError, match="which is gone: add it again with `edgemeter models add FILE`"):
+        model_path("mine")
+
+
+def test_a_shipped_model_needs_no_folder(tmp_path, monkeypatch):
+    """A file of that name in the working directory comes first."""
+    monkeypatch.chdir(tmp_path)
+    assert model_path(SHIPPED) == SHIPPED_FOLDER / SHIPPED
+    Path(SHIPPED).touch()
+    assert model_path(SHIPPED) == Path(SHIPPED)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("mine", "not on this machine: fetch it with `edgemeter models fetch mine`"),
+        ("unsure", "fetch it with `edgemeter models fetch --accept-unverified unsure`"),
+        ("made", "has no download (exported): yolo export"),
+        ("mien", "did you mean mine?"),
+        ("zzzzzz", "correct the path, or see `edgemeter models list`"),
+    ],
+)
+def test_a_name_without_a_file_says_what_to_do(home, name, says):
+    """Fetch it, make it, spell it, or look it up: one line each."""
+    made = make_entry("made", None, form="exported", how="yolo export")
+    write_catalogue(home / "catalogue.toml", make_entry("mine", "http://h/m", b"m"), make_entry("unsure", "http://h/u"), made)
+    with pytest.raises(ConfigError) as refused:
+        model_path(name)
+    assert says in str(refused.value)
+
+
+@pytest.mark.parametrize("path", ["models/none.onnx", "none.onnx", "model_{precision}.tflite"])
+def test_a_path_stays_a_path(path):
+    """What can only be meant as a file is checked where all files are."""
+    assert str(model_path(path)) == str(Path(path))
