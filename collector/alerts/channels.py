@@ -1,9 +1,10 @@
-"""Channels: the notice of an alert, and its senders: webhook, Alertmanager, ntfy, e-mail, Apprise."""
+"""Channels: the notice of an alert, and its senders: webhook, Alertmanager, ntfy, e-mail, MQTT, Apprise."""
 
 import http.client
 import json
 import os
 import re
+import secrets
 import smtplib
 import ssl
 import urllib.error
@@ -16,7 +17,9 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 from urllib.parse import urlsplit
 
+from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.base.mqtt_session import Message, MqttSession, SessionProfile
 from edgemeter.collector.alerts.lifecycle import Alert, AlertChange
 from edgemeter.collector.alerts.rules import AlertEvent
 
@@ -78,6 +81,11 @@ def notice_of_alert(event: AlertEvent, alert: Alert, link: str | None) -> Notice
 def notice_text(notices: list[Notice]) -> str:
     """Return notices as plain text: two lines each."""
     return "\n".join(f"[{one.severity}] {one.title} (#{one.number})\n{one.text}" for one in notices)
+
+
+def alert_document(notice: Notice) -> dict[str, object]:
+    """Return a notice as a JSON document: a text for people, and the alert for machines."""
+    return {"text": notice_text([notice]), "event": notice.event, "alert": asdict(notice)}
 
 
 def headline(notices: list[Notice]) -> str:
@@ -167,7 +175,7 @@ class WebhookSender:
             post_json(self.name, self.url, {"text": notice_text(notices)})
             return
         for notice in notices:
-            post_json(self.name, self.url, {"text": notice_text([notice]), "event": notice.event, "alert": asdict(notice)})
+            post_json(self.name, self.url, alert_document(notice))
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +281,62 @@ class EmailSender:
                 server.close()
                 raise
         return server
+
+
+MQTT_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class MqttSender:
+    """MQTT: a JSON message for every alert, QoS 1, not retained, so that nobody takes an old one for new."""
+
+    name: str
+    address: BrokerAddress
+    topic: str
+
+    def send(self, notices: list[Notice]) -> None:
+        """Send notices; done when the broker has accepted all."""
+        answers = _BrokerAnswers()
+        session = MqttSession(self.address, SessionProfile(f"edgemeter-alerts-{secrets.token_hex(4)}"), answers)
+        try:
+            session.connect(MQTT_TIMEOUT_S)
+            for notice in notices:
+                session.publish(self.topic, json.dumps(alert_document(notice)).encode())
+            session.flush(MQTT_TIMEOUT_S)
+        except UnavailableError as error:
+            raise TransientError(f"channel {self.name!r}: {error}") from error
+        finally:
+            session.close()
+        if answers.refusals:
+            raise UnavailableError(
+                f"channel {self.name!r}: the broker at {self.address} refuses the topic {self.topic!r} ({answers.refusals[0]}): allow writing it"
+            )
+        if answers.taken < len(notices):
+            raise TransientError(f"channel {self.name!r}: the broker at {self.address} did not accept all messages: retrying at the next check")
+
+
+class _BrokerAnswers:
+    """Counts the broker's answers."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self.refusals: list[str] = []
+
+    def connected(self) -> None:
+        """Session event."""
+
+    def disconnected(self, reason: str) -> None:
+        """Session event."""
+
+    def received(self, message: Message) -> None:
+        """Session event."""
+
+    def answered(self, refusal: str | None) -> None:
+        """Session event: one message was accepted or refused."""
+        if refusal is None:
+            self.taken += 1
+        else:
+            self.refusals.append(refusal)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,10 @@ Notifications that cannot be sent are kept, and retried at the next check.
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from edgemeter.agent.base.broker_address import parse_address
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.collector.alerts import lifecycle
 from edgemeter.collector.alerts.channels import (
@@ -15,6 +16,7 @@ from edgemeter.collector.alerts.channels import (
     AlertSender,
     AppriseSender,
     EmailSender,
+    MqttSender,
     Notice,
     NtfySender,
     WebhookSender,
@@ -73,6 +75,10 @@ def sender_of(channel: Channel) -> AlertSender:
     if channel.kind == "ntfy":
         token = secret("token", channel.name, channel.token_file, channel.token_env)
         return NtfySender(channel.name, url, channel.topic or "", token)
+    if channel.kind == "mqtt":
+        address = parse_address(url)
+        password = secret("password", channel.name, channel.password_file, channel.password_env) or address.password
+        return MqttSender(channel.name, replace(address, user=channel.user or address.user, password=password), channel.topic or "")
     return AppriseSender(channel.name, url)
 
 

@@ -52,7 +52,7 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Where alerts are sent; secrets are read from the named file or environment variable."""
 
     name: _Name
-    kind: Literal["webhook", "alertmanager", "ntfy", "email", "apprise"]
+    kind: Literal["webhook", "alertmanager", "ntfy", "email", "mqtt", "apprise"]
     send: tuple[AlertEvent, ...] = ("opened", "closed")
     url: str | None = None
     url_file: str | None = None
@@ -86,6 +86,7 @@ _NEEDS = {
     "alertmanager": (("url", "url_file", "url_env"),),
     "ntfy": (("url", "url_file", "url_env"), ("topic",)),
     "email": (("host",), ("sender",), ("recipients",)),
+    "mqtt": (("url", "url_file", "url_env"), ("topic",)),
     "apprise": (("url", "url_file", "url_env"),),
 }
 

@@ -15,7 +15,7 @@ from edgemeter.agent.base.config import home
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.options import FiniteRange, broker_files
 from edgemeter.agent.base.terminal import until_stopped
-from edgemeter.collector.cli.ledger import backup, changes, devices, quarantine, restore, stats, vacuum
+from edgemeter.collector.cli.ledger import backup, changes, devices, quarantine, restore, retire, stats, vacuum
 from edgemeter.collector.cli.load import load
 from edgemeter.collector.cli.stores import ledger_option, ledger_path
 from edgemeter.collector.cli.web import web
@@ -153,6 +153,9 @@ def collector() -> None:
     type=click.IntRange(1),
     help="Delete the oldest data, raw samples first, if the ledger exceeds this many MB. Default: unlimited.",
 )
+@click.option(
+    "--home-assistant", is_flag=True, help="Publish the devices and their newest results to Home Assistant (2024.11 or newer), by MQTT discovery."
+)
 def up(
     *,
     broker: str | None,
@@ -169,12 +172,16 @@ def up(
     keep_days: float | None,
     keep_samples_days: float | None,
     keep_mb: int | None,
+    home_assistant: bool,
     **files: Path | None,
 ) -> None:
     """Receive results until Ctrl-C or SIGTERM, store them in the ledger, and drain it to InfluxDB if one is given.
 
     Example: edgemeter collector up --broker broker.example --influx http://influx.example:8086
     """
+    from importlib.metadata import version
+
+    from edgemeter.collector.home_assistant.publisher import HomePublisher
     from edgemeter.collector.ledger.retention import Retention
     from edgemeter.collector.receive import monitor
     from edgemeter.collector.receive.service import Collector
@@ -195,29 +202,33 @@ def up(
     with until_stopped() as stopped, _broker(given, port) as address, keeper.rollup_keeper(path):
         service = Collector(address, path, config, group=group, retention=retention)
         metrics_server = monitor.Monitor(service, *monitor_address) if monitor_address else None
+        home = HomePublisher(address, path, version("edgemeter")) if home_assistant else None
         try:
             service.start()
-            drained = f", draining to {config}" if config else ""
+            told = [f"receiving from {address}, storing in {path}", *([f"draining to {config}"] if config else ())]
             if metrics_server is not None:
                 metrics_server.start()
-                drained += f", /metrics at {metrics_server.host}:{metrics_server.port}"
-            click.echo(f"receiving from {address}, storing in {path}{drained}; stop with Ctrl-C", err=True)
+                told.append(f"/metrics at {metrics_server.host}:{metrics_server.port}")
+            if home is not None:
+                home.start()
+                told.append("publishing to Home Assistant")
+            click.echo(f"{', '.join(told)}; stop with Ctrl-C", err=True)
             while not stopped.wait(STATUS_POLL_S):
                 if not service.is_alive():
                     raise UnavailableError(
                         f"a thread of the collector has stopped; committed results are safe in {str(path)!r}: see the log, then restart"
                     )
         finally:
-            if metrics_server is not None:
-                metrics_server.stop()
-            service.stop()
+            for part in (home, metrics_server, service):
+                if part is not None:
+                    part.stop()
         counts = service.counts
         click.echo(
             f"stored {counts.inserted} new records, dropped {counts.duplicates} duplicates, quarantined {counts.quarantined}", err=True
         )
 
 
-for _command in (web, devices, quarantine, changes, stats, vacuum, backup, restore, load, init_influx, deploy_files):
+for _command in (web, devices, retire, quarantine, changes, stats, vacuum, backup, restore, load, init_influx, deploy_files):
     collector.add_command(_command)
 
 

@@ -1,4 +1,4 @@
-"""What a ledger holds, and its upkeep: `edgemeter collector devices`, `quarantine`, `changes`, `stats`, `vacuum`, `backup`, `restore`."""
+"""What a ledger holds, and its upkeep: `edgemeter collector devices`, `retire`, `quarantine`, `changes`, `stats`, `vacuum`, `backup`, `restore`."""
 
 import json
 import time
@@ -42,6 +42,35 @@ def devices(ledger: Path | None, *, as_json: bool) -> None:
         shown = ("fleet", "device", "state", "since", "board", "agent", "records", "missing", "last_record", "look_at")
         table.add_row(*("" if one[name] is None else escape(figures.printable(str(one[name]))) for name in shown))
     wide_console().print(table)
+
+
+@click.command(short_help="Take a device out of the lists of those expected.")
+@click.argument("device")
+@ledger_option
+@click.option("--fleet", help="Fleet of the device. Default: the only one that has it.")
+def retire(device: str, ledger: Path | None, fleet: str | None) -> None:
+    """Retire a DEVICE that does not come back: no alert expects it, Home Assistant removes it, its records stay. Online again, it is back.
+
+    A device with a certificate is put out by `edgemeter fleet revoke`.
+
+    Example: edgemeter collector retire pi-7
+    """
+    from edgemeter.agent.contract.messages import DeviceState
+    from edgemeter.collector.ledger.ledger import Ledger
+    from edgemeter.collector.ledger.presence import PresenceChange
+
+    path = ledger_path(ledger)
+    with Ledger(path, "read") as opened:
+        known = _names(opened.devices(), opened.sessions())
+    fleets = [one for one, name in known if name == device and fleet in (None, one)]
+    if len(fleets) != 1:
+        reason = f"fleets {', '.join(fleets)} have one: choose with --fleet" if fleets else "see `edgemeter collector devices`"
+        raise ConfigError(f"no single device {device!r} in the ledger: {reason}")
+    # No session has the number 0, so what the broker still holds of the last one does not bring the device back.
+    state = DeviceState(state="revoked", session=0)
+    with Ledger(path) as opened:
+        opened.commit((), changes=[PresenceChange(fleets[0], device, state, time.time_ns())])
+    click.echo(f"retired {device!r} of fleet {fleets[0]!r}; its records stay", err=True)
 
 
 def _names(present: Sequence[DevicePresence], sessions: Sequence[SessionHeld]) -> list[tuple[str, str]]:

@@ -161,6 +161,14 @@ class LedgerHistory:
         with sqlite_file.mapped(self._path, FORMAT):
             return int(self._connection.execute(query, (self.newest(key),)).fetchone()[0])
 
+    def newest_runs(self) -> Iterator[tuple[SeriesKey, RunFigures]]:
+        """Yield every series with its newest run by time."""
+        query = f"SELECT {', '.join(COLUMNS)} FROM runs WHERE series = ? ORDER BY started_at_ns DESC, row DESC LIMIT 1"  # noqa: S608 - our own
+        with sqlite_file.mapped(self._path, FORMAT):
+            for key, (number, _) in self._series.items():
+                for row in self._connection.execute(query, (number,)):
+                    yield key, RunFigures._make(row)
+
     def recall(self, name: str, stamp: str) -> bytes | None:
         """Return what was stored under `name` with this stamp."""
         with sqlite_file.mapped(self._path, FORMAT):

@@ -49,6 +49,9 @@ SERVICE_RULES: Mapping[str, tuple[tuple[AclAccess, str], ...]] = {
     COLLECTOR_USER: (
         *(("read", f"{TOPIC_ROOT}/+/+/{kind}") for kind in ("result", "birth", "state", "health")),
         ("write", f"{TOPIC_ROOT}/+/+/receipt"),
+        # `edgemeter collector up --home-assistant`.
+        ("write", "homeassistant/device/+/config"),
+        ("write", "edgemeter/home-assistant/+/+/+"),
     ),
     SERVICE_USER: (
         *(("read", f"{TOPIC_ROOT}/+/+/{kind}") for kind in ("birth", "state", "health", "job", "want", "progress", "renew")),

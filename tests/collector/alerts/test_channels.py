@@ -1,3 +1,4 @@
+import json
 import re
 from email import message_from_string, policy
 
@@ -8,6 +9,8 @@ from edgemeter.collector.alerts import check
 from edgemeter.collector.alerts.channels import Notice
 from edgemeter.collector.alerts.rules import AlertRules, Channel
 from tests.fixtures.listeners import http_listener, mail_listener
+from tests.fixtures.mqtt_peer import Peer, wait_until
+from tests.fixtures.servers import address_of, mosquitto
 
 FACTS = {"fleet": "lab", "device": "pi-1", "metric": "energy"}
 OPENED = Notice(
@@ -135,6 +138,45 @@ def test_an_address_that_is_none_and_a_secret_that_is_absent_are_errors(tmp_path
     (tmp_path / "url").write_text("http://127.0.0.1:1/x\n")
     with pytest.raises(TransientError, match="cannot be reached"):
         send([OPENED], kind="webhook", url_file=str(tmp_path / "url"))
+
+
+@pytest.mark.mosquitto
+def test_mqtt_gets_every_alert_as_json(tmp_path):
+    """The same document as a webhook's, at a real broker, not retained; a broker that is away is for later."""
+    server = mosquitto(tmp_path)
+    server.start()
+    peer = Peer(address_of(server), "edgemeter/alerts")
+    channel = {"kind": "mqtt", "url": f"mqtt://{address_of(server)}", "topic": "edgemeter/alerts"}
+    send([OPENED, CLOSED], **channel)
+    assert wait_until(lambda: len(peer.messages) == 2)
+    bodies = [json.loads(one.payload) for one in peer.messages]
+    assert [(body["event"], body["alert"]["number"]) for body in bodies] == [("opened", 3), ("closed", 4)]
+    assert "step: energy on pi-1" in bodies[0]["text"]
+    peer.close()
+    late = Peer(address_of(server), "edgemeter/alerts", client_id="late")
+    assert late.messages == []
+    late.close()
+    server.kill()
+    with pytest.raises(TransientError, match="no MQTT broker answers"):
+        send([OPENED], **channel)
+
+
+@pytest.mark.mosquitto
+def test_an_mqtt_broker_that_refuses_the_topic_or_the_user_is_told(tmp_path, monkeypatch):
+    """A rule or a password is missing: correct it, no retry helps."""
+    monkeypatch.setenv("P", "wrong")
+    (tmp_path / "acl").write_text("topic read #\n")
+    server = mosquitto(tmp_path, f"acl_file {tmp_path}/acl")
+    server.start()
+    with pytest.raises(UnavailableError, match="refuses the topic 'edgemeter/alerts'"):
+        send([OPENED], kind="mqtt", url=str(address_of(server)), topic="edgemeter/alerts")
+    server.kill()
+    (tmp_path / "users").write_text("")
+    server = mosquitto(tmp_path, "allow_anonymous false", f"password_file {tmp_path}/users")
+    server.start()
+    with pytest.raises(ConfigError, match="refuses user 'me'"):
+        send([OPENED], kind="mqtt", url=f"mqtt://me@{address_of(server)}", topic="edgemeter/alerts", password_env="P")
+    server.kill()
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -25,7 +25,7 @@ def test_the_sample_loads_and_shows_every_kind(tmp_path):
     path.write_text(text)
     found = rules.read_rules(path)
     assert {rule.kind for rule in found.rule} == set(rules.RuleKind.__args__)
-    assert {channel.kind for channel in found.channel} == {"webhook", "alertmanager", "ntfy", "email", "apprise"}
+    assert {channel.kind for channel in found.channel} == {"webhook", "alertmanager", "ntfy", "email", "mqtt", "apprise"}
     for key in (*rules.AlertRule.__struct_fields__, *rules.AlertRules.__struct_fields__):
         assert key in text, key
 

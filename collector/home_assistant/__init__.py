@@ -1,0 +1,1 @@
+"""Home Assistant: the fleet's devices as devices there, by MQTT discovery."""

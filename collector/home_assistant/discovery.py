@@ -1,0 +1,153 @@
+"""Discovery messages: what Home Assistant (2024.11 or newer) is told of each device, and the states that its entities show.
+
+A device has one retained discovery message. Its entities are whether it is online, and for every case that it measured the median latency,
+the energy per inference and the verdict of the newest run. The numbers of an invalid run are withheld.
+Source: https://www.home-assistant.io/integrations/mqtt/#discovery-messages; classes and units:
+https://developers.home-assistant.io/docs/core/entity/sensor.
+"""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any, get_args
+
+import msgspec
+
+from edgemeter.agent.contract.messages import Topic
+from edgemeter.agent.contract.record_conditions import VerdictState
+from edgemeter.collector.ledger.presence import DevicePresence
+from edgemeter.collector.trend.metrics import RunFigures, SeriesKey
+
+DISCOVERY_PREFIX = "homeassistant"
+STATE_ROOT = "edgemeter/home-assistant"
+
+# Of a device with more cases only those measured last: three entities each.
+MOST_CASES = 100
+
+# `energy` is for meters that count up (state class total): an energy per inference is none.
+_ENTITIES: Mapping[str, Mapping[str, Any]] = {
+    "latency": {
+        "name": "Latency p50",
+        "device_class": "duration",
+        "state_class": "measurement",
+        "unit_of_measurement": "ms",
+        "suggested_display_precision": 2,
+        "value_template": "{{ value_json.latency_ms }}",
+    },
+    "energy": {
+        "name": "Energy per inference",
+        "icon": "mdi:lightning-bolt",
+        "state_class": "measurement",
+        "unit_of_measurement": "mJ",
+        "suggested_display_precision": 2,
+        "value_template": "{{ value_json.energy_mj }}",
+    },
+    "verdict": {
+        "name": "Verdict",
+        "device_class": "enum",
+        "options": list(get_args(VerdictState)),
+        "value_template": "{{ value_json.verdict }}",
+    },
+}
+
+
+@dataclass(slots=True)
+class _Shown:
+    """What is shown of one device."""
+
+    presence: DevicePresence | None = None
+    cases: list[tuple[SeriesKey, RunFigures]] = field(default_factory=list)
+
+
+def home_messages(newest: Iterable[tuple[SeriesKey, RunFigures]], present: Iterable[DevicePresence], agent: str) -> dict[str, bytes]:
+    """Return the retained messages that should be at the broker, by topic; an empty one removes what was there.
+
+    `newest` is the newest run of every series; `agent` is our version. A device whose state is `revoked` is removed.
+    """
+    devices: defaultdict[tuple[str, str], _Shown] = defaultdict(_Shown)
+    for one in present:
+        devices[one.fleet, one.device].presence = one
+    for key, run in newest:
+        devices[key.fleet, key.device].cases.append((key, run))
+    found: dict[str, bytes] = {}
+    for (fleet, device), shown in devices.items():
+        cases = sorted(shown.cases, key=lambda case: case[1].started_at_ns)[-MOST_CASES:]
+        is_retired = shown.presence is not None and shown.presence.state == "revoked"
+        message = {} if is_retired else _discovery(fleet, device, shown.presence, [key for key, _ in cases], agent)
+        found[discovery_topic(fleet, device)] = msgspec.json.encode(message) if message else b""
+        for key, run in cases:
+            found[state_topic(key)] = b"" if is_retired else msgspec.json.encode(_state(run))
+    return found
+
+
+def discovery_topic(fleet: str, device: str) -> str:
+    """Return the topic of a device's discovery message."""
+    return f"{DISCOVERY_PREFIX}/device/{_node(fleet, device)}/config"
+
+
+def state_topic(key: SeriesKey) -> str:
+    """Return the topic with the newest figures of a case of a device."""
+    return f"{STATE_ROOT}/{key.fleet}/{key.device}/{_case_id(key)}"
+
+
+def _node(fleet: str, device: str) -> str:
+    # Names may hold characters that a discovery topic may not; a device's name is free of '/'.
+    return f"edgemeter_{hashlib.sha256(f'{fleet}/{device}'.encode()).hexdigest()[:16]}"
+
+
+def _case_id(key: SeriesKey) -> str:
+    return hashlib.sha256(msgspec.json.encode(key)).hexdigest()[:16]
+
+
+def _discovery(fleet: str, device: str, presence: DevicePresence | None, cases: Sequence[SeriesKey], agent: str) -> dict[str, Any]:
+    node = _node(fleet, device)
+    components: dict[str, dict[str, Any]] = {
+        "online": {
+            "platform": "binary_sensor",
+            "unique_id": f"{node}_online",
+            "name": "Online",
+            "device_class": "connectivity",
+            "entity_category": "diagnostic",
+            # The device's own message, which its broker replaces when it is lost: true without a collector too.
+            "state_topic": str(Topic(fleet, device, "state")),
+            "value_template": "{{ 'ON' if value_json.state == 'online' else 'OFF' }}",
+        }
+    }
+    for key in cases:
+        for name, entity in _ENTITIES.items():
+            unique_id = f"{node}_{_case_id(key)}_{name}"
+            components[f"{_case_id(key)}_{name}"] = {
+                **entity,
+                "platform": "sensor",
+                "unique_id": unique_id,
+                "name": f"{entity['name']}: {key.case()}",
+                "state_topic": state_topic(key),
+                "json_attributes_topic": state_topic(key),
+            }
+    return {
+        "device": _device(fleet, device, presence, node, cases),
+        "origin": {"name": "edgemeter", "sw_version": agent},
+        "components": components,
+    }
+
+
+def _device(fleet: str, device: str, presence: DevicePresence | None, node: str, cases: Sequence[SeriesKey]) -> dict[str, Any]:
+    birth = presence.birth if presence is not None else None
+    board = birth.board if birth is not None else cases[-1].board if cases else None
+    known = {"model": board, "sw_version": birth.agent if birth is not None else None}
+    named = {"identifiers": [node], "name": device, "manufacturer": f"edgemeter, fleet {fleet}"}
+    return named | {name: value for name, value in known.items() if value}
+
+
+def _state(run: RunFigures) -> dict[str, Any]:
+    holds = run.verdict != "invalid"
+    return {
+        "latency_ms": run.p50_ms if holds else None,
+        "energy_mj": run.energy_mj if holds else None,
+        "energy_scope": run.energy_kind if holds else None,
+        "verdict": run.verdict,
+        "measured_at": datetime.fromtimestamp(run.started_at_ns // 1_000_000_000, timezone.utc).isoformat(),
+        "run": run.run,
+    }
