@@ -309,10 +309,12 @@ class MqttSender:
             session.close()
         if answers.refusals:
             raise UnavailableError(
-                f"channel {self.name!r}: the broker at {self.address} refuses the topic {self.topic!r} ({answers.refusals[0]}): allow writing it"
+                f"channel {self.name!r}: the broker at {self.address} refuses the topic {self.topic!r} ({answers.refusals[0]}): allow it there"
             )
         if answers.taken < len(notices):
-            raise TransientError(f"channel {self.name!r}: the broker at {self.address} did not accept all messages: retrying at the next check")
+            raise TransientError(
+                f"channel {self.name!r}: the broker at {self.address} did not accept all messages: retrying at the next check"
+            )
 
 
 class _BrokerAnswers:

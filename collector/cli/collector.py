@@ -154,7 +154,9 @@ def collector() -> None:
     help="Delete the oldest data, raw samples first, if the ledger exceeds this many MB. Default: unlimited.",
 )
 @click.option(
-    "--home-assistant", is_flag=True, help="Publish the devices and their newest results to Home Assistant (2024.11 or newer), by MQTT discovery."
+    "--home-assistant",
+    is_flag=True,
+    help="Publish the devices and their newest results to Home Assistant (2024.11 or newer), by MQTT discovery.",
 )
 def up(
     *,

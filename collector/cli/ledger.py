@@ -1,4 +1,4 @@
-"""What a ledger holds, and its upkeep: `edgemeter collector devices`, `retire`, `quarantine`, `changes`, `stats`, `vacuum`, `backup`, `restore`."""
+"""What a ledger holds, and its upkeep: `edgemeter collector devices`, `retire`, `quarantine`, `changes`, `stats`, `backup` and others."""
 
 import json
 import time

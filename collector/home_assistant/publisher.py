@@ -10,7 +10,6 @@ from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.base.mqtt_session import Message, MqttSession, SessionProfile
 from edgemeter.collector.home_assistant.discovery import home_messages
 from edgemeter.collector.ledger.ledger import Ledger
-from edgemeter.collector.ledger.presence import DevicePresence
 from edgemeter.collector.trend.history import LedgerHistory
 
 logger = logging.getLogger(__name__)
@@ -30,7 +29,7 @@ class HomePublisher:
         self._poll_s = poll_s
         self._session: MqttSession | None = None
         self._sent: dict[str, bytes] = {}
-        self._seen: tuple[int, list[DevicePresence]] | None = None
+        self._seen: object = None
         self._is_new_connection = threading.Event()
         self._stopping = threading.Event()
         self._problem: str | None = None
@@ -72,7 +71,9 @@ class HomePublisher:
     def answered(self, refusal: str | None) -> None:
         """Session event: the broker's answer."""
         if refusal is not None:
-            self._report(f"the broker refuses it ({refusal}): allow the collector to write homeassistant/device/# and edgemeter/home-assistant/#")
+            self._report(
+                f"the broker refuses it ({refusal}): allow the collector to write homeassistant/device/# and edgemeter/home-assistant/#"
+            )
 
     def _run(self) -> None:
         while not self._stopping.is_set():

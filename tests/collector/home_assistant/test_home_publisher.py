@@ -101,7 +101,7 @@ def test_a_broker_that_forgot_everything_gets_it_again(server, ledger):
         publisher.stop()
 
 
-def test_a_device_of_no_or_several_fleets_is_not_retired(tmp_path, ledger):
+def test_a_device_of_no_or_several_fleets_is_not_retired(ledger):
     """Named with what to do."""
     change = PresenceChange("office", "pi-1", DeviceState(state="online", session=1), 1)
     with Ledger(ledger) as opened:
