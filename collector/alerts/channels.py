@@ -309,7 +309,7 @@ class MqttSender:
             session.close()
         if answers.refusals:
             raise UnavailableError(
-                f"channel {self.name!r}: the broker at {self.address} refuses the topic {self.topic!r} ({answers.refusals[0]}): allow it there"
+                f"channel {self.name!r}: the broker at {self.address} refuses the topic {self.topic!r} ({answers.refusals[0]}): allow it"
             )
         if answers.taken < len(notices):
             raise TransientError(
