@@ -10,11 +10,13 @@ from typing import Annotated, Any
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.base.types import Name
 
 # Settings that are options too.
 BROKER_FILES = ("broker_user_file", "broker_password_file", "broker_ca_file", "broker_certificate_file", "broker_key_file")
-PLACES = ("~/.config/edgemeter/config.toml", "/etc/edgemeter/config.toml")
+EVERYONE = Path("/etc/edgemeter/config.toml")
+SAMPLE = Path(__file__).with_name("sample_config.toml")
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -42,20 +44,27 @@ def read(path: Path | None = None) -> Config:
     Raises:
         ConfigError: it cannot be read, or has a wrong or unknown key (named with its path).
     """
+    found = path or file_in_use()
+    return Config() if found is None else as_certified(read_toml(found, Config, "configuration"))
+
+
+def places() -> list[Path]:
+    """Return where a configuration is looked for, the first that exists is read: $XDG_CONFIG_HOME (else ~/.config), then /etc."""
+    own = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
+    return [own / "edgemeter" / "config.toml", EVERYONE]
+
+
+def file_in_use() -> Path | None:
+    """Return the first of the usual places that exists, None without any."""
     # os.path: a home that this user may not read (sudo -u) counts as one without the file.
-    places = [path] if path else [place for text in PLACES if os.path.exists(place := Path(text).expanduser())]  # noqa: PTH110 - see above
-    if not places:
-        return Config()
-    try:
-        return _as_certified(msgspec.toml.decode(places[0].read_bytes(), type=Config))
-    except OSError as error:
-        raise ConfigError(f"cannot read the configuration {str(places[0])!r}: {error.strerror}") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ConfigError(f"configuration {str(places[0])!r}: {error}: correct the key or value") from error
+    return next((place for place in places() if os.path.exists(place)), None)  # noqa: PTH110 - see above
 
 
-def _as_certified(found: Config) -> Config:
-    # A fleet's broker knows a device by its certificate; its owner is in the file beside it, which a copied card may have changed.
+def as_certified(found: Config) -> Config:
+    """Return it with the names in the device's certificate, if there is one.
+
+    A fleet's broker knows a device by its certificate; its owner is in the file beside it, which a copied card may have changed.
+    """
     if found.broker_certificate_file is None:
         return found
     try:

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from edgemeter.agent.base.variables import BROKER_FILE_VARIABLES
+
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 PATH = click.Path(path_type=Path)
 _BROKER_FILES = {
@@ -33,7 +35,7 @@ def broker_files(command: _Command) -> _Command:
     """Add `--broker-user-file`, `--broker-password-file`, `--broker-ca-file`, `--broker-certificate-file` and `--broker-key-file`."""
     return _added(
         *(
-            click.option(f"--broker-{name}-file", envvar=f"EDGEMETER_MQTT_{name.upper()}_FILE", type=PATH, help=text)
+            click.option(f"--broker-{name}-file", envvar=BROKER_FILE_VARIABLES[name], type=PATH, help=text)
             for name, text in _BROKER_FILES.items()
         )
     )(command)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.variables import BROKER_FILE_VARIABLES, BROKER_SECRET_VARIABLES
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ def tls_files(given: TlsFiles | None, environ: Mapping[str, str] = os.environ) -
     """Return the files as given, and those of the environment in place of missing ones."""
     given = given or TlsFiles()
     named = {
-        name: getattr(given, name) or (Path(found) if (found := environ.get(f"EDGEMETER_MQTT_{name.upper()}_FILE")) else None)
+        name: getattr(given, name) or (Path(found) if (found := environ.get(BROKER_FILE_VARIABLES[name])) else None)
         for name in ("ca", "certificate", "key")
     }
     return TlsFiles(**named)
@@ -46,10 +47,10 @@ def secret(what: str, given: Path | None, environ: Mapping[str, str] = os.enviro
     Raises:
         ConfigError: the file cannot be read.
     """
-    named = environ.get(f"EDGEMETER_MQTT_{what.upper()}_FILE")
+    named = environ.get(BROKER_FILE_VARIABLES[what])
     path = given or (Path(named) if named else None)
     if path is None:
-        return environ.get(f"EDGEMETER_MQTT_{what.upper()}")
+        return environ.get(BROKER_SECRET_VARIABLES[what])
     try:
         return path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:

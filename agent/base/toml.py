@@ -8,22 +8,48 @@ import msgspec
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.toml_mistakes import Mistake, mistakes
 
 _Document = TypeVar("_Document")
 
 
-def read_toml(path: Path, kind: type[_Document], what: str) -> _Document:
-    """Return the TOML file at `path` as that type; `what` names the file in errors.
+def read_toml(path: Path, kind: type[_Document], what: str, remedy: str = "give the path of a TOML file") -> _Document:
+    """Return the TOML file at `path` as that type; `what` names the file in errors, `remedy` is for one that cannot be read.
 
     Raises:
-        ConfigError: it cannot be read, or has a wrong or unknown key.
+        ConfigError: it cannot be read, or has a wrong or unknown key: the first mistake, and how many more there are.
     """
     try:
-        return msgspec.toml.decode(path.read_bytes(), type=kind)
+        text = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read the {what} {str(path)!r}: {error.strerror}: {remedy}") from error
+    try:
+        return msgspec.toml.decode(text, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        found = _mistakes(text, kind)
+        more = f" (and {len(found) - 1} more: `edgemeter config check FILE` lists them)" if len(found) > 1 else ""
+        raise ConfigError(f"{what} {str(path)!r}: {found[0] if found else error}: correct the key or value{more}") from error
+
+
+def parse_toml(path: Path, what: str) -> dict[str, Any]:
+    """Return the content of the TOML file at `path`; `what` names the file in errors.
+
+    Raises:
+        ConfigError: it cannot be read, or is no TOML: the line is named.
+    """
+    try:
+        return msgspec.toml.decode(path.read_bytes(), type=dict[str, Any])
     except OSError as error:
         raise ConfigError(f"cannot read the {what} {str(path)!r}: {error.strerror}: give the path of a TOML file") from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{what} {str(path)!r}: {error}: correct the key or value") from error
+        raise ConfigError(f"{what} {str(path)!r} is no TOML: {error}: correct that line") from error
+
+
+def _mistakes(text: bytes, kind: Any) -> list[Mistake]:
+    try:
+        return mistakes(msgspec.toml.decode(text), kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return []
 
 
 def toml_document(content: Mapping[str, Any]) -> str:

@@ -56,6 +56,8 @@ FORMATS = {
 # Which runtimes read which file: a combination of a matrix that cannot work is left out of the suite, not failed.
 READERS = {suffix: {runtime} for suffix, runtime in FORMATS.items()} | {".tflite": {"litert", "edgetpu"}, ".onnx": {"onnx", "openvino"}}
 
+SAMPLE = Path(__file__).with_name("sample_suite.toml")
+
 # MLPerf Inference, MultiStream.
 SAMPLES_PER_QUERY = 8
 COOL_DOWN_LIMIT_S = 300.0

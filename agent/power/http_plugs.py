@@ -5,8 +5,15 @@ The energy counters are not used: their steps (0.21 Wh, which is 766 J, or 1 Wh)
 
     [sensors.shelly]
     address = "192.0.2.7"
-    # channel = "switch:0"                          # default: all that measure; on a Tasmota plug "1", counted from 1
-    # password_file = "/etc/edgemeter/shelly"       # user admin, or set user
+    # channel = "switch:0"                          # default: all that measure
+    # user = "admin"
+    # password_file = "/etc/edgemeter/shelly"
+
+    [sensors.tasmota]
+    address = "192.0.2.8"
+    # channel = "1"                                 # default: all that measure; counted from 1
+    # user = "admin"
+    # password_file = "/etc/edgemeter/tasmota"
 """
 
 import http.client

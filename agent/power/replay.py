@@ -10,6 +10,7 @@ It starts with the first reading and begins again at its end; between its points
 
     [sensors.replay]
     path = "trace.json"
+    # scope = "board-input"         # default: the recording's
 
 Tested with: recordings of this form.
 """

@@ -6,10 +6,12 @@ from typing import Annotated, Literal
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.toml import read_toml
 from edgemeter.collector.trend.metrics import DEFAULT, METRICS, RELATIVE
 from edgemeter.collector.trend.rise import FEWEST_BEFORE
 from edgemeter.collector.trend.watch import SeriesSelection
 
+SAMPLE = Path(__file__).with_name("sample_alerts.toml")
 RuleKind = Literal["step", "rise", "drift", "scatter", "limit", "missing", "invalid", "sick-unit", "device-lost", "outbox-stopped"]
 AlertSeverity = Literal["critical", "warning", "info"]
 AlertEvent = Literal["opened", "updated", "closed"]
@@ -109,17 +111,16 @@ def read_rules(path: Path) -> AlertRules:
     Raises:
         ConfigError: it cannot be read, has an invalid or unknown key, or a rule names an unknown channel or metric.
     """
-    try:
-        found = msgspec.toml.decode(path.read_bytes(), type=AlertRules)
-    except OSError as error:
-        raise ConfigError(f"cannot read the rules {str(path)!r}: {error.strerror}") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ConfigError(f"rules {str(path)!r}: {error}: correct the key or value") from error
-    faults = [*(_fault_of_rule(one, found) for one in found.rule), *map(_fault_of_channel, found.channel), _duplicate_name(found)]
-    fault = next(filter(None, faults), None)
-    if fault:
+    found = read_toml(path, AlertRules, "rules")
+    for fault in faults(found):
         raise ConfigError(f"rules {str(path)!r}: {fault}")
     return found
+
+
+def faults(rules: AlertRules, _path: Path | None = None) -> list[str]:
+    """Return what is wrong with rules and channels whose keys are right: unknown names, missing parts, names that are used twice."""
+    found = [*(_fault_of_rule(one, rules) for one in rules.rule), *map(_fault_of_channel, rules.channel), _duplicate_name(rules)]
+    return [fault for fault in found if fault]
 
 
 def _duplicate_name(rules: AlertRules) -> str | None:

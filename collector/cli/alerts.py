@@ -179,9 +179,9 @@ def sample() -> None:
 
     Example: edgemeter alerts sample > alerts.toml
     """
-    from importlib.resources import files
+    from edgemeter.collector.alerts.rules import SAMPLE
 
-    click.echo(files("edgemeter.collector.alerts").joinpath("sample_alerts.toml").read_text(encoding="utf-8"), nl=False)
+    click.echo(SAMPLE.read_text(encoding="utf-8"), nl=False)
 
 
 def _rules(path: Path | None) -> "AlertRules":

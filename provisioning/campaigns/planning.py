@@ -6,7 +6,7 @@
 import math
 import sqlite3
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -32,6 +32,7 @@ from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.jobs import NewJob
 from edgemeter.provisioning.registry.registry import Registry
 
+SAMPLE = Path(__file__).with_name("sample_campaign.toml")
 CampaignSeconds = Annotated[float, msgspec.Meta(gt=0, le=604_800)]
 
 
@@ -66,15 +67,21 @@ def read_campaign_file(path: Path) -> CampaignFile:
         ConfigError: it cannot be read, has a wrong or unknown key, two modes have one name, or the canary group is given twice.
     """
     found = read_toml(path, CampaignFile, "campaign file")
+    for fault in faults(found):
+        raise ConfigError(f"campaign file {str(path)!r}: {fault}")
+    return found
+
+
+def faults(found: CampaignFile, _path: Path | None = None) -> Iterator[str]:
+    """Yield what is wrong with a file whose keys are right: no mode, two of one name, two sizes of the canary group."""
     names = [mode.name for mode in found.modes]
     if not names:
-        raise ConfigError(f"campaign file {str(path)!r}: `modes` is empty: leave it out, or add [[modes]] with a name")
-    for name in names:
+        yield "`modes` is empty: leave it out, or add [[modes]] with a name"
+    for name in dict.fromkeys(names):
         if names.count(name) > 1:
-            raise ConfigError(f"campaign file {str(path)!r}: two modes are named {name!r}: rename one")
+            yield f"two modes are named {name!r}: rename one"
     if found.rules.canary is not None and found.rules.canary_ratio is not None:
-        raise ConfigError(f"campaign file {str(path)!r}: canary and canary_ratio exclude each other: leave one out")
-    return found
+        yield "canary and canary_ratio exclude each other: leave one out"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """`fleet.toml`: the devices, circuits and rules of a fleet as people write them; `sample_fleet.toml` beside this file shows every key."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,9 +10,11 @@ from edgemeter.agent.base import broker_address
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.tls import TlsFiles
+from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.base.types import Name
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 
+SAMPLE = Path(__file__).with_name("sample_fleet.toml")
 # A label that a selection can name: `board=pi5 & coral`.
 Tag = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")]
 Watts = Annotated[float, msgspec.Meta(gt=0)]
@@ -108,40 +111,20 @@ def read(path: Path) -> FleetFile:
     Raises:
         ConfigError: it cannot be read, has a wrong or unknown key, a device names an unknown circuit, or two have one serial.
     """
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read the fleet file {str(path)!r}: {error.strerror}; `edgemeter fleet init` writes one") from error
-    try:
-        found = msgspec.toml.decode(text, type=FleetFile)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ConfigError(f"fleet file {str(path)!r}: {_named(text, error)}: correct the key or value") from error
-    _check(path, found)
+    found = read_toml(path, FleetFile, "fleet file", "`edgemeter fleet init` writes one")
+    for fault in faults(found):
+        raise ConfigError(f"fleet file {str(path)!r}: {fault}")
     return found
 
 
-def _named(text: bytes, error: Exception) -> str:
-    """Return the error in words, with the name of the table where msgspec writes `[...]`."""
-    for kind, table in (("device", DeviceEntry), ("circuit", Circuit), ("switch", SwitchEntry)):
-        if f"$.{kind}[...]" not in str(error):
-            continue
-        for name, entry in msgspec.toml.decode(text)[kind].items():
-            try:
-                msgspec.convert(entry, table)
-            except msgspec.ValidationError as found:
-                return f"[{kind}.{name}]: {found}"
-    return str(error)
-
-
-def _check(path: Path, found: FleetFile) -> None:
+def faults(found: FleetFile, _path: Path | None = None) -> Iterator[str]:
+    """Yield what is wrong with a file whose keys are right: a device on an unknown circuit, two devices with one serial."""
     serials: dict[str, str] = {}
     for name, device in found.device.items():
         if device.circuit is not None and device.circuit not in found.circuit:
-            raise ConfigError(
-                f"fleet file {str(path)!r}: device {name!r} is on unknown circuit {device.circuit!r}: add [circuit.{device.circuit}]"
-            )
+            yield f"device {name!r} is on unknown circuit {device.circuit!r}: add [circuit.{device.circuit}]"
         if device.serial is not None and serials.setdefault(device.serial, name) != name:
-            raise ConfigError(f"fleet file {str(path)!r}: {serials[device.serial]!r} and {name!r} have the same serial {device.serial!r}")
+            yield f"{serials[device.serial]!r} and {name!r} have the same serial {device.serial!r}"
 
 
 def read_if_present(folder: FleetFolder) -> FleetFile | None:

@@ -49,7 +49,7 @@ CASES = [
     ("a folder without images", ("run", "--model", SOUND, "--images", "empty"), "no photographs"),
     ("no folder", ("run", "--model", SOUND, "--images", "gone"), "there is no folder of images"),
     ("annotations of absent images", ("run", "--model", SOUND, "--images", "photos", "--annotations", "absent.json"), "'gone.png'"),
-    ("a suite with a typo", ("run", "typo.toml"), "unknown field `threds` - at `$.case[0]`"),
+    ("a suite with a typo", ("run", "typo.toml"), "[[case]] number 1 threds: no such key: did you mean threads?"),
     ("an unknown runtime", ("run", "--model", SOUND, "--runtime", "tensorrt9"), "no runtime is called 'tensorrt9'"),
     ("a store that is not ours", ("compare", "--reference", "reference", "--store", "notes.txt"), "notes.txt"),
     ("a store that is not there", ("compare", "--reference", "reference", "--store", "gone.sqlite"), "gone.sqlite"),

@@ -9,16 +9,14 @@ from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError
 from tests.fixtures.ordinary_user import closed_mode, ordinary_user
 
-SAMPLE = Path(config.__file__).with_name("sample_config.toml")
-
 
 def test_the_sample_reads_and_so_does_it_with_every_default_switched_on(tmp_path):
     """The sample is a valid configuration, commented or not."""
-    assert config.read(SAMPLE) == config.Config()
+    assert config.read(config.SAMPLE) == config.Config()
     path = tmp_path / "config.toml"
-    path.write_text("\n".join(line.removeprefix("# ") for line in SAMPLE.read_text().splitlines()))
+    path.write_text("\n".join(line.removeprefix("# ") for line in config.SAMPLE.read_text().splitlines()))
     read = config.read(path)
-    assert (read.device, read.fleet, read.power, read.sensors) == ("pi5-lab", "default", ("rapl",), {"replay": {"path": "trace.csv"}})
+    assert (read.device, read.fleet, read.power) == ("pi5-lab", "default", ("rapl",))
 
 
 def test_an_option_beats_the_file(tmp_path):
@@ -29,7 +27,9 @@ def test_an_option_beats_the_file(tmp_path):
     assert (said.broker_ca_file, said.broker_key_file, said.broker_user_file) == ("option.pem", "file.key", None)
 
 
-@pytest.mark.parametrize(("text", "says"), [("brokr = 'x'", "brokr"), ("device = 'a/b'", r"\$.device"), ("= 1", "configuration")])
+@pytest.mark.parametrize(
+    ("text", "says"), [("brokr = 'x'", "brokr"), ("device = 'a/b'", "device: expected a name"), ("= 1", "configuration")]
+)
 def test_a_wrong_key_or_value_is_named(tmp_path, text, says):
     """A typo is refused with its path."""
     path = tmp_path / "config.toml"
@@ -43,10 +43,25 @@ def test_a_home_that_may_not_be_looked_into_holds_no_configuration(monkeypatch):
     with tempfile.TemporaryDirectory() as home:
         Path(home).chmod(closed_mode())
         monkeypatch.setenv("HOME", f"{home}/user")
-        monkeypatch.setattr(config, "PLACES", config.PLACES[:1])
+        monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+        monkeypatch.setattr(config, "EVERYONE", Path(home) / "absent.toml")
         with ordinary_user():
             assert config.read() == config.Config()
         Path(home).chmod(0o700)
+
+
+def test_the_configuration_is_looked_for_below_xdg_config_home(monkeypatch, tmp_path):
+    """$XDG_CONFIG_HOME, else ~/.config, beats /etc."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setattr(config, "EVERYONE", tmp_path / "etc.toml")
+    config.EVERYONE.write_text('device = "everyone"\n')
+    assert (config.places()[0], config.read().device) == (tmp_path / ".config/edgemeter/config.toml", "everyone")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+    own = tmp_path / "xdg" / "edgemeter" / "config.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text('device = "own"\n')
+    assert (config.file_in_use(), config.read().device) == (own, "own")
 
 
 def test_home_prefers_our_own_variable(monkeypatch):

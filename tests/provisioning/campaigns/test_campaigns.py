@@ -2,7 +2,6 @@
 
 import json
 import time
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -21,7 +20,7 @@ from edgemeter.provisioning.registry.registry import Registry
 from tests.provisioning import folder_bytes
 from tests.provisioning.jobs.test_job_handler import Bench
 
-SAMPLE = Path(planning.__file__).with_name("sample_campaign.toml")
+SAMPLE = planning.SAMPLE
 FLEET = """
 fleet = "lab"
 [circuit.c]

@@ -1,0 +1,161 @@
+"""Every mistake in a document at once: which section and key, what was expected there, and which keys there are."""
+
+import datetime as dt
+import difflib
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import msgspec
+
+from edgemeter.agent.base.types import Name
+
+# Keys of tables and places in arrays, from the top of the document.
+Place = tuple[str | int, ...]
+_NAME = typing.cast("Any", Name)
+_NAME_IN_WORDS = "a name: up to 128 of A-Z, a-z, 0-9, space and ._:@-, starting with a letter or digit"
+_IN_WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
+_TOML_TYPES = (dt.datetime, dt.date, dt.time)
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """One mistake: `section` as it is written in the file (empty: before the first), the `key` in it, and what is wrong with it."""
+
+    section: str
+    key: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{' '.join(filter(None, (self.section, self.key)))}: {self.what}"
+
+
+def mistakes(document: Mapping[str, Any], kind: Any) -> list[Mistake]:
+    """Return what keeps a document (as read from TOML) from being of the msgspec type `kind`; nothing if it is."""
+    return list(_walk(dict(document), kind, ()))
+
+
+def section_of(place: Place) -> str:
+    """Return the heading of the table at `place`: `[sensors.rapl]`, or `[[case]] number 2`; empty for the whole document."""
+    if not place:
+        return ""
+    names = ".".join(str(part) for part in place if isinstance(part, str))
+    numbers = [part for part in place if isinstance(part, int)]
+    return f"[[{names}]] number {numbers[-1] + 1}" if numbers else f"[{names}]"
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """Return the known words for one that is none of them, those that resemble it first: `did you mean ...? There are ...`."""
+    listed = list(known)
+    alike = difflib.get_close_matches(word, listed, 2, 0.6)
+    exist = f"there are {', '.join(listed)}" if len(listed) > 1 else f"there is {''.join(listed) or 'none'}"
+    return f"did you mean {' or '.join(alike)}? {exist.capitalize()}" if alike else exist
+
+
+def _walk(value: Any, kind: Any, place: Place) -> Iterator[Mistake]:
+    try:
+        msgspec.convert(value, kind, builtin_types=_TOML_TYPES, str_keys=True)
+    except msgspec.ValidationError as error:
+        found = list(_inside(value, _fitting(value, kind), place))
+        yield from found or [_at(place, _what(value, kind, error))]
+
+
+def _inside(value: Any, kind: Any, place: Place) -> Iterator[Mistake]:
+    """Yield the mistakes in the parts of a table or list."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if isinstance(value, dict) and _is_struct(kind):
+        yield from _in_struct(value, kind, place)
+    elif isinstance(value, dict) and origin is dict:
+        for key, inner in value.items():
+            yield from _walk(key, arguments[0], (*place, key))
+            yield from _walk(inner, arguments[1], (*place, key))
+    elif isinstance(value, list) and origin in (list, tuple):
+        for number, inner in enumerate(value):
+            yield from _walk(inner, arguments[0], (*place, number))
+
+
+def _in_struct(value: Mapping[str, Any], kind: type[msgspec.Struct], place: Place) -> Iterator[Mistake]:
+    hints = typing.get_type_hints(kind, include_extras=True)
+    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    for key, inner in value.items():
+        if key in fields:
+            yield from _walk(inner, hints[fields[key].name], (*place, key))
+        else:
+            yield Mistake(section_of(place), key, f"no such key: {near(key, fields)}")
+    for key, field in fields.items():
+        if field.required and key not in value:
+            yield Mistake(section_of(place), key, f"is missing: write {_expected(hints[field.name])}")
+
+
+def _fitting(value: Any, kind: Any) -> Any:
+    """Return the part of a union that a table or list stands for, without its constraints."""
+    bare = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    if get_origin(bare) not in (Union, UnionType):
+        return bare
+    wanted = (dict,) if isinstance(value, dict) else (list, tuple)
+    options = [_fitting(value, option) for option in get_args(bare)]
+    return next((option for option in options if get_origin(option) in wanted or (dict in wanted and _is_struct(option))), bare)
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def _at(place: Place, what: str) -> Mistake:
+    names = [number for number, part in enumerate(place) if isinstance(part, str)]
+    if not names or len(place) - 1 - names[-1] > 1:
+        return Mistake(section_of(place), "", what)
+    inside = place[names[-1] + 1 :]
+    return Mistake(section_of(place[: names[-1]]), str(place[names[-1]]), f"item {int(inside[0]) + 1}: {what}" if inside else what)
+
+
+def _what(value: Any, kind: Any, error: Exception) -> str:
+    words = _choices(kind)
+    if words and isinstance(value, str):
+        return f"{value!r} is unknown: {near(value, words)}"
+    text = _expected(kind)
+    return f"expected {text}, found {_found(value)}" if text else f"{error} (found {_found(value)})"
+
+
+def _found(value: Any) -> str:
+    if isinstance(value, dict):
+        return "a table"
+    text = "[...]" if isinstance(value, list) else str(value).lower() if isinstance(value, bool) else repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _choices(kind: Any) -> Sequence[str]:
+    """Return the words that a key may have, where it is one of several words."""
+    if get_origin(kind) is Literal:
+        return [str(word) for word in get_args(kind)]
+    options = get_args(kind) if get_origin(kind) in (Union, UnionType) else ()
+    return [word for option in options for word in _choices(option)]
+
+
+def _expected(kind: Any) -> str:
+    """Return what may stand there, in words; empty where there are none for it."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _NAME_IN_WORDS if kind == _NAME else f"{_expected(arguments[0])}{''.join(_constraint(one) for one in arguments[1:])}"
+    if origin in (Union, UnionType):
+        return " or ".join(dict.fromkeys(_expected(option) for option in arguments if option is not type(None)))
+    if origin is Literal:
+        return f"one of {', '.join(map(str, arguments))}"
+    if origin in (list, tuple):
+        return f"a list, each {_expected(arguments[0])}"
+    if origin is dict or _is_struct(kind):
+        return "a table"
+    return _IN_WORDS.get(kind, "")
+
+
+def _constraint(one: Any) -> str:
+    if not isinstance(one, msgspec.Meta):
+        return ""
+    bounds = (("of at least", one.ge), ("above", one.gt), ("of at most", one.le), ("below", one.lt))
+    texts = [f"{words} {value:g}" for words, value in bounds if value is not None]
+    lengths = (("at least", one.min_length), ("at most", one.max_length))
+    texts += [f"{words} {value} long" for words, value in lengths if value is not None]
+    texts += [f"of the form {one.pattern}"] if one.pattern else []
+    return f" {' and '.join(texts)}" if texts else ""

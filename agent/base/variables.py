@@ -1,0 +1,101 @@
+"""Every environment variable that Edgemeter reads: what it sets, and its default."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+# A file's path for each of what is shown to a broker; the option and the key of the configuration are `broker_NAME_file`.
+BROKER_FILE_VARIABLES: Mapping[str, str] = {
+    "user": "EDGEMETER_MQTT_USER_FILE",
+    "password": "EDGEMETER_MQTT_PASSWORD_FILE",
+    "ca": "EDGEMETER_MQTT_CA_FILE",
+    "certificate": "EDGEMETER_MQTT_CERTIFICATE_FILE",
+    "key": "EDGEMETER_MQTT_KEY_FILE",
+}
+# In place of a file; both are secrets.
+BROKER_SECRET_VARIABLES: Mapping[str, str] = {"user": "EDGEMETER_MQTT_USER", "password": "EDGEMETER_MQTT_PASSWORD"}
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """What a variable sets; `default` is what holds without it, `secret` one whose value is never shown."""
+
+    meaning: str
+    default: str = "none"
+    secret: bool = False
+
+
+# By who reads them.
+VARIABLES: Mapping[str, Mapping[str, Variable]] = {
+    "every command": {
+        "EDGEMETER_HOME": Variable(
+            "Folder of outbox, ledger, calibrations and keys", "$XDG_DATA_HOME/edgemeter, else ~/.local/share/edgemeter"
+        ),
+        "EDGEMETER_CONFIG": Variable("Configuration file", "$XDG_CONFIG_HOME/edgemeter/config.toml, else /etc/edgemeter/config.toml"),
+    },
+    "agent": {
+        "EDGEMETER_DEVICE": Variable("Name of this device", "the configuration's, else the host name"),
+        "EDGEMETER_FLEET": Variable("Fleet of this device", "the configuration's, else `default`"),
+        "EDGEMETER_POWER": Variable("Power sensors NAME[,NAME], or none", "the configuration's, else the one with the widest scope"),
+        "EDGEMETER_SIGNING_KEY_FILE": Variable("Key that signs bundles", "the configuration's"),
+    },
+    "agent, collector and fleet": {
+        "EDGEMETER_BROKER": Variable("Broker: HOST[:PORT], mqtt://... or mqtts://...", "the configuration's; the collector's embedded one"),
+        "EDGEMETER_MQTT_USER_FILE": Variable("File with the user name for the broker", "the configuration's"),
+        "EDGEMETER_MQTT_PASSWORD_FILE": Variable("File with the password for the broker", "the configuration's"),
+        "EDGEMETER_MQTT_USER": Variable("User name for the broker, where no file holds it"),
+        "EDGEMETER_MQTT_PASSWORD": Variable("Password for the broker, where no file holds it", secret=True),
+        "EDGEMETER_MQTT_CA_FILE": Variable("CA certificate (PEM) to trust with mqtts://", "the system's"),
+        "EDGEMETER_MQTT_CERTIFICATE_FILE": Variable("Client certificate (PEM)", "the configuration's"),
+        "EDGEMETER_MQTT_KEY_FILE": Variable("Key of the client certificate (PEM)", "the configuration's"),
+    },
+    "collector": {
+        "EDGEMETER_LEDGER": Variable("Ledger file", "ledger.sqlite in $EDGEMETER_HOME"),
+        "EDGEMETER_STORE": Variable(
+            "Where results are read from: ledgers, documents, bundles, an InfluxDB", "the ledger in $EDGEMETER_HOME"
+        ),
+        "EDGEMETER_REFERENCES": Variable("Folder of imported and published figures", "references in $EDGEMETER_HOME"),
+        "EDGEMETER_GROUP": Variable("Collectors of one group share the messages"),
+        "EDGEMETER_METRICS": Variable("Serve /metrics and /healthz at [HOST:]PORT"),
+        "EDGEMETER_ALERT_RULES": Variable("Rules of alerts (TOML)", "the built-in rules"),
+        "EDGEMETER_WEB_TOKEN": Variable("Access token of the page", secret=True),
+        "EDGEMETER_INFLUX": Variable("URL of an InfluxDB: http://HOST:8086[?org=ORG&bucket=BUCKET], version 1: ?db=NAME"),
+        "EDGEMETER_INFLUX_TOKEN": Variable("Token of the InfluxDB; version 1: USER:PASSWORD", "INFLUX_TOKEN", secret=True),
+        "EDGEMETER_INFLUX_ORG": Variable("Organisation, where the URL names none", "the only one that the token sees"),
+        "EDGEMETER_INFLUX_BUCKET": Variable("Bucket, where the URL names none", "edgemeter"),
+    },
+    "models": {
+        "EDGEMETER_MODELS": Variable("Folder of fetched models", "models in $EDGEMETER_HOME"),
+        "EDGEMETER_MODELS_LIMIT_MB": Variable("Limit of that folder in MB", "see `edgemeter models fetch --help`"),
+        "EDGEMETER_MODEL_MIRRORS": Variable("Addresses of folders to try first"),
+        "EDGEMETER_PROXY": Variable("http://HOST:PORT for downloads", "http_proxy and https_proxy"),
+        "EDGEMETER_CATALOGUE": Variable("Your own catalogue of models", "catalogue.toml in $EDGEMETER_HOME"),
+    },
+    "fleet": {
+        "EDGEMETER_FLEET_FOLDER": Variable("Folder of the fleet's server", "fleet in $EDGEMETER_HOME"),
+        "EDGEMETER_CONTENT_PORT": Variable("Port for content over HTTPS", "see `edgemeter fleet serve --help`"),
+        "EDGEMETER_CONTENT_LISTEN": Variable("Address to listen at for content over HTTPS", "see `edgemeter fleet serve --help`"),
+        "EDGEMETER_ARM64": Variable("Folder with an emulated arm64 system, to try a bundle in"),
+    },
+    "first boot of a card": {
+        "EDGEMETER_PREFIX": Variable("Precedes every path, for a system that is not running"),
+        "EDGEMETER_BOOT": Variable("The boot partition", "/boot/firmware, /boot or /boot/efi"),
+        "EDGEMETER_SYSTEMCTL": Variable("Command of the service manager", "systemctl"),
+    },
+}
+
+
+def set_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the variables that are set, with their values; `(secret)` in place of one that is."""
+    return {
+        name: "(secret)" if variable.secret else environ[name]
+        for group in VARIABLES.values()
+        for name, variable in group.items()
+        if environ.get(name)
+    }
+
+
+def unknown_variables(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """Return the variables that are set, begin with EDGEMETER_, and are none of ours: a typo, or one of another version."""
+    known = {name for group in VARIABLES.values() for name in group}
+    return sorted(name for name in environ if name.startswith("EDGEMETER_") and name not in known)

@@ -1,0 +1,135 @@
+"""`edgemeter config show|path|sample|check`: what the settings are and where they come from, samples, and the mistakes in a file."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from edgemeter.agent.base.options import PATH, broker_files, json_option, names_and_config, power_option
+
+
+@click.command()
+@names_and_config
+@click.option("--broker", envvar="EDGEMETER_BROKER", help="HOST[:PORT], mqtt://... or mqtts://... Default: the configuration's.")
+@broker_files
+@power_option
+@json_option('Print {"settings": [{"key", "value", "source"}], "variables": {...}}.')
+@click.pass_context
+def show(ctx: click.Context, /, config: Path | None, *, as_json: bool, **options: Any) -> None:
+    """Show every setting with its value and where it comes from: an option, a variable, a file, or the default.
+
+    Example: edgemeter config show --device pi5-lab
+    """
+    from edgemeter.agent.base.variables import set_variables, unknown_variables
+    from edgemeter.agent.settings.sources import settings
+
+    given = {name: value for name, value in options.items() if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    found, variables = settings(config, given), set_variables()
+    if as_json:
+        rows = [{"key": one.key, "value": one.value, "source": one.source} for one in found]
+        click.echo(json.dumps({"settings": rows, "variables": variables}))
+    else:
+        _print_settings([(one.key, one.value, one.source) for one in found])
+        shown = {one.source for one in found}
+        for name, value in variables.items():
+            if name not in shown:
+                click.echo(f"{name} = {value}")
+    for name in unknown_variables():
+        click.echo(f"{name} is set and nothing reads it: `edgemeter config variables` lists those that there are", err=True)
+
+
+@click.command()
+@click.option("--config", type=PATH, envvar="EDGEMETER_CONFIG", help="Configuration file (TOML) of the agent.")
+@json_option('Print {"files": [{"path", "exists", "is_read"}]}.')
+def path(config: Path | None, *, as_json: bool) -> None:
+    """Show which configuration files are looked for, which of them exist, and which one is read.
+
+    Example: edgemeter config path
+    """
+    from edgemeter.agent.base.config import file_in_use, places
+
+    read = config or file_in_use()
+    rows = [{"path": str(one), "exists": one.exists(), "is_read": one == read} for one in ([config] if config else places())]
+    if as_json:
+        click.echo(json.dumps({"files": rows}))
+        return
+    for row in rows:
+        click.echo(f"{row['path']}: {'read' if row['is_read'] and row['exists'] else 'exists, not read' if row['exists'] else 'absent'}")
+    if not any(row["exists"] for row in rows):
+        click.echo(f"no configuration: `edgemeter config sample > {rows[0]['path']}` begins one", err=True)
+
+
+@click.command()
+@click.argument("kind", default="agent")
+def sample(kind: str) -> None:
+    """Print a complete sample of the file KIND: agent (the default), suite, alerts, fleet or campaign.
+
+    `##` explains, `#` is a commented default.
+
+    Example: edgemeter config sample suite > suite.toml
+    """
+    from edgemeter.agent.settings import files
+
+    click.echo(files.sample(kind), nl=False)
+
+
+@click.command()
+@click.argument("file", required=False, type=PATH)
+@click.option("--kind", help="agent, suite, alerts, fleet or campaign. Default: the one whose keys the file has.")
+@json_option('Print {"file", "kind", "mistakes": [{"section", "key", "what"}]}.')
+@click.pass_context
+def check(ctx: click.Context, /, file: Path | None, kind: str | None, *, as_json: bool) -> None:
+    """Check a file (default: the configuration that is read), and show all its mistakes at once. Exit status 2 if there is one.
+
+    Example: edgemeter config check suite.toml
+    """
+    from edgemeter.agent.base.config import file_in_use, places
+    from edgemeter.agent.settings.files import FILES, check_file
+
+    file = file or file_in_use()
+    if file is None:
+        click.echo(f"no configuration to check: neither {' nor '.join(map(str, places()))} exists, so the defaults hold", err=True)
+        return
+    kind, found = check_file(file, kind)
+    if as_json:
+        rows = [{"section": one.section, "key": one.key, "what": one.what} for one in found]
+        click.echo(json.dumps({"file": str(file), "kind": kind, "mistakes": rows}))
+    else:
+        for one in found:
+            click.echo(f"{file}: {one}")
+        if not found:
+            click.echo(f"{file}: no mistakes ({FILES[kind].what})")
+    ctx.exit(2 if found else 0)
+
+
+@click.command()
+@json_option('Print {"NAME": {"meaning", "default", "read_by"}}.')
+def variables(*, as_json: bool) -> None:
+    """List every environment variable that is read, with its default. Options override variables, which override files.
+
+    Example: edgemeter config variables
+    """
+    from edgemeter.agent.base.variables import VARIABLES
+
+    if as_json:
+        rows = {
+            name: {"meaning": one.meaning, "default": one.default, "read_by": reader}
+            for reader, group in VARIABLES.items()
+            for name, one in group.items()
+        }
+        click.echo(json.dumps(rows))
+        return
+    for reader, group in VARIABLES.items():
+        click.echo(f"{reader}:")
+        for name, one in group.items():
+            click.echo(f"  {name:<32} {one.meaning}. Default: {one.default}.")
+
+
+def _print_settings(rows: list[tuple[str, Any, str]]) -> None:
+    """Print a table, wide as it is: a value or a path that is cut would be wrong."""
+    texts = [(key, "-" if value in (None, []) else json.dumps(value, ensure_ascii=False), source) for key, value, source in rows]
+    widths = [max(len(row[column]) for row in texts) for column in (0, 1)]
+    for key, value, source in texts:
+        click.echo(f"{key:<{widths[0]}}  {value:<{widths[1]}}  {source}")

@@ -1,0 +1,1 @@
+"""Settings: where each value comes from, the samples of every file, and all mistakes of a file at once."""

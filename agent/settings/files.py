@@ -1,0 +1,158 @@
+"""The files that people write (configuration, suite, rules, fleet, campaign): a sample of each, and all mistakes of one at once."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+import msgspec
+
+from edgemeter.agent import power, runtimes
+from edgemeter.agent.base.config import Config
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.toml import parse_toml
+from edgemeter.agent.base.toml_mistakes import Mistake, mistakes, near
+from edgemeter.agent.contract import suite
+from edgemeter.agent.contract.suite import SuiteFile
+from edgemeter.agent.power import data_sheet
+from edgemeter.agent.power.detect import PROMOTED_BY
+
+
+@dataclass(frozen=True, slots=True)
+class FileKind:
+    """One kind of file, as `module:attribute`: its document, its sample, and what finds faults in one whose keys are all right."""
+
+    what: str
+    document: str
+    sample: str
+    faults: str
+
+
+FILES: Mapping[str, FileKind] = {
+    "agent": FileKind(
+        "configuration of the agent", "edgemeter.agent.base.config:Config", "edgemeter.agent.base.config:SAMPLE",
+        "edgemeter.agent.settings.files:faults_of_config",
+    ),
+    "suite": FileKind(
+        "suite of cases", "edgemeter.agent.contract.suite:SuiteFile", "edgemeter.agent.contract.suite:SAMPLE",
+        "edgemeter.agent.settings.files:faults_of_suite",
+    ),
+    "alerts": FileKind(
+        "rules and channels of alerts", "edgemeter.collector.alerts.rules:AlertRules", "edgemeter.collector.alerts.rules:SAMPLE",
+        "edgemeter.collector.alerts.rules:faults",
+    ),
+    "fleet": FileKind(
+        "devices and server of a fleet", "edgemeter.provisioning.inventory.fleet_file:FleetFile",
+        "edgemeter.provisioning.inventory.fleet_file:SAMPLE", "edgemeter.provisioning.inventory.fleet_file:faults",
+    ),
+    "campaign": FileKind(
+        "campaign of a fleet", "edgemeter.provisioning.campaigns.planning:CampaignFile",
+        "edgemeter.provisioning.campaigns.planning:SAMPLE", "edgemeter.provisioning.campaigns.planning:faults",
+    ),
+}  # fmt: skip
+
+
+def sample(kind: str) -> str:
+    """Return a complete sample of a file: `##` explains, `#` is a commented default; the agent's has the table of every sensor.
+
+    Raises:
+        ConfigError: there is no such kind of file.
+    """
+    path: Path = resolve_name(_known(kind).sample)
+    text = path.read_text(encoding="utf-8")
+    if kind != "agent":
+        return text
+    tables = [data_sheet.example(name) for name in power.SENSORS]
+    return text + "".join(f"\n{_commented(table)}" for table in tables if table and table.splitlines()[0] not in text)
+
+
+def check_file(path: Path, kind: str | None = None) -> tuple[str, list[Mistake]]:
+    """Return the kind of file (None: the one whose keys it has), and every mistake in it.
+
+    Raises:
+        ConfigError: it cannot be read, is no TOML (the line is named), or there is no such kind.
+    """
+    content = parse_toml(path, "file")
+    kind = kind or _kind_of(content)
+    known = _known(kind)
+    document = resolve_name(known.document)
+    found = mistakes(content, document)
+    if kind == "agent":
+        found += _wrong_sensors(content.get("sensors"))
+    if not found:
+        faults: Callable[[Any, Path], Iterable[Mistake | str]] = resolve_name(known.faults)
+        read = msgspec.convert(content, document)
+        found = [one if isinstance(one, Mistake) else Mistake("", "", one) for one in faults(read, path)]
+    return kind, found
+
+
+def faults_of_config(document: Config, _path: Path) -> Iterator[Mistake]:
+    """Yield the names of sensors in `power` that there are not."""
+    known = [*power.names(), *(name for name in document.sensors if name not in power.names())]
+    for name in document.power:
+        if name.partition(PROMOTED_BY)[0] not in known:
+            yield Mistake("", "power", f"no power sensor is called {name!r}: {near(name, known)}")
+
+
+def faults_of_suite(document: SuiteFile, path: Path) -> Iterator[Mistake]:
+    """Yield what keeps each case from being measured: a missing model or data set, an unknown runtime, keys that exclude each other."""
+    for number, case in enumerate(document.case, start=1):
+        section = f"[[case]] number {number}"
+        try:
+            single = suite.expand(msgspec.structs.replace(document, case=[case]), path.resolve().parent)
+        except ConfigError as error:
+            yield Mistake(section, "", str(error).replace(f"suite {document.name!r}: case[0]", "this case"))
+            continue
+        for one in single.cases:
+            if one.runtime not in runtimes.names():
+                yield Mistake(section, "runtime", f"no runtime is called {one.runtime!r}: {near(one.runtime, runtimes.names())}")
+        for key in ("model", "images", "annotations"):
+            for name in dict.fromkeys(getattr(one, key) for one in single.cases):
+                if name is not None and not Path(name).exists():
+                    yield Mistake(section, key, f"no file {name!r}: paths are relative to the suite")
+
+
+def _wrong_sensors(tables: object) -> Iterator[Mistake]:
+    """Yield the keys of [sensors.NAME] that the sensor does not know, and the values that it refuses."""
+    for name, table in tables.items() if isinstance(tables, dict) else ():
+        if not isinstance(table, dict):
+            continue
+        section, kind = f"[sensors.{name}]", table.get("type", name)
+        if kind not in power.names():
+            yield Mistake(section, "type" * ("type" in table), f"no power sensor is called {kind!r}: {near(str(kind), power.names())}")
+            continue
+        known = power.settings_of(kind)
+        wrong = [Mistake(section, key, f"no such key: {near(key, known)}") for key in table if key not in known]
+        wrong += [
+            Mistake(section, key, f"expected a text, found {value!r}: write it in quotation marks")
+            for key, value in table.items()
+            if key in known and not isinstance(value, str)
+        ]
+        yield from wrong or _refused(section, name, table)
+
+
+def _refused(section: str, name: str, table: Mapping[str, str]) -> Iterator[Mistake]:
+    try:
+        power.create(name, **table).close()
+    except ConfigError as error:
+        yield Mistake(section, "", str(error))
+
+
+def _known(kind: str) -> FileKind:
+    if kind in FILES:
+        return FILES[kind]
+    raise ConfigError(f"no file is called {kind!r}: {near(kind, FILES)}")
+
+
+def _kind_of(content: Mapping[str, Any]) -> str:
+    def likeness(kind: str) -> tuple[int, int]:
+        document = resolve_name(FILES[kind].document)
+        keys = {field.encode_name for field in msgspec.structs.fields(document)}
+        return len(content.keys() & keys), -len(mistakes(content, document))
+
+    return max(FILES, key=likeness)
+
+
+def _commented(table: str) -> str:
+    return "".join(f"# {line.removeprefix('# ')}\n" for line in table.splitlines())

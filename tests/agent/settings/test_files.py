@@ -1,0 +1,122 @@
+"""Facts about the files that people write: every sample loads, and every mistake of a file is named at once."""
+
+import msgspec
+import pytest
+
+from edgemeter.agent import power
+from edgemeter.agent.base.config import Config
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.toml_mistakes import mistakes
+from edgemeter.agent.contract.suite import SuiteFile
+from edgemeter.agent.power import data_sheet
+from edgemeter.agent.settings import files
+from edgemeter.collector.alerts.rules import AlertRules
+from edgemeter.provisioning.campaigns.planning import CampaignFile
+from edgemeter.provisioning.inventory.fleet_file import FleetFile
+
+DOCUMENTS = {"agent": Config, "suite": SuiteFile, "alerts": AlertRules, "fleet": FleetFile, "campaign": CampaignFile}
+
+
+def keys(document):
+    """Return every key of a file, without those of tables that the user names."""
+    return {field.encode_name for field in msgspec.structs.fields(document)}
+
+
+def switched_on(kind):
+    """Return the sample without the `# ` of its commented defaults."""
+    return "\n".join(line.removeprefix("# ") for line in files.sample(kind).splitlines())
+
+
+@pytest.mark.parametrize("kind", files.FILES)
+def test_a_sample_is_of_its_kind_and_without_mistakes(tmp_path, kind):
+    """As it is printed; only what a suite refers to is not here."""
+    path = tmp_path / "sample.toml"
+    path.write_text(files.sample(kind))
+    found, wrong = files.check_file(path, None if kind != "agent" else kind)
+    assert (found, [one for one in wrong if "no file" not in one.what]) == (kind, [])
+
+
+@pytest.mark.parametrize("kind", ["agent", "alerts", "fleet", "campaign"])
+def test_a_sample_shows_every_key_and_loads_with_all_of_them_switched_on(kind):
+    """The suite's has keys that exclude each other; its own test switches them on one after the other."""
+    content = msgspec.toml.decode(switched_on(kind))
+    assert mistakes(content, DOCUMENTS[kind]) == []
+    assert keys(DOCUMENTS[kind]) - set(content) == set()
+
+
+def test_the_sample_has_a_table_for_every_sensor_with_settings(tmp_path):
+    """Out of its data sheet, with every key, and the sensor takes what stands there."""
+    path = tmp_path / "config.toml"
+    path.write_text(switched_on("agent"))
+    assert files.check_file(path) == ("agent", [])
+    tables = msgspec.toml.decode(path.read_text())["sensors"]
+    assert {name: set(table) for name, table in tables.items()} == {
+        name: set(data_sheet.defaults(name)) for name in power.SENSORS if data_sheet.defaults(name)
+    }
+
+
+def test_every_mistake_in_a_configuration_is_named_at_once(tmp_path):
+    """Keys, values, sensors that there are not, their keys and their values."""
+    path = tmp_path / "config.toml"
+    path.write_text(
+        'devise = "pi"\noutbox_limit_mb = 0\n[sensors.ina2xx]\nshunt = "0.1"\ndevice = 4\n[sensors.rpal]\n'
+        '[sensors.bench]\ntype = "ina2xx"\nscope = "bord"\n'
+    )
+    kind, found = files.check_file(path)
+    assert kind == "agent"
+    assert [(one.section, one.key) for one in found[:5]] == [
+        ("", "devise"), ("", "outbox_limit_mb"), ("[sensors.ina2xx]", "shunt"), ("[sensors.ina2xx]", "device"), ("[sensors.rpal]", ""),
+    ]  # fmt: skip
+    assert "did you mean shunt_ohm?" in found[2].what
+    assert "did you mean rapl or replay?" in found[4].what
+    assert [one.section for one in found[5:]] == ["[sensors.bench]"]
+    assert "board-input" in found[5].what
+
+
+def test_a_sensor_to_use_that_there_is_not_is_named(tmp_path):
+    """A promotion is by its sensor's name, a table of the user's own by its own."""
+    path = tmp_path / "config.toml"
+    path.write_text('power = ["rapl", "pi5_pmic+desk", "bench", "nmvl"]\n[sensors.bench]\ntype = "nvml"\n')
+    ((one,),) = (files.check_file(path, "agent")[1],)
+    assert str(one).startswith("power: no power sensor is called 'nmvl': did you mean nvml?")
+
+
+def test_every_case_of_a_suite_is_checked(tmp_path):
+    """Missing files, a runtime that there is not, a file without a runtime, keys that exclude each other."""
+    (tmp_path / "here.onnx").touch()
+    path = tmp_path / "suite.toml"
+    path.write_text(
+        'name = "s"\n[[case]]\nmodel = "here.onnx"\n[[case]]\nmodel = "gone.onnx"\nimages = "photos"\n[[case]]\nmodel = "here.onnx"\n'
+        'runtime = "onxx"\n[[case]]\nmodel = "a.doc"\n[[case]]\nmodel = "here.onnx"\nbatch = 2\n'
+    )
+    kind, found = files.check_file(path)
+    assert (kind, [(one.section[-1], one.key) for one in found]) == (
+        "suite",
+        [("2", "model"), ("2", "images"), ("3", "runtime"), ("4", ""), ("5", "")],
+    )
+    assert "batch is for offline" in found[-1].what
+
+
+def test_faults_beyond_the_keys_are_all_named(tmp_path):
+    """Two in rules, two in a fleet file."""
+    path = tmp_path / "rules.toml"
+    path.write_text('[[rule]]\nname = "a"\nkind = "limit"\n[[rule]]\nname = "a"\nkind = "step"\nchannels = ["gone"]\n')
+    assert [one.what.split(":")[0] for one in files.check_file(path)[1]] == [
+        "rule 'a' (limit) needs either above or below", "rule 'a' names the unknown channel 'gone'", "the name 'a' is used twice",
+    ]  # fmt: skip
+    path.write_text('fleet = "f"\n[device.a]\ncircuit = "x"\nserial = "1"\n[device.b]\nserial = "1"\n')
+    assert [one.what for one in files.check_file(path)[1]] == [
+        "device 'a' is on unknown circuit 'x': add [circuit.x]", "'a' and 'b' have the same serial '1'",
+    ]  # fmt: skip
+
+
+def test_a_file_that_is_no_toml_is_refused_with_its_line(tmp_path):
+    """So is one that is not there, and a kind of file that there is not."""
+    path = tmp_path / "broken.toml"
+    path.write_text('device = "pi"\nfleet = \n')
+    with pytest.raises(ConfigError, match=r"no TOML.*line 2.*correct that line"):
+        files.check_file(path)
+    with pytest.raises(ConfigError, match="No such file"):
+        files.check_file(tmp_path / "absent.toml")
+    with pytest.raises(ConfigError, match=r"no file is called 'siute': did you mean suite\?"):
+        files.sample("siute")
