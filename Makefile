@@ -8,6 +8,7 @@
 # make fuzz      10,000,000 mutated messages through what reads them
 # make bench     benchmarks against peers, written to .bench/results.json
 # make models    the shipped scenes and models again from nothing, into edgemeter-models (needs the extra `convert`)
+# make docs      the documentation as a site in site/, which works offline; a dead link fails it
 # make pins      requirements/*.txt anew from pyproject.toml (needs uv)
 
 PYTHON ?= python3
@@ -22,7 +23,7 @@ TOGETHER := -n $(or $(WORKERS),6) --dist loadgroup
 COMPILED = [ -d tests/__pycache__ ] || $(BIN)/python -m pytest --collect-only -qq >/dev/null
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-all test-long check bench chaos chaos-short cluster fleet arm64 fuzz models pins types clean
+.PHONY: demo test test-all test-long check bench chaos chaos-short cluster fleet arm64 fuzz models docs pins types clean
 .DELETE_ON_ERROR:
 
 demo: .venv/.demo
@@ -99,11 +100,20 @@ types: .types/edgemeter
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@ .venv/.demo
 
+.venv/.docs: requirements/docs.txt | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
+	touch $@
+
+docs: .venv/.docs
+	$(BIN)/mkdocs build --strict --quiet
+
 pins:
 	uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
 	  --no-header pyproject.toml requirements/build.in --extra dev -c requirements/constraints.txt -o requirements/dev.txt
 	uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
 	  --no-header pyproject.toml requirements/build.in --extra demo -c requirements/dev.txt -o requirements/demo.txt
+	uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
+	  --no-header requirements/docs.in -c requirements/dev.txt -o requirements/docs.txt
 
 clean:
-	rm -rf .venv .types .bench build dist *.egg-info
+	rm -rf .venv .types .bench build dist site *.egg-info

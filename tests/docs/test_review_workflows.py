@@ -17,6 +17,8 @@ from tests.fixtures.review_runs import make_side
 
 DOCS = Path(__file__).parents[2] / "docs"
 WORKFLOWS = sorted((DOCS / "review").glob("*.yml"))
+ACTION = DOCS.parent / "action.yml"
+SCRIPTED = [path for path in (*WORKFLOWS, ACTION) if path.stem != "github-measure"]
 COMPARING = [path for path in WORKFLOWS if "--fail-on" in path.read_text()]
 
 
@@ -38,7 +40,7 @@ def scripts(node):
             yield from scripts(value)
 
 
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", SCRIPTED, ids=lambda path: path.stem)
 def test_a_workflow_is_yaml_with_scripts_that_a_shell_takes(path):
     """`sh -n` reads each."""
     yaml = pytest.importorskip("yaml")
@@ -74,6 +76,17 @@ def test_the_comparison_of_an_example_does_what_the_example_says(path, tmp_path)
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
         assert done.returncode == status, done.stderr
         assert done.stdout.splitlines()[0] == review_document.MARK
+
+
+def test_the_example_gives_the_action_what_it_takes():
+    """Inputs that it has; limits that it can read are the default's."""
+    yaml = pytest.importorskip("yaml")
+    (path,) = (one for one in WORKFLOWS if one.stem == "github-measure")
+    steps = yaml.safe_load(path.read_text())["jobs"]["measure"]["steps"]
+    (given,) = (step["with"] for step in steps if step["uses"].startswith("edgemeter/"))
+    inputs = yaml.safe_load(ACTION.read_text())["inputs"]
+    assert set(given) <= set(inputs)
+    assert given["fail-on"] == inputs["fail-on"]["default"]
 
 
 def test_the_examples_look_for_the_mark_that_a_comment_begins_with():

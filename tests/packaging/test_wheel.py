@@ -37,16 +37,22 @@ def test_every_package_of_the_tree_is_listed():
 
 
 @pytest.fixture(scope="session")
-def wheel(tmp_path_factory) -> Path:
-    """Return a wheel built from a copy of what git tracks."""
+def source(tmp_path_factory) -> Path:
+    """Return a copy of what git tracks."""
     copy = tmp_path_factory.mktemp("source")
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
     for name in filter(None, tracked):
         if (ROOT / name).is_file():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, copy / name)
+    return copy
+
+
+@pytest.fixture(scope="session")
+def wheel(source, tmp_path_factory) -> Path:
+    """Return a wheel built from them."""
     out = tmp_path_factory.mktemp("wheel")
-    subprocess.run([sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, copy], check=True, capture_output=True)
+    subprocess.run([sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, source], check=True, capture_output=True)
     (built,) = out.glob("*.whl")
     return built
 
@@ -59,6 +65,21 @@ def test_the_wheel_holds_every_module_and_data_file(wheel):
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert names == {f"edgemeter/{name}" for name in tracked}
     assert wheel.stat().st_size < 12_000_000
+
+
+@pytest.mark.packaging
+@pytest.mark.slow
+def test_the_source_distribution_builds_the_same_wheel(source, wheel, tmp_path):
+    """Who builds from the index' sources gets what we built."""
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", tmp_path]
+    subprocess.run([*command, "--sdist", source], check=True, capture_output=True)
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    shutil.unpack_archive(sdist, tmp_path / "unpacked", filter="data")
+    (unpacked,) = (tmp_path / "unpacked").iterdir()
+    subprocess.run([*command, "--wheel", unpacked], check=True, capture_output=True)
+    (built,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(built) as one, zipfile.ZipFile(wheel) as other:
+        assert one.namelist() == other.namelist()
 
 
 def install(folder: Path, wheel: Path, extra: str) -> Path:

@@ -1,8 +1,13 @@
 """The configuration files that ship: complete, known to the programs that read them, and never written over anybody's own."""
 
+import os
 import re
 import shutil
 import subprocess
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -11,6 +16,8 @@ from click.testing import CliRunner
 from edgemeter.agent.base import config
 from edgemeter.collector.cli.collector import DEPLOY_FILES, collector
 from edgemeter.collector.influx import influx_config
+from tests.fixtures.mqtt_peer import wait_until
+from tests.fixtures.servers import address_of, mosquitto
 
 
 def compose():
@@ -31,7 +38,14 @@ def test_the_files_are_written_once_and_nobodys_own_is_overwritten(tmp_path):
         "alerts.yaml",
         *(f"dashboards/{name}.json" for name in ("device", "energy", "fleet", "model")),
     }
-    assert written == {"acl", "compose.yaml", "edgemeter-collector.service", "mosquitto.conf", *(f"grafana/{name}" for name in grafana)}
+    images = {"agent.Dockerfile", "collector.Dockerfile"}
+    assert written == images | {
+        "acl",
+        "compose.yaml",
+        "edgemeter-collector.service",
+        "mosquitto.conf",
+        *(f"grafana/{name}" for name in grafana),
+    }
     assert CliRunner().invoke(collector, ["deploy-files", str(folder)]).exit_code == 0
     (folder / "acl").write_text("# mine\n")
     (folder / "mosquitto.conf").unlink()
@@ -63,10 +77,11 @@ def test_the_compose_file_is_closed_in_itself():
     document = compose()
     said = (DEPLOY_FILES / "compose.yaml").read_text()
     services, volumes = document["services"], set(document["volumes"])
-    assert set(services) == {"broker", "influxdb", "grafana", "collector"}
+    assert set(services) == {"broker", "influxdb", "grafana", "setup", "collector"}
     for service in services.values():
         assert ("image" in service) != ("build" in service)
         assert set(service.get("depends_on", ())) <= set(services)
+        assert (DEPLOY_FILES / service.get("build", {}).get("dockerfile", "compose.yaml")).exists()
         for mount in service["volumes"]:
             source = mount.split(":")[0]
             assert source in volumes or (DEPLOY_FILES / source).exists() or source == "./certs", mount
@@ -78,7 +93,13 @@ def test_the_compose_file_is_closed_in_itself():
 def test_what_the_compose_file_shows_to_the_world_is_the_broker_alone():
     """InfluxDB and Grafana listen on loopback: they speak no TLS."""
     ports = {name: service.get("ports", []) for name, service in compose()["services"].items()}
-    assert ports == {"broker": ["8883:8883"], "influxdb": ["127.0.0.1:8086:8086"], "grafana": ["127.0.0.1:3000:3000"], "collector": []}
+    assert ports == {
+        "broker": ["8883:8883"],
+        "influxdb": ["127.0.0.1:8086:8086"],
+        "grafana": ["127.0.0.1:3000:3000"],
+        "setup": [],
+        "collector": [],
+    }
 
 
 def test_grafana_reads_the_bucket_that_the_collector_writes():
@@ -89,6 +110,78 @@ def test_grafana_reads_the_bucket_that_the_collector_writes():
     bucket = services["influxdb"]["environment"]["DOCKER_INFLUXDB_INIT_BUCKET"]
     assert source["jsonData"]["dbName"] == bucket
     assert services["collector"]["environment"]["EDGEMETER_INFLUX"].endswith(f"bucket={bucket}")
+
+
+def test_a_service_sees_only_the_token_that_it_needs():
+    """The administrator's stays with the database and its set-up; the collector can only write, Grafana only read."""
+    yaml = pytest.importorskip("yaml")
+    services = compose()["services"]
+    assert {name for name, one in services.items() if "INFLUX_TOKEN" in str(one.get("environment"))} == {"influxdb", "setup"}
+    mounts = {name: {mount.split(":")[0] for mount in one["volumes"]} & {"write-token", "read-token"} for name, one in services.items()}
+    assert mounts == {
+        "broker": set(), "influxdb": set(), "setup": {"write-token", "read-token"}, "collector": {"write-token"}, "grafana": {"read-token"},
+    }  # fmt: skip
+    (source,) = yaml.safe_load((DEPLOY_FILES / "grafana" / "influxdb.yaml").read_text())["datasources"]
+    (file,) = re.findall(r"\$__file\{(.+?)\}", source["secureJsonData"]["httpHeaderValue1"])
+    assert file in services["setup"]["command"][0]
+    assert services["collector"]["command"][-1] in services["setup"]["command"][0]
+
+
+@pytest.mark.slow
+@pytest.mark.influx
+def test_the_set_up_of_the_compose_file_makes_tokens_that_do_no_more(influx2_server, tmp_path):
+    """Its own script, run at a real InfluxDB without a container, twice; what is written with one token is read with the other."""
+    script = compose()["services"]["setup"]["command"][0].replace("/tokens/", f"{tmp_path}/")
+    program = tmp_path / "edgemeter"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m edgemeter.agent.cli.main "$@"\n')
+    program.chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "EDGEMETER_INFLUX": f"{influx2_server.url}?org={influx2_server.org}&bucket=composed",
+        "EDGEMETER_INFLUX_TOKEN": influx2_server.token,
+    }
+    for _ in range(2):
+        subprocess.run(["sh", "-ec", script], env=environment, check=True, capture_output=True, timeout=300)
+    tokens = {right: (tmp_path / right / "token").read_text().strip() for right in ("write", "read")}
+    assert influx2_server.token not in tokens.values()
+    assert (tmp_path / "write" / "token").stat().st_mode & 0o077 == 0
+    point = b"run,device=pi-1 seq=1i 1760000000000000000"
+    assert written(influx2_server, tokens["read"], point) == 403
+    assert written(influx2_server, tokens["write"], point) == 204
+    query = "/query?" + urllib.parse.urlencode({"db": "composed", "q": "SELECT seq FROM run", "epoch": "ns"})  # noqa: S608 - our own query
+    (series,) = influx2_server.ask(query, token=tokens["read"])["results"][0]["series"]
+    assert series["values"] == [[1760000000000000000, 1]]
+    assert "series" not in str(influx2_server.ask(query, token=tokens["write"]))
+
+
+def written(server, token, point):
+    """Return the status with which a point is answered."""
+    where = f"{server.url}/api/v2/write?" + urllib.parse.urlencode({"org": server.org, "bucket": "composed"})
+    request = urllib.request.Request(where, point, {"Authorization": f"Token {token}"})  # noqa: S310 - loopback
+    try:
+        with urllib.request.urlopen(request, timeout=100) as response:  # noqa: S310
+            return response.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+@pytest.mark.slow
+@pytest.mark.mosquitto
+def test_an_agent_is_healthy_with_a_broker_only(tmp_path):
+    """The check of the image, asked of an agent's process: 0 while connected, 1 before."""
+    (check,) = re.findall(r'CMD \["python", "-c", "(import psutil.+)"\]', (DEPLOY_FILES / "agent.Dockerfile").read_text())
+    broker = mosquitto(tmp_path)
+    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "agent", "up", "--broker", str(address_of(broker)), "--device", "pi-1"]
+    with subprocess.Popen(command, env={**os.environ, "EDGEMETER_HOME": str(tmp_path / "home")}, stderr=subprocess.DEVNULL) as agent:
+        asked = [sys.executable, "-c", check.replace("Process(1)", f"Process({agent.pid})")]
+        try:
+            assert subprocess.run(asked, check=False, timeout=100).returncode == 1
+            broker.start()
+            assert wait_until(lambda: subprocess.run(asked, check=False, timeout=100).returncode == 0, 60)
+        finally:
+            agent.terminate()
+            broker.kill()
 
 
 def test_systemd_takes_the_unit(tmp_path):

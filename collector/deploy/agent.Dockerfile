@@ -1,0 +1,20 @@
+# The agent as an image for amd64 and arm64, without root. Wheels beside this file are taken as in collector.Dockerfile.
+#   docker buildx build --platform linux/amd64,linux/arm64 --file agent.Dockerfile --tag edgemeter-agent .
+#   docker run --env EDGEMETER_BROKER=mqtt://broker.example --volume edgemeter:/outbox edgemeter-agent
+# A container sees the sensors and accelerators that are passed into it (--device /dev/i2c-1, --device /dev/bus/usb, --group-add ...). Other
+# containers on the board disturb a measurement; the verdict names them.
+FROM python:3.13-slim
+ARG EDGEMETER="edgemeter[litert,onnx]"
+COPY agent.Dockerfile *.whl /wheels/
+# hadolint ignore=DL3013
+RUN pip install --no-cache-dir --find-links /wheels "$EDGEMETER" \
+ && useradd --uid 10001 --no-create-home edgemeter \
+ && install --directory --owner edgemeter /outbox
+USER 10001
+ENV EDGEMETER_HOME=/outbox
+VOLUME /outbox
+# Healthy is an agent with a connection to its broker.
+HEALTHCHECK --interval=30s --timeout=10s --start-period=60s \
+  CMD ["python", "-c", "import psutil, sys; sys.exit(not any(one.status == 'ESTABLISHED' for one in psutil.Process(1).net_connections('tcp')))"]
+ENTRYPOINT ["edgemeter"]
+CMD ["agent", "up"]

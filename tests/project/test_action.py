@@ -1,0 +1,134 @@
+"""The action for pull requests: its own steps, run here as GitHub would run them, on a model of recorded latencies."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgemeter.collector.review import document as review_document
+
+pytestmark = pytest.mark.slow
+
+ACTION = Path(__file__).resolve().parents[2] / "action.yml"
+SUITE = 'name = "s"\n[defaults]\nqueries = 64\nseconds = 0.0\nidle_seconds = 0.0\n[[case]]\nmodel = "model.replay.json"\n'
+
+
+def replay(latency_ms):
+    """Return a model that takes this long, give or take a little."""
+    shape = {"shape": [1, 2], "dtype": "float32"}
+    latencies = [latency_ms * (1 + 0.01 * (number % 5)) for number in range(16)]
+    document = {
+        "format": "edgemeter-replay", "schema": 1, "latencies_ms": latencies,
+        "inputs": [{"name": "x", **shape}], "outputs": [{"name": "y", **shape, "values": [0.25, 0.75]}],
+    }  # fmt: skip
+    return json.dumps(document)
+
+
+class Runner:
+    """A checkout with two commits, and the steps of the action in it."""
+
+    def __init__(self, folder, event):
+        self.folder, self.event = folder, event
+        self.inputs = {}
+        yaml = pytest.importorskip("yaml")
+        document = yaml.safe_load(ACTION.read_text())
+        self.steps = {step["name"]: step for step in document["runs"]["steps"] if "run" in step}
+        self.defaults = {name: one["default"] for name, one in document["inputs"].items()}
+        self.git("init", "--quiet", "--initial-branch", "main")
+        (folder / ".edgemeter" / "bin").mkdir(parents=True)
+        program = folder / ".edgemeter" / "bin" / "edgemeter"
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} -m edgemeter.agent.cli.main "$@"\n')
+        program.chmod(0o755)
+
+    def git(self, *arguments):
+        """Return what git says."""
+        who = ["-c", "user.name=t", "-c", "user.email=t@t"]
+        done = subprocess.run(["git", *who, *arguments], cwd=self.folder, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    def commit(self, latency_ms):
+        """Commit a model that takes this long; return the commit."""
+        (self.folder / "suite.toml").write_text(SUITE)
+        (self.folder / "model.replay.json").write_text(replay(latency_ms))
+        self.git("add", "suite.toml", "model.replay.json")
+        self.git("commit", "--quiet", "--allow-empty", "--message", "c")
+        return self.git("rev-parse", "HEAD")
+
+    def step(self, name, base=""):
+        """Run a step, its expressions replaced by what they stand for; return status and what it said."""
+        values = {
+            "github.event.pull_request.base.sha": base,
+            "github.event_name == 'pull_request' && 'new' || 'base'": "new" if self.event == "pull_request" else "base",
+            **{f"inputs.{key}": value for key, value in (self.defaults | self.inputs).items()},
+        }
+        given = {
+            key: re.sub(r"\$\{\{ (.+?) \}\}", lambda found: values[found[1]], one) for key, one in self.steps[name].get("env", {}).items()
+        }
+        environment = {
+            **os.environ, **given, "EDGEMETER_HOME": str(self.folder / "home"),
+            "GITHUB_OUTPUT": str(self.folder / "output"), "GITHUB_STEP_SUMMARY": str(self.folder / "summary"),
+        }  # fmt: skip
+        script = self.steps[name]["run"]
+        assert "${{" not in script, "an expression in a script is a stranger's code"
+        done = subprocess.run(
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
+            cwd=self.folder, env=environment, capture_output=True, text=True, check=False, timeout=580,
+        )  # fmt: skip
+        return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(("new_ms", "status"), [(2.0, 0), (3.0, 1)])
+def test_a_pull_request_is_measured_against_its_base_in_turn(tmp_path, new_ms, status):
+    """Status 1 and a comment for a change that is slower, 0 for one that is not."""
+    runner = Runner(tmp_path, "pull_request")
+    runner.inputs = {"rounds": "3", "fail-on": "slower:20%"}
+    base = runner.commit(2.0)
+    runner.commit(new_ms)
+    runner.git("worktree", "add", "--force", "base", base)
+    assert runner.step("measure")[0] == 0
+    assert sorted(path.name for path in (tmp_path / "runs" / "base").iterdir()) == ["1.json", "2.json", "3.json"]
+    ended, said = runner.step("compare")
+    assert ended == status, said + (tmp_path / "comment.md").read_text()
+    assert (tmp_path / "comment.md").read_text().startswith(review_document.MARK)
+    assert (tmp_path / "summary").read_text() == (tmp_path / "comment.md").read_text()
+
+
+def test_a_push_stores_the_baseline_that_a_later_pull_request_takes(tmp_path):
+    """The folder that the cache saves is the one that it restores."""
+    (tmp_path / "push").mkdir()
+    (tmp_path / "change").mkdir()
+    pushed, changed = Runner(tmp_path / "push", "push"), Runner(tmp_path / "change", "pull_request")
+    for runner, latency_ms in ((pushed, 2.0), (changed, 3.0)):
+        runner.inputs = {"rounds": "3", "baseline": "stored", "fail-on": "slower:20%"}
+        runner.commit(latency_ms)
+    assert pushed.step("measure")[0] == 0
+    (changed.folder / "runs").mkdir()
+    (pushed.folder / "runs" / "base").rename(changed.folder / "runs" / "base")
+    assert changed.step("measure")[0] == 0
+    assert changed.step("compare")[0] == 1
+
+
+def test_without_a_stored_baseline_the_check_does_not_pass(tmp_path):
+    """A gate that cannot judge is closed."""
+    runner = Runner(tmp_path, "pull_request")
+    runner.inputs = {"rounds": "1", "baseline": "stored"}
+    runner.commit(2.0)
+    assert runner.step("measure")[0] == 0
+    assert runner.step("compare")[0] != 0
+
+
+def test_the_base_is_fetched_by_its_commit(tmp_path):
+    """From wherever the checkout came from."""
+    (tmp_path / "upstream").mkdir()
+    upstream = Runner(tmp_path / "upstream", "push")
+    base = upstream.commit(2.0)
+    upstream.git("config", "uploadpack.allowAnySHA1InWant", "true")
+    subprocess.run(["git", "clone", "--quiet", str(upstream.folder), str(tmp_path / "checkout")], check=True, timeout=100)
+    runner = Runner(tmp_path / "checkout", "pull_request")
+    status, said = runner.step("base", base=base)
+    assert status == 0, said
+    assert (tmp_path / "checkout" / "base" / "suite.toml").exists()

@@ -1,0 +1,136 @@
+"""Facts about the files by which others know the project: valid by their schemas and linters, and of one mind about its address.
+
+No image is built and no workflow runs here; what the programs below see in the files is all that is checked of these.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXAMPLES = [f"docs/review/github-{one}.yml" for one in ("measure", "comment")]
+SCHEMAS = {
+    "github-workflows": [".github/workflows/ci.yml", ".github/workflows/release.yml", *EXAMPLES],
+    "github-actions": ["action.yml"],
+    "github-issue-forms": [f".github/ISSUE_TEMPLATE/{one}.yml" for one in ("bug", "figure", "board")],
+    "github-issue-config": [".github/ISSUE_TEMPLATE/config.yml"],
+    "dependabot": [".github/dependabot.yml"],
+    "gitlab-ci": ["docs/review/gitlab.yml"],
+    "compose-spec": ["collector/deploy/compose.yaml"],
+}  # fmt: skip
+WORKFLOWS = [".github", "action.yml", *EXAMPLES]
+DOCKERFILES = ["collector/deploy/agent.Dockerfile", "collector/deploy/collector.Dockerfile"]
+
+
+def checked(*command):
+    """Run a linter at the project's root; skip without it, fail with what it said."""
+    program = shutil.which(command[0], path=str(Path(sys.executable).parent)) or shutil.which(command[0])
+    if program is None:
+        pytest.skip(f"{command[0]} is not installed")
+    done = subprocess.run([program, *command[1:]], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_a_file_has_the_form_that_its_reader_expects(schema):
+    """By the schema that check-jsonschema brings, without a network."""
+    if find_spec("check_jsonschema") is None:
+        pytest.skip("check-jsonschema is not installed")
+    more = ["--data-transform", schema] if schema == "gitlab-ci" else []
+    checked("check-jsonschema", "--builtin-schema", f"vendor.{schema}", *more, *SCHEMAS[schema])
+
+
+def test_every_file_of_these_kinds_is_checked():
+    """A workflow or template that is added is in the list above."""
+    named = {path for paths in SCHEMAS.values() for path in paths}
+    found = {
+        path.relative_to(ROOT).as_posix()
+        for pattern in (".github/**/*.yml", "docs/review/*.yml", "action.yml", "collector/deploy/*.yaml")
+        for path in ROOT.glob(pattern)
+    }
+    assert found - named == {".github/zizmor.yml"}
+
+
+def test_a_workflow_leaks_no_right():
+    """No expression of a stranger's in a script, no credential left behind, no right that is not needed: zizmor."""
+    checked("zizmor", "--offline", "--quiet", "--config", ".github/zizmor.yml", *WORKFLOWS)
+
+
+def test_a_dockerfile_is_one_that_a_linter_takes():
+    """`hadolint` says nothing about them."""
+    checked("hadolint", *DOCKERFILES)
+
+
+@pytest.mark.parametrize("path", DOCKERFILES)
+def test_an_image_runs_without_root_and_tells_its_health(path):
+    """And on any architecture: nothing in it names one."""
+    text = (ROOT / path).read_text()
+    assert re.findall(r"^USER (\S+)", text, re.MULTILINE) == ["10001"]
+    assert "\nHEALTHCHECK " in text
+    assert "--platform linux/amd64,linux/arm64" in text
+    instructions = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+    assert not re.search(r"amd64|x86_64|arm64|aarch64", instructions)
+
+
+def test_pre_commit_takes_its_configuration():
+    """Its hooks are the project's own programs: a commit fetches nothing."""
+    checked("pre-commit", "validate-config", ".pre-commit-config.yaml")
+    yaml = pytest.importorskip("yaml")
+    (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    assert repository["repo"] == "local"
+    assert all(hook["entry"].startswith(".venv/bin/") for hook in repository["hooks"])
+
+
+def test_the_metadata_names_authors_and_where_to_find_what():
+    """What a package index shows beside the name."""
+    assert PROJECT["authors"]
+    assert set(PROJECT["urls"]) == {"Homepage", "Documentation", "Source", "Issues", "Changelog"}
+    assert all(url.startswith(PROJECT["urls"]["Homepage"]) for url in PROJECT["urls"].values())
+
+
+def test_every_address_of_the_project_is_the_one_in_its_metadata():
+    """Another owner or name in a page, a template or a workflow would send people elsewhere."""
+    home = PROJECT["urls"]["Homepage"]
+    name = home.removeprefix("https://github.com/")
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    texts = [ROOT / one for one in listed if one.endswith((".md", ".yml", ".yaml", ".toml")) and not one.startswith(("tests/", "models/"))]
+    for path in texts:
+        text = path.read_text()
+        assert all(one == name for one in re.findall(r"github\.com/([\w-]*edgemeter[\w-]*/[\w-]+)", text)), path
+        assert all(one == name for one in re.findall(r"uses: ([\w-]*edgemeter[\w-]*/[\w-]+)@", text)), path
+
+
+@pytest.mark.parametrize("name", ["CONTRIBUTING", "SECURITY", "CODE_OF_CONDUCT"])
+def test_a_link_in_a_page_at_the_root_leads_somewhere(name):
+    """To a file of the project."""
+    text = (ROOT / f"{name}.md").read_text()
+    for target in re.findall(r"\]\((?!http)([^)#]+)", text):
+        assert (ROOT / target).exists(), target
+
+
+def test_the_release_workflow_attests_what_it_builds():
+    """Wheel and sdist, before anybody can fetch them."""
+    yaml = pytest.importorskip("yaml")
+    jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]
+    steps = [step.get("uses", step.get("run", "")) for step in jobs["build"]["steps"]]
+    built = next(place for place, step in enumerate(steps) if "-m build" in step)
+    assert steps[built + 1].startswith("actions/attest-build-provenance@")
+    assert jobs["publish"]["needs"] == "build"
+
+
+def test_ci_runs_what_a_contributor_runs():
+    """One script, here as there."""
+    yaml = pytest.importorskip("yaml")
+    steps = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]["run"]["steps"]
+    assert ".ci/run" in [step.get("run") for step in steps]
