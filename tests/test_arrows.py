@@ -13,7 +13,10 @@ MAY_IMPORT = {"agent": set(), "collector": {"agent"}, "models": {"agent"}, "prov
 # What all packages share; of the rest of the agent, the others import these few modules and no more.
 CORE = ("base", "contract")
 OF_THE_AGENT = {
-    "collector": {"bundle.archive", "delivery.outbox", "delivery.publisher"},
+    "collector": {
+        "bundle.archive", "delivery.outbox", "delivery.publisher",
+        "ledger.ledger", "ledger.ledger_file", "ledger.presence", "ledger.quarantine", "ledger.retention",
+    },
     "models": {
         "datasets.dataset", "recognition.recognise", "runtimes", "runtimes.noise", "runtimes.torch_archive", "tasks", "vision.preprocess",
     },

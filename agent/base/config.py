@@ -31,6 +31,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     broker_certificate_file: str | None = None
     broker_key_file: str | None = None
     outbox_limit_mb: Annotated[int, msgspec.Meta(ge=1)] = 512
+    ledger_limit_mb: Annotated[int, msgspec.Meta(ge=1)] = 512
     content_url: str | None = None
     content_limit_mb: Annotated[int, msgspec.Meta(ge=1)] = 2048
     power: tuple[str, ...] = ()

@@ -55,6 +55,12 @@ def config_option(command: _Command) -> _Command:
     return click.option("--config", type=PATH, envvar="EDGEMETER_CONFIG", help="Configuration file (TOML) of the agent.")(command)
 
 
+def save_option(command: _Command) -> _Command:
+    """Add `--no-save`."""
+    text = "Do not keep the runs in this device's ledger, which `report`, `trend` and `compare` read."
+    return click.option("--no-save", "save", is_flag=True, flag_value=False, default=True, help=text)(command)
+
+
 def json_option(text: str) -> Callable[[_Command], _Command]:
     """Return what adds `--json`, which prints what `text` says."""
     return click.option("--json", "as_json", is_flag=True, help=text)

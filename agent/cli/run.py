@@ -17,6 +17,7 @@ from edgemeter.agent.base.options import (
     model_options,
     names_and_config,
     power_option,
+    save_option,
 )
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -92,6 +93,7 @@ def _delivery_timeout(command: _Command) -> _Command:
 )
 @_delivery_timeout
 @names_and_config
+@save_option
 @click.option("--output", type=PATH, help='Also write {"runs": [...]} to this file.')
 @click.option("--bundle", type=PATH, metavar="DIR", help="Also write each run as one file that `edgemeter verify` checks.")
 @click.option(
@@ -123,6 +125,8 @@ def run(sources: tuple[Path, ...], named: tuple[Path, ...], **options: Any) -> N
         click.echo(document)
     else:
         run_table.print_runs(outcome.records)
+    if outcome.saved:
+        click.echo(outcome.saved, err=True)
     for error in outcome.errors:
         click.echo(f"edgemeter: {error}", err=True)
     if outcome.interruption is not None:

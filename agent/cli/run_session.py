@@ -22,6 +22,7 @@ from edgemeter.agent.contract.suite import Case, Settings, Suite, SuiteFile, exp
 from edgemeter.agent.delivery.delivery import Delivery, open_delivery
 from edgemeter.agent.energy.outlook import outlook
 from edgemeter.agent.engine import job
+from edgemeter.agent.ledger.own_runs import OwnRuns, open_own_runs
 from edgemeter.agent.power.detect import open_sensors
 from edgemeter.agent.session import session
 from edgemeter.agent.verdict.precondition_rules import preflight_notes
@@ -86,7 +87,7 @@ HURRIED_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class SessionOutcome:
-    """What came of a session: the records, the runs that failed, and why receipts are missing, where they are.
+    """What came of a session: the records, the runs that failed, why receipts are missing, where they are, and what the ledger holds now.
 
     `interruption` is what ended it early (Ctrl-C, SIGTERM): raise it again when the rest is printed.
     """
@@ -95,6 +96,7 @@ class SessionOutcome:
     errors: list[EdgemeterError]
     undelivered: str | None
     interruption: BaseException | None = None
+    saved: str | None = None
 
 
 def suite_of(suite: Path | None, models: Path | Sequence[Path] | None, options: Mapping[str, Any]) -> Suite:
@@ -164,10 +166,11 @@ def run_session(suite: Suite, options: Mapping[str, Any], report: Callable[[str]
             report(f"note: {note}")
         on_event = stack.enter_context(session_progress())
         recorder = _recorder(options, settings, on_event)
-        keeping = RecordKeeping(delivery)
+        keeping = RecordKeeping(delivery, _own_runs(settings, report) if options.get("save", True) else None)
         interruption = keeping.follow(session.measure(suite, identity, sensors, why_no_power, recorder or on_event, keeping.keep))
         # Receipts may take long, and disturb nobody.
         board.close()
+        saved = keeping.finish()
         if keeping.errors and not keeping.records:
             raise keeping.errors[0]
         keeping.errors.extend(recorder.errors if recorder else [])
@@ -179,26 +182,38 @@ def run_session(suite: Suite, options: Mapping[str, Any], report: Callable[[str]
             except (KeyboardInterrupt, SystemExit) as error:
                 left, interruption = delivery.waiting(), interruption or error
             undelivered = _undelivered(left, delivery) if left else None
-        return SessionOutcome(keeping.records, keeping.errors, undelivered, interruption)
+        return SessionOutcome(keeping.records, keeping.errors, undelivered, interruption, saved)
 
 
 @dataclass(slots=True)
 class RecordKeeping:
-    """The runs that have ended, however the session ends; a record that the outbox cannot take is still returned, with the error."""
+    """The runs that have ended, however the session ends; a record that the outbox or the ledger cannot take is still returned."""
 
     delivery: Delivery | None
+    own_runs: OwnRuns | None = None
     records: list[RunRecord] = field(default_factory=list)
     errors: list[EdgemeterError] = field(default_factory=list)
 
     def keep(self, record: RunRecord) -> RunRecord:
-        """Return the record as the outbox keeps it, and note it."""
+        """Return the record as the outbox and the ledger keep it, and note it."""
         self.records.append(record)
         try:
             if self.delivery is not None:
                 self.records[-1] = self.delivery.keep(record)
         except EdgemeterError as error:
             self.errors.append(error)
+        if self.own_runs is not None:
+            self.records[-1] = self.own_runs.keep(self.records[-1])
         return self.records[-1]
+
+    def finish(self) -> str | None:
+        """Return what the ledger holds now, in words; note why it is not all, where that is so."""
+        if self.own_runs is None:
+            return None
+        saved = self.own_runs.finish()
+        if self.own_runs.error is not None:
+            self.errors.append(self.own_runs.error)
+        return saved
 
     def follow(self, outcomes: Iterator[RunRecord | EdgemeterError]) -> BaseException | None:
         """Let the session run to its end; return what interrupted it."""
@@ -245,6 +260,16 @@ def publish_outbox(options: Mapping[str, Any]) -> str:
 def session_document(outcome: SessionOutcome) -> bytes:
     """Return `{"runs": [record, ...]}` as JSON."""
     return msgspec.json.encode({"runs": outcome.records})
+
+
+def _own_runs(settings: config.Config, report: Callable[[str], None]) -> OwnRuns:
+    """Return what stores the runs in the ledger; that it cannot is said before anything is measured."""
+    own_runs = open_own_runs(settings)
+    try:
+        own_runs.check()
+    except EdgemeterError as error:
+        report(f"note: the results cannot be saved: {error}")
+    return own_runs
 
 
 def _undelivered(left: int, delivery: Delivery) -> str:

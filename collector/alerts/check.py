@@ -10,6 +10,8 @@ from pathlib import Path
 
 from edgemeter.agent.base.broker_address import parse_address
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.alerts import lifecycle
 from edgemeter.collector.alerts.channels import (
     AlertmanagerSender,
@@ -27,8 +29,6 @@ from edgemeter.collector.alerts.channels import (
 from edgemeter.collector.alerts.firing import FiringContext, firings
 from edgemeter.collector.alerts.lifecycle import AlertChange
 from edgemeter.collector.alerts.rules import AlertEvent, AlertRules, Channel
-from edgemeter.collector.ledger.ledger import Ledger
-from edgemeter.collector.ledger.presence import DevicePresence
 from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.history import History, LedgerHistory
 from edgemeter.collector.trend.metrics import DEFAULT

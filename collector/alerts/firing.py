@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from edgemeter.agent.base.figures import count, stamp
+from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.alerts.rules import AlertRule
-from edgemeter.collector.ledger.presence import DevicePresence
 from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.finding import Step, iso
 from edgemeter.collector.trend.history import History

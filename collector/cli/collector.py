@@ -183,8 +183,8 @@ def up(
     """
     from importlib.metadata import version
 
+    from edgemeter.agent.ledger.retention import Retention
     from edgemeter.collector.home_assistant.publisher import HomePublisher
-    from edgemeter.collector.ledger.retention import Retention
     from edgemeter.collector.receive import monitor
     from edgemeter.collector.receive.service import Collector
     from edgemeter.collector.rollup import keeper

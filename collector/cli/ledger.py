@@ -13,9 +13,9 @@ from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.terminal import wide_console
+from edgemeter.agent.ledger.presence import DevicePresence, SessionHeld, needs_attention
+from edgemeter.agent.ledger.quarantine import QuarantinedMessage
 from edgemeter.collector.cli.stores import ledger_option, ledger_path, stamp
-from edgemeter.collector.ledger.presence import DevicePresence, SessionHeld, needs_attention
-from edgemeter.collector.ledger.quarantine import QuarantinedMessage
 
 
 @click.command(short_help="List devices: presence, records, missing records.")
@@ -26,7 +26,7 @@ def devices(ledger: Path | None, *, as_json: bool) -> None:
 
     Example: edgemeter collector devices
     """
-    from edgemeter.collector.ledger.ledger import Ledger
+    from edgemeter.agent.ledger.ledger import Ledger
 
     with Ledger(ledger_path(ledger), "read") as opened:
         present, sessions = opened.devices(), opened.sessions()
@@ -56,8 +56,8 @@ def retire(device: str, ledger: Path | None, fleet: str | None) -> None:
     Example: edgemeter collector retire pi-7
     """
     from edgemeter.agent.contract.messages import DeviceState
-    from edgemeter.collector.ledger.ledger import Ledger
-    from edgemeter.collector.ledger.presence import PresenceChange
+    from edgemeter.agent.ledger.ledger import Ledger
+    from edgemeter.agent.ledger.presence import PresenceChange
 
     path = ledger_path(ledger)
     with Ledger(path, "read") as opened:
@@ -156,7 +156,7 @@ def retry(rows: tuple[int, ...], ledger: Path | None, *, as_json: bool) -> None:
 
     Example: edgemeter collector quarantine retry 12 13
     """
-    from edgemeter.collector.ledger.ledger import Ledger
+    from edgemeter.agent.ledger.ledger import Ledger
     from edgemeter.collector.receive.admission import retry_rejected
 
     entries = _entries(ledger)
@@ -174,7 +174,7 @@ def retry(rows: tuple[int, ...], ledger: Path | None, *, as_json: bool) -> None:
 
 
 def _entries(ledger: Path | None) -> list[QuarantinedMessage]:
-    from edgemeter.collector.ledger.ledger import Ledger
+    from edgemeter.agent.ledger.ledger import Ledger
 
     with Ledger(ledger_path(ledger), "read") as opened:
         return opened.quarantined()
@@ -223,9 +223,9 @@ def changes(ledger: Path | None, influx: str | None, influx_token_file: Path | N
 
     Example: edgemeter collector changes --influx http://influx.example:8086
     """
+    from edgemeter.agent.ledger.ledger import Ledger
     from edgemeter.collector.influx import influx_config
     from edgemeter.collector.influx.sink import open_sink
-    from edgemeter.collector.ledger.ledger import Ledger
     from edgemeter.collector.trend import changes as changing
     from edgemeter.collector.trend.changes import noted_changes
 

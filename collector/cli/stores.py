@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgemeter.agent.base.config import home
 from edgemeter.agent.base.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -49,7 +48,9 @@ store_option = click.option(
 
 def ledger_path(given: Path | None = None) -> Path:
     """Return the ledger's path: the one given, or the default."""
-    return given or home() / "ledger.sqlite"
+    from edgemeter.agent.ledger.ledger import default_path
+
+    return given or default_path()
 
 
 def chosen_stores(given: Sequence[str]) -> Sequence[str]:
@@ -83,7 +84,7 @@ def stored_summaries(
 
 def existing_store(store: str) -> str:
     """Return `store`, checked to be a ledger or a document of runs."""
-    from edgemeter.collector.ledger.ledger import Ledger
+    from edgemeter.agent.ledger.ledger import Ledger
     from edgemeter.collector.runs.store import LedgerStore, open_store
 
     if not Path(store).expanduser().is_file():

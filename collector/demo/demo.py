@@ -13,9 +13,9 @@ from pathlib import Path
 
 from edgemeter.agent.base.errors import MeasurementError, TransientError, UnavailableError
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.collector.demo import simulated_fleet
 from edgemeter.collector.influx.influx_config import InfluxConfig
-from edgemeter.collector.ledger.ledger import Ledger
 from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
 from edgemeter.collector.receive.service import Collector
 from edgemeter.collector.runs.store import LedgerStore

@@ -17,7 +17,7 @@ import msgspec
 
 from edgemeter.agent.contract.messages import Topic
 from edgemeter.agent.contract.record_conditions import VerdictState
-from edgemeter.collector.ledger.presence import DevicePresence
+from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.trend.metrics import RunFigures, SeriesKey
 
 DISCOVERY_PREFIX = "homeassistant"

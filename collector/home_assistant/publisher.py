@@ -8,8 +8,8 @@ from pathlib import Path
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.base.mqtt_session import Message, MqttSession, SessionProfile
+from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.collector.home_assistant.discovery import home_messages
-from edgemeter.collector.ledger.ledger import Ledger
 from edgemeter.collector.trend.history import LedgerHistory
 
 logger = logging.getLogger(__name__)

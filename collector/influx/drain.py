@@ -16,11 +16,11 @@ from pathlib import Path
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.contract.record import split_samples
+from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.collector.influx.points import Points
 from edgemeter.collector.influx.sink import RejectedPoint, Sink
 from edgemeter.collector.influx.status_points import CollectorStatus, collector_line, device_line
-from edgemeter.collector.ledger.ledger import Ledger
-from edgemeter.collector.ledger.quarantine import Rejection
 
 logger = logging.getLogger(__name__)
 

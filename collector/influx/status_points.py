@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgemeter.agent.contract.health import Health
+from edgemeter.agent.ledger.presence import DevicePresence, calibration_days, certificate_days, last_words, needs_attention
 from edgemeter.collector.influx.point_schema import FieldKind
 from edgemeter.collector.influx.points import quoted, tag_text
-from edgemeter.collector.ledger.presence import DevicePresence, calibration_days, certificate_days, last_words, needs_attention
 
 DEVICE, COLLECTOR = "device", "collector"
 DEVICE_TAGS, COLLECTOR_TAGS = ("device", "fleet"), ("collector",)

@@ -19,11 +19,11 @@ from edgemeter.agent.contract.health import Health, decode_health
 from edgemeter.agent.contract.messages import Topic, parse_topic
 from edgemeter.agent.contract.record import SCHEMA, RunRecord, change_fields, decode
 from edgemeter.agent.contract.record_conditions import Role, StampedBy, VerdictState
-from edgemeter.collector.ledger import quarantine
-from edgemeter.collector.ledger.ledger import Ledger
-from edgemeter.collector.ledger.ledger_file import COLLISION, LARGEST_CHUNK_TEXT_BYTES, Arrival, ArrivedBatch, pack_array
-from edgemeter.collector.ledger.presence import PresenceChange
-from edgemeter.collector.ledger.quarantine import QuarantinedMessage, Rejection
+from edgemeter.agent.ledger import quarantine
+from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.ledger_file import COLLISION, LARGEST_CHUNK_TEXT_BYTES, Arrival, ArrivedBatch, pack_array
+from edgemeter.agent.ledger.presence import PresenceChange
+from edgemeter.agent.ledger.quarantine import QuarantinedMessage, Rejection
 
 LONGEST_TEXT_BYTES = 64 << 20
 

@@ -19,10 +19,10 @@ from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S, TAKEN_OVER, Message
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import EVERY_BIRTH, EVERY_HEALTH, EVERY_RESULT, EVERY_STATE, Topic
-from edgemeter.collector.ledger.ledger import Ledger, coalesce
-from edgemeter.collector.ledger.ledger_file import Committed, RecordKey
-from edgemeter.collector.ledger.quarantine import Rejection
-from edgemeter.collector.ledger.retention import Retention
+from edgemeter.agent.ledger.ledger import Ledger, coalesce
+from edgemeter.agent.ledger.ledger_file import Committed, RecordKey
+from edgemeter.agent.ledger.quarantine import Rejection
+from edgemeter.agent.ledger.retention import Retention
 from edgemeter.collector.receive.admission import Admitted, CheckDepth, is_compressed
 from edgemeter.collector.receive.feed import Feed
 

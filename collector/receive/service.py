@@ -10,13 +10,13 @@ from pathlib import Path
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import EdgemeterError, TransientError
 from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S
+from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.retention import Retention
 from edgemeter.collector.influx.drain import STATUS_EVERY_S, Drain
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.points import Points
 from edgemeter.collector.influx.sink import Sink, open_sink
 from edgemeter.collector.influx.tag_values import TagValues, tag_values_path
-from edgemeter.collector.ledger.ledger import Ledger
-from edgemeter.collector.ledger.retention import Retention
 from edgemeter.collector.receive.monitor import Metric
 from edgemeter.collector.receive.receiver import Receiver, ReceiverCounts
 

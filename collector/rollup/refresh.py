@@ -8,8 +8,8 @@ import msgspec
 
 from edgemeter.agent.base import sqlite_file
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.ledger.ledger import HeldRecord, Ledger
 from edgemeter.collector.compare.summary import CaseSummary, summarise
-from edgemeter.collector.ledger.ledger import HeldRecord, Ledger
 from edgemeter.collector.rollup import rollup_file
 from edgemeter.collector.rollup.rollup_file import ROLLUP_TABLES, pack_record, slim_record, unpack_record
 from edgemeter.collector.runs.cases import Case, CaseKey, key_of, unusable

@@ -15,11 +15,11 @@ from rich.progress import TaskID
 
 from edgemeter.agent.base import sqlite_file
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.collector.compare import comparison as comparing
 from edgemeter.collector.compare.comparison import Comparison
 from edgemeter.collector.compare.judgement import SmallestDifferences
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
-from edgemeter.collector.ledger.ledger import Ledger
 from edgemeter.collector.rollup.refresh import Progress, RollupRefresher, runs_of, summary_of
 from edgemeter.collector.rollup.rollup_file import open_rollup, remove_rollup, rollup_path, unpack_record
 from edgemeter.collector.runs.store import LedgerStore, LeftOut, RunStore, left_out_of

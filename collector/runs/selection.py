@@ -16,7 +16,7 @@ from edgemeter.agent.base.config import home
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.bundle.archive import read_bundle
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.collector.runs.store import LedgerStore, LeftOut, RunStore, open_store
 
 ZIP_MAGIC = b"PK\x03\x04"

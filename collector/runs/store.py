@@ -10,12 +10,12 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.contract.record import RunRecord, decode
+from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.quarantine import QuarantinedMessage
 from edgemeter.collector.influx import influx_config, point_schema
 from edgemeter.collector.influx.client import InfluxHttp, identifier, query_rows
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.point_schema import record_of_point
-from edgemeter.collector.ledger.ledger import Ledger
-from edgemeter.collector.ledger.quarantine import QuarantinedMessage
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 

@@ -16,7 +16,7 @@ import msgspec
 from edgemeter.agent.base import sqlite_file
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.collector.runs.cases import Fingerprint, fingerprint_of
 from edgemeter.collector.trend.metrics import RunFigures, SeriesKey, figures_of, series_of
 

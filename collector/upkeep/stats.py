@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.base import sqlite_file
-from edgemeter.collector.ledger.ledger_file import LEDGER_FORMAT, space_bytes
+from edgemeter.agent.ledger.ledger_file import LEDGER_FORMAT, space_bytes
 from edgemeter.collector.upkeep.copies import derived_files
 
 _DAY_NS = 86_400 * 1_000_000_000

@@ -7,7 +7,7 @@ from statistics import median
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.contract.health import Health
-from edgemeter.collector.ledger.presence import certificate_days, clock_text, last_words, needs_attention, sensors_text
+from edgemeter.agent.ledger.presence import certificate_days, clock_text, last_words, needs_attention, sensors_text
 from edgemeter.collector.runs.cases import UNKNOWN_BOARD, like_with_like
 from edgemeter.collector.runs.energy_class import MEASURED
 from edgemeter.collector.show import drawing

@@ -9,7 +9,7 @@ from typing import Any
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain
 from edgemeter.agent.contract.health import Health
-from edgemeter.collector.ledger.presence import DevicePresence, calibration_days, certificate_days, clock_text, needs_attention
+from edgemeter.agent.ledger.presence import DevicePresence, calibration_days, certificate_days, clock_text, needs_attention
 from edgemeter.collector.show.markup import Markup, element, join, part, render
 from edgemeter.collector.show.report import card
 from edgemeter.collector.show.wording import listed

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.collector.ledger.ledger import Ledger
-from edgemeter.collector.ledger.presence import DevicePresence
+from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.runs.store import LedgerStore, open_store
 
 

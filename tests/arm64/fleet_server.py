@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.agent.ledger.ledger import Ledger
 from tests.arm64.board import HOST
 from tests.fixtures.servers import LOOPBACK, free_port
 

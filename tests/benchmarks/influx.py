@@ -17,12 +17,12 @@ import msgspec
 import numpy as np
 
 from edgemeter.agent.contract import record, record_figures, samples
+from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.ledger_file import Arrival
 from edgemeter.collector.influx.drain import BATCH_CHARACTERS, BATCH_POINTS, Drain
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.points import Points
 from edgemeter.collector.influx.sink import open_sink
-from edgemeter.collector.ledger.ledger import Ledger
-from edgemeter.collector.ledger.ledger_file import Arrival
 from tests.benchmarks.comparison import Comparison, this_machine
 from tests.fixtures.record_factory import STARTED_AT_NS, make_record
 from tests.fixtures.servers import Influx

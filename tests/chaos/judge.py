@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.agent.ledger.ledger import Ledger
 from tests.chaos import agents
 from tests.fixtures.servers import Influx
 

@@ -16,9 +16,9 @@ from edgemeter.agent.cli.main import cli
 from edgemeter.agent.contract import messages, record
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.publisher import Publisher
+from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.ledger_file import COLLISION
 from edgemeter.collector.influx.influx_config import InfluxConfig
-from edgemeter.collector.ledger.ledger import Ledger
-from edgemeter.collector.ledger.ledger_file import COLLISION
 from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
 from edgemeter.collector.receive.service import Collector
 from tests.fixtures.mqtt_peer import Peer, wait_until

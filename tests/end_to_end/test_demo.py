@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from edgemeter.agent.contract import record
-from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.collector.runs.store import open_store
 from tests.fixtures.servers import Influx
 

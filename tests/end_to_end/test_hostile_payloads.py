@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.agent.ledger.ledger import Ledger
 from tests.fixtures.hostile import HOSTILE, bomb, numbered
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.servers import address_of, mosquitto

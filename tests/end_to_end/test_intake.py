@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from edgemeter.agent.contract import messages, record
-from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.collector.receive import receiver
 from edgemeter.collector.receive.service import Collector
 from tests.benchmarks import flood

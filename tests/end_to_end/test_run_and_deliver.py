@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from edgemeter.agent.contract import record
-from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.agent.ledger.ledger import Ledger
 from tests.fixtures.servers import mosquitto
 
 EDGEMETER = [sys.executable, "-m", "edgemeter.agent.cli.main"]

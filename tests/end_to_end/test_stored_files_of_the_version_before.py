@@ -18,7 +18,7 @@ from edgemeter.agent.contract import health, identity, messages, orders, record
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.identity import identity as own_identity
 from edgemeter.agent.jobs.journal import Journal
-from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.collector.rollup.rollup import rolled_up
 from edgemeter.collector.runs.store import LedgerStore
 from edgemeter.provisioning.identity.authority import Authority, KeyPair, read_request, revoked_numbers

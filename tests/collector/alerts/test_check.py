@@ -4,12 +4,12 @@ import pytest
 from edgemeter.agent.contract import record
 from edgemeter.agent.contract.messages import DeviceState
 from edgemeter.agent.contract.record_conditions import Verdict
+from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.ledger_file import Arrival
+from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.collector.alerts import lifecycle
 from edgemeter.collector.alerts.check import check_alerts
 from edgemeter.collector.alerts.rules import AlertRule, AlertRules, Channel
-from edgemeter.collector.ledger.ledger import Ledger
-from edgemeter.collector.ledger.ledger_file import Arrival
-from edgemeter.collector.ledger.presence import PresenceChange
 from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.history import LedgerHistory, RunHistory
 from edgemeter.collector.trend.watch_file import WatchFile

@@ -7,10 +7,10 @@ from click.testing import CliRunner
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.contract.health import Clock, Disk, Health
 from edgemeter.agent.contract.messages import Birth, DeviceState
+from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.ledger_file import Arrival
+from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.collector.cli.collector import collector
-from edgemeter.collector.ledger.ledger import Ledger
-from edgemeter.collector.ledger.ledger_file import Arrival
-from edgemeter.collector.ledger.presence import PresenceChange
 from tests.fixtures.record_factory import make_record
 
 S = 10**9

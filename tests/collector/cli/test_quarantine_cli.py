@@ -6,13 +6,13 @@ from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import messages, record, samples
+from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.ledger_file import Arrival
+from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.collector.cli.collector import collector
 from edgemeter.collector.influx.drain import Drain
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.sink import open_sink
-from edgemeter.collector.ledger.ledger import Ledger
-from edgemeter.collector.ledger.ledger_file import Arrival
-from edgemeter.collector.ledger.quarantine import Rejection
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.record_factory import make_record
 

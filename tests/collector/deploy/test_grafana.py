@@ -13,12 +13,12 @@ from edgemeter.agent.contract.health import Clock, Disk, Health
 from edgemeter.agent.contract.messages import DeviceState
 from edgemeter.agent.contract.record_conditions import Dataset
 from edgemeter.agent.contract.record_figures import ColdStart, Memory
+from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.ledger_file import Arrival
+from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.collector.cli.collector import DEPLOY_FILES
 from edgemeter.collector.influx.drain import Drain
 from edgemeter.collector.influx.points import Points
-from edgemeter.collector.ledger.ledger import Ledger
-from edgemeter.collector.ledger.ledger_file import Arrival
-from edgemeter.collector.ledger.presence import PresenceChange
 from edgemeter.collector.trend.changes import change_point_line, changes_of
 from tests.fixtures.fleet_ledger import Fleet, fleet_records
 from tests.fixtures.mqtt_peer import wait_until

@@ -10,8 +10,8 @@ from edgemeter.agent.base.tls import TlsFiles
 from edgemeter.agent.contract.messages import Birth
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.publisher import Publisher
+from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.collector.cli.collector import DEPLOY_FILES
-from edgemeter.collector.ledger.ledger import Ledger
 from edgemeter.collector.load import load
 from edgemeter.collector.load.tally import LoadPlan, RecordTemplate
 from edgemeter.collector.receive.service import Collector

@@ -14,11 +14,11 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.cli.main import cli
 from edgemeter.agent.contract import record
+from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.ledger_file import Arrival
 from edgemeter.collector import store
 from edgemeter.collector.export import run_table
 from edgemeter.collector.influx import case_tags, point_schema, points
-from edgemeter.collector.ledger.ledger import Ledger
-from edgemeter.collector.ledger.ledger_file import Arrival
 from edgemeter.collector.runs import selection
 from tests.fixtures.bundle_factory import write_bundle
 from tests.fixtures.comparison_factory import document, make_reference, make_run, no_energy

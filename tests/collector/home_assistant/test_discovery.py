@@ -5,8 +5,8 @@ import pytest
 
 from edgemeter.agent.contract.messages import Birth
 from edgemeter.agent.contract.record_conditions import Verdict
+from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.home_assistant.discovery import discovery_topic, home_messages, state_topic
-from edgemeter.collector.ledger.presence import DevicePresence
 from edgemeter.collector.trend.metrics import figures_of, series_of
 from tests.fixtures.record_factory import make_record
 

@@ -10,12 +10,12 @@ from click.testing import CliRunner
 from edgemeter.agent.contract import messages as wire
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.contract.messages import DeviceState
+from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.ledger_file import Arrival
+from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.collector.cli.collector import collector
 from edgemeter.collector.home_assistant.discovery import discovery_topic
 from edgemeter.collector.home_assistant.publisher import HomePublisher
-from edgemeter.collector.ledger.ledger import Ledger
-from edgemeter.collector.ledger.ledger_file import Arrival
-from edgemeter.collector.ledger.presence import PresenceChange
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.servers import address_of, mosquitto

@@ -5,14 +5,14 @@ import time
 import pytest
 
 from edgemeter.agent.contract import record
+from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.ledger_file import Arrival
 from edgemeter.collector.influx import drain as influx_drain
 from edgemeter.collector.influx.drain import Drain
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.points import Points
 from edgemeter.collector.influx.sink import open_sink
 from edgemeter.collector.influx.tag_values import TagValues
-from edgemeter.collector.ledger.ledger import Ledger
-from edgemeter.collector.ledger.ledger_file import Arrival
 from edgemeter.collector.runs.store import InfluxStore
 from tests.fixtures.influx1 import Influx1
 from tests.fixtures.mqtt_peer import wait_until

@@ -1,8 +1,8 @@
 import re
 
+from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.influx import status_points
 from edgemeter.collector.influx.status_points import CollectorStatus, collector_line, device_line
-from edgemeter.collector.ledger.presence import DevicePresence
 
 
 def test_the_lag_is_the_rows_and_the_time_that_the_oldest_of_them_waits():

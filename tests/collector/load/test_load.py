@@ -8,8 +8,8 @@ from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract import record as contract_record
+from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.collector.cli.load import load as command
-from edgemeter.collector.ledger.ledger import Ledger
 from edgemeter.collector.load import load
 from edgemeter.collector.load.tally import LoadPlan, LoadTally, RecordNumber, RecordTemplate
 from edgemeter.collector.receive.embedded_broker import EmbeddedBroker

@@ -5,8 +5,8 @@ from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract import health as contract_health
 from edgemeter.agent.contract import messages, record
 from edgemeter.agent.contract.health import Health
-from edgemeter.collector.ledger import ledger_file
-from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.agent.ledger import ledger_file
+from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.collector.receive.admission import Admitted
 from tests.fixtures.record_factory import make_record
 

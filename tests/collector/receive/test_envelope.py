@@ -7,7 +7,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract import record as contract_record
-from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.collector.receive import admission
 from edgemeter.collector.receive.admission import Admitted
 from tests.fixtures.record_factory import make_record

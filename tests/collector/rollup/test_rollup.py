@@ -8,11 +8,11 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record, record_conditions
+from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.ledger_file import Arrival
+from edgemeter.agent.ledger.quarantine import Rejection
+from edgemeter.agent.ledger.retention import Retention
 from edgemeter.collector.compare import columns, comparison, summary
-from edgemeter.collector.ledger.ledger import Ledger
-from edgemeter.collector.ledger.ledger_file import Arrival
-from edgemeter.collector.ledger.quarantine import Rejection
-from edgemeter.collector.ledger.retention import Retention
 from edgemeter.collector.rollup import refresh, rollup, rollup_file
 from edgemeter.collector.runs.store import RunDocument, open_store
 from tests.fixtures.comparison_factory import document, make_reference, make_run, no_energy

@@ -1,8 +1,8 @@
 """One question, three ways: from the runs of a ledger, from its roll-up, and from the InfluxDB that it was drained to."""
 
+from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.collector.compare import columns, comparison
 from edgemeter.collector.influx.drain import Drain
-from edgemeter.collector.ledger.ledger import Ledger
 from edgemeter.collector.rollup import rollup
 from edgemeter.collector.runs.store import InfluxStore, open_store
 from tests.fixtures.fleet_ledger import Fleet, write_ledger

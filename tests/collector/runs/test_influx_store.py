@@ -9,13 +9,13 @@ from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError, TransientError
 from edgemeter.agent.contract import record, record_conditions
+from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.ledger_file import Arrival
 from edgemeter.collector.cli.compare import compare
 from edgemeter.collector.influx.drain import Drain
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.points import Points
 from edgemeter.collector.influx.sink import open_sink
-from edgemeter.collector.ledger.ledger import Ledger
-from edgemeter.collector.ledger.ledger_file import Arrival
 from edgemeter.collector.runs.store import InfluxStore, open_store
 from tests.fixtures.comparison_factory import make_reference, make_run, no_energy
 from tests.fixtures.mqtt_peer import wait_until

@@ -5,9 +5,9 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record as contract_record
-from edgemeter.collector.ledger.ledger import Ledger
-from edgemeter.collector.ledger.ledger_file import Arrival
-from edgemeter.collector.ledger.quarantine import Rejection
+from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.ledger_file import Arrival
+from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.collector.runs.store import LeftOut, open_store
 from tests.fixtures.comparison_factory import document, make_reference, make_run
 from tests.fixtures.record_factory import make_record

@@ -6,9 +6,9 @@ import random
 from click.testing import CliRunner
 
 from edgemeter.agent.contract import record
+from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.ledger_file import Arrival
 from edgemeter.collector.cli.collector import collector
-from edgemeter.collector.ledger.ledger import Ledger
-from edgemeter.collector.ledger.ledger_file import Arrival
 from edgemeter.collector.trend import watch_file
 from edgemeter.collector.trend.changes import change_point_line, changes_of
 from tests.fixtures.record_factory import make_energy, make_environment, make_record, make_runtime

@@ -2,8 +2,8 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record
-from edgemeter.collector.ledger.ledger import Ledger
-from edgemeter.collector.ledger.ledger_file import Arrival
+from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.ledger_file import Arrival
 from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.history import LedgerHistory, RunHistory, open_history
 from tests.fixtures.comparison_factory import document

@@ -8,10 +8,10 @@ from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.contract import record
+from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.ledger_file import Arrival
+from edgemeter.agent.ledger.retention import Retention
 from edgemeter.collector.cli.collector import collector
-from edgemeter.collector.ledger.ledger import Ledger
-from edgemeter.collector.ledger.ledger_file import Arrival
-from edgemeter.collector.ledger.retention import Retention
 from edgemeter.collector.rollup import rollup, rollup_file
 from edgemeter.collector.runs.store import open_store
 from edgemeter.collector.trend import watch_file

@@ -5,9 +5,9 @@ import time
 import pytest
 
 from edgemeter.agent.contract import record
+from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.ledger_file import Arrival
 from edgemeter.collector.demo import simulated_fleet
-from edgemeter.collector.ledger.ledger import Ledger
-from edgemeter.collector.ledger.ledger_file import Arrival
 from edgemeter.collector.web.context import NoEvents
 from edgemeter.collector.web.run_index import open_index
 from edgemeter.collector.web.server import PageServer

@@ -11,8 +11,8 @@ import pytest
 
 from edgemeter.agent.contract import record_conditions
 from edgemeter.agent.contract.health import Clock, Disk, Health, Sensor
-from edgemeter.collector.ledger.ledger import Ledger
-from edgemeter.collector.ledger.presence import PresenceChange
+from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.collector.web import one_file
 from edgemeter.collector.web.context import NoEvents
 from edgemeter.collector.web.queries import CaseFilter

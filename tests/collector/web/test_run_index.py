@@ -7,9 +7,9 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record, record_conditions
+from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.ledger_file import Arrival
 from edgemeter.collector.compare.comparison import compare
-from edgemeter.collector.ledger.ledger import Ledger
-from edgemeter.collector.ledger.ledger_file import Arrival
 from edgemeter.collector.runs.store import LedgerStore
 from edgemeter.collector.web import context, queries, site
 from edgemeter.collector.web.context import NoEvents, ViewContext

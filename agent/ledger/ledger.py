@@ -1,9 +1,12 @@
-"""The ledger: the collector's own store. A receipt is sent only for what it has committed.
+"""The ledger: where runs are kept, those that this machine measures and those that a collector receives.
+
+A collector sends a receipt only for what it has committed.
 
 One `Ledger` is one SQLite connection: use one object per thread. Readers and the one writer do not block each other (WAL).
 """
 
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -12,11 +15,11 @@ from typing import Any
 
 import msgspec
 
-from edgemeter.agent.base import sqlite_file
+from edgemeter.agent.base import config, sqlite_file
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.record import RunRecord, decode
-from edgemeter.collector.ledger import presence, quarantine
-from edgemeter.collector.ledger.ledger_file import (
+from edgemeter.agent.contract.record import RunRecord, decode, encode
+from edgemeter.agent.ledger import presence, quarantine
+from edgemeter.agent.ledger.ledger_file import (
     LEDGER_FORMAT,
     SUBJECT_COLUMNS,
     Arrival,
@@ -25,9 +28,9 @@ from edgemeter.collector.ledger.ledger_file import (
     LedgerWriter,
     unpack_chunk,
 )
-from edgemeter.collector.ledger.presence import SessionHeld, read_sessions
-from edgemeter.collector.ledger.quarantine import Rejection
-from edgemeter.collector.ledger.retention import Retention, RetentionRemoved, apply_retention
+from edgemeter.agent.ledger.presence import SessionHeld, read_sessions
+from edgemeter.agent.ledger.quarantine import Rejection
+from edgemeter.agent.ledger.retention import Retention, RetentionRemoved, apply_retention, bound_own
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,11 @@ class LedgerFilter:
 
 
 EVERY_RECORD = LedgerFilter()
+
+
+def default_path() -> Path:
+    """Return the ledger of this machine: `ledger.sqlite` in $EDGEMETER_HOME."""
+    return config.home() / "ledger.sqlite"
 
 
 @dataclass(slots=True)
@@ -107,6 +115,25 @@ class Ledger:
             quarantine.add(self._connection, [*rejections, *collisions])
             presence.note_presence(self._connection, changes)
         return committed
+
+    def keep_own(self, record: RunRecord, limit_bytes: int) -> None:
+        """Commit a run of this machine (numbered), durable when this returns; of its own runs the oldest beyond `limit_bytes` are removed.
+
+        A run that the ledger holds already, because a collector received it, is not stored twice.
+
+        Raises:
+            ConfigError: another record has its number, or the file is damaged.
+            UnavailableError: the disk is full.
+            TransientError: another process has locked the file.
+        """
+        arrival = Arrival(record, encode(record), "", time.time_ns())
+        with sqlite_file.mapped(self.path, LEDGER_FORMAT), sqlite_file.transaction(self._connection):
+            committed, collisions = self._writer.keep([arrival], ())
+            if collisions:
+                raise ConfigError(f"run {record.id} is not stored in {str(self.path)!r}: {collisions[0].reason}")
+            if committed.inserted:
+                self._writer.mark_own(record)
+                bound_own(self._connection, limit_bytes)
 
     def check(self, limit_chunks: int) -> list[Rejection] | None:
         """Validate records of which only the envelope was; return those that are invalid, now quarantined; None if none was left."""

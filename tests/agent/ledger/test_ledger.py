@@ -8,11 +8,11 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.contract.messages import Birth, DeviceState
-from edgemeter.collector.ledger import ledger_file, quarantine
-from edgemeter.collector.ledger.ledger import Ledger, LedgerFilter, coalesce
-from edgemeter.collector.ledger.ledger_file import COLLISION, LEDGER_FORMAT, Arrival, Committed
-from edgemeter.collector.ledger.presence import PresenceChange
-from edgemeter.collector.ledger.quarantine import Rejection
+from edgemeter.agent.ledger import ledger_file, quarantine
+from edgemeter.agent.ledger.ledger import Ledger, LedgerFilter, coalesce
+from edgemeter.agent.ledger.ledger_file import COLLISION, LEDGER_FORMAT, Arrival, Committed
+from edgemeter.agent.ledger.presence import PresenceChange
+from edgemeter.agent.ledger.quarantine import Rejection
 from tests.fixtures.record_factory import make_model, make_record
 
 
@@ -182,7 +182,7 @@ def test_a_store_that_is_not_ours_is_refused_in_one_line_and_left_as_it_was(tmp_
     else:
         path.write_bytes(b"time,latency\n1,2\n" * 99 if kind == "text" else bytes(range(256)) * 40)
     before = path.read_bytes() if path.is_file() else None
-    with pytest.raises(ConfigError, match=r"not an edgemeter ledger.*--ledger PATH") as caught:
+    with pytest.raises(ConfigError, match=r"not an edgemeter ledger.*give the path of a ledger") as caught:
         Ledger(path, access)
     assert "\n" not in str(caught.value)
     assert before is None or path.read_bytes() == before
@@ -207,7 +207,7 @@ def test_a_ledger_of_a_newer_version_is_refused(tmp_path):
     connection = sqlite3.connect(path)
     connection.execute(f"PRAGMA user_version = {LEDGER_FORMAT.version + 1}")
     connection.close()
-    with pytest.raises(ConfigError, match="has version 4, this edgemeter knows up to 3: update edgemeter here"):
+    with pytest.raises(ConfigError, match="has version 5, this edgemeter knows up to 4: update edgemeter here"):
         Ledger(path)
 
 

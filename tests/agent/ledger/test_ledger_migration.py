@@ -6,9 +6,9 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.messages import DeviceState
-from edgemeter.collector.ledger.ledger import Ledger, LedgerFilter
-from edgemeter.collector.ledger.ledger_file import LEDGER_FORMAT, Arrival
-from edgemeter.collector.ledger.presence import PresenceChange
+from edgemeter.agent.ledger.ledger import Ledger, LedgerFilter
+from edgemeter.agent.ledger.ledger_file import LEDGER_FORMAT, Arrival
+from edgemeter.agent.ledger.presence import PresenceChange
 from tests.fixtures.record_factory import make_model, make_record
 
 # The tables of version 1, as they were.
@@ -145,3 +145,21 @@ def test_a_ledger_of_version_2_learns_what_devices_say_of_their_health(tmp_path)
         assert [(one.state, one.health) for one in ledger.devices()] == [("online", None)]
         ledger.commit((), (), [PresenceChange("lab", "pi-1", health, 200)])
         assert [(one.state, one.health) for one in ledger.devices()] == [("online", health)]
+
+
+def test_a_ledger_of_version_3_learns_which_runs_are_this_machines_own(tmp_path):
+    """What a collector received stays as it was; a run of this machine is stored beside it, and is bounded apart."""
+    path = tmp_path / "ledger"
+    received = make_record(session=5, seq=1)
+    with Ledger(path) as ledger:
+        ledger.commit([Arrival(received, contract_record.encode(received), "edgemeter/v1/lab/pi-1/result", 100)])
+    connection = sqlite3.connect(path)
+    connection.execute("DROP INDEX own_chunks")
+    connection.execute("ALTER TABLE chunks DROP COLUMN is_own")
+    connection.execute("PRAGMA user_version = 3")
+    connection.commit()
+    connection.close()
+    own = make_record(session=6, seq=1)
+    with Ledger(path) as ledger:
+        ledger.keep_own(own, limit_bytes=1)
+        assert [one.record for one in ledger.records(with_samples=True)] == [received, own]

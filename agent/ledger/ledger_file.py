@@ -17,8 +17,8 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import Topic
 from edgemeter.agent.contract.record import RunRecord, decode, join_samples, split_samples
-from edgemeter.collector.ledger import presence, quarantine
-from edgemeter.collector.ledger.quarantine import Rejection
+from edgemeter.agent.ledger import presence, quarantine
+from edgemeter.agent.ledger.quarantine import Rejection
 
 
 class Arrival(NamedTuple):
@@ -117,9 +117,11 @@ CREATE TABLE chunks (
     last_row INTEGER NOT NULL,
     received_ns INTEGER NOT NULL,
     has_samples INTEGER NOT NULL DEFAULT 1,
-    body BLOB NOT NULL
+    body BLOB NOT NULL,
+    is_own INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX chunks_with_samples ON chunks (received_ns) WHERE has_samples;
+CREATE INDEX own_chunks ON chunks (chunk) WHERE is_own;
 CREATE TABLE unchecked (chunk INTEGER PRIMARY KEY);
 CREATE TABLE forgotten (
     device TEXT NOT NULL,
@@ -204,13 +206,21 @@ def _from_2_to_3(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE presence ADD COLUMN health BLOB")
 
 
+def _from_3_to_4(connection: sqlite3.Connection) -> None:
+    columns = {row[1] for row in connection.execute("PRAGMA table_info(chunks)")}
+    if "is_own" not in columns:
+        # A file of version 1 got the tables of today.
+        connection.execute("ALTER TABLE chunks ADD COLUMN is_own INTEGER NOT NULL DEFAULT 0")
+    connection.execute("CREATE INDEX IF NOT EXISTS own_chunks ON chunks (chunk) WHERE is_own")
+
+
 LEDGER_FORMAT = sqlite_file.FileFormat(
     what="ledger",
     application_id=0x45644C67,  # "EdLg"
-    version=3,
+    version=4,
     schema=_TABLES + _SMALL_TABLES + quarantine.QUARANTINE_SCHEMA + presence.PRESENCE_SCHEMA,
-    elsewhere="give the path of a ledger that `edgemeter collector up` or `edgemeter demo` wrote (--ledger PATH)",
-    steps={1: _from_1_to_2, 2: _from_2_to_3},
+    elsewhere="give the path of a ledger, or set EDGEMETER_HOME to another folder",
+    steps={1: _from_1_to_2, 2: _from_2_to_3, 3: _from_3_to_4},
 )
 
 COLLISION = "another record already holds this number: cloned card or copied outbox?"
@@ -268,6 +278,11 @@ class LedgerWriter:
             self._subjects.clear()
             raise
         return Committed(inserted, len(held) - inserted, len(collisions), tuple(held)), collisions
+
+    def mark_own(self, record: RunRecord) -> None:
+        """Mark a record that this machine measured and stored itself: its chunk holds nothing else."""
+        statement = "UPDATE chunks SET is_own = 1 WHERE chunk = (SELECT chunk FROM runs WHERE device = ? AND session = ? AND seq = ?)"
+        self._connection.execute(statement, (record.device, record.session, record.seq))
 
     def check(self, limit_chunks: int) -> list[Rejection]:
         """Validate chunks of which only the envelopes were; remove and return the invalid records."""

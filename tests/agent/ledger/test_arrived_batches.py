@@ -5,8 +5,8 @@ import pytest
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract import record as contract_record
-from edgemeter.collector.ledger.ledger import Ledger
-from edgemeter.collector.ledger.ledger_file import COLLISION, Arrival, ArrivedBatch
+from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.ledger_file import COLLISION, Arrival, ArrivedBatch
 from tests.fixtures.record_factory import make_model, make_record
 
 TOPIC = "edgemeter/v1/lab/pi-1/result"

@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.collector.ledger.ledger_file import space_bytes, without_samples
+from edgemeter.agent.ledger.ledger_file import space_bytes, without_samples
 
 SLICE_CHUNKS = 50
+# What is removed of one's own runs at once, so that a full ledger is not rearranged at every run: a tenth of the limit.
+_OWN_ROOM_SHARE = 10
 _DAY_NS = 24 * 3600 * 1_000_000_000
 
 
@@ -42,6 +44,32 @@ def apply_retention(connection: sqlite3.Connection, retention: Retention, now_ns
     is_only_records_left = is_too_large and not stripped
     records = _delete(connection, _before(retention.records_days, now_ns), drained, is_any=is_only_records_left)
     return RetentionRemoved(records, stripped, is_all=not stripped and not records)
+
+
+def bound_own(connection: sqlite3.Connection, limit_bytes: int) -> None:
+    """Remove the oldest of the runs that this machine stored itself, within the caller's transaction: raw samples first, then records.
+
+    What a collector received is not touched; the newest run stays whole. What is removed makes room for some runs to come.
+    """
+    query = "SELECT chunk, last_row, length(body), has_samples FROM chunks WHERE is_own ORDER BY chunk"
+    own = connection.execute(query).fetchall()
+    over_bytes = sum(size for _, _, size, _ in own) - limit_bytes
+    if over_bytes <= 0:
+        return
+    over_bytes += limit_bytes // _OWN_ROOM_SHARE
+    for chunk, _, size_bytes, has_samples in own[:-1]:
+        if over_bytes > 0 and has_samples:
+            (body,) = connection.execute("SELECT body FROM chunks WHERE chunk = ?", (chunk,)).fetchone()
+            smaller = without_samples(body)
+            connection.execute("UPDATE chunks SET body = ?, has_samples = 0 WHERE chunk = ?", (smaller, chunk))
+            over_bytes -= size_bytes - len(smaller)
+    for chunk, last_row, _, _ in own[:-1]:
+        if over_bytes > 0:
+            over_bytes -= connection.execute("SELECT length(body) FROM chunks WHERE chunk = ?", (chunk,)).fetchone()[0]
+            name = connection.execute("SELECT device, session, seq, seq FROM runs WHERE row = ?", (last_row,)).fetchone()
+            _add_range(connection, name)
+            connection.execute("DELETE FROM runs WHERE row = ?", (last_row,))
+            connection.execute("DELETE FROM chunks WHERE chunk = ?", (chunk,))
 
 
 def _before(days: float | None, now_ns: int) -> int:

@@ -2,10 +2,10 @@ import msgspec
 import pytest
 
 from edgemeter.agent.contract import record as contract_record
-from edgemeter.collector.ledger.ledger import Ledger
-from edgemeter.collector.ledger.ledger_file import Arrival, space_bytes
-from edgemeter.collector.ledger.presence import SessionHeld
-from edgemeter.collector.ledger.retention import Retention
+from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.ledger_file import Arrival, space_bytes
+from edgemeter.agent.ledger.presence import SessionHeld
+from edgemeter.agent.ledger.retention import Retention
 from tests.fixtures.record_factory import make_record, make_series
 
 DAY_NS = 24 * 3600 * 10**9

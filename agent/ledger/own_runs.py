@@ -1,0 +1,82 @@
+"""This machine's own runs: each is stored in its ledger as it ends, so that nothing measured is lost with the terminal.
+
+The ledger is the one in $EDGEMETER_HOME, which `report`, `trend` and `compare` read by default; a collector on this machine uses the same
+file. A run that is also delivered has the numbers of the outbox here too, so a collector's ledger holds it once.
+"""
+
+import os
+import secrets
+from pathlib import Path
+
+import msgspec
+
+from edgemeter.agent.base import config
+from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.ledger.ledger import Ledger, default_path
+
+_SESSION_BITS = 53
+_ID_LETTERS = 8
+_NAMED = 2
+
+
+class OwnRuns:
+    """Stores runs in the ledger at `path`, of which they take at most `limit_bytes`.
+
+    No failure ends a measurement: what cannot be stored is tried again by `finish`, and `error` is why it is missing then.
+    """
+
+    def __init__(self, path: Path, limit_bytes: int) -> None:
+        self.path = path
+        self.error: EdgemeterError | None = None
+        self._limit_bytes = limit_bytes
+        self._session = secrets.randbits(_SESSION_BITS) or 1
+        self._seq = 0
+        self._waiting: list[RunRecord] = []
+        self._saved: list[str] = []
+
+    def check(self) -> None:
+        """Create the ledger where it is missing, and check that it can be written.
+
+        Raises:
+            EdgemeterError: it cannot.
+        """
+        Ledger(self.path).close()
+        for path in (self.path, self.path.parent):
+            if not os.access(path, os.W_OK):
+                raise UnavailableError(f"cannot write to {str(path)!r}: set EDGEMETER_HOME to a folder that can be written")
+
+    def keep(self, record: RunRecord) -> RunRecord:
+        """Return the record with its numbers in the ledger, once it is stored or has been tried."""
+        if record.session is None or record.seq is None:
+            self._seq += 1
+            record = msgspec.structs.replace(record, session=self._session, seq=self._seq)
+        self._waiting.append(record)
+        if self.error is None:
+            self._store_waiting()
+        return record
+
+    def finish(self) -> str | None:
+        """Store what is left; return what was stored, in words, None if nothing was."""
+        if self._waiting:
+            self.error = None
+            self._store_waiting()
+        if not self._saved:
+            return None
+        named = [name[:_ID_LETTERS] for name in self._saved]
+        more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+        return f"saved as {', '.join(named[:_NAMED])}{more} in {self.path}; see `edgemeter report`"
+
+    def _store_waiting(self) -> None:
+        try:
+            with Ledger(self.path) as ledger:
+                while self._waiting:
+                    ledger.keep_own(self._waiting[0], self._limit_bytes)
+                    self._saved.append(self._waiting.pop(0).id)
+        except EdgemeterError as error:
+            self.error = error
+
+
+def open_own_runs(settings: config.Config) -> OwnRuns:
+    """Return what stores this machine's runs in the ledger in $EDGEMETER_HOME; nothing is opened yet."""
+    return OwnRuns(default_path(), settings.ledger_limit_mb << 20)

@@ -1,1 +1,0 @@
-"""The ledger: the collector's own store, a SQLite file."""
