@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 MUST_RUN = frozenset(filter(None, os.environ.get("EDGEMETER_MUST_RUN", "").split(",")))
 _skipped: list[str] = []
+# What a test's commands keep is not kept among anybody's own results.
+_HOME = tempfile.TemporaryDirectory(prefix="edgemeter-tests-")
+os.environ["EDGEMETER_HOME"] = _HOME.name
 # A shell that runs the tests in its background hands down an ignored Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
