@@ -1,4 +1,4 @@
-"""The verdict: judges a run by all rules, and lists them as JSON and as the page docs/rules.md."""
+"""The verdict: judges a run by all rules, and lists them as JSON and as the page docs/reference/rules.md."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -18,8 +18,6 @@ INTRODUCTION = """# The rules of the verdict
 Every run gets a verdict on the device that measured it: `valid`, `suspect` or `invalid`. The verdict is part of the record; it states each
 reason as `rule: evidence`. The most severe violated rule decides; a `note` casts no doubt on the figures. A rule whose facts are unknown on
 a machine is not violated. `edgemeter compare` excludes invalid runs, lists them, and marks suspect ones.
-
-`edgemeter rules --markdown` generates this page from the rules that the verdict uses.
 
 | rule | violated, a run is | requirement | rationale |
 |---|---|---|---|

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help='Print {"rules": [...]}, with --comparing {"comparing": [...], "kinds": [...]}.')
-@click.option("--markdown", "as_markdown", is_flag=True, help="Print the page docs/rules.md; with --comparing the tables of that.")
+@click.option(
+    "--markdown", "as_markdown", is_flag=True, help="Print the page docs/reference/rules.md; with --comparing the tables of that."
+)
 @click.option("--comparing", is_flag=True, help="Show only what may be compared with what.")
 @click.pass_context
 def rules(context: click.Context, *, as_json: bool, as_markdown: bool, comparing: bool) -> None:

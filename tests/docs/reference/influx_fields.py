@@ -1,20 +1,25 @@
-"""Facts about docs/influxdb.md: its table is the code's. `python tests/docs/test_influx_fields.py` writes it again."""
+"""What is written to InfluxDB: every measurement, tag and field."""
 
-from pathlib import Path
+from collections.abc import Iterator
 
 from edgemeter.agent.contract import record
 from edgemeter.collector.influx import case_tags, point_schema, status_points
 from edgemeter.collector.influx.points import BOUNDS_NS
+from tests.docs.reference.tables import table
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "influxdb.md"
-START, END = "<!-- fields -->\n", "<!-- end of fields -->\n"
+HEAD = """# InfluxDB fields
+
+Names, types and units are stable: a field is never renamed, and never changes its type. New ones may come. \\* is written with
+`--influx-fields figures` too. What is one series, and what limits names: [InfluxDB and Grafana](../influxdb.md).
+
+"""
 TEXTS = {
     "energy_source": "scope, sensor and provenance of the energy: `board-input, ina219, measured`; of `power_trace` those of the readings",
     "variant": "what else distinguishes the case: backend, threads, batch, input shapes, load, power mode, and `replayed` of a replay",
 }
 
 
-def descriptions(kind, prefix=""):
+def descriptions(kind: str, prefix: str = "") -> Iterator[tuple[str, str]]:
     """Yield the name of every field of a struct in the record's schema with its description."""
     for name, field in SCHEMA["$defs"][kind]["properties"].items():
         options = field.get("anyOf", [field])
@@ -28,7 +33,7 @@ def descriptions(kind, prefix=""):
 SCHEMA = record.json_schema()
 
 
-def rows():
+def rows() -> Iterator[tuple[str, ...]]:
     """Yield the rows: measurement, tag or field, name, type, meaning; a field of `figures` has a star."""
     for name in sorted({*point_schema.TAGS, *case_tags.CASE_TAGS}):
         yield "run", "tag", name, "text", TEXTS.get(name) or f"`{point_schema.TAGS[name]}` of the record"
@@ -37,7 +42,7 @@ def rows():
         star = " \\*" if one.name in point_schema.FIGURES else ""
         yield "run", "field", one.name + star, "JSON text" if one.kind == "json" else one.kind, meaning[one.name]
         for key, name in one.by_name.items():
-            yield "run", "field", name, one.by_name_kind, f"`{key}` of `{one.name}`"
+            yield "run", "field", name, one.by_name_kind or "", f"`{key}` of `{one.name}`"
     yield "run", "field", f"{point_schema.ENERGY_PROVENANCE} \\*", "text", "measured, replayed, estimated, modelled or published"
     for tag, name in point_schema.EXACT.items():
         yield "run", "field", name, "text", f"the exact text of the tag `{tag}`, where the tag does not hold it"
@@ -62,23 +67,6 @@ def rows():
         yield "power_trace", "field", name, kind, text
 
 
-def table():
-    """Return the table as Markdown."""
-    lines = ["| measurement | | name | type | meaning |", "|---|---|---|---|---|"]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows())]) + "\n"
-
-
-def drawn(page):
-    """Return the page with the table of the code."""
-    before, _, rest = page.partition(START)
-    return f"{before}{START}{table()}{END}{rest.partition(END)[2]}"
-
-
-def test_the_table_has_every_tag_and_field():
-    """One table of names, types and meanings."""
-    page = PAGE.read_text()
-    assert page == drawn(page), "write it again: python tests/docs/test_influx_fields.py"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(drawn(PAGE.read_text()))
+def page() -> str:
+    """Return the page."""
+    return HEAD + table(["measurement", "", "name", "type", "meaning"], rows())

@@ -1,0 +1,71 @@
+"""Every command with its arguments and options."""
+
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from edgemeter.agent.cli.main import cli
+from tests.docs.reference.tables import table
+
+HEAD = """# Commands
+
+`edgemeter COMMAND --help` prints the same. Results go to standard output, everything else to standard error; `--json` is for machines.
+Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted. Environment variables stand below the options that they replace; see
+[configuration](configuration.md).
+"""
+
+
+def page() -> str:
+    """Return the page."""
+    return HEAD + "".join(f"\n{'#' * min(2 + path.count(' ') - 1, 4)} {path}\n\n{_command(path, one)}" for path, one in commands(cli))
+
+
+def commands(group: click.Group, path: str = "edgemeter") -> Iterator[tuple[str, click.Command]]:
+    """Yield each command below a group with its full name, groups before what is in them."""
+    for name in group.list_commands(click.Context(group)):
+        one = group.get_command(click.Context(group), name)
+        if one is None or one.hidden:
+            continue
+        yield f"{path} {name}", one
+        if isinstance(one, click.Group):
+            yield from commands(one, f"{path} {name}")
+
+
+def _command(path: str, one: click.Command) -> str:
+    words, _, example = inspect.cleandoc(one.help or "").partition("Example: ")
+    arguments = [_argument(param) for param in one.params if isinstance(param, click.Argument)]
+    usage = " ".join([path, *arguments, *(["COMMAND"] if isinstance(one, click.Group) else [])])
+    options = [_option(param) for param in one.params if isinstance(param, click.Option) and not param.hidden]
+    text = f"{_prose(words)}\n\n```text\n{usage}{' [OPTIONS]' if options else ''}\n```\n"
+    text += f"\nExample: `{' '.join(example.split())}`\n" if example else ""
+    return text + (f"\n{table(['option', 'meaning'], options)}" if options else "")
+
+
+def _prose(words: str) -> str:
+    """Return help without click's mark for text that is not to be wrapped."""
+    return re.sub(r"^\b\n", "", words.replace("\b\n", ""), flags=re.MULTILINE).strip()
+
+
+def _argument(one: click.Argument) -> str:
+    name = (one.metavar or one.name or "").upper()
+    return f"{name if one.required else f'[{name}]'}{'...' if one.nargs == -1 else ''}"
+
+
+def _option(one: click.Option) -> tuple[str, str]:
+    names = "/".join([*one.opts, *one.secondary_opts])
+    kind = "" if one.is_flag or one.count else f" {one.metavar or _kind(one.type)}"
+    default = f" Default: {one.default}." if one.show_default and one.default is not None and not callable(one.default) else ""
+    variables = [one.envvar] if isinstance(one.envvar, str) else list(one.envvar or ())
+    environment = f" Environment: {', '.join(f'`{name}`' for name in variables)}." if variables else ""
+    required = " Required." if one.required else ""
+    return f"`{names}{kind}`", f"{(one.help or '').strip()}{default}{required}{environment}".replace("<", "&lt;")
+
+
+def _kind(kind: Any) -> str:
+    if isinstance(kind, click.Choice):
+        return "|".join(map(str, kind.choices))
+    names = {"integer range": "INTEGER", "float range": "NUMBER", "float": "NUMBER", "filename": "PATH", "directory": "PATH"}
+    return names.get(kind.name, str(kind.name).upper())

@@ -1,0 +1,168 @@
+"""MQTT topics with their messages, and the metrics that a collector serves."""
+
+import inspect
+import tempfile
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import msgspec
+
+from edgemeter.agent.base.broker_address import parse_address
+from edgemeter.agent.contract import health, identity, messages, orders
+from edgemeter.agent.contract.messages import TOPIC_ROOT, TopicKind
+from edgemeter.collector.home_assistant import discovery
+from edgemeter.collector.ledger.ledger import Ledger
+from edgemeter.collector.receive.service import Collector
+from edgemeter.collector.trend.metrics import METRICS
+from edgemeter.provisioning.identity.broker_files import DEVICE_READS, DEVICE_WRITES, SERVICE_RULES
+from tests.docs.reference.tables import anchor, table, unit_of
+
+METRICS_HEAD = """# Metrics
+
+## The collector's /metrics
+
+`edgemeter collector up --metrics [HOST:]PORT` serves them in Prometheus' text format (0.0.4), on the loopback unless a host is given.
+"""
+HEALTH = """
+## The collector's /healthz
+
+200 and `ok` while results can be received, else 503 and the reason in one line: no broker, a stopped writer, a full disk.
+For a container's health check or a load balancer.
+"""
+TRENDS = """
+## Metrics of trends, comparisons over time and alerts
+
+What `--metric` and the `metrics` of an alert's rule may name. A difference below the smallest one never counts; it is in per cent, or in
+points (hundredths) where the figure is a share.
+
+"""
+TOPICS_HEAD = f"""# MQTT topics
+
+All topics are `{TOPIC_ROOT}/FLEET/DEVICE/KIND`; messages are JSON, QoS 1. `edgemeter collector deploy-files` and
+`edgemeter fleet init` write access rules for mosquitto in which a device may use its own topics only. Readers of what devices report ignore
+fields that they do not know; orders with unknown fields are refused.
+
+"""
+# What travels on each kind of topic; the result's message is the record.
+MESSAGES: dict[str, tuple[type[msgspec.Struct], ...]] = {
+    "birth": (messages.Birth,),
+    "state": (messages.DeviceState,),
+    "result": (),
+    "receipt": (messages.Receipt,),
+    "command": (orders.Order, orders.ReportReceipt),
+    "progress": (messages.Progress,),
+    "job": (orders.Report,),
+    "health": (health.Health,),
+    "want": (orders.Want,),
+    "content": (orders.Chunk,),
+    "renew": (identity.CertificateRequest, identity.CertificateHeld),
+    "certificate": (identity.EnrolmentAnswer,),
+}
+RETAINED = ("birth", "state", "health")
+RESULT = "[run record](record.md), or a list of them; the samples travel inside"
+
+
+def metrics_page() -> str:
+    """Return the page of metrics; those of /metrics are asked of a collector that is not started."""
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = Path(folder) / "ledger.sqlite"
+        Ledger(ledger).close()
+        found = list(Collector(parse_address("127.0.0.1:1", environ={}), ledger).metrics())
+    rows = [(f"`edgemeter_collector_{one.name}`", one.kind, f"`{one.label}`" if one.label else "", one.description) for one in found]
+    trends = [(f"`{name}`", one.title, one.unit or "1", f"{one.worse} is worse", f"{one.matters:g}") for name, one in METRICS.items()]
+    return (
+        f"{METRICS_HEAD}\n{table(['metric', 'kind', 'label', 'meaning'], rows)}{HEALTH}{TRENDS}"
+        f"{table(['metric', 'figure', 'unit', 'direction', 'smallest difference'], trends)}"
+    )
+
+
+def topics_page() -> str:
+    """Return the page of topics, and of every message with its fields."""
+    rows = [(f"`{kind}`", _direction(kind), "yes" if kind in RETAINED else "no", _links(kind)) for kind in get_args(TopicKind)]
+    text = TOPICS_HEAD + table(["kind", "direction", "retained", "message"], rows)
+    text += "\n## Other topics\n\n" + table(["topic", "direction", "message"], _others())
+    for struct in _structs():
+        text += f"\n## {struct.__name__}\n\n{inspect.cleandoc(struct.__doc__ or '')}\n\n{_fields(struct)}"
+    return text
+
+
+def _others() -> list[tuple[str, str, str]]:
+    token = "TOKEN-ID"
+    return [
+        (f"`{identity.request_topic(token)}`", "device with a token to fleet", _named(identity.CertificateRequest)),
+        (f"`{identity.answer_topic(token)}`", "fleet to device with a token", _named(identity.EnrolmentAnswer)),
+        (f"`{discovery.DISCOVERY_PREFIX}/device/+/config`", "collector to Home Assistant, retained", "discovery"),
+        (f"`{discovery.STATE_ROOT}/FLEET/DEVICE/CASE`", "collector to Home Assistant, retained", "the newest figures of a case"),
+        ("as the alert's channel names it", "collector to anyone", "an alert, as the webhook's; see the sample of alerts"),
+    ]
+
+
+def _direction(kind: str) -> str:
+    servers = {user.removeprefix("edgemeter-"): rules for user, rules in SERVICE_RULES.items()}
+    topic = f"{TOPIC_ROOT}/+/+/{kind}"
+    readers = [user for user, rules in servers.items() if ("read", topic) in rules]
+    writers = [user for user, rules in servers.items() if ("write", topic) in rules]
+    ways = [f"device to {', '.join(readers)}"] if kind in DEVICE_WRITES else []
+    ways += [f"{', '.join(writers)} to device"] if kind in DEVICE_READS and writers else []
+    return "; ".join(ways)
+
+
+def _links(kind: str) -> str:
+    return ", ".join(_named(struct) for struct in MESSAGES[kind]) or RESULT
+
+
+def _named(struct: type) -> str:
+    return f"[{struct.__name__}](#{anchor(struct.__name__)})"
+
+
+def _structs() -> list[type[msgspec.Struct]]:
+    """Return the messages, each followed by the structs in it that were not shown before."""
+    found: dict[type[msgspec.Struct], None] = {}
+
+    def add(struct: type[msgspec.Struct]) -> None:
+        if struct in found:
+            return
+        found[struct] = None
+        for annotation in get_type_hints(struct).values():
+            for inner in _inside(annotation):
+                add(inner)
+
+    for kind in MESSAGES.values():
+        for struct in kind:
+            add(struct)
+    return list(found)
+
+
+def _inside(annotation: Any) -> list[type[msgspec.Struct]]:
+    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
+        return [annotation]
+    return [struct for argument in get_args(annotation) for struct in _inside(argument)]
+
+
+def _fields(struct: type[msgspec.Struct]) -> str:
+    hints = get_type_hints(struct)
+    rows = [
+        (f"`{one.encode_name}`", _type(hints[one.name]), unit_of(one.name), "required" if one.required else "")
+        for one in msgspec.structs.fields(struct)
+    ]
+    tag = struct.__struct_config__.tag
+    rows = [("`type`", f"`{tag}`", "", "required"), *rows] if tag else rows
+    return table(["field", "type", "unit", ""], rows) if rows else ""
+
+
+def _type(annotation: Any) -> str:
+    names = {str: "text", int: "integer", float: "number", bool: "boolean", type(None): "null", bytes: "bytes"}
+    if annotation in names:
+        return names[annotation]
+    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
+        return _named(annotation)
+    arguments = get_args(annotation)
+    origin = getattr(annotation, "__origin__", None)
+    if origin is dict:
+        return f"map to {_type(arguments[1])}"
+    if origin in (tuple, list):
+        shown = [_type(one) for one in arguments if one is not Ellipsis]
+        return f"list of {shown[0]}" if len(shown) == 1 else f"[{', '.join(shown)}]"
+    if arguments and not isinstance(arguments[0], str):
+        return " or ".join(_type(one) for one in arguments)
+    return ", ".join(f"`{one}`" for one in arguments) or "any"
