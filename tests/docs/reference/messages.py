@@ -10,8 +10,8 @@ import msgspec
 from edgemeter.agent.base.broker_address import parse_address
 from edgemeter.agent.contract import health, identity, messages, orders
 from edgemeter.agent.contract.messages import TOPIC_ROOT, TopicKind
+from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.collector.home_assistant import discovery
-from edgemeter.collector.ledger.ledger import Ledger
 from edgemeter.collector.receive.service import Collector
 from edgemeter.collector.trend.metrics import METRICS
 from edgemeter.provisioning.identity.broker_files import DEVICE_READS, DEVICE_WRITES, SERVICE_RULES
