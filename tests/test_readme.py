@@ -1,15 +1,13 @@
 """Facts about the README: its commands exist, its suite reads, its tables name what is there."""
 
 import re
-import shlex
 from pathlib import Path
 
-import click
 import pytest
 
 from edgemeter.agent import power, runtimes
-from edgemeter.agent.cli.main import cli
 from edgemeter.agent.contract import suite
+from tests.fixtures.command_lines import parsed
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
@@ -20,15 +18,7 @@ TARGETS = re.findall(r"^\$ make (\w+)", README, re.MULTILINE)
 @pytest.mark.parametrize("line", COMMANDS)
 def test_every_command_is_one_that_we_understand(line):
     """Group, command and options exist, and take the values that stand there."""
-    arguments = shlex.split(line)[1:]
-    command: click.Command = cli
-    context = click.Context(cli)
-    while isinstance(command, click.Group) and not (command.invoke_without_command and arguments[:1] != [] and arguments[0][0] == "-"):
-        name = arguments.pop(0)
-        found = command.get_command(context, name)
-        assert found is not None, name
-        command = found
-    command.make_context("edgemeter", arguments)
+    assert parsed(line).command is not None
 
 
 def test_there_are_commands_to_check():

@@ -5,33 +5,93 @@ from importlib import import_module
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 # By section of the help and by name: where the command is (module:attribute), and its line in the help.
 Sections = Mapping[str, Mapping[str, tuple[str, str]]]
+# The old words of a command line and those that they stand for; a longer name stands before a shorter one that it begins with.
+Renamed = Mapping[str, str]
 
 
-class CommandGroup(click.Group):
-    """A group of the commands in `sections`; its help lists them by section, in that order."""
+class DefaultGroup(click.Group):
+    """A group that does something without a subcommand too; its options before the name of a subcommand are refused, not lost."""
 
-    def __init__(self, *args: Any, sections: Sections, **settings: Any) -> None:
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the name, the command and its arguments."""
+        if self.invoke_without_command and not ctx.resilient_parsing:
+            given = [one for one in self.params if one.name and ctx.get_parameter_source(one.name) is ParameterSource.COMMANDLINE]
+            if given:
+                raise click.UsageError(
+                    f"write {given[0].opts[0]} after the subcommand: {ctx.command_path} {args[0]} {given[0].opts[0]} ..."
+                )
+        return super().resolve_command(ctx, args)
+
+
+class CommandGroup(DefaultGroup):
+    """A group of the commands in `sections`; its help lists them by section, in that order.
+
+    A name in `renamed` still works: it prints one line on standard error, and does what its new name does. What is `hidden` works too.
+    """
+
+    def __init__(
+        self, *args: Any, sections: Sections, renamed: Renamed | None = None, hidden: Mapping[str, str] | None = None, **settings: Any
+    ) -> None:
         super().__init__(*args, **settings)
         self._sections = sections
-        self._places = {name: place for section in sections.values() for name, (place, _) in section.items()}
+        self._renamed = renamed or {}
+        self._listed = {name: place for section in sections.values() for name, (place, _) in section.items()}
+        self._places = {**self._listed, **(hidden or {})}
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
         """Return the names, in the order of the help."""
-        return list(self._places)
+        return list(self._listed)
 
     def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command, imported now; None without one of that name."""
-        if cmd_name not in self._places:
-            return None
-        module, _, attribute = self._places[cmd_name].partition(":")
-        command: click.Command = getattr(import_module(module), attribute)
-        return command
+        return imported(self._places[cmd_name]) if cmd_name in self._places else None
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the name, the command and its arguments; an old name is taken for the new one."""
+        for old, new in self._renamed.items():
+            words = old.split()
+            if args[: len(words)] == words:
+                if not ctx.resilient_parsing:
+                    click.echo(
+                        f"`{ctx.command_path} {old}` is now `{ctx.command_path} {new}`: the old name ends with the next release", err=True
+                    )
+                args = [*new.split(), *args[len(words) :]]
+                break
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write each section without importing its commands."""
         for title, commands in self._sections.items():
             with formatter.section(title):
                 formatter.write_dl([(name, summary) for name, (_, summary) in commands.items()])
+
+
+class ModalCommand(click.Command):
+    """A command that one of the flags in `modes` turns into another one, which has its own options and its own page of help."""
+
+    def __init__(self, *args: Any, modes: Mapping[str, str], **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.modes = modes
+
+    def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any) -> click.Context:
+        """Return the context of this command, or of the one that a flag chooses."""
+        for flag, place in self.modes.items():
+            if flag in args:
+                rest = [one for one in args if one != flag]
+                return imported(place).make_context(f"{info_name} {flag}", rest, parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command of the context."""
+        return super().invoke(ctx) if ctx.command is self else ctx.command.invoke(ctx)
+
+
+def imported(place: str) -> click.Command:
+    """Return the command at `module:attribute`, imported now."""
+    module, _, attribute = place.partition(":")
+    command: click.Command = getattr(import_module(module), attribute)
+    return command

@@ -61,6 +61,12 @@ def save_option(command: _Command) -> _Command:
     return click.option("--no-save", "save", is_flag=True, flag_value=False, default=True, help=text)(command)
 
 
+def delivery_timeout_option(command: _Command) -> _Command:
+    """Add `--delivery-timeout`."""
+    text = "Seconds to wait for receipts."
+    return click.option("--delivery-timeout", type=FiniteRange(0), default=60.0, show_default=True, help=text)(command)
+
+
 def json_option(text: str) -> Callable[[_Command], _Command]:
     """Return what adds `--json`, which prints what `text` says."""
     return click.option("--json", "as_json", is_flag=True, help=text)

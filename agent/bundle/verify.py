@@ -64,11 +64,12 @@ def verify(path: Path, expected: str | None = None) -> Verification:
         checked=sum(isinstance(one, SameFigure | FigureDifference) for one in findings),
         differences=differences,
         left=tuple(one for one in findings if isinstance(one, NotRecomputed)),
-        signature=_signature(bundle, expected),
+        signature=signature_of(bundle, expected),
     )
 
 
-def _signature(bundle: RunBundle, expected: str | None) -> BundleSignature:
+def signature_of(bundle: RunBundle, expected: str | None) -> BundleSignature:
+    """Return the state of the bundle's signature; `expected` is the fingerprint of the key that must have signed it."""
     missing = None if expected is None else False
     if bundle.signature is None and bundle.signer_pem is None:
         return BundleSignature(state="unsigned", expected=missing)
@@ -99,7 +100,7 @@ def _lines(one: Verification, version: str) -> list[str]:
     count = len(one.differences)
     lines = [
         f"{one.file}: {one.model} on {one.device}: {one.checked} figures recomputed, {count or 'none'} differ{'s' * (count == 1)}",
-        f"  {_signed(one.signature)}",
+        f"  {signature_text(one.signature)}",
     ]
     if one.written_by != version:
         lines.append(f"  written by edgemeter {one.written_by}, recomputed by {version}: definitions may have changed in between")
@@ -107,7 +108,8 @@ def _lines(one: Verification, version: str) -> list[str]:
     return lines
 
 
-def _signed(signature: BundleSignature | None) -> str:
+def signature_text(signature: BundleSignature | None) -> str:
+    """Return the state of a signature in words."""
     if signature is None or signature.state == "unsigned":
         return "not signed" + (", though a key was expected" if signature and signature.expected is False else "")
     if signature.state in ("wrong", "unchecked"):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgemeter.agent.base.options import FiniteRange, broker_files, json_option, names_and_config
+from edgemeter.agent.base.options import FiniteRange, broker_files, delivery_timeout_option, json_option, names_and_config
 
 if TYPE_CHECKING:
     from edgemeter.agent.jobs.journal import JournalEntry
@@ -182,3 +182,18 @@ def join(join_file: Path, home: Path | None, config: Path, patience_s: float) ->
     logging.basicConfig(level=logging.INFO, format="edgemeter: %(message)s", stream=sys.stderr)
     identity = join_fleet(join_file, JoinPaths(home or configuration.home(), config), timeout_s=patience_s)
     click.echo(f"device {identity.device!r} of fleet {identity.fleet!r}, broker {identity.broker}")
+
+
+@agent.command()
+@click.option("--broker", envvar="EDGEMETER_BROKER", help="HOST[:PORT], mqtt://... or mqtts://... Default: the configuration's.")
+@broker_files
+@names_and_config
+@delivery_timeout_option
+def publish(**options: Any) -> None:
+    """Send the records that wait in the outbox, and wait for the collector's receipts.
+
+    Example: edgemeter agent publish --broker broker.example
+    """
+    from edgemeter.agent.cli import run_session
+
+    click.echo(run_session.publish_outbox(options), err=True)

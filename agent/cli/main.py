@@ -6,51 +6,65 @@ from collections.abc import Sequence
 
 import click
 
-from edgemeter.agent.base.command_group import CommandGroup, Sections
+from edgemeter.agent.base.command_group import CommandGroup, Renamed, Sections
 from edgemeter.agent.base.errors import EdgemeterError
 
 COMMANDS: Sections = {
-    "Measure on this device": {
-        "run": ("edgemeter.agent.cli.run:run", "Measure a suite of cases, or one model."),
-        "ab": ("edgemeter.agent.cli.ab:ab", "Compare two cases: is B faster than A?"),
+    "Measure": {
+        "run": ("edgemeter.agent.cli.run:run", "Measure a model, or a suite of cases."),
+        "energy": ("edgemeter.agent.cli.energy:energy", "Measure the energy of any command, or of a suite again and again."),
         "accuracy": ("edgemeter.agent.cli.accuracy:accuracy", "Score detections, or a model, without timing it."),
-        "profile": ("edgemeter.agent.cli.profile:profile", "Show the slowest operators of a model."),
-        "watch": ("edgemeter.agent.cli.watch:watch", "Measure the energy of a command, or repeat a suite."),
-        "calibrate": ("edgemeter.agent.cli.calibrate:calibrate", "Measure the overhead of measuring."),
         "sensors": ("edgemeter.agent.cli.sensors:sensors", "List, read and calibrate power sensors."),
         "doctor": ("edgemeter.agent.cli.doctor:doctor", "Check board, runtimes, sensors, clock and broker."),
         "demo": ("edgemeter.collector.cli.demo:demo", "Measure, deliver, compare and report with the shipped models."),
     },
-    "Deliver results": {
-        "publish": ("edgemeter.agent.cli.run:publish", "Send the records that wait in the outbox."),
-        "agent": ("edgemeter.agent.cli.agent:agent", "Join a fleet and run the agent daemon."),
+    "Compare and watch": {
+        "compare": ("edgemeter.collector.cli.compare:compare", "Compare devices, changes, or edge and datacenter."),
+        "report": ("edgemeter.collector.cli.report:report", "Write a page that works offline, or all runs as CSV or Parquet."),
+        "trend": ("edgemeter.collector.cli.trend:trend", "Find changes over time; annotate them, send alerts for them."),
+    },
+    "Collect": {
+        "agent": ("edgemeter.agent.cli.agent:agent", "Join a fleet, run the agent daemon, publish waiting results."),
         "collector": ("edgemeter.collector.cli.collector:collector", "Receive, store and forward the results of a fleet."),
+        "bundle": ("edgemeter.agent.cli.bundle:bundle", "Verify and show bundles of results, and create a key that signs them."),
     },
-    "Compare and report": {
-        "compare": ("edgemeter.collector.cli.compare:compare", "Compare devices with a reference, case by case."),
-        "trend": ("edgemeter.collector.cli.trend:trend", "Find steps, drifts and gaps in the history of results."),
-        "annotate": ("edgemeter.collector.cli.trend:annotate", "Annotate a day of the history, e.g. an expected change."),
-        "units": ("edgemeter.collector.cli.trend:units", "Compare boards of one type and find outliers."),
-        "datacenter": ("edgemeter.collector.cli.datacenter:datacenter", "Compare edge devices with a datacenter."),
-        "reference": ("edgemeter.collector.cli.reference:reference", "Manage references: measured, imported, published."),
-        "report": ("edgemeter.collector.cli.web:report", "Write a report as one HTML page that works offline."),
-        "export": ("edgemeter.collector.cli.export:export", "Export runs to a CSV or Parquet file."),
-        "alerts": ("edgemeter.collector.cli.alerts:alerts", "Send an alert for each confirmed finding."),
+    "Models": {
+        "models": ("edgemeter.models.cli.main:models", "List, fetch, convert, verify and profile models."),
     },
-    "Manage models and devices": {
-        "models": ("edgemeter.models.cli.main:models", "List, fetch, add, convert and verify models."),
+    "Fleet": {
         "fleet": ("edgemeter.provisioning.cli.main:fleet", "Provision, update and control a fleet of devices."),
     },
-    "Check results": {
-        "verify": ("edgemeter.agent.cli.verify:verify", "Recompute the figures of bundles and check their signatures."),
-        "bundle": ("edgemeter.agent.cli.verify:bundle", "Create a key that signs bundles."),
-        "rules": ("edgemeter.collector.cli.compare:rules", "List the rules of verdicts and comparisons."),
-        "schema": ("edgemeter.agent.cli.verify:schema", "Print the JSON Schema of a record."),
+    "Settings": {
+        "config": ("edgemeter.agent.cli.config:config", "Show, sample and check the settings; the rules of verdicts."),
     },
 }
+# Until the next release.
+RENAMED: Renamed = {
+    "calibrate observer": "doctor overhead",
+    "calibrate": "doctor overhead",
+    "watch": "energy",
+    "profile": "models profile",
+    "reference": "models references",
+    "publish": "agent publish",
+    "annotate": "trend annotate",
+    "units": "trend units",
+    "alerts": "trend alerts",
+    "datacenter": "compare --datacenter",
+    "export": "report",
+    "verify": "bundle verify",
+    "rules": "config rules",
+    "schema": "config schema",
+}
+HIDDEN = {"ab": "edgemeter.agent.cli.ab:ab"}
 
 
-@click.group(cls=CommandGroup, sections=COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=CommandGroup,
+    sections=COMMANDS,
+    renamed=RENAMED,
+    hidden=HIDDEN,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
 @click.version_option(package_name="edgemeter", prog_name="edgemeter")
 def cli() -> None:
     """Measure what a machine-learning model costs on an edge device: latency, accuracy and energy.

@@ -1,4 +1,4 @@
-"""The command `edgemeter profile`."""
+"""The command `edgemeter models profile`."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def profile(model: Path, queries: int, by: str, top: int, trace: Path | None, *,
 
     The profiler slows the model down: do not take its times for latencies.
 
-    Example: edgemeter profile --model model.onnx --threads 4 --trace trace.json
+    Example: edgemeter models profile --model model.onnx --threads 4 --trace trace.json
     """
     import msgspec
 

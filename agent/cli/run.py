@@ -1,17 +1,16 @@
-"""The commands `edgemeter run` and `edgemeter publish`."""
+"""The command `edgemeter run`."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from edgemeter.agent.base.errors import TransientError
 from edgemeter.agent.base.options import (
     PATH,
-    FiniteRange,
     broker_files,
+    delivery_timeout_option,
     image_options,
     json_option,
     model_options,
@@ -20,19 +19,12 @@ from edgemeter.agent.base.options import (
     save_option,
 )
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-
 
 def _cpus(_ctx: click.Context, _param: click.Parameter, value: str | None) -> list[int] | None:
     try:
         return None if value is None else [int(part) for part in value.split(",")]
     except ValueError as error:
         raise click.BadParameter(f"{value!r} is not a list of core numbers: give N or N,N") from error
-
-
-def _delivery_timeout(command: _Command) -> _Command:
-    text = "Seconds to wait for receipts."
-    return click.option("--delivery-timeout", type=FiniteRange(0), default=60.0, show_default=True, help=text)(command)
 
 
 @click.command()
@@ -91,11 +83,11 @@ def _delivery_timeout(command: _Command) -> _Command:
     show_default=True,
     help="If no broker answers at the start: fail, or measure and keep the results in the outbox.",
 )
-@_delivery_timeout
+@delivery_timeout_option
 @names_and_config
 @save_option
 @click.option("--output", type=PATH, help='Also write {"runs": [...]} to this file.')
-@click.option("--bundle", type=PATH, metavar="DIR", help="Also write each run as one file that `edgemeter verify` checks.")
+@click.option("--bundle", type=PATH, metavar="DIR", help="Also write each run as one file that `edgemeter bundle verify` checks.")
 @click.option(
     "--signing-key-file",
     envvar="EDGEMETER_SIGNING_KEY_FILE",
@@ -135,18 +127,3 @@ def run(sources: tuple[Path, ...], named: tuple[Path, ...], **options: Any) -> N
         raise TransientError(outcome.undelivered)
     if outcome.errors:
         sys.exit(1)
-
-
-@click.command()
-@click.option("--broker", envvar="EDGEMETER_BROKER", help="HOST[:PORT], mqtt://... or mqtts://... Default: the configuration's.")
-@broker_files
-@names_and_config
-@_delivery_timeout
-def publish(**options: Any) -> None:
-    """Send the records that wait in the outbox, and wait for the collector's receipts.
-
-    Example: edgemeter publish --broker broker.example
-    """
-    from edgemeter.agent.cli import run_session
-
-    click.echo(run_session.publish_outbox(options), err=True)

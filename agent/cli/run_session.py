@@ -273,7 +273,7 @@ def _own_runs(settings: config.Config, report: Callable[[str], None]) -> OwnRuns
 
 
 def _undelivered(left: int, delivery: Delivery) -> str:
-    return f"{left} records are not delivered: {delivery.why_left()}; `edgemeter publish` sends them later"
+    return f"{left} records are not delivered: {delivery.why_left()}; `edgemeter agent publish` sends them later"
 
 
 def _recorder(options: Mapping[str, Any], settings: config.Config, on_event: session.OnEvent) -> BundleRecorder | None:

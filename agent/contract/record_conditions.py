@@ -233,7 +233,7 @@ class Scheduling(RecordPart, frozen=True, kw_only=True):
 
 
 class ObserverEffect(RecordPart, frozen=True, kw_only=True):
-    """What sampling power and conditions adds to p50 on this machine, measured by `edgemeter calibrate observer`."""
+    """What sampling power and conditions adds to p50 on this machine, measured by `edgemeter doctor overhead`."""
 
     effect_ratio: float
     """Relative change of p50 caused by sampling."""

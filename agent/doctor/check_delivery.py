@@ -53,7 +53,7 @@ def _outbox(path: Path) -> Finding:
         what = f"full: {dropped.traces} raw traces and {dropped.records} records were dropped so far; {waiting} wait"
         return _finding("outbox", "bad" if dropped.records else "warn", what, "start a collector, or raise outbox_limit_mb")
     if waiting:
-        return _finding("outbox", "warn", f"{waiting} records wait to be delivered", "`edgemeter publish --broker ADDRESS`")
+        return _finding("outbox", "warn", f"{waiting} records wait to be delivered", "`edgemeter agent publish --broker ADDRESS`")
     return _finding("outbox", "ok", "empty: everything was delivered")
 
 

@@ -156,7 +156,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "observer-effect",
         "suspect",
-        "`edgemeter calibrate observer` found that sampling adds at most 1 % to p50 here",
+        "`edgemeter doctor overhead` found that sampling adds at most 1 % to p50 here",
         _observer,
         "1 % is a third of the smallest difference that matters; checked only where it was calibrated, and beyond chance",
     ),

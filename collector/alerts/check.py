@@ -126,7 +126,7 @@ def send_test(rules: AlertRules, name: str) -> None:
     channel = next((one for one in rules.channel if one.name == name), None)
     if channel is None:
         raise ConfigError(f"no channel {name!r}: the rules define {', '.join(one.name for one in rules.channel) or 'none'}")
-    text = "Sent by `edgemeter alerts test`: no alert has opened."
+    text = "Sent by `edgemeter trend alerts test`: no alert has opened."
     sender_of(channel).send([Notice("opened", 0, "test", "info", "test of Edgemeter", text, {}, "1970-01-01T00:00:00Z", None, rules.link)])
 
 

@@ -190,7 +190,9 @@ def _stopped(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
         last = received.get((device.fleet, device.device), device.changed_ns)
         silent_h = (context.now_ns - last) / NS_PER_HOUR
         if device.state == "online" and silent_h >= rule.hours:
-            text = f"it is online, but its last record came at {stamp(last)} UTC, {silent_h:.0f} h ago: check `edgemeter publish` there"
+            text = (
+                f"it is online, but its last record came at {stamp(last)} UTC, {silent_h:.0f} h ago: check `edgemeter agent publish` there"
+            )
             yield _of_device(rule, device, "outbox stopped", text, last // NS_PER_DAY)
 
 

@@ -115,7 +115,7 @@ def find_alert(file: WatchFile, number: int) -> Alert:
     with file.reading() as connection:
         row = connection.execute(f"SELECT {_COLUMNS} FROM alerts WHERE number = ?", (number,)).fetchone()  # noqa: S608 - our own names
     if row is None:
-        raise ConfigError(f"no alert {number} in {str(file.path)!r}: see `edgemeter alerts list --all`")
+        raise ConfigError(f"no alert {number} in {str(file.path)!r}: see `edgemeter trend alerts list --all`")
     return _alert(row)
 
 

@@ -1,4 +1,4 @@
-"""`edgemeter alerts`: evaluate alert rules and notify people and pagers."""
+"""`edgemeter trend alerts`: evaluate alert rules and notify people and pagers."""
 
 import sys
 import time
@@ -20,7 +20,7 @@ _rules_option = click.option(
     "rules_file",
     type=click.Path(path_type=Path),
     envvar="EDGEMETER_ALERT_RULES",
-    help="Rules file (TOML; see `edgemeter alerts sample`). Default: the built-in rules, without notifications.",
+    help="Rules file (TOML; see `edgemeter trend alerts sample`). Default: the built-in rules, without notifications.",
 )
 
 
@@ -28,7 +28,7 @@ _rules_option = click.option(
 def alerts() -> None:
     """Evaluate alert rules and notify people and pagers. Each alert opens once, is updated, and closes.
 
-    Example: edgemeter alerts check --rules alerts.toml
+    Example: edgemeter trend alerts check --rules alerts.toml
     """
 
 
@@ -40,7 +40,7 @@ def alerts() -> None:
 def check(rules_file: Path | None, stores: tuple[str, ...], *, is_dry: bool, as_json: bool) -> None:
     """Evaluate the rules once: open, update and close alerts, request more runs from boards, and send notifications. Run it from cron.
 
-    Example: edgemeter alerts check --rules alerts.toml --dry-run
+    Example: edgemeter trend alerts check --rules alerts.toml --dry-run
     """
     from edgemeter.collector.alerts import alerts_table
     from edgemeter.collector.alerts import check as checking
@@ -68,7 +68,7 @@ def check(rules_file: Path | None, stores: tuple[str, ...], *, is_dry: bool, as_
 def listing(stores: tuple[str, ...], *, with_closed: bool, as_json: bool) -> None:
     """List the open alerts, or all of them.
 
-    Example: edgemeter alerts list --all
+    Example: edgemeter trend alerts list --all
     """
     from edgemeter.agent.base import figures
     from edgemeter.collector.alerts import alerts_table, lifecycle
@@ -90,7 +90,7 @@ def listing(stores: tuple[str, ...], *, with_closed: bool, as_json: bool) -> Non
 def acknowledge(number: int, stores: tuple[str, ...], remark: str | None) -> None:
     """Confirm an alert: its day marks the start of a new level, history is kept, and the alert closes at the next check.
 
-    Example: edgemeter alerts acknowledge 7 --remark "new power supply"
+    Example: edgemeter trend alerts acknowledge 7 --remark "new power supply"
     """
     from edgemeter.collector.alerts import lifecycle
 
@@ -105,7 +105,7 @@ def acknowledge(number: int, stores: tuple[str, ...], remark: str | None) -> Non
 def dismiss(number: int, stores: tuple[str, ...], remark: str | None) -> None:
     """Dismiss a false alert: it closes and does not open again for the same day.
 
-    Example: edgemeter alerts dismiss 7 --because "the meter was moved"
+    Example: edgemeter trend alerts dismiss 7 --because "the meter was moved"
     """
     from edgemeter.collector.alerts import lifecycle
 
@@ -121,7 +121,7 @@ def dismiss(number: int, stores: tuple[str, ...], remark: str | None) -> None:
 def health(rules_file: Path | None, stores: tuple[str, ...], days: int, *, as_json: bool) -> None:
     """Show for each rule how many alerts opened, were confirmed or dismissed, and which rules fire most often.
 
-    Example: edgemeter alerts health --days 30
+    Example: edgemeter trend alerts health --days 30
     """
     from edgemeter.collector.alerts import alerts_table, lifecycle
     from edgemeter.collector.alerts.lifecycle import rules_health
@@ -142,7 +142,7 @@ def health(rules_file: Path | None, stores: tuple[str, ...], days: int, *, as_js
 def requests(stores: tuple[str, ...], *, as_json: bool) -> None:
     """List the requests for more runs of suspected changes, at most a tenth of all runs.
 
-    Example: edgemeter alerts requests
+    Example: edgemeter trend alerts requests
     """
     from edgemeter.collector.alerts import alerts_table
     from edgemeter.collector.trend.watch import read_requests
@@ -165,7 +165,7 @@ def requests(stores: tuple[str, ...], *, as_json: bool) -> None:
 def test(channel: str, rules_file: Path) -> None:
     """Send a test notification to a channel.
 
-    Example: edgemeter alerts test "team chat" --rules alerts.toml
+    Example: edgemeter trend alerts test "team chat" --rules alerts.toml
     """
     from edgemeter.collector.alerts.check import send_test
 
@@ -177,7 +177,7 @@ def test(channel: str, rules_file: Path) -> None:
 def sample() -> None:
     """Print a sample rules file with every key.
 
-    Example: edgemeter alerts sample > alerts.toml
+    Example: edgemeter trend alerts sample > alerts.toml
     """
     from edgemeter.collector.alerts.rules import SAMPLE
 

@@ -1,4 +1,4 @@
-"""The commands `edgemeter compare` (`compare BASELINE NEW` reviews a change) and `edgemeter rules`."""
+"""The command `edgemeter compare`; `compare BASELINE NEW` reviews a change, `compare --datacenter` is in its own file."""
 
 import sys
 import time
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from edgemeter.agent.base.command_group import ModalCommand
 from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.terminal import wide_console
 from edgemeter.collector.cli.stores import StorePath, all_days_option
@@ -15,7 +16,6 @@ from edgemeter.collector.compare import columns
 from edgemeter.collector.compare import comparison as comparing
 from edgemeter.collector.compare.comparison import Comparison
 from edgemeter.collector.compare.judgement import SmallestDifferences
-from edgemeter.collector.compare.pairing import comparability_json, comparability_kinds, comparability_markdown, comparability_rules
 
 if TYPE_CHECKING:
     from edgemeter.collector.compare.matrix import Across, Figure
@@ -23,48 +23,6 @@ if TYPE_CHECKING:
     from edgemeter.collector.compare.views import FlatRow, GatheredCases
     from edgemeter.collector.rollup.rollup import RolledUp
     from edgemeter.collector.runs.store import LeftOut, RunStore, StoreContents
-
-
-@click.command()
-@click.option("--json", "as_json", is_flag=True, help='Print {"rules": [...]}, with --comparing {"comparing": [...], "kinds": [...]}.')
-@click.option(
-    "--markdown", "as_markdown", is_flag=True, help="Print the page docs/reference/rules.md; with --comparing the tables of that."
-)
-@click.option("--comparing", is_flag=True, help="Show only what may be compared with what.")
-@click.pass_context
-def rules(context: click.Context, *, as_json: bool, as_markdown: bool, comparing: bool) -> None:
-    """List the rules of the verdict, and what must match for two cases to be compared.
-
-    Example: edgemeter rules --comparing
-    """
-    from importlib import import_module
-
-    if as_json and as_markdown:
-        raise click.UsageError("give either --json or --markdown")
-    if not comparing:
-        # By name: the collector imports nothing of the agent that measures.
-        context.invoke(import_module("edgemeter.agent.cli.verify").rules, as_json=as_json, as_markdown=as_markdown)
-        if as_json or as_markdown:
-            return
-    if as_json:
-        click.echo(comparability_json())
-    elif as_markdown:
-        click.echo(comparability_markdown(), nl=False)
-    else:
-        _show_rules()
-
-
-def _show_rules() -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
-    for title, rows in (("what must match", comparability_rules()), ("which figures are compared with which", comparability_kinds())):
-        names = list(rows[0])
-        table = Table(*names, title=title, title_justify="left")
-        for row in rows:
-            table.add_row(*row.values())
-        console.print(table)
 
 
 def review_change(
@@ -109,7 +67,11 @@ def _ratio(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
     return ratio
 
 
-@click.command(short_help="Compare devices with a reference, like with like.")
+@click.command(
+    cls=ModalCommand,
+    modes={"--datacenter": "edgemeter.collector.cli.datacenter:datacenter"},
+    short_help="Compare devices with a reference, like with like.",
+)
 @click.argument("sides", nargs=-1, metavar="[BASELINE NEW]")
 @click.option("--reference", metavar="DEVICE|ROLE", help="Device or role (such as reference) to compare the others with.")
 @click.option(
@@ -153,6 +115,12 @@ def _ratio(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
     help="With BASELINE NEW: exit 1 if NEW exceeds a limit, such as slower:3%,energy:5%,memory:10%,ap:0.5 (ap in points of 100).",
 )
 @click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Also write a report: one self-contained HTML file.")
+@click.option(
+    "--datacenter",
+    is_flag=True,
+    expose_value=False,
+    help="Compare the energy of a device and a server instead: see `edgemeter compare --datacenter --help`.",
+)
 def compare(
     *,
     sides: tuple[str, ...],

@@ -1,4 +1,4 @@
-"""The command `edgemeter datacenter`: edge against datacenter, over bands."""
+"""The command `edgemeter compare --datacenter`: edge against datacenter, over bands."""
 
 import json
 from pathlib import Path
@@ -65,7 +65,7 @@ def datacenter(
 ) -> None:
     """Compare the energy of a device and a server over bands of utilisation, PUE and network, with the break-even points.
 
-    Example: edgemeter datacenter --edge pi-1 --model yolov8n --rate 2 --grid DE
+    Example: edgemeter compare --datacenter --edge pi-1 --model yolov8n --rate 2 --grid DE
     """
     import msgspec
 

@@ -1,10 +1,11 @@
-"""The commands `edgemeter trend`, `edgemeter annotate` and `edgemeter units`."""
+"""The commands `edgemeter trend`: changes over time, `units`, `annotate`; `alerts` is in its own file."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
+from edgemeter.agent.base.command_group import CommandGroup, Sections
 from edgemeter.agent.base.terminal import wide_console
 from edgemeter.collector.cli.stores import chosen_stores, existing_store, store_option, trend_progress
 
@@ -29,7 +30,16 @@ def chosen_metrics(_ctx: click.Context, _param: click.Parameter, value: str | No
     return names
 
 
-@click.command(short_help="Find changes over time: steps, drift, scatter, gaps.")
+COMMANDS: Sections = {
+    "Below it": {
+        "units": ("edgemeter.collector.cli.trend:units", "Compare boards of one type and find outliers."),
+        "annotate": ("edgemeter.collector.cli.trend:annotate", "Annotate a day of the history, e.g. an expected change."),
+        "alerts": ("edgemeter.collector.cli.alerts:alerts", "Send an alert for each confirmed finding."),
+    },
+}
+
+
+@click.group(cls=CommandGroup, sections=COMMANDS, invoke_without_command=True)
 @store_option
 @click.option(
     "--metric",
@@ -49,7 +59,10 @@ def chosen_metrics(_ctx: click.Context, _param: click.Parameter, value: str | No
 @click.option("--all", "with_quiet", is_flag=True, help="Include series without findings.")
 @click.option("--json", "form", flag_value="json", help='Print {"series": [...]} with every figure of the findings.')
 @click.option("--csv", "form", flag_value="csv", help="Print the points as CSV, one row a day.")
+@click.pass_context
 def trend(
+    context: click.Context,
+    /,
     stores: tuple[str, ...],
     metrics: tuple[str, ...],
     until: int | None,
@@ -63,6 +76,8 @@ def trend(
 
     Example: edgemeter trend --metric energy --device pi-7
     """
+    if context.invoked_subcommand is not None:
+        return
     from edgemeter.collector.trend import finding, watch
     from edgemeter.collector.trend.history import open_history
     from edgemeter.collector.trend.series_trend import standing_out
@@ -108,7 +123,7 @@ def annotate(
 ) -> None:
     """Annotate a day: mark the start of an expected new level, or with --remark add a remark. Earlier history is kept.
 
-    Example: edgemeter annotate --device pi-7 --day 2026-11-02 "new power supply"
+    Example: edgemeter trend annotate --device pi-7 --day 2026-11-02 "new power supply"
     """
     from edgemeter.agent.base.errors import ConfigError
     from edgemeter.collector.trend.metrics import METRICS
@@ -138,7 +153,7 @@ def annotate(
             click.echo(f"annotation {add_annotation(file, entry)} saved in {file.path}", err=True)
         elif remove is not None:
             if not remove_annotation(file, remove):
-                raise ConfigError(f"no annotation {remove} in {str(file.path)!r}: see `edgemeter annotate --list`")
+                raise ConfigError(f"no annotation {remove} in {str(file.path)!r}: see `edgemeter trend annotate --list`")
             click.echo(f"annotation {remove} removed", err=True)
         else:
             click.echo(annotation_lines(read_annotations(file), as_json=as_json))
@@ -173,7 +188,7 @@ def units(
 ) -> None:
     """Show the spread between boards of one type, between days and between runs; name outlying boards and what to check first.
 
-    Example: edgemeter units --board "Raspberry Pi 5 Model B Rev 1.0" --metric energy
+    Example: edgemeter trend units --board "Raspberry Pi 5 Model B Rev 1.0" --metric energy
     """
     from edgemeter.collector.trend import watch
     from edgemeter.collector.trend.history import open_history

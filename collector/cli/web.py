@@ -1,16 +1,14 @@
 """The commands `edgemeter collector web` and `edgemeter report`: the page, served or as one file."""
 
 import os
-from functools import partial
 from pathlib import Path
 
 import click
 
 from edgemeter.agent.base.config import home
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.terminal import until_stopped
-from edgemeter.collector.cli.stores import all_days_option, store_option
+from edgemeter.collector.cli.stores import store_option
 
 
 @click.command(short_help="Serve the page: overview, compare, trend, down to raw samples.")
@@ -41,50 +39,6 @@ def web(stores: tuple[str, ...], listen: str, port: int, token_file: Path | None
             server.stop()
     finally:
         index.close()
-
-
-@click.command(short_help="Write the page as one HTML file that works offline.")
-@store_option
-@click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("report.html"), help="File to write. Default: report.html.")
-@click.option("--fleet", help="Only this fleet.")
-@click.option("--model", help="Only this model.")
-@click.option("--board", help="Only this board type.")
-@click.option("--device", help="Only this device.")
-@all_days_option
-@click.option("--runs", default=40, type=click.IntRange(0), help="Number of runs included with their raw samples. Default: 40.")
-def report(
-    stores: tuple[str, ...],
-    output: Path,
-    fleet: str | None,
-    model: str | None,
-    board: str | None,
-    device: str | None,
-    days: str,
-    runs: int,
-) -> None:
-    """Write overview, comparison, models, trends, devices and runs as one HTML file that works offline.
-
-    Example: edgemeter report --store ledger.sqlite -o report.html
-    """
-    from edgemeter.agent.base import figures
-    from edgemeter.collector.web import one_file
-    from edgemeter.collector.web.events import open_events
-    from edgemeter.collector.web.queries import CaseFilter
-    from edgemeter.collector.web.run_index import open_index
-    from edgemeter.collector.web.sources import open_source
-
-    index = open_index(open_source(stores or (str(home() / "ledger.sqlite"),)))
-    try:
-        with progress_bar() as progress:
-            index.refresh(partial(progress, "reading records"))
-        case_filter = CaseFilter(fleet=fleet, model=model, board=board, device=device, level=days)
-        events = open_events(index)
-        events.refresh()
-        with progress_bar() as progress:
-            size_bytes = one_file.write_one_file(index, events, output, case_filter, runs, partial(progress, "making views"))
-    finally:
-        index.close()
-    click.echo(f"the report: {output.resolve()}, {figures.significant(size_bytes / 1e6, 2)} MB", err=True)
 
 
 def _token(file: Path | None) -> str | None:

@@ -61,7 +61,7 @@ def chosen_columns(names: Sequence[str] | None = None) -> tuple[RunColumn, ...]:
         return tuple(column for name, column in known.items() if name in usual)
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise ConfigError(f"{unknown[0]!r} is not a column: list them with `edgemeter export --list`")
+        raise ConfigError(f"{unknown[0]!r} is not a column: list them with `edgemeter report --list`")
     return tuple(known[name] for name in names)
 
 

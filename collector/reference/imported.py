@@ -173,7 +173,7 @@ def _read_import(path: Path) -> ReferenceImport:
         raise ConfigError(f"cannot read {str(path)!r}: {error.strerror}") from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"{str(path)!r} is damaged ({error}): import the official file again: `edgemeter reference import FILE --replace`"
+            f"{str(path)!r} is damaged ({error}): import the official file again: `edgemeter models references import FILE --replace`"
         ) from error
 
 

@@ -47,7 +47,7 @@ def runs(where: str = "", *, with_samples: bool = False, **selectors: str) -> It
 
 
 def columns(found: Iterable[RunRecord], names: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
-    """Return the figures of runs by name, an array each, for a data frame; `edgemeter export --list` names them, None are the usual ones.
+    """Return the figures of runs by name, an array each, for a data frame; `edgemeter report --list` names them, None are the usual ones.
 
     Floats are float64 with NaN for what is absent; integers int64 and booleans bool, but objects where one is absent; texts are objects.
     `started_at` is datetime64[ns], UTC.

@@ -16,6 +16,10 @@ COMMANDS: Sections = {
         "verify": ("edgemeter.models.cli.catalogue:verify", "Compare the hashes of model files with the catalogue."),
         "cache": ("edgemeter.models.cli.fetch:cache", "List and clear the cache of fetched models."),
     },
+    "Look into models": {
+        "profile": ("edgemeter.agent.cli.profile:profile", "Show the slowest operators of a model."),
+        "references": ("edgemeter.collector.cli.references:references", "Manage references: measured, imported, published."),
+    },
     "Carry models to machines without a network": {
         "export-bundle": ("edgemeter.models.cli.fetch:export_bundle", "Write fetched models and your own to one zip."),
         "import-bundle": ("edgemeter.models.cli.fetch:import_bundle", "Import the models of a bundle into the cache."),

@@ -89,7 +89,7 @@ def _print_built(built: "BuiltBundle", target: "BundleTarget", *, dry_run: bool,
 
 @bundle.command()
 @folder_option
-@click.argument("path", metavar="BUNDLE", type=click.Path(path_type=Path, exists=True))
+@click.argument("path", metavar="BUNDLE", type=click.Path(path_type=Path))
 @click.option("--board", metavar="NAME", help="Board whose processor to emulate. Default: the bundle's own board.")
 @click.option("--root", type=click.Path(path_type=Path, exists=True), help=_ROOT_HELP)
 @click.option("--public-key", type=_FILE, help="Key to verify with. Default: release.pub in the fleet folder.")

@@ -271,7 +271,7 @@ def test_publish_says_whose_records_it_did_not_send(tmp_path, at_end, monkeypatc
     address = str(embedded(at_end))
     with Outbox(tmp_path / "outbox.sqlite") as outbox:
         outbox.put(make_record(device="pi-1"))
-    options = ["publish", "--broker", address, "--delivery-timeout", "1"]
+    options = ["agent", "publish", "--broker", address, "--delivery-timeout", "1"]
     done = CliRunner(env={"EDGEMETER_DEVICE": ""}).invoke(cli, options)
     assert isinstance(done.exception, TransientError)
     assert str(done.exception).endswith("the outbox still holds 1 of device 'pi-1': send them with --device")

@@ -86,16 +86,16 @@ def test_a_collector_killed_while_a_suite_runs_gets_every_record_once(broker, tm
 @pytest.mark.mosquitto
 @pytest.mark.slow
 def test_without_a_collector_the_records_wait_and_publish_sends_them(broker, tmp_path):
-    """`edgemeter run` says that nobody confirmed, fails, keeps; `edgemeter publish` delivers."""
+    """`edgemeter run` says that nobody confirmed, fails, keeps; `edgemeter agent publish` delivers."""
     model, address, ledger = replay_model(tmp_path), f"127.0.0.1:{broker.port}", tmp_path / "ledger.sqlite"
     options = ("--mode", "rapid", "--repeats", 2, "--power", "none", "--broker", address, "--delivery-timeout", 1)
     status, _, err = finish(start(tmp_path, "run", "--model", model, *options))
     assert status == 1
     assert "2 records are not delivered: no collector has confirmed them" in err
-    assert "`edgemeter publish` sends them later" in err
+    assert "`edgemeter agent publish` sends them later" in err
     collector = start(tmp_path, "collector", "up", "--broker", address, "--ledger", ledger)
     try:
-        status, _, err = finish(start(tmp_path, "publish", "--broker", address))
+        status, _, err = finish(start(tmp_path, "agent", "publish", "--broker", address))
     finally:
         collector.terminate()
         finish(collector)

@@ -79,7 +79,7 @@ def payloads(kind):
 
 def test_a_ledger_holds_its_records_in_every_column(stored):
     """Each of the runs, all columns that the version before exported; those of today that it had not say more of the same."""
-    text = printed("export", stored / "ledger.sqlite", "--csv", "-", "--columns", "all")
+    text = printed("report", stored / "ledger.sqlite", "-o", "-", "--columns", "all")
     now, before = (list(csv.DictReader(io.StringIO(one))) for one in (text, (STORED / "expected" / "runs.csv").read_text()))
     for row, stored_row in zip(now, before, strict=True):
         for column, cell in stored_row.items():
@@ -190,7 +190,7 @@ def test_an_authority_goes_on_signing(stored):
 @pytest.mark.usefixtures("stored")
 def test_a_bundle_verifies_to_the_same_figures():
     """Every figure is computed again from the samples: the same number of them, none differs."""
-    now = json.loads(printed("verify", "run.edgemeter", "--json"))
+    now = json.loads(printed("bundle", "verify", "run.edgemeter", "--json"))
     assert figures(now) == figures(expected("verify"))
     assert (now["bundles"][0]["state"], now["bundles"][0]["checked"]) == ("same", 47)
 

@@ -44,7 +44,7 @@ def test_help_imports_nothing_heavy():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert all(f"'{name}'" not in done.stderr for name in HEAVY)
     assert "'edgemeter.collector" not in done.stderr
-    for command in ("run", "doctor", "schema", "publish", "compare", "demo", "collector", "models"):
+    for command in ("run", "doctor", "config", "energy", "compare", "demo", "collector", "models"):
         assert f"\n  {command}" in done.stdout
 
 
@@ -54,8 +54,8 @@ def test_help_imports_nothing_heavy():
         (),
         ("run",),
         ("doctor",),
-        ("schema",),
-        ("publish",),
+        ("config", "schema"),
+        ("agent", "publish"),
         ("compare",),
         ("demo",),
         ("collector",),
@@ -73,8 +73,8 @@ def test_every_help_teaches_by_an_example(command):
 
 
 def test_schema_is_a_json_schema_of_records():
-    """`edgemeter schema` prints JSON."""
-    assert json.loads(run("schema").stdout)["title"] == "Edgemeter run record"
+    """`edgemeter config schema` prints JSON."""
+    assert json.loads(run("config", "schema").stdout)["title"] == "Edgemeter run record"
 
 
 def test_the_version_is_printed():
@@ -98,20 +98,24 @@ def test_the_version_is_printed():
         (("run", "--model", "x.onnx", "--mode", "fast"), 2, "'fast' is not one of"),
         (("frobnicate",), 2, "No such command 'frobnicate'"),
         (("doctor", "--config", "none.toml"), 2, "cannot read the configuration 'none.toml'"),
-        (("publish",), 2, "no broker is named"),
-        (("publish", "--broker", "b", "--device", "a/b"), 2, "'a/b' is not a valid device name"),
+        (("agent", "publish"), 2, "no broker is named"),
+        (("agent", "publish", "--broker", "b", "--device", "a/b"), 2, "'a/b' is not a valid device name"),
         (("run", "--model", "x.replay.json", "--device", "Küche"), 2, "'Küche' is not a valid device name"),
         (("agent", "up", "--broker", "b", "--device", "+"), 2, "'+' is not a valid device name"),
         (("agent", "up", "--broker", "b", "--fleet", "x" * 129), 2, "is not a valid fleet name"),
         (("collector", "up", "--broker", "b", "--ledger", ""), 2, "'.' is a folder, not an edgemeter ledger"),
-        (("publish", "--broker", "b", "--delivery-timeout", "nan"), 2, "'nan' is not a finite number"),
+        (("agent", "publish", "--broker", "b", "--delivery-timeout", "nan"), 2, "'nan' is not a finite number"),
         (("collector", "load", "--broker", "b", "--rate", "inf"), 2, "'inf' is not a finite number"),
         (("collector", "load", "--broker", "b", "--seconds", "nan"), 2, "'nan' is not a finite number"),
         (("collector", "up", "--broker", "b", "--keep-days", "inf"), 2, "'inf' is not a finite number"),
         (("agent", "up"), 2, "no broker is named"),
         (("agent", "up", "--broker", "mqtts://b", "--broker-user-file", "none"), 2, "cannot read the broker user from 'none'"),
-        (("publish", "--broker", "mqtts://b", "--broker-ca-file", "none.pem"), 2, "cannot read the broker's CA certificate 'none.pem'"),
-        (("publish", "--broker", "b", "--broker-key-file", "none.pem"), 2, "write mqtts://"),
+        (
+            ("agent", "publish", "--broker", "mqtts://b", "--broker-ca-file", "none.pem"),
+            2,
+            "cannot read the broker's CA certificate 'none.pem'",
+        ),
+        (("agent", "publish", "--broker", "b", "--broker-key-file", "none.pem"), 2, "write mqtts://"),
     ],
 )
 def test_wrong_usage_is_one_line_with_the_remedy(tmp_path, arguments, status, says):

@@ -62,7 +62,7 @@ def test_what_is_no_record_is_refused(payload):
 
 
 def test_the_json_schema_accepts_a_record_and_refuses_a_wrong_one():
-    """What `edgemeter schema` prints describes what travels."""
+    """What `edgemeter config schema` prints describes what travels."""
     schema = contract_record.json_schema()
     document = json.loads(contract_record.encode(make_record()))
     jsonschema.validate(document, schema, cls=jsonschema.Draft202012Validator)

@@ -155,7 +155,7 @@ def test_records_that_wait_are_counted_and_looking_changes_nothing(tmp_path):
     before = {path.name: path.read_bytes() for path in tmp_path.glob("outbox.sqlite")}
     found = _delivery(tmp_path)["outbox"]
     assert (found.state, found.what) == ("warn", "2 records wait to be delivered")
-    assert "edgemeter publish" in found.remedy
+    assert "edgemeter agent publish" in found.remedy
     assert {path.name: path.read_bytes() for path in tmp_path.glob("outbox.sqlite")} == before
 
 

@@ -1,4 +1,4 @@
-"""Facts about `edgemeter profile`, with the libraries' own profilers."""
+"""Facts about `edgemeter models profile`, with the libraries' own profilers."""
 
 import importlib.util
 import json
@@ -33,7 +33,7 @@ def edgemeter(*arguments, **environment):
 
 def profiled(*arguments):
     """Return the profile as the command prints it for machines."""
-    done = edgemeter("profile", *arguments, "--queries", QUERIES, "--json")
+    done = edgemeter("models", "profile", *arguments, "--queries", QUERIES, "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -147,7 +147,7 @@ def test_photographs_and_outputs_of_open_size_are_taken(realdata):
 )
 def test_what_cannot_be_profiled_is_one_line(arguments, status, message):
     """Status and words."""
-    done = edgemeter("profile", *arguments)
+    done = edgemeter("models", "profile", *arguments)
     assert done.returncode == status, done.stderr
     assert message in done.stderr
     assert "Traceback" not in done.stderr
@@ -156,7 +156,7 @@ def test_what_cannot_be_profiled_is_one_line(arguments, status, message):
 def test_a_crash_of_the_library_is_one_line(tmp_path):
     """The process that profiles dies by a signal: the command reports it, with a remedy."""
     (tmp_path / "onnxruntime.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
-    done = edgemeter("profile", "--model", FIXTURES / "onnx.onnx", PYTHONPATH=str(tmp_path))
+    done = edgemeter("models", "profile", "--model", FIXTURES / "onnx.onnx", PYTHONPATH=str(tmp_path))
     assert done.returncode == 1
     assert "the process that profiled 'onnx.onnx' on onnx was killed by SIGSEGV" in done.stderr
     assert "Traceback" not in done.stderr
@@ -164,6 +164,6 @@ def test_a_crash_of_the_library_is_one_line(tmp_path):
 
 def test_its_help_teaches_by_an_example():
     """As every command's does."""
-    done = edgemeter("profile", "--help")
+    done = edgemeter("models", "profile", "--help")
     assert done.returncode == 0, done.stderr
-    assert "Example: edgemeter profile" in done.stdout
+    assert "Example: edgemeter models profile" in done.stdout

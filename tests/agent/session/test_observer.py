@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, MeasurementError
-from edgemeter.agent.cli.calibrate import calibrate
+from edgemeter.agent.cli.doctor import doctor
 from edgemeter.agent.contract import suite
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import ObserverEffect
@@ -131,8 +131,8 @@ def test_later_records_carry_the_effect(model, tmp_path, monkeypatch):
 def test_the_command_calibrates_stores_and_reports(model, tmp_path, monkeypatch):
     """Five pairs on a replay that lasts what it lasts: the difference is small, and is in the file."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "home"))
-    arguments = ["observer", "--model", str(model), "--mode", "rapid", "--pairs", "5", "--power", "none", "--json"]
-    done = CliRunner().invoke(calibrate, arguments, catch_exceptions=False)
+    arguments = ["overhead", "--model", str(model), "--mode", "rapid", "--pairs", "5", "--power", "none", "--json"]
+    done = CliRunner().invoke(doctor, arguments, catch_exceptions=False)
     document = json.loads(done.stdout)
     assert abs(document["effect"]["effect_ratio"]) < 0.05
     assert len(document["pairs_ms"]) == 5
@@ -142,4 +142,4 @@ def test_the_command_calibrates_stores_and_reports(model, tmp_path, monkeypatch)
 
 def test_calibrate_needs_one_case():
     """Neither a suite nor a model, or both, is wrong usage."""
-    assert CliRunner().invoke(calibrate, ["observer"]).exit_code == 2
+    assert CliRunner().invoke(doctor, ["overhead"]).exit_code == 2

@@ -1,4 +1,4 @@
-"""Facts about `edgemeter.agent.verdict.judge`, the rules on the run and its conditions and the command `edgemeter rules`."""
+"""Facts about `edgemeter.agent.verdict.judge`, the rules on the run and its conditions and the command `edgemeter config rules`."""
 
 import json
 
@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.cli.verify import rules
 from edgemeter.agent.contract.record_conditions import Condition, ObserverEffect, OtherProcess, Runtime, Scheduling
 from edgemeter.agent.contract.record_figures import CoolDown, Load, OutputCheck, WarmUp
 from edgemeter.agent.engine.scenarios import latency_statistics
 from edgemeter.agent.verdict import accuracy_rules, judge, precondition_rules, run_rules
 from edgemeter.agent.verdict import judge as verdict
+from edgemeter.collector.cli.rules import rules
 from tests.fixtures.measured_factory import measured, measured_of
 from tests.fixtures.record_factory import make_environment
 

@@ -2,7 +2,7 @@ import json
 
 from click.testing import CliRunner
 
-from edgemeter.collector.cli.compare import rules
+from edgemeter.collector.cli.rules import rules
 from edgemeter.collector.compare.pairing import LIKENESSES
 
 
@@ -27,7 +27,7 @@ def test_without_an_option_both_tables_are_shown():
 
 
 def test_the_documents_of_the_verdict_stay_as_they_were():
-    """`rules --json` and `--markdown` are those of the agent."""
+    """`config rules --json` and `--markdown` are those of the agent."""
     assert set(json.loads(run("--json").stdout)) == {"rules"}
     assert run("--markdown").stdout.startswith("# The rules of the verdict")
     assert run("--comparing", "--markdown").stdout.startswith("| what | asked |")

@@ -117,20 +117,34 @@ def test_the_command_writes_all_runs_of_a_ledger_or_some(tmp_path):
     path = tmp_path / "ledger.sqlite"
     write_ledger(path, Fleet(devices=4, days=6, cases=2))
     run = CliRunner().invoke
-    done = run(cli, ["export", str(path), "--csv", str(tmp_path / "all.csv")])
+    done = run(cli, ["report", str(path), "-o", str(tmp_path / "all.csv")])
     assert done.exit_code == 0, done.output
     assert len(list(csv.DictReader(io.StringIO((tmp_path / "all.csv").read_text())))) == 48
-    done = run(cli, ["export", f"{path}?device=board-0002&precision=int8", "--csv", "-", "--columns", "id,device,precision"])
+    done = run(cli, ["report", f"{path}?device=board-0002&precision=int8", "-o", "-", "--columns", "id,device,precision"])
     held = list(csv.DictReader(io.StringIO(done.stdout)))
     assert len(held) == 6
     assert {(row["device"], row["precision"]) for row in held} == {("board-0002", "int8")}
     assert list(tmp_path.glob("*.part")) == []
 
 
-@pytest.mark.parametrize("arguments", [[], ["--csv", "a", "--parquet", "b"]])
-def test_which_format_has_to_be_said(arguments):
-    """Wrong usage is status 2."""
-    assert CliRunner().invoke(cli, ["export", *arguments]).exit_code == 2
+@pytest.mark.parametrize(
+    "arguments", [["-o", "runs.xlsx"], ["-o", "runs"], ["-o", "report.html", "--columns", "device"], ["--csv", "a", "--parquet", "b"]]
+)
+def test_a_suffix_tells_the_format_and_another_one_is_refused(arguments):
+    """Wrong usage is status 2, before anything is read."""
+    assert CliRunner().invoke(cli, ["report", *arguments]).exit_code == 2
+
+
+def test_an_option_selects_runs_as_a_selector_does(tmp_path):
+    """`--device` and `?device=` give the same rows; several sources are read as one."""
+    path = tmp_path / "ledger.sqlite"
+    write_ledger(path, Fleet(devices=3, days=2, cases=1))
+    run = CliRunner().invoke
+    by_option = run(cli, ["report", "--store", str(path), "--device", "board-0002", "-o", "-"], catch_exceptions=False).stdout
+    assert by_option == run(cli, ["report", f"{path}?device=board-0002", "-o", "-"], catch_exceptions=False).stdout
+    assert len(by_option.splitlines()) == 3
+    sources = [f"{path}?device=board-0002", f"{path}?device=board-0001"]
+    assert len(run(cli, ["report", *sources, "-o", "-"], catch_exceptions=False).stdout.splitlines()) == 5
 
 
 def test_an_unknown_column_and_a_folder_that_is_none_are_one_line(tmp_path):
@@ -138,14 +152,14 @@ def test_an_unknown_column_and_a_folder_that_is_none_are_one_line(tmp_path):
     path = tmp_path / "runs.json"
     path.write_bytes(document(make_run()))
     run = CliRunner().invoke
-    assert isinstance(run(cli, ["export", str(path), "--csv", str(tmp_path / "x.csv"), "--columns", "latency"]).exception, ConfigError)
-    assert isinstance(run(cli, ["export", str(path), "--csv", str(tmp_path / "no" / "x.csv")]).exception, UnavailableError)
+    assert isinstance(run(cli, ["report", str(path), "-o", str(tmp_path / "x.csv"), "--columns", "latency"]).exception, ConfigError)
+    assert isinstance(run(cli, ["report", str(path), "-o", str(tmp_path / "no" / "x.csv")]).exception, UnavailableError)
     assert sorted(one.name for one in tmp_path.iterdir()) == ["runs.json"]
 
 
 def test_the_list_names_every_column_with_its_type():
     """One a line."""
-    lines = CliRunner().invoke(cli, ["export", "--list"]).stdout.splitlines()
+    lines = CliRunner().invoke(cli, ["report", "--list"]).stdout.splitlines()
     assert lines == [f"{column.name}  {column.kind}" for column in run_table.every_column()]
 
 
@@ -207,7 +221,7 @@ def test_a_side_is_a_ledger_a_document_a_bundle_or_a_folder(tmp_path):
 
 
 def test_a_bundle_is_read_with_its_samples(tmp_path):
-    """As `edgemeter verify` reads it."""
+    """As `edgemeter bundle verify` reads it."""
     path = write_bundle(tmp_path)
     (run,) = selection.parse_selection(str(path)).runs(with_samples=True)
     assert run.samples
@@ -220,5 +234,5 @@ def test_an_export_of_no_run_is_an_error_and_writes_nothing(tmp_path):
     store.write_bytes(document(make_run()))
     target = tmp_path / "out.csv"
     with pytest.raises(UnavailableError, match="nothing was written"):
-        CliRunner().invoke(cli, ["export", f"{store}?device=nobody", "--csv", str(target)], catch_exceptions=False)
+        CliRunner().invoke(cli, ["report", f"{store}?device=nobody", "-o", str(target)], catch_exceptions=False)
     assert not target.exists()

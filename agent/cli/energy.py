@@ -1,4 +1,4 @@
-"""The command `edgemeter watch`: the energy of any command, or of a suite at regular times."""
+"""The command `edgemeter energy`: the energy of any command, or of a suite at regular times."""
 
 import re
 import shutil
@@ -89,12 +89,12 @@ def watch_suite(
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="--every: deliver by MQTT to HOST[:PORT], mqtt://... or mqtts://...")
 @names_and_config
 @json_option("Print the energies as JSON.")
-def watch(command: tuple[str, ...], every: str | None, **options: Any) -> None:
+def energy(command: tuple[str, ...], every: str | None, **options: Any) -> None:
     """Measure the energy of a command, with idle before and after; or measure a suite at regular times.
 
     The exit status is that of the command.
 
-    Example: edgemeter watch -- python train.py
+    Example: edgemeter energy -- python train.py
     """
     if every is not None:
         _repeat_suite(command, every, options)

@@ -1,4 +1,4 @@
-"""Facts about `edgemeter watch`."""
+"""Facts about `edgemeter energy`."""
 
 import json
 import subprocess
@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, TransientError
-from edgemeter.agent.cli import run_session, watch
+from edgemeter.agent.cli import energy as energy_cli
+from edgemeter.agent.cli import run_session
 from edgemeter.agent.energy.per_inference import Energies
 from edgemeter.agent.energy.watch import WatchedEnergy
 from tests.fixtures.record_factory import make_energy
@@ -15,8 +16,8 @@ from tests.fixtures.replay_case import replay_case
 
 
 def run(*arguments, **environment):
-    """Return the finished process of `edgemeter watch ARGUMENTS`."""
-    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "watch", *map(str, arguments)]
+    """Return the finished process of `edgemeter energy ARGUMENTS`."""
+    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "energy", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, **environment)
 
 
@@ -79,7 +80,7 @@ def test_a_suite_is_measured_every_so_often_and_a_failure_is_no_end(tmp_path, mo
 
     monkeypatch.setattr(run_session, "run_session", measure)
     options = {"times": 3, "power": None, "broker": None, "device": None, "fleet": None, "config": None}
-    came = list(watch.watch_suite(suite, 60.0, options, said.append, lambda: now[0], sleep))
+    came = list(energy_cli.watch_suite(suite, 60.0, options, said.append, lambda: now[0], sleep))
     assert len(came) == 2
     assert ran == [(0.0, 1, "keep"), (60.0, 1, "keep"), (180.0, 1, "keep")]
     assert said == ["nothing measured this time: the board is too hot", "the suite takes longer than 60 s: skipped 1 of its periods"]
@@ -107,14 +108,14 @@ def test_a_real_suite_is_watched_twice(tmp_path, configuration):
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("5m", 300), ("2h", 7200), ("1d", 86400), (" 1.5m ", 90)])
 def test_a_length_of_time_has_a_unit(text, seconds):
     """Seconds, minutes, hours, days."""
-    assert watch.seconds(text) == seconds
+    assert energy_cli.seconds(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["5", "m", "-5m", "0s", "5 minutes", ""])
 def test_another_length_of_time_is_refused(text):
     """With the forms that there are."""
     with pytest.raises(ConfigError, match="give 30s, 5m, 2h or 1d"):
-        watch.seconds(text)
+        energy_cli.seconds(text)
 
 
 def test_it_never_says_without_idle_after_it_idled():
@@ -122,7 +123,7 @@ def test_it_never_says_without_idle_after_it_idled():
     lines = {}
     for idle_s in (3.0, 0.0):
         energy = make_energy(sensor="plug", net_mj=None, net_u_mj=None, net_state="no_idle", idle_before_w=None, idle_after_w=None)
-        lines[idle_s] = watch._line(energy, idle_s)
+        lines[idle_s] = energy_cli._line(energy, idle_s)
     assert "net not known: 3 s of idle do not give plug an idle power" in lines[3.0]
     assert "without idle" not in lines[3.0]
     assert "net not known without idle" in lines[0.0]
@@ -142,7 +143,7 @@ def test_what_the_sensor_needs_is_said_before_the_machine_idles(configuration):
 def test_a_sensor_that_repeats_one_value_is_named(capsys):
     """Its energy is shown, and beside it what it may be worth."""
     energies = Energies(make_energy(sensor="plug"), None, frozen=("plug",))
-    watch._print(WatchedEnergy(12.0, energies, "", 10.0), 1)
+    energy_cli._print(WatchedEnergy(12.0, energies, "", 10.0), 1)
     shown = capsys.readouterr()
     assert "plug (board-input): gross" in shown.out
     assert "suspect: plug showed one value while idle and in every reading of the work" in shown.err

@@ -6,7 +6,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.collector.cli.reference import reference
+from edgemeter.collector.cli.references import references
 from edgemeter.collector.reference import table
 from edgemeter.collector.reference.imported import ListingRequest, ReferenceStore, listing
 from edgemeter.collector.reference.mlperf import LEGEND
@@ -24,7 +24,7 @@ def place(tmp_path, monkeypatch):
 
 def run(*arguments):
     """Run the command; an error of ours comes through."""
-    return CliRunner().invoke(reference, [str(one) for one in arguments], catch_exceptions=False)
+    return CliRunner().invoke(references, [str(one) for one in arguments], catch_exceptions=False)
 
 
 def test_an_official_file_is_imported_and_listed_apart_with_its_footnotes(place):

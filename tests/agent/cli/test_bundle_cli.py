@@ -1,4 +1,4 @@
-"""Facts about `edgemeter run --bundle`, `edgemeter verify` and `edgemeter bundle keygen`."""
+"""Facts about `edgemeter run --bundle`, `edgemeter bundle verify`, `show` and `keygen`."""
 
 import json
 import os
@@ -52,14 +52,14 @@ def test_a_run_writes_bundles_that_verify(tmp_path):
     ids = {run["id"] for run in json.loads(done.stdout)["runs"]}
     assert {path.name for path in bundles} == {f"{one}.edgemeter" for one in ids}
     assert len(ids) == 2
-    found = edgemeter("verify", *bundles, "--key", tmp_path / "lab.key.pub", "--json")
+    found = edgemeter("bundle", "verify", *bundles, "--key", tmp_path / "lab.key.pub", "--json")
     assert found.returncode == 0, found.stdout
     for one in json.loads(found.stdout)["bundles"]:
         assert (one["state"], one["differences"], one["signature"]["expected"]) == ("same", [], True)
         assert one["checked"] > 20
         assert one["signature"]["fingerprint"] in made.stdout
     rezip(bundles[0], better)
-    found = edgemeter("verify", *bundles, "--json")
+    found = edgemeter("bundle", "verify", *bundles, "--json")
     assert found.returncode == 1
     differing = {one["record"]: one for one in json.loads(found.stdout)["bundles"]}
     assert {one["state"] for one in differing.values()} == {"same", "differs"}
@@ -81,14 +81,14 @@ def test_every_scenario_verifies(tmp_path):
     done = edgemeter("run", tmp_path / "suite.toml", *options)
     assert done.returncode == 0, done.stderr
     assert sorted(run["scenario"] for run in json.loads(done.stdout)["runs"]) == sorted(cases)
-    found = edgemeter("verify", *sorted((tmp_path / "results").iterdir()), "--json")
+    found = edgemeter("bundle", "verify", *sorted((tmp_path / "results").iterdir()), "--json")
     assert found.returncode == 0, found.stdout
     assert all(one["checked"] > 30 and one["state"] == "same" for one in json.loads(found.stdout)["bundles"])
 
 
 def test_a_difference_is_a_row_of_a_table(tmp_path):
     """Field, stated, recomputed; status 1."""
-    found = edgemeter("verify", rezip(write_bundle(tmp_path), better))
+    found = edgemeter("bundle", "verify", rezip(write_bundle(tmp_path), better))
     assert found.returncode == 1
     (row,) = [line.split() for line in found.stdout.splitlines() if line.lstrip().startswith("latency.p50_ms")]
     assert float(row[1]) * 2 == pytest.approx(float(row[2]), rel=1e-6)
@@ -101,7 +101,7 @@ def test_a_damaged_bundle_fails_in_one_line(tmp_path):
     whole = write_bundle(tmp_path)
     broken = tmp_path / "broken.edgemeter"
     broken.write_bytes(whole.read_bytes()[:500])
-    found = edgemeter("verify", whole, broken)
+    found = edgemeter("bundle", "verify", whole, broken)
     assert found.returncode == 1
     assert "none differ" in found.stdout
     (line,) = [line for line in found.stdout.splitlines() if ": damaged: " in line]
@@ -112,8 +112,8 @@ def test_a_damaged_bundle_fails_in_one_line(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("verify",), "Missing argument 'BUNDLE...'"),
-        (("verify", "x.edgemeter", "--key", "none.pub"), "cannot read the key 'none.pub'"),
+        (("bundle", "verify"), "Missing argument 'BUNDLE...'"),
+        (("bundle", "verify", "x.edgemeter", "--key", "none.pub"), "cannot read the key 'none.pub'"),
         (("bundle", "keygen", "/nonexistent/key"), "cannot write the key '/nonexistent/key'"),
         (("run", "--model", str(MODEL), "--bundle", str(MODEL)), "cannot write bundles to"),
         (("run", "--model", str(MODEL), "--bundle", "{tmp}", "--signing-key-file", "none.key"), "cannot read the key 'none.key'"),
@@ -128,9 +128,25 @@ def test_wrong_usage_is_one_line(tmp_path, arguments, says):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("command", [("verify",), ("bundle",), ("bundle", "keygen")])
+@pytest.mark.parametrize("command", [("bundle", "verify"), ("bundle",), ("bundle", "keygen"), ("bundle", "show")])
 def test_their_help_teaches_by_an_example(command):
     """As every command's does."""
     done = edgemeter(*command, "--help")
     assert done.returncode == 0, done.stderr
     assert "Example: edgemeter" in done.stdout
+
+
+def test_a_bundle_shows_its_record_its_files_and_its_signature(tmp_path):
+    """As text, and as one document with the whole record but its samples; a damaged one is one line."""
+    path = write_bundle(tmp_path)
+    shown = edgemeter("bundle", "show", path)
+    assert shown.returncode == 0, shown.stderr
+    found = json.loads(edgemeter("bundle", "show", path, "--json").stdout)
+    assert [one["file"] for one in found["members"]][:1] == ["record.json"]
+    assert all(one["file"] in shown.stdout for one in found["members"])
+    assert (found["signature"]["state"], found["record"]["samples"]) == ("unsigned", [])
+    assert found["record"]["id"] in shown.stdout
+    assert "not signed" in shown.stdout
+    path.write_bytes(path.read_bytes()[:200])
+    broken = edgemeter("bundle", "show", path)
+    assert (broken.returncode, broken.stdout, len(broken.stderr.splitlines())) == (2, "", 1)

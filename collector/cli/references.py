@@ -1,4 +1,4 @@
-"""`edgemeter reference`: what devices are held against, with provenance."""
+"""`edgemeter models references`: what devices are held against, with provenance."""
 
 import json
 from datetime import datetime, timezone
@@ -36,14 +36,14 @@ ROWS_SHOWN = 20
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-def reference() -> None:
+def references() -> None:
     """Manage references: measured by the same agent, imported from official results, or published elsewhere.
 
-    Example: edgemeter reference list
+    Example: edgemeter models references list
     """
 
 
-@reference.command("import", short_help="Import an official MLPerf Inference summary_results.json.")
+@references.command("import", short_help="Import an official MLPerf Inference summary_results.json.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--source", help="Address it was retrieved from. Default: the repository that its rows name.")
 @click.option("--retrieved", metavar="YYYY-MM-DD", help="Day of retrieval. Default: today.")
@@ -65,7 +65,7 @@ def import_(
 ) -> None:
     """Import an official MLPerf Inference round. It is listed separately with its footnote, and never ranked.
 
-    Example: edgemeter reference import summary_results.json --retrieved 2026-11-02
+    Example: edgemeter models references import summary_results.json --retrieved 2026-11-02
     """
     from edgemeter.collector.reference import mlperf, published
 
@@ -95,7 +95,7 @@ def import_(
         click.echo(f"{figures.count(parsed.dropped, 'result')} left out: the round marks them as erroneous", err=True)
 
 
-@reference.command(short_help="Add published figures: one by options, or a TOML or CSV file of them.")
+@references.command(short_help="Add published figures: one by options, or a TOML or CSV file of them.")
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option("--source", help="Publisher.")
 @click.option("--version", help="Edition: a release or a commit. Part of the key.")
@@ -120,7 +120,7 @@ def import_(
 def add(*, file: Path | None, shelf: Path | None, **options: str | float | None) -> None:
     """Add published figures. They are displayed, and excluded from statistics.
 
-    Example: edgemeter reference add figures.toml
+    Example: edgemeter models references add figures.toml
     """
     import msgspec
 
@@ -141,7 +141,7 @@ def add(*, file: Path | None, shelf: Path | None, **options: str | float | None)
     click.echo(f"{len(new)} new, {len(rows) - len(new)} already present", err=True)
 
 
-@reference.command("list", short_help="List measured, imported and published references separately.")
+@references.command("list", short_help="List measured, imported and published references separately.")
 @click.option("--model", help="Part of the model name.")
 @click.option("--device", help="Part of the device, system or accelerator name.")
 @click.option("--scenario", help="Part of the scenario name.")
@@ -163,14 +163,14 @@ def list_(
 ) -> None:
     """List measured references, which are ranked with devices, and imported and published figures, which are not.
 
-    Example: edgemeter reference list --model resnet --suite datacenter
+    Example: edgemeter models references list --model resnet --suite datacenter
     """
     from edgemeter.collector.reference.imported import ListingRequest
 
     _print(_gather(shelf, stores, ListingRequest(model, device, scenario, suite), kind), kind, as_json=as_json)
 
 
-@reference.command(short_help="Show one reference in full.")
+@references.command(short_help="Show one reference in full.")
 @click.argument("key")
 @_shelf_option
 @_store_option
@@ -178,14 +178,14 @@ def list_(
 def show(*, key: str, shelf: Path | None, stores: tuple[str, ...], as_json: bool) -> None:
     """Show references by key: an MLPerf entry (6.0-0028), the id of a published row, or DEVICE/MODEL of a measured one.
 
-    Example: edgemeter reference show 6.0-0028
+    Example: edgemeter models references show 6.0-0028
     """
     from edgemeter.collector.reference.imported import ListingRequest
 
     found = _gather(shelf, stores, ListingRequest(key=key), None)
     blocks = {"measured": found.measured, "imported": found.imported, "published": found.published}
     if not any(blocks.values()):
-        raise ConfigError(f"no reference has the key {key!r}: list the keys with `edgemeter reference list`")
+        raise ConfigError(f"no reference has the key {key!r}: list the keys with `edgemeter models references list`")
     if as_json:
         click.echo(json.dumps(found.document, indent=2))
         return
@@ -235,7 +235,7 @@ def _print(found: "ReferenceListing", kind: str | None, *, as_json: bool) -> Non
     from edgemeter.collector.reference import table
 
     if not (found.measured or found.imported or found.published):
-        click.echo("no reference matches: list all with `edgemeter reference list`", err=True)
+        click.echo("no reference matches: list all with `edgemeter models references list`", err=True)
     table.show(found, wide_console(), ROWS_SHOWN, kind)
 
 

@@ -1,0 +1,91 @@
+"""The commands `edgemeter bundle`: verify and show bundles of results, and create a key that signs them."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from edgemeter.agent.base.options import PATH, json_option
+
+
+@click.group()
+def bundle() -> None:
+    """Verify and show the bundles of `edgemeter run --bundle DIR`, and create a key that signs them.
+
+    Example: edgemeter bundle verify results/*.edgemeter
+    """
+
+
+@bundle.command()
+@click.argument("bundles", nargs=-1, required=True, metavar="BUNDLE...", type=PATH)
+@click.option("--key", type=PATH, help="Public key (PEM) that the signature must match. Default: any key, or none.")
+@json_option('Print {"bundles": [...]}.')
+def verify(bundles: tuple[Path, ...], key: Path | None, *, as_json: bool) -> None:
+    """Recompute every figure of bundles from their raw samples, and check their signatures.
+
+    Exit with status 1 if a figure differs, a bundle is damaged, or a signature is wrong or not by --key.
+
+    Example: edgemeter bundle verify results/*.edgemeter --key lab.pub
+    """
+    from importlib.metadata import version
+
+    import msgspec
+
+    from edgemeter.agent.bundle import signature
+    from edgemeter.agent.bundle.verify import show_verifications
+    from edgemeter.agent.bundle.verify import verify as verify_one
+
+    expected = signature.fingerprint_of_file(key) if key else None
+    found = [verify_one(path, expected) for path in bundles]
+    if as_json:
+        click.echo(msgspec.json.encode({"bundles": found}))
+    else:
+        show_verifications(found, version("edgemeter"))
+    if not all(one.holds for one in found):
+        sys.exit(1)
+
+
+@bundle.command()
+@click.argument("file", metavar="BUNDLE", type=PATH)
+@json_option('Print {"file", "record", "members", "series", "signature"}.')
+def show(file: Path, *, as_json: bool) -> None:
+    """Show what a bundle holds: the record in a few lines, its files, who signed it. Nothing is recomputed.
+
+    Example: edgemeter bundle show results/pi5-01-1-1.edgemeter
+    """
+    import msgspec
+
+    from edgemeter.agent.base.figures import printable
+    from edgemeter.agent.base.terminal import plain_table, wide_console
+    from edgemeter.agent.bundle.contents import contents_of, record_lines
+
+    found = contents_of(file)
+    if as_json:
+        click.echo(msgspec.json.encode(found))
+        return
+    for line in record_lines(found):
+        click.echo(printable(line))
+    table = plain_table()
+    for heading in ("file", "bytes", "sha256", "holds"):
+        table.add_column(heading, justify="right" if heading == "bytes" else "left")
+    series = {one.file: f"{one.count:,} values of {one.name}, {one.unit}" for one in found.series}
+    for one in found.members:
+        table.add_row(one.file, f"{one.size_bytes:,}", one.sha256[:12], printable(series.get(one.file, "")))
+    wide_console().print(table)
+
+
+@bundle.command()
+@click.argument("file", type=PATH)
+def keygen(file: Path) -> None:
+    """Write a new Ed25519 private key to FILE and its public key to FILE.pub.
+
+    Only you can read FILE. Existing files are not overwritten.
+
+    Example: edgemeter bundle keygen lab.key
+    """
+    from edgemeter.agent.bundle import signature
+
+    public, fingerprint = signature.keygen(file)
+    click.echo(f"private key: {file}: keep it secret, and name it in the configuration (signing_key_file) or EDGEMETER_SIGNING_KEY_FILE")
+    click.echo(f"public key:  {public}: give it to those who verify (edgemeter bundle verify --key)")
+    click.echo(f"fingerprint: {fingerprint}")

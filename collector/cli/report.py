@@ -1,0 +1,178 @@
+"""The command `edgemeter report`: the page as one HTML file, or the runs as CSV or Parquet."""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.progress import progress_bar
+from edgemeter.collector.cli.stores import all_days_option, chosen_stores, store_option
+
+if TYPE_CHECKING:
+    from edgemeter.agent.contract.record import RunRecord
+    from edgemeter.collector.export.run_table import RunColumn
+
+Item = TypeVar("Item")
+SUFFIXES = (".html", ".csv", ".parquet")
+
+
+@click.command(short_help="Write a page that works offline, or all runs as CSV or Parquet.")
+@click.argument("sources", nargs=-1, metavar="[SOURCE]...")
+@store_option
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, allow_dash=True),
+    default=Path("report.html"),
+    help="File to write: .html, .csv or .parquet (edgemeter[parquet]); - prints CSV. Default: report.html.",
+)
+@click.option("--fleet", help="Only this fleet.")
+@click.option("--model", help="Only this model.")
+@click.option("--board", help="Only this board type.")
+@click.option("--device", help="Only this device.")
+@all_days_option
+@click.option("--runs", default=40, type=click.IntRange(0), help=".html: number of runs included with their raw samples. Default: 40.")
+@click.option("--columns", metavar="NAME[,NAME]", help=".csv and .parquet: only these columns, or all. Default: the usual figures.")
+@click.option("--list", "is_list", is_flag=True, help="List the names and types of all columns.")
+@click.option("--csv", "csv_path", type=click.Path(path_type=Path, allow_dash=True), hidden=True)
+@click.option("--parquet", "parquet_path", type=click.Path(path_type=Path), hidden=True)
+def report(
+    *,
+    sources: tuple[str, ...],
+    stores: tuple[str, ...],
+    output: Path,
+    days: str,
+    runs: int,
+    columns: str | None,
+    is_list: bool,
+    csv_path: Path | None,
+    parquet_path: Path | None,
+    **wanted: str | None,
+) -> None:
+    """Write one HTML page that works offline, or one row for each run as CSV or Parquet: the suffix of --output decides.
+
+    SOURCE is the same as --store. For a table it may also be a bundle, a folder or an InfluxDB, and select runs:
+    'ledger.sqlite?model=yolov8n&since=2026-10-01'.
+
+    Example: edgemeter report ledger.sqlite -o runs.csv
+    """
+    if is_list:
+        _list_columns()
+        return
+    where = chosen_stores((*sources, *stores))
+    if csv_path is not None and parquet_path is not None:
+        raise click.UsageError("give either --csv FILE or --parquet FILE")
+    output = csv_path or parquet_path or output
+    form = ".csv" if csv_path or str(output) == "-" else ".parquet" if parquet_path else output.suffix.lower()
+    if form not in SUFFIXES:
+        raise click.UsageError(f"--output {str(output)!r} has no suffix that tells the format: use {', '.join(SUFFIXES)}")
+    chosen = {name: value for name, value in wanted.items() if value is not None}
+    if form == ".html":
+        if columns is not None:
+            raise click.UsageError("--columns is for .csv and .parquet: a page has none")
+        _write_page(where, output, chosen, days, runs)
+    else:
+        _write_table(where, output, form, chosen, columns)
+
+
+def _list_columns() -> None:
+    from edgemeter.collector.export.run_table import every_column
+
+    for column in every_column():
+        click.echo(f"{column.name}  {column.kind}")
+
+
+def _write_page(where: Sequence[str], output: Path, wanted: Mapping[str, str], days: str, runs: int) -> None:
+    from edgemeter.agent.base import figures
+    from edgemeter.collector.web import one_file
+    from edgemeter.collector.web.events import open_events
+    from edgemeter.collector.web.queries import CaseFilter
+    from edgemeter.collector.web.run_index import open_index
+    from edgemeter.collector.web.sources import open_source
+
+    index = open_index(open_source(where))
+    try:
+        with progress_bar() as progress:
+            index.refresh(partial(progress, "reading records"))
+        events = open_events(index)
+        events.refresh()
+        with progress_bar() as progress:
+            of = wanted.get
+            case_filter = CaseFilter(of("fleet"), of("device"), of("board"), of("model"), level=days)
+            size_bytes = one_file.write_one_file(index, events, output, case_filter, runs, partial(progress, "making views"))
+    finally:
+        index.close()
+    click.echo(f"the report: {output.resolve()}, {figures.significant(size_bytes / 1e6, 2)} MB", err=True)
+
+
+def _write_table(where: Sequence[str], output: Path, form: str, wanted: Mapping[str, str], columns: str | None) -> None:
+    from edgemeter.collector.export.run_table import chosen_columns, every_column, write_csv, write_parquet
+    from edgemeter.collector.runs import selection
+
+    chosen = every_column() if columns == "all" else chosen_columns(columns.split(",") if columns else None)
+    selections = [selection.parse_selection(one) for one in where]
+    for one in selections:
+        one.wanted = [*one.wanted, *wanted.items()]
+    totals = [one.total() for one in selections]
+    total = sum(one or 0 for one in totals) if None not in totals else None
+    with _shown(_some(chain.from_iterable(one.runs() for one in selections), where), total) as runs:
+        if form == ".parquet":
+            count = _put_in_place(output, lambda part: write_parquet(runs, chosen, part))
+        elif str(output) == "-":
+            count = write_csv(runs, chosen, sys.stdout)
+        else:
+            count = _put_in_place(output, lambda part: _write_csv(runs, chosen, part))
+    for entry in chain.from_iterable(one.unreadable for one in selections):
+        click.echo(f"left out: {entry.run or 'something'}: {entry.reason}", err=True)
+    click.echo(f"{count:,} run{'s' * (count != 1)}, {len(chosen)} columns", err=True)
+
+
+def _some(runs: "Iterator[RunRecord]", where: Sequence[str]) -> "Iterable[RunRecord]":
+    """Return the runs, at least one, before a line is written."""
+    first = next(runs, None)
+    if first is None:
+        raise UnavailableError(
+            f"no run of {', '.join(where)!r} matches: nothing was written; list the devices with `edgemeter collector devices`"
+        )
+    return chain((first,), runs)
+
+
+def _write_csv(runs: "Iterable[RunRecord]", wanted: "Sequence[RunColumn]", path: Path) -> int:
+    from edgemeter.collector.export.run_table import write_csv
+
+    with path.open("w", newline="", encoding="utf-8") as file:
+        return write_csv(runs, wanted, file)
+
+
+def _put_in_place(path: Path, write: Callable[[Path], int]) -> int:
+    """Write beside the file and rename, so that a partial export is never visible."""
+    part = path.with_name(f"{path.name}.part")
+    try:
+        count = write(part)
+        part.replace(path)
+    except OSError as error:
+        raise UnavailableError(f"cannot write {str(path)!r} ({error.strerror}): give a writable folder with enough space") from error
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink()
+    return count
+
+
+@contextlib.contextmanager
+def _shown(items: Iterable[Item], total: int | None) -> Iterator[Iterable[Item]]:
+    """Show a progress bar, if standard error is a terminal."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield items
+        return
+    with Progress(console=console, transient=True) as bars:
+        yield bars.track(items, total=total, description="exporting")

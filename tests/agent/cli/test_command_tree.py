@@ -1,0 +1,70 @@
+"""Facts about the tree of commands: few at the top, each page with an example that parses, old names that still work."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent.cli.main import COMMANDS, HIDDEN, RENAMED, cli
+from tests.fixtures.command_lines import every_command, example_of, parsed
+
+ROOT = Path(__file__).resolve().parents[3]
+EVERY = {" ".join(path): command for path, command in every_command()}
+# The table of the names itself, and files of the version before.
+MAY_NAME_OLD = ("agent/cli/main.py", "tests/agent/cli/test_command_tree.py", "tests/fixtures/stored/")
+
+
+def test_the_top_level_fits_in_a_head():
+    """Fifteen commands at most, in sections, and no other."""
+    names = [name for section in COMMANDS.values() for name in section]
+    assert len(names) == len(set(names)) <= 15
+    assert cli.list_commands(click.Context(cli)) == names
+
+
+@pytest.mark.parametrize("path", EVERY)
+def test_each_page_of_help_has_an_example_that_parses(path):
+    """Of the command itself, or for a group of one below it; with options that exist and values that they take."""
+    example = example_of(EVERY[path])
+    assert example.startswith(f"edgemeter {path}"), example
+    assert parsed(example).command is EVERY[path] or isinstance(EVERY[path], click.Group)
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED.items())
+def test_an_old_name_does_what_the_new_one_does_and_says_so(old, new):
+    """The same page of help, under the new name; one line on standard error."""
+    found = CliRunner().invoke(cli, [*old.split(), "--help"], prog_name="edgemeter")
+    assert found.exit_code == 0
+    assert found.stderr == f"`edgemeter {old}` is now `edgemeter {new}`: the old name ends with the next release\n"
+    assert found.stdout == CliRunner().invoke(cli, [*new.split(), "--help"], prog_name="edgemeter").stdout
+    assert found.stdout.startswith(f"Usage: edgemeter {new} ")
+
+
+def test_old_and_hidden_names_are_not_listed():
+    """A reader learns the new ones only."""
+    assert not ({name.split()[0] for name in RENAMED} | set(HIDDEN)) & set(cli.list_commands(click.Context(cli)))
+
+
+def test_no_text_names_an_old_command():
+    """Neither messages nor documents nor tests: what they name is gone with the next release."""
+    old = "|".join(sorted((name.replace(" ", r"\s+") for name in RENAMED), key=len, reverse=True))
+    pattern = re.compile(rf"""edgemeter["']?,? +["']?(?:{old})\b(?![-/.=])""")
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    found = [
+        f"{name}: {hit.group(0)}"
+        for name in listed
+        if not name.startswith(MAY_NAME_OLD)
+        and (ROOT / name).suffix not in {".tflite", ".onnx", ".jpg", ".png"}
+        and (ROOT / name).is_file()
+        for hit in pattern.finditer((ROOT / name).read_text(encoding="utf-8", errors="replace"))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("group", ["trend --store x units", "doctor --broker b overhead"])
+def test_an_option_before_a_subcommand_is_refused_not_lost(group):
+    """With the place where it belongs."""
+    with pytest.raises(click.UsageError, match=r"write --(store|broker) after the subcommand"):
+        parsed(f"edgemeter {group}")
