@@ -1,0 +1,63 @@
+"""Facts about the environment: one table, of which the reference is made, holds every variable that the code reads, and no other."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from edgemeter.agent.base.variables import VARIABLES
+from edgemeter.agent.cli.main import cli
+
+ROOT = Path(__file__).resolve().parents[2]
+TABLE = ROOT / "agent" / "base" / "variables.py"
+NAMES = {name for group in VARIABLES.values() for name in group}
+SUFFIXES = {".py", ".sh", ".toml", ".service", ".yaml", ".yml", ".md", ".rules"}
+
+
+def written() -> dict[str, set[str]]:
+    """Return the variables that stand in the sources, outside the table, each with the files."""
+    found: dict[str, set[str]] = {}
+    for package in ("agent", "collector", "models", "provisioning"):
+        for path in (ROOT / package).rglob("*"):
+            if path.suffix in SUFFIXES and path != TABLE:
+                for name in re.findall(r"\bEDGEMETER_[A-Z0-9_]*", path.read_text()):
+                    found.setdefault(name, set()).add(str(path.relative_to(ROOT)))
+    return found
+
+
+def options(command: click.Command, path: str = "edgemeter") -> Iterator[tuple[str, str]]:
+    """Yield each variable of an option with the command that has it."""
+    for one in command.params:
+        for name in [one.envvar] if isinstance(one.envvar, str) else one.envvar or ():
+            yield name, path
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            yield from options(command.get_command(context, name), f"{path} {name}")
+
+
+def test_every_variable_in_the_sources_is_in_the_table():
+    """A name that begins another one's, as in a filter, is none."""
+    unlisted = {name: files for name, files in written().items() if name not in NAMES and name != "EDGEMETER_"}
+    assert unlisted == {}
+
+
+def test_every_variable_in_the_table_is_in_the_sources():
+    """What nobody reads any more leaves the table; the table itself gives the broker's files and secrets to their readers."""
+    from edgemeter.agent.base.variables import BROKER_FILE_VARIABLES, BROKER_SECRET_VARIABLES  # noqa: PLC0415
+
+    given = {*BROKER_FILE_VARIABLES.values(), *BROKER_SECRET_VARIABLES.values()}
+    assert sorted(NAMES - set(written()) - given) == []
+
+
+def test_every_variable_of_an_option_is_in_the_table():
+    """Whatever way the option was made."""
+    found = dict(options(cli))
+    assert len(found) > 20
+    assert {name: path for name, path in found.items() if name not in NAMES} == {}
+
+
+def test_a_variable_stands_in_one_group():
+    """Two meanings of one name would be one too many."""
+    assert len(NAMES) == sum(map(len, VARIABLES.values()))
