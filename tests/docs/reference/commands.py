@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from edgemeter.agent.cli.main import cli
+from edgemeter.agent.base.command_group import ModalCommand, imported
+from edgemeter.agent.cli.main import RENAMED, cli
 from tests.docs.reference.tables import table
 
 HEAD = """# Commands
@@ -20,7 +21,9 @@ Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted. Environment varia
 
 def page() -> str:
     """Return the page."""
-    return HEAD + "".join(f"\n{'#' * min(2 + path.count(' ') - 1, 4)} {path}\n\n{_command(path, one)}" for path, one in commands(cli))
+    found = "".join(f"\n{'#' * min(2 + path.count(' ') - 1, 4)} {path}\n\n{_command(path, one)}" for path, one in commands(cli))
+    renamed = table(["before", "now"], [(f"`{old}`", f"`{new}`") for old, new in RENAMED.items()])
+    return f"{HEAD}{found}\n## Names of the version before\n\nThey work until the next release, and name the new one.\n\n{renamed}"
 
 
 def commands(group: click.Group, path: str = "edgemeter") -> Iterator[tuple[str, click.Command]]:
@@ -30,6 +33,8 @@ def commands(group: click.Group, path: str = "edgemeter") -> Iterator[tuple[str,
         if one is None or one.hidden:
             continue
         yield f"{path} {name}", one
+        if isinstance(one, ModalCommand):
+            yield from ((f"{path} {name} {flag}", imported(place)) for flag, place in one.modes.items())
         if isinstance(one, click.Group):
             yield from commands(one, f"{path} {name}")
 

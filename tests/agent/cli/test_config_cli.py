@@ -1,0 +1,94 @@
+"""Facts about `edgemeter config show|path|sample|check|variables`."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from edgemeter.agent.base import config
+from edgemeter.agent.base.variables import VARIABLES
+from edgemeter.agent.cli.main import cli
+
+
+@pytest.fixture
+def own(monkeypatch, tmp_path):
+    """Return the path of the user's own configuration, in an empty home."""
+    monkeypatch.setattr(config, "EVERYONE", tmp_path / "etc.toml")
+    for name in ("EDGEMETER_CONFIG", "EDGEMETER_BROKER", "EDGEMETER_DEVICE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    path = tmp_path / "edgemeter" / "config.toml"
+    path.parent.mkdir()
+    return path
+
+
+def run(*arguments):
+    """Return what `edgemeter config` does."""
+    return CliRunner().invoke(cli, ["config", *arguments], catch_exceptions=False)
+
+
+def test_show_names_where_each_value_comes_from(own, monkeypatch):
+    """An option over a variable over the file over the default; a variable that nobody reads is a typo."""
+    own.write_text('device = "file"\nfleet = "file"\nbroker = "file"\n')
+    monkeypatch.setenv("EDGEMETER_FLEET", "variable")
+    monkeypatch.setenv("EDGEMETER_BROKER", "variable")
+    monkeypatch.setenv("EDGEMETER_BROKR", "variable")
+    monkeypatch.setenv("EDGEMETER_MQTT_PASSWORD", "hunter2")
+    result = run("show", "--broker", "option")
+    lines = {line.split()[0]: line.split(maxsplit=2)[1:] for line in result.stdout.splitlines()}
+    assert lines["device"] == ['"file"', str(own)]
+    assert lines["fleet"] == ['"variable"', "EDGEMETER_FLEET"]
+    assert lines["broker"] == ['"option"', "--broker"]
+    assert lines["outbox_limit_mb"] == ["512", "default"]
+    assert "EDGEMETER_MQTT_PASSWORD = (secret)" in result.stdout
+    assert "hunter2" not in result.output
+    assert "EDGEMETER_BROKR is set and nothing reads it" in result.stderr
+    document = json.loads(run("show", "--json").stdout)
+    assert {"key": "fleet", "value": "variable", "source": "EDGEMETER_FLEET"} in document["settings"]
+    assert document["variables"]["EDGEMETER_BROKER"] == "variable"
+
+
+def test_path_shows_what_is_read_and_how_to_begin(own):
+    """The first that exists; the path that a first one should have is where the hint writes it."""
+    config.EVERYONE.write_text("")
+    assert run("path").stdout.splitlines() == [f"{own}: absent", f"{config.EVERYONE}: read"]
+    own.write_text("")
+    assert run("path").stdout.splitlines() == [f"{own}: read", f"{config.EVERYONE}: exists, not read"]
+    assert json.loads(run("path", "--json").stdout)["files"][0] == {"path": str(own), "exists": True, "is_read": True}
+    own.unlink()
+    config.EVERYONE.unlink()
+    assert f"edgemeter config sample > {own}" in run("path").stderr
+
+
+def test_a_sample_that_was_just_written_has_no_mistakes(own):
+    """As the hints advise."""
+    own.write_text(run("sample").stdout)
+    result = run("check")
+    assert (result.exit_code, result.stdout) == (0, f"{own}: no mistakes (configuration of the agent)\n")
+
+
+def test_check_prints_every_mistake_with_file_section_and_key(own):
+    """Exit status 2: what the user wrote is wrong."""
+    own.write_text('devise = "pi"\n[sensors.rapl]\nshunt = "1"\n')
+    result = run("check", str(own))
+    assert result.exit_code == 2
+    first, second = result.stdout.splitlines()
+    assert first.startswith(f"{own}: devise: no such key: did you mean device? There are device, fleet, broker,")
+    assert second.startswith(f"{own}: [sensors.rapl] shunt: no such key: there is type")
+    found = json.loads(run("check", str(own), "--json").stdout)
+    assert (found["kind"], [one["key"] for one in found["mistakes"]]) == ("agent", ["devise", "shunt"])
+
+
+def test_without_a_configuration_there_is_nothing_to_check(own):
+    """The defaults hold, and that is no mistake."""
+    result = run("check")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert f"neither {own}" in result.stderr
+
+
+def test_every_variable_is_listed():
+    """In words and for machines."""
+    shown = run("variables").stdout
+    listed = json.loads(run("variables", "--json").stdout)
+    assert set(listed) == {name for group in VARIABLES.values() for name in group}
+    assert all(f"  {name} " in shown for name in listed)
