@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgemeter.agent.base.options import PATH, json_option, model_options, names_and_config
+from edgemeter.agent.base.options import PATH, json_option, model_options, names_and_config, save_option
 
 if TYPE_CHECKING:
     from edgemeter.agent.session.ab import AbComparison, AbJudgement
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 @model_options()
 @click.option("--mode", type=click.Choice(["rapid", "quick", "normal", "full"]), help="Length of a run. Default: quick (10 s).")
 @names_and_config
+@save_option
 @json_option("Print the comparison and its records as JSON.")
 def ab(a: Path, b: Path, runs: int, matters: float, *, as_json: bool, **options: Any) -> None:
     """Compare two cases on this device: is B faster than A?
@@ -36,20 +37,26 @@ def ab(a: Path, b: Path, runs: int, matters: float, *, as_json: bool, **options:
     from edgemeter.agent.base import config
     from edgemeter.agent.base.file_lock import run_lock
     from edgemeter.agent.cli.run_session import session_progress, single_case
+    from edgemeter.agent.ledger.own_runs import saving
     from edgemeter.agent.session.ab import compare_cases
     from edgemeter.agent.session.session import DeviceIdentity
 
     settings = config.read(options["config"])
     identity = DeviceIdentity(*config.names(options["device"], options["fleet"], settings))
     cases = [single_case(path, options) for path in (a, b)]
-    with run_lock(config.home(), "edgemeter ab", lambda note: click.echo(note, err=True)), session_progress() as on_event:
-        found = compare_cases(cases[0], cases[1], runs, identity, on_event, matters / 100)
-    if as_json:
-        import msgspec
 
-        click.echo(msgspec.json.encode(found))
-    else:
-        show(found)
+    def report(note: str) -> None:
+        click.echo(note, err=True)
+
+    with saving(settings, report, is_wanted=options["save"]) as keep:
+        with run_lock(config.home(), "edgemeter ab", report), session_progress() as on_event:
+            found = compare_cases(cases[0], cases[1], runs, identity, on_event, matters / 100, keep)
+        if as_json:
+            import msgspec
+
+            click.echo(msgspec.json.encode(found))
+        else:
+            show(found)
 
 
 def show(found: "AbComparison") -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
-from edgemeter.agent.base.options import json_option, names_and_config, power_option
+from edgemeter.agent.base.options import json_option, names_and_config, power_option, save_option
 from edgemeter.agent.cli import run_session
 from edgemeter.agent.cli.run_session import SessionOutcome, suite_of
 
@@ -54,12 +54,12 @@ def watch_suite(
     """
     given = {key: options[key] for key in ("power", "broker", "device", "fleet", "config")}
     # A missing broker does not end it, and delivery does not outlast the period.
-    given |= {"if_no_broker": "keep", "delivery_timeout": min(60.0, period_s)}
+    given |= {"save": options.get("save", True), "if_no_broker": "keep", "delivery_timeout": min(60.0, period_s)}
     start_s, place = clock(), 0
     for done in count(1):
         try:
             outcome = run_session.run_session(suite_of(suite, None, given), given, report)
-            for note in (*outcome.errors, *filter(None, [outcome.undelivered])):
+            for note in (*outcome.errors, *filter(None, [outcome.undelivered, outcome.saved])):
                 report(str(note))
             yield outcome
             if outcome.interruption is not None:
@@ -88,6 +88,7 @@ def watch_suite(
 @power_option
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="--every: deliver by MQTT to HOST[:PORT], mqtt://... or mqtts://...")
 @names_and_config
+@save_option
 @json_option("Print the energies as JSON.")
 def energy(command: tuple[str, ...], every: str | None, **options: Any) -> None:
     """Measure the energy of a command, with idle before and after; or measure a suite at regular times.

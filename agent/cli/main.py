@@ -74,7 +74,7 @@ def cli() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit: 0 done, 1 failed, 2 wrong usage; an expected error is one line on standard error."""
+    """Run the command line and exit: 0 done, 1 failed, 2 wrong usage, 130 interrupted; an expected error is one line on standard error."""
     # Ended by a service manager: unwind, so that no child process and no half-written file stays behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
@@ -88,14 +88,30 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except EdgemeterError as error:
         click.echo(f"edgemeter: {' '.join(str(error).split())}", err=True)
         sys.exit(error.exit_status)
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("edgemeter: interrupted", err=True)
-        sys.exit(1)
-    except BrokenPipeError:
-        # The reader of our output is gone (`| head`): nothing is left to write, not even at exit.
-        sys.stdout = open("/dev/null", "w")  # noqa: PTH123, SIM115 - lives until the process ends
-        sys.exit(1)
+    except (click.Abort, KeyboardInterrupt) as error:
+        click.echo(f"edgemeter: {str(error.__cause__ or error) or 'interrupted'}", err=True)
+        sys.exit(128 + signal.SIGINT)
+    except OSError as error:
+        _end_without_output(error)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _end_without_output(error: OSError) -> None:
+    """Exit with one line where standard output is what failed, raise `error` where it is not."""
+    try:
+        # What failed may have come from elsewhere, so it is tried once more.
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+    except OSError:
+        pass
+    else:
+        raise error
+    # Nothing is left to write, not even at exit.
+    sys.stdout = open("/dev/null", "w")  # noqa: PTH123, SIM115 - lives until the process ends
+    if not isinstance(error, BrokenPipeError):
+        # A reader that has gone (`| head`) has what it wanted.
+        click.echo(f"edgemeter: cannot write to standard output: {error.strerror}", err=True)
+    sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import click
 
 from edgemeter.agent.base.errors import TransientError
 from edgemeter.agent.base.options import (
+    NEW_FILE,
     PATH,
     broker_files,
     delivery_timeout_option,
@@ -86,7 +87,7 @@ def _cpus(_ctx: click.Context, _param: click.Parameter, value: str | None) -> li
 @delivery_timeout_option
 @names_and_config
 @save_option
-@click.option("--output", type=PATH, help='Also write {"runs": [...]} to this file.')
+@click.option("--output", type=NEW_FILE, help='Also write {"runs": [...]} to this file.')
 @click.option("--bundle", type=PATH, metavar="DIR", help="Also write each run as one file that `edgemeter bundle verify` checks.")
 @click.option(
     "--signing-key-file",
@@ -111,16 +112,17 @@ def run(sources: tuple[Path, ...], named: tuple[Path, ...], **options: Any) -> N
         click.echo(f"left out: {note}", err=True)
     outcome = run_session.run_session(cases, options | {"suite_file": suite}, lambda note: click.echo(note, err=True))
     document = run_session.session_document(outcome)
-    if options["output"]:
-        options["output"].write_bytes(document + b"\n")
-    if options["as_json"]:
-        click.echo(document)
-    else:
-        run_table.print_runs(outcome.records)
-    if outcome.saved:
-        click.echo(outcome.saved, err=True)
-    for error in outcome.errors:
-        click.echo(f"edgemeter: {error}", err=True)
+    try:
+        if options["as_json"]:
+            click.echo(document)
+        else:
+            run_table.print_runs(outcome.records)
+    finally:
+        # A full or closed standard output does not take the rest with it.
+        if options["output"]:
+            run_session.write_document(options["output"], document, outcome.errors)
+        for line in (*filter(None, [outcome.saved]), *(f"edgemeter: {error}" for error in outcome.errors)):
+            click.echo(line, err=True)
     if outcome.interruption is not None:
         raise outcome.interruption
     if outcome.undelivered:

@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from edgemeter.agent.base import config
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
+from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.file_lock import run_lock
 from edgemeter.agent.bundle import signature
 from edgemeter.agent.bundle.write import BundleRecorder
@@ -166,7 +167,7 @@ def run_session(suite: Suite, options: Mapping[str, Any], report: Callable[[str]
             report(f"note: {note}")
         on_event = stack.enter_context(session_progress())
         recorder = _recorder(options, settings, on_event)
-        keeping = RecordKeeping(delivery, _own_runs(settings, report) if options.get("save", True) else None)
+        keeping = RecordKeeping(delivery, open_own_runs(settings, report) if options.get("save", True) else None)
         interruption = keeping.follow(session.measure(suite, identity, sensors, why_no_power, recorder or on_event, keeping.keep))
         # Receipts may take long, and disturb nobody.
         board.close()
@@ -221,7 +222,11 @@ class RecordKeeping:
             for outcome in outcomes:
                 if isinstance(outcome, EdgemeterError):
                     self.errors.append(outcome)
-        except (KeyboardInterrupt, SystemExit) as interruption:
+        except KeyboardInterrupt as interruption:
+            if not self.records:
+                raise KeyboardInterrupt("interrupted before the first run ended: there is no result") from interruption
+            return KeyboardInterrupt(f"interrupted: {count(len(self.records), 'run')} ended before, the one in progress does not count")
+        except SystemExit as interruption:
             if not self.records:
                 raise
             return interruption
@@ -262,14 +267,12 @@ def session_document(outcome: SessionOutcome) -> bytes:
     return msgspec.json.encode({"runs": outcome.records})
 
 
-def _own_runs(settings: config.Config, report: Callable[[str], None]) -> OwnRuns:
-    """Return what stores the runs in the ledger; that it cannot is said before anything is measured."""
-    own_runs = open_own_runs(settings)
+def write_document(path: Path, document: bytes, errors: list[EdgemeterError]) -> None:
+    """Write the document to a file; a failure is noted in `errors`."""
     try:
-        own_runs.check()
-    except EdgemeterError as error:
-        report(f"note: the results cannot be saved: {error}")
-    return own_runs
+        path.write_bytes(document + b"\n")
+    except OSError as error:
+        errors.append(UnavailableError(f"cannot write the results to {str(path)!r}: {error.strerror}: use another file (--output)"))
 
 
 def _undelivered(left: int, delivery: Delivery) -> str:

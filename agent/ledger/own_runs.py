@@ -6,11 +6,13 @@ file. A run that is also delivered has the numbers of the outbox here too, so a 
 
 import os
 import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
-from edgemeter.agent.base import config
+from edgemeter.agent.base import config, figures
 from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger.ledger import Ledger, default_path
@@ -61,6 +63,8 @@ class OwnRuns:
         if self._waiting:
             self.error = None
             self._store_waiting()
+        if self._waiting and self.error is not None:
+            self.error = UnavailableError(f"not saved: {figures.count(len(self._waiting), 'run')}: {self.error}")
         if not self._saved:
             return None
         named = [name[:_ID_LETTERS] for name in self._saved]
@@ -77,6 +81,34 @@ class OwnRuns:
             self.error = error
 
 
-def open_own_runs(settings: config.Config) -> OwnRuns:
-    """Return what stores this machine's runs in the ledger in $EDGEMETER_HOME; nothing is opened yet."""
-    return OwnRuns(default_path(), settings.ledger_limit_mb << 20)
+@contextmanager
+def saving(settings: config.Config, report: Callable[[str], None], *, is_wanted: bool = True) -> Iterator[Callable[[RunRecord], RunRecord]]:
+    """Yield what stores a run in the ledger in $EDGEMETER_HOME and returns it numbered; nothing is stored unless `is_wanted`.
+
+    That the ledger cannot be written is reported at the beginning. What was stored is reported at the end, however the block ends: measure
+    and print within it.
+
+    Raises:
+        EdgemeterError: at the end, a run could not be stored.
+    """
+    if not is_wanted:
+        yield lambda record: record
+        return
+    own_runs = open_own_runs(settings, report)
+    try:
+        yield own_runs.keep
+    finally:
+        if saved := own_runs.finish():
+            report(saved)
+    if own_runs.error is not None:
+        raise own_runs.error
+
+
+def open_own_runs(settings: config.Config, report: Callable[[str], None]) -> OwnRuns:
+    """Return what stores this machine's runs in the ledger in $EDGEMETER_HOME; report now where it cannot be written."""
+    own_runs = OwnRuns(default_path(), settings.ledger_limit_mb << 20)
+    try:
+        own_runs.check()
+    except EdgemeterError as error:
+        report(f"note: the results cannot be saved: {error}")
+    return own_runs

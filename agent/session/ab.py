@@ -10,7 +10,7 @@ From the log ratios of neighbouring runs to faster, slower, no difference that m
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, median, stdev
 from typing import Literal
@@ -165,16 +165,22 @@ def abba_order(a: Case, b: Case, pairs: int) -> list[tuple[Case, int]]:
 
 
 def compare_cases(
-    a: Case, b: Case, pairs: int, identity: session.DeviceIdentity, on_event: session.OnEvent, matters_ratio: float
+    a: Case,
+    b: Case,
+    pairs: int,
+    identity: session.DeviceIdentity,
+    on_event: session.OnEvent,
+    matters_ratio: float,
+    keep: Callable[[RunRecord], RunRecord] = lambda record: record,
 ) -> AbComparison:
-    """Measure `pairs` runs of each, fewer where the result is clear earlier, and compare them.
+    """Measure `pairs` runs of each, fewer where the result is clear earlier, and compare them; `keep` stores each as it ends.
 
     Raises:
         EdgemeterError: no pair of runs can be compared.
     """
     # Accuracy and agreement would only lengthen the time between the two runs of a pair.
     a, b = (msgspec.structs.replace(case, accuracy="never", agreement="never") for case in (a, b))
-    runs = session.measure(Suite("a/b", (a, b)), identity, {}, WHY_NO_POWER, on_event, order=abba_order(a, b, pairs))
+    runs = session.measure(Suite("a/b", (a, b)), identity, {}, WHY_NO_POWER, on_event, keep, order=abba_order(a, b, pairs))
     done: list[_Run] = []
     for place, outcome in enumerate(runs):
         pair = place // 2

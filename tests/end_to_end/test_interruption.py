@@ -10,6 +10,7 @@ import time
 import pytest
 
 from edgemeter.agent.delivery.outbox import Outbox
+from edgemeter.agent.ledger.ledger import Ledger
 from tests.end_to_end.test_run_and_deliver import replay_model
 from tests.fixtures.servers import free_port
 from tests.fixtures.small_disk import small_disk
@@ -35,7 +36,7 @@ def wait_for_runs(folder, count):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "to_all", "status"), [(signal.SIGINT, True, 1), (signal.SIGINT, False, 1), (signal.SIGTERM, False, 143)]
+    ("number", "to_all", "status"), [(signal.SIGINT, True, 130), (signal.SIGINT, False, 130), (signal.SIGTERM, False, 143)]
 )
 def test_what_was_measured_before_ctrl_c_is_printed_written_and_kept(tmp_path, number, to_all, status):
     """Without a broker: Ctrl-C reaches the whole group, `kill` the process alone; no run that ended is lost."""
@@ -56,6 +57,10 @@ def test_what_was_measured_before_ctrl_c_is_printed_written_and_kept(tmp_path, n
     assert len(list((tmp_path / "bundles").glob("*.edgemeter"))) == len(printed)
     with Outbox(tmp_path / "home" / "outbox.sqlite") as outbox:
         assert outbox.count() == len(printed)
+    with Ledger(tmp_path / "home" / "ledger.sqlite", "read") as ledger:
+        assert [one.record.id for one in ledger.records()] == [one["id"] for one in printed]
+    if number == signal.SIGINT:
+        assert err.splitlines()[-1] == f"edgemeter: interrupted: {len(printed)} runs ended before, the one in progress does not count"
 
 
 @pytest.mark.slow
@@ -70,7 +75,7 @@ def test_ctrl_c_while_waiting_for_receipts_prints_the_runs_at_once(tmp_path):
     finally:
         run.kill()
     assert len(json.loads(out)["runs"]) == 1
-    assert run.returncode == 1
+    assert run.returncode == 130
     assert "Traceback" not in err
 
 
@@ -84,8 +89,8 @@ def test_before_the_first_run_has_ended_there_is_nothing_to_print(tmp_path):
         out, err = run.communicate(timeout=150)
     finally:
         run.kill()
-    assert (run.returncode, out) == (1, "")
-    assert err.strip().splitlines()[-1] == "edgemeter: interrupted"
+    assert (run.returncode, out) == (130, "")
+    assert err.strip().splitlines()[-1] == "edgemeter: interrupted before the first run ended: there is no result"
     assert "Traceback" not in err
 
 

@@ -37,8 +37,7 @@ def held(path):
 def test_a_run_is_in_the_default_ledger_with_its_samples_and_numbers(tmp_path, monkeypatch):
     """Home is made where it is missing; what is returned is what is stored."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "new" / "home"))
-    own_runs = open_own_runs(config.Config())
-    own_runs.check()
+    own_runs = open_own_runs(config.Config(), pytest.fail)
     kept = [own_runs.keep(unnumbered(samples=(make_series(),))) for _ in range(3)]
     assert held(tmp_path / "new" / "home" / "ledger.sqlite") == kept
     assert [one.seq for one in kept] == [1, 2, 3]

@@ -25,7 +25,7 @@ def compare(monkeypatch, tmp_path):
     cases = replay_case(tmp_path, "a", 1.0), replay_case(tmp_path, "b", 1.0)
 
     def compared(a, b, pairs=10):
-        def measure(_suite, _identity, _sensors, _why, _on_event, *, order):
+        def measure(_suite, _identity, _sensors, _why, _on_event, _keep, *, order):
             for case, pair in order:
                 yield (b if case.model.endswith("b.replay.json") else a)(pair)
 
