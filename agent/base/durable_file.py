@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
 
 
 def write(path: Path, content: bytes, mode: int = 0o600) -> None:
@@ -25,6 +25,20 @@ def write(path: Path, content: bytes, mode: int = 0o600) -> None:
         raise UnavailableError(
             f"cannot write {str(path)!r} ({error.strerror}): check its folder, its owner and the space on the disk"
         ) from error
+
+
+def check_writable(path: Path) -> None:
+    """Check that a file can be written at `path`, before the work for it begins; nothing is created.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if path.is_dir():
+        raise ConfigError(f"cannot write {str(path)!r}: it is a folder: give the path of a file")
+    if not path.parent.is_dir():
+        raise ConfigError(f"cannot write {str(path)!r}: there is no folder {str(path.parent)!r}: create it, or give another path")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ConfigError(f"cannot write {str(path)!r}: permission denied: give another path")
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """Options and parameter types that the commands of every package share; an option is a key of the configuration with dashes."""
 
 import math
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,27 +18,6 @@ _BROKER_FILES = {
     "certificate": "Client certificate (PEM), for a broker that requires one (mTLS).",
     "key": "Key of the client certificate (PEM).",
 }
-
-
-class NewFile(click.Path):
-    """A file to write, which is checked to be possible before the work for it begins; it is not created."""
-
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path in `value`."""
-        path = Path(os.fsdecode(super().convert(value, param, ctx)))
-        if path.is_dir():
-            self.fail(f"{str(path)!r} is a folder: give the path of a file", param, ctx)
-        if not path.parent.is_dir():
-            self.fail(f"there is no folder {str(path.parent)!r}: create it, or give another path", param, ctx)
-        if not os.access(path if path.exists() else path.parent, os.W_OK):
-            self.fail(f"cannot write {str(path)!r}: permission denied: give another path", param, ctx)
-        return path
-
-
-NEW_FILE = NewFile()
 
 
 class FiniteRange(click.FloatRange):

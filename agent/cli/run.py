@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
+from edgemeter.agent.base.durable_file import check_writable
 from edgemeter.agent.base.errors import TransientError
 from edgemeter.agent.base.options import (
-    NEW_FILE,
     PATH,
     broker_files,
     delivery_timeout_option,
@@ -87,7 +87,7 @@ def _cpus(_ctx: click.Context, _param: click.Parameter, value: str | None) -> li
 @delivery_timeout_option
 @names_and_config
 @save_option
-@click.option("--output", type=NEW_FILE, help='Also write {"runs": [...]} to this file.')
+@click.option("--output", type=PATH, help='Also write {"runs": [...]} to this file.')
 @click.option("--bundle", type=PATH, metavar="DIR", help="Also write each run as one file that `edgemeter bundle verify` checks.")
 @click.option(
     "--signing-key-file",
@@ -103,6 +103,8 @@ def run(sources: tuple[Path, ...], named: tuple[Path, ...], **options: Any) -> N
     """
     from edgemeter.agent.cli import run_session, run_table
 
+    if options["output"]:
+        check_writable(options["output"])
     models = (*sources, *named)
     suite = next((source for source in sources if run_session.is_suite_file(source)), None)
     if not models or (suite is not None and len(models) > 1):

@@ -85,7 +85,7 @@ def test_without_a_home_the_run_is_printed_and_the_status_says_that_it_is_not_sa
     ("option", "place", "words"),
     [
         ("--output", "nowhere/out.json", "there is no folder"),
-        ("--output", ".", "is a folder"),
+        ("--output", ".", "it is a folder"),
         ("--bundle", "m.replay.json", "cannot write bundles to"),
     ],
 )
