@@ -13,15 +13,17 @@ from dataclasses import dataclass
 
 from edgemeter.agent.base.statistics import student_quantile
 from edgemeter.agent.contract.record_figures import Averaging, UncertaintyTerm
-from edgemeter.agent.energy.curve import NS_PER_MS, Curve, PowerScatter, mean_w
+from edgemeter.agent.energy.curve import NS_PER_MS, CounterCurve, Curve, PowerScatter, mean_w
 from edgemeter.agent.energy.renewal import Renewal
 from edgemeter.agent.energy.settling import Settling
-from edgemeter.agent.energy.wander import stretch_means
+from edgemeter.agent.energy.wander import held_values, stretch_means
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import Description
 
 # What k = 2 covers of a normal distribution.
 CONFIDENCE = math.erf(math.sqrt(2))
+# Renewals whose intervals scatter by more than this do not fall one into each block of their mean length, and blocks mix neighbours.
+REGULAR_RATIO = 0.1
 # From here on k is 2.00.
 ENOUGH_FREEDOM = 1e4
 
@@ -100,13 +102,14 @@ def terms(
     # A slow sensor shows a step long after it.
     steps = [max(abs(slow_w), curve.step_w(edge_ns)) for slow_w, edge_ns in zip(seen_w, (timed.start_ns, timed.end_ns), strict=True)]
     sampling = _sampling(curve, timed, settling, renewal)
+    is_read = settling is not None and settling.is_reached
     watts: dict[str, tuple[float | None, float | None]] = {
         "gain": (None if gain is None else gain * abs(mean_w(curve, timed) + late_w), None),
         "offset": (_offset_u_w(description), None),
         "quantisation": (curve.quantisation_u_w(timed), None),
         "sampling": (sampling.u_w, sampling.freedom),
-        # When the power stepped is known to a period only: a reading may be late by as much.
-        "edges": (math.hypot(*steps) * curve.spacing_ns / math.sqrt(12) / timed.length_ns, None),
+        # When the power stepped is known to a period only, as a reading may be late by as much, unless the readings show how late they are.
+        "edges": (0.0 if is_read else math.hypot(*steps) * curve.spacing_ns / math.sqrt(12) / timed.length_ns, None),
     }
     unseen_w = math.hypot(*steps) * _delay_s(description.averaging) * 1e9 / math.sqrt(3) / timed.length_ns
     watts["averaging"] = (unseen_w if settling is None else settling.u_mj * NS_PER_MS / timed.length_ns, None)
@@ -146,7 +149,12 @@ def _sampling(curve: Curve, timed: Window, settling: Settling | None, renewal: R
     settled_ns = 0.0 if settling is None else min(settling.settles_s * 1e9, timed.length_ns / 2)
     if renewal is None:
         return curve.sampling(timed, settled_ns)
-    return stretch_means(curve, [Window(timed.start_ns + round(settled_ns), timed.end_ns)], renewal.interval_ns).each[0]
+    settled = Window(timed.start_ns + round(settled_ns), timed.end_ns)
+    found = stretch_means(curve, [settled], renewal.interval_ns).each[0]
+    if isinstance(curve, CounterCurve) or renewal.scatter_ratio <= REGULAR_RATIO:
+        return found
+    times_ns, powers_w = curve.readings(settled)
+    return max(found, held_values(powers_w, times_ns), key=lambda scatter: scatter.u_w)
 
 
 def _offset_u_w(description: Description) -> float | None:

@@ -12,7 +12,16 @@ from edgemeter.agent.energy.curve import NS_PER_MS, CounterCurve, Curve, PowerCu
 from edgemeter.agent.energy.frozen_sensor import is_frozen
 from edgemeter.agent.energy.impossible_power import power_refusal
 from edgemeter.agent.energy.queries import Queries
-from edgemeter.agent.energy.renewal import Renewal, described_renewal, keeps_step, renewal_of
+from edgemeter.agent.energy.renewal import (
+    LOCKED,
+    NOMINAL_U_RATIO,
+    Renewal,
+    described_renewal,
+    keeps_step,
+    renewal_of,
+    unseen_phases_ns,
+    unseen_renewal,
+)
 from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.settling import Settling, settling_after
 from edgemeter.agent.energy.window import Window
@@ -24,8 +33,6 @@ SHORTEST_S = 10.0
 FEWEST_PERIODS = 50
 # Of a sensor that renews its value less often than it is read; the budget knows how few they are.
 FEWEST_RENEWALS = 10
-# A sensor that looks for a moment is one interval late at most, and its readings show that to .4 of one.
-AVERAGES_INTERVALS = 1.4
 FEWEST_INFERENCES = 100
 # The timed part begins with its first query, a little after its clock was started.
 TOLERANCE_RATIO = 0.01
@@ -191,7 +198,10 @@ def _renewal(curve: PowerCurve, run: EnergyRun) -> Renewal | None:
     stretches = [window for window in (run.idle_before, run.timed, run.idle_after) if window is not None]
     whole = Window(min(one.start_ns for one in stretches), max(one.end_ns for one in stretches))
     # Coarse values repeat while the machine idles and while it works, whatever the sensor's clock: without queries only fine ones count.
-    return renewal_of(*curve.readings(whole), curve.spacing_ns, None)
+    found = renewal_of(*curve.readings(whole), curve.spacing_ns, None)
+    if found is not None or run.queries is None:
+        return found
+    return unseen_renewal(*curve.readings(run.timed), curve.spacing_ns, run.queries)
 
 
 def _cycle_ns(run: EnergyRun) -> float | None:
@@ -202,19 +212,41 @@ def _cycle_ns(run: EnergyRun) -> float | None:
 
 def _in_step(case: _SensorRun, settling: Settling | None) -> str | None:
     """Return why a sensor by its own clock may see one part of each query only."""
-    queries, renewal, cycle_ns = case.run.queries, described_renewal(case.description.averaging, case.renewal), _cycle_ns(case.run)
-    if queries is None or renewal is None or cycle_ns is None or not keeps_step(queries, renewal):
+    queries, averaging, cycle_ns = case.run.queries, case.description.averaging, _cycle_ns(case.run)
+    if queries is None or cycle_ns is None:
         return None
-    averaging = case.description.averaging
+    renewal = described_renewal(averaging, case.renewal)
+    known = renewal is not None and keeps_step(queries, renewal)
+    renewal = renewal if known else _unseen_in_step(case, queries)
+    if renewal is None:
+        return None
     sees_a_part = averaging is not None and averaging.seen_ratio is not None
-    if not sees_a_part and settling is not None and settling.delay_s * 1e9 > AVERAGES_INTERVALS * renewal.interval_ns:
-        # What it looked at a moment ago it would show within one interval: one that is clearly later averages, and over more than that.
+    # What it looked at a moment ago it would show within one interval, and its readings show that to half of the two periods that may lie
+    # between them: one that is later averages, and over more than that.
+    if not sees_a_part and settling is not None and settling.least_delay_s * 1e9 > renewal.interval_ns + case.curve.spacing_ns:
         return None
+    renews, clock = ("renews", "its own clock") if known else ("may renew", "a clock that readings as far apart do not show")
     return (
-        f"it renews its value every {_short(renewal.interval_ns / NS_PER_MS)} ms by its own clock, in step with queries every "
+        f"it {renews} its value every {_short(renewal.interval_ns / NS_PER_MS)} ms by {clock}, in step with queries every "
         f"{_short(cycle_ns / NS_PER_MS)} ms: it may see the same part of each; time them at another rate (scenario poisson, rate_per_s), "
         "or use a sensor that counts energy"
     )
+
+
+def _unseen_in_step(case: _SensorRun, queries: Queries) -> Renewal | None:
+    """Return a clock in step with the queries that the readings can neither show nor rule out."""
+    curve, averaging = case.curve, case.description.averaging
+    if isinstance(curve, CounterCurve) or case.renewal is not None or curve.follows_queries:
+        # A sensor that follows the queries looked when it was read.
+        return None
+    if averaging is not None and (
+        averaging.seen_ratio == 1 or max(averaging.window_s or 0.0, averaging.lag_s or 0.0) * 1e9 >= curve.spacing_ns
+    ):
+        return None
+    renewal = Renewal(curve.spacing_ns, NOMINAL_U_RATIO)
+    if not keeps_step(queries, renewal, LOCKED):
+        return None
+    return renewal if unseen_phases_ns(*curve.readings(case.timed), curve.spacing_ns) else None
 
 
 def more_idle_s(traces: Iterable[SensorTrace], run: EnergyRun) -> float:

@@ -38,10 +38,11 @@ class Queries:
 
 @dataclass(frozen=True, slots=True)
 class Steadied:
-    """Powers without the part that follows from the rhythm, and the number of fitted parameters."""
+    """Powers without the part that follows from the rhythm, the number of fitted parameters, and the share of the variance that is left."""
 
     powers_w: Array
     parameters: int
+    left_ratio: float
 
 
 def queries_of(series: Iterable[Series], timed_start_ns: int, timed_end_ns: int) -> Queries | None:
@@ -83,7 +84,7 @@ def without_rhythm(times_ns: Times, powers_w: Array, queries: Queries) -> Steadi
     steadied = powers_w.copy()
     # Each function of the basis integrates to zero over the timed part: nothing is added to the energy, nothing taken off.
     steadied[begin:end] -= basis @ found
-    return Steadied(steadied, int(rank))
+    return Steadied(steadied, int(rank), left / variance)
 
 
 def _basis(times_ns: Times, queries: Queries, parameters: int) -> Array | None:

@@ -3,6 +3,10 @@
 A reading that repeats the one before shows that the sensor had nothing new; how often that happens gives the interval, where the values
 are too many to be equal by chance. A sensor that looks for a moment only, at regular intervals, sees the same part of each query where
 queries come in step with it: its readings then agree with each other and are all wrong alike.
+
+Readings once in each period of a clock of that very period may all find a new value, and then none repeats. Such a clock shows in two
+other ways: some phase of it would not have repeated more values than did, and the readings follow where in a query its ticks fell, not
+where they were read themselves.
 """
 
 import math
@@ -12,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.contract.record_figures import Averaging
-from edgemeter.agent.energy.queries import Queries
+from edgemeter.agent.energy.queries import Queries, without_rhythm
 
 Array = NDArray[np.float64]
 Times = NDArray[np.int64]
@@ -45,14 +49,19 @@ IN_STEP = 0.35
 FINER = 4
 # An interval that leaves more of a query's cycle open than this says nothing about being in step.
 LARGEST_OPEN = 0.25
+# From here on the renewals come at one part of each query and nowhere else: no reading shows whether they were moments.
+LOCKED = 0.9
+# Of the phases that a clock may have had, so many are looked at.
+MOST_PHASES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """The mean time between two values of the sensor, ns, and its relative standard uncertainty."""
+    """The mean time between two values of the sensor, ns, its relative standard uncertainty, and how far single intervals scatter."""
 
     interval_ns: float
     u_ratio: float
+    scatter_ratio: float = 0.0
 
 
 def renewal_of(times_ns: Times, powers_w: Array, period_ns: float, cycle_ns: float | None) -> Renewal | None:
@@ -65,9 +74,7 @@ def renewal_of(times_ns: Times, powers_w: Array, period_ns: float, cycle_ns: flo
     gaps = np.diff(times_ns).astype(np.float64)
     once = gaps > TWICE_RATIO * period_ns
     repeats = np.diff(powers_w) == 0
-    _, counts = np.unique(powers_w, return_counts=True)
-    # Of so many different values one is equal to itself only.
-    chance = float(np.sum((counts / counts.sum()) ** 2)) - 1 / powers_w.size
+    chance = _chance(powers_w)
     if not once.any() or chance > (SLOW_CHANCE if cycle_ns is not None and period_ns > cycle_ns else FINE_CHANCE):
         return None
     if _at_its_period(gaps[once] / period_ns, repeats[once], chance):
@@ -84,6 +91,52 @@ def renewal_of(times_ns: Times, powers_w: Array, period_ns: float, cycle_ns: flo
     return None if twice else found
 
 
+def _chance(powers_w: Array) -> float:
+    """Return how often two of the readings are equal; of so many different values one is equal to itself only."""
+    _, counts = np.unique(powers_w, return_counts=True)
+    return float(np.sum((counts / counts.sum()) ** 2)) - 1 / powers_w.size
+
+
+def unseen_phases_ns(times_ns: Times, powers_w: Array, period_ns: float) -> list[float]:
+    """Return some phases that a clock of the period may have had: at these no more values would have repeated than did, ns.
+
+    A reading repeats the one before where no tick came between them, so each pair of readings rules out a part of all phases.
+    """
+    begins, ends = times_ns[:-1] % period_ns, times_ns[1:] % period_ns
+    gaps = np.diff(times_ns)
+    near = (gaps < period_ns) & (gaps > TWICE_RATIO * period_ns)
+    repeats = int(np.sum((np.diff(powers_w) == 0) & near))
+    # A pair repeats at the phases from the place of its second reading on, around the period, to that of its first.
+    places = np.concatenate((ends[near], begins[near]))
+    order = np.argsort(places, kind="stable")
+    changes = np.repeat((1, -1), np.count_nonzero(near))[order]
+    counts = int(np.sum(ends[near] > begins[near])) + np.concatenate(([0], np.cumsum(changes)))
+    bounds = np.concatenate(([0.0], places[order], [period_ns]))
+    possible = np.flatnonzero((counts <= repeats) & (np.diff(bounds) > 0))
+    if not possible.size:
+        return []
+    chosen = possible[np.linspace(0, possible.size - 1, min(MOST_PHASES, possible.size)).round().astype(int)]
+    return [float(bounds[place] + bounds[place + 1]) / 2 for place in chosen]
+
+
+def unseen_renewal(times_ns: Times, powers_w: Array, period_ns: float, queries: Queries) -> Renewal | None:
+    """Return a clock of that period by which no value repeats, where the readings follow its ticks more than when they were read."""
+    if times_ns.size < FEWEST_READINGS:
+        return None
+    phases_ns = unseen_phases_ns(times_ns, powers_w, period_ns)
+    ticks = [((times_ns - phase_ns) // period_ns * period_ns + phase_ns).astype(np.int64) for phase_ns in phases_ns]
+    found = [_left_ratio(tick_ns, powers_w, queries) for tick_ns in ticks]
+    if not found or min(found) >= min(1.0, _left_ratio(times_ns, powers_w, queries)):
+        return None
+    return Renewal(period_ns, NOMINAL_U_RATIO)
+
+
+def _left_ratio(times_ns: Times, powers_w: Array, queries: Queries) -> float:
+    """Return the share of the readings' variance that the queries' rhythm does not explain, had they been taken at these times; 1: all."""
+    found = without_rhythm(times_ns, powers_w, queries)
+    return 1.0 if found is None else found.left_ratio
+
+
 def _at_its_period(periods: Array, repeats: NDArray[np.bool_], chance: float) -> bool:
     """Return whether the sensor renews its value once in each period: then only readings that follow sooner than a period repeat."""
     count = int(repeats.sum())
@@ -96,9 +149,11 @@ def _counted(changes_ns: Times, period_ns: float) -> Renewal:
     """Return the interval from the moments at which the value changed, each seen within a period."""
     between = np.diff(changes_ns).astype(np.float64)
     interval = float(between.mean())
+    # That each moment is seen at the next reading only makes a third of a period squared of their variance.
+    own_variance = max(0.0, float(between.var()) - period_ns**2 / 3)
     # Moments of a regular clock are off by a period at both ends; those of another scatter.
-    u_ns = max(math.sqrt(2) * period_ns / between.size, math.sqrt(max(0.0, float(between.var()) - period_ns**2) / between.size))
-    return Renewal(interval, u_ns / interval)
+    u_ns = max(math.sqrt(2) * period_ns / between.size, math.sqrt(own_variance / between.size))
+    return Renewal(interval, u_ns / interval, math.sqrt(own_variance) / interval)
 
 
 def _interval(gaps: Array, share: float) -> float:
@@ -126,8 +181,10 @@ def described_renewal(averaging: Averaging | None, found: Renewal | None) -> Ren
     return found if averaging.seen_ratio is None else Renewal(averaging.update_interval_s * 1e9, NOMINAL_U_RATIO)
 
 
-def keeps_step(queries: Queries, renewal: Renewal) -> bool:
+def keeps_step(queries: Queries, renewal: Renewal, share: float = IN_STEP) -> bool:
     """Return whether the renewals may have come at the same part of each query, or at a few parts, all through the timed part.
+
+    `share` is how much of the spread of an even distribution they may lack, 0..1.
 
     What the renewals see of a harmonic of the queries' rhythm has a mean of 0 where their phases are spread evenly. An interval that is
     a little longer turns the phase a little further from renewal to renewal: the spectrum of the phases holds all intervals at once.
@@ -142,6 +199,6 @@ def keeps_step(queries: Queries, renewal: Renewal) -> bool:
             return False
         seen = np.abs(np.fft.fft(np.exp(2j * np.pi * harmonic * turns), FINER * turns.size)) / turns.size
         reach = math.ceil(harmonic * open_ratio * seen.size) + 1
-        if max(seen[: reach + 1].max(), seen[-reach:].max()) > IN_STEP:
+        if max(seen[: reach + 1].max(), seen[-reach:].max()) > share:
             return True
     return False

@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 # A sensor's read may block for a period, and its network calls end by themselves: this is for one that does neither.
 STOP_TIMEOUT_S = 10.0
+# The spans between which readings fall are shorter or longer than a period by so much at most.
+SPAN_SPREAD = 0.25
 # What a record holds of a sensor's description, under the same names.
 _DESCRIBED = tuple(one.name for one in fields(Description) if one.name in PowerTrace.__struct_fields__)
 
@@ -38,19 +40,29 @@ class SensorTrace:
 
 
 class ReadSchedule:
-    """When to read: once in each period, at a random moment of it, so that a load of nearly the same period cannot alias."""
+    """When to read: at a random moment of each of a row of spans, which are a period long on average.
+
+    Within a span of one length a load of nearly that period could alias; and a sensor's own clock of that very period could tick between
+    every two readings, so that none repeats and nothing shows that it has a clock. So the spans differ in length too.
+    """
 
     def __init__(self, start_ns: int, period_ns: int, draw: random.Random) -> None:
-        self._start_ns = start_ns
         self._period_ns = max(1, period_ns)
         self._draw = draw
-        self._place = -1
+        self._end_ns = start_ns
 
     def after(self, now_ns: int) -> int:
-        """Return the next moment; a missed period is skipped, never made up for by a burst."""
-        self._place = max(self._place + 1, (now_ns - self._start_ns) // self._period_ns)
-        moment = self._start_ns + int((self._place + self._draw.random()) * self._period_ns)
-        return max(moment, now_ns)
+        """Return the next moment; a missed span is skipped, never made up for by a burst."""
+        begin_ns = self._end_ns
+        self._end_ns = begin_ns + self._span_ns()
+        while self._end_ns <= now_ns:
+            missed = (now_ns - self._end_ns) // self._period_ns
+            begin_ns = self._end_ns + missed * self._period_ns
+            self._end_ns = begin_ns + self._span_ns()
+        return max(begin_ns + int(self._draw.random() * (self._end_ns - begin_ns)), now_ns)
+
+    def _span_ns(self) -> int:
+        return max(1, int(self._draw.uniform(1 - SPAN_SPREAD, 1 + SPAN_SPREAD) * self._period_ns))
 
 
 class Sampler:

@@ -10,6 +10,8 @@ Source: conservation of the area by any linear filter of gain 1; its mean delay 
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from edgemeter.agent.energy.curve import NS_PER_MS, PowerCurve, mean_w
 from edgemeter.agent.energy.wander import stretch_means
 from edgemeter.agent.energy.window import Window
@@ -39,6 +41,7 @@ class Settling:
     """How late the sensor is (`delay_s`) and when it has settled after a step; the energy that the timed part's readings lack, mJ.
 
     `steps_w` is how far the power stepped at the beginning and at the end, once the sensor had settled.
+    `least_delay_s` is the same delay had the sensor shown its highest reading to the last.
     `is_reached` is False where it had not settled when the idle stretch ended: then the delay is at least that, and `u_mj` all of it.
     """
 
@@ -47,6 +50,7 @@ class Settling:
     late_mj: float
     u_mj: float
     steps_w: tuple[float, float]
+    least_delay_s: float
     is_reached: bool = True
 
 
@@ -71,14 +75,16 @@ def settling_after(curve: PowerCurve, timed: Window, idle: Window | None) -> Set
         length_ns = max(FURTHER * length_ns, min(SETTLED_DELAYS * longest_ns, STRIDE * length_ns))
         if not _leaves_enough(idle, length_ns, curve):
             steps_w = (fall.step_w, fall.step_w)
-            return Settling(fall.delay_ns / 1e9, length_ns / 1e9, fall.area_mj, abs(fall.area_mj), steps_w, is_reached=False)
+            return Settling(
+                fall.delay_ns / 1e9, length_ns / 1e9, fall.area_mj, abs(fall.area_mj), steps_w, fall.least_delay_s, is_reached=False
+            )
     before_w = _level_before(curve, timed, length_ns)
     steps_w = (fall.step_w + fall.idle_w - before_w, fall.step_w)
     fall_mj = fall.area_mj + (fall.idle_w - before_w) * fall.delay_ns / NS_PER_MS
     rise_mj = fall_mj if rise_mj is None else rise_mj
-    # A response that is the same at both edges gives the same twice; where it is not, it may be anything between (GUM 4.3.7).
-    u_mj = math.hypot(fall.u_mj, (fall_mj - rise_mj) / math.sqrt(12))
-    return Settling(max(0.0, fall.delay_ns) / 1e9, length_ns / 1e9, (fall_mj + rise_mj) / 2, u_mj, steps_w)
+    # A response that is the same at both edges gives the same twice, but for where the readings fell. Where it is not, either may be right.
+    u_mj = math.hypot(fall.u_mj, (fall_mj - rise_mj) / 2)
+    return Settling(max(0.0, fall.delay_ns) / 1e9, length_ns / 1e9, (fall_mj + rise_mj) / 2, u_mj, steps_w, fall.least_delay_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +95,16 @@ class _Fall:
     u_mj: float
     step_w: float
     idle_w: float
+    highest_w: float
     is_over: bool
 
     @property
     def delay_ns(self) -> float:
         return self.area_mj / self.step_w * NS_PER_MS
+
+    @property
+    def least_delay_s(self) -> float:
+        return max(0.0, self.area_mj / math.copysign(max(self.highest_w, abs(self.step_w)), self.step_w) / 1000)
 
 
 def _fall(curve: PowerCurve, timed: Window, idle: Window, length_ns: float) -> _Fall | None:
@@ -115,6 +126,7 @@ def _fall(curve: PowerCurve, timed: Window, idle: Window, length_ns: float) -> _
         u_mj=u_w * math.hypot(length_ns, math.sqrt(length_ns * rest.length_ns)) / NS_PER_MS,
         step_w=step_w,
         idle_w=idle_w,
+        highest_w=float(np.abs(curve.readings(level)[1] - idle_w).max(initial=0.0)),
         is_over=abs(mean_w(curve, last) - idle_w) < OVER_RATIO * abs(step_w),
     )
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgemeter.agent.energy.curve import Curve, PowerScatter, mean_w
 from edgemeter.agent.energy.window import Window
@@ -66,6 +67,22 @@ def stretch_means(curve: Curve, stretches: Sequence[Window], renewed_ns: float |
         effective = means.size / _inflation(means.size, correlation)
         each.append(PowerScatter(math.sqrt(variance / effective), max(1.0, effective - 1)))
     return StretchMeans(tuple(each), variance, correlation, block_ns)
+
+
+def held_values(powers_w: NDArray[np.float64], times_ns: NDArray[np.int64]) -> PowerScatter:
+    """Return how well the mean is known of values that a sensor holds for intervals of different lengths, and repeats meanwhile.
+
+    Source: the variance of a weighted mean, each value weighing as long as it was held; effective number of values after Kish.
+    """
+    places = np.concatenate(([0], np.flatnonzero(np.diff(powers_w)) + 1))
+    if places.size < FEWEST_BLOCKS:
+        return PowerScatter(0.0, None)
+    bounds = np.concatenate((times_ns[:1], (times_ns[places[1:] - 1] + times_ns[places[1:]]) // 2, times_ns[-1:]))
+    weights = np.diff(bounds) / float(bounds[-1] - bounds[0])
+    values = powers_w[places]
+    squares = float(np.sum(weights**2))
+    variance = float(np.sum(weights * (values - np.sum(weights * values)) ** 2)) / (1 - squares)
+    return PowerScatter(math.sqrt(variance * squares), max(1.0, 1 / squares - 1))
 
 
 def _block_means(curve: Curve, window: Window, n: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

@@ -88,11 +88,20 @@ def test_idle_power_is_read_once_the_sensor_has_settled():
     assert found.idle_after_w == pytest.approx(2.0, abs=0.01)
 
 
+@pytest.mark.parametrize("idle_after", [AFTER, None])
+def test_a_period_is_open_at_the_edges_only_where_nothing_shows_how_late_the_readings_are(idle_after):
+    """With the idle after it what the readings lack is added, and how well that is known; without, a reading may be late by a period."""
+    found, _ = assess(make_trace(lagged(0.5), 90, seed=2), EnergyRun(TIMED, BEFORE, idle_after, 1000))
+    terms = {one.term: one.u_mj for one in found.budget}
+    assert (terms["edges"] > 0) is (idle_after is None)
+
+
 SENSORS = {
     "ideal, 10 Hz": World(),
     "lag .1 s, 10 Hz": World(lag_s=0.1),
     "lag 1 s, 10 Hz": World(lag_s=1),
     "lag 3 s, 10 Hz, 30 s": World(lag_s=3, timed_s=30),
+    "ideal, 1 Hz": World(rate=1),
     "lag 3 s, 1 Hz": World(lag_s=3, rate=1),
     "mean of 1 s, 10 Hz": World(window_s=1),
     "lag 1 s, lost, late and duplicated": World(lag_s=1, lost=0.1, late=0.1, duplicated=0.1),
@@ -102,11 +111,11 @@ SENSORS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("world", SENSORS.values(), ids=SENSORS)
 def test_intervals_hold_the_truth_whatever_the_sensors_response(world):
-    """Of 100 draws 90 to 100 do, where a lag of 3 s held it in none, and no interval is wider than 1.5 % of the power."""
+    """Of 100 draws 90 to 100 do, where a lag of 3 s held it in none, and the gain's 0.6 % of the power is nearly all of its width."""
     found = coverage(world, 100)
     assert found.refusals == ()
     assert min(found.gross, found.net) >= 0.9
-    assert found.gross_u_w < 0.015 * 6
+    assert found.gross_u_w < 0.007 * 6
 
 
 @pytest.mark.slow
