@@ -413,6 +413,8 @@ class Accuracy(RecordPart, frozen=True, kw_only=True):
     """Upper 95 % bound of `value`; null if not computed."""
     interval: str | None = None
     """How the bounds were computed."""
+    without_parts: tuple[float, ...] = ()
+    """Value without one of 20 parts of the images after the other; the parts are the same for every model. Empty if not computed."""
     per_class: tuple[PartAccuracy, ...] = ()
     """Accuracy by class."""
     by_objects: tuple[PartAccuracy, ...] = ()

@@ -16,6 +16,7 @@ from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.tasks import groups as groups_of
 from edgemeter.agent.tasks.groups import ScoredGroup
+from edgemeter.agent.tasks.parts import without_parts
 from edgemeter.agent.vision.preprocess import Preprocessor, input_of, values_of_first
 
 METRIC = "top1"
@@ -65,7 +66,8 @@ class Classification:
         top1, top5 = sum(right.values()), sum(self._truth[index] in best for index, best in self._predictions.items())
         low, high = wilson_interval(top1, len(right))
         low5, high5 = wilson_interval(top5, len(right))
-        groups = self._groups(right) if parts == "all" else []
+        whole = parts == "all"
+        groups = self._groups(right) if whole else []
         return Accuracy(
             metric=METRIC,
             value=top1 / len(right),
@@ -75,6 +77,7 @@ class Classification:
             low=low,
             high=high,
             interval="95 %, Wilson",
+            without_parts=without_parts(sorted(right), lambda some: sum(right[index] for index in some) / len(some)) if whole else (),
             group_metric=METRIC if groups else None,
             groups=tuple(group.part for group in groups),
             group_gap=groups_of.largest_gap(groups, math.inf),

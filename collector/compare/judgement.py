@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from edgemeter.agent.base.run_statistics import FEWEST, MATTERS_RATIO
+from edgemeter.agent.base.statistics import paired_bounds
 from edgemeter.collector.compare.pairing import is_one_class
 from edgemeter.collector.compare.spread import MedianInterval, Spread, interval_of_ratio, widened_interval
 from edgemeter.collector.compare.summary import CaseSummary
@@ -133,10 +134,12 @@ def _energy_side(side: CaseSummary, which: str, *, with_meter: bool) -> tuple[fl
 
 
 def _accuracy_bounds(case: CaseSummary, reference: CaseSummary) -> Bounds | None:
-    """Return the bounds of the difference. Both saw the same images, so these are wider than they had to be."""
+    """Return the bounds of the difference: image by image where both records allow it, else the wider ones of independent accuracies."""
     difference, own, other = _accuracy_difference(case, reference), case.accuracy, reference.accuracy
     if difference is None or own is None or other is None:
         return None
+    if paired := paired_bounds(difference, own.without_parts, other.without_parts):
+        return paired
     if own.low is None or own.high is None or other.low is None or other.high is None:
         return None
     below = math.hypot(max(0.0, own.value.median - own.low), max(0.0, other.high - other.value.median))

@@ -24,7 +24,8 @@ DaysCounted = Literal["current", "all"]
 class AccuracySummary:
     """Accuracy of the case's model; of several runs the median, which for a deterministic model is all of them.
 
-    `low` and `high` (95 %) are of the newest run, over the images; None where it has none.
+    `low` and `high` (95 %) are of the newest run, over the images; None where it has none. `without_parts` is its value without one part
+    of the images after the other.
     """
 
     metric: str
@@ -34,6 +35,7 @@ class AccuracySummary:
     detail: dict[str, float | None]
     low: float | None = None
     high: float | None = None
+    without_parts: tuple[float, ...] = ()
 
 
 def accuracy_of(runs: Sequence[RunRecord]) -> tuple[AccuracySummary | None, str | None, list[LeftOut]]:
@@ -44,7 +46,8 @@ def accuracy_of(runs: Sequence[RunRecord]) -> tuple[AccuracySummary | None, str 
         reasons = distinct([*(run.accuracy_reason for run in runs), *(entry.reason for entry in left_out)])
         return None, "; ".join(reasons) or "not scored", left_out
     newest = kept[-1][1]
-    found = AccuracySummary(newest.metric, value, newest.images, newest.dataset_sha256, newest.detail, newest.low, newest.high)
+    where = newest.images, newest.dataset_sha256
+    found = AccuracySummary(newest.metric, value, *where, newest.detail, newest.low, newest.high, newest.without_parts)
     return found, None, left_out
 
 

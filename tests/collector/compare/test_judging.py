@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 
 from edgemeter.collector.compare.comparison import compare
@@ -149,3 +150,18 @@ def test_published_figures_never_reach_a_median():
     published += [make_reference(p50_ms=900.0, provenance={"latency": "published"}) for _ in range(50)]
     plain, mixed = compare_runs(*runs), compare_runs(*runs, *published)
     assert [row.ratios for row in mixed.rows] == [row.ratios for row in plain.rows]
+
+
+def test_accuracies_are_compared_image_by_image_where_the_records_allow_it():
+    """Images that are hard for both decide nothing: 3 points are less accurate for certain, which two independent accuracies leave open."""
+    wobble = [0.004 * (place % 5 - 2) for place in range(20)]
+    one, other = (
+        make_accuracy(value=value, low=value - 0.05, high=value + 0.05, without_parts=tuple(value + step for step in wobble))
+        for value in (0.60, 0.63)
+    )
+
+    def judged(own, reference):
+        return compare_runs(make_run(accuracy=own), make_reference(accuracy=reference)).rows[-1].judgements.accuracy
+
+    assert judged(one, other).state == "lower"
+    assert judged(one, msgspec.structs.replace(other, without_parts=())).state == "not settled"
