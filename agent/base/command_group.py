@@ -30,21 +30,18 @@ class DefaultGroup(click.Group):
 class CommandGroup(DefaultGroup):
     """A group of the commands in `sections`; its help lists them by section, in that order.
 
-    A name in `renamed` still works: it prints one line on standard error, and does what its new name does. What is `hidden` works too.
+    A name in `renamed` still works: it prints one line on standard error, and does what its new name does.
     """
 
-    def __init__(
-        self, *args: Any, sections: Sections, renamed: Renamed | None = None, hidden: Mapping[str, str] | None = None, **settings: Any
-    ) -> None:
+    def __init__(self, *args: Any, sections: Sections, renamed: Renamed | None = None, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self._sections = sections
         self._renamed = renamed or {}
-        self._listed = {name: place for section in sections.values() for name, (place, _) in section.items()}
-        self._places = {**self._listed, **(hidden or {})}
+        self._places = {name: place for section in sections.values() for name, (place, _) in section.items()}
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
         """Return the names, in the order of the help."""
-        return list(self._listed)
+        return list(self._places)
 
     def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command, imported now; None without one of that name."""

@@ -99,6 +99,24 @@ def image_options(seed_of: str) -> Callable[[_Command], _Command]:
     )
 
 
+def matters_option(command: _Command) -> _Command:
+    """Add `--matters`."""
+    text = "Smallest difference of latency and energy that matters. Default: 3%."
+    return click.option("--matters", default="3%", callback=_ratio, help=text)(command)
+
+
+def _ratio(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
+    """Return `3%`, `3` or `0.03` as 0.03, the callback of an option."""
+    try:
+        number = float(value.removesuffix("%"))
+    except ValueError:
+        number = -1.0
+    ratio = number / 100 if value.endswith("%") or number >= 1 else number
+    if not 0 < ratio < 1:
+        raise click.BadParameter(f"{value!r} is not a ratio: give a percentage (3%) or a ratio (0.03)")
+    return ratio
+
+
 def power_option(command: _Command) -> _Command:
     """Add `--power`."""
     text = "Power sensors NAME[,NAME], or none. Default: the one with the widest scope."

@@ -29,6 +29,8 @@ CONFIDENCE = 0.95
 FEWEST = 3
 # A difference smaller than this ratio is no reason to choose one or the other.
 MATTERS_RATIO = 0.03
+# The smallest difference of accuracies (0..1) that matters.
+MATTERS_ACCURACY = 0.005
 # By so much of the range of five runs (on logarithms) it is widened each way, to go from 93.75 to 95 %.
 WIDENING = 0.05
 PAIRS_FOR_RANKS = 10

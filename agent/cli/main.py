@@ -19,7 +19,7 @@ COMMANDS: Sections = {
         "demo": ("edgemeter.collector.cli.demo:demo", "Measure, deliver, compare and report with the shipped models."),
     },
     "Compare and watch": {
-        "compare": ("edgemeter.collector.cli.compare:compare", "Compare devices, changes, or edge and datacenter."),
+        "compare": ("edgemeter.collector.cli.compare:compare", "Compare models, changes, devices, or edge and datacenter."),
         "report": ("edgemeter.collector.cli.report:report", "Write a page that works offline, or all runs as CSV or Parquet."),
         "trend": ("edgemeter.collector.cli.trend:trend", "Find changes over time; annotate them, send alerts for them."),
     },
@@ -40,6 +40,7 @@ COMMANDS: Sections = {
 }
 # Until the next release.
 RENAMED: Renamed = {
+    "ab": "compare --models",
     "calibrate observer": "doctor overhead",
     "calibrate": "doctor overhead",
     "watch": "energy",
@@ -55,14 +56,12 @@ RENAMED: Renamed = {
     "rules": "config rules",
     "schema": "config schema",
 }
-HIDDEN = {"ab": "edgemeter.agent.cli.ab:ab"}
 
 
 @click.group(
     cls=CommandGroup,
     sections=COMMANDS,
     renamed=RENAMED,
-    hidden=HIDDEN,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.version_option(package_name="edgemeter", prog_name="edgemeter")

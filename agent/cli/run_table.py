@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from edgemeter.agent.base.figures import ABSENT, plain_digits
+from edgemeter.agent.base.figures import ABSENT, metric_name, plain_digits
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Energy, Load, Sustained
@@ -17,7 +17,6 @@ from edgemeter.agent.contract.record_figures import Energy, Load, Sustained
 # What a narrow terminal shows last, from the least needed on; the record holds them all.
 LEAST_NEEDED = ("MB", "per s", "p90 ms")
 BETWEEN_COLUMNS = 2
-METRIC = {"coco_ap": "AP", "top1": "top-1"}
 STYLE = {"valid": "green", "suspect": "yellow", "invalid": "red"}
 
 
@@ -63,7 +62,7 @@ def _fitting(columns: list[_Column], runs: Sequence[RunRecord], width: int) -> l
 
 
 def _accuracy(run: RunRecord) -> str:
-    return f"{run.accuracy.value:.4f} {METRIC.get(run.accuracy.metric, run.accuracy.metric)}" if run.accuracy else ABSENT
+    return f"{run.accuracy.value:.4f} {metric_name(run.accuracy.metric)}" if run.accuracy else ABSENT
 
 
 def _gross(run: RunRecord) -> str:

@@ -1,16 +1,20 @@
 """The command `edgemeter compare`; `compare BASELINE NEW` reviews a change, `compare --datacenter` is in its own file."""
 
+import re
 import sys
 import time
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from edgemeter.agent.base.command_group import ModalCommand
 from edgemeter.agent.base.documents import json_document
+from edgemeter.agent.base.options import matters_option
 from edgemeter.agent.base.terminal import wide_console
+from edgemeter.agent.contract.suite import FORMATS
 from edgemeter.collector.cli.stores import StorePath, all_days_option
 from edgemeter.collector.compare import columns
 from edgemeter.collector.compare import comparison as comparing
@@ -23,6 +27,11 @@ if TYPE_CHECKING:
     from edgemeter.collector.compare.views import FlatRow, GatheredCases
     from edgemeter.collector.rollup.rollup import RolledUp
     from edgemeter.collector.runs.store import LeftOut, RunStore, StoreContents
+
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+# Options whose value may look like the name of a model.
+VALUED = frozenset({"--reference", "--store", "--influx-token-file", "--view", "--figure", "--across", "--fail-on", "--matters", "--html"})
 
 
 def review_change(
@@ -56,20 +65,40 @@ def review_change(
         sys.exit(1)
 
 
-def _ratio(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
-    """Return `3%` or `0.03` as 0.03."""
-    try:
-        ratio = float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
-    except ValueError:
-        ratio = -1.0
-    if not 0 < ratio < 1:
-        raise click.BadParameter(f"{value!r} is not a ratio: give a percentage (3%) or a ratio (0.03)")
-    return ratio
+class CompareCommand(ModalCommand):
+    """The command `compare`; where it is given models, it measures them."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any) -> click.Context:
+        """Return the context of the command that the flags or the arguments choose."""
+        if not any(flag in args for flag in self.modes) and any(is_model(one) for one in _arguments(args)):
+            args = ["--models", *args]
+        return super().make_context(info_name, args, parent, **extra)
+
+
+def _arguments(args: Sequence[str]) -> list[str]:
+    """Return what may be a positional argument: neither an option nor, for what it can be known, its value."""
+    return [one for place, one in enumerate(args) if not one.startswith("-") and not (place and args[place - 1] in VALUED)]
+
+
+def is_model(text: str) -> bool:
+    """Return whether `text` names something to measure: a model's file, a suite, or a model of the catalogue; not a file of results."""
+    path = Path(text)
+    if path.suffix.lower() == ".json":
+        return path.name.lower().endswith(".replay.json")
+    if path.suffix.lower() in (*FORMATS, ".toml"):
+        return True
+    if path.exists() or not NAME.fullmatch(text):
+        return False
+    # By name: the collector imports nothing of the models.
+    return text in import_module("edgemeter.models.catalogue.catalogue").all_entries()
 
 
 @click.command(
-    cls=ModalCommand,
-    modes={"--datacenter": "edgemeter.collector.cli.datacenter:datacenter"},
+    cls=CompareCommand,
+    modes={
+        "--models": "edgemeter.agent.cli.compare_models:compare_models",
+        "--datacenter": "edgemeter.collector.cli.datacenter:datacenter",
+    },
     short_help="Compare devices with a reference, like with like.",
 )
 @click.argument("sides", nargs=-1, metavar="[BASELINE NEW]")
@@ -104,7 +133,7 @@ def _ratio(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
     "--across", type=click.Choice(["device", "board"]), default="device", help="Columns of the matrix: device or board. Default: device."
 )
 @click.option("--stale-days", type=click.IntRange(1), default=30, help="Days after which a cell without a newer run is stale. Default: 30.")
-@click.option("--matters", default="3%", callback=_ratio, help="Smallest difference of latency and energy that matters. Default: 3%.")
+@matters_option
 @all_days_option
 @click.option("--json", "form", flag_value="json", help="Print the rows and what was left out as JSON.")
 @click.option("--csv", "form", flag_value="csv", help="Print the rows as CSV, with the columns of the JSON.")
@@ -115,6 +144,12 @@ def _ratio(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
     help="With BASELINE NEW: exit 1 if NEW exceeds a limit, such as slower:3%,energy:5%,memory:10%,ap:0.5 (ap in points of 100).",
 )
 @click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Also write a report: one self-contained HTML file.")
+@click.option(
+    "--models",
+    is_flag=True,
+    expose_value=False,
+    help="Measure models in turn instead, as is done where models are given: see `edgemeter compare --models --help`.",
+)
 @click.option(
     "--datacenter",
     is_flag=True,
@@ -137,7 +172,9 @@ def compare(
     fail_on: str | None,
     html: Path | None,
 ) -> None:
-    """Compare every device with a reference, like with like; or the runs of NEW with those of BASELINE (ledger, document, bundle, folder).
+    """Compare models, the runs of NEW with those of BASELINE (ledger, document, bundle, folder), or every device with a reference.
+
+    Models (edgemeter compare a.onnx b.tflite) are measured in turn on this device: see `edgemeter compare --models --help`.
 
     Example: edgemeter compare --reference server-1 --html report.html
     """

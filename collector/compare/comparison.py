@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.figures import metric_name
 from edgemeter.agent.contract.record_figures import GATE_RATIO
 from edgemeter.collector.compare.judgement import (
-    METRICS,
     CaseJudgements,
     Ratios,
     SmallestDifferences,
@@ -32,7 +32,7 @@ def not_ranked(case: CaseSummary, references: Sequence[CaseSummary]) -> str | No
     own, other, ratio = case.accuracy.value.median, best.accuracy.value.median, _accuracy_ratio(case)
     if own >= ratio * other:
         return None
-    metric = METRICS.get(case.accuracy.metric, case.accuracy.metric)
+    metric = metric_name(case.accuracy.metric)
     return (
         f"{_named(case)}: {metric} {own:.3f} of the {other:.3f} that {_named(best)} has, needed {ratio * other:.3f} ({ratio:.0%} of it): "
         "its speed is not ranked"

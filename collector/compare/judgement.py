@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from edgemeter.agent.base.run_statistics import FEWEST, MATTERS_RATIO
+from edgemeter.agent.base.figures import metric_name
+from edgemeter.agent.base.run_statistics import FEWEST, MATTERS_ACCURACY, MATTERS_RATIO
 from edgemeter.agent.base.statistics import paired_bounds
 from edgemeter.collector.compare.pairing import is_one_class
 from edgemeter.collector.compare.spread import MedianInterval, Spread, interval_of_ratio, widened_interval
@@ -149,9 +150,6 @@ def _accuracy_bounds(case: CaseSummary, reference: CaseSummary) -> Bounds | None
 
 JudgementState = Literal["lower", "higher", "alike", "perhaps lower", "perhaps higher", "not settled", "not enough runs", "other class"]
 
-# The smallest difference of accuracies (0..1) that matters.
-MATTERS_ACCURACY = 0.005
-
 # More than this nobody measures: then nothing is foreseen.
 FORESEEN = 1000
 
@@ -268,9 +266,6 @@ def _foresight(ratio: float, bounds: tuple[float, float], sides: Sequence[Spread
     return f"; about {more} more {least.level}{'s' * (more > 1)} on each side would settle it"
 
 
-METRICS = {"coco_ap": "AP", "top1": "top-1", "top5": "top-5"}
-
-
 @dataclass(frozen=True, slots=True)
 class SmallestDifferences:
     """The smallest differences that matter: of latency, throughput and energy as a ratio, of accuracy in its own unit (0..1)."""
@@ -323,5 +318,6 @@ def _of_accuracy(case: CaseSummary, reference: CaseSummary, ratios: Ratios, matt
     own, other = case.accuracy, reference.accuracy
     if own is None or other is None or ratios.accuracy_difference is None:
         return None
-    name = METRICS.get(own.metric, own.metric)
-    return judge_accuracy(name, own.value.median, other.value.median, ratios.accuracy_interval, own.images, matters.accuracy)
+    return judge_accuracy(
+        metric_name(own.metric), own.value.median, other.value.median, ratios.accuracy_interval, own.images, matters.accuracy
+    )

@@ -100,7 +100,7 @@ def test_where_results_cannot_be_written_nothing_is_measured(tmp_path, option, p
 def test_a_comparison_keeps_its_runs_too(tmp_path):
     """Both sides, every pair."""
     model = replay_model(tmp_path)
-    done = edgemeter(tmp_path / "home", "ab", model, model, "--runs", 2, "--mode", "rapid", "--json")
+    done = edgemeter(tmp_path / "home", "compare", model, model, "--runs", 2, "--mode", "rapid", "--json")
     assert done.returncode == 0, done.stderr
     assert [one["id"] for one in json.loads(done.stdout)["runs"]] == [one.id for one in held(tmp_path / "home")]
     assert done.stderr.splitlines()[-1].endswith("see `edgemeter report`")

@@ -7,7 +7,7 @@ from edgemeter.agent.base import run_statistics
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record_conditions import Condition
 from edgemeter.agent.engine.scenarios import latency_statistics
-from edgemeter.agent.session import ab
+from edgemeter.agent.session import pairs
 from edgemeter.agent.verdict import judge as verdict
 from tests.fixtures.measured_factory import measured
 from tests.fixtures.synthetic_device import FAMILIES, RUN_SPREAD, STEADY, WIDER_RUN_SPREAD, Family
@@ -33,14 +33,14 @@ def log_ratios(family: Family, devices: int, ratio: float, spread: float, seed: 
     return np.where(b_first, first - second, second - first) + np.log(ratio)
 
 
-def judged(rows) -> list[ab.AbJudgement]:
+def judged(rows) -> list[pairs.PairJudgement]:
     """Return the judgement on each device, stopped early by the rule."""
-    return [ab.judge_pairs(row[: stopping_place(row)]) for row in rows.tolist()]
+    return [pairs.judge_pairs(row[: stopping_place(row)]) for row in rows.tolist()]
 
 
 def stopping_place(row: list[float]) -> int:
     """Return after how many pairs the comparison ends."""
-    return next((n for n in range(1, PAIRS) if ab.is_settled(row[:n], PAIRS)), PAIRS)
+    return next((n for n in range(1, PAIRS) if pairs.is_settled(row[:n], PAIRS)), PAIRS)
 
 
 @pytest.mark.parametrize("family", STEADY, ids=lambda family: family.name)

@@ -66,7 +66,7 @@ def test_who_waits_says_so_once_and_goes_on_when_it_is_free(tmp_path):
         if len(pauses) == 3:
             first.release()
 
-    second.wait("edgemeter ab", said.append, sleep)
+    second.wait("edgemeter compare", said.append, sleep)
     assert len(said) == 1
     assert "edgemeter run (pid" in said[0]
     assert len(pauses) == 3

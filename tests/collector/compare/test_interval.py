@@ -17,7 +17,7 @@ def points(values, device="pi-1", day=0):
 
 @pytest.mark.parametrize("count", [3, 4, 5, 6, 7, 12, 60, 1000])
 def test_the_interval_is_that_of_the_agent(count):
-    """`edgemeter ab` and `compare` would otherwise give two answers to one question."""
+    """`compare` of models and of results would otherwise give two answers to one question."""
     values = np.random.default_rng(count).lognormal(0, 0.1, count).tolist()
     expected = median_interval(values)
     found = compare_spread.interval_of_points(points(values))

@@ -1,0 +1,132 @@
+"""The command `edgemeter compare --models`: which of several models to take, measured in turn on this device."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from edgemeter.agent.base.options import (
+    PATH,
+    json_option,
+    matters_option,
+    model_options,
+    names_and_config,
+    power_option,
+    save_option,
+)
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from edgemeter.agent.session.in_turn import MeasuredInTurn, Side
+
+
+@click.command(short_help="Measure models in turn on this device, and compare each with the first.")
+@click.argument("models", nargs=-1, required=True, type=PATH, metavar="A B...")
+@click.option("--runs", type=click.IntRange(2, 1000), default=10, show_default=True, help="Most runs of each; a clear result ends earlier.")
+@matters_option
+@model_options()
+@click.option("--subset", type=click.IntRange(1), help="Evaluate on a random subset of N images. Default: all.")
+@click.option("--seed", type=click.IntRange(0), help="Seed of subset and inputs. Default: 0.")
+@click.option("--mode", type=click.Choice(["rapid", "quick", "normal", "full"]), help="Length of a run. Default: quick (10 s).")
+@power_option
+@save_option
+@names_and_config
+@json_option("Print the comparison and its records as JSON.")
+def compare_models(models: tuple[Path, ...], runs: int, matters: float, *, as_json: bool, save: bool, **options: Any) -> None:
+    """Measure models in turn on this device, and compare each with the first: speed, accuracy and energy, in a table and a sentence.
+
+    A and B are model files, names of the catalogue, or suites (.toml) of one case each. They run alternately (ABBA ...), so that all see
+    the same machine, until the differences are clear. Accuracy needs --images and --annotations, energy a power sensor.
+
+    Example: edgemeter compare model_fp32.tflite model_int8.tflite --images photos/ --annotations coco.json
+    """
+    if not 2 <= len(models) <= 26:
+        raise click.UsageError("give two models or more: edgemeter compare A B")
+    from edgemeter.agent.base import config
+    from edgemeter.agent.base.file_lock import run_lock
+    from edgemeter.agent.cli import run_session
+    from edgemeter.agent.ledger.own_runs import saving
+    from edgemeter.agent.power.detect import open_sensors
+    from edgemeter.agent.session import in_turn
+    from edgemeter.agent.session.session import DeviceIdentity
+
+    def report(note: str) -> None:
+        click.echo(note, err=True)
+
+    settings = config.read(options["config"])
+    identity = DeviceIdentity(*config.names(options["device"], options["fleet"], settings))
+    cases = [run_session.single_case(path, options) for path in models]
+    report(f"measuring {len(cases)} models in turn, at most {runs} runs of each; a clear result ends earlier")
+    with saving(settings, report, is_wanted=save) as keep:
+        with (
+            run_lock(config.home(), "edgemeter compare", report),
+            open_sensors(options["power"], settings.power, settings.sensors) as (sensors, why_no_power),
+            run_session.session_progress() as on_event,
+        ):
+            bench = in_turn.Bench(identity, sensors, why_no_power, on_event, keep)
+            found = in_turn.measure_in_turn(cases, runs, bench, in_turn.Matters(ratio=matters))
+        if as_json:
+            import msgspec
+
+            click.echo(msgspec.json.encode(found))
+        else:
+            show(found)
+
+
+def show(found: "MeasuredInTurn") -> None:
+    """Print a row for each side, a sentence for each but the first, and what does not count, is missing or doubtful."""
+    from edgemeter.agent.base.terminal import wide_console
+
+    console = wide_console()
+    console.print(_table(found))
+    for contrast in found.contrasts:
+        console.print(f"{contrast.sentence}.", markup=False, highlight=False, soft_wrap=True)
+    for note in _notes(found):
+        console.print(note, markup=False, highlight=False, soft_wrap=True)
+
+
+def _table(found: "MeasuredInTurn") -> "Table":
+    from edgemeter.agent.base import decision
+    from edgemeter.agent.base.figures import metric_name, plain_digits
+    from edgemeter.agent.base.terminal import plain_table
+
+    metrics = {side.accuracy_metric for side in found.sides if side.accuracy_metric}
+    accuracy = metric_name(metrics.pop()) if len(metrics) == 1 else "accuracy"
+    changes = {contrast.name: {one.figure: decision.change_text(one) for one in contrast.differences} for contrast in found.contrasts}
+    table = plain_table()
+    for heading in ("", "model", "runs", "p50 ms", "95 %", "", accuracy, "", "mJ gross", "", "peak MB"):
+        table.add_column(heading, justify="left" if heading == "model" else "right", overflow="fold", no_wrap=heading != "model")
+    for side in found.sides:
+        change = changes.get(side.name, {})
+        table.add_row(
+            side.name,
+            side.label,
+            str(len(side.p50_ms)),
+            plain_digits(side.median_ms),
+            _interval(side),
+            change.get("latency", ""),
+            "-" if side.accuracy_value is None else f"{side.accuracy_value:.4f}",
+            change.get("accuracy", ""),
+            plain_digits(side.gross_mj),
+            change.get("energy", ""),
+            plain_digits(side.peak_mb, 3),
+        )
+    return table
+
+
+def _interval(side: "Side") -> str:
+    from edgemeter.agent.base.figures import span
+
+    return "-" if side.low_ms is None or side.high_ms is None else span(side.low_ms, side.high_ms)
+
+
+def _notes(found: "MeasuredInTurn") -> list[str]:
+    missing: dict[str, list[str]] = {}
+    for contrast in found.contrasts:
+        for one in contrast.differences:
+            if one.state == "absent":
+                missing.setdefault(f"{one.figure}: {one.note}", []).append(contrast.name)
+    of = {reason: f" of {' and '.join(names)}" if len(names) < len(found.contrasts) else "" for reason, names in missing.items()}
+    notes = [f"no {reason.replace(':', f'{of[reason]}:', 1)}" for reason in missing]
+    return [*notes, *(f"left out: {one}" for one in found.left_out), *(f"suspect: {one}" for one in found.doubts)]

@@ -1,0 +1,345 @@
+"""Cases measured in turn on this machine (AB BA AB ...), each run in a fresh process, until the differences are clear or the end."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Literal
+
+import msgspec
+
+from edgemeter.agent.base import decision, run_statistics
+from edgemeter.agent.base.decision import Difference, DifferenceState
+from edgemeter.agent.base.errors import EdgemeterError, MeasurementError
+from edgemeter.agent.base.figures import metric_name
+from edgemeter.agent.base.run_statistics import MATTERS_ACCURACY, MATTERS_RATIO
+from edgemeter.agent.base.statistics import paired_bounds
+from edgemeter.agent.contract.energy_provenance import energy_provenance
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.suite import Case, Suite
+from edgemeter.agent.power import PowerSensor
+from edgemeter.agent.session import session
+from edgemeter.agent.session.pairs import PairJudgement, PairState, is_settled, judge_pairs
+
+# The round that scores accuracy; its latency does not count, because scoring parts its runs.
+SCORING = 0
+
+
+class Side(msgspec.Struct, frozen=True, kw_only=True):
+    """One of those compared: the p50 of its runs with their median and its 95 % interval (null below three runs), and the other figures.
+
+    `gross_mj` is the median of the runs; `accuracy_value` (0..1) and `peak_mb` are those of the run that was scored, else of the newest.
+    """
+
+    name: str
+    label: str
+    p50_ms: tuple[float, ...]
+    median_ms: float | None
+    low_ms: float | None
+    high_ms: float | None
+    gross_mj: float | None
+    energy_reason: str | None
+    accuracy_metric: str | None
+    accuracy_value: float | None
+    accuracy_reason: str | None
+    peak_mb: float | None
+
+
+class PairTests(msgspec.Struct, frozen=True, kw_only=True):
+    """Unpaired tests on log p50: where they disagree with the judgement, the machine drifted."""
+
+    welch_p: float | None
+    mann_whitney_p: float | None
+    hedges_g: float | None
+
+
+class Contrast(msgspec.Struct, frozen=True, kw_only=True):
+    """One side against the first: what follows figure by figure, and in one sentence; `energy` is null where it was not measured."""
+
+    name: str
+    latency: PairJudgement
+    energy: PairJudgement | None
+    differences: tuple[Difference, ...]
+    tests: PairTests
+    sentence: str
+
+
+class MeasuredInTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """The result; `left_out` are the runs that do not count and why, `doubts` how many runs are suspect by which rule."""
+
+    sides: tuple[Side, ...]
+    contrasts: tuple[Contrast, ...]
+    left_out: tuple[str, ...]
+    doubts: tuple[str, ...]
+    runs: tuple[RunRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Matters:
+    """The smallest differences that are a reason to choose: of latency and energy a ratio, of accuracy (0..1) a difference."""
+
+    ratio: float = MATTERS_RATIO
+    accuracy: float = MATTERS_ACCURACY
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What the runs are measured with; `keep` stores each record."""
+
+    identity: session.DeviceIdentity
+    sensors: Mapping[str, PowerSensor]
+    why_no_power: str
+    on_event: session.OnEvent
+    keep: Callable[[RunRecord], RunRecord] = lambda record: record
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    side: int
+    round: int
+    outcome: RunRecord | EdgemeterError
+
+    @property
+    def is_sound(self) -> bool:
+        return isinstance(self.outcome, RunRecord) and self.outcome.verdict.state != "invalid" and self.outcome.latency.p50_ms is not None
+
+    @property
+    def why(self) -> str:
+        return str(self.outcome) if isinstance(self.outcome, EdgemeterError) else "; ".join(self.outcome.verdict.reasons) or "it has no p50"
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """The runs so far of `cases`, which are called A, B, C, ..."""
+
+    cases: Sequence[Case]
+    runs: list[_Run] = field(default_factory=list)
+
+    def pairs(self, side: int) -> list[tuple[RunRecord, RunRecord]]:
+        """Return the runs of the first case and of `side` in every round in which both are sound."""
+        sound = {(run.round, run.side): run.outcome for run in self.runs if run.is_sound and run.round != SCORING}
+        rounds = dict.fromkeys(run.round for run in self.runs)
+        both = [(sound.get((one, 0)), sound.get((one, side))) for one in rounds]
+        return [(a, b) for a, b in both if isinstance(a, RunRecord) and isinstance(b, RunRecord)]
+
+    def scored(self, side: int) -> RunRecord | EdgemeterError | None:
+        """Return what came of the run that was scored, None where none was to be."""
+        return next((run.outcome for run in self.runs if run.round == SCORING and run.side == side), None)
+
+
+def order_of(cases: Sequence[Case], rounds: int, *, with_scoring: bool) -> list[tuple[Case, int]]:
+    """Return the runs in the order AB BA AB BA ..., so that a steady drift favours neither; before them each once to be scored."""
+    turns = [(place, case) for place in range(1, rounds + 1) for case in (cases if place % 2 else cases[::-1])]
+    return [*((case, SCORING) for case in cases if with_scoring), *((case, place) for place, case in turns)]
+
+
+def measure_in_turn(cases: Sequence[Case], rounds: int, bench: Bench, matters: Matters = Matters()) -> MeasuredInTurn:
+    """Measure each case up to `rounds` times, fewer where all results are clear earlier, and compare each with the first.
+
+    Where there are images, accuracy is scored in one more run of each, before the others: between the runs of a round it would part them.
+
+    Raises:
+        EdgemeterError: no two runs can be compared.
+    """
+    # Accuracy and agreement are for the round that scores.
+    cases = [
+        msgspec.structs.replace(
+            case,
+            accuracy="never" if case.images is None or case.accuracy == "never" else "first",
+            agreement="never" if case.images is None or case.agreement == "never" else "first",
+        )
+        for case in cases
+    ]
+    order = order_of(cases, rounds, with_scoring=any(case.accuracy != "never" for case in cases))
+    suite = Suite("/".join(names_of(cases)).lower(), tuple(cases))
+    measured = session.measure(suite, bench.identity, bench.sensors, bench.why_no_power, bench.on_event, bench.keep, order=order)
+    sides = {id(case): place for place, case in enumerate(cases)}
+    done = _Done(cases)
+    for (case, place), outcome in zip(order, measured, strict=False):
+        done.runs.append(_Run(sides[id(case)], place, outcome))
+        is_round = sum(run.round == place for run in done.runs) == len(cases)
+        if place != SCORING and is_round and _is_clear(done, rounds, matters.ratio):
+            break
+    return _compared(done, matters)
+
+
+def names_of(cases: Sequence[Case]) -> list[str]:
+    """Return what the cases are called: A, B, C, ..."""
+    return [chr(ord("A") + place) for place in range(len(cases))]
+
+
+def _is_clear(done: _Done, rounds: int, matters_ratio: float) -> bool:
+    """Return whether every latency, and every energy that is measured, is settled."""
+    for side in range(1, len(done.cases)):
+        pairs = done.pairs(side)
+        series = [_log_ratios(pairs, _p50_ms), _log_ratios(pairs, _gross_mj)]
+        if not all(is_settled(ratios, rounds, matters_ratio) for ratios in series if ratios):
+            return False
+    return True
+
+
+def _p50_ms(run: RunRecord) -> float | None:
+    return run.latency.p50_ms
+
+
+def _gross_mj(run: RunRecord) -> float | None:
+    """Return the energy where it was measured: an estimate or a model of it decides nothing."""
+    return run.energy.gross_mj if run.energy is not None and energy_provenance(run) in ("measured", "replayed") else None
+
+
+def _log_ratios(pairs: Sequence[tuple[RunRecord, RunRecord]], figure: Callable[[RunRecord], float | None]) -> list[float]:
+    both = [(figure(a), figure(b)) for a, b in pairs]
+    return [math.log(b / a) for a, b in both if a and b]
+
+
+def _compared(done: _Done, matters: Matters) -> MeasuredInTurn:
+    names = names_of(done.cases)
+    left_out = tuple(f"{_run_name(run.round)}, {names[run.side]}: {run.why}" for run in done.runs if not run.is_sound)
+    others = range(1, len(done.cases))
+    if not any(done.pairs(side) for side in others):
+        raise MeasurementError(f"no pair of runs can be compared: {'; '.join(dict.fromkeys(left_out))}")
+    sound = [run.outcome for run in done.runs if run.is_sound and isinstance(run.outcome, RunRecord)]
+    sides = tuple(_side(done, side, names[side]) for side in range(len(done.cases)))
+    return MeasuredInTurn(
+        sides=sides,
+        contrasts=tuple(_contrast(done, sides, side, matters) for side in others if done.pairs(side)),
+        left_out=left_out,
+        doubts=_doubts(sound),
+        runs=tuple(run.outcome for run in done.runs if isinstance(run.outcome, RunRecord)),
+    )
+
+
+def _run_name(place: int) -> str:
+    return "the run to be scored" if place == SCORING else f"pair {place}"
+
+
+def _side(done: _Done, side: int, name: str) -> Side:
+    runs = [run.outcome for run in done.runs if run.side == side and run.is_sound and run.round != SCORING]
+    records = [run for run in runs if isinstance(run, RunRecord)]
+    p50_ms = tuple(value for run in records if (value := _p50_ms(run)) is not None)
+    gross_mj = [value for run in records if (value := _gross_mj(run)) is not None]
+    interval = run_statistics.median_interval(p50_ms)
+    scored = done.scored(side)
+    newest = scored if isinstance(scored, RunRecord) else records[-1] if records else None
+    accuracy = newest.accuracy if newest else None
+    return Side(
+        name=name,
+        label=done.cases[side].label,
+        p50_ms=p50_ms,
+        median_ms=median(p50_ms) if p50_ms else None,
+        low_ms=interval.low if interval else None,
+        high_ms=interval.high if interval else None,
+        gross_mj=median(gross_mj) if gross_mj else None,
+        energy_reason=None if gross_mj or not records else _why_no_energy(records[-1]),
+        accuracy_metric=accuracy.metric if accuracy else None,
+        accuracy_value=accuracy.value if accuracy else None,
+        accuracy_reason=None if accuracy else str(scored) if isinstance(scored, EdgemeterError) else _why_no_accuracy(newest),
+        peak_mb=newest.memory.peak_mb if newest else None,
+    )
+
+
+def _why_no_energy(run: RunRecord) -> str:
+    if run.energy is None:
+        return run.energy_reason or "not measured"
+    return f"it is {energy_provenance(run) or 'of unknown origin'}, not measured"
+
+
+def _why_no_accuracy(run: RunRecord | None) -> str:
+    return (run.accuracy_reason if run else None) or "not scored"
+
+
+def _contrast(done: _Done, sides: Sequence[Side], side: int, matters: Matters) -> Contrast:
+    pairs, first, own = done.pairs(side), sides[0], sides[side]
+    latency = judge_pairs(_log_ratios(pairs, _p50_ms), matters.ratio)
+    energies = _log_ratios(pairs, _gross_mj)
+    energy = judge_pairs(energies, matters.ratio) if energies else None
+    differences = (
+        _of_pairs("latency", "ms", latency, (first.median_ms, own.median_ms)),
+        _of_accuracy(done, sides, side, matters.accuracy),
+        _of_energy(energy, first, own, matters.ratio),
+    )
+    logs = [[math.log(value) for run in runs if (value := _p50_ms(run))] for runs in zip(*pairs, strict=True)]
+    return Contrast(
+        name=own.name,
+        latency=latency,
+        energy=energy,
+        differences=differences,
+        tests=PairTests(
+            welch_p=run_statistics.welch_p(*logs),
+            mann_whitney_p=run_statistics.mann_whitney_p(*logs),
+            hedges_g=run_statistics.hedges_g(*logs),
+        ),
+        sentence=decision.sentence(own.name, first.name, differences, _why_doubt(done, sides, side)),
+    )
+
+
+_STATES: Mapping[PairState, DifferenceState] = {
+    "faster": "lower",
+    "slower": "higher",
+    "no difference that matters": "alike",
+    "not enough runs": "open",
+}
+
+
+def _of_pairs(
+    figure: Literal["latency", "energy"], unit: str, judged: PairJudgement, values: tuple[float | None, float | None]
+) -> Difference:
+    more = ""
+    if judged.state == "not enough runs":
+        more = f"about {judged.more_pairs} more pairs would settle it" if judged.more_pairs else "not even a thousand pairs would settle it"
+        more = f"{judged.pairs} pair shows no spread: use --runs 10" if judged.low is None else more
+    return Difference(
+        figure=figure,
+        unit=unit,
+        state=_STATES[judged.state],
+        matters=judged.matters_ratio,
+        a=values[0],
+        b=values[1],
+        change=judged.ratio,
+        low=judged.low,
+        high=judged.high,
+        note=more,
+    )
+
+
+def _of_energy(judged: PairJudgement | None, first: Side, own: Side, matters_ratio: float) -> Difference:
+    if judged is None:
+        note = first.energy_reason or own.energy_reason or "no round has it on both sides"
+        return decision.absent("energy", "mJ", matters_ratio, note, first.gross_mj, own.gross_mj)
+    return _of_pairs("energy", "mJ", judged, (first.gross_mj, own.gross_mj))
+
+
+def _of_accuracy(done: _Done, sides: Sequence[Side], side: int, matters: float) -> Difference:
+    runs = done.scored(0), done.scored(side)
+    one, other = (run.accuracy if isinstance(run, RunRecord) else None for run in runs)
+    values = sides[0].accuracy_value, sides[side].accuracy_value
+    if one is None or other is None:
+        note = sides[0].accuracy_reason or sides[side].accuracy_reason or "not scored"
+        return decision.absent("accuracy", "accuracy", matters, note, *values)
+    kinds = [(accuracy.metric, accuracy.images, accuracy.dataset_sha256) for accuracy in (one, other)]
+    if kinds[0] != kinds[1]:
+        what = " against ".join(f"{metric} on {images} images" for metric, images, _ in kinds)
+        return decision.absent("accuracy", "accuracy", matters, f"{what}: not the same metric on the same images", *values)
+    bounds = paired_bounds(other.value - one.value, other.without_parts, one.without_parts)
+    return decision.accuracy_difference(metric_name(one.metric), (one.value, other.value), bounds, matters, one.images)
+
+
+def _why_doubt(done: _Done, sides: Sequence[Side], side: int) -> list[str]:
+    """Return what speaks against believing the sentence: runs of the two that are suspect, and a scored run that is invalid."""
+    pairs = done.pairs(side)
+    runs = [run for pair in pairs for run in pair]
+    suspect = [run for run in runs if run.verdict.state == "suspect"]
+    rules = dict.fromkeys(reason.partition(":")[0] for run in suspect for reason in run.verdict.reasons)
+    doubts = [f"{len(suspect)} of {len(runs)} runs are suspect ({', '.join(rules)})"] if suspect else []
+    for place in (0, side):
+        scored = done.scored(place)
+        if isinstance(scored, RunRecord) and scored.verdict.state == "invalid":
+            doubts.append(f"{sides[place].name} is invalid ({'; '.join(scored.verdict.reasons)})")
+    return doubts
+
+
+def _doubts(counted: Sequence[RunRecord]) -> tuple[str, ...]:
+    """Return how many of the runs violate each rule."""
+    suspect = [run for run in counted if run.verdict.state == "suspect"]
+    rules = [reason.partition(":")[0] for run in suspect for reason in run.verdict.reasons]
+    return tuple(f"{rule}: {rules.count(rule)} of {len(counted)} runs" for rule in dict.fromkeys(rules))

@@ -1,0 +1,102 @@
+"""The judgement of pairs of neighbouring runs: from their log ratios to faster, slower, no difference that matters, or not enough runs.
+
+- `no difference that matters`: the 95 % interval of the ratio lies within the smallest difference that matters, either way.
+- `faster`, `slower`: the interval at 99.2 % leaves out 1.
+- After each pair, from the fifth, the same tests are made at a higher confidence, and a clear result ends the comparison. These early
+  tests share an error of 0.2 %, so that A against A is called a difference in at most 1 % of all comparisons, however long they are.
+"""
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from statistics import NormalDist, stdev
+from typing import Literal
+
+import msgspec
+
+from edgemeter.agent.base.run_statistics import CONFIDENCE, MATTERS_RATIO, centre, pair_interval
+from edgemeter.agent.base.statistics import student_quantile
+
+PairState = Literal["faster", "slower", "no difference that matters", "not enough runs"]
+
+FALSE_ALARMS = 0.01
+EARLY_SHARE = 0.2
+FIRST_CHECK = 5
+DECISION = 1 - FALSE_ALARMS * (1 - EARLY_SHARE)
+
+# Foresight: the number of pairs that settles it in four of five comparisons like this one.
+_DIFFERS_Z = NormalDist().inv_cdf(0.8)
+
+# An estimate near 1 can leave the limits at either end: half of the misses at each.
+_ALIKE_Z = NormalDist().inv_cdf(0.9)
+FORESEEN_PAIRS = 1000
+
+
+class PairJudgement(msgspec.Struct, frozen=True, kw_only=True):
+    """B / A: the ratio of p50 with its 95 % interval over pairs of runs, and what follows from it.
+
+    `more_pairs` is about how many more pairs would settle it with the spread seen; null where it is settled, or where even a thousand
+    would not do.
+    """
+
+    state: PairState
+    ratio: float | None
+    low: float | None
+    high: float | None
+    pairs: int
+    more_pairs: int | None
+    matters_ratio: float
+
+
+def judge_pairs(log_ratios: Sequence[float], matters_ratio: float = MATTERS_RATIO) -> PairJudgement:
+    """Return the judgement on the log ratios ln(B / A) of all pairs."""
+    limit = math.log1p(matters_ratio)
+    state = _state(log_ratios, limit, DECISION, CONFIDENCE)
+    stated = pair_interval(log_ratios)
+    return PairJudgement(
+        state=state,
+        ratio=math.exp(centre(log_ratios)) if log_ratios else None,
+        low=math.exp(stated.low) if stated else None,
+        high=math.exp(stated.high) if stated else None,
+        pairs=len(log_ratios),
+        more_pairs=_more(log_ratios, limit) if state == "not enough runs" else None,
+        matters_ratio=matters_ratio,
+    )
+
+
+def is_settled(log_ratios: Sequence[float], planned: int, matters_ratio: float = MATTERS_RATIO) -> bool:
+    """Return whether the comparison may end before the `planned` pairs; called after every pair."""
+    count = len(log_ratios)
+    if not FIRST_CHECK <= count < planned:
+        return False
+    limit = math.log1p(matters_ratio)
+    strict = 1 - FALSE_ALARMS * EARLY_SHARE / (planned - FIRST_CHECK)
+    state = _state(log_ratios, limit, strict, strict)
+    return state != "not enough runs" and state == _state(log_ratios, limit, DECISION, CONFIDENCE)
+
+
+def _state(log_ratios: Sequence[float], limit: float, decision: float, confidence: float) -> PairState:
+    stated, decided = pair_interval(log_ratios, confidence), pair_interval(log_ratios, decision)
+    if stated is None or decided is None:
+        return "not enough runs"
+    if -limit <= stated.low and stated.high <= limit:
+        return "no difference that matters"
+    if decided.low > 0:
+        return "slower"
+    return "faster" if decided.high < 0 else "not enough runs"
+
+
+def _more(log_ratios: Sequence[float], limit: float) -> int | None:
+    """Return about how many more pairs would settle it, were the ratio and the spread what they seem; None: more than is sensible."""
+    if len(log_ratios) < 2:
+        return None
+    effect, spread, now = abs(centre(log_ratios)), stdev(log_ratios), len(log_ratios)
+
+    def settles(count: int) -> bool:
+        error = spread / math.sqrt(count)
+        differs = effect >= error * (student_quantile(DECISION, count - 1) + _DIFFERS_Z)
+        return differs or effect + error * (student_quantile(CONFIDENCE, count - 1) + _ALIKE_Z) <= limit
+
+    if not settles(FORESEEN_PAIRS):
+        return None
+    return 1 + bisect_left(range(now + 1, FORESEEN_PAIRS), True, key=settles)

@@ -1,0 +1,97 @@
+"""Facts about `edgemeter compare A B` where A and B are models."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from edgemeter.collector.cli.compare import is_model
+from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER
+from tests.fixtures.replay_case import replay_case
+
+
+def run(*arguments, **settings):
+    """Return the finished process of `edgemeter compare ARGUMENTS`."""
+    return subprocess.run(
+        [sys.executable, "-m", "edgemeter.agent.cli.main", "compare", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+        **settings,
+    )
+
+
+def test_a_model_against_itself_prints_both_sides_and_a_verdict(tmp_path):
+    """Two runs a side: table, ratio, interval, verdict, and in JSON the same with the records."""
+    replay_case(tmp_path, "a", 1.0)
+    done = run(tmp_path / "a.replay.json", tmp_path / "a.replay.json", "--runs", 2, "--mode", "rapid")
+    assert done.returncode == 0, done.stderr
+    assert "a.replay.json" in done.stdout
+    assert "not sure: latency (" in done.stdout or "B is as fast as A within 3 %" in done.stdout
+    assert "no accuracy: no photographs were given" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_suites_of_one_case_are_compared_and_given_as_json(tmp_path):
+    """A.toml and B.toml may differ in anything; the records of all runs are in the document."""
+    for name, latency_ms in (("a", 2.0), ("b", 3.0)):
+        replay_case(tmp_path, name, latency_ms)
+        (tmp_path / f"{name}.toml").write_text(f'name = "{name}"\n[[case]]\nmodel = "{name}.replay.json"\nmode = "rapid"\n')
+    done = run(tmp_path / "a.toml", tmp_path / "b.toml", "--runs", 3, "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["contrasts"][0]["latency"]["ratio"] == pytest.approx(1.5, rel=0.1)
+    assert [one["model"]["file"] for one in document["runs"]] == [f"{name}.replay.json" for name in "abbaab"]
+
+
+def test_a_suite_of_two_cases_is_refused(tmp_path):
+    """A side is one case; the message names those that are there."""
+    replay_case(tmp_path, "a", 1.0)
+    (tmp_path / "two.toml").write_text('name = "two"\n[[case]]\nmodel = "a.replay.json"\nthreads = [1, 2]\n')
+    done = run(tmp_path / "two.toml", tmp_path / "a.replay.json")
+    assert done.returncode == 2
+    assert "holds 2 cases (a.replay.json replay 1 thread, a.replay.json replay 2 threads): leave one" in done.stderr
+
+
+def test_results_and_models_are_told_apart(tmp_path, monkeypatch):
+    """A model's file, a suite, a replay or a name is measured; a document, a ledger, a bundle or a folder is read."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    measured = ["a.onnx", "b.TFLITE", "suite.toml", "x.replay.json", "yolox-nano"]
+    read = ["runs.json", "ledger.sqlite?device=pi-1", "a.edgemeter.zip", "folder", "server-1"]
+    assert [is_model(one) for one in (*measured, *read)] == [True] * 5 + [False] * 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("a.replay.json",), "give two models or more"),
+        (("a.replay.json", "a.replay.json", "--markdown"), "No such option"),
+        (("a.replay.json", "none.onnx", "--runs", 2), "there is no model at"),
+    ],
+)
+def test_wrong_usage_says_the_remedy(tmp_path, arguments, says):
+    """One line, before anything is measured."""
+    replay_case(tmp_path, "a", 1.0)
+    done = run(*arguments, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr
+
+
+@pytest.mark.slow
+def test_models_are_compared_by_speed_and_accuracy_and_saved(tmp_path):
+    """The shipped int8 against fp32, by name, on the shipped scenes: a row each, one sentence, the runs in the ledger."""
+    scenes = SHIPPED_FOLDER.parent / "scenes"
+    data = ("--images", scenes / "images", "--annotations", scenes / "annotations.json")
+    names = ("edgemeter-shapes_fp32.tflite", "edgemeter-shapes_int8.tflite")
+    done = run(*names, *data, "--mode", "rapid", "--runs", 2, env=os.environ | {"EDGEMETER_HOME": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    assert all(f"{name} litert 1 thread" in done.stdout for name in names)
+    assert "loses 1." in done.stdout
+    assert "AP points (95 % " in done.stdout
+    assert "no energy: " in done.stdout
+    assert "saved as" in done.stderr

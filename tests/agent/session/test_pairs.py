@@ -1,0 +1,83 @@
+"""Facts about `edgemeter.agent.session.pairs`: what follows from the log ratios of pairs of runs, and when it is clear."""
+
+from math import log
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.session import pairs
+
+# Ten pairs, spread by about 1 % around 0.
+NOISE = np.array([0.011, -0.009, 0.004, -0.012, 0.008, -0.003, 0.012, -0.007, 0.001, -0.005])
+
+
+def judged(shift: float, scale: float = 1.0, count: int = 10, **settings):
+    """Return the judgement on so many pairs whose log ratios lie around `shift`."""
+    return pairs.judge_pairs((shift + scale * NOISE[:count]).tolist(), **settings)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "scale", "state"),
+    [
+        (1.1, 1.0, "slower"),
+        (0.9, 1.0, "faster"),
+        (1.0, 1.0, "no difference that matters"),
+        (1.005, 1.0, "no difference that matters"),
+        (1.02, 0.1, "no difference that matters"),
+        (1.02, 5.0, "not enough runs"),
+        (1.0, 5.0, "not enough runs"),
+    ],
+)
+def test_ratio_and_spread_make_the_verdict(ratio, scale, state):
+    """A clear difference, a clear absence of one that matters, and what is undecided."""
+    found = judged(log(ratio), scale)
+    assert found.state == state
+    assert found.low <= ratio <= found.high
+    assert found.ratio == pytest.approx(ratio, rel=0.01 * scale)
+    assert (found.more_pairs is None) == (state != "not enough runs")
+
+
+def test_what_matters_is_the_users_choice():
+    """Two percent with hardly any spread do not matter by default, and are slower where 1 % matters."""
+    assert judged(log(1.02), 0.1).state == "no difference that matters"
+    assert judged(log(1.02), 0.1, matters_ratio=0.01).state == "slower"
+
+
+def test_the_foreseen_pairs_are_about_enough():
+    """Four of five comparisons with the foreseen number of pairs are settled; the wider the spread, the more are foreseen."""
+    found = judged(0.0, 5.0)
+    assert found.state == "not enough runs"
+    assert 5 < found.more_pairs < judged(0.0, 9.0).more_pairs
+    draw, spread = np.random.default_rng(1), float(np.std(5 * NOISE, ddof=1))
+    centre = log(found.ratio)
+    states = [pairs.judge_pairs(draw.normal(centre, spread, 10 + found.more_pairs).tolist()).state for _ in range(200)]
+    assert 0.7 <= 1 - states.count("not enough runs") / 200 <= 0.92
+
+
+def test_where_a_thousand_pairs_would_not_do_none_are_foreseen():
+    """A ratio at the border of what matters, with a wide spread, is not settled by patience."""
+    assert judged(log(1.03), 100.0).more_pairs is None
+
+
+def test_one_pair_gives_only_its_ratio():
+    """There is no spread to judge by, and so no interval."""
+    found = pairs.judge_pairs([log(1.5)])
+    assert (found.state, found.ratio, found.low, found.high, found.more_pairs) == ("not enough runs", pytest.approx(1.5), None, None, None)
+    assert pairs.judge_pairs([]).ratio is None
+
+
+def test_only_a_clear_answer_ends_a_comparison_early():
+    """A difference of 50 % ends it at the fifth pair, not before; the answer that ten pairs just support does not, nor an open one."""
+    clear = (log(1.5) + NOISE).tolist()
+    assert [pairs.is_settled(clear[:n], 10) for n in (4, 5, 10)] == [False, True, False]
+    weak = (log(1.03) + NOISE).tolist()
+    assert pairs.judge_pairs(weak).state == "slower"
+    assert not pairs.is_settled(weak[:5], 10)
+    assert not any(pairs.is_settled((5 * NOISE).tolist()[:n], 10) for n in range(11))
+
+
+def test_the_longer_the_plan_the_stricter_each_look():
+    """All looks share one error: five pairs that end a comparison of ten do not end one of a thousand."""
+    rows = [(log(1.5) + scale * NOISE[:5]).tolist() for scale in (1, 2, 3, 4, 5, 6, 7)]
+    short, long = ([pairs.is_settled(row, planned) for row in rows] for planned in (10, 1000))
+    assert sum(short) > sum(long) > 0
