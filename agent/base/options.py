@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from edgemeter.agent.base.completion import SENSORS, completes
+from edgemeter.agent.base.progress import QUIET
 from edgemeter.agent.base.variables import BROKER_FILE_VARIABLES
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -55,6 +57,16 @@ def config_option(command: _Command) -> _Command:
     return click.option("--config", type=PATH, envvar="EDGEMETER_CONFIG", help="Configuration file (TOML) of the agent.")(command)
 
 
+def quiet_option(command: _Command) -> _Command:
+    """Add `--quiet`; `progress.is_quiet` tells."""
+
+    def keep(ctx: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001 - as click calls it
+        ctx.meta[QUIET] = value
+
+    text = "Print the result and errors only: no progress, no notes."
+    return click.option("-q", "--quiet", is_flag=True, expose_value=False, callback=keep, help=text)(command)
+
+
 def save_option(command: _Command) -> _Command:
     """Add `--no-save`."""
     text = "Do not keep the runs in this device's ledger, which `report`, `trend` and `compare` read."
@@ -77,8 +89,8 @@ def model_options(
 ) -> Callable[[_Command], _Command]:
     """Return what adds the options of a model: `--images`, `--annotations`, `--runtime`, `--backend` and `--threads`."""
     return _added(
-        click.option("--images", type=PATH, help=images),
-        click.option("--annotations", type=PATH, help="Ground truth: COCO JSON, YOLO labels, or an index of classes."),
+        click.option("-i", "--images", type=PATH, help=images),
+        click.option("-a", "--annotations", type=PATH, help="Ground truth: COCO JSON, YOLO labels, or an index of classes."),
         click.option("--runtime", help="Runtime: litert, onnx, pytorch, replay, ... Default: by the file's suffix."),
         click.option("--backend", help="Backend of the runtime: xnnpack, builtin; cpu, cuda, ..."),
         click.option("--threads", type=click.IntRange(1, 1024), help="Threads of the runtime. Default: 1."),
@@ -120,7 +132,7 @@ def _ratio(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
 def power_option(command: _Command) -> _Command:
     """Add `--power`."""
     text = "Power sensors NAME[,NAME], or none. Default: the one with the widest scope."
-    return click.option("--power", envvar="EDGEMETER_POWER", help=text)(command)
+    return click.option("--power", envvar="EDGEMETER_POWER", shell_complete=completes(SENSORS, several=True), help=text)(command)
 
 
 def _comma_separated(_ctx: click.Context, _param: click.Parameter, value: str | None) -> list[str] | None:

@@ -6,8 +6,29 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
+import click
+
 # Called with what is being done, how much of it is done, and how much there is.
 Tell = Callable[[str, int, int], None]
+# The key of `--quiet` in what a command line keeps.
+QUIET = "edgemeter.quiet"
+
+
+def is_quiet() -> bool:
+    """Return whether the command that runs was given `--quiet`."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(QUIET))
+
+
+def shows_progress() -> bool:
+    """Return whether progress is shown: standard error is a terminal, and nobody asked for quiet."""
+    return sys.stderr.isatty() and not is_quiet()
+
+
+def note(text: str) -> None:
+    """Print a note on standard error, unless the command was given `--quiet`."""
+    if not is_quiet():
+        click.echo(text, err=True)
 
 
 def no_progress(step: str, done: int, total: int) -> None:
@@ -20,7 +41,7 @@ def progress_bar(of: Literal["steps", "bytes"] = "steps") -> Iterator[Tell]:
 
     The bar keeps its own way to the terminal: while a converter is at work, what it prints is redirected.
     """
-    if not sys.stderr.isatty():
+    if not shows_progress():
         yield no_progress
         return
     from rich.console import Console  # noqa: PLC0415 - needed on a terminal only

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgemeter.agent.base.options import PATH, image_options, json_option, model_options
+from edgemeter.agent.base.options import PATH, image_options, json_option, model_options, quiet_option
+from edgemeter.agent.base.progress import note
 
 if TYPE_CHECKING:
     from edgemeter.agent.cli.accuracy_scores import AccuracyScores
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--detections", type=PATH, help="COCO results: [{image_id, category_id, bbox: [x, y, w, h], score}].")
-@click.option("--model", type=PATH, help="Model file to score on --images, instead of detections.")
+@click.option("-m", "--model", type=PATH, help="Model file to score on --images, instead of detections.")
 @model_options("--model: folder of images, or of class folders.")
 @image_options("subset and corruptions")
 @click.option(
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     help="--detections: compute 95 % bounds by a jackknife over images. Default: auto, up to 100,000 detections.",
 )
 @click.option("--classes", "with_classes", is_flag=True, help="Also print a table of the classes; JSON always holds them.")
+@quiet_option
 @json_option('Print one object: {"ap": ..., "ap50": ..., "ap75": ..., "per_class": {...}, ...}.')
 def accuracy(*, with_classes: bool, as_json: bool, **options: Any) -> None:
     """Score detections in COCO's result format, or a model, without timing it.
@@ -54,7 +56,7 @@ def accuracy(*, with_classes: bool, as_json: bool, **options: Any) -> None:
             for reason in scored.verdict.reasons:
                 click.echo(f"{scored.verdict.state}: {reason}", err=True)
         for warning in scored.warnings:
-            click.echo(f"note: {warning}", err=True)
+            note(f"note: {warning}")
     if scored.verdict is not None and scored.verdict.state == "invalid":
         sys.exit(1)
 

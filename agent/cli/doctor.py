@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgemeter.agent.base.command_group import DefaultGroup
-from edgemeter.agent.base.options import PATH, broker_files, config_option, json_option, model_options, names_and_config, power_option
+from edgemeter.agent.base.options import (
+    PATH,
+    broker_files,
+    config_option,
+    json_option,
+    model_options,
+    names_and_config,
+    power_option,
+    quiet_option,
+)
+from edgemeter.agent.base.progress import note
 
 if TYPE_CHECKING:
     from edgemeter.agent.session.observer import CalibratedObserver
@@ -40,12 +50,13 @@ def doctor(context: click.Context, /, broker: str | None, *, as_json: bool, **op
 
 @doctor.command()
 @click.argument("suite", required=False, type=PATH)
-@click.option("--model", type=PATH, help="Model file instead of a suite of one case.")
+@click.option("-m", "--model", type=PATH, help="Model file instead of a suite of one case.")
 @model_options()
 @click.option("--mode", type=click.Choice(["rapid", "quick", "normal", "full"]), help="Length of a run. Default: quick (10 s).")
 @click.option("--pairs", type=click.IntRange(5, 1000), default=10, show_default=True, help="Pairs of runs, with and without sampling.")
 @power_option
 @names_and_config
+@quiet_option
 @json_option("Print the effect and the p50 of every pair as JSON.")
 def overhead(suite: Path | None, model: Path | None, pairs: int, *, as_json: bool, **options: Any) -> None:
     """Measure what sampling power and conditions adds to latency, on this machine.
@@ -70,7 +81,7 @@ def overhead(suite: Path | None, model: Path | None, pairs: int, *, as_json: boo
     identity = DeviceIdentity(*config.names(options["device"], options["fleet"], settings))
     case = single_case(source, options)
     with (
-        run_lock(config.home(), "edgemeter doctor overhead", lambda note: click.echo(note, err=True)),
+        run_lock(config.home(), "edgemeter doctor overhead", note),
         open_sensors(options["power"], settings.power, settings.sensors) as (sensors, _),
         session_progress() as on_event,
     ):
@@ -82,7 +93,7 @@ def overhead(suite: Path | None, model: Path | None, pairs: int, *, as_json: boo
         click.echo(msgspec.json.encode(found))
     else:
         _show_overhead(found)
-    click.echo(f"stored in {path}: later records of this setting carry it", err=True)
+    note(f"stored in {path}: later records of this setting carry it")
 
 
 def _show_overhead(found: "CalibratedObserver") -> None:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
-from edgemeter.agent.base.options import json_option, names_and_config, power_option, save_option
+from edgemeter.agent.base.options import json_option, names_and_config, power_option, quiet_option, save_option
+from edgemeter.agent.base.progress import note
 from edgemeter.agent.cli import run_session
 from edgemeter.agent.cli.run_session import SessionOutcome, suite_of
 
@@ -59,8 +60,8 @@ def watch_suite(
     for done in count(1):
         try:
             outcome = run_session.run_session(suite_of(suite, None, given), given, report)
-            for note in (*outcome.errors, *filter(None, [outcome.undelivered, outcome.saved])):
-                report(str(note))
+            for one in (*outcome.errors, *filter(None, [outcome.undelivered, outcome.saved])):
+                report(str(one))
             yield outcome
             if outcome.interruption is not None:
                 raise outcome.interruption
@@ -89,6 +90,7 @@ def watch_suite(
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="--every: deliver by MQTT to HOST[:PORT], mqtt://... or mqtts://...")
 @names_and_config
 @save_option
+@quiet_option
 @json_option("Print the energies as JSON.")
 def energy(command: tuple[str, ...], every: str | None, **options: Any) -> None:
     """Measure the energy of a command, with idle before and after; or measure a suite at regular times.
@@ -114,7 +116,7 @@ def energy(command: tuple[str, ...], every: str | None, **options: Any) -> None:
         idle_s=options["idle_s"],
         units=options["repeat"],
         settings=settings,
-        report=lambda note: click.echo(note, err=True),
+        report=note,
     )
     with watcher:
         status = _run(command, options["repeat"])
@@ -174,7 +176,7 @@ def _repeat_suite(command: tuple[str, ...], every: str, options: dict[str, Any])
 
     if len(command) != 1:
         raise click.UsageError("with --every give one SUITE file, and nothing after it")
-    for outcome in watch_suite(Path(command[0]), seconds(every), options, lambda note: click.echo(note, err=True)):
+    for outcome in watch_suite(Path(command[0]), seconds(every), options, note):
         if options["as_json"]:
             click.echo(run_session.session_document(outcome))
         else:

@@ -4,16 +4,18 @@ from pathlib import Path
 
 import click
 
-from edgemeter.agent.base.options import PATH, json_option, model_options
+from edgemeter.agent.base.options import PATH, json_option, model_options, quiet_option
+from edgemeter.agent.base.progress import note
 
 
 @click.command()
-@click.option("--model", required=True, type=PATH, help="Model file (.tflite, .onnx, .pt, .pt2).")
+@click.option("-m", "--model", required=True, type=PATH, help="Model file (.tflite, .onnx, .pt, .pt2).")
 @model_options()
 @click.option("--queries", type=click.IntRange(5, 10_000), default=50, show_default=True, help="Inferences with and without the profiler.")
 @click.option("--by", type=click.Choice(["operator", "type"]), default="operator", show_default=True, help="What a row shows.")
 @click.option("--top", type=click.IntRange(1), default=15, show_default=True, help="Number of rows.")
 @click.option("--trace", type=PATH, help="Write a trace for chrome://tracing or ui.perfetto.dev.")
+@quiet_option
 @json_option("Print the whole profile as JSON.")
 def profile(model: Path, queries: int, by: str, top: int, trace: Path | None, *, as_json: bool, **settings: object) -> None:
     """Show the slowest operators of a model, as its runtime's own profiler reports them.
@@ -38,7 +40,7 @@ def profile(model: Path, queries: int, by: str, top: int, trace: Path | None, *,
     found = summarise(case.runtime, recorded)
     if trace:
         write_trace(trace, recorded)
-        click.echo(f"the trace: {trace.resolve()}", err=True)
+        note(f"the trace: {trace.resolve()}")
     if as_json:
         click.echo(msgspec.json.encode(found))
     else:

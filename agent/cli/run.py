@@ -17,8 +17,10 @@ from edgemeter.agent.base.options import (
     model_options,
     names_and_config,
     power_option,
+    quiet_option,
     save_option,
 )
+from edgemeter.agent.base.progress import note
 
 
 def _cpus(_ctx: click.Context, _param: click.Parameter, value: str | None) -> list[int] | None:
@@ -31,7 +33,7 @@ def _cpus(_ctx: click.Context, _param: click.Parameter, value: str | None) -> li
 @click.command()
 @click.argument("sources", nargs=-1, type=PATH, metavar="[SUITE | MODEL...]")
 @click.option(
-    "--model", "named", multiple=True, type=PATH, help="Model file (.tflite, .onnx, .pt, .pt2), or name of the catalogue; repeatable."
+    "-m", "--model", "named", multiple=True, type=PATH, help="Model file (.tflite, .onnx, .pt, .pt2), or name of the catalogue; repeatable."
 )
 @model_options()
 @image_options("subset, inputs, arrivals, order and corruptions")
@@ -87,7 +89,7 @@ def _cpus(_ctx: click.Context, _param: click.Parameter, value: str | None) -> li
 @delivery_timeout_option
 @names_and_config
 @save_option
-@click.option("--output", type=PATH, help='Also write {"runs": [...]} to this file.')
+@click.option("-o", "--output", type=PATH, help='Also write {"runs": [...]} to this file.')
 @click.option("--bundle", type=PATH, metavar="DIR", help="Also write each run as one file that `edgemeter bundle verify` checks.")
 @click.option(
     "--signing-key-file",
@@ -95,6 +97,7 @@ def _cpus(_ctx: click.Context, _param: click.Parameter, value: str | None) -> li
     type=PATH,
     help="Key that signs bundles (see `edgemeter bundle keygen`). Default: the configuration's, or unsigned.",
 )
+@quiet_option
 @json_option('Print {"runs": [record, ...]}.')
 def run(sources: tuple[Path, ...], named: tuple[Path, ...], **options: Any) -> None:
     """Measure a suite of cases (.toml), or models in turn.
@@ -110,9 +113,9 @@ def run(sources: tuple[Path, ...], named: tuple[Path, ...], **options: Any) -> N
     if not models or (suite is not None and len(models) > 1):
         raise click.UsageError("give either one SUITE file (.toml) or models")
     cases = run_session.suite_of(suite, models, options)
-    for note in cases.left_out:
-        click.echo(f"left out: {note}", err=True)
-    outcome = run_session.run_session(cases, options | {"suite_file": suite}, lambda note: click.echo(note, err=True))
+    for reason in cases.left_out:
+        note(f"left out: {reason}")
+    outcome = run_session.run_session(cases, options | {"suite_file": suite}, note)
     document = run_session.session_document(outcome)
     try:
         if options["as_json"]:
@@ -123,8 +126,10 @@ def run(sources: tuple[Path, ...], named: tuple[Path, ...], **options: Any) -> N
         # A full or closed standard output does not take the rest with it.
         if options["output"]:
             run_session.write_document(options["output"], document, outcome.errors)
-        for line in (*filter(None, [outcome.saved]), *(f"edgemeter: {error}" for error in outcome.errors)):
-            click.echo(line, err=True)
+        if outcome.saved:
+            note(outcome.saved)
+        for error in outcome.errors:
+            click.echo(f"edgemeter: {error}", err=True)
     if outcome.interruption is not None:
         raise outcome.interruption
     if outcome.undelivered:

@@ -1,6 +1,5 @@
 """A session from the command line: options to cases, cases to records, records to the outbox and the broker, progress to the terminal."""
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.file_lock import run_lock
+from edgemeter.agent.base.progress import shows_progress
 from edgemeter.agent.bundle import signature
 from edgemeter.agent.bundle.write import BundleRecorder
 from edgemeter.agent.cli.model_names import model_path
@@ -61,7 +61,7 @@ class SessionBars:
 @contextmanager
 def session_progress() -> Iterator[session.OnEvent]:
     """Yield what shows the progress of a session on standard error; nothing unless that is a terminal."""
-    if not sys.stderr.isatty():
+    if not shows_progress():
         yield lambda _: None
         return
     shown = SessionBars()

@@ -12,6 +12,8 @@ import click
 import msgspec
 
 from edgemeter.agent import power
+from edgemeter.agent.base.command_group import DefaultGroup
+from edgemeter.agent.base.completion import SENSORS, completes
 from edgemeter.agent.base.config import read as read_config
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.base.options import config_option, json_option
@@ -39,7 +41,7 @@ DISPLAYED = re.compile(r"-?\d+(\.\d*)?")
 COUNTER_WARNING = "an energy counter: a single reading of it gives no power"
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=DefaultGroup, invoke_without_command=True)
 @config_option
 @click.option("--all", "everything", is_flag=True, help="Also list absent sensors, with the reason.")
 @json_option('Print {"sensors": [...], "chosen": ...}.')
@@ -70,11 +72,17 @@ def sensors(context: click.Context, config: Path | None, *, everything: bool, as
 
 
 @sensors.command("read")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completes(SENSORS))
 @click.option(
     "--from", "recording", type=click.Path(readable=False, path_type=Path), help="Recording: a tree of files, an output, or bytes."
 )
-@click.option("--as", "as_name", metavar="NAME", help="Sensor of the recording. Default: the one that recognises it.")
+@click.option(
+    "--as",
+    "as_name",
+    metavar="NAME",
+    shell_complete=completes(SENSORS),
+    help="Sensor of the recording. Default: the one that recognises it.",
+)
 @config_option
 @json_option("Print sensor, scope, excludes, total_w, rails and warnings as JSON.")
 def read_sensor(name: str | None, recording: Path | None, as_name: str | None, config: Path | None, *, as_json: bool) -> None:
@@ -187,8 +195,8 @@ def _print_reading(found: dict[str, Any]) -> None:
 
 
 @sensors.command("calibrate")
-@click.argument("name")
-@click.option("--against", metavar="SENSOR", help="Reference: another sensor that sees the same load.")
+@click.argument("name", shell_complete=completes(SENSORS))
+@click.option("--against", metavar="SENSOR", shell_complete=completes(SENSORS), help="Reference: another sensor that sees the same load.")
 @click.option("--typed", is_flag=True, help="Reference: type in what a meter shows at each step.")
 @click.option("--steps", type=click.IntRange(3, 50), default=6, show_default=True, help="Load steps, from idle to all cores.")
 @click.option("--settle", "settle_s", type=click.FloatRange(0), default=5.0, show_default=True, help="Seconds to settle before each step.")

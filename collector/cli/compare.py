@@ -12,7 +12,8 @@ import click
 
 from edgemeter.agent.base.command_group import ModalCommand
 from edgemeter.agent.base.documents import json_document
-from edgemeter.agent.base.options import matters_option
+from edgemeter.agent.base.options import matters_option, quiet_option
+from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.terminal import wide_console
 from edgemeter.agent.contract.suite import FORMATS
 from edgemeter.collector.cli.stores import StorePath, all_days_option
@@ -135,6 +136,7 @@ def is_model(text: str) -> bool:
 @click.option("--stale-days", type=click.IntRange(1), default=30, help="Days after which a cell without a newer run is stale. Default: 30.")
 @matters_option
 @all_days_option
+@quiet_option
 @click.option("--json", "form", flag_value="json", help="Print the rows and what was left out as JSON.")
 @click.option("--csv", "form", flag_value="csv", help="Print the rows as CSV, with the columns of the JSON.")
 @click.option("--markdown", "form", flag_value="markdown", help="With BASELINE NEW: print a comment for a pull or merge request.")
@@ -235,7 +237,7 @@ def _write_report(comparison: Comparison, path: Path, command: str) -> None:
     from edgemeter.collector.show import report
 
     report.write_report(comparison, path, command)
-    click.echo(f"the report: {path.resolve()}", err=True)
+    note(f"the report: {path.resolve()}")
 
 
 def _show(comparison: Comparison) -> None:

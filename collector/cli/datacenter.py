@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.options import FiniteRange
+from edgemeter.agent.base.options import FiniteRange, quiet_option
 from edgemeter.collector.cli.stores import StorePath, all_days_option
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Compare edge and datacenter energy over ranges of utilisation, PUE and network.")
 @click.option("--edge", metavar="DEVICE", help="Edge device. Default: the only one.")
-@click.option("--model", help="Model. Default: the only one.")
+@click.option("-m", "--model", help="Model. Default: the only one.")
 @click.option("--precision", help="Precision of the edge case. Default: the one with the lowest energy.")
 @click.option("--server", default="reference", metavar="DEVICE|ROLE", help="Server, measured by the same agent. Default: reference.")
 @click.option(
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     "--influx-token-file", type=click.Path(path_type=Path), help="File with the token of an InfluxDB. Or set EDGEMETER_INFLUX_TOKEN."
 )
 @all_days_option
+@quiet_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document, with every band and constant.")
 def datacenter(
     *,

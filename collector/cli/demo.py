@@ -4,6 +4,9 @@ from pathlib import Path
 
 import click
 
+from edgemeter.agent.base.options import quiet_option
+from edgemeter.agent.base.progress import note
+
 
 @click.command(short_help="Measure, deliver, compare and report on this machine.")
 @click.option(
@@ -14,6 +17,7 @@ import click
 @click.option("--influx-org", help="Organisation. Default: the only one the token can see.")
 @click.option("--influx-bucket", help="Bucket, created if absent. Default: edgemeter.")
 @click.option("--influx-token-file", type=click.Path(path_type=Path), help="File with the token.")
+@quiet_option
 @click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
 def demo(
     html: Path,
@@ -42,7 +46,7 @@ def demo(
     from edgemeter.collector.show.compare_table import show_comparison
 
     sink = parse_influx(influx, org=influx_org, bucket=influx_bucket, token_file=influx_token_file) if influx else None
-    delivered = whole_way.run_demo(home or whole_way.new_folder(default_home()), sink, lambda line: click.echo(line, err=True))
+    delivered = whole_way.run_demo(home or whole_way.new_folder(default_home()), sink, note)
     store = open_store(str(delivered.ledger))
     comparison = compare.compare(store.contents(with_samples=True), "reference")
     report.write_report(comparison, html, f"edgemeter compare --reference reference --store {delivered.ledger}")
@@ -53,9 +57,7 @@ def demo(
     else:
         show_comparison(comparison, Console())
     where = f" and in InfluxDB at {sink}" if sink else ""
-    click.echo(f"\n{delivered.records} records are delivered and stored in {delivered.ledger}{where}", err=True)
-    click.echo(f"the report: {html.resolve()}", err=True)
-    click.echo(f"the page, with a simulated fleet of 40 boards next to these runs: {page.resolve()}", err=True)
-    click.echo(
-        "next: edgemeter run --model YOUR.onnx --images DIR --annotations COCO.json; edgemeter doctor; edgemeter models list", err=True
-    )
+    note(f"\n{delivered.records} records are delivered and stored in {delivered.ledger}{where}")
+    note(f"the report: {html.resolve()}")
+    note(f"the page, with a simulated fleet of 40 boards next to these runs: {page.resolve()}")
+    note("next: edgemeter run YOUR.onnx --images DIR --annotations COCO.json; edgemeter doctor; edgemeter models list")

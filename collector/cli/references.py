@@ -101,7 +101,7 @@ def import_(
 @click.option("--version", help="Edition: a release or a commit. Part of the key.")
 @click.option("--date", metavar="YYYY-MM-DD", help="Day of retrieval. Part of the key.")
 @click.option("--address", help="Address of the source.")
-@click.option("--model", help="Model.")
+@click.option("-m", "--model", help="Model.")
 @click.option("--device", help="Device, as named there.")
 @click.option(
     "--metric", type=click.Choice(["latency", "throughput", "energy", "power", "accuracy", "size"]), help="What the figure measures."
@@ -142,7 +142,7 @@ def add(*, file: Path | None, shelf: Path | None, **options: str | float | None)
 
 
 @references.command("list", short_help="List measured, imported and published references separately.")
-@click.option("--model", help="Part of the model name.")
+@click.option("-m", "--model", help="Part of the model name.")
 @click.option("--device", help="Part of the device, system or accelerator name.")
 @click.option("--scenario", help="Part of the scenario name.")
 @click.option("--suite", help="MLPerf suite: datacenter or edge.")

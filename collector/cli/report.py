@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.agent.base.progress import progress_bar
-from edgemeter.collector.cli.stores import all_days_option, chosen_stores, store_option
+from edgemeter.agent.base.options import quiet_option
+from edgemeter.agent.base.progress import note, progress_bar, shows_progress
+from edgemeter.collector.cli.stores import all_days_option, chosen_stores, only_options, store_option
 
 if TYPE_CHECKING:
     from edgemeter.agent.contract.record import RunRecord
@@ -32,14 +33,12 @@ SUFFIXES = (".html", ".csv", ".parquet")
     default=Path("report.html"),
     help="File to write: .html, .csv or .parquet (edgemeter[parquet]); - prints CSV. Default: report.html.",
 )
-@click.option("--fleet", help="Only this fleet.")
-@click.option("--model", help="Only this model.")
-@click.option("--board", help="Only this board type.")
-@click.option("--device", help="Only this device.")
+@only_options("fleet", "model", "board", "device")
 @all_days_option
 @click.option("--runs", default=40, type=click.IntRange(0), help=".html: number of runs included with their raw samples. Default: 40.")
 @click.option("--columns", metavar="NAME[,NAME]", help=".csv and .parquet: only these columns, or all. Default: the usual figures.")
 @click.option("--list", "is_list", is_flag=True, help="List the names and types of all columns.")
+@quiet_option
 @click.option("--csv", "csv_path", type=click.Path(path_type=Path, allow_dash=True), hidden=True)
 @click.option("--parquet", "parquet_path", type=click.Path(path_type=Path), hidden=True)
 def report(
@@ -108,7 +107,7 @@ def _write_page(where: Sequence[str], output: Path, wanted: Mapping[str, str], d
             size_bytes = one_file.write_one_file(index, events, output, case_filter, runs, partial(progress, "making views"))
     finally:
         index.close()
-    click.echo(f"the report: {output.resolve()}, {figures.significant(size_bytes / 1e6, 2)} MB", err=True)
+    note(f"the report: {output.resolve()}, {figures.significant(size_bytes / 1e6, 2)} MB")
 
 
 def _write_table(where: Sequence[str], output: Path, form: str, wanted: Mapping[str, str], columns: str | None) -> None:
@@ -129,8 +128,8 @@ def _write_table(where: Sequence[str], output: Path, form: str, wanted: Mapping[
         else:
             count = _put_in_place(output, lambda part: _write_csv(runs, chosen, part))
     for entry in chain.from_iterable(one.unreadable for one in selections):
-        click.echo(f"left out: {entry.run or 'something'}: {entry.reason}", err=True)
-    click.echo(f"{count:,} run{'s' * (count != 1)}, {len(chosen)} columns", err=True)
+        note(f"left out: {entry.run or 'something'}: {entry.reason}")
+    note(f"{count:,} run{'s' * (count != 1)}, {len(chosen)} columns")
 
 
 def _some(runs: "Iterator[RunRecord]", where: Sequence[str]) -> "Iterable[RunRecord]":
@@ -170,9 +169,8 @@ def _shown(items: Iterable[Item], total: int | None) -> Iterator[Iterable[Item]]
     from rich.console import Console
     from rich.progress import Progress
 
-    console = Console(stderr=True)
-    if not console.is_terminal:
+    if not shows_progress():
         yield items
         return
-    with Progress(console=console, transient=True) as bars:
+    with Progress(console=Console(stderr=True), transient=True) as bars:
         yield bars.track(items, total=total, description="exporting")

@@ -4,14 +4,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.progress import shows_progress
 
 if TYPE_CHECKING:
     from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
+
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class StorePath(click.Path):
@@ -44,6 +48,18 @@ store_option = click.option(
     envvar="EDGEMETER_STORE",
     help="A ledger, or a document of `edgemeter run --json`; several are read as one. Default: the ledger in $EDGEMETER_HOME.",
 )
+
+
+def only_options(*names: str) -> Callable[[_Command], _Command]:
+    """Return what adds `--fleet`, `--device`, `--board`, `--model`, `--precision` or `--runtime`, which select the runs to look at."""
+
+    def add(command: _Command) -> _Command:
+        for name in reversed(names):
+            short = ["-m"] if name == "model" else []
+            command = click.option(*short, f"--{name}", help=f"Only this {'board type' if name == 'board' else name}.")(command)
+        return command
+
+    return add
 
 
 def ledger_path(given: Path | None = None) -> Path:
@@ -100,11 +116,10 @@ def existing_store(store: str) -> str:
 @contextmanager
 def trend_progress() -> Iterator[Callable[[int, int], None]]:
     """Show the progress of the index of trends on standard error, if it is a terminal."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
+    if not shows_progress():
         yield lambda *_: None
         return
-    with console.status("analysing trends ...") as status:
+    from rich.console import Console
+
+    with Console(stderr=True).status("analysing trends ...") as status:
         yield lambda row, last: status.update(f"reading new runs: {row:,} of {last:,}")

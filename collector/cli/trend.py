@@ -6,8 +6,9 @@ from typing import Any
 import click
 
 from edgemeter.agent.base.command_group import CommandGroup, Sections
+from edgemeter.agent.base.options import quiet_option
 from edgemeter.agent.base.terminal import wide_console
-from edgemeter.collector.cli.stores import chosen_stores, existing_store, store_option, trend_progress
+from edgemeter.collector.cli.stores import chosen_stores, existing_store, only_options, store_option, trend_progress
 
 
 def _day(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
@@ -30,6 +31,13 @@ def chosen_metrics(_ctx: click.Context, _param: click.Parameter, value: str | No
     return names
 
 
+_metrics_option = click.option(
+    "--metric",
+    "metrics",
+    callback=chosen_metrics,
+    metavar="NAME[,NAME]",
+    help="energy, energy-net, latency, latency-p90, accuracy, throttling, or all. Default: energy, latency, accuracy, throttling.",
+)
 COMMANDS: Sections = {
     "Below it": {
         "units": ("edgemeter.collector.cli.trend:units", "Compare boards of one type and find outliers."),
@@ -41,22 +49,12 @@ COMMANDS: Sections = {
 
 @click.group(cls=CommandGroup, sections=COMMANDS, invoke_without_command=True)
 @store_option
-@click.option(
-    "--metric",
-    "metrics",
-    callback=chosen_metrics,
-    metavar="NAME[,NAME]",
-    help="energy, energy-net, latency, latency-p90, accuracy, throttling, or all. Default: energy, latency, accuracy, throttling.",
-)
-@click.option("--fleet", help="Only this fleet.")
-@click.option("--device", help="Only this device.")
-@click.option("--board", help="Only this board type.")
-@click.option("--model", help="Only this model.")
-@click.option("--precision", help="Only this precision.")
-@click.option("--runtime", help="Only this runtime.")
+@_metrics_option
+@only_options("fleet", "device", "board", "model", "precision", "runtime")
 @click.option("--by-type", is_flag=True, help="Analyse each board type with two or more devices, instead of each device.")
 @click.option("--until", callback=_day, metavar="DAY", help="The last day on which results were due. Default: the day of the newest run.")
 @click.option("--all", "with_quiet", is_flag=True, help="Include series without findings.")
+@quiet_option
 @click.option("--json", "form", flag_value="json", help='Print {"series": [...]} with every figure of the findings.')
 @click.option("--csv", "form", flag_value="csv", help="Print the points as CSV, one row a day.")
 @click.pass_context
@@ -109,9 +107,7 @@ def trend(
 @click.argument("text", required=False)
 @store_option
 @click.option("--day", callback=_day, metavar="DAY", help="The first day of the new level, as 2026-11-20. Default: today (UTC).")
-@click.option("--fleet", help="Only for this fleet.")
-@click.option("--device", help="Only for this device.")
-@click.option("--model", help="Only for this model.")
+@only_options("fleet", "device", "model")
 @click.option("--metric", help="Only for this metric.")
 @click.option("--author", help="Author of the annotation.")
 @click.option("--remark", is_flag=True, help="A remark only, which starts no new level.")
@@ -172,16 +168,9 @@ def _check_series(stores: Sequence[str], about: dict[str, Any]) -> None:
 
 @click.command(short_help="Compare boards of one type and find outliers.")
 @store_option
-@click.option(
-    "--metric",
-    "metrics",
-    callback=chosen_metrics,
-    metavar="NAME[,NAME]",
-    help="energy, energy-net, latency, ... Default: energy, latency, accuracy.",
-)
-@click.option("--fleet", help="Only this fleet.")
-@click.option("--board", help="Only this board type.")
-@click.option("--model", help="Only this model.")
+@_metrics_option
+@only_options("fleet", "board", "model")
+@quiet_option
 @click.option("--json", "as_json", is_flag=True, help='Print {"board_types": [...]}.')
 def units(
     stores: tuple[str, ...], metrics: tuple[str, ...], fleet: str | None, board: str | None, model: str | None, *, as_json: bool

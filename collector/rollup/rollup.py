@@ -14,6 +14,7 @@ from rich.progress import Progress as Bars
 from rich.progress import TaskID
 
 from edgemeter.agent.base import sqlite_file
+from edgemeter.agent.base.progress import shows_progress
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.collector.compare import comparison as comparing
@@ -201,7 +202,7 @@ def _without_garbage_collection() -> Iterator[None]:
 def rollup_progress() -> Iterator[Progress]:
     """Show progress on standard error, if it is a terminal."""
     console = Console(stderr=True)
-    with Bars(console=console, transient=True, disable=not console.is_terminal) as bars:
+    with Bars(console=console, transient=True, disable=not shows_progress()) as bars:
         tasks: dict[str, TaskID] = {}
 
         def report(what: str, done: int, total: int) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from edgemeter.agent.base.completion import MODELS, completes
 from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.models.catalogue.catalogue_entry import NAME_PATTERN, CatalogueEntry
@@ -36,7 +37,7 @@ def list_models(catalogue_file: Path, cache: ModelCache, *, as_json: bool) -> No
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", shell_complete=completes(MODELS, files=True))
 @click.option("--json", "as_json", is_flag=True, help="Print the card or entry as JSON.")
 @options.catalogue
 @options.cache

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from edgemeter.agent.base.documents import json_document
+from edgemeter.agent.base.options import quiet_option
+from edgemeter.agent.base.progress import note
 
 if TYPE_CHECKING:
     from edgemeter.models.convert.conversion_report import Conversion, ConversionOutcome, ConversionRequest
@@ -20,10 +22,11 @@ _STYLE = {"ok": "green", "degraded": "yellow", "ruined": "bold red"}
 @click.option("--out", type=click.Path(path_type=Path), default=Path("converted"), show_default=True, help="Output folder.")
 @click.option("--calibration", type=click.Path(path_type=Path), help="Folder of images to measure int8 ranges on.")
 @click.option("--calibration-images", type=click.IntRange(1), default=200, show_default=True, help="Largest number of calibration images.")
-@click.option("--images", type=click.Path(path_type=Path), help="Folder of images to compare on. Default: the calibration images.")
-@click.option("--annotations", type=click.Path(path_type=Path), help="Ground truth of --images; the accuracy then decides.")
+@click.option("-i", "--images", type=click.Path(path_type=Path), help="Folder of images to compare on. Default: the calibration images.")
+@click.option("-a", "--annotations", type=click.Path(path_type=Path), help="Ground truth of --images; the accuracy then decides.")
 @click.option("--limit", type=click.IntRange(1), help="Compare on a random subset of N images.")
 @click.option("--exclude", "keep", multiple=True, metavar="REGEX", help="Keep operations with matching names in float; repeatable.")
+@quiet_option
 @click.option("--json", "as_json", is_flag=True, help='Print {"conversions": [...], "errors": [...], "left_out": [...]}.')
 def convert(  # noqa: PLR0917 - click gives them by name
     source: str,
@@ -83,8 +86,8 @@ def _print(outcome: "ConversionOutcome", request: "ConversionRequest", *, as_jso
         click.echo(json_document({"conversions": rows, "errors": errors, "left_out": outcome.left_out}))
     else:
         _print_table(outcome.written, request)
-    for note in _notes(outcome, request):
-        click.echo(note, err=True)
+    for text in _notes(outcome, request):
+        note(text)
     for one in ruined:
         reason = f"{one.parity.verdict.reason}; {conversion_report.remedy(one)}"
         click.secho(f"RUINED: {one.path.name}: {reason}", err=True, fg="red", bold=True)
@@ -113,7 +116,7 @@ def _notes(outcome: "ConversionOutcome", request: "ConversionRequest") -> list[s
         for one in outcome.written
         if one.parity.verdict.state == "degraded"
     ]
-    return [*notes, *(f"left out: {note}" for note in outcome.left_out)]
+    return [*notes, *(f"left out: {one}" for one in outcome.left_out)]
 
 
 def _print_table(written: "list[Conversion]", request: "ConversionRequest") -> None:

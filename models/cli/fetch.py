@@ -6,9 +6,11 @@ from typing import Any
 
 import click
 
+from edgemeter.agent.base.completion import MODELS, completes
 from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
-from edgemeter.agent.base.progress import progress_bar
+from edgemeter.agent.base.options import quiet_option
+from edgemeter.agent.base.progress import note, progress_bar
 from edgemeter.models.catalogue.catalogue import all_entries, find_entry
 from edgemeter.models.catalogue.catalogue_entry import is_address
 from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER, shipped_models
@@ -29,7 +31,7 @@ def _mirrors(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...
 
 
 @click.command()
-@click.argument("name", nargs=-1, required=True)
+@click.argument("name", nargs=-1, required=True, shell_complete=completes(MODELS))
 @click.option(
     "--mirror", multiple=True, callback=_mirrors, envvar="EDGEMETER_MODEL_MIRRORS", help="Address of a folder to try first; repeatable."
 )
@@ -37,6 +39,7 @@ def _mirrors(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...
 @click.option("--timeout-s", type=click.FloatRange(0.1), default=TIMEOUT_S, show_default=True, help="Time limit for a response in seconds.")
 @click.option("--accept-unverified", is_flag=True, help="Also fetch models without a sha256 in the catalogue; their hash is recorded.")
 @click.option("--offline-bundle", type=click.Path(path_type=Path), help="Read from this bundle (zip or folder) instead of the network.")
+@quiet_option
 @click.option("--json", "as_json", is_flag=True, help='Print {"fetched": [...]}.')
 @options.catalogue
 @options.cache
@@ -51,7 +54,7 @@ def fetch(name: tuple[str, ...], catalogue_file: Path, cache: ModelCache, *, as_
     failed = False
     for one in dict.fromkeys(name):
         if one not in known and SHIPPED_FOLDER / one in [model.path for model in shipped_models()]:
-            click.echo(f"{one} ships with Edgemeter: {SHIPPED_FOLDER / one}", err=True)
+            note(f"{one} ships with Edgemeter: {SHIPPED_FOLDER / one}")
             continue
         try:
             with progress_bar("bytes") as report:
@@ -76,10 +79,10 @@ def _print_fetched(fetched: list[FetchedModel], cache: ModelCache, *, as_json: b
     """Print the paths of the files, and notes on standard error."""
     for one in fetched:
         if not one.was_verified:
-            note = f"{one.entry.name} could not be checked; recorded sha256 {one.sha256}: later downloads must match it"
-            click.echo(f"edgemeter: {note}", err=True)
+            unchecked = f"{one.entry.name} could not be checked; recorded sha256 {one.sha256}: later downloads must match it"
+            click.echo(f"edgemeter: {unchecked}", err=True)
         for name in one.removed:
-            click.echo(f"edgemeter: removed {name} from the cache to keep below its limit", err=True)
+            note(f"edgemeter: removed {name} from the cache to keep below its limit")
     if excess := cache.excess_bytes():
         click.echo(f"edgemeter: the cache is {excess} bytes above its limit, because its models are in use or were just fetched", err=True)
     if as_json:
@@ -111,6 +114,7 @@ def export_bundle(out: Path, name: tuple[str, ...], catalogue_file: Path, cache:
 @click.argument("bundle", type=click.Path(path_type=Path))
 @click.argument("name", nargs=-1)
 @click.option("--accept-unverified", is_flag=True, help="Also import models without a sha256 in your catalogue; their hash is recorded.")
+@quiet_option
 @click.option("--json", "as_json", is_flag=True, help='Print {"fetched": [...]}.')
 @options.catalogue
 @options.cache

@@ -31,6 +31,11 @@ def named_model(name: str) -> Path:
     raise ConfigError(f"there is no model {name!r}, neither as a file nor in the catalogue: {hint}")
 
 
+def known_names() -> list[str]:
+    """Return the names that `named_model` knows: shipped files, then the entries of the catalogue."""
+    return [*(model.path.name for model in shipped_models()), *all_entries()]
+
+
 def _near(name: str, known: Mapping[str, CatalogueEntry], shipped: Sequence[str]) -> list[str]:
     """Return names that may have been meant; of a file name only those of shipped files: suffixes alone are alike."""
     if Path(name).suffix.lower() in FORMATS:

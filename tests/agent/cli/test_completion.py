@@ -1,0 +1,99 @@
+"""Facts about completion in a shell: what bash completes on a terminal, and what the other shells are given."""
+
+import os
+import pty
+import select
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BIN = str(Path(sys.executable).parent)
+PATIENCE_S = 60.0
+
+
+class Bash:
+    """An interactive bash on a terminal, in which completion was switched on as docs/completion.md says."""
+
+    def __init__(self, folder: Path) -> None:
+        self.terminal, end = pty.openpty()
+        environment = {"PATH": f"{BIN}:/usr/bin:/bin", "HOME": str(folder), "TERM": "dumb", "PS1": "> ", "INPUTRC": "/dev/null"}
+        self.process = subprocess.Popen(
+            ["bash", "--norc", "--noprofile", "-i"], stdin=end, stdout=end, stderr=end, env=environment, cwd=folder, start_new_session=True
+        )
+        os.close(end)
+        self.type('eval "$(_EDGEMETER_COMPLETE=bash_source edgemeter)" && echo rea""dy\n')
+        self.read_until("ready")
+
+    def type(self, keys: str) -> None:
+        """Press keys."""
+        os.write(self.terminal, keys.encode())
+
+    def read_until(self, text: str) -> str:
+        """Return what the terminal shows up to `text`."""
+        shown = ""
+        while text not in shown:
+            if not select.select([self.terminal], [], [], PATIENCE_S)[0]:
+                pytest.fail(f"{text!r} was not shown: {shown!r}")
+            shown += os.read(self.terminal, 4096).decode(errors="replace")
+        return shown
+
+    def close(self) -> None:
+        """End the shell."""
+        self.process.kill()
+        self.process.wait()
+        os.close(self.terminal)
+
+
+@pytest.fixture(scope="module")
+def bash(tmp_path_factory):
+    """A bash in a folder with one folder and one model."""
+    folder = tmp_path_factory.mktemp("home")
+    (folder / "photos-of-the-yard").mkdir()
+    (folder / "own_model.tflite").touch()
+    shell = Bash(folder)
+    yield shell
+    shell.close()
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("edgemeter sens\t", "edgemeter sensors "),
+        ("edgemeter trend anno\t", "edgemeter trend annotate "),
+        ("edgemeter run --annot\t", "--annotations "),
+        ("edgemeter sensors read pi5\t", "pi5_pmic "),
+        ("edgemeter run --power rapl,pi5\t", "rapl,pi5_pmic "),
+        ("edgemeter models show yolov8n-edge\t", "yolov8n-edgetpu "),
+        ("edgemeter run -m own\t", "own_model.tflite "),
+        ("edgemeter run -i pho\t", "photos-of-the-yard/"),
+    ],
+)
+def test_bash_completes(bash, typed, completed):
+    """Commands, options, sensors, models of the catalogue and files, by the key that everybody presses."""
+    bash.type(typed)
+    bash.read_until(completed)
+    bash.type("\x15")
+
+
+@pytest.mark.parametrize(("shell", "begins"), [("zsh", "#compdef edgemeter"), ("fish", "function _edgemeter_completion;")])
+def test_other_shells_get_their_script(shell, begins):
+    """What the line in docs/completion.md evaluates."""
+    done = subprocess.run(
+        [f"{BIN}/edgemeter"],
+        env={"PATH": "/usr/bin:/bin", "_EDGEMETER_COMPLETE": f"{shell}_source"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip().startswith(begins)
+
+
+def test_an_old_name_is_not_offered_and_its_options_still_are():
+    """Nobody learns it again; who types it is not left alone, and no line disturbs the completion."""
+    environment = {"PATH": "/usr/bin:/bin", "_EDGEMETER_COMPLETE": "bash_complete", "COMP_CWORD": "1", "COMP_WORDS": "edgemeter wat"}
+    assert subprocess.run([f"{BIN}/edgemeter"], env=environment, capture_output=True, text=True, check=True).stdout.strip() == ""
+    environment |= {"COMP_CWORD": "2", "COMP_WORDS": "edgemeter watch --ev"}
+    done = subprocess.run([f"{BIN}/edgemeter"], env=environment, capture_output=True, text=True, check=True)
+    assert (done.stdout.strip(), done.stderr) == ("plain,--every", "")

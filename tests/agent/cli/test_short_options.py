@@ -1,0 +1,49 @@
+"""Facts about the options that every command shares: `-m`, `-i`, `-a`, `-q` mean the same everywhere."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from tests.fixtures.command_lines import every_command
+
+MODEL = Path(__file__).resolve().parents[2] / "fixtures" / "runtimes" / "replay.replay.json"
+SHORT = {"--model": "-m", "--images": "-i", "--annotations": "-a", "--quiet": "-q", "--output": "-o"}
+# The number of images of a published accuracy.
+OTHER = {("models references add", "--images")}
+OPTIONS = [(" ".join(path), one) for path, command in every_command() for one in command.params if isinstance(one, click.Option)]
+
+
+@pytest.mark.parametrize(("long", "short"), SHORT.items())
+def test_a_short_option_stands_for_one_long_one_everywhere(long, short):
+    """Wherever the one exists the other does, and it means nothing else."""
+    for path, option in OPTIONS:
+        if (path, long) not in OTHER:
+            assert (long in option.opts) == (short in option.opts), path
+
+
+def edgemeter(*arguments, home):
+    """Return the finished process of `edgemeter ARGUMENTS`."""
+    command = [sys.executable, "-m", "edgemeter.agent.cli.main", *map(str, arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=600, env={"PATH": "/usr/bin:/bin", "HOME": str(home)}
+    )
+
+
+def test_quiet_leaves_the_result_alone(tmp_path):
+    """No note on standard error (where the runs were saved is one); the result is what it was."""
+    options = ("run", "-m", MODEL, "--mode", "rapid", "--power", "none", "--json")
+    loud, quiet = (edgemeter(*options, *more, home=tmp_path) for more in ((), ("-q",)))
+    assert loud.stderr != ""
+    assert quiet.stderr == ""
+    assert [one["mode"] for one in json.loads(quiet.stdout)["runs"]] == [one["mode"] for one in json.loads(loud.stdout)["runs"]]
+
+
+def test_quiet_hides_no_error(tmp_path):
+    """What went wrong is no note."""
+    done = edgemeter("run", "-q", "-m", "absent.onnx", home=tmp_path)
+    assert done.returncode == 2
+    assert "absent.onnx" in done.stderr
