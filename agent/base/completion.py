@@ -1,7 +1,9 @@
 """Names that a shell completes: listed by the module that knows them, which is imported only when a shell asks."""
 
+import glob
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
@@ -16,14 +18,20 @@ def completes(place: str, *, files: bool = False, several: bool = False) -> Comp
 
     Args:
         place: where the function is.
-        files: also complete files.
+        files: also complete files, and nothing else before a letter is typed.
         several: the value is a list, `A,B`; its last part is completed.
     """
 
     def items(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        if files and not incomplete:
+            return [CompletionItem(incomplete, type="file")]
         module, _, function = place.partition(":")
         before, comma, part = incomplete.rpartition(",") if several else ("", "", incomplete)
-        found = [CompletionItem(f"{before}{comma}{name}") for name in getattr(import_module(module), function)() if name.startswith(part)]
-        return [*found, CompletionItem(incomplete, type="file")] if files else found
+        found = [f"{before}{comma}{name}" for name in getattr(import_module(module), function)() if name.startswith(part)]
+        if not files:
+            return [CompletionItem(name) for name in found]
+        # bash shows either what we list or the files that it finds, not both.
+        here = [path.name for path in Path().glob(f"{glob.escape(incomplete)}*")] if found and "/" not in incomplete else []
+        return [CompletionItem(name) for name in (*found, *here)] or [CompletionItem(incomplete, type="file")]
 
     return items
