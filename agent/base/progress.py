@@ -25,9 +25,9 @@ def shows_progress() -> bool:
     return sys.stderr.isatty() and not is_quiet()
 
 
-def note(text: str) -> None:
-    """Print a note on standard error, unless the command was given `--quiet`."""
-    if not is_quiet():
+def note(text: str | None) -> None:
+    """Print a note, if there is one, on standard error, unless the command was given `--quiet`."""
+    if text is not None and not is_quiet():
         click.echo(text, err=True)
 
 

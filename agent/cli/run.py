@@ -126,8 +126,7 @@ def run(sources: tuple[Path, ...], named: tuple[Path, ...], **options: Any) -> N
         # A full or closed standard output does not take the rest with it.
         if options["output"]:
             run_session.write_document(options["output"], document, outcome.errors)
-        for line in filter(None, [outcome.saved]):
-            note(line)
+        note(outcome.saved)
         for error in outcome.errors:
             click.echo(f"edgemeter: {error}", err=True)
     if outcome.interruption is not None:

@@ -67,7 +67,7 @@ def bash(tmp_path_factory):
         ("edgemeter run --power rapl,pi5\t", "rapl,pi5_pmic "),
         ("edgemeter models show yolov8n-edge\t", "yolov8n-edgetpu "),
         ("edgemeter run -m own\t", "own_model.tflite "),
-        ("edgemeter run edgemeter-shapes_int\t", "edgemeter-shapes_int8.tflite "),
+        ("edgemeter run edgemeter-shapes_int8.t\t", "edgemeter-shapes_int8.tflite "),
         ("edgemeter run -i pho\t", "photos-of-the-yard/"),
     ],
 )
