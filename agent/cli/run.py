@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from edgemeter.agent.base.completion import MODELS, completes
 from edgemeter.agent.base.durable_file import check_writable
 from edgemeter.agent.base.errors import TransientError
 from edgemeter.agent.base.options import (
@@ -31,9 +32,15 @@ def _cpus(_ctx: click.Context, _param: click.Parameter, value: str | None) -> li
 
 
 @click.command()
-@click.argument("sources", nargs=-1, type=PATH, metavar="[SUITE | MODEL...]")
+@click.argument("sources", nargs=-1, type=PATH, shell_complete=completes(MODELS, files=True), metavar="[SUITE | MODEL...]")
 @click.option(
-    "-m", "--model", "named", multiple=True, type=PATH, help="Model file (.tflite, .onnx, .pt, .pt2), or name of the catalogue; repeatable."
+    "-m",
+    "--model",
+    "named",
+    multiple=True,
+    type=PATH,
+    shell_complete=completes(MODELS, files=True),
+    help="Model file (.tflite, .onnx, .pt, .pt2), or name of the catalogue; repeatable.",
 )
 @model_options()
 @image_options("subset, inputs, arrivals, order and corruptions")
