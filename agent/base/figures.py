@@ -87,6 +87,17 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def duration(seconds: float) -> str:
+    """Return a length of time for people: `8 s`, `2 min 5 s`, `1 h 20 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min" if minutes % 60 else f"{minutes // 60} h"
+
+
 def stamp(time_ns: int) -> str:
     """Return a wall-clock time in UTC to the second; the plain number where no calendar has it."""
     try:

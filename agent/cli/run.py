@@ -111,7 +111,7 @@ def run(sources: tuple[Path, ...], named: tuple[Path, ...], **options: Any) -> N
 
     Example: edgemeter run model.tflite --images photos/ --annotations coco.json --threads 4
     """
-    from edgemeter.agent.cli import run_session, run_table
+    from edgemeter.agent.cli import run_session
 
     if options["output"]:
         check_writable(options["output"])
@@ -128,7 +128,9 @@ def run(sources: tuple[Path, ...], named: tuple[Path, ...], **options: Any) -> N
         if options["as_json"]:
             click.echo(document)
         else:
-            run_table.print_runs(outcome.records)
+            from edgemeter.agent.cli.run_table import print_runs
+
+            print_runs(outcome.records)
     finally:
         # A full or closed standard output does not take the rest with it.
         if options["output"]:

@@ -4,79 +4,37 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.file_lock import run_lock
-from edgemeter.agent.base.progress import shows_progress
-from edgemeter.agent.bundle import signature
-from edgemeter.agent.bundle.write import BundleRecorder
+from edgemeter.agent.base.progress import is_quiet
 from edgemeter.agent.cli.model_names import model_path
-from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.cli.run_plan import announcement
 from edgemeter.agent.contract.suite import Case, Settings, Suite, SuiteFile, expand, read
-from edgemeter.agent.delivery.delivery import Delivery, open_delivery
-from edgemeter.agent.energy.outlook import outlook
-from edgemeter.agent.engine import job
-from edgemeter.agent.ledger.own_runs import OwnRuns, open_own_runs
-from edgemeter.agent.power.detect import open_sensors
-from edgemeter.agent.session import session
-from edgemeter.agent.verdict.precondition_rules import preflight_notes
 
-
-class SessionBars:
-    """A bar for the runs and one for the phase of the current run; above them a line for every run that has ended."""
-
-    def __init__(self) -> None:
-        columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[note]}"), TimeRemainingColumn())
-        self.bars = Progress(*columns, console=Console(stderr=True), transient=True)
-        self._runs = self.bars.add_task("runs", total=None, note="")
-        self._phase: TaskID | None = None
-        self._run = ""
-
-    def __call__(self, event: session.RunBegins | job.Event | session.RunEnds) -> None:
-        """Move the bars by one event of a session."""
-        if isinstance(event, job.RunProgress):
-            if self._phase is not None:
-                self.bars.update(self._phase, total=event.total, completed=event.done, note=f"{event.done}/{event.total} images")
-            return
-        if self._phase is not None:
-            self.bars.remove_task(self._phase)
-            self._phase = None
-        if isinstance(event, session.RunBegins):
-            self._run = f"[{event.place}/{event.total}] {event.case.label}, repeat {event.repeat + 1}"
-            self.bars.update(self._runs, total=event.total, completed=event.place - 1, description=self._run)
-        elif isinstance(event, session.RunEnds):
-            self.bars.console.print(f"{self._run}: {_summary(event.outcome)}", markup=False, highlight=False, soft_wrap=True)
-            self.bars.advance(self._runs)
-        elif isinstance(event, job.Phase):
-            self._phase = self.bars.add_task(f"  {event.name}", total=event.seconds, note="")
+if TYPE_CHECKING:
+    from edgemeter.agent.bundle.write import BundleRecorder
+    from edgemeter.agent.contract.record import RunRecord
+    from edgemeter.agent.delivery.delivery import Delivery
+    from edgemeter.agent.ledger.own_runs import OwnRuns
+    from edgemeter.agent.session import session
 
 
 @contextmanager
-def session_progress() -> Iterator[session.OnEvent]:
-    """Yield what shows the progress of a session on standard error; nothing unless that is a terminal."""
-    if not shows_progress():
+def session_progress() -> Iterator["session.OnEvent"]:
+    """Yield what shows the progress of a session on standard error, unless the command was given `--quiet`."""
+    if is_quiet():
         yield lambda _: None
         return
-    shown = SessionBars()
-    with shown.bars:
-        yield shown
+    from edgemeter.agent.cli.session_progress import SessionProgress
 
-
-def _summary(outcome: RunRecord | EdgemeterError) -> str:
-    if isinstance(outcome, EdgemeterError):
-        return f"failed: {outcome}"
-    latency = outcome.latency
-    p50 = f"p50 {latency.p50_ms:.4g} ms" if latency.p50_ms is not None else f"{latency.count} queries"
-    accuracy = f", {outcome.accuracy.metric} {outcome.accuracy.value:.4f}" if outcome.accuracy else ""
-    verdict = outcome.verdict.state + (f" ({'; '.join(outcome.verdict.reasons)})" if outcome.verdict.reasons else "")
-    return f"{p50}{accuracy}, {verdict}"
+    with SessionProgress() as progress:
+        yield progress
 
 
 # Options of `run` that are settings of a case: given with a suite they hold for all its cases.
@@ -93,7 +51,7 @@ class SessionOutcome:
     `interruption` is what ended it early (Ctrl-C, SIGTERM): raise it again when the rest is printed.
     """
 
-    records: list[RunRecord]
+    records: list["RunRecord"]
     errors: list[EdgemeterError]
     undelivered: str | None
     interruption: BaseException | None = None
@@ -144,11 +102,17 @@ def is_suite_file(source: Path) -> bool:
 def run_session(suite: Suite, options: Mapping[str, Any], report: Callable[[str], None] = lambda _: None) -> SessionOutcome:
     """Measure the suite, deliver the records if a broker is named, and return the outcome.
 
-    What speaks against measuring now is passed to `report` before the first run.
+    What will be done, and what speaks against doing it now, is passed to `report` before the first run.
 
     Raises:
         EdgemeterError: nothing could be measured, or no broker answered at the start.
     """
+    if all(Path(case.model).exists() for case in suite.cases):
+        report(announcement(suite.cases))
+    # From here on imports take long on a small board.
+    from edgemeter.agent.delivery.delivery import open_delivery
+    from edgemeter.agent.session import session
+
     settings = config.from_options(options)
     identity = session.DeviceIdentity(*config.names(options["device"], options["fleet"], settings))
     session.check(suite)
@@ -156,27 +120,13 @@ def run_session(suite: Suite, options: Mapping[str, Any], report: Callable[[str]
         delivery = open_delivery(identity, settings, options["broker"], options["if_no_broker"])
         if delivery:
             stack.callback(delivery.close)
-        board = stack.enter_context(ExitStack())
-        board.enter_context(run_lock(config.home(), "edgemeter run", report))
-        sensors, why_no_power = stack.enter_context(open_sensors(options["power"], settings.power, settings.sensors))
-        if why_no_power and (sensors or settings.sensors) and options["power"] is None:
-            report(f"power: {why_no_power}")
-        for note in outlook(suite, sensors):
-            report(f"power: {note}")
-        for note in preflight_notes():
-            report(f"note: {note}")
-        on_event = stack.enter_context(session_progress())
-        recorder = _recorder(options, settings, on_event)
-        keeping = RecordKeeping(delivery, open_own_runs(settings, report) if options.get("save", True) else None)
-        interruption = keeping.follow(session.measure(suite, identity, sensors, why_no_power, recorder or on_event, keeping.keep))
-        # Receipts may take long, and disturb nobody.
-        board.close()
+        keeping, interruption = _measure(suite, identity, settings, options, report, delivery)
         saved = keeping.finish()
         if keeping.errors and not keeping.records:
             raise keeping.errors[0]
-        keeping.errors.extend(recorder.errors if recorder else [])
         undelivered = None
         if delivery is not None:
+            # Receipts may take long, and disturb nobody.
             timeout_s = options["delivery_timeout"] if interruption is None else min(options["delivery_timeout"], HURRIED_S)
             try:
                 left = delivery.drain(timeout_s)
@@ -186,16 +136,48 @@ def run_session(suite: Suite, options: Mapping[str, Any], report: Callable[[str]
         return SessionOutcome(keeping.records, keeping.errors, undelivered, interruption, saved)
 
 
+def _measure(
+    suite: Suite,
+    identity: "session.DeviceIdentity",
+    settings: config.Config,
+    options: Mapping[str, Any],
+    report: Callable[[str], None],
+    delivery: "Delivery | None",
+) -> tuple["RecordKeeping", BaseException | None]:
+    """Measure the suite while no other run does on this board; return what was kept, and what interrupted it."""
+    from edgemeter.agent.energy.outlook import outlook
+    from edgemeter.agent.ledger.own_runs import open_own_runs
+    from edgemeter.agent.power.detect import open_sensors
+    from edgemeter.agent.session import session
+    from edgemeter.agent.verdict.precondition_rules import preflight_notes
+
+    with ExitStack() as board:
+        board.enter_context(run_lock(config.home(), "edgemeter run", report))
+        sensors, why_no_power = board.enter_context(open_sensors(options["power"], settings.power, settings.sensors))
+        if why_no_power and (sensors or settings.sensors) and options["power"] is None:
+            report(f"power: {why_no_power}")
+        for note in outlook(suite, sensors):
+            report(f"power: {note}")
+        for note in preflight_notes():
+            report(f"note: {note}")
+        on_event = board.enter_context(session_progress())
+        recorder = _recorder(options, settings, on_event)
+        keeping = RecordKeeping(delivery, open_own_runs(settings, report) if options.get("save", True) else None)
+        interruption = keeping.follow(session.measure(suite, identity, sensors, why_no_power, recorder or on_event, keeping.keep))
+    keeping.errors.extend(recorder.errors if recorder else [])
+    return keeping, interruption
+
+
 @dataclass(slots=True)
 class RecordKeeping:
     """The runs that have ended, however the session ends; a record that the outbox or the ledger cannot take is still returned."""
 
-    delivery: Delivery | None
-    own_runs: OwnRuns | None = None
-    records: list[RunRecord] = field(default_factory=list)
+    delivery: "Delivery | None"
+    own_runs: "OwnRuns | None" = None
+    records: list["RunRecord"] = field(default_factory=list)
     errors: list[EdgemeterError] = field(default_factory=list)
 
-    def keep(self, record: RunRecord) -> RunRecord:
+    def keep(self, record: "RunRecord") -> "RunRecord":
         """Return the record as the outbox and the ledger keep it, and note it."""
         self.records.append(record)
         try:
@@ -216,7 +198,7 @@ class RecordKeeping:
             self.errors.append(self.own_runs.error)
         return saved
 
-    def follow(self, outcomes: Iterator[RunRecord | EdgemeterError]) -> BaseException | None:
+    def follow(self, outcomes: "Iterator[RunRecord | EdgemeterError]") -> BaseException | None:
         """Let the session run to its end; return what interrupted it."""
         try:
             for outcome in outcomes:
@@ -240,6 +222,9 @@ def publish_outbox(options: Mapping[str, Any]) -> str:
         EdgemeterError: no broker is named or answers, receipts for some records did not come in time, or what is left is of a device
             that nobody named.
     """
+    from edgemeter.agent.delivery.delivery import open_delivery
+    from edgemeter.agent.session import session
+
     settings = config.from_options(options)
     identity = session.DeviceIdentity(*config.names(options["device"], options["fleet"], settings))
     delivery = open_delivery(identity, settings, options["broker"], "fail")
@@ -275,12 +260,15 @@ def write_document(path: Path, document: bytes, errors: list[EdgemeterError]) ->
         errors.append(UnavailableError(f"cannot write the results to {str(path)!r}: {error.strerror}: use another file (--output)"))
 
 
-def _undelivered(left: int, delivery: Delivery) -> str:
+def _undelivered(left: int, delivery: "Delivery") -> str:
     return f"{left} records are not delivered: {delivery.why_left()}; `edgemeter agent publish` sends them later"
 
 
-def _recorder(options: Mapping[str, Any], settings: config.Config, on_event: session.OnEvent) -> BundleRecorder | None:
+def _recorder(options: Mapping[str, Any], settings: config.Config, on_event: "session.OnEvent") -> "BundleRecorder | None":
     """Return what writes a bundle of each run, where a folder for them was named."""
+    from edgemeter.agent.bundle import signature
+    from edgemeter.agent.bundle.write import BundleRecorder
+
     folder = options.get("bundle")
     if folder is None:
         return None

@@ -24,7 +24,9 @@ def shortcoming(case: Case, description: Description) -> str | None:
     if is_long and idles:
         return None
     takes = f"an energy takes {needed_s:,.4g} s of timed queries, a net energy {idle_s:,.4g} s of idle before and after"
-    has = f"mode {case.mode} times {case.queries:,} queries and {case.seconds:,.4g} s, and idles {case.idle_seconds:,.4g} s"
+    # A run that is too short for an energy does not idle for it.
+    idling = f", and idles {case.idle_seconds:,.4g} s" if is_long else ""
+    has = f"mode {case.mode} times {case.queries:,} queries and {case.seconds:,.4g} s{idling}"
     lacking = "net energy" if is_long else f"energy{_unless_slow(case, needed_s)}"
     remedy = f"set idle_seconds = {idle_s:.4g} in a suite" if is_long else _longer(needed_s, idle_s)
     return f"with a reading every {description.period_ms:,.5g} ms {takes}; {has}: there will be no {lacking}; {remedy}"

@@ -171,7 +171,8 @@ def assess(trace: SensorTrace, run: EnergyRun) -> EnergyOrReason:
     """Return the energy per inference of the timed part, from one sensor's readings; else None, and the reason."""
     description = trace.description
     if description is None or len(trace.readings) < 2:
-        return None, f"{trace.name}: {trace.ended or 'it gave no two readings'}{_failures(trace)}"
+        too_short = None if description is None or trace.ended or trace.failures else _too_short(description, run, None)
+        return None, f"{trace.name}: {too_short or trace.ended or 'it gave no two readings'}{_failures(trace)}"
     curve = curve_of(trace.readings, description)
     renewal = _renewal(curve, run) if isinstance(curve, PowerCurve) else None
     if renewal is None:
@@ -294,7 +295,7 @@ def _refusal(case: _SensorRun) -> str | None:
     """Return the first reason not to give an energy."""
     counter = _counter_refusal(case, case.curve) if isinstance(case.curve, CounterCurve) else None
     blocked = case.description.blocked or accelerator_refusal(case.description, case.run.accelerator) or _impossible(case)
-    return blocked or _too_short(case) or counter or _calibration_refusal(case) or _missing(case)
+    return blocked or _too_short(case.description, case.run, case.renewal) or counter or _calibration_refusal(case) or _missing(case)
 
 
 def _impossible(case: _SensorRun) -> str | None:
@@ -309,15 +310,15 @@ def _impossible(case: _SensorRun) -> str | None:
     return next((why for power_w, when in means if (why := power_refusal(case.description, power_w, when))), None)
 
 
-def _too_short(case: _SensorRun) -> str | None:
-    window_s, needed_s = _seconds(case.timed), _needed_s(case)
+def _too_short(description: Description, run: EnergyRun, renewal: Renewal | None) -> str | None:
+    window_s, needed_s = _seconds(run.timed), _needed_s(description, run, renewal)
     if window_s * (1 + TOLERANCE_RATIO) >= needed_s:
         return None
-    every = f"a reading every {_short(case.description.period_ms)} ms"
-    if case.renewal is not None:
-        every += f", renewed every {_short(case.renewal.interval_ns / 1e9)} s"
-    if case.run.counts_inferences:
-        few = f"{case.inferences} inferences in {window_s:.3g} s are too few for an energy from {every}"
+    every = f"a reading every {_short(description.period_ms)} ms"
+    if renewal is not None:
+        every += f", renewed every {_short(renewal.interval_ns / 1e9)} s"
+    if run.counts_inferences:
+        few = f"{run.inferences} inferences in {window_s:.3g} s are too few for an energy from {every}"
         return f"{few}: time at least {_short(needed_s)} s of them (a longer mode)"
     return f"{window_s:.3g} s are too short for an energy from {every}: watch at least {_short(needed_s)} s of it (repeat the work)"
 
@@ -450,14 +451,16 @@ def _sufficient_window_s(case: _SensorRun, terms: Iterable[UncertaintyTerm], gro
     if allowed <= 0:
         return None
     # PowerScatter shrinks with the root of the length; what the edges contribute shrinks faster.
-    return max(_needed_s(case), _seconds(case.timed) * (seen["sampling"] ** 2 + seen["edges"] ** 2) / allowed)
+    return max(
+        _needed_s(case.description, case.run, case.renewal), _seconds(case.timed) * (seen["sampling"] ** 2 + seen["edges"] ** 2) / allowed
+    )
 
 
-def _needed_s(case: _SensorRun) -> float:
+def _needed_s(description: Description, run: EnergyRun, renewal: Renewal | None) -> float:
     """Return the shortest timed part that an energy is given for."""
-    inference_s = _seconds(case.timed) / max(case.inferences, 1) if case.run.counts_inferences else 0.0
-    for_renewals_s = 0.0 if case.renewal is None else FEWEST_RENEWALS * case.renewal.interval_ns / 1e9
-    return max(shortest_window_s(case.description, inference_s), for_renewals_s)
+    inference_s = _seconds(run.timed) / max(run.inferences, 1) if run.counts_inferences else 0.0
+    for_renewals_s = 0.0 if renewal is None else FEWEST_RENEWALS * renewal.interval_ns / 1e9
+    return max(shortest_window_s(description, inference_s), for_renewals_s)
 
 
 def _gaps(case: _SensorRun, window: Window) -> tuple[float, float]:

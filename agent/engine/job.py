@@ -28,7 +28,11 @@ encode = msgspec.json.Encoder().encode
 
 
 class RunJob(msgspec.Struct, frozen=True, kw_only=True):
-    """One run to measure. `spawned_ns` is the monotonic clock just before the process was started."""
+    """One run to measure. `spawned_ns` is the monotonic clock just before the process was started.
+
+    With `idle` it idles before and after the timed part, unless that is clearly shorter than `energy_from_s`, or holds clearly fewer than
+    `energy_from_inferences`: below them no sensor here gives an energy, and nothing would come of the idle power.
+    """
 
     case: Case
     sha256: str
@@ -40,6 +44,8 @@ class RunJob(msgspec.Struct, frozen=True, kw_only=True):
     # Only the accuracy is wanted: nothing is timed, the answer is `Scored`.
     is_untimed: bool = False
     idle: bool
+    energy_from_s: float = 0.0
+    energy_from_inferences: int = 0
     spawned_ns: int
 
 

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import msgspec
 
@@ -12,6 +13,7 @@ from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record import Series
 from edgemeter.agent.contract.record_conditions import Scheduling, Tensor
 from edgemeter.agent.contract.record_figures import Agreement, ColdStart, Memory, WarmUp
+from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine import agreement, job, loading, process_usage
 from edgemeter.agent.engine.loading import describe_dataset, describe_model, describe_precision, describe_runtime, describe_tensors
@@ -23,6 +25,8 @@ from edgemeter.agent.engine.scenarios.scenario import QueryShape, join_batch, jo
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, TimingSubject
 from edgemeter.agent.engine.warm_up import Warmed, warm_up
 from edgemeter.agent.runtimes import Array
+
+UNSURE_RATIO = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +113,6 @@ def _time(work: job.RunJob, start: _Start, emit: Emit) -> _Timing:
     subject = TimingSubject(runtime.bind, runtime.outputs, prepared)
     emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds))
     warmed = warm_up(subject, case.warm_up_seconds)
-    idle_before = _idle("idle before", work, emit)
     plan = TimingPlan(
         queries=case.queries,
         seconds=case.seconds,
@@ -120,21 +123,33 @@ def _time(work: job.RunJob, start: _Start, emit: Emit) -> _Timing:
         rate_per_s=case.rate_per_s,
     )
     how = scenario.SCENARIOS[case.scenario]
+    idles = work.idle and may_give_energy(work, plan, how.seconds(plan))
+    idle_before = _idle("idle before", case, emit) if idles else None
     emit(job.Phase(name="timed", seconds=how.seconds(plan)))
     before = read_scheduling()
     timed = how.run(subject, plan)
     scheduled = scheduling_between(before, read_scheduling())
     peak_mb = process_usage.peak_mb()
-    return _Timing(prepared, warmed, timed, scheduled, peak_mb, idle_before, _idle("idle after", work, emit))
+    return _Timing(prepared, warmed, timed, scheduled, peak_mb, idle_before, _idle("idle after", case, emit) if idles else None)
 
 
-def _idle(name: str, work: job.RunJob, emit: Emit) -> Window | None:
-    """Sleep with the model loaded, for the idle power; without a sensor there is nothing to wait for."""
-    if not work.idle or work.case.idle_seconds == 0:
+def may_give_energy(work: job.RunJob, plan: TimingPlan, expected_s: float) -> bool:
+    """Return whether a timed part that is expected to take so long may give an energy: idle for one that cannot is time for nothing.
+
+    What the warm-up expects may be wrong by a quarter.
+    """
+    # A query of several calls, or a batch, is several inferences.
+    inference_s = plan.expected_ns / 1e9 / plan.batch
+    return expected_s >= UNSURE_RATIO * max(work.energy_from_s, work.energy_from_inferences * inference_s)
+
+
+def _idle(name: Literal["idle before", "idle after"], case: Case, emit: Emit) -> Window | None:
+    """Sleep with the model loaded, for the idle power."""
+    if case.idle_seconds == 0:
         return None
-    emit(job.Phase(name=name, seconds=work.case.idle_seconds))  # type: ignore[arg-type]
+    emit(job.Phase(name=name, seconds=case.idle_seconds))
     begin = time.monotonic_ns()
-    time.sleep(work.case.idle_seconds)
+    time.sleep(case.idle_seconds)
     return Window(begin, time.monotonic_ns())
 
 

@@ -21,6 +21,7 @@ from edgemeter.agent.engine import isolation, job
 from edgemeter.agent.engine.process_usage import check_affinity
 from edgemeter.agent.machine import fingerprint
 from edgemeter.agent.power import PowerSensor
+from edgemeter.agent.power.detect import described
 from edgemeter.agent.session import run_record, sustained
 from edgemeter.agent.session.observation import Observation, Observing, find_observer_effect, wait_until_cool
 from edgemeter.agent.session.run_record import PlannedRun, RunContext, SessionContext
@@ -157,6 +158,8 @@ def _measure_run(run: PlannedRun, sensors: Mapping[str, PowerSensor], why_no_pow
         agreement=case.agreement == "every" or (case.agreement == "first" and run.repeat == 0),
         corrupt=bool(case.corrupt) and case.accuracy != "never" and run.repeat == 0,
         idle=bool(sensors),
+        energy_from_s=min(map(per_inference.shortest_window_s, described(sensors).values()), default=0.0),
+        energy_from_inferences=per_inference.FEWEST_INFERENCES,
         spawned_ns=0,
     )
     cooled = None

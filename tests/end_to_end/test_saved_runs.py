@@ -48,6 +48,27 @@ def test_a_run_is_kept_and_read_without_options(tmp_path):
     assert edgemeter(home, "trend").returncode == 0
 
 
+def test_the_first_words_say_what_will_be_done_and_a_pipe_gets_a_line_a_phase(tmp_path):
+    """What, how often and how long, before anything else; then each phase in its order; `--quiet` says nothing of it."""
+    first, *_, loading, preparing, warming, timing, _scoring, ended, saved = measure(tmp_path).stderr.splitlines()
+    assert first == "measuring m.replay.json replay 1 thread; mode rapid; 1 run, 2 s to 4 s"
+    begun = "[1/1] m.replay.json replay 1 thread, repeat 1: "
+    assert loading.startswith(f"{begun}load, all: about ")
+    assert preparing.startswith(f"{begun}prepare, ")
+    assert warming.startswith(f"{begun}warm-up, at most 3 s left, ")
+    assert timing.startswith(f"{begun}timed, ")
+    assert ended.startswith(f"{begun}p50 ")
+    assert saved.startswith("saved as ")
+    assert measure(tmp_path, "--quiet", "--json").stderr == ""
+
+
+def test_the_first_words_need_no_runtime_and_no_arrays():
+    """Nothing that takes long to import comes before them."""
+    code = "import sys, edgemeter.agent.cli.run_session; print(*sorted(sys.modules))"
+    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"numpy", "rich", "sqlite3", "paho", "edgemeter.agent.session.session"} & set(modules)
+
+
 def test_no_save_keeps_nothing(tmp_path):
     """No ledger is made, and none is named."""
     done = measure(tmp_path, "--no-save")

@@ -83,7 +83,7 @@ def test_each_sensor_has_its_own_line_and_a_missing_one_none(tmp_path):
 
 
 def test_a_run_says_so_before_it_measures(tmp_path, monkeypatch):
-    """Mode rapid with a meter of 1 Hz, by the real command: the line stands above the figures, and the energy is refused as it says."""
+    """Mode rapid with a meter of 1 Hz, by the real command: the energy is refused as the line says, and nothing idles for it."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
     (tmp_path / "trace.json").write_text(json.dumps({"scope": "wall-ac", "period_ms": 1000, "t_s": [0, 1], "power_w": [5, 6]}))
     config = tmp_path / "config.toml"
@@ -93,6 +93,8 @@ def test_a_run_says_so_before_it_measures(tmp_path, monkeypatch):
     found = CliRunner().invoke(cli, ["run", str(tmp_path / "suite.toml"), "--config", str(config)], catch_exceptions=False)
     (line,) = [line for line in found.stderr.splitlines() if line.startswith("power: replay: ")]
     assert "there will be no energy; use mode normal" in line
+    assert ": timed" in found.stderr
+    assert ": idle before" not in found.stderr
     assert "too few for an energy from a reading every 1000 ms" in found.stdout
 
 

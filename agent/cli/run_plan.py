@@ -1,0 +1,45 @@
+"""What a session is about to do and how long it takes, said before anything is imported that takes long."""
+
+from collections.abc import Sequence
+
+from edgemeter.agent.base.figures import count, duration
+from edgemeter.agent.contract.suite import Case
+
+# About what a process with its imports and what is read before and after it take: less on a fast machine, more on a small board.
+START_S = 1.0
+SHORTEST_WARM_UP_S = 0.5
+LABELS_SHOWN = 3
+
+
+def expected_run_s(case: Case) -> float:
+    """Return how long a run is expected to take, without idle, accuracy and agreement: its warm-up is over half-way to the limit."""
+    return START_S + (SHORTEST_WARM_UP_S + case.warm_up_seconds) / 2 + case.seconds
+
+
+def _may_idle(case: Case) -> bool:
+    """Return whether a run may be long enough for an energy, so that it idles: one of 64 single queries never is."""
+    return case.seconds > 0 or case.scenario != "single_stream"
+
+
+def announcement(cases: Sequence[Case]) -> str:
+    """Return what will be measured, and how long that takes, in one line."""
+    labels = [case.label for case in cases[:LABELS_SHOWN]]
+    more = f" and {len(cases) - LABELS_SHOWN} more" if len(cases) > LABELS_SHOWN else ""
+    modes = ", ".join(dict.fromkeys(case.mode for case in cases))
+    return f"measuring {', '.join(labels)}{more}; mode {modes}; {expectation(cases, [case.repeats for case in cases])}"
+
+
+def expectation(cases: Sequence[Case], runs: Sequence[int]) -> str:
+    """Return how many runs there are at most and how long they take, in words; `runs` are those of each case."""
+    least_s = sum((START_S + SHORTEST_WARM_UP_S + case.seconds) * number for case, number in zip(cases, runs, strict=True))
+    most_s = sum((START_S + case.warm_up_seconds + case.seconds) * number for case, number in zip(cases, runs, strict=True))
+    idle_s = sum(2 * case.idle_seconds * number for case, number in zip(cases, runs, strict=True) if _may_idle(case))
+    cool_s = sum(case.cool_down_limit_s * number for case, number in zip(cases, runs, strict=True) if case.start_below_c is not None)
+    also = [
+        f"{duration(idle_s)} of idle if there is a power sensor" if idle_s else "",
+        f"at most {duration(cool_s)} of cooling down" if cool_s else "",
+        "the accuracy on the images" if any(case.images and case.accuracy != "never" for case in cases) else "",
+        "a check against other kernels" if any(case.agreement != "never" for case in cases) else "",
+    ]
+    beside = [one for one in also if one]
+    return f"{count(sum(runs), 'run')}, {duration(least_s)} to {duration(most_s)}{', plus ' * bool(beside)}{', '.join(beside)}"

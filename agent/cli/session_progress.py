@@ -1,0 +1,154 @@
+"""The progress of a session on standard error: one line that changes on a terminal, one line a phase in a file or a pipe."""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.base.figures import duration
+from edgemeter.agent.cli.run_plan import expected_run_s
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.engine import job
+from edgemeter.agent.session import session
+
+# Rarely: drawing a line takes time from the process that is timed.
+TICK_S = 1.0
+# In a file, a long pass over images is worth a line every so often.
+LINE_EVERY_S = 60.0
+LIMITS = frozenset({"warm-up", "cool-down", "agreement"})
+NARROWEST_LABEL = 8
+
+
+class SessionProgress:
+    """Shows the events of a session on `stream`; on a terminal between `start` and `stop`."""
+
+    def __init__(
+        self,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        width: Callable[[], int] | None = None,
+    ) -> None:
+        self._stream = stream or sys.stderr
+        self._is_terminal = self._stream.isatty()
+        self._clock = clock
+        self._width = width or self._terminal_width
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._ticker = threading.Thread(target=self._tick, name="edgemeter-progress", daemon=True)
+        self._begun: session.RunBegins | None = None
+        self._run_begun_s = self._phase_begun_s = self._line_s = clock()
+        self._ended_s: list[float] = []
+        self._phase: job.Phase | None = None
+        self._images: job.RunProgress | None = None
+
+    def __enter__(self) -> "SessionProgress":  # noqa: PYI034 - Self needs Python 3.11
+        if self._is_terminal:
+            self._ticker.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        if self._is_terminal:
+            self._ticker.join()
+            self._write("\r\x1b[K")
+
+    def __call__(self, event: session.RunBegins | job.Event | session.RunEnds) -> None:
+        """Show one event."""
+        with self._lock:
+            self._note(event)
+            if isinstance(event, session.RunEnds):
+                self._print(f"{self._place()}: {_summary(event.outcome)}")
+            elif self._is_terminal:
+                self._draw()
+            elif isinstance(event, job.Phase) or (
+                isinstance(event, job.RunProgress) and 0 < event.done < event.total and self._clock() - self._line_s >= LINE_EVERY_S
+            ):
+                self._line_s = self._clock()
+                self._print(", ".join(filter(None, (f"{self._place()}: {self._doing()}", self._all_left()))))
+
+    def _note(self, event: session.RunBegins | job.Event | session.RunEnds) -> None:
+        now_s = self._clock()
+        if isinstance(event, job.RunProgress):
+            self._images = event
+            return
+        if isinstance(event, session.RunBegins):
+            self._begun, self._run_begun_s = event, now_s
+        elif isinstance(event, session.RunEnds):
+            self._ended_s.append(now_s - self._run_begun_s)
+        self._phase = event if isinstance(event, job.Phase) else None
+        self._phase_begun_s, self._images = now_s, None
+
+    def _place(self) -> str:
+        if self._begun is None:
+            return "scoring"
+        return f"[{self._begun.place}/{self._begun.total}] {self._begun.case.label}, repeat {self._begun.repeat + 1}"
+
+    def _doing(self) -> str:
+        """Return the phase and the time that it still takes."""
+        if self._phase is None:
+            return "starting"
+        gone_s = self._clock() - self._phase_begun_s
+        if self._images is not None and self._images.done:
+            left_s = gone_s / self._images.done * (self._images.total - self._images.done)
+            return f"{self._phase.name} {self._images.done}/{self._images.total} images, {duration(left_s)} left"
+        if self._phase.seconds is not None:
+            if self._phase.seconds < 1:
+                return self._phase.name
+            at_most = "at most " if self._phase.name in LIMITS else ""
+            return f"{self._phase.name}, {at_most}{duration(max(0.0, self._phase.seconds - gone_s))} left"
+        return self._phase.name if gone_s < TICK_S else f"{self._phase.name} for {duration(gone_s)}"
+
+    def _all_left(self) -> str:
+        """Return the time that all runs still take: as long as those before took, or as planned for the first."""
+        if self._begun is None:
+            return ""
+        usual_s = sum(self._ended_s) / len(self._ended_s) if self._ended_s else expected_run_s(self._begun.case)
+        left_s = usual_s * (self._begun.total - len(self._ended_s)) - (self._clock() - self._run_begun_s)
+        return f"all: about {duration(max(0.0, left_s))} left"
+
+    def _draw(self) -> None:
+        # The last column stays free: some terminals begin a new line there.
+        self._write(f"\r\x1b[K{fitting(self._place(), self._doing(), self._all_left(), self._width() - 1)}")
+
+    def _print(self, line: str) -> None:
+        self._write(f"\r\x1b[K{line}\n" if self._is_terminal else f"{line}\n")
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
+
+    def _terminal_width(self) -> int:
+        try:
+            return os.get_terminal_size(self._stream.fileno()).columns or 80
+        except (OSError, ValueError):
+            return 80
+
+    def _tick(self) -> None:
+        while not self._stopped.wait(TICK_S):
+            with self._lock:
+                if self._begun is not None or self._phase is not None:
+                    self._draw()
+
+
+def fitting(place: str, doing: str, all_left: str, width: int) -> str:
+    """Return one line of at most `width` characters: the label gives way first, then the time of all, then the label."""
+    for tail in (", ".join(filter(None, (doing, all_left))), doing):
+        room = width - len(tail) - len(": ")
+        if len(place) <= room:
+            return f"{place}: {tail}"
+        if room >= place.find("]") + NARROWEST_LABEL:
+            return f"{place[: room - 2]}..: {tail}"
+    return doing[: max(0, width)]
+
+
+def _summary(outcome: RunRecord | EdgemeterError) -> str:
+    if isinstance(outcome, EdgemeterError):
+        return f"failed: {outcome}"
+    latency = outcome.latency
+    p50 = f"p50 {latency.p50_ms:.4g} ms" if latency.p50_ms is not None else f"{latency.count} queries"
+    accuracy = f", {outcome.accuracy.metric} {outcome.accuracy.value:.4f}" if outcome.accuracy else ""
+    verdict = outcome.verdict.state + (f" ({'; '.join(outcome.verdict.reasons)})" if outcome.verdict.reasons else "")
+    return f"{p50}{accuracy}, {verdict}"

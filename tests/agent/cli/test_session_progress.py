@@ -1,0 +1,123 @@
+"""Facts about the progress of a session: which lines, in which order, and what gives way on a narrow terminal; no test waits."""
+
+import io
+
+import pytest
+
+from edgemeter.agent.base.errors import MeasurementError
+from edgemeter.agent.base.figures import duration
+from edgemeter.agent.cli.run_plan import announcement, expectation
+from edgemeter.agent.cli.session_progress import LINE_EVERY_S, SessionProgress, fitting
+from edgemeter.agent.contract import suite
+from edgemeter.agent.engine.job import Phase, RunProgress
+from edgemeter.agent.session.session import RunBegins, RunEnds
+from tests.fixtures.record_factory import make_record
+
+
+class Terminal(io.StringIO):
+    """A terminal that remembers all that was written to it."""
+
+    def isatty(self):
+        """Return that it is one."""
+        return True
+
+
+class Clock:
+    """A clock that stands still until it is moved."""
+
+    now_s = 100.0
+
+    def __call__(self):
+        """Return the time."""
+        return self.now_s
+
+
+def case_of(tmp_path, mode="quick", **settings):
+    """Return a case."""
+    written = suite.SuiteFile(name="s", case=[suite.Settings(model="a.onnx", mode=mode, **settings)])
+    return suite.expand(written, tmp_path).cases[0]
+
+
+def test_a_pipe_gets_one_line_a_phase_with_the_time_left(tmp_path):
+    """Before the first run has ended as planned, after it as long as it took."""
+    stream, clock, case = io.StringIO(), Clock(), case_of(tmp_path)
+    with SessionProgress(stream, clock) as progress:
+        for event, seconds in (
+            (RunBegins(case, 0, 1, 2), 1.0),
+            (Phase(name="load"), 1.0),
+            (Phase(name="warm-up", seconds=10.0), 2.0),
+            (Phase(name="timed", seconds=10.0), 16.0),
+            (RunEnds(make_record()), 0.0),
+            (RunBegins(case, 1, 2, 2), 5.0),
+            (Phase(name="timed", seconds=10.0), 1.0),
+            (RunEnds(MeasurementError("it broke")), 0.0),
+        ):
+            progress(event)
+            clock.now_s += seconds
+    first, second = "[1/2] a.onnx onnx 1 thread, repeat 1: ", "[2/2] a.onnx onnx 1 thread, repeat 2: "
+    load, warm_up, timed, done, again, failed = stream.getvalue().splitlines()
+    assert load == f"{first}load, all: about 32 s left"
+    assert warm_up == f"{first}warm-up, at most 10 s left, all: about 30 s left"
+    assert timed == f"{first}timed, 10 s left, all: about 28 s left"
+    assert done.startswith(f"{first}p50 12.25 ms")
+    assert again == f"{second}timed, 10 s left, all: about 15 s left"
+    assert failed == f"{second}failed: it broke"
+
+
+def test_a_long_pass_over_images_gets_a_line_now_and_then(tmp_path):
+    """A log of 5,000 images has no 5,000 lines."""
+    stream, clock = io.StringIO(), Clock()
+    with SessionProgress(stream, clock) as progress:
+        progress(RunBegins(case_of(tmp_path), 0, 1, 1))
+        progress(Phase(name="accuracy"))
+        for done in range(1, 100):
+            clock.now_s += LINE_EVERY_S / 40
+            progress(RunProgress(done=done, total=100))
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 1 + 2
+    assert ": accuracy 40/100 images, 1 min 30 s left" in lines[1]
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 200])
+def test_a_terminal_of_any_width_shows_the_phase_and_its_time_on_one_line(tmp_path, width):
+    """Nothing is wrapped, so nothing is left behind when the line is drawn again; in the end it is wiped."""
+    stream, clock = Terminal(), Clock()
+    with SessionProgress(stream, clock, width=lambda: width) as progress:
+        progress(RunBegins(case_of(tmp_path, name="a-model-with-quite-a-long-name"), 0, 1, 3))
+        progress(Phase(name="timed", seconds=10.0))
+    drawn = [line for line in stream.getvalue().split("\r\x1b[K") if line]
+    assert all(len(line) < width for line in drawn)
+    assert "timed, 10 s left" in drawn[-1]
+    assert ("[1/3]" in drawn[-1]) == (width > 20)
+    assert ("all: about" in drawn[-1]) == (width >= 60)
+    assert stream.getvalue().endswith("\r\x1b[K")
+
+
+def test_the_label_gives_way_first():
+    """Then the time of all, then the label."""
+    place, doing, all_left = "[1/3] shapes onnx 1 thread, repeat 1", "warm-up, at most 3 s left", "all: about 9 s left"
+    assert fitting(place, doing, all_left, 90) == f"{place}: {doing}, {all_left}"
+    assert fitting(place, doing, all_left, 70) == f"[1/3] shapes onnx 1 ..: {doing}, {all_left}"
+    assert fitting(place, doing, all_left, 45) == f"[1/3] shapes onn..: {doing}"
+    assert fitting(place, doing, all_left, 30) == doing
+    assert fitting(place, doing, all_left, 10) == doing[:10]
+
+
+def test_what_will_be_done_and_how_long_it_takes_is_one_line(tmp_path):
+    """Idle and accuracy are named where they may come on top; a rapid run of single queries never idles."""
+    quick, rapid = case_of(tmp_path), case_of(tmp_path, "rapid")
+    assert announcement([quick]) == (
+        "measuring a.onnx onnx 1 thread; mode quick; 3 runs, 34 s to 1 min 3 s, plus 1 min of idle if there is a power sensor, "
+        "a check against other kernels"
+    )
+    assert announcement([rapid]) == "measuring a.onnx onnx 1 thread; mode rapid; 3 runs, 4 s to 12 s"
+    scored = case_of(tmp_path, "rapid", images="photos", start_below_c=50.0)
+    assert expectation([scored], [2]).endswith("plus at most 10 min of cooling down, the accuracy on the images")
+    assert announcement([rapid] * 5).startswith("measuring a.onnx onnx 1 thread, a.onnx onnx 1 thread, a.onnx onnx 1 thread and 2 more;")
+
+
+def test_a_length_of_time_is_written_for_people():
+    """In two units at most."""
+    assert [duration(one) for one in (0.2, 8, 59.6, 60, 125, 3600, 4800, 7199.9)] == [
+        "0 s", "8 s", "1 min", "1 min", "2 min 5 s", "1 h", "1 h 20 min", "2 h",
+    ]  # fmt: skip
