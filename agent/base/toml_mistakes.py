@@ -115,6 +115,9 @@ def _what(value: Any, kind: Any, error: Exception) -> str:
     words = _choices(kind)
     if words and isinstance(value, str):
         return f"{value!r} is unknown: {near(value, words)}"
+    if isinstance(value, dict) and _is_struct(_fitting(value, kind)):
+        # Each key by itself is right: what the document says of them together is wrong.
+        return str(error).split(" - at `")[0]
     text = _expected(kind)
     return f"expected {text}, found {_found(value)}" if text else f"{error} (found {_found(value)})"
 

@@ -27,6 +27,10 @@ class Document(msgspec.Struct, forbid_unknown_fields=True):
     first: Part | None = None
     is_on: bool = False
 
+    def __post_init__(self) -> None:
+        if self.names and self.is_on:
+            raise ValueError("names belong to what is off")
+
 
 @pytest.mark.parametrize(
     ("text", "expected"),
@@ -36,6 +40,7 @@ class Document(msgspec.Struct, forbid_unknown_fields=True):
         ("fleet = 'a/b'", "fleet: expected a name: up to 128"),
         ("fleet = 'a'\nis_on = 1", "is_on: expected true or false, found 1"),
         ("fleet = 'a'\nnames = ['x', 2]", "names: item 2: expected a text, found 2"),
+        ("fleet = 'a'\nnames = ['x']\nis_on = true", "names belong to what is off"),
         ("fleet = 'a'\nnames = 'x'", "names: expected a list, each a text, found 'x'"),
         ("fleet = 'a'\n[part.p]\nlimit_w = 0", "[part.p] limit_w: expected a number above 0, found 0"),
         ("fleet = 'a'\n[part.p]", "[part.p] limit_w: is missing: write a number above 0"),
